@@ -1,0 +1,1 @@
+"""Whether a rewrite was right: structure, sampled inputs, references, numbers."""
