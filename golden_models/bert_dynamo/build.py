@@ -1,7 +1,8 @@
 """The BERT of `golden_models/bert`, scaled-dot-product attention, dynamo exporter at opset 18.
 
 The same network as `bert`, spelled by the other exporter: LayerNormalization is one node,
-Gelu is still a chain around Erf, and attention scales query and key by the fourth root of the head size.
+Gelu is still a chain around Erf; attention multiplies query and key by the square root of its scale,
+transposes the key through two Reshapes, and guards the Softmax against NaN.
 """
 
 from pathlib import Path

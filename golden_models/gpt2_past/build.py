@@ -1,7 +1,7 @@
 """GPT-2 decoder with a key-value cache, eager attention, TorchScript exporter at opset 17.
 
-One matrix makes query, key and value (a Gemm, then Split); the past is concatenated to key and value;
-the activation is the tanh approximation of Gelu, with x³ as Pow.
+One matrix makes query, key and value (a Gemm between two Reshapes, then Split); the past is concatenated to
+key and value; the activation is the tanh approximation of Gelu, with x³ as Pow.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Llama decoder with grouped-query attention and a key-value cache, dynamo exporter at opset 20.
 
-RMSNorm and rotary embedding arrive as chains; the two key-value heads are repeated for four query heads
-by Unsqueeze, Expand, Reshape; SiLU gates the feed-forward.
+RMSNorm (1/√ as Sqrt, Reciprocal) and rotary embedding arrive as chains; two key-value heads are repeated for
+four query heads by Unsqueeze, Expand, Reshape; SiLU gates the feed-forward.
 """
 
 from pathlib import Path

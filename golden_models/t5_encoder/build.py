@@ -1,7 +1,7 @@
 """T5 (v1.1) encoder, eager attention, TorchScript exporter at opset 17.
 
-Attention without a scale but with a learned bias for relative position; T5's RMSNorm;
-a feed-forward gated by the tanh approximation of Gelu.
+Attention scaled by 1 (a Mul that does nothing), with a learned bias for relative position besides the mask;
+RMSNorm with its 1/√ as a Div; a feed-forward gated by the tanh approximation of Gelu.
 """
 
 from pathlib import Path

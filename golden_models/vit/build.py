@@ -1,7 +1,7 @@
 """Vision transformer, scaled-dot-product attention, TorchScript exporter at opset 17.
 
-Patches by a strided Conv; attention without a mask whose scale is computed from a Shape
-(its square root on the query and again on the key); pre-norm blocks.
+Patches by a strided Conv; attention without a mask, the square root of its scale on the query and again
+on the key, the key transposed only once, to [0, 2, 3, 1]; Gelu with its factor ½ last.
 """
 
 from pathlib import Path

@@ -1,0 +1,237 @@
+"""What a model file has and the working model must not, or cannot, have: set aside at load, put back at save.
+
+Overridable initializers, because no library may take their defaults for constants.  The interface, because
+inference refines types while we work.  Sparse tensors and training information, because onnx_ir has no place
+for them.  All of it hangs on ``meta`` of the graph and its values, so that clones of a model keep it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import onnx
+import onnx_ir as ir
+
+from onnxrewrite.ir.repair import fresh, graph_tree, nested, subgraphs
+from onnxrewrite.ir.schema import normal_domain
+
+OVERRIDABLE_SINCE: Final = 4
+"""IR version from which an initializer that is a graph input is a default, no constant."""
+
+_ORIGIN: Final = "onnxrewrite.origin"
+_DEFAULT: Final = "onnxrewrite.default"
+_SPARSE_MARK: Final = "onnxrewrite.sparse_initializer"
+_SPARSE_TEXT: Final = "onnxrewrite:sparse:"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What is remembered of a loaded file.
+
+    ``described`` are the initializers that have an entry in ``value_info`` (onnx_ir would write one for
+    each); ``sparse_defaults`` the sparse initializers that are graph inputs; ``constants`` the initializers
+    that are graph inputs in a file of IR version 3 or less.
+    """
+
+    path: str | None
+    repairs: tuple[str, ...]
+    inputs: tuple[onnx.ValueInfoProto, ...]
+    outputs: tuple[onnx.ValueInfoProto, ...]
+    described: frozenset[str]
+    training: tuple[onnx.TrainingInfoProto, ...]
+    sparse_defaults: tuple[onnx.SparseTensorProto, ...]
+    constants: Mapping[str, ir.TensorProtocol] = field(repr=False)
+
+
+def origin(model: ir.Model) -> Origin | None:
+    """What is remembered of the file, None for a model that was not loaded."""
+    found = model.graph.meta.get(_ORIGIN)
+    return found if isinstance(found, Origin) else None
+
+
+def remember(model: ir.Model, what: Origin) -> None:
+    """Hang the origin on the model."""
+    model.graph.meta[_ORIGIN] = what
+
+
+def default_of(value: ir.Value) -> ir.TensorProtocol | None:
+    """The default of an overridable graph input, None for every other value."""
+    found: ir.TensorProtocol | None = value.meta.get(_DEFAULT)
+    return found
+
+
+def set_aside(model: ir.Model) -> None:
+    """Take the defaults of overridable inputs out of the working model."""
+    if model.ir_version < OVERRIDABLE_SINCE:
+        return
+    for graph in graph_tree(model.graph):
+        for value in graph.inputs:
+            if value.is_initializer() and value.const_value is not None and value.name:
+                graph.initializers.pop(value.name)
+                value.meta[_DEFAULT] = value.const_value
+                value.const_value = None
+
+
+@contextlib.contextmanager
+def completed(model: ir.Model) -> Iterator[None]:
+    """For the time of serialization, the model has all its initializers, and tensors bear their names."""
+    known = origin(model)
+    constants = known.constants if known is not None else {}
+    added: list[tuple[ir.Graph, ir.Value, ir.TensorProtocol | None]] = []
+    graphs = list(graph_tree(model.graph))
+    for graph in graphs:
+        for value in graph.inputs:
+            tensor = default_of(value)
+            if tensor is None and graph is model.graph:
+                tensor = constants.get(value.name or "")
+            if tensor is not None and not value.is_initializer():
+                added.append((graph, value, value.const_value))
+                value.const_value = tensor
+                graph.register_initializer(value)
+    weights = [v for graph in graphs for v in graph.initializers.values() if v.const_value is not None]
+    names = [(v.const_value, v.const_value.name) for v in weights if v.const_value is not None]
+    try:
+        yield
+    finally:
+        for tensor, name in reversed(names):
+            tensor.name = name
+        for graph, value, before in added:
+            graph.initializers.pop(value.name or "")
+            if default_of(value) is not None:
+                value.meta[_DEFAULT] = value.const_value
+            value.const_value = before
+
+
+def hide_sparse(proto: onnx.ModelProto) -> None:
+    """Spell sparse tensors so that onnx_ir carries them: text attributes, and Constant nodes with a mark."""
+    for body in (proto.graph, *proto.functions):
+        _hide_attributes(nested(body.node))
+        for graph in [graph for node in nested(body.node) for graph in subgraphs(node)]:
+            _hide_initializers(graph)
+    _hide_initializers(proto.graph)
+
+
+def _hide_initializers(graph: onnx.GraphProto) -> None:
+    taken = {node.name for node in graph.node}
+    inputs = {each.name for each in graph.input}
+    hidden = []
+    for tensor in [t for t in graph.sparse_initializer if t.values.name not in inputs]:
+        node = onnx.NodeProto(op_type="Constant", name=fresh(tensor.values.name, taken))
+        node.output.append(tensor.values.name)
+        node.attribute.append(onnx.helper.make_attribute("sparse_value", tensor))
+        _hide_attributes([node])
+        node.metadata_props.add(key=_SPARSE_MARK, value="1")
+        hidden.append(node)
+        graph.sparse_initializer.remove(tensor)
+    nodes = [*hidden, *graph.node]
+    if hidden:
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+
+def _hide_attributes(nodes: Iterable[onnx.NodeProto]) -> None:
+    for node in nodes:
+        for attr in node.attribute:
+            if attr.type in (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS):
+                name, data = attr.name, attr.SerializeToString(deterministic=True)
+                attr.Clear()
+                attr.name, attr.type = name, onnx.AttributeProto.STRING
+                attr.s = _SPARSE_TEXT.encode() + base64.b64encode(data)
+
+
+def show_sparse(proto: onnx.ModelProto) -> None:
+    """Undo ``hide_sparse``."""
+    bodies = [proto.graph.node, *(function.node for function in proto.functions)]
+    for node in [node for body in bodies for node in nested(body)]:
+        for attr in node.attribute:
+            if attr.type == onnx.AttributeProto.STRING and attr.s.startswith(_SPARSE_TEXT.encode()):
+                attr.ParseFromString(base64.b64decode(attr.s[len(_SPARSE_TEXT) :]))
+    graphs = [proto.graph, *(g for body in bodies for node in nested(body) for g in subgraphs(node))]
+    for graph in graphs:
+        for node in [n for n in graph.node if any(p.key == _SPARSE_MARK for p in n.metadata_props)]:
+            tensor = next(attr.sparse_tensor for attr in node.attribute if attr.name == "sparse_value")
+            graph.sparse_initializer.append(tensor)
+            graph.sparse_initializer[-1].values.name = node.output[0]
+            graph.node.remove(node)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """onnx_ir logs what is checked here and said better."""
+    logger = logging.getLogger("onnx_ir")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def serialized(model: ir.Model) -> onnx.ModelProto:
+    """The complete model, with all that ``carry`` keeps."""
+    with quiet():
+        proto = ir.to_proto(model)
+    known = origin(model)
+    if known is not None:
+        _restore(proto, known)
+    _one_annotation_each(proto.graph)
+    show_sparse(proto)
+    if proto.ir_version < OVERRIDABLE_SINCE:
+        for graph in [
+            proto.graph,
+            *(g for n in nested(proto.graph.node) for g in subgraphs(n)),
+        ]:
+            _constants_as_nodes(graph)
+    for owner, body in ((proto, proto.graph.node), *((f, f.node) for f in proto.functions)):
+        imported = {normal_domain(each.domain) for each in owner.opset_import}
+        for node in nested(body):
+            domain = normal_domain(node.domain)
+            if domain not in imported:
+                imported.add(domain)
+                owner.opset_import.append(onnx.helper.make_opsetid(domain, 1))
+    return proto
+
+
+def _restore(proto: onnx.ModelProto, known: Origin) -> None:
+    """Interface as it was read, where it still is the interface; no descriptions that onnx_ir made up."""
+    for now, before in ((proto.graph.input, known.inputs), (proto.graph.output, known.outputs)):
+        recorded = {each.name: each for each in before}
+        for each in now:
+            if each.name in recorded:
+                each.CopyFrom(recorded[each.name])
+    weights = {tensor.name for tensor in proto.graph.initializer} - known.described
+    kept = [info for info in proto.graph.value_info if info.name not in weights]
+    if len(kept) != len(proto.graph.value_info):
+        del proto.graph.value_info[:]
+        proto.graph.value_info.extend(kept)
+    proto.training_info.extend(known.training)
+    proto.graph.sparse_initializer.extend(known.sparse_defaults)
+
+
+def _one_annotation_each(graph: onnx.GraphProto) -> None:
+    """onnx_ir repeats the quantization annotation of a value that is two things at once."""
+    by_name = {each.tensor_name: each for each in graph.quantization_annotation}
+    if len(by_name) != len(graph.quantization_annotation):
+        kept = list(by_name.values())
+        del graph.quantization_annotation[:]
+        graph.quantization_annotation.extend(kept)
+
+
+def _constants_as_nodes(graph: onnx.GraphProto) -> None:
+    """IR version 3 wants every initializer to be an input; new ones become Constant nodes instead."""
+    inputs = {each.name for each in graph.input}
+    new = [tensor for tensor in graph.initializer if tensor.name not in inputs]
+    if not new:
+        return
+    taken = {node.name for node in graph.node}
+    nodes = [onnx.helper.make_node("Constant", [], [t.name], name=fresh(t.name, taken), value=t) for t in new]
+    kept = [tensor for tensor in graph.initializer if tensor.name in inputs]
+    nodes += graph.node
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(kept)

@@ -1,0 +1,213 @@
+"""Views of a graph: subgraphs, networkx views for order, convexity and isomorphism, and cutting a part out.
+
+Nothing here changes a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+def subgraphs(node: ir.Node) -> list[ir.Graph]:
+    """The graphs directly inside a node: the branches of an If, the body of a Loop or Scan."""
+    found: list[ir.Graph] = []
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            found.append(attribute.as_graph())
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            found.extend(attribute.as_graphs())
+    return found
+
+
+def scopes(model: ir.Model) -> list[ir.Graph | ir.Function]:
+    """Everything that holds nodes: the main graph, functions, and the subgraphs of each, outer before inner."""
+    found: list[ir.Graph | ir.Function] = []
+    for top in (model.graph, *model.functions.values()):
+        found.append(top)
+        found.extend(g for n in top.all_nodes() for g in subgraphs(n))
+    return found
+
+
+def outer_values(node: ir.Node) -> list[ir.Value]:
+    """The values that the subgraphs of a node read from outside of it."""
+    inside: set[ir.Value] = set()
+    read: dict[ir.Value, None] = {}
+    for graph in subgraphs(node):
+        for scope in (graph, *graph.subgraphs()):
+            inside.update(scope.inputs)
+            inside.update(scope.initializers.values())
+            read.update(dict.fromkeys(scope.outputs))
+        for inner in graph.all_nodes():
+            inside.update(inner.outputs)
+            read.update(dict.fromkeys(i for i in inner.inputs if i is not None))
+    return [v for v in read if v not in inside]
+
+
+def digraph(nodes: Iterable[ir.Node]) -> nx.DiGraph[ir.Node]:
+    """Nodes as vertices, an edge from each to the nodes that read its outputs."""
+    import networkx as nx
+
+    graph: nx.DiGraph[ir.Node] = nx.DiGraph()
+    members = list(nodes)
+    graph.add_nodes_from(members)
+    for node in members:
+        for value in (*node.inputs, *outer_values(node)):
+            producer = value.producer() if value is not None else None
+            if producer is not None and producer in graph:
+                graph.add_edge(producer, node)
+    return graph
+
+
+def is_convex(part: Iterable[ir.Node], whole: Iterable[ir.Node]) -> bool:
+    """Whether no path leaves ``part`` and comes back, so that it can be replaced as one."""
+    import networkx as nx
+
+    inside = set(part)
+    graph = digraph(whole)
+    leaving = {s for n in inside for s in graph.successors(n)} - inside
+    outside = graph.subgraph(set(graph) - inside)
+    reachable = leaving.union(*(nx.descendants(outside, n) for n in leaving)) if leaving else leaving
+    return not any(s in inside for n in reachable for s in graph.successors(n))
+
+
+def depends_on(values: Iterable[ir.Value], targets: Iterable[ir.Value]) -> bool:
+    """Whether any of ``values`` is computed from one of ``targets``."""
+    wanted = {v.producer() for v in targets if v.producer() is not None}
+    stack = [v.producer() for v in values]
+    seen: set[ir.Node] = set()
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        if node in wanted:
+            return True
+        seen.add(node)
+        stack.extend(v.producer() for v in (*node.inputs, *outer_values(node)) if v is not None)
+    return False
+
+
+def isomorphic(a: ir.Graph, b: ir.Graph) -> bool:
+    """Whether two graphs are equal but for names and order: operators, attributes, constants, and how they are wired."""
+    import networkx as nx
+    from networkx.algorithms.isomorphism import categorical_multiedge_match, categorical_node_match
+
+    same_node = categorical_node_match("label", None)
+    same_edge = categorical_multiedge_match("place", None)
+    return bool(nx.is_isomorphic(_labelled(a), _labelled(b), node_match=same_node, edge_match=same_edge))
+
+
+def _labelled(graph: ir.Graph) -> nx.MultiDiGraph[Any]:
+    """Nodes, inputs and constants as labelled vertices; edges say which output feeds which input."""
+    import networkx as nx
+
+    result: nx.MultiDiGraph[Any] = nx.MultiDiGraph()
+
+    def vertex(value: ir.Value) -> Hashable:
+        producer = value.producer()
+        if producer is not None:
+            return producer
+        if value not in result:
+            result.add_node(value, label=_value_label(value, graph))
+        return value
+
+    for node in graph:
+        result.add_node(node, label=_node_label(node))
+    for node in graph:
+        for place, value in enumerate(node.inputs):
+            if value is not None:
+                result.add_edge(vertex(value), node, place=(value.index(), place))
+    for place, value in enumerate(graph.outputs):
+        result.add_node(("output", place), label=("output", place))
+        result.add_edge(vertex(value), ("output", place), place=(value.index(), 0))
+    return result
+
+
+def _value_label(value: ir.Value, graph: ir.Graph) -> Hashable:
+    tensor = value.const_value
+    if tensor is not None:
+        return ("constant", tensor.dtype, tuple(tensor.shape), tensor.tobytes())
+    places = [i for i, v in enumerate(graph.inputs) if v is value]
+    return ("input", places[0]) if places else ("outer", value.name)
+
+
+def _node_label(node: ir.Node) -> Hashable:
+    attributes = sorted((name, str(a.value)) for name, a in node.attributes.items())
+    return (node.domain, node.op_type, tuple(attributes), len(node.outputs))
+
+
+def extract(
+    nodes: Sequence[ir.Node],
+    inputs: Sequence[ir.Value],
+    outputs: Sequence[ir.Value],
+    opset_imports: Mapping[str, int],
+    *,
+    name: str = "part",
+) -> ir.Model:
+    """Cut ``nodes`` out into a model of their own, which shares the constants' tensors.
+
+    Args:
+        nodes: In topological order.
+        inputs: What the part may read; constants among the values read become initializers.
+        outputs: What it computes; an output that is also an input, or a constant, is passed through an Identity.
+        opset_imports: Domain to version; a node written for a newer version raises its domain's.
+    """
+    mapping: dict[ir.Value, ir.Value] = {}
+    initializers: list[ir.Value] = []
+
+    def copy(value: ir.Value) -> ir.Value:
+        if value not in mapping:
+            mapping[value] = _copy_value(value, f"v{len(mapping)}")
+            tensor = constant_tensor(value)
+            if tensor is not None:
+                mapping[value].const_value = tensor
+                initializers.append(mapping[value])
+        return mapping[value]
+
+    graph_inputs = []
+    for value in dict.fromkeys(inputs):
+        mapping[value] = _copy_value(value, f"v{len(mapping)}")
+        graph_inputs.append(mapping[value])
+    copies: list[ir.Node] = []
+    for node in nodes:
+        if node.op_type == "Constant" and constant_tensor(node.outputs[0]) is not None:
+            continue
+        read = [None if v is None else copy(v) for v in node.inputs]
+        made = ir.Node(node.domain, node.op_type, read, node.attributes.values(), num_outputs=len(node.outputs))
+        for new, old in zip(made.outputs, node.outputs, strict=True):
+            new.name, new.type, new.shape = f"v{len(mapping)}", old.type, old.shape
+            mapping[old] = new
+        copies.append(made)
+    results = [_as_output(copy(v), copies, place) for place, v in enumerate(outputs)]
+    imports = dict(opset_imports)
+    for node in nodes:
+        imports[node.domain] = max(imports.get(node.domain, 1), node.version or 1)
+    graph = ir.Graph(graph_inputs, results, nodes=copies, initializers=initializers, opset_imports=imports, name=name)
+    return ir.Model(graph, ir_version=10)
+
+
+def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
+    """The tensor of an initializer or of a Constant node; None for any other value."""
+    if value.producer() is None:
+        return value.const_value
+    return ir.convenience.get_const_tensor(value) if value.producer().op_type == "Constant" else None  # type: ignore[union-attr]
+
+
+def _copy_value(value: ir.Value, name: str) -> ir.Value:
+    return ir.Value(name=name, type=value.type, shape=value.shape)
+
+
+def _as_output(value: ir.Value, copies: list[ir.Node], place: int) -> ir.Value:
+    """An output of its own name, for a value that is an input, a constant, or an output already."""
+    made = ir.Node("", "Identity", [value])
+    result = made.outputs[0]
+    result.name, result.type, result.shape = f"y{place}", value.type, value.shape
+    copies.append(made)
+    return result

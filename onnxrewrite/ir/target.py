@@ -1,0 +1,243 @@
+"""What a target can run: opset, operators, kernels, dtypes.
+
+The answer comes from the installed ONNX Runtime's own kernel registry, read once per process when it is first
+needed.  This module must not know which operators rewrites would like to emit.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import onnx
+import onnx_ir as ir
+
+from onnxrewrite.errors import UsageError
+from onnxrewrite.ir.schema import (
+    Schema,
+    has_body,
+    latest_version,
+    normal_domain,
+    ort_latest_version,
+    schema,
+    standard_domains,
+)
+
+_NAMES: Final = ("onnxruntime-cpu", "onnxruntime-cuda", "onnx")
+_PROVIDER: Final = {"onnxruntime-cpu": "CPUExecutionProvider", "onnxruntime-cuda": "CUDAExecutionProvider"}
+_OPEN: Final = 2**31 - 1  # the end of a kernel's version range that has no end
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the model shall run.
+
+    ``provider`` is ONNX Runtime's name of the execution provider, None for the target ``onnx``, which stands
+    for any runtime that has the standard's operators.  ``opset_max`` is the newest ai.onnx opset it accepts.
+    """
+
+    name: str
+    provider: str | None
+    opset_max: int
+
+    def refuses(
+        self,
+        domain: str,
+        op_type: str,
+        version: int,
+        dtypes: Mapping[str, ir.DataType | None],
+        *,
+        indirect: bool = False,
+    ) -> str | None:
+        """None if the target can run the operator, else one short reason.
+
+        ``version`` is the opset version of ``domain``; ``dtypes`` gives the dtype of each type variable that
+        the node uses (None: not known, which is refused).
+
+        Runnable is what has a kernel for these dtypes.  An operator without any kernel is runnable only if
+        its schema has a function body and ONNX Runtime, asked to build a session of this one node at this
+        opset, dtypes and default attributes, expands the body and places every node of it (asked once per
+        process, then cached).  A look at the body's operators would not do: Swish runs at opset 24 and not
+        at 26.  com.microsoft operators that have a schema and no kernel are refused.
+
+        ``indirect`` accepts besides whatever such a session shows to run although the operator's kernels are
+        for other dtypes: float16 through the float32 kernel between Casts (Add), or through the function body
+        (Gelu).  It is off by default, for a fused operator should be emitted where there is a kernel for it.
+        """
+        domain = normal_domain(domain)
+        if domain == "" and version > self.opset_max:
+            return f"{self.name} runs ai.onnx up to opset {self.opset_max}, model has {version}"
+        if self.provider is None and domain not in standard_domains():
+            return f"target {self.name} has standard operators only"
+        found = schema(domain, op_type, version)
+        if found is None:
+            return _why_no_schema(domain, op_type, version)
+        reason = _refused_by_schema(found, dtypes)
+        if reason is not None or self.provider is None:
+            return reason
+        known = tuple(sorted((var, dtype) for var, dtype in dtypes.items() if dtype is not None))
+        return _refused_by_kernels(self.provider, found, version, known, indirect)
+
+
+def target(name: str) -> Target:
+    """The target called ``name``; UsageError if there is none or this ONNX Runtime lacks its provider."""
+    if name not in _NAMES:
+        raise UsageError(f"unknown target '{name}'; known targets: {', '.join(_NAMES)}")
+    provider = _PROVIDER.get(name)
+    if provider is None:
+        return Target(name, None, latest_version())
+    if provider not in providers():
+        raise UsageError(
+            f"target '{name}' needs {provider}, which this build of ONNX Runtime {ort_version()} lacks; "
+            f"it has {', '.join(providers())}"
+        )
+    return Target(name, provider, min(ort_latest_version(), latest_version()))
+
+
+@functools.cache
+def providers() -> tuple[str, ...]:
+    """Execution providers of the installed ONNX Runtime build, in its order of preference."""
+    import onnxruntime
+
+    return tuple(onnxruntime.get_available_providers())
+
+
+@functools.cache
+def ort_version() -> str:
+    """Version of the installed ONNX Runtime."""
+    import onnxruntime
+
+    return str(onnxruntime.__version__)
+
+
+def type_string(dtype: ir.DataType) -> str:
+    """ONNX's name of a tensor type: ``FLOAT`` → ``"tensor(float)"``."""
+    return f"tensor({dtype.name.lower()})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    first: int
+    last: int
+    constraints: Mapping[str, frozenset[str]]
+
+    def serves(self, since_version: int) -> bool:
+        """ONNX Runtime's rule: an open-ended kernel serves only the schema version it was written for."""
+        return self.first == since_version or (self.first < since_version <= self.last != _OPEN)
+
+
+@functools.cache
+def _kernels() -> Mapping[tuple[str, str, str], tuple[_Kernel, ...]]:
+    """(provider, domain, operator) → kernels."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as ort
+
+    found: dict[tuple[str, str, str], list[_Kernel]] = {}
+    for each in ort.get_all_opkernel_def():
+        constraints = {var: frozenset(types) for var, types in each.type_constraints.items()}
+        first, last = each.version_range
+        key = (each.provider, normal_domain(each.domain), each.op_name)
+        found.setdefault(key, []).append(_Kernel(first, last, constraints))
+    return {key: tuple(each) for key, each in found.items()}
+
+
+def _called(domain: str, op_type: str) -> str:
+    return f"{domain}.{op_type}" if domain else op_type
+
+
+def _why_no_schema(domain: str, op_type: str, version: int) -> str:
+    name = _called(domain, op_type)
+    newest = schema(domain, op_type, None)
+    if newest is None or newest.since_version <= version:
+        return f"{name} is no operator of opset {version} ({domain or 'ai.onnx'})"
+    first = next(v for v in range(version + 1, newest.since_version + 1) if schema(domain, op_type, v))
+    return f"{name} needs opset {first}, model has {version}"
+
+
+def _refused_by_schema(found: Schema, dtypes: Mapping[str, ir.DataType | None]) -> str | None:
+    name = _called(found.domain, found.op_type)
+    for var, dtype in dtypes.items():
+        allowed = [f.types for f in (*found.inputs, *found.outputs) if f.type_var == var]
+        if dtype is None:
+            return f"dtype of {var} of {name} unknown"
+        if allowed and type_string(dtype) not in allowed[0]:
+            return f"{name} of opset {found.since_version} does not take {var} = {dtype.name.lower()}"
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _refused_by_kernels(
+    provider: str,
+    found: Schema,
+    version: int,
+    dtypes: tuple[tuple[str, ir.DataType], ...],
+    indirect: bool,
+) -> str | None:
+    if (found.domain, found.op_type) == ("", "Constant"):
+        return None  # ONNX Runtime turns it into an initializer
+    kernels = _kernels().get((provider, found.domain, found.op_type), ())
+    serving = [kernel for kernel in kernels if kernel.serves(found.since_version)]
+    if any(_accepts(kernel, found, dtypes) for kernel in serving):
+        return None
+    if (indirect or (not kernels and has_body(found))) and _session_builds(
+        provider, found, version, dtypes
+    ):
+        return None
+    name, short = _called(found.domain, found.op_type), provider.removesuffix("ExecutionProvider")
+    if not kernels and has_body(found):
+        return f"no {short} kernel of {name}, and its function body does not run at opset {version}"
+    if not serving:
+        return f"no {short} kernel of {name} (opset {found.since_version})"
+    return f"no {short} kernel of {name} for {', '.join(dtype.name.lower() for _, dtype in dtypes)}"
+
+
+def _accepts(kernel: _Kernel, found: Schema, dtypes: Iterable[tuple[str, ir.DataType]]) -> bool:
+    """Whether every dtype is one of the kernel's; a kernel may constrain an input by its name, too."""
+    for var, dtype in dtypes:
+        names = [var, *(f.name for f in (*found.inputs, *found.outputs) if f.type_var == var)]
+        constrained = [kernel.constraints[name] for name in names if name in kernel.constraints]
+        if any(type_string(dtype) not in types for types in constrained):
+            return False
+    return True
+
+
+def _session_builds(
+    provider: str, found: Schema, version: int, dtypes: Iterable[tuple[str, ir.DataType]]
+) -> bool:
+    """Whether ONNX Runtime places a model of this one node with default attributes; False if not askable."""
+    types = {type_string(dtype): dtype for dtype in ir.DataType} | dict(dtypes)
+    chosen = [(f, types.get(f.type_var)) for f in found.inputs if not f.optional]
+    results = [(f, types.get(f.type_var)) for f in found.outputs if not f.optional]
+    required = [a for a in found.attributes.values() if a.required]
+    unknown = any(dtype is None for _, dtype in (*chosen, *results))
+    if unknown or any(a.type != ir.AttributeType.INT for a in required):
+        return False
+    import onnxruntime
+
+    values: dict[str, Any] = {a.name: 1 for a in required}
+    inputs = [onnx.helper.make_tensor_value_info(f.name, int(d), None) for f, d in chosen if d is not None]
+    outputs = [onnx.helper.make_tensor_value_info(f"out_{f.name}", int(d), None) for f, d in results if d]
+    node = onnx.helper.make_node(
+        found.op_type,
+        [i.name for i in inputs],
+        [o.name for o in outputs],
+        domain=found.domain,
+        **values,
+    )
+    imports = [onnx.helper.make_opsetid("", min(ort_latest_version(), latest_version()))]
+    if found.domain == "":
+        imports = [onnx.helper.make_opsetid("", version)]
+    else:
+        imports.append(onnx.helper.make_opsetid(found.domain, version))
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([node], "probe", inputs, outputs), opset_imports=imports, ir_version=8
+    )
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        onnxruntime.InferenceSession(model.SerializeToString(), options, [provider])
+    except Exception:  # ORT raises several unrelated types; each means: it cannot
+        return False
+    return True

@@ -1,0 +1,287 @@
+"""Sums and products: n-ary terms against chains of Add, Sub, Neg and of Mul, Div, Neg, Reciprocal.
+
+A chain is the tree of such nodes above a value.  Its leaves carry a sign: +1 for what is added or multiplied, -1 for
+what is subtracted or divided by.  An operand of the pattern takes a leaf or a whole subtree; numbers are compared
+last and all together; what is left over is the remainder, which only the pattern's anchor may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from onnxrewrite.pattern import numbers
+from onnxrewrite.pattern.look import resolve
+from onnxrewrite.pattern.match import Binding
+from onnxrewrite.pattern.terms import AnyOf, Call, Capture, Const, Literal, Output, Power, Product, Scalar, Sum, Term
+
+if TYPE_CHECKING:
+    from onnxrewrite.pattern.recursive import RecursiveMatcher
+
+_MAX_NODES = 24
+"""A chain is followed so many nodes up; what lies above is taken as leaves."""
+
+
+@dataclass(eq=False)
+class Piece:
+    """A part of a chain: a value with its sign, and the node and parts it is made of unless it is a leaf.
+
+    ``value`` is None for the number -1 that a Neg multiplies by.
+    """
+
+    value: ir.Value | None
+    sign: int
+    node: ir.Node | None = None
+    parts: tuple[Piece, ...] = ()
+    leaves: frozenset[int] = field(default_factory=frozenset)
+
+    def walk(self) -> Iterator[Piece]:
+        """This piece and all below it, parents first."""
+        yield self
+        for part in self.parts:
+            yield from part.walk()
+
+
+class ChainMatch:
+    """One n-ary term against the chain above one value."""
+
+    def __init__(self, matcher: RecursiveMatcher, item: Sum | Product, value: ir.Value, root: bool):
+        self.matcher = matcher
+        self.facts = matcher.facts
+        self.value = value
+        self.root = root
+        self.is_product = isinstance(item, Product)
+        self.dtype = self.facts.dtype(value)
+        self._budget = _MAX_NODES
+        self._leaf_count = 0
+        self.tree = self._grow(value, 1)
+        self.pieces = list(self.tree.walk())
+        operands = item.operands
+        self.literals = [(i.value, s) for i, s in operands if isinstance(i, Literal)]
+        self.scalars = [(i, s) for i, s in operands if isinstance(i, Scalar)]
+        others = [(i, s) for i, s in operands if not isinstance(i, Literal | Scalar)]
+        self.operands = sorted(others, key=lambda o: _specific(o[0]))
+
+    def run(self, binding: Binding) -> Iterator[Binding]:
+        """Every way to spread the pattern's operands over the chain."""
+        if not self._promising():
+            self.matcher._miss(binding, lambda: f"expected {self._kind()}, found {self.matcher._describe(self.value)}")
+            return
+        for taken, matched in self._assign(0, (), binding):
+            yield from self._finish(taken, matched)
+
+    def _promising(self) -> bool:
+        required = sum(not _is_optional(i) for i, _ in (*self.operands, *self.scalars)) + bool(self.literals)
+        return required <= len(self.tree.leaves)
+
+    def _kind(self) -> str:
+        return "a product" if self.is_product else "a sum"
+
+    # -- the chain -------------------------------------------------------------------------------------------
+
+    def _grow(self, value: ir.Value, sign: int) -> Piece:
+        """The tree above ``value``."""
+        node = self.matcher._producer(value)
+        above = self._above(node) if node is not None and self._budget > 0 else None
+        if above is None:
+            return self._leaf(value, sign)
+        self._budget -= 1
+        parts = tuple(self._leaf(None, 1) if v is None else self._grow(v, sign * s) for v, s in above)
+        leaves = frozenset[int]().union(*(p.leaves for p in parts))
+        return Piece(value, sign, node, parts, leaves)
+
+    def _leaf(self, value: ir.Value | None, sign: int) -> Piece:
+        self._leaf_count += 1
+        return Piece(value, sign, leaves=frozenset({self._leaf_count}))
+
+    def _above(self, node: ir.Node) -> list[tuple[ir.Value | None, int]] | None:
+        """The signed operands of a node of this kind of chain; None for any other node."""
+        if node.domain or any(i is None for i in node.inputs):
+            return None
+        first, *rest = node.inputs
+        if not self.is_product:
+            signs = {"Add": (1, 1), "Sub": (1, -1), "Neg": (-1,), "Sum": (1,) * len(node.inputs)}.get(node.op_type)
+            return None if signs is None else list(zip(node.inputs, signs, strict=True))
+        divides = self.dtype is not None and self.dtype.is_floating_point()
+        match node.op_type:
+            case "Mul":
+                return [(first, 1), (rest[0], 1)]
+            case "Div" if divides:
+                return [(first, 1), (rest[0], -1)]
+            case "Reciprocal" if divides:
+                return [(first, -1)]
+            case "Neg":
+                return [(None, 1), (first, 1)]
+            case "Pow" if rest[0] is not None and (times := numbers.scalar(self.facts, rest[0])) in (2, 3, 4):
+                return [(first, 1)] * int(times or 0)
+        return None
+
+    # -- operands --------------------------------------------------------------------------------------------
+
+    def _assign(
+        self, index: int, taken: tuple[Piece, ...], binding: Binding
+    ) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
+        """Give every operand that is not a number a piece of its own, or its default."""
+        if index == len(self.operands):
+            yield taken, binding
+            return
+        item, sign = self.operands[index]
+        used = frozenset[int]().union(*(p.leaves for p in taken))
+        for piece in self.pieces:
+            if piece.value is None or piece.sign != sign or piece.leaves & used:
+                continue
+            if piece is self.tree and self._others_required(index):
+                continue
+            for matched in self.matcher._term(item, piece.value, binding):
+                yield from self._assign(index + 1, (*taken, piece), matched)
+        if isinstance(item, Capture) and item.optional:
+            for matched in self.matcher._absent(item, binding):
+                yield from self._assign(index + 1, taken, matched)
+
+    def _others_required(self, index: int) -> bool:
+        """Whether any other operand has to be there, so that this one cannot be the whole chain."""
+        others = [i for n, (i, _) in enumerate(self.operands) if n != index] + [i for i, _ in self.scalars]
+        return bool(self.literals) or any(not _is_optional(i) for i in others)
+
+    def _finish(self, taken: tuple[Piece, ...], binding: Binding) -> Iterator[Binding]:
+        """Compare the numbers, then look at what is left over."""
+        used = frozenset[int]().union(*(p.leaves for p in taken))
+        numeric = [p for p in self.pieces if not p.parts and not p.leaves & used and self._number(p) is not None]
+        for consumed, matched in self._numbers(numeric, binding):
+            whole = (*taken, *consumed)
+            rest = self._remainder(whole)
+            if rest and not self._may_remain(whole):
+                self.matcher._miss(binding, lambda: f"the chain at `{self.value.name}` is longer than the pattern")
+                continue
+            covered = [p.node for p in self.pieces if p.node is not None and self._is_split(p, whole)]
+            extended = matched.cover(*covered)
+            yield Binding(extended.bound, extended.nodes, tuple(rest)) if rest else extended
+
+    @staticmethod
+    def _is_split(piece: Piece, taken: tuple[Piece, ...]) -> bool:
+        """Whether a node of the chain is taken apart: the pattern took something above it."""
+        return any(t is not piece and t in taken for t in piece.walk())
+
+    def _remainder(self, taken: tuple[Piece, ...]) -> list[tuple[ir.Value, int]]:
+        """The largest pieces that the pattern left alone."""
+        used = frozenset[int]().union(*(t.leaves for t in taken))
+        rest: list[tuple[ir.Value, int]] = []
+
+        def collect(piece: Piece) -> None:
+            if not piece.leaves & used and piece.value is not None:
+                rest.append((piece.value, piece.sign))
+            elif not piece.leaves <= used:
+                for part in piece.parts:
+                    collect(part)
+
+        collect(self.tree)
+        return rest
+
+    def _may_remain(self, taken: tuple[Piece, ...]) -> bool:
+        """A remainder is for the anchor, and only where the pattern's part is no value of its own in the chain,
+        for there it is found from that value."""
+        used = frozenset[int]().union(*(t.leaves for t in taken))
+        virtual = any(p.value is None and not p.leaves <= used for p in self.pieces if not p.parts)
+        return self.root and not virtual and not any(used <= part.leaves for part in self.tree.parts)
+
+    # -- numbers ---------------------------------------------------------------------------------------------
+
+    def _number(self, piece: Piece) -> float | int | None:
+        if piece.value is None:
+            return -1
+        return numbers.scalar(self.facts, resolve(piece.value))
+
+    def _numbers(self, numeric: list[Piece], binding: Binding) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
+        """Every way to account for the pattern's numbers with the chain's."""
+        if not self.literals and not self.scalars:
+            yield (), binding
+            return
+        groups = [tuple(numeric)] if numeric else []
+        groups += [(p,) for p in numeric] if len(numeric) > 1 else []
+        if len(self.scalars) > 1:
+            yield from self._several_scalars(numeric, binding)
+            return
+        for group in groups:
+            yield from ((group, matched) for matched in self._group(group, binding))
+        if self.scalars and _is_optional(self.scalars[0][0]):
+            yield from self._scalar_absent(groups, binding)
+
+    def _group(self, group: tuple[Piece, ...], binding: Binding) -> Iterator[Binding]:
+        """The pattern's literals and at most one scalar against these numbers."""
+        found = [(float(self._number(p) or 0), p.sign) for p in group]
+        if not self.scalars:
+            if self._equal(found):
+                yield binding
+            else:
+                self.matcher._miss(binding, lambda: self._unequal(found))
+            return
+        (capture, sign) = self.scalars[0]
+        if self.is_product:
+            number = numbers.product([*found, *((v, -s) for v, s in self.literals)])
+            number = number if sign > 0 else numbers.product([(number, -1)])
+        else:
+            number = sign * numbers.total([*found, *((v, -s) for v, s in self.literals)])
+        if len(found) == 1 and not self.literals and found[0][1] == sign:
+            number = found[0][0]
+        if capture not in binding.bound:
+            yield binding.bind(capture, number)
+        elif binding.bound[capture] == number:
+            yield binding
+
+    def _several_scalars(self, numeric: list[Piece], binding: Binding) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
+        """Several scalars in one chain take one number each, in the order of both."""
+        if self.literals or len(numeric) != len(self.scalars):
+            return
+        for (capture, sign), piece in zip(self.scalars, numeric, strict=True):
+            if piece.sign != sign or piece.value is None:
+                return
+            found = list(self.matcher._term(capture, piece.value, binding))
+            if not found:
+                return
+            binding = found[0]
+        yield tuple(numeric), binding
+
+    def _scalar_absent(
+        self, groups: list[tuple[Piece, ...]], binding: Binding
+    ) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
+        """An optional scalar that is not there: the literals alone have to account for the numbers."""
+        for matched in self.matcher._absent(self.scalars[0][0], binding):
+            if not self.literals:
+                yield (), matched
+            for group in groups if self.literals else ():
+                if self._equal([(float(self._number(p) or 0), p.sign) for p in group]):
+                    yield group, matched
+
+    def _equal(self, found: list[tuple[float, int]]) -> bool:
+        if self.dtype is None:
+            return False
+        equal = numbers.product_equals if self.is_product else numbers.total_equals
+        return equal(found, self.literals, self.dtype)
+
+    def _unequal(self, found: list[tuple[float, int]]) -> str:
+        """The two numbers as the graph spells them: as divisors where it divides by its one constant."""
+        combine = numbers.product if self.is_product else numbers.total
+        flip = self.is_product and len(found) == 1 and found[0][1] < 0
+        expected = numbers.product([(combine(self.literals), -1)]) if flip else combine(self.literals)
+        actual = found[0][0] if flip else combine(found)
+        return f"expected constant {expected:.6g}, found {actual:.6g}"
+
+
+def _specific(item: Term) -> int:
+    """Operands that few values match come first; constants wait until the shape of the chain is clear."""
+    match item:
+        case Call() | Output() | Power():
+            return 0
+        case Sum() | Product() | AnyOf():
+            return 1
+        case Const():
+            return 2
+        case _:
+            return 3
+
+
+def _is_optional(item: Term) -> bool:
+    return isinstance(item, Capture) and item.optional

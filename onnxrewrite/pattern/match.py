@@ -1,0 +1,201 @@
+"""A match: what a pattern's terms were bound to, as the rewrite sees it.
+
+This module knows the graph through ``Facts`` only, and nothing about how matches are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from onnxrewrite.ir import schema
+from onnxrewrite.ir.facts import Dim, Facts
+from onnxrewrite.pattern.terms import Attr, Call, Capture, Const, Each, Scalar, Term
+
+T = TypeVar("T")
+Array = npt.NDArray[Any]
+
+
+class Refused(Exception):
+    """A precondition does not hold: the reason a person would give."""
+
+    def __init__(self, reason: str):
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Binding:
+    """What the matcher knows so far: bound terms, the nodes they cover, and what a longer chain has left over.
+
+    Bindings are never changed, only extended into new ones, so that backtracking forgets nothing.
+    """
+
+    __slots__ = ("bound", "nodes", "remainder")
+
+    def __init__(
+        self,
+        bound: dict[Any, Any] | None = None,
+        nodes: tuple[ir.Node, ...] = (),
+        remainder: tuple[tuple[ir.Value, int], ...] = (),
+    ):
+        self.bound: dict[Any, Any] = bound if bound is not None else {}
+        self.nodes = nodes
+        self.remainder = remainder
+
+    def bind(self, term: Any, to: Any) -> Binding:
+        """The binding that also binds ``term``."""
+        return Binding({**self.bound, term: to}, self.nodes, self.remainder)
+
+    def cover(self, *nodes: ir.Node) -> Binding:
+        """The binding that also covers ``nodes``."""
+        new = tuple(dict.fromkeys(n for n in nodes if n not in self.nodes))
+        return Binding(self.bound, self.nodes + new, self.remainder) if new else self
+
+
+class Match:
+    """Where a pattern applies, and what its captures were bound to there.
+
+    Attributes:
+        facts: What is known about the values around.
+        outputs: The values that the pattern's outputs stand for, which the rewrite replaces.
+        nodes: The nodes that the pattern covers, the anchor's first.
+        remainder: Operands that a longer ``+`` or ``*`` chain has left over, with their signs.
+    """
+
+    def __init__(self, facts: Facts, outputs: Sequence[ir.Value], binding: Binding):
+        self.facts = facts
+        self.outputs = tuple(outputs)
+        self.nodes = binding.nodes
+        self.remainder = binding.remainder
+        self._bound = binding.bound
+        self._read: set[ir.Node] = set()
+
+    # -- what was bound --------------------------------------------------------------------------------------
+
+    @overload
+    def __getitem__(self, term: Const) -> Array: ...
+    @overload
+    def __getitem__(self, term: Scalar) -> float: ...
+    @overload
+    def __getitem__(self, term: Attr[T]) -> T: ...
+    @overload
+    def __getitem__(self, term: Each[Any]) -> tuple[Any, ...]: ...
+    @overload
+    def __getitem__(self, term: Term) -> ir.Value: ...
+
+    def __getitem__(self, term: Any) -> Any:
+        """The binding of a term: a value; for ``Const`` an array, for ``Scalar`` a number, for ``Attr`` the attribute.
+
+        Floating-point constants come in float64, so that what is computed from them is rounded once.
+        """
+        bound = self._bound[term]
+        if isinstance(term, Const):
+            return self._array(bound)
+        if isinstance(term, Call) and isinstance(bound, ir.Node):
+            return bound.outputs[0]
+        return bound
+
+    def __contains__(self, term: Any) -> bool:
+        """Whether a term was bound to something that is there, rather than to its default."""
+        if term not in self._bound:
+            return False
+        return not (isinstance(term, Capture | Attr) and self._bound[term] is term.default)
+
+    def value(self, term: Term) -> ir.Value | None:
+        """The value behind a term, also for a constant; None where it was bound to a default or a number."""
+        bound = self._bound.get(term)
+        if isinstance(bound, ir.Node):
+            return bound.outputs[0]
+        return bound if isinstance(bound, ir.Value) else None
+
+    def node(self, call: Call) -> ir.Node:
+        """The node that a call was bound to."""
+        node = self._bound[call]
+        assert isinstance(node, ir.Node)
+        self._read.add(node)
+        return node
+
+    def attrs(self, call: Call) -> dict[str, Any]:
+        """The attributes of a node, as keywords for the node that replaces it."""
+        return {name: schema.attribute(self.node(call), name, None) for name in self.node(call).attributes}
+
+    def attr(self, call: Call, name: str) -> Any:
+        """One attribute of a node, or the schema's default."""
+        node = self.node(call)
+        return schema.attribute(node, name, self.facts.version(node))
+
+    def is_newer(self, call: Call) -> bool:
+        """Whether a node is written for a newer opset than the model's, so that it has to be lowered."""
+        node = self._bound[call]
+        return isinstance(node, ir.Node) and self.facts.is_newer(node)
+
+    # -- what is known about it ------------------------------------------------------------------------------
+
+    def dtype(self, term: Term | ir.Value) -> ir.DataType | None:
+        """The element type of a term's value; None when unknown."""
+        value = self._value(term)
+        return None if value is None else self.facts.dtype(value)
+
+    def shape(self, term: Term | ir.Value) -> tuple[Dim, ...] | None:
+        """The dimensions of a term's value; None when unknown."""
+        value = self._value(term)
+        return None if value is None else self.facts.shape(value)
+
+    def rank(self, term: Term | ir.Value) -> int | None:
+        """The number of dimensions of a term's value; None when unknown."""
+        shape = self.shape(term)
+        return None if shape is None else len(shape)
+
+    def dim(self, term: Term | ir.Value, axis: int) -> Dim | None:
+        """One dimension of a term's value; None when the rank is unknown or too small."""
+        shape = self.shape(term)
+        return None if shape is None or not -len(shape) <= axis < len(shape) else shape[axis]
+
+    @property
+    def above(self) -> set[ir.Value]:
+        """Every value that the pattern found on its way up from the outputs."""
+        bound = (b for b in self._bound.values() if isinstance(b, ir.Value))
+        return {*bound, *(i for n in self.nodes for i in n.inputs if i is not None)}
+
+    # -- preconditions ---------------------------------------------------------------------------------------
+
+    def require(self, condition: object, reason: str, at: Term | ir.Value | None = None) -> None:
+        """Refuse the match, for ``reason``, unless ``condition`` holds.  ``at`` names the value that is to blame."""
+        if not condition:
+            self.refuse(reason, at)
+
+    def refuse(self, reason: str, at: Term | ir.Value | None = None) -> None:
+        """Refuse the match."""
+        value = None if at is None else self._value(at)
+        raise Refused(reason if value is None else f"{reason} (at `{value.name}`)")
+
+    def overlooked(self, mentioned: Mapping[Call, frozenset[str]]) -> str | None:
+        """An attribute off its default that neither the pattern mentions nor the rewrite has read, told as a reason."""
+        for call, names in mentioned.items():
+            node = self._bound.get(call)
+            if not isinstance(node, ir.Node) or node in self._read:
+                continue
+            found = schema.schema(node.domain, node.op_type, self.facts.version(node))
+            for name in node.attributes:
+                default = found.attributes[name].default if found is not None and name in found.attributes else None
+                actual = schema.attribute(node, name, None)
+                if name not in names and actual != default:
+                    return f"the rule does not consider {name}={actual!r} of {node.op_type} `{node.name}`"
+        return None
+
+    def _value(self, term: Term | ir.Value) -> ir.Value | None:
+        return term if isinstance(term, ir.Value) else self.value(term)
+
+    def _array(self, bound: Any) -> Array:
+        if isinstance(bound, ir.Value):
+            array = self.facts.constant(bound)
+            assert array is not None
+        else:
+            array = np.asarray(bound)
+        is_float = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+        return array.astype(np.float64) if is_float else array
+

@@ -1,0 +1,118 @@
+"""Constants against numbers: the one place that says when they are equal.
+
+A constant equals a pattern's number when it is that number rounded to the constant's own dtype, no looser: the
+square root of two is 1.41421354 in float32 and 1.4141 in float16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+
+from onnxrewrite.ir.facts import Facts
+
+_SMALL = 4096
+"""Constants of at most so many elements are compared by content, larger ones by identity."""
+
+
+def scalar(facts: Facts, value: ir.Value) -> float | int | None:
+    """The number in a constant with one element; None for anything else."""
+    tensor = facts.tensor(value)
+    if tensor is None or tensor.size != 1 or tensor.dtype == ir.DataType.STRING:
+        return None
+    number: float | int = tensor.numpy().reshape(()).item()
+    return number
+
+
+def equals(facts: Facts, value: ir.Value, number: float) -> bool:
+    """Whether ``value`` is a constant with one element that equals ``number`` in its own dtype."""
+    found = scalar(facts, value)
+    return found is not None and found == rounded(number, facts.dtype(value))
+
+
+def rounded(number: float, dtype: ir.DataType | None) -> float:
+    """``number`` as a tensor of ``dtype`` holds it; NaN, which equals nothing, where it cannot."""
+    if dtype is None:
+        return math.nan
+    if not dtype.is_floating_point():
+        return number if float(number).is_integer() else math.nan
+    return float(np.asarray(number, np.float64).astype(dtype.numpy()))
+
+
+def product_equals(found: Sequence[tuple[float, int]], expected: Sequence[tuple[float, int]], dtype: ir.DataType) -> bool:
+    """Whether a product of constants, each multiplied (+1) or divided by (-1), equals the expected one.
+
+    One constant against one number is compared exactly, as itself or as its reciprocal, each rounded to ``dtype``;
+    several are multiplied in float64 and rounded once.
+    """
+    if len(found) == len(expected) == 1:
+        (number, sign), (wanted, wanted_sign) = found[0], expected[0]
+        if sign == wanted_sign:
+            return number == rounded(wanted, dtype)
+        return wanted != 0 and number == rounded(1.0 / wanted, dtype)
+    a, b = product(found), product(expected)
+    return a == b or rounded(a, dtype) == rounded(b, dtype)
+
+
+def product(factors: Sequence[tuple[float, int]]) -> float:
+    """The product of numbers, each multiplied (+1) or divided by (-1); NaN for a division by zero."""
+    result = 1.0
+    for number, sign in factors:
+        if sign < 0 and number == 0:
+            return math.nan
+        result = result * number if sign > 0 else result / number
+    return result
+
+
+def total_equals(found: Sequence[tuple[float, int]], expected: Sequence[tuple[float, int]], dtype: ir.DataType) -> bool:
+    """Whether a sum of constants, each added (+1) or subtracted (-1), equals the expected one."""
+    if len(found) == len(expected) == 1:
+        return found[0][1] * found[0][0] == rounded(expected[0][1] * expected[0][0], dtype)
+    return rounded(total(found), dtype) == rounded(total(expected), dtype)
+
+
+def total(addends: Sequence[tuple[float, int]]) -> float:
+    """The sum of numbers, each added (+1) or subtracted (-1)."""
+    return math.fsum(sign * number for number, sign in addends)
+
+
+def same_constant(facts: Facts, a: ir.Value, b: ir.Value) -> bool:
+    """Whether two small constants have equal content."""
+    left, right = facts.tensor(a), facts.tensor(b)
+    if left is None or right is None or left.dtype != right.dtype or left.size > _SMALL:
+        return False
+    return tuple(left.shape) == tuple(right.shape) and left.tobytes() == right.tobytes()
+
+
+def same_parameter(actual: Any, expected: Any) -> bool:
+    """Whether an attribute has the expected value; floats as float32 holds them, for that is how they are stored."""
+    if isinstance(expected, bool | np.bool_):
+        return bool(actual) == bool(expected)
+    if isinstance(actual, float) or isinstance(expected, float):
+        numeric = isinstance(actual, int | float) and isinstance(expected, int | float)
+        return numeric and np.float32(actual) == np.float32(expected)
+    if isinstance(expected, list | tuple) and isinstance(actual, list | tuple):
+        pairs = zip(actual, expected, strict=False)
+        return len(actual) == len(expected) and all(same_parameter(a, e) for a, e in pairs)
+    return bool(actual == expected)
+
+
+def describe(facts: Facts, value: ir.Value) -> str:
+    """A constant in a few characters; any other value by name."""
+    tensor = facts.tensor(value)
+    if tensor is None:
+        return f"`{value.name}`" + (", which is a graph input" if value.is_graph_input() else "")
+    if tensor.size == 1:
+        number = scalar(facts, value)
+        return f"{number:.6g}" if isinstance(number, float) else str(number)
+    return f"a tensor of shape {list(tensor.shape)}"
+
+
+def epsilon(dtype: ir.DataType) -> float:
+    """The distance from 1 to the next larger number of a floating-point dtype."""
+    return float(ml_dtypes.finfo(dtype.numpy()).eps)

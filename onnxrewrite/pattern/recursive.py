@@ -1,0 +1,388 @@
+"""The plain matcher: terms against values, by recursion, with full backtracking.
+
+It is written to be obviously right rather than fast, and enumerates every match.  ``misses`` collects why not: the
+reason of the attempt that got furthest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from onnxrewrite.ir import schema
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.pattern import chain, numbers
+from onnxrewrite.pattern.look import parameter, resolve
+from onnxrewrite.pattern.match import Binding, Match
+from onnxrewrite.pattern.terms import (
+    AnyOf,
+    Attr,
+    Call,
+    Capture,
+    Each,
+    Literal,
+    Output,
+    Power,
+    Product,
+    Scalar,
+    Sum,
+    Term,
+    Var,
+    walk,
+)
+
+COMMUTATIVE = frozenset("Add Mul Min Max And Or Xor Equal BitwiseAnd BitwiseOr BitwiseXor".split())
+"""Operators of two inputs whose order does not matter."""
+
+
+class Misses:
+    """Why a pattern did not match: the reason of the attempt that had bound most."""
+
+    def __init__(self) -> None:
+        self.progress = -1
+        self.reason = ""
+
+    def add(self, progress: int, reason: str) -> None:
+        """Keep ``reason`` if this attempt got further than those before."""
+        if progress > self.progress:
+            self.progress, self.reason = progress, reason
+
+
+class RecursiveMatcher:
+    """Matches patterns against one graph.
+
+    Args:
+        facts: What is known about the graph's values.
+        graph: Only nodes of this graph are matched: a pattern never reaches across the border of a subgraph.
+        misses: Collects the reason of the nearest miss, if given.
+    """
+
+    def __init__(self, facts: Facts, graph: ir.Graph | ir.Function, misses: Misses | None = None):
+        self.facts = facts
+        self.graph = graph
+        self.misses = misses
+
+    def matches(self, pattern: Sequence[Term], value: ir.Value) -> Iterator[Match]:
+        """Every match of ``pattern`` whose first output is ``value``, the most telling ones first."""
+        anchor, *others = pattern
+        for binding in self._root(anchor, value):
+            for outputs, full in self._others(others, (value,), binding):
+                yield Match(self.facts, outputs, full)
+
+    # -- outputs ---------------------------------------------------------------------------------------------
+
+    def _root(self, item: Term, value: ir.Value) -> Iterator[Binding]:
+        """Matches of the anchor, where a chain may be longer than the pattern."""
+        if isinstance(item, Sum | Product):
+            yield from self._chain(item, value, Binding(), root=True)
+        else:
+            yield from self._term(item, value, Binding())
+
+    def _others(
+        self, items: Sequence[Term], outputs: tuple[ir.Value, ...], binding: Binding
+    ) -> Iterator[tuple[tuple[ir.Value, ...], Binding]]:
+        """Matches of the further outputs, which are reached through consumers of what is bound."""
+        if not items:
+            yield outputs, binding
+            return
+        for candidate in self._candidates(items[0], binding):
+            if candidate not in outputs:
+                for extended in self._term(items[0], candidate, binding):
+                    yield from self._others(items[1:], (*outputs, candidate), extended)
+
+    def _candidates(self, item: Term, binding: Binding) -> list[ir.Value]:
+        """Values that ``item`` could stand for: what can be reached downwards from its bound parts."""
+        bound = [binding.bound[t] for t in walk(item) if t in binding.bound]
+        values = [v for b in bound for v in (b.outputs if isinstance(b, ir.Node) else (b,)) if isinstance(v, ir.Value)]
+        depth = sum(1 for _ in walk(item))
+        found: dict[ir.Value, None] = {}
+        layer = dict.fromkeys(values)
+        for _ in range(depth):
+            found.update(layer)
+            below = (o for v in layer for n in v.consumers() if n.graph is self.graph for o in n.outputs)
+            layer = dict.fromkeys(v for v in below if v not in found)
+        return list(found)
+
+    # -- one term against one value --------------------------------------------------------------------------
+
+    def _term(self, item: Term, value: ir.Value, binding: Binding) -> Iterator[Binding]:
+        match item:
+            case Capture():
+                yield from self._capture(item, value, binding)
+            case Literal(value=number):
+                yield from self._literal(number, value, binding)
+            case Call():
+                yield from self._call(item, 0, value, binding)
+            case Output(call=call, index=index):
+                yield from self._call(call, index, value, binding)
+            case Sum() | Product():
+                yield from self._shared(item, value, binding, lambda: self._chain(item, value, binding, root=False))
+            case Power():
+                yield from self._shared(item, value, binding, lambda: self._power(item, value, binding))
+            case AnyOf(alternatives=alternatives):
+                for alternative in alternatives:
+                    for found in self._term(alternative, value, binding):
+                        yield found.bind(item, value)
+
+    def _shared(
+        self, item: Term, value: ir.Value, binding: Binding, match: Callable[[], Iterator[Binding]]
+    ) -> Iterator[Binding]:
+        """A term that is used twice stands for one value."""
+        if item in binding.bound:
+            if resolve(binding.bound[item]) is resolve(value):
+                yield binding
+            return
+        for found in match():
+            yield found.bind(item, value)
+
+    def _capture(self, item: Capture, value: ir.Value, binding: Binding) -> Iterator[Binding]:
+        if item in binding.bound:
+            if self._same(binding.bound[item], value):
+                yield binding
+            else:
+                self._miss(binding, lambda: f"{item.name} must be the same value in both places, here it is {_name(value)}")
+            return
+        if not isinstance(item, Var) and self.facts.tensor(resolve(value)) is None:
+            self._miss(binding, lambda: f"expected a constant for {item.name}, found {_name(value)}{_overridable(value)}")
+        elif item.dtypes is not None and self.facts.dtype(value) not in item.dtypes:
+            self._miss(binding, lambda: f"{item.name} has dtype {_dtype(self.facts.dtype(value))}, which the rule does not take")
+        elif item.rank is not None and self.facts.rank(value) != item.rank:
+            self._miss(binding, lambda: f"{item.name} must have rank {item.rank}, found {self.facts.rank(value)}")
+        elif isinstance(item, Scalar):
+            yield from self._scalar(item, value, binding)
+        else:
+            yield binding.bind(item, value if isinstance(item, Var) else resolve(value))
+
+    def _scalar(self, item: Scalar, value: ir.Value, binding: Binding) -> Iterator[Binding]:
+        number = numbers.scalar(self.facts, value)
+        if number is None:
+            self._miss(binding, lambda: f"{item.name} must be a constant with one element")
+        else:
+            yield binding.bind(item, number)
+
+    def _literal(self, number: float, value: ir.Value, binding: Binding) -> Iterator[Binding]:
+        if numbers.equals(self.facts, value, number):
+            yield binding
+        else:
+            self._miss(binding, lambda: f"expected constant {number:.6g}, found {numbers.describe(self.facts, value)}")
+
+    def _power(self, item: Power, value: ir.Value, binding: Binding) -> Iterator[Binding]:
+        node = self._producer(value)
+        if node is None or node.op_type not in ("Sqrt", "Pow") or node.domain:
+            self._miss(binding, lambda: f"expected {item!r}, found {self._describe(value)}")
+            return
+        base, *exponent = node.inputs
+        if node.op_type == "Sqrt":
+            matches = item.exponent == 0.5
+        else:
+            matches = exponent[0] is not None and numbers.equals(self.facts, exponent[0], item.exponent)
+        if matches and base is not None:
+            yield from self._term(item.base, base, binding.cover(node))
+        else:
+            self._miss(binding, lambda: f"expected the power {item.exponent:g} at `{node.name}`")
+
+    # -- one node --------------------------------------------------------------------------------------------
+
+    def _call(self, item: Call, index: int, value: ir.Value, binding: Binding) -> Iterator[Binding]:
+        node = self._producer(value)
+        if node is None or node.op_type not in item.op_types or node.domain != item.domain:
+            self._miss(binding, lambda: f"expected {'|'.join(item.op_types)}, found {self._describe(value)}")
+            return
+        if resolve(value).index() != index:
+            self._miss(binding, lambda: f"expected output {index} of {node.op_type} `{node.name}`")
+            return
+        if item in binding.bound:
+            if binding.bound[item] is node:
+                yield binding
+            return
+        named = self._parameters(item, node)
+        if named is None:
+            self._miss(binding, lambda: f"{node.op_type} `{node.name}` lacks a parameter of {item!r}")
+            return
+        start = binding.bind(item, node).cover(node)
+        for positional in self._inputs(item, node, named, start):
+            yield from self._named(list(named.items()), node, positional)
+
+    def _parameters(self, item: Call, node: ir.Node) -> dict[str, tuple[Any, int | None]] | None:
+        """Parameter name to what is expected and, where this opset has it as an input, that input's index."""
+        found = schema.schema(node.domain, node.op_type, self.facts.version(node))
+        result: dict[str, tuple[Any, int | None]] = {}
+        for name, expected in item.parameters.items():
+            index = schema.formal_index(found, name)
+            if index is None and found is not None and name not in found.attributes and not _optional(expected):
+                return None
+            result[name] = (expected, index)
+        return result
+
+    def _inputs(
+        self, item: Call, node: ir.Node, named: dict[str, tuple[Any, int | None]], binding: Binding
+    ) -> Iterator[Binding]:
+        taken = {index for _, index in named.values() if index is not None}
+        terms = list(item.inputs)
+        rest = terms.pop() if terms and isinstance(terms[-1], Each) else None
+        actual = [v for i, v in enumerate(node.inputs) if i not in taken]
+        extra = [v for v in actual[len(terms) :] if v is not None]
+        if rest is None and extra:
+            self._miss(binding, lambda: f"{node.op_type} `{node.name}` has more inputs than the pattern")
+            return
+        pairs = list(zip(terms, [*actual, *[None] * len(terms)], strict=False))
+        orders = [pairs]
+        if node.op_type in COMMUTATIVE and not node.domain and len(pairs) == 2 and len(actual) == 2:
+            orders.append([(pairs[0][0], actual[1]), (pairs[1][0], actual[0])])
+        for order in orders:
+            for matched in self._sequence(order, node, binding):
+                yield from [matched] if rest is None else self._each(rest, extra, node, matched)
+
+    def _sequence(
+        self, pairs: Sequence[tuple[Any, ir.Value | None]], node: ir.Node, binding: Binding
+    ) -> Iterator[Binding]:
+        if not pairs:
+            yield binding
+            return
+        (item, value), *others = pairs
+        for matched in self._operand(item, value, node, binding):
+            yield from self._sequence(others, node, matched)
+
+    def _operand(self, item: Term | None, value: ir.Value | None, node: ir.Node, binding: Binding) -> Iterator[Binding]:
+        """One input, which may be absent on either side."""
+        if item is None:
+            if value is None:
+                yield binding
+            else:
+                self._miss(binding, lambda: f"{node.op_type} `{node.name}` has an input that the pattern excludes")
+        elif value is not None:
+            yield from self._term(item, value, binding)
+        elif isinstance(item, Capture) and item.optional:
+            yield from self._absent(item, binding)
+        else:
+            self._miss(binding, lambda: f"{node.op_type} `{node.name}` lacks the input {item!r}")
+
+    def _absent(self, item: Capture, binding: Binding) -> Iterator[Binding]:
+        """An optional capture without an operand takes its default."""
+        if item not in binding.bound:
+            yield binding.bind(item, item.default)
+        elif binding.bound[item] is item.default:
+            yield binding
+
+    def _named(
+        self, items: list[tuple[str, tuple[Any, int | None]]], node: ir.Node, binding: Binding
+    ) -> Iterator[Binding]:
+        if not items:
+            yield binding
+            return
+        (name, (expected, index)), *others = items
+        for matched in self._parameter(name, expected, index, node, binding):
+            yield from self._named(others, node, matched)
+
+    def _parameter(
+        self, name: str, expected: Any, index: int | None, node: ir.Node, binding: Binding
+    ) -> Iterator[Binding]:
+        value = node.inputs[index] if index is not None and index < len(node.inputs) else None
+        if isinstance(expected, Term) and index is not None:
+            yield from self._operand(expected, value, node, binding)
+            return
+        actual = parameter(self.facts, node, name)
+        if actual is schema.UNKNOWN:
+            self._miss(binding, lambda: f"expected a constant for {name} of {node.op_type} `{node.name}`")
+        elif isinstance(expected, Attr | Capture):
+            yield from self._attribute(name, expected, actual, node, binding)
+        elif numbers.same_parameter(actual, expected):
+            yield binding
+        else:
+            self._miss(binding, lambda: f"expected {name}={expected!r}, found {actual!r} at {node.op_type} `{node.name}`")
+
+    def _attribute(
+        self, name: str, expected: Attr[Any] | Capture, actual: Any, node: ir.Node, binding: Binding
+    ) -> Iterator[Binding]:
+        if actual is None:
+            if not _optional(expected):
+                self._miss(binding, lambda: f"{node.op_type} `{node.name}` has no {name}")
+                return
+            actual = expected.default
+        if expected not in binding.bound:
+            yield binding.bind(expected, actual)
+        elif numbers.same_parameter(binding.bound[expected], actual):
+            yield binding
+        else:
+            self._miss(binding, lambda: f"{expected!r} must be the same in both places, here it is {actual!r}")
+
+    def _each(self, rest: Each[Any], values: Sequence[ir.Value], node: ir.Node, binding: Binding) -> Iterator[Binding]:
+        if len(values) < rest.at_least:
+            self._miss(binding, lambda: f"{node.op_type} `{node.name}` has fewer than {rest.at_least} operands")
+        elif rest.of is None:
+            yield binding.bind(rest, tuple(values))
+        else:
+            yield from self._each_of(rest, rest.of, values, (), binding)
+
+    def _each_of(
+        self, rest: Each[Any], of: Term, values: Sequence[ir.Value], done: tuple[Match, ...], binding: Binding
+    ) -> Iterator[Binding]:
+        """Match the inputs one by one, each with captures of its own but for the shared ones."""
+        if not values:
+            yield binding.bind(rest, done)
+            return
+        local = {t for t in walk(of) if t not in rest.shared} | _attrs(of)
+        start = Binding({t: b for t, b in binding.bound.items() if t not in local})
+        for found in self._term(of, values[0], start):
+            match = Match(self.facts, (values[0],), found)
+            shared = {t: found.bound[t] for t in rest.shared if t in found.bound}
+            outer = Binding({**binding.bound, **shared}, binding.nodes).cover(*found.nodes)
+            yield from self._each_of(rest, of, values[1:], (*done, match), outer)
+
+    # -- chains ----------------------------------------------------------------------------------------------
+
+    def _chain(self, item: Sum | Product, value: ir.Value, binding: Binding, root: bool) -> Iterator[Binding]:
+        yield from chain.ChainMatch(self, item, value, root).run(binding)
+
+    # -- helpers ---------------------------------------------------------------------------------------------
+
+    def _producer(self, value: ir.Value) -> ir.Node | None:
+        """The node of this graph that computes ``value``, seen through identities.
+
+        A node of no graph is one that a rewrite has just built.
+        """
+        node = resolve(value).producer()
+        return node if node is not None and node.graph in (self.graph, None) else None
+
+    def _same(self, bound: Any, value: ir.Value) -> bool:
+        if isinstance(bound, ir.Value):
+            return resolve(bound) is resolve(value) or numbers.same_constant(self.facts, bound, value)
+        return isinstance(bound, int | float) and numbers.scalar(self.facts, value) == bound
+
+    def _describe(self, value: ir.Value) -> str:
+        node = resolve(value).producer()
+        if self.facts.tensor(value) is not None:
+            return f"constant {numbers.describe(self.facts, value)}"
+        if node is None:
+            return f"input `{value.name}`"
+        if node.graph is not self.graph:
+            return f"`{value.name}` from outside the subgraph"
+        return f"{node.op_type} `{node.name}`"
+
+    def _miss(self, binding: Binding, reason: Callable[[], str]) -> None:
+        if self.misses is not None:
+            self.misses.add(len(binding.bound), reason())
+
+
+def _optional(expected: Any) -> bool:
+    if isinstance(expected, Capture):
+        return expected.optional
+    return isinstance(expected, Attr) and type(expected.default).__name__ != "_Required"
+
+
+def _attrs(item: Term) -> set[Any]:
+    return {p for t in walk(item) if isinstance(t, Call) for p in t.parameters.values() if isinstance(p, Attr)}
+
+
+def _name(value: ir.Value) -> str:
+    return f"`{value.name}`"
+
+
+def _overridable(value: ir.Value) -> str:
+    return ", which is a graph input" if value.is_graph_input() else ""
+
+
+def _dtype(dtype: ir.DataType | None) -> str:
+    return "unknown" if dtype is None else dtype.name.lower()

@@ -1,0 +1,359 @@
+"""The pattern language: captures and terms, as pure data.
+
+A pattern is written with Python's own operators and reads like the formula it stands for::
+
+    x = Var("x", dtype=FLOATS)
+    gelu = 0.5 * x * (1 + op.Erf(x / SQRT2))
+
+Terms are compared by identity: the same object used twice must be bound to the same value.  Nothing here knows
+about graphs; ``match.py`` gives terms their meaning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import onnx_ir as ir
+
+T = TypeVar("T")
+
+Dtypes: TypeAlias = ir.DataType | frozenset[ir.DataType]
+Operand: TypeAlias = "Term | int | float | bool | None"
+
+FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
+"""The floating-point dtypes that arithmetic operators take."""
+
+INTS = frozenset({ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64})
+"""The signed integer dtypes."""
+
+SQRT2 = math.sqrt(2.0)
+
+
+class _Required:
+    """The mark of a capture without a default."""
+
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED = _Required()
+
+
+class Term:
+    """Something that stands for one value of the graph.
+
+    ``+ - * / **`` build algebraic terms, which the matcher compares modulo operand order, association,
+    reciprocal and negated constants.  ``op.Add(a, b)`` in contrast means that very operator.
+    """
+
+    def __add__(self, other: Operand) -> Sum:
+        return Sum((*_addends(self), *_addends(term(other))))
+
+    def __radd__(self, other: Operand) -> Sum:
+        return Sum((*_addends(term(other)), *_addends(self)))
+
+    def __sub__(self, other: Operand) -> Sum:
+        return Sum((*_addends(self), *_negated(_addends(term(other)))))
+
+    def __rsub__(self, other: Operand) -> Sum:
+        return Sum((*_addends(term(other)), *_negated(_addends(self))))
+
+    def __neg__(self) -> Product:
+        return Product(((Literal(-1.0), 1), *_factors(self)))
+
+    def __mul__(self, other: Operand) -> Product:
+        return Product((*_factors(self), *_factors(term(other))))
+
+    def __rmul__(self, other: Operand) -> Product:
+        return Product((*_factors(term(other)), *_factors(self)))
+
+    def __truediv__(self, other: Operand) -> Product:
+        return Product((*_factors(self), *_negated(_factors(term(other)))))
+
+    def __rtruediv__(self, other: Operand) -> Product:
+        return Product((*_factors(term(other)), *_negated(_factors(self))))
+
+    def __pow__(self, exponent: Operand) -> Term:
+        if isinstance(exponent, int | float):
+            return power(self, float(exponent))
+        return Call("Pow", (self, term(exponent)))
+
+
+class Capture(Term):
+    """A term with a name, whose binding ``match[capture]`` gives to the rewrite.
+
+    A default makes it optional: where the operand is absent the capture is bound to the default.
+    """
+
+    def __init__(self, name: str, *, default: Any = REQUIRED, dtype: Dtypes | None = None, rank: int | None = None):
+        self.name = name
+        self.default = default
+        self.dtypes = frozenset({dtype}) if isinstance(dtype, ir.DataType) else dtype
+        self.rank = rank
+
+    @property
+    def optional(self) -> bool:
+        """Whether the operand may be absent."""
+        return self.default is not REQUIRED
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Var(Capture):
+    """Any value.  ``match[x]`` is an ``onnx_ir.Value``, or the default."""
+
+
+class Const(Capture):
+    """A constant tensor.  ``match[w]`` is a numpy array, floating-point data in float64 so that folding rounds once."""
+
+
+class Scalar(Capture):
+    """A constant with one element, whatever its rank.  ``match[s]`` is a Python number.
+
+    In a product it takes the product of all scalar constants there, in a sum their sum.
+    """
+
+
+class Attr(Generic[T]):
+    """An attribute, or the constant input that carries the same parameter in another opset.
+
+    ``op.ReduceMean(x, axes=Attr[tuple[int, ...]]("axes"))`` matches opset 17 (attribute) and 18 (input) alike.
+    """
+
+    def __init__(self, name: str, default: T | _Required = REQUIRED):
+        self.name = name
+        self.default = default
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Each(Generic[T]):
+    """All remaining inputs of a node.  ``match[xs]`` is a tuple of values.
+
+    With ``of``, each of them matches that term, and ``match[xs]`` is a tuple of matches.  Captures inside ``of`` are
+    bound anew for each input, but for those in ``shared``, which must be the same everywhere.
+    """
+
+    def __init__(self, name: str, of: Term | None = None, *, shared: Sequence[Term] = (), at_least: int = 1):
+        self.name = name
+        self.of = of
+        self.shared = tuple(shared)
+        self.at_least = at_least
+
+    def __repr__(self) -> str:
+        return f"*{self.name}"
+
+
+class Literal(Term):
+    """A number: a constant with one element that equals it when rounded to the tensor's own dtype."""
+
+    def __init__(self, value: float):
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"{self.value:.6g}"
+
+
+class Call(Term):
+    """One node.  As a term it stands for the node's first output; ``call[i]`` is output ``i``.
+
+    Args:
+        op_type: The operator, or several that are treated alike.
+        inputs: One term per input; None for an input that must be absent; a last ``Each`` takes the rest.
+        parameters: Attributes, or constant inputs by the schema's name, that must have the given value or are captured.
+        domain: The operator's domain.
+    """
+
+    def __init__(
+        self,
+        op_type: str | tuple[str, ...],
+        inputs: Sequence[Term | Each[Any] | None],
+        parameters: Mapping[str, Any] | None = None,
+        domain: str = "",
+    ):
+        self.op_types = (op_type,) if isinstance(op_type, str) else op_type
+        self.inputs = tuple(inputs)
+        self.parameters = dict(parameters or {})
+        self.domain = domain
+
+    def __getitem__(self, index: int) -> Output:
+        return Output(self, index)
+
+    def __iter__(self) -> Iterator[Output]:
+        raise TypeError("a call has no fixed number of outputs: index it, call[0], call[1], ...")
+
+    def __repr__(self) -> str:
+        name = "|".join(self.op_types)
+        name = f"{self.domain}.{name}" if self.domain else name
+        operands = [repr(i) if i is not None else "" for i in self.inputs]
+        operands += [f"{key}={value!r}" for key, value in self.parameters.items()]
+        return f"{name}({', '.join(operands)})"
+
+
+class Output(Term):
+    """Output ``index`` of a node."""
+
+    def __init__(self, call: Call, index: int):
+        self.call = call
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"{self.call!r}[{self.index}]"
+
+
+class Sum(Term):
+    """An n-ary sum: (term, +1 or -1) pairs."""
+
+    def __init__(self, operands: Sequence[tuple[Term, int]]):
+        self.operands = tuple(operands)
+
+    def __repr__(self) -> str:
+        text = ""
+        for item, sign in self.operands:
+            text += f" {'+' if sign > 0 else '-'} {item!r}" if text else f"{'' if sign > 0 else '-'}{item!r}"
+        return f"({text})"
+
+
+class Product(Term):
+    """An n-ary product: (term, +1 or -1) pairs, where -1 divides."""
+
+    def __init__(self, operands: Sequence[tuple[Term, int]]):
+        self.operands = tuple(operands)
+
+    def __repr__(self) -> str:
+        text = ""
+        for item, exponent in self.operands:
+            text += f" {'*' if exponent > 0 else '/'} {item!r}" if text else f"{'' if exponent > 0 else '1 / '}{item!r}"
+        return f"({text})"
+
+
+class Power(Term):
+    """``base`` to a constant power that is not an integer; ``Sqrt`` is the power one half."""
+
+    def __init__(self, base: Term, exponent: float):
+        self.base = base
+        self.exponent = exponent
+
+    def __repr__(self) -> str:
+        return f"{self.base!r}**{self.exponent:g}"
+
+
+class AnyOf(Term):
+    """Alternatives, tried in order, with full backtracking.  ``match.alternative(term)`` tells which one it was."""
+
+    def __init__(self, alternatives: Sequence[Term]):
+        self.alternatives = tuple(alternatives)
+
+    def __repr__(self) -> str:
+        return f"any_of({', '.join(map(repr, self.alternatives))})"
+
+
+def term(operand: Operand) -> Term:
+    """A number becomes a literal; a term stays what it is."""
+    if isinstance(operand, Term):
+        return operand
+    if isinstance(operand, int | float):
+        return Literal(operand)
+    raise TypeError(f"not a term: {operand!r}")
+
+
+def any_of(*alternatives: Operand) -> AnyOf:
+    """Real alternatives: spellings that the engine cannot know to be equal."""
+    return AnyOf([term(a) for a in alternatives])
+
+
+def power(base: Term, exponent: float) -> Term:
+    """``base ** exponent`` in its one form: small integers are products, negative powers divide."""
+    if exponent < 0:
+        return Product(_negated(_factors(power(base, -exponent))))
+    if exponent in (1.0, 2.0, 3.0, 4.0):
+        return base if exponent == 1.0 else Product(_factors(base) * int(exponent))
+    return Power(base, exponent)
+
+
+def _addends(item: Term) -> tuple[tuple[Term, int], ...]:
+    return item.operands if isinstance(item, Sum) else ((item, 1),)
+
+
+def _factors(item: Term) -> tuple[tuple[Term, int], ...]:
+    return item.operands if isinstance(item, Product) else ((item, 1),)
+
+
+def _negated(operands: Sequence[tuple[Term, int]]) -> tuple[tuple[Term, int], ...]:
+    return tuple((item, -sign) for item, sign in operands)
+
+
+class Operators:
+    """The operators of one domain as functions on terms: ``op.Erf(x)``, ``op.Conv(x, w, b, group=Attr[int]("group"))``."""
+
+    def __init__(self, domain: str = ""):
+        self._domain = domain
+
+    def __getattr__(self, op_type: str) -> _Operator:
+        if op_type.startswith("_"):
+            raise AttributeError(op_type)
+        return _Operator(self._domain, (op_type,))
+
+    def __getitem__(self, op_types: tuple[str, ...] | str) -> _Operator:
+        """``op["Relu", "Clip"](x)``: any of several operators."""
+        return _Operator(self._domain, (op_types,) if isinstance(op_types, str) else op_types)
+
+
+class _Operator:
+    """One operator, to be called with terms."""
+
+    def __init__(self, domain: str, op_types: tuple[str, ...]):
+        self._domain = domain
+        self._op_types = op_types
+
+    def __call__(self, *inputs: Operand | Each[Any], **parameters: Any) -> Call | Term:
+        if not self._domain and self._op_types == ("Sqrt",):
+            (base,) = inputs
+            return power(_input(base), 0.5)  # type: ignore[arg-type]
+        return Call(self._op_types, [_input(i) for i in inputs], parameters, self._domain)
+
+
+def _input(operand: Operand | Each[Any]) -> Any:
+    return operand if operand is None or isinstance(operand, Each) else term(operand)
+
+
+def children(item: Term) -> tuple[Term, ...]:
+    """The terms directly below ``item``."""
+    match item:
+        case Call(inputs=inputs, parameters=parameters):
+            below = [i.of if isinstance(i, Each) else i for i in (*inputs, *parameters.values())]
+            return tuple(i for i in below if isinstance(i, Term))
+        case Output(call=call):
+            return (call,)
+        case Sum(operands=operands) | Product(operands=operands):
+            return tuple(i for i, _ in operands)
+        case Power(base=base):
+            return (base,)
+        case AnyOf(alternatives=alternatives):
+            return alternatives
+        case _:
+            return ()
+
+
+def walk(root: Term) -> Iterator[Term]:
+    """``root`` and every term below it, each once, in order of first occurrence."""
+    seen: set[int] = set()
+    stack = [root]
+    while stack:
+        item = stack.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        yield item
+        stack.extend(reversed(children(item)))
+
+
+op = Operators()
+"""The standard operators."""
+
+microsoft = Operators("com.microsoft")
+"""The contrib operators of ONNX Runtime."""

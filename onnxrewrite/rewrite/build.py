@@ -1,0 +1,181 @@
+"""The tape: what a rewrite builds, before any of it touches the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8 types with numpy)
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from onnxrewrite.errors import RuleError
+from onnxrewrite.ir import schema
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.pattern.match import Match, Refused
+from onnxrewrite.pattern.terms import Term
+
+Input = ir.Value | npt.NDArray[Any] | float | int | bool | None
+
+
+class Builder:
+    """Builds nodes on a tape: ``build.Gelu(x)``, ``build.microsoft.QuickGelu(x, alpha=1.702)``.
+
+    An operator is a method.  Its positional arguments are inputs: values, None for an absent one, or numbers and
+    arrays, which become constants of the dtype that the schema asks for.  Keywords are attributes, or inputs by the
+    schema's name: ``build.ReduceMean(x, axes=(-1,))`` is right in every opset.  An operator that the model's opset does
+    not have yet is built in the oldest version that has it; the lower stage makes it runnable.
+
+    Attributes:
+        nodes: The nodes built so far, in order.
+        constants: The constants made so far.
+    """
+
+    def __init__(self, facts: Facts, match: Match, opset_imports: dict[str, int], domain: str = ""):
+        self._facts = facts
+        self._match = match
+        self._imports = opset_imports
+        self._domain = domain
+        self.nodes: list[ir.Node] = []
+        self.constants: list[ir.Value] = []
+
+    @property
+    def microsoft(self) -> Builder:
+        """The same tape for ONNX Runtime's contrib operators."""
+        return self.domain("com.microsoft")
+
+    def domain(self, name: str) -> Builder:
+        """The same tape for the operators of another domain."""
+        other = Builder(self._facts, self._match, self._imports, name)
+        other.nodes, other.constants = self.nodes, self.constants
+        return other
+
+    @property
+    def opset(self) -> int:
+        """The model's opset version of the standard operators."""
+        return self._imports.get("", 1)
+
+    def __getattr__(self, op_type: str) -> Callable[..., Any]:
+        if op_type.startswith("_") or not op_type[0].isupper():
+            raise AttributeError(op_type)
+
+        def emit(*inputs: Input, outputs: int = 1, **parameters: Any) -> Any:
+            return self.node(op_type, inputs, parameters, outputs=outputs)
+
+        return emit
+
+    def node(
+        self, op_type: str, inputs: Sequence[Input], parameters: dict[str, Any] | None = None, outputs: int = 1
+    ) -> Any:
+        """Build one node; its output, or a tuple of them where ``outputs`` is more than one."""
+        version, found = self._schema(op_type)
+        attributes, values = self._arguments(op_type, found, list(inputs), parameters or {})
+        while values and values[-1] is None:
+            values.pop()
+        node = ir.Node(
+            self._domain,
+            op_type,
+            values,
+            attributes,
+            num_outputs=outputs,
+            version=version,
+        )
+        self.nodes.append(node)
+        self._facts.infer(node)
+        return node.outputs[0] if outputs == 1 else tuple(node.outputs)
+
+    def const(self, array: Any, like: Term | ir.Value | ir.DataType | None = None) -> ir.Value:
+        """A constant tensor.
+
+        Args:
+            array: Anything numpy takes.
+            like: The dtype, or a term or value that has it; without it float64 becomes float32 and the rest stays.
+        """
+        data = np.asarray(array)
+        dtype = self._dtype(like)
+        if dtype is None:
+            dtype = ir.DataType.FLOAT if data.dtype == np.float64 else ir.DataType.from_numpy(data.dtype)
+        tensor = ir.tensor(np.ascontiguousarray(data.astype(dtype.numpy())).reshape(data.shape), dtype=dtype)
+        value = ir.Value(type=ir.TensorType(dtype), shape=ir.Shape(data.shape), const_value=tensor)
+        self.constants.append(value)
+        return value
+
+    def refuse(self, reason: str) -> None:
+        """Refuse the match, for a reason found while building."""
+        raise Refused(reason)
+
+    def discard(self) -> None:
+        """Take back everything built: the nodes are no longer users of the values they read."""
+        for node in self.nodes:
+            for index in range(len(node.inputs)):
+                node.replace_input_with(index, None)
+            for output in node.outputs:
+                self._facts.forget(output)
+        self.nodes.clear()
+        self.constants.clear()
+
+    def _dtype(self, like: Term | ir.Value | ir.DataType | None) -> ir.DataType | None:
+        if like is None or isinstance(like, ir.DataType):
+            return like
+        return self._match.dtype(like)
+
+    def _schema(self, op_type: str) -> tuple[int | None, schema.Schema | None]:
+        """The version to write the node for, None for the model's own, and the schema of that version."""
+        imported = self._imports.get(self._domain, 1 if self._domain else None)
+        found = schema.schema(self._domain, op_type, imported)
+        if found is not None or imported is None:
+            return None, found
+        newest = schema.schema(self._domain, op_type, None)
+        if newest is None or newest.since_version <= imported:
+            return None, None
+        versions = range(imported + 1, newest.since_version + 1)
+        version = next(v for v in versions if schema.schema(self._domain, op_type, v) is not None)
+        return version, schema.schema(self._domain, op_type, version)
+
+    def _arguments(
+        self, op_type: str, found: schema.Schema | None, inputs: list[Input], parameters: dict[str, Any]
+    ) -> tuple[list[ir.Attr], list[ir.Value | None]]:
+        attributes = []
+        for name, given in parameters.items():
+            index = schema.formal_index(found, name)
+            if index is not None:
+                inputs += [None] * (index + 1 - len(inputs))
+                inputs[index] = given
+            elif given is not None:
+                kind = found.attributes[name].type if found is not None and name in found.attributes else None
+                attributes.append(_attribute(op_type, name, given, kind))
+        return attributes, [self._operand(v, i, found, inputs) for i, v in enumerate(inputs)]
+
+    def _operand(self, given: Input, index: int, found: schema.Schema | None, inputs: list[Input]) -> ir.Value | None:
+        """A value stays; a number or an array becomes a constant of the dtype that the schema asks for here."""
+        if given is None or isinstance(given, ir.Value):
+            return given
+        data = np.asarray(given)
+        if found is None or not found.inputs:
+            return self.const(data)
+        formal = found.inputs[min(index, len(found.inputs) - 1)]
+        for position, other in enumerate(inputs):
+            its = found.inputs[min(position, len(found.inputs) - 1)]
+            if isinstance(other, ir.Value) and its.type_var == formal.type_var:
+                return self.const(data, like=self._facts.dtype(other))
+        if formal.types == {"tensor(int64)"} or data.dtype.kind == "i":
+            return self.const(data, like=ir.DataType.INT64)
+        return self.const(data)
+
+
+def _attribute(op_type: str, name: str, given: Any, kind: ir.AttributeType | None) -> ir.Attr:
+    if isinstance(given, np.ndarray | np.generic):
+        given = given.tolist()
+    if isinstance(given, list):
+        given = tuple(given)
+    if kind == ir.AttributeType.FLOAT:
+        given = float(given)
+    elif kind == ir.AttributeType.FLOATS:
+        given = tuple(map(float, given))
+    elif kind == ir.AttributeType.INT:
+        given = int(given)
+    try:
+        return ir.convenience.convert_attribute(name, given, kind)
+    except (TypeError, ValueError) as error:
+        raise RuleError(f"{op_type}: attribute {name}={given!r}: {error}") from None

@@ -1,0 +1,90 @@
+"""Changes to a graph that onnx_ir leaves to its users: fresh names, redirected values, nodes taken out whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from onnxrewrite.ir.graph import subgraphs
+
+
+class Names:
+    """All names of a model, so that new ones are fresh in every scope."""
+
+    def __init__(self, model: ir.Model):
+        self._taken: set[str] = set()
+        for graph in (model.graph, *model.functions.values()):
+            self._take(graph)
+
+    def fresh(self, base: str) -> str:
+        """``base``, or ``base_1``, ``base_2``, ... where it is taken."""
+        name, number = base, 0
+        while name in self._taken:
+            number += 1
+            name = f"{base}_{number}"
+        self._taken.add(name)
+        return name
+
+    def _take(self, graph: ir.Graph | ir.Function) -> None:
+        inner = [graph] if isinstance(graph, ir.Graph) else []
+        for scope in (*inner, *graph.subgraphs()):
+            self._taken.update(v.name for v in scope.inputs if v.name)
+            self._taken.update(scope.initializers)
+        self._taken.update(v.name for v in graph.inputs if v.name)
+        for node in graph.all_nodes():
+            self._taken.update(o.name for o in node.outputs if o.name)
+            if node.name:
+                self._taken.add(node.name)
+
+
+def redirect(old: ir.Value, new: ir.Value) -> list[ir.Node]:
+    """Let everything that reads ``old`` read ``new``, graph outputs included; the nodes that did."""
+    users = list(old.consumers())
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    return users
+
+
+def detach(node: ir.Node) -> list[ir.Value]:
+    """Let a node, and everything inside its subgraphs, use nothing any more; the values it used."""
+    used: dict[ir.Value, None] = {}
+    for user in (node, *_inner_nodes(node)):
+        for index, value in enumerate(user.inputs):
+            if value is not None:
+                used[value] = None
+                user.replace_input_with(index, None)
+    return list(used)
+
+
+def is_dead(node: ir.Node) -> bool:
+    """Whether nothing reads any output of ``node``."""
+    return not any(o.uses() or o.is_graph_output() for o in node.outputs)
+
+
+def sweep(nodes: Iterable[ir.Node]) -> tuple[list[ir.Node], list[ir.Value]]:
+    """Remove those of ``nodes`` that are dead, and then whatever only they needed.
+
+    Returns:
+        The removed nodes, and the values they used that are still alive.
+    """
+    queue = list(nodes)
+    removed: dict[ir.Node, None] = {}
+    touched: dict[ir.Value, None] = {}
+    while queue:
+        node = queue.pop()
+        if node in removed or node.graph is None or not is_dead(node):
+            continue
+        used = detach(node)
+        node.graph.remove(node)
+        removed[node] = None
+        for value in used:
+            touched[value] = None
+            producer = value.producer()
+            if producer is not None:
+                queue.append(producer)
+    return list(removed), [v for v in touched if v.producer() not in removed]
+
+
+def _inner_nodes(node: ir.Node) -> Iterable[ir.Node]:
+    for graph in subgraphs(node):
+        yield from list(graph.all_nodes())

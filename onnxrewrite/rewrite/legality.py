@@ -1,0 +1,119 @@
+"""Whether a replacement may stand where the old nodes stood: schema, opset, kernel, dtype, shape, cycles, names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from onnxrewrite.ir import schema
+from onnxrewrite.ir.facts import Dim, Facts, same_dim
+from onnxrewrite.ir.graph import depends_on
+from onnxrewrite.ir.target import Target
+from onnxrewrite.pattern.match import Match
+
+Lowerable: TypeAlias = Callable[[ir.Node], bool]
+"""Whether the lower stage can make a node legal that is not legal itself."""
+
+
+def illegal_node(
+    node: ir.Node, facts: Facts, target: Target, imports: Mapping[str, int], functions: Iterable[tuple[str, str]]
+) -> str | None:
+    """Why the target cannot run ``node`` in a model with these opset imports; None if it can."""
+    if (node.domain, node.op_type) in functions:
+        return None
+    version = node.version if node.version is not None else imports.get(node.domain, 1)
+    found = schema.schema(node.domain, node.op_type, version)
+    if found is not None:
+        problem = _misuses(node, found)
+        if problem is not None:
+            return problem
+        if node.version is not None and node.version > imports.get(node.domain, node.version):
+            return f"{node.op_type} needs opset {node.version}, model has {imports.get(node.domain)}"
+    dtypes = type_variables(node, found, facts) if found is not None else {}
+    indirect = node.domain == "" and not schema.has_body(found)
+    return target.refuses(node.domain, node.op_type, version, dtypes, indirect=indirect)
+
+
+def type_variables(node: ir.Node, found: schema.Schema, facts: Facts) -> dict[str, ir.DataType | None]:
+    """Type variable to dtype, for the operands and results of ``node``."""
+    result: dict[str, ir.DataType | None] = {}
+    for values, formals in ((node.inputs, found.inputs), (node.outputs, found.outputs)):
+        for index, value in enumerate(values):
+            formal = formals[min(index, len(formals) - 1)]
+            if value is not None and result.get(formal.type_var) is None:
+                result[formal.type_var] = facts.dtype(value)
+    return result
+
+
+def _misuses(node: ir.Node, found: schema.Schema) -> str | None:
+    """Why ``node`` does not fit the schema of its operator."""
+    if not found.min_inputs <= len(node.inputs) <= found.max_inputs:
+        return f"{node.op_type} of opset {found.since_version} does not take {len(node.inputs)} inputs"
+    for formal, value in zip(found.inputs, node.inputs, strict=False):
+        if value is None and not formal.optional and not formal.variadic:
+            return f"{node.op_type} lacks its input {formal.name}"
+    for name, attribute in node.attributes.items():
+        if name not in found.attributes:
+            return f"{node.op_type} of opset {found.since_version} has no attribute {name}"
+        if not attribute.is_ref() and attribute.type != found.attributes[name].type:
+            return f"{node.op_type}: attribute {name} must be {found.attributes[name].type.name}"
+    missing = [a.name for a in found.attributes.values() if a.required and a.name not in node.attributes]
+    return f"{node.op_type} lacks its attribute {missing[0]}" if missing else None
+
+
+def wrong_result(facts: Facts, old: ir.Value, new: ir.Value, minted: frozenset[str]) -> str | None:
+    """Why ``new`` cannot stand for ``old``: its dtype or its shape differs, or cannot be shown to be the same.
+
+    ``minted`` names dimensions about which nothing is known, because inference gave up on them.
+    """
+    if facts.dtype(old) != facts.dtype(new):
+        return f"the result has dtype {_dtype(facts.dtype(new))}, not {_dtype(facts.dtype(old))}"
+    before, after = facts.shape(old), facts.shape(new)
+    if before is None or after is None:
+        return None
+    if len(before) != len(after):
+        return f"the result has rank {len(after)}, not {len(before)}"
+    for axis, (a, b) in enumerate(zip(before, after, strict=True)):
+        if not same_dim(a, b) and not _unknown(b, minted):
+            return f"dimension {axis} of the result is {b}, which is not shown to equal {a}"
+    return None
+
+
+def _unknown(dim: Dim, minted: frozenset[str]) -> bool:
+    return isinstance(dim, ir.SymbolicDim) and (dim.value is None or bool(dim.free_symbols() & minted))
+
+
+def makes_cycle(match: Match, nodes: Sequence[ir.Node], results: Sequence[ir.Value]) -> bool:
+    """Whether the replacement would depend on what it replaces.
+
+    A single output is safe when the replacement reads only what the pattern found above it.
+    """
+    built = {o for n in nodes for o in n.outputs}
+    read = {v for n in nodes for v in n.inputs if v is not None} | set(results)
+    outside = [v for v in read if v not in built and v.producer() is not None]
+    if any(v in match.outputs for v in outside):
+        return True
+    if len(match.outputs) == 1 and all(v in match.above for v in outside):
+        return False
+    return depends_on(outside, match.outputs)
+
+
+def shared_inside(match: Match) -> str | None:
+    """An inner value of the match that is needed elsewhere too, told as a reason; None where there is none."""
+    covered = set(match.nodes)
+    for node in match.nodes:
+        for value in node.outputs:
+            if value in match.outputs:
+                continue
+            if value.is_graph_output():
+                return f"`{value.name}` inside the match is a graph output"
+            other = next((u for u in value.consumers() if u not in covered), None)
+            if other is not None:
+                return f"`{value.name}` inside the match is also used by {other.op_type} `{other.name}`"
+    return None
+
+
+def _dtype(dtype: ir.DataType | None) -> str:
+    return "unknown" if dtype is None else dtype.name.lower()

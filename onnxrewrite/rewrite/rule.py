@@ -1,0 +1,169 @@
+"""What a rule is: a pattern, one function that guards and builds, and examples that show both."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import onnx_ir as ir
+
+from onnxrewrite.errors import RuleError
+from onnxrewrite.pattern.match import Match
+from onnxrewrite.pattern.terms import AnyOf, Call, Capture, Literal, Output, Power, Product, Sum, Term, children, walk
+
+if TYPE_CHECKING:
+    from onnxrewrite.rewrite.build import Builder
+
+Rewrite: TypeAlias = "Callable[[Match, Builder], ir.Value | Sequence[ir.Value]]"
+
+
+class Stage(enum.IntEnum):
+    """When a rule runs."""
+
+    CANONICALIZE = 0
+    """One spelling for what means the same; makes the graph smaller."""
+    RAISE = 1
+    """Exporter spellings become the standard's semantic operators, whatever opset the model has."""
+    LOWER = 2
+    """Semantic operators become what the target runs."""
+
+
+@dataclass(frozen=True)
+class Rewrites:
+    """A graph in text form that the rule turns ``to`` another one."""
+
+    graph: str
+    to: str
+    opset: int = 17
+    target: str = "onnxruntime-cpu"
+
+
+@dataclass(frozen=True)
+class Rejects:
+    """A graph that breaks one precondition of the rule, and the reason it must give."""
+
+    graph: str
+    because: str
+    opset: int = 17
+    target: str = "onnxruntime-cpu"
+
+
+Example: TypeAlias = Rewrites | Rejects
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """A rewrite rule.
+
+    Args:
+        name: Unique, lower case with hyphens, after what it matches.
+        stage: When it runs.
+        pattern: What it looks for: one term per replaced value, the first of which is the anchor.
+        rewrite: Guards with ``match.require`` and builds the replacement, one value per term of the pattern.  The first
+            line of its docstring is ``lhs ⟶ rhs``.
+        examples: What it does and what it refuses; they are its documentation and its tests.
+        benefit: Of several rules that match at one value, the one with the largest benefit is tried first.
+        keeps_shared: Whether it applies where inner values are needed elsewhere too and so are computed anyway.
+    """
+
+    name: str
+    stage: Stage
+    pattern: Term | tuple[Term, ...]
+    rewrite: Rewrite
+    examples: tuple[Example, ...] = ()
+    benefit: int = 0
+    keeps_shared: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise RuleError("a rule needs a name")
+        if not isinstance(self.stage, Stage):
+            raise RuleError(f"rule {self.name}: stage must be a Stage, not {self.stage!r}")
+        if not self.outputs or not all(isinstance(t, Term) for t in self.outputs):
+            raise RuleError(f"rule {self.name}: the pattern must be a term or a tuple of terms")
+        if not callable(self.rewrite):
+            raise RuleError(f"rule {self.name}: rewrite must be a function of (match, build)")
+
+    @cached_property
+    def outputs(self) -> tuple[Term, ...]:
+        """The pattern's terms, one per replaced value."""
+        return self.pattern if isinstance(self.pattern, tuple) else (self.pattern,)
+
+    @cached_property
+    def anchors(self) -> frozenset[str] | None:
+        """The operators that can compute the anchor; None for any."""
+        return _anchors(self.outputs[0])
+
+    @cached_property
+    def depth(self) -> int:
+        """How far from the anchor the pattern can look, in nodes; an n-ary term may span a chain."""
+        return max(_depth(t) for t in self.outputs)
+
+    @cached_property
+    def mentioned(self) -> dict[Call, frozenset[str]]:
+        """Call to the parameters that the pattern constrains or captures."""
+        calls = (t for o in self.outputs for t in walk(o) if isinstance(t, Call))
+        return {c: frozenset(c.parameters) for c in calls}
+
+    @property
+    def doc(self) -> str:
+        """The rewrite's docstring."""
+        return inspect.getdoc(self.rewrite) or ""
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring: ``lhs ⟶ rhs``."""
+        return self.doc.partition("\n")[0]
+
+    @property
+    def source(self) -> str:
+        """The file that defines the rule."""
+        return inspect.getsourcefile(inspect.unwrap(self.rewrite)) or "?"
+
+
+_SUM_OPS = frozenset({"Add", "Sub", "Sum", "Neg"})
+_PRODUCT_OPS = frozenset({"Mul", "Div", "Neg", "Reciprocal", "Pow"})
+
+
+def _anchors(item: Term) -> frozenset[str] | None:
+    match item:
+        case Call(op_types=op_types):
+            return frozenset(op_types)
+        case Output(call=call):
+            return frozenset(call.op_types)
+        case Power():
+            return frozenset({"Sqrt", "Pow"})
+        case AnyOf(alternatives=alternatives):
+            return _union([_anchors(a) for a in alternatives])
+        case Sum(operands=operands) | Product(operands=operands):
+            own = _SUM_OPS if isinstance(item, Sum) else _PRODUCT_OPS
+            required = [t for t, _ in operands if not (isinstance(t, Capture) and t.optional)]
+            # With every other operand absent, the chain is that one operand itself.
+            alone = _anchors(required[0]) if len(required) == 1 else frozenset[str]()
+            return _union([own, alone])
+        case _:
+            return None
+
+
+def _union(sets: Sequence[frozenset[str] | None]) -> frozenset[str] | None:
+    if any(s is None for s in sets):
+        return None
+    return frozenset[str]().union(*(s for s in sets if s is not None))
+
+
+def _depth(item: Term) -> int:
+    match item:
+        case Capture() | Literal():
+            return 0
+        case Sum(operands=operands) | Product(operands=operands):
+            return len(operands) + max((_depth(t) for t, _ in operands), default=0)
+        case AnyOf(alternatives=alternatives):
+            return max(_depth(a) for a in alternatives)
+        case Output(call=call):
+            return _depth(call)
+        case _:
+            return 1 + max((_depth(c) for c in children(item)), default=0)

@@ -1,0 +1,106 @@
+"""What happened: the rewrites that were applied, and the matches that were refused and why."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx_ir as ir
+
+RULE_KEY = "onnxrewrite.rule"
+"""Metadata of an emitted node: the rules that made it, oldest first, joined by commas."""
+
+FROM_KEY = "onnxrewrite.from"
+"""Metadata of an emitted node: the names of the original nodes that it stands for, as a JSON list."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place where a rule applies: what it covers, and what it would put there.
+
+    Attributes:
+        rule: The rule's name.
+        value: The name of the anchor's value; with ``rule`` it identifies the site.
+        scope: The name of the graph or function.
+        before: The covered nodes, in topological order.
+        after: The nodes built, in topological order.
+        outputs: The values that are replaced.
+        results: What replaces them.
+        opset_imports: Domain to version of the scope.
+    """
+
+    rule: str
+    value: str
+    scope: str
+    before: tuple[ir.Node, ...]
+    after: tuple[ir.Node, ...]
+    outputs: tuple[ir.Value, ...]
+    results: tuple[ir.Value, ...]
+    opset_imports: dict[str, int]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What identifies the site in a repeated run."""
+        return self.rule, self.value
+
+
+@dataclass(frozen=True)
+class Applied:
+    """One rewrite that was applied."""
+
+    rule: str
+    stage: str
+    value: str
+    scope: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What identifies the rewrite in a repeated run: the rule, and the value it replaced."""
+        return self.rule, self.value
+
+
+@dataclass
+class Trace:
+    """Everything that happened in one run.
+
+    Attributes:
+        applied: The rewrites, in order.
+        refused: Rule to the sites where it matched and did not apply: value name to reason.
+        failed: Sites that a check turned down: (rule, value name) to reason.
+        warnings: One line each: looping rules, rules that raised.
+    """
+
+    applied: list[Applied] = field(default_factory=list)
+    refused: dict[str, dict[str, str]] = field(default_factory=dict)
+    failed: dict[tuple[str, str], str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def refuse(self, rule: str, value: str, reason: str) -> None:
+        """Note that ``rule`` matched at ``value`` and was refused; the last reason counts."""
+        self.refused.setdefault(rule, {})[value] = reason
+
+    def counts(self) -> Counter[str]:
+        """How often each rule was applied."""
+        return Counter(a.rule for a in self.applied)
+
+
+def provenance(site_nodes: tuple[ir.Node, ...], rule: str) -> dict[str, str]:
+    """The metadata of nodes that ``rule`` emits in place of ``site_nodes``.
+
+    It keeps what the exporter said of the anchor, and follows earlier rewrites back to the original nodes.
+    """
+    metadata: dict[str, Any] = dict(site_nodes[0].metadata_props) if site_nodes else {}
+    names: dict[str, None] = {}
+    rules: dict[str, None] = {}
+    for node in reversed(site_nodes):
+        origin = node.metadata_props.get(FROM_KEY)
+        names.update(dict.fromkeys(json.loads(origin) if origin else ([node.name] if node.name else [])))
+        rules.update(dict.fromkeys(r for r in node.metadata_props.get(RULE_KEY, "").split(",") if r))
+    rules.pop(rule, None)
+    metadata[RULE_KEY] = ",".join([*rules, rule])
+    metadata[FROM_KEY] = json.dumps(list(names))
+    return metadata

@@ -1,0 +1,307 @@
+"""Sizes worth trying for the symbolic dimensions of a model's inputs.
+
+A binding gives every symbolic dimension a size.  Names carry relations ("past_sequence_length + 1",
+"past_plus_seq", "total_sequence_length"), which bindings keep.  Whether a model really runs at a binding is for the
+caller to try; this module only proposes candidates, the most sensible first, and never runs anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import operator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+Binding = dict[str, int]
+Dim = int | str
+
+ELEMENT_CAP = 4_000_000
+"""No proposed input holds more elements than this, unless its fixed sizes or the user's say so."""
+
+PREFERENCES: dict[str, tuple[int, ...]] = {
+    "batch": (2, 1, 3, 4, 5, 1, 2, 8),
+    "sequence": (7, 16, 5, 13, 8, 32, 64, 1),
+    "past": (5, 11, 3, 8, 7, 16, 2, 1),
+    "one": (1, 1, 1, 1, 1, 1, 1, 1),
+    "spatial": (64, 96, 128, 32, 224, 256, 384, 512),
+    "frames": (48, 101, 64, 200, 37, 400, 1000, 3000),
+    "samples": (1600, 4000, 2999, 8000, 16000, 480, 3200, 32000),
+    "channels": (3, 1, 4, 2, 3, 1, 16, 64),
+    "other": (3, 5, 2, 7, 4, 8, 16, 1),
+}
+"""Sizes by role; the i-th candidate takes the i-th of each.  Batch: more than one, one, an odd prime."""
+
+_ROLE_BY_NAME: tuple[tuple[str, str], ...] = (
+    (r"batch|^bs$|^[nb]$|^num_images$|^n_batch$", "batch"),
+    (r"past|cache", "past"),
+    (r"height|width|^[hw]$|^(in|img|image)_?[hw]$|spatial|image_size|resolution", "spatial"),
+    (r"sample|audio_len|wave", "samples"),
+    (r"frame|feat(ure)?s?_?(len|size|seq)|time|^t$|mel", "frames"),
+    (r"seq|len|tok|enc|dec|text|word|pos|query|^[ls]$|^q$|^k$", "sequence"),
+    (r"chan|^c$", "channels"),
+)
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One graph input.  ``dims`` is None for unknown rank; unnamed sizes have a made-up name ``input.axis``."""
+
+    name: str
+    elem_type: int
+    dims: tuple[Dim, ...] | None
+    tensor: bool = True
+    default: bool = False
+
+
+def input_specs(model: onnx.ModelProto) -> list[InputSpec]:
+    """The graph inputs, those with a default value (an initializer of the same name) marked."""
+    initialized = {t.name for t in model.graph.initializer}
+    return [_spec(value, value.name in initialized) for value in model.graph.input]
+
+
+def _spec(value: onnx.ValueInfoProto, default: bool) -> InputSpec:
+    if not value.type.HasField("tensor_type"):
+        return InputSpec(value.name, 0, None, tensor=False, default=default)
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return InputSpec(value.name, tensor.elem_type, None, default=default)
+    dims: list[Dim] = []
+    for axis, dim in enumerate(tensor.shape.dim):
+        if dim.HasField("dim_value") and dim.dim_value >= 0:
+            dims.append(int(dim.dim_value))
+        else:
+            named = dim.dim_param and dim.dim_param not in ("?", "None", "-1")
+            dims.append(dim.dim_param if named else f"{value.name}.{axis}")
+    return InputSpec(value.name, tensor.elem_type, tuple(dims), default=default)
+
+
+def symbols(specs: Sequence[InputSpec]) -> list[str]:
+    """Every symbolic size of the inputs, in order of first appearance."""
+    found = (d for spec in specs for d in spec.dims or () if isinstance(d, str))
+    return list(dict.fromkeys(found))
+
+
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+_CALLS = {"max": max, "min": min, "floor": int, "ceiling": math.ceil, "ceil": math.ceil}
+
+
+def evaluate(text: str, known: Mapping[str, int]) -> int | None:
+    """The value of an arithmetic dimension expression, None when it is not one or a part is unknown."""
+    if text in known:
+        return known[text]
+    try:
+        value = _value(ast.parse(text.strip(), mode="eval").body, known)
+    except (SyntaxError, KeyError, TypeError, ZeroDivisionError, ValueError):
+        return None
+    return int(value)
+
+
+def _value(node: ast.expr, known: Mapping[str, int]) -> int:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name):
+        return known[node.id]
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        return int(_OPERATORS[type(node.op)](_value(node.left, known), _value(node.right, known)))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand, known)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return int(_CALLS[node.func.id.lower()](*[_value(a, known) for a in node.args]))
+    raise KeyError(ast.dump(node))
+
+
+def expression_parts(text: str) -> set[str]:
+    """Names a dimension expression is made of; empty when it is a plain name or not arithmetic."""
+    try:
+        body = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        return set()
+    if isinstance(body, (ast.Name, ast.Constant, ast.Attribute)):
+        return set()
+    called = {n.func for n in ast.walk(body) if isinstance(n, ast.Call)}
+    return {n.id for n in ast.walk(body) if isinstance(n, ast.Name) and n not in called}
+
+
+def relations(names: Sequence[str]) -> dict[str, str]:
+    """Dimensions that follow from others, as expressions: by arithmetic, by ``_plus_``, by the usual spellings."""
+    found: dict[str, str] = {}
+    plain = [n for n in names if not expression_parts(n)]
+    for name in names:
+        if expression_parts(name):
+            found[name] = name
+        elif "_plus_" in name:
+            found[name] = _spelled_sum(name, plain)
+    past = next((n for n in plain if "past" in n.lower() and "_plus_" not in n and "encoder" not in n.lower()), None)
+    step = next((n for n in plain if _is_step(n)), None)
+    for name in plain:
+        total = re.search(r"total|^(attention_)?mask_?(seq|len|size)|^kv_?(len|seq)|attention_mask_seq", name.lower())
+        if total and name not in found and past is not None and name != past:
+            found[name] = f"{past}+{step or 1}" if name != step else name
+    return {name: text for name, text in found.items() if text != name or expression_parts(name)}
+
+
+def _is_step(name: str) -> bool:
+    lower = name.lower()
+    if re.search(r"past|total|mask|encoder|^enc|kv|max", lower):
+        return False
+    return bool(re.search(r"seq|^s$|^l$|q_?len|tokens|^decoder", lower)) and "_plus_" not in lower
+
+
+def _spelled_sum(name: str, plain: Sequence[str]) -> str:
+    parts = []
+    for part in name.split("_plus_"):
+        exact = next((p for p in plain if p == part), None)
+        like = next((p for p in plain if p != name and "_plus_" not in p and (part in p or p in part)), None)
+        parts.append(exact or like or part)
+    return "+".join(parts)
+
+
+def role_of(name: str, specs: Sequence[InputSpec]) -> str:
+    """What kind of size a dimension is, by its name first and by where it stands second."""
+    lower = name.lower()
+    if "." not in name or not any(name.startswith(s.name + ".") for s in specs):
+        for pattern, role in _ROLE_BY_NAME:
+            if re.search(pattern, lower):
+                return _refine(role, name, specs)
+    for spec in specs:
+        if spec.dims is not None and name in spec.dims:
+            return _role_by_place(spec, spec.dims.index(name))
+    return "other"
+
+
+def _refine(role: str, name: str, specs: Sequence[InputSpec]) -> str:
+    """A "sequence" of raw samples or of feature frames is longer than one of tokens."""
+    if role not in ("sequence", "frames"):
+        return role
+    places = [(s, s.dims.index(name)) for s in specs if s.dims is not None and name in s.dims]
+    if any(s.elem_type in _INTEGERS for s, _ in places if "mask" not in s.name.lower() and "len" not in s.name.lower()):
+        return role
+    by_place = {_role_by_place(s, axis) for s, axis in places}
+    return next((r for r in ("samples", "frames") if r in by_place and role == "sequence" and _is_audio(places)), role)
+
+
+def _is_audio(places: Sequence[tuple[InputSpec, int]]) -> bool:
+    names = " ".join(s.name.lower() for s, _ in places)
+    return bool(re.search(r"audio|wave|speech|signal|input_values|input_features|^feats?|mel|pcm|sound", names))
+
+
+_INTEGERS = {onnx.TensorProto.INT32, onnx.TensorProto.INT64}
+_FLOATS = {
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.FLOAT16,
+    onnx.TensorProto.BFLOAT16,
+    onnx.TensorProto.DOUBLE,
+}
+
+
+def _role_by_place(spec: InputSpec, axis: int) -> str:
+    dims = spec.dims or ()
+    lower = spec.name.lower()
+    if axis == 0 and len(dims) > 1:
+        return "batch"
+    if re.search(r"past|cache|_k$|_v$|key|value", lower) and len(dims) == 4:
+        return "past"
+    if len(dims) in (4, 5) and (spec.elem_type in _FLOATS or spec.elem_type == onnx.TensorProto.UINT8):
+        return "channels" if axis == 1 and not isinstance(dims[-1], int) else "spatial"
+    if len(dims) == 3 and spec.elem_type in _FLOATS:
+        return "spatial" if re.search(r"image|pixel|img", lower) else "frames"
+    if len(dims) == 2 and spec.elem_type in _FLOATS and axis == 1:
+        return "samples" if _is_audio([(spec, axis)]) else "other"
+    return "sequence" if spec.elem_type in _INTEGERS and len(dims) >= 2 else "other"
+
+
+def candidates(specs: Sequence[InputSpec], given: Mapping[str, int], limit: int = 40) -> Iterator[Binding]:
+    """Bindings worth trying, most sensible first; ``given`` sizes are kept in all of them."""
+    names = symbols(specs)
+    derived = relations(names)
+    free = _free_names(names, derived, given)
+    roles = {name: role_of(name, specs) for name in free}
+    seen: set[tuple[int, ...]] = set()
+    count = 0
+    for sizes in _proposals(free, roles, specs):
+        binding = complete({**sizes, **given}, names, derived, specs)
+        key = tuple(binding[name] for name in names)
+        if key in seen or min(key, default=0) < 0 or not fits(specs, binding, given):
+            continue
+        seen.add(key)
+        yield binding
+        count += 1
+        if count >= limit:
+            return
+
+
+def _free_names(names: Sequence[str], derived: Mapping[str, str], given: Mapping[str, int]) -> list[str]:
+    parts = [p for n in names for p in sorted(expression_parts(derived.get(n, n)))]
+    wanted = [n for n in names if n not in derived] + [p for p in parts if p not in derived]
+    return [n for n in dict.fromkeys(wanted) if n not in given]
+
+
+def complete(sizes: Mapping[str, int], names: Sequence[str], derived: Mapping[str, str], specs: Sequence[InputSpec]) -> Binding:
+    """Fill in the dimensions that follow from others; what cannot be computed gets its role's first size."""
+    known = dict(sizes)
+    for _ in range(3):
+        for name, text in derived.items():
+            if name not in known:
+                value = evaluate(text, {k: v for k, v in known.items() if k != name})
+                if value is not None:
+                    known[name] = value
+    for name in names:
+        known.setdefault(name, PREFERENCES[role_of(name, specs)][0])
+    return known
+
+
+def _proposals(free: Sequence[str], roles: Mapping[str, str], specs: Sequence[InputSpec]) -> Iterator[Binding]:
+    """Columns of the preference table; then unnamed sizes of one role tied together; then one common size."""
+    columns = range(len(PREFERENCES["batch"]))
+    yield from ({n: PREFERENCES[roles[n]][i] for n in free} for i in columns[:2])
+    distinct = _spread(free, roles)
+    yield from ({n: PREFERENCES[roles[n]][i + distinct[n]] for n in free} for i in range(2))
+    yield from ({n: PREFERENCES[roles[n]][i] for n in free} for i in columns[2:])
+    batch_one = {n for n in free if roles[n] == "batch"}
+    for i in columns:
+        yield {n: 1 if n in batch_one else PREFERENCES[roles[n]][i] for n in free}
+    for size, i in itertools.product((8, 16, 32, 64, 1, 224), range(2)):
+        yield {n: PREFERENCES["batch"][i] if n in batch_one else size for n in free}
+    for size in (1, 2, 4, 3, 7):
+        yield {n: size for n in free}
+
+
+def _spread(free: Sequence[str], roles: Mapping[str, str]) -> dict[str, int]:
+    """A different column for every further name of one role, batches kept equal."""
+    counts: dict[str, int] = {}
+    offsets = {}
+    for name in free:
+        role = roles[name]
+        offsets[name] = 0 if role == "batch" else counts.get(role, 0) % 4
+        counts[role] = counts.get(role, 0) + 1
+    return offsets
+
+
+def fits(specs: Sequence[InputSpec], binding: Mapping[str, int], given: Mapping[str, int]) -> bool:
+    """Whether every input stays below the cap, or is above it only by its fixed and given sizes."""
+    for spec in specs:
+        if spec.dims is None:
+            continue
+        fixed = math.prod(d if isinstance(d, int) else given.get(d, 1) for d in spec.dims)
+        total = math.prod(d if isinstance(d, int) else binding[d] for d in spec.dims)
+        if total > max(ELEMENT_CAP, 4 * fixed):
+            return False
+    return True
+
+
+def shape_of(spec: InputSpec, binding: Mapping[str, int]) -> tuple[int, ...]:
+    """The concrete shape of an input; a scalar where the rank is unknown."""
+    return tuple(d if isinstance(d, int) else binding[d] for d in spec.dims or ())

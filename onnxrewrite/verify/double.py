@@ -1,0 +1,327 @@
+"""A model's double-precision copy.
+
+Every float, float16 and bfloat16 tensor becomes double: inputs, weights, constants, dtype attributes.  Operators
+without a double kernel are expanded (``expand``, ``convolve``, the standard's own function bodies); what is left
+runs as a *float32 island* between two Casts and is named in the result.  Parameters that a schema fixes to float
+(the scales of Resize) get a Cast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import defs, helper, inliner, numpy_helper, shape_inference, version_converter
+
+from onnxrewrite.verify import convolve  # noqa: F401  (registers its expansions)
+from onnxrewrite.verify.expand import EXPANSIONS, Emit, Unsupported
+from onnxrewrite.verify.kernels import Parameter, canonical, has_double_kernel, parameters
+from onnxrewrite.verify.session import one_line
+
+T = onnx.TensorProto
+NARROW = {T.FLOAT, T.FLOAT16, T.BFLOAT16}
+FLOATS = {*NARROW, T.DOUBLE}
+_DTYPE_ATTRIBUTES = {"to", "dtype", "output_datatype", "softmax_precision", "stash_type"}
+_KEEPS_STASH = {"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization"}
+_ODD_ATTRIBUTES = {onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS}
+
+
+class NotDoublable(Exception):
+    """This model has no double-precision copy; the message says why."""
+
+
+@dataclass
+class Doubled:
+    """The copy, and the operators that still compute in float32 in it."""
+
+    model: onnx.ModelProto
+    islands: set[str] = field(default_factory=set)
+
+
+def double_model(model: onnx.ModelProto, forced: frozenset[str] = frozenset()) -> Doubled:
+    """The double-precision copy of a model.  Operators in ``forced`` become islands whatever the registry says."""
+    prepared = _prepare(model)
+    opsets = {canonical(o.domain): int(o.version) for o in prepared.opset_import}
+    result = Doubled(onnx.ModelProto(), set())
+    work = _Doubler(opsets, forced, result.islands, _known_shapes(prepared))
+    work.graph(prepared.graph, {})
+    del prepared.graph.metadata_props[:]
+    result.model = prepared
+    return result
+
+
+def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy with functions inlined, at opset 13 or later, and standard function operators expanded."""
+    copy = inliner.inline_local_functions(model) if model.functions else _copied(model)
+    opset = next((int(o.version) for o in copy.opset_import if canonical(o.domain) == ""), 0)
+    if 0 < opset < 13:
+        try:
+            copy = version_converter.convert_version(copy, 13)
+        except Exception as error:  # the converter raises whatever its adapters raise
+            raise NotDoublable(f"opset {opset} could not be raised to 13: {one_line(error, 120)}") from None
+        opset = 13
+    wanted = [("", op) for op in sorted(_ops(copy.graph.node)) if _by_body(op, opset)]
+    if wanted:
+        _describe_initializers(copy.graph)
+        copy = inliner.inline_selected_functions(copy, wanted, inline_schema_functions=True)
+    return copy
+
+
+def _describe_initializers(graph: onnx.GraphProto) -> None:
+    """The inliner wants the type of everything that it passes to a function body."""
+    described = {v.name for v in [*graph.input, *graph.value_info]}
+    for tensor in graph.initializer:
+        if tensor.name not in described:
+            graph.value_info.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+
+
+def _copied(model: onnx.ModelProto) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
+def _by_body(op: str, opset: int) -> bool:
+    if ("", op) in EXPANSIONS or has_double_kernel("", op, opset) or not defs.has(op):
+        return False
+    schema = defs.get_schema(op, opset, "") if _defined(op, opset) else None
+    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _defined(op: str, opset: int) -> bool:
+    try:
+        defs.get_schema(op, opset, "")
+    except defs.SchemaError:
+        return False
+    return True
+
+
+def _ops(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    found = set()
+    for node in nodes:
+        if canonical(node.domain) == "":
+            found.add(node.op_type)
+        for attribute in node.attribute:
+            found |= _ops(attribute.g.node) if attribute.HasField("g") else set()
+    return found
+
+
+def _known_shapes(model: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
+    """Shapes by value name, as far as shape inference knows them."""
+    shapes: dict[str, tuple[int | None, ...]] = {t.name: tuple(t.dims) for t in model.graph.initializer}
+    try:
+        graph = shape_inference.infer_shapes(model, data_prop=True).graph
+    except Exception:  # inference is a help here, nothing depends on it
+        graph = model.graph
+    for value in [*graph.input, *graph.value_info, *graph.output]:
+        if value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape"):
+            dims = value.type.tensor_type.shape.dim
+            found = tuple(int(d.dim_value) if d.HasField("dim_value") else None for d in dims)
+            shapes.setdefault(value.name, found)
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            shapes.setdefault(node.output[0], tuple(node.attribute[0].t.dims))
+    return shapes
+
+
+def doubled_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    """The same numbers as double; other dtypes unchanged."""
+    if tensor.data_type not in NARROW:
+        return tensor
+    return numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name)
+
+
+def _double_type(kind: onnx.TypeProto) -> None:
+    for tensor in (kind.tensor_type, kind.sequence_type.elem_type.tensor_type, kind.optional_type.elem_type.tensor_type):
+        if tensor.elem_type in NARROW:
+            tensor.elem_type = T.DOUBLE
+
+
+def _double_value(value: onnx.ValueInfoProto) -> None:
+    kind = value.type.WhichOneof("value")
+    if kind == "tensor_type" and value.type.tensor_type.elem_type in NARROW:
+        value.type.tensor_type.elem_type = T.DOUBLE
+    elif kind in ("sequence_type", "optional_type"):
+        inner = getattr(value.type, kind).elem_type
+        if inner.WhichOneof("value") == "tensor_type" and inner.tensor_type.elem_type in NARROW:
+            inner.tensor_type.elem_type = T.DOUBLE
+
+
+@dataclass
+class _Doubler:
+    opsets: dict[str, int]
+    forced: frozenset[str]
+    islands: set[str]
+    shapes: dict[str, tuple[int | None, ...]]
+    count: int = 0
+
+    def graph(self, graph: onnx.GraphProto, outer: dict[str, bool]) -> list[bool]:
+        """Convert in place; whether each output is a float.  ``outer``: float or not, by value name."""
+        floats = dict(outer)
+        if graph.sparse_initializer:
+            raise NotDoublable("sparse initializers")
+        for value in graph.input:
+            floats[value.name] = _is_float_value(value)
+            _double_value(value)
+        for i, tensor in enumerate(graph.initializer):
+            floats[tensor.name] = tensor.data_type in FLOATS
+            if tensor.data_type in NARROW:
+                graph.initializer[i].CopyFrom(doubled_tensor(tensor))
+        del graph.value_info[:]
+        nodes: list[onnx.NodeProto] = []
+        for node in graph.node:
+            nodes.extend(self.node(node, floats))
+        del graph.node[:]
+        graph.node.extend(nodes)
+        for value in graph.output:
+            _double_value(value)
+        return [floats.get(v.name, False) for v in graph.output]
+
+    def node(self, node: onnx.NodeProto, floats: dict[str, bool]) -> list[onnx.NodeProto]:
+        """The nodes that take its place."""
+        domain, opset = canonical(node.domain), self.opsets.get(canonical(node.domain), 1)
+        inputs, outputs = parameters(domain, node.op_type, opset)
+        if not outputs and domain == "":
+            raise NotDoublable(f"unknown operator {node.op_type}")
+        original_cast = next((a.i for a in node.attribute if a.name == "to"), None)
+        bodies = self._attributes(node, floats)
+        touches = [floats.get(i, False) for i in node.input]
+        made = _float_outputs(node, inputs, outputs, touches, original_cast, bodies)
+        floats.update(zip(node.output, made, strict=True))
+        if not any(touches) and not any(made):
+            return [node]
+        if node.op_type == "BitCast" or (node.op_type == "Cast" and original_cast == T.STRING):
+            raise NotDoublable(f"{node.op_type} looks at a float's representation")
+        key = (domain, node.op_type)
+        if key in EXPANSIONS and node.op_type not in self.forced and not has_double_kernel(*key, opset):
+            try:
+                return self._expand(node)
+            except Unsupported:
+                pass
+        kernel = bodies or node.op_type == "Constant" or has_double_kernel(*key, opset)
+        island = node.op_type in self.forced or not kernel
+        return self._with_casts(node, inputs, outputs, touches, made, island)
+
+    def _attributes(self, node: onnx.NodeProto, floats: dict[str, bool]) -> list[bool]:
+        """Convert attributes in place; float or not, for the outputs of the first body."""
+        bodies: list[bool] = []
+        for attribute in list(node.attribute):
+            if attribute.type in _ODD_ATTRIBUTES:
+                raise NotDoublable("sparse constants")
+            if attribute.HasField("g"):
+                found = self.graph(attribute.g, floats)
+                bodies = bodies or found
+            elif attribute.HasField("t"):
+                attribute.t.CopyFrom(doubled_tensor(attribute.t))
+            elif attribute.name in _DTYPE_ATTRIBUTES and attribute.i in NARROW:
+                if attribute.name != "stash_type" or node.op_type not in _KEEPS_STASH:
+                    attribute.i = T.DOUBLE
+            elif node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+                numbers = attribute.f if attribute.name == "value_float" else list(attribute.floats)
+                tensor = numpy_helper.from_array(np.asarray(numbers, np.float64))
+                attribute.CopyFrom(helper.make_attribute("value", tensor))
+        _explicit_dtype(node)
+        return bodies
+
+    def _expand(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        self.count += 1
+        emit = Emit(self.opsets.get("", 13), f"{node.output[0]}::{self.count}", self.shapes)
+        attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        names = EXPANSIONS[canonical(node.domain), node.op_type](emit, node, attrs)
+        for name, output in zip(names, node.output, strict=False):
+            if output:
+                emit.nodes.append(helper.make_node("Identity", [name], [output]))
+        return emit.nodes
+
+    def _with_casts(
+        self, node: onnx.NodeProto, inputs: Sequence[Parameter], outputs: Sequence[Parameter], touches: list[bool], made: list[bool], island: bool
+    ) -> list[onnx.NodeProto]:
+        """The node with a Cast wherever its parameter cannot be double; everywhere for an island."""
+        before, after = [], []
+        if island:
+            self.islands.add(node.op_type)
+        for i, name in enumerate(node.input):
+            if touches[i] and (island or not _may_be_double(inputs, i)):
+                self.count += 1
+                fresh = f"{name}::float{self.count}"
+                before.append(helper.make_node("Cast", [name], [fresh], to=T.FLOAT))
+                node.input[i] = fresh
+        for i, name in enumerate(node.output):
+            if name and made[i] and (island or not _may_be_double(outputs, i)):
+                self.count += 1
+                fresh = f"{name}::float{self.count}"
+                after.append(helper.make_node("Cast", [fresh], [name], to=T.DOUBLE))
+                node.output[i] = fresh
+        if island and any(a.name in _DTYPE_ATTRIBUTES and a.i == T.DOUBLE for a in node.attribute):
+            for attribute in node.attribute:
+                if attribute.name in _DTYPE_ATTRIBUTES and attribute.i == T.DOUBLE:
+                    attribute.i = T.FLOAT
+        return [*before, node, *after]
+
+
+def _is_float_value(value: onnx.ValueInfoProto) -> bool:
+    kind = value.type
+    if kind.WhichOneof("value") in ("sequence_type", "optional_type"):
+        kind = getattr(kind, str(kind.WhichOneof("value"))).elem_type
+    return kind.tensor_type.elem_type in FLOATS
+
+
+def _explicit_dtype(node: onnx.NodeProto) -> None:
+    """Spell out dtype defaults that mean float."""
+    names = {a.name for a in node.attribute}
+    if node.op_type == "ConstantOfShape" and "value" not in names:
+        node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(np.zeros(1, np.float64))))
+    if node.op_type in ("HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix") and "output_datatype" not in names:
+        node.attribute.append(helper.make_attribute("output_datatype", T.DOUBLE))
+    if node.op_type == "EyeLike" and "dtype" not in names:
+        return
+
+
+def _formal(formals: Sequence[Parameter], index: int) -> Parameter | None:
+    return formals[min(index, len(formals) - 1)] if formals else None
+
+
+def _may_be_double(formals: Sequence[Parameter], index: int) -> bool:
+    found = _formal(formals, index)
+    return found is None or found.double
+
+
+def _float_outputs(
+    node: onnx.NodeProto,
+    inputs: Sequence[Parameter],
+    outputs: Sequence[Parameter],
+    touches: Sequence[bool],
+    to: int | None,
+    bodies: list[bool],
+) -> list[bool]:
+    """Whether each output is a float, from the schema's type variables."""
+    if node.op_type == "Cast" and to is not None:
+        return [to in FLOATS]
+    if node.op_type == "Constant":
+        return [any(a.HasField("t") and a.t.data_type in FLOATS for a in node.attribute)]
+    if node.op_type == "ConstantOfShape":
+        return [any(a.HasField("t") and a.t.data_type in FLOATS for a in node.attribute)]
+    if bodies and node.op_type in ("If", "Loop", "Scan"):
+        return (bodies[1:] if node.op_type == "Loop" else bodies)[: len(node.output)]
+    dtype = next((a.i for a in node.attribute if a.name in ("dtype", "output_datatype")), None)
+    if dtype is not None:
+        return [dtype in FLOATS for _ in node.output]
+    by_variable: dict[str, bool] = {}
+    for i, touched in enumerate(touches):
+        formal = _formal(inputs, i)
+        if formal is not None and node.input[i]:
+            by_variable[formal.variable] = by_variable.get(formal.variable, False) or touched
+    return [_is_float_output(_formal(outputs, i), by_variable, touches) for i in range(len(node.output))]
+
+
+def _is_float_output(formal: Parameter | None, by_variable: dict[str, bool], touches: Sequence[bool]) -> bool:
+    if formal is None:
+        return any(touches)
+    if formal.variable in by_variable:
+        return by_variable[formal.variable]
+    if formal.variable.startswith(("tensor(", "seq(", "map(")) or not formal.floating:
+        return formal.floating
+    return any(touches)

@@ -1,0 +1,306 @@
+"""Operators without a double kernel, spelled in operators that have one.
+
+Only the few primitives that the standard's own function bodies bottom out in, and the contributed operators that
+have no function body.  Every formula is exact up to double rounding.  Emits for any opset from 11 on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+DOUBLE = onnx.TensorProto.DOUBLE
+INT64 = onnx.TensorProto.INT64
+
+
+class Unsupported(Exception):
+    """This use of the operator has no expansion here; it becomes a float32 island."""
+
+
+class Emit:
+    """Writes nodes with fresh names, in the spelling of one opset."""
+
+    def __init__(self, opset: int, prefix: str, shapes: dict[str, tuple[int | None, ...]]) -> None:
+        self.opset = opset
+        self.prefix = prefix
+        self.shapes = shapes
+        self.nodes: list[onnx.NodeProto] = []
+        self._count = itertools.count()
+        self._constants: dict[Any, str] = {}
+
+    def op(self, op_type: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any) -> Any:
+        """Add a node; its output's name, or a list of names."""
+        names = [f"{self.prefix}.{next(self._count)}" for _ in range(outputs)]
+        self.nodes.append(helper.make_node(op_type, list(inputs), names, domain=domain, **attributes))
+        return names[0] if outputs == 1 else names
+
+    def const(self, value: Any, dtype: Any = np.float64) -> str:
+        """A constant."""
+        array = np.asarray(value, dtype)
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self.op("Constant", value=numpy_helper.from_array(array))
+        return self._constants[key]
+
+    def ints(self, values: Sequence[int]) -> str:
+        """A one-dimensional int64 constant."""
+        return self.const(list(values), np.int64)
+
+    def slice(self, x: str, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]) -> str:
+        """Slice with constant limits."""
+        return str(self.op("Slice", x, self.ints(starts), self.ints(ends), self.ints(axes), self.ints(steps)))
+
+    def reduce_sum(self, x: str, axes: Sequence[int], keepdims: int = 1) -> str:
+        """ReduceSum over constant axes."""
+        if self.opset >= 13:
+            return str(self.op("ReduceSum", x, self.ints(axes), keepdims=keepdims))
+        return str(self.op("ReduceSum", x, axes=list(axes), keepdims=keepdims))
+
+    def reduce(self, kind: str, x: str, axes: Sequence[int], keepdims: int = 1) -> str:
+        """ReduceMean, ReduceMax, ... over constant axes."""
+        if self.opset >= 18:
+            return str(self.op(kind, x, self.ints(axes), keepdims=keepdims))
+        return str(self.op(kind, x, axes=list(axes), keepdims=keepdims))
+
+    def unsqueeze(self, x: str, axes: Sequence[int]) -> str:
+        """Unsqueeze at constant axes."""
+        if self.opset >= 13:
+            return str(self.op("Unsqueeze", x, self.ints(axes)))
+        return str(self.op("Unsqueeze", x, axes=list(axes)))
+
+    def mul(self, *terms: str) -> str:
+        """Product."""
+        total = terms[0]
+        for term in terms[1:]:
+            total = str(self.op("Mul", total, term))
+        return total
+
+    def add(self, *terms: str) -> str:
+        """Sum."""
+        total = terms[0]
+        for term in terms[1:]:
+            total = str(self.op("Add", total, term))
+        return total
+
+
+Expansion = Callable[[Emit, onnx.NodeProto, dict[str, Any]], list[str]]
+EXPANSIONS: dict[tuple[str, str], Expansion] = {}
+
+
+def expands(*ops: str, domain: str = "") -> Callable[[Expansion], Expansion]:
+    """Register an expansion for operators."""
+
+    def register(function: Expansion) -> Expansion:
+        EXPANSIONS.update({(domain, op): function for op in ops})
+        return function
+
+    return register
+
+
+@cache
+def _erfc_coefficients(degree: int = 26) -> tuple[float, ...]:
+    """Chebyshev coefficients of exp(x²)·erfc(x) in t = (x − 15/4)/(x + 15/4) (Shepherd and Laframboise, 1981)."""
+
+    def scaled(t: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        x = 3.75 * (1 + t) / (1 - t)
+        return np.array([_erfcx(float(v)) for v in x])
+
+    return tuple(np.polynomial.chebyshev.chebinterpolate(scaled, degree))
+
+
+def _erfcx(x: float) -> float:
+    """exp(x²)·erfc(x) for x ≥ 0: the product while erfc is far from underflow, then its continued fraction."""
+    if x < 5.0:
+        return math.exp(x * x) * math.erfc(x)
+    tail = 0.0
+    for k in range(60, 0, -1):
+        tail = (k / 2) / (x + tail)
+    return 1.0 / (math.sqrt(math.pi) * (x + tail))
+
+
+def erf(e: Emit, x: str) -> str:
+    """Error function to about 1e-15: sign(x)·(1 − exp(−a²)·p(t)), p by Clenshaw's recurrence."""
+    a = e.op("Min", e.op("Abs", x), e.const(30.0))
+    shift = e.const(3.75)
+    t = e.op("Div", e.op("Sub", a, shift), e.op("Add", a, shift))
+    two_t = e.op("Add", t, t)
+    coefficients = _erfc_coefficients()
+    b1, b2 = e.const(coefficients[-1]), e.const(0.0)
+    for c in reversed(coefficients[1:-1]):
+        b1, b2 = e.op("Sub", e.op("Add", e.op("Mul", two_t, b1), e.const(c)), b2), b1
+    p = e.op("Sub", e.op("Add", e.op("Mul", t, b1), e.const(coefficients[0])), b2)
+    tail = e.op("Mul", e.op("Exp", e.op("Neg", e.op("Mul", a, a))), p)
+    return str(e.op("Mul", e.op("Sign", x), e.op("Sub", e.const(1.0), tail)))
+
+
+@expands("Erf")
+def _erf(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    return [erf(e, node.input[0])]
+
+
+def gelu(e: Emit, x: str) -> str:
+    """½·x·(1 + erf(x/√2))."""
+    half = e.op("Mul", x, e.const(0.5))
+    return e.mul(half, e.op("Add", e.const(1.0), erf(e, e.op("Mul", x, e.const(math.sqrt(0.5))))))
+
+
+def gelu_tanh(e: Emit, x: str) -> str:
+    """½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))."""
+    cube = e.mul(x, x, x, e.const(0.044715))
+    inner = e.op("Mul", e.op("Add", x, cube), e.const(math.sqrt(2 / math.pi)))
+    return e.mul(x, e.const(0.5), e.op("Add", e.const(1.0), e.op("Tanh", inner)))
+
+
+@expands("Gelu", "BiasGelu", domain="com.microsoft")
+def _ms_gelu(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    return [gelu(e, e.add(*node.input))]
+
+
+@expands("FastGelu", domain="com.microsoft")
+def _fast_gelu(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    return [gelu_tanh(e, e.add(*[i for i in node.input if i]))]
+
+
+@expands("QuickGelu", domain="com.microsoft")
+def _quick_gelu(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    x = node.input[0]
+    return [e.mul(x, e.op("Sigmoid", e.op("Mul", x, e.const(attrs.get("alpha", 1.702)))))]
+
+
+@expands("Gelu")
+def _gelu(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    tanh = attrs.get("approximate", b"none") == b"tanh"
+    return [(gelu_tanh if tanh else gelu)(e, node.input[0])]
+
+
+@expands("Softplus")
+def _softplus(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    x = node.input[0]
+    return [softplus(e, x)]
+
+
+def softplus(e: Emit, x: str) -> str:
+    """max(x, 0) + log(1 + exp(−|x|)), which does not overflow."""
+    small = e.op("Exp", e.op("Neg", e.op("Abs", x)))
+    return e.add(e.op("Relu", x), e.op("Log", e.op("Add", e.const(1.0), small)))
+
+
+@expands("Mish")
+def _mish(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    x = node.input[0]
+    return [e.mul(x, e.op("Tanh", softplus(e, x)))]
+
+
+def _clip01(e: Emit, x: str) -> str:
+    return str(e.op("Max", e.const(0.0), e.op("Min", e.const(1.0), x)))
+
+
+@expands("HardSigmoid")
+def _hard_sigmoid(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    alpha, beta = attrs.get("alpha", 0.2), attrs.get("beta", 0.5)
+    return [_clip01(e, e.add(e.mul(node.input[0], e.const(_f32(alpha))), e.const(_f32(beta))))]
+
+
+@expands("HardSwish")
+def _hard_swish(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    x = node.input[0]
+    return [e.mul(x, _clip01(e, e.add(e.mul(x, e.const(1 / 6)), e.const(0.5))))]
+
+
+@expands("Swish")
+def _swish(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    x = node.input[0]
+    return [e.mul(x, e.op("Sigmoid", e.mul(x, e.const(_f32(attrs.get("alpha", 1.0))))))]
+
+
+def _f32(value: float) -> float:
+    """An attribute's number as float32 holds it (attributes are stored so)."""
+    return float(np.float32(value))
+
+
+@expands("LeakyRelu")
+def _leaky(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    x = node.input[0]
+    low = e.op("Min", x, e.const(0.0))
+    return [e.add(e.op("Relu", x), e.mul(low, e.const(_f32(attrs.get("alpha", 0.01)))))]
+
+
+@expands("PRelu")
+def _prelu(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    x, slope = node.input
+    return [e.add(e.op("Relu", x), e.mul(e.op("Min", x, e.const(0.0)), slope))]
+
+
+def _exp_branch(e: Emit, x: str, alpha: float, gamma: float = 1.0, inner: float = 1.0) -> str:
+    low = e.op("Min", x, e.const(0.0))
+    bent = e.op("Sub", e.op("Exp", e.mul(low, e.const(1.0 / inner))), e.const(1.0))
+    return e.mul(e.const(gamma), e.add(e.op("Relu", x), e.mul(e.const(alpha), bent)))
+
+
+@expands("Elu")
+def _elu(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    return [_exp_branch(e, node.input[0], _f32(attrs.get("alpha", 1.0)))]
+
+
+@expands("Celu")
+def _celu(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    alpha = _f32(attrs.get("alpha", 1.0))
+    return [_exp_branch(e, node.input[0], alpha, inner=alpha)]
+
+
+@expands("Selu")
+def _selu(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    alpha, gamma = attrs.get("alpha", 1.67326319217681884765625), attrs.get("gamma", 1.05070102214813232421875)
+    return [_exp_branch(e, node.input[0], alpha, gamma)]
+
+
+@expands("Softsign")
+def _softsign(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    x = node.input[0]
+    return [str(e.op("Div", x, e.op("Add", e.const(1.0), e.op("Abs", x))))]
+
+
+@expands("ThresholdedRelu")
+def _thresholded(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    x = node.input[0]
+    return [str(e.op("Where", e.op("Greater", x, e.const(_f32(attrs.get("alpha", 1.0)))), x, e.const(0.0)))]
+
+
+@expands("Tan")
+def _tan(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    x = node.input[0]
+    return [str(e.op("Div", e.op("Sin", x), e.op("Cos", x)))]
+
+
+@expands("Sinh", "Cosh")
+def _hyperbolic(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    x = node.input[0]
+    up, down = e.op("Exp", x), e.op("Exp", e.op("Neg", x))
+    return [e.mul(e.const(0.5), e.op("Sub" if node.op_type == "Sinh" else "Add", up, down))]
+
+
+@expands("Mean")
+def _mean(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    return [e.mul(e.add(*node.input), e.const(1.0 / len(node.input)))]
+
+
+@expands("NonZero")
+def _nonzero(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    return [str(e.op("NonZero", e.op("Cast", node.input[0], to=onnx.TensorProto.BOOL)))]
+
+
+@expands("OneHot")
+def _one_hot(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    """off + (on − off)·onehot, the unit vectors in float, where 0 and 1 are exact."""
+    indices, depth, values = node.input
+    units = e.const([0.0, 1.0], np.float32)
+    hot = e.op("Cast", e.op("OneHot", e.op("Cast", indices, to=INT64), e.op("Cast", depth, to=INT64), units, axis=attrs.get("axis", -1)), to=DOUBLE)
+    off, on = (e.op("Gather", values, e.const(i, np.int64)) for i in (0, 1))
+    return [e.add(off, e.mul(hot, e.op("Sub", on, off)))]

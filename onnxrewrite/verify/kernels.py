@@ -1,0 +1,99 @@
+"""What ORT's CPU provider can run in double precision, and what its schemas say about types.
+
+Asks ORT's own registries, so nothing here goes stale when a kernel is added.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from onnxruntime.capi import onnxruntime_pybind11_state as capi
+
+@dataclass(frozen=True)
+class Parameter:
+    """A formal input or output: its type variable (or type), and whether it may be double, or any float."""
+
+    variable: str
+    double: bool
+    floating: bool
+
+
+REFUSES_DOUBLE = {("", "GRU"), ("", "LSTM"), ("com.microsoft", "AttnLSTM")}
+"""Kernels registered for double that raise "does not support double yet" when they run (ORT 1.31)."""
+
+
+def canonical(domain: str) -> str:
+    """The standard's domain under one name."""
+    return "" if domain == "ai.onnx" else domain
+
+
+@cache
+def _schemas() -> dict[tuple[str, str], list[Any]]:
+    table: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for schema in capi.get_all_operator_schema():
+        table[canonical(schema.domain), schema.name].append(schema)
+    return {key: sorted(found, key=lambda s: int(s.since_version)) for key, found in table.items()}
+
+
+@cache
+def _kernels() -> dict[tuple[str, str], list[Any]]:
+    table: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for kernel in capi.get_all_opkernel_def():
+        if kernel.provider == "CPUExecutionProvider":
+            table[canonical(kernel.domain), kernel.op_name].append(kernel)
+    return table
+
+
+@cache
+def schema(domain: str, op: str, opset: int) -> Any | None:
+    """ORT's schema of an operator at an opset, None when ORT does not know it."""
+    found = [s for s in _schemas().get((canonical(domain), op), []) if s.since_version <= opset]
+    return found[-1] if found else None
+
+
+@cache
+def parameters(domain: str, op: str, opset: int) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
+    """The formal inputs and outputs of an operator; empty when ORT does not know it."""
+    found = schema(domain, op, opset)
+    if found is None:
+        return (), ()
+    allowed = {c.type_param_str: set(c.allowed_type_strs) for c in found.type_constraints}
+
+    def describe(formal: Any) -> Parameter:
+        types = allowed.get(formal.typeStr, {formal.typeStr})
+        double = any("tensor(double)" in t for t in types)
+        return Parameter(formal.typeStr, double, double or any("float" in t for t in types))
+
+    return tuple(map(describe, found.inputs)), tuple(map(describe, found.outputs))
+
+
+@cache
+def has_double_kernel(domain: str, op: str, opset: int) -> bool:
+    """Whether some CPU kernel of this operator computes in double wherever it would compute in float."""
+    key = (canonical(domain), op)
+    found = schema(*key, opset)
+    if key in REFUSES_DOUBLE or found is None:
+        return False
+    since = int(found.since_version)
+    variables = {p.typeStr for p in [*found.inputs, *found.outputs[:1]]}
+    matching = [k for k in _kernels().get(key, []) if k.version_range[0] <= since <= k.version_range[1]]
+    return any(_in_double(k, variables) for k in matching)
+
+
+def _in_double(kernel: Any, variables: set[str]) -> bool:
+    """Mean and deviation of LayerNormalization stay float, so only inputs and the first output count."""
+    sets = [set(types) for name, types in kernel.type_constraints.items() if name in variables]
+    admits = any("tensor(double)" in types for types in sets)
+    everywhere = all("tensor(double)" in types for types in sets if "tensor(float)" in types)
+    return (admits and everywhere) or not sets
+
+
+def has_kernel(domain: str, op: str, opset: int) -> bool:
+    """Whether the CPU provider has any kernel of this operator at this opset."""
+    found = schema(domain, op, opset)
+    since = int(found.since_version) if found is not None else 0
+    kernels = _kernels().get((canonical(domain), op), [])
+    return any(k.version_range[0] <= since <= k.version_range[1] for k in kernels)

@@ -1,0 +1,177 @@
+"""Opening and running ONNX Runtime sessions, in one place and always the same way.
+
+Every check runs with graph optimizations off (``ORT_DISABLE_ALL``): ORT's own fusions would otherwise be
+compared with ours, and the difference that is looked for would be hidden.  Failures come back as one line of
+text, not as exceptions, because a model that does not run is a *result* here.  This module knows neither
+tolerances nor inputs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+
+Array: TypeAlias = npt.NDArray[Any]
+Feeds: TypeAlias = Mapping[str, Any]
+Outputs: TypeAlias = dict[str, Any]
+ModelLike: TypeAlias = onnx.ModelProto | ir.Model | str | Path
+
+PROTO_LIMIT = 1_900_000_000
+"""Bytes above which a model is handed to ORT as a file, because one protobuf message holds less than 2 GiB."""
+
+_NARROW = {
+    onnx.TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
+    onnx.TensorProto.FLOAT8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
+    onnx.TensorProto.FLOAT8E5M2: np.dtype(ml_dtypes.float8_e5m2),
+}
+
+
+def one_line(error: BaseException | str, limit: int = 300) -> str:
+    """The first informative line of an error, without ORT's boilerplate and file positions."""
+    text = " ".join(str(error).split())
+    text = re.sub(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", text)
+    text = re.sub(r"/\S*?/(onnxruntime/\S+?:\d+) ", "", text)
+    text = text or type(error).__name__
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def as_proto(model: ModelLike) -> onnx.ModelProto:
+    """The model as one protobuf message, external data loaded.  Raises when it does not fit (2 GiB)."""
+    if isinstance(model, onnx.ModelProto):
+        return model
+    if isinstance(model, ir.Model):
+        return ir.to_proto(model if not _has_external(model) else _with_data(model))
+    return onnx.load(str(model))
+
+
+def skeleton(model: ModelLike) -> onnx.ModelProto:
+    """The model without the data of large weights: cheap to copy and to look at, not runnable."""
+    if isinstance(model, (str, Path)):
+        return onnx.load(str(model), load_external_data=False)
+    return ir.to_proto(model) if isinstance(model, ir.Model) else model
+
+
+def weight_bytes(model: ModelLike) -> int:
+    """Size of all initializers in bytes, without reading external data."""
+    if isinstance(model, ir.Model):
+        return sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
+    total = 0
+    for tensor in skeleton(model).graph.initializer:
+        external = {entry.key: entry.value for entry in tensor.external_data}
+        total += int(external.get("length", 0)) if external else tensor.ByteSize()
+    return total
+
+
+def _has_external(model: ir.Model) -> bool:
+    return any(isinstance(v.const_value, ir.ExternalTensor) for v in model.graph.initializers.values())
+
+
+def _with_data(model: ir.Model) -> ir.Model:
+    copy = model.clone()
+    ir.external_data.load_to_model(copy)
+    return copy
+
+
+@dataclass
+class Session:
+    """An open ORT session: the names and types of its interface, and ``run``."""
+
+    handle: ort.InferenceSession
+    inputs: list[str]
+    outputs: list[str]
+    types: dict[str, str]
+    keep: Any = field(default=None, repr=False)
+    """Keeps a temporary folder alive that external data lies in."""
+
+    def run(self, feeds: Feeds, outputs: Sequence[str] | None = None) -> Outputs | str:
+        """Outputs by name, or one line saying why there are none.  Feeds that are no inputs are ignored."""
+        known = set(self.inputs) | {d.name for d in self.handle.get_overridable_initializers()}
+        names = list(outputs) if outputs is not None else self.outputs
+        given = {name: value for name, value in feeds.items() if name in known}
+        try:
+            if self._needs_ortvalues(given):
+                values = self._run_ortvalues(given, names)
+            else:
+                values = self.handle.run(names, given)
+        except Exception as error:  # ORT raises a dozen classes, one a status code
+            return one_line(error)
+        return dict(zip(names, values, strict=True))
+
+    def _needs_ortvalues(self, feeds: Feeds) -> bool:
+        narrow = any(getattr(v, "dtype", None) in _NARROW.values() for v in feeds.values())
+        return narrow or any("bfloat16" in t or "float8" in t for t in self.types.values())
+
+    def _run_ortvalues(self, feeds: Feeds, names: Sequence[str]) -> list[Any]:
+        wrapped = {name: to_ortvalue(value) for name, value in feeds.items()}
+        return [from_ortvalue(v) for v in self.handle.run_with_ort_values(list(names), wrapped)]
+
+
+def to_ortvalue(value: Any) -> ort.OrtValue:
+    """An OrtValue of a numpy array, of the narrow floats too."""
+    for code, dtype in _NARROW.items():
+        if getattr(value, "dtype", None) == dtype:
+            bits = np.ascontiguousarray(value).view(np.uint8 if dtype.itemsize == 1 else np.uint16)
+            return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, code)
+    return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value).reshape(np.shape(value)))
+
+
+def from_ortvalue(value: ort.OrtValue) -> Any:
+    """A numpy array of an OrtValue, of the narrow floats too."""
+    for code, dtype in _NARROW.items():
+        name = onnx.TensorProto.DataType.Name(code).lower()
+        if value.is_tensor() and value.data_type() == f"tensor({name})":
+            raw = (np.ctypeslib.ctypes.c_char * value.tensor_size_in_bytes()).from_address(value.data_ptr())
+            return np.frombuffer(bytes(raw), dtype=dtype).reshape(value.shape())
+    return value.numpy()
+
+
+def session_options(threads: int = 0, *, optimize: bool = False) -> ort.SessionOptions:
+    """The options of every check: optimizations off, nothing on stderr, ``threads`` (0: ORT's choice)."""
+    options = ort.SessionOptions()
+    level = ort.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    return options
+
+
+def open_session(model: ModelLike, *, threads: int = 0, optimize: bool = False) -> Session | str:
+    """An ORT session on the CPU, or one line saying why ORT refuses the model."""
+    options = session_options(threads, optimize=optimize)
+    try:
+        source, keep = _source(model)
+        handle = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # see Session.run
+        return one_line(error)
+    interface = [*handle.get_inputs(), *handle.get_outputs()]
+    return Session(
+        handle,
+        [i.name for i in handle.get_inputs()],
+        [o.name for o in handle.get_outputs()],
+        {i.name: i.type for i in interface},
+        keep,
+    )
+
+
+def _source(model: ModelLike) -> tuple[bytes | str, Any]:
+    if isinstance(model, (str, Path)):
+        return os.fspath(model), None
+    if isinstance(model, ir.Model) and weight_bytes(model) > PROTO_LIMIT:
+        folder = tempfile.TemporaryDirectory(prefix="onnxrewrite-")
+        path = os.path.join(folder.name, "model.onnx")
+        ir.save(model, path, external_data="model.data")
+        return path, folder
+    return as_proto(model).SerializeToString(), None
