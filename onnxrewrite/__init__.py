@@ -14,6 +14,8 @@ _FACE = {
     "check": "onnxrewrite.pipeline",
     "Result": "onnxrewrite.pipeline",
     "OnnxRewriteError": "onnxrewrite.errors",
+    "AnyNode": "onnxrewrite.pattern.terms",
+    "Facts": "onnxrewrite.ir.facts",
     "Attr": "onnxrewrite.pattern.terms",
     "Const": "onnxrewrite.pattern.terms",
     "Each": "onnxrewrite.pattern.terms",
@@ -42,11 +44,13 @@ if TYPE_CHECKING:
     from onnx_ir import Value
 
     from onnxrewrite.errors import OnnxRewriteError
+    from onnxrewrite.ir.facts import Facts
     from onnxrewrite.pattern.match import Match
     from onnxrewrite.pattern.terms import (
         FLOATS,
         INTS,
         SQRT2,
+        AnyNode,
         Attr,
         Const,
         Each,

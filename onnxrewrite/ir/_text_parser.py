@@ -617,11 +617,16 @@ def _formal(schema: Schema, position: int) -> Formal | None:
     return last if last is not None and last.variadic else None
 
 
+def strings_of(tensor: ir.TensorProtocol) -> list[bytes]:
+    """The elements of a string tensor, in order; NumPy would drop zero bytes at their ends."""
+    return list(ir.to_proto(tensor).string_data)
+
+
 def tensor_hash(tensor: ir.TensorProtocol) -> str:
     """``sha256:`` and 12 hexadecimal digits over dtype, shape and bytes of a tensor."""
     state = hashlib.sha256(f"{tensor.dtype.name}{list(tensor.shape.numpy())}".encode())
     if tensor.dtype is ir.DataType.STRING:
-        for item in tensor.numpy().ravel():
+        for item in strings_of(tensor):
             state.update(len(item).to_bytes(8, "little") + item)
     else:
         state.update(tensor.tobytes())
@@ -730,8 +735,9 @@ class Elaborator:
         for node in text.nodes:
             self.node(node, scope, graph)
         for declared in self.outputs(text):
-            type_ = scope.types.get(declared.name.text) if is_main and not self.text.is_complete else None
-            graph.output.append(_value_info(Declaration(declared.name, declared.type or type_)))
+            is_known = (is_main and not self.text.is_complete) or declared.name.text in input_names
+            type_ = declared.type or (scope.types.get(declared.name.text) if is_known else None)
+            graph.output.append(_value_info(Declaration(declared.name, type_)))
         return graph
 
     def inputs(self, text: GraphText, is_main: bool) -> list[Declaration]:
@@ -991,6 +997,8 @@ class Elaborator:
         if found is None:
             self.fail(f"a hash is no value; pass weights={{'{name}': array}}", digest)
         array = np.ascontiguousarray(found).reshape(np.shape(found))
+        if dtype is ir.DataType.STRING:
+            array = array.astype(object)
         if array.dtype != dtype.numpy() or array.shape != dims:
             self.fail(
                 f"weights['{name}'] is {array.dtype}{list(array.shape)}, which is not the type here",

@@ -11,6 +11,7 @@ constant: ``io.py`` takes its default away while the model is worked on, so noth
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
@@ -18,7 +19,7 @@ import numpy as np
 import onnx_ir as ir
 import onnx_shape_inference as inference
 
-from onnxrewrite.ir import elements
+from onnxrewrite.ir import elements, schema, twins
 from onnxrewrite.ir.graph import subgraphs
 
 Dim: TypeAlias = int | ir.SymbolicDim
@@ -101,6 +102,21 @@ class Facts:
     def is_newer(self, node: ir.Node) -> bool:
         """Whether a node is written for a newer opset than the model's, so that it has to be lowered."""
         return node.version is not None and node.version > self.opset_imports.get(node.domain, node.version)
+
+    def nbytes(self, value: ir.Value) -> int | None:
+        """The size of a tensor in bytes; None when a dimension or the dtype is unknown."""
+        shape, dtype = self.shape(value), self.dtype(value)
+        if shape is None or dtype is None or not all(isinstance(d, int) for d in shape):
+            return None
+        return math.ceil(math.prod(int(d) for d in shape) * dtype.bitwidth / 8)  # type: ignore[arg-type]
+
+    def is_deterministic(self, node: ir.Node) -> bool:
+        """Whether a node computes the same from the same inputs, for certain."""
+        return not schema.is_random(node, self.opset_imports.get(""))
+
+    def twin(self, node: ir.Node) -> ir.Node | None:
+        """Another node of the same operator, attributes and inputs; that is not yet to say that it is not random."""
+        return twins.twin(node)
 
     # -- keeping it current ----------------------------------------------------------------------------------
 

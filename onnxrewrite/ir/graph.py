@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx_ir as ir
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ def depends_on(values: Iterable[ir.Value], targets: Iterable[ir.Value]) -> bool:
 
 
 def isomorphic(a: ir.Graph, b: ir.Graph) -> bool:
-    """Whether two graphs are equal but for names and order: operators, attributes, constants, and how they are wired."""
+    """Whether two graphs are equal but for the order of nodes and the names of what is inside: operators, attributes,
+    constants, wiring, and the names of inputs."""
     import networkx as nx
     from networkx.algorithms.isomorphism import categorical_multiedge_match, categorical_node_match
 
@@ -115,7 +117,7 @@ def _labelled(graph: ir.Graph) -> nx.MultiDiGraph[Any]:
         if producer is not None:
             return producer
         if value not in result:
-            result.add_node(value, label=_value_label(value, graph))
+            result.add_node(value, label=_value_label(value))
         return value
 
     for node in graph:
@@ -130,17 +132,26 @@ def _labelled(graph: ir.Graph) -> nx.MultiDiGraph[Any]:
     return result
 
 
-def _value_label(value: ir.Value, graph: ir.Graph) -> Hashable:
+def _value_label(value: ir.Value) -> Hashable:
     tensor = value.const_value
     if tensor is not None:
         return ("constant", tensor.dtype, tuple(tensor.shape), tensor.tobytes())
-    places = [i for i, v in enumerate(graph.inputs) if v is value]
-    return ("input", places[0]) if places else ("outer", value.name)
+    return ("input", value.name)
 
 
 def _node_label(node: ir.Node) -> Hashable:
-    attributes = sorted((name, str(a.value)) for name, a in node.attributes.items())
+    attributes = sorted((name, _attribute_label(a)) for name, a in node.attributes.items())
     return (node.domain, node.op_type, tuple(attributes), len(node.outputs))
+
+
+def _attribute_label(attribute: ir.Attr) -> str:
+    """An attribute as text, floats as they are stored, in float32."""
+    if attribute.type in (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS):
+        return str(np.float32(attribute.value).tolist())
+    if attribute.type == ir.AttributeType.TENSOR:
+        tensor = attribute.as_tensor()
+        return f"{tensor.dtype}{tuple(tensor.shape)}{tensor.tobytes()!r}"
+    return str(attribute.value)
 
 
 def extract(

@@ -304,3 +304,14 @@ def has_body(found: Schema | None) -> bool:
         return False
     defined: Any = onnx.defs.get_schema(found.op_type, found.since_version, found.domain)
     return bool(defined.has_function or defined.has_context_dependent_function)
+
+
+def oldest_version(domain: str, op_type: str, imported: int) -> int | None:
+    """The oldest opset version newer than ``imported`` that has an operator which ``imported`` lacks.
+
+    None where the operator exists at ``imported``, or nowhere.
+    """
+    newest = schema(domain, op_type, None)
+    if schema(domain, op_type, imported) is not None or newest is None or newest.since_version <= imported:
+        return None
+    return next(v for v in range(imported + 1, newest.since_version + 1) if schema(domain, op_type, v) is not None)

@@ -176,7 +176,8 @@ def _number(value: Any, dtype: ir.DataType) -> str:
         return str(wide)
     kind = dtype.numpy().type
     texts = (f"{wide:.{digits}g}" for digits in range(1, 18))
-    shortest = next(text for text in texts if float(kind(float(text))) == wide)
+    with np.errstate(over="ignore"):
+        shortest = next(text for text in texts if float(kind(float(text))) == wide)
     mantissa, has_exponent, exponent = shortest.partition("e")
     if has_exponent:
         return f"{mantissa}e{int(exponent)}"
@@ -184,9 +185,9 @@ def _number(value: Any, dtype: ir.DataType) -> str:
 
 
 def _numbers(tensor: ir.TensorProtocol) -> list[str]:
-    array = tensor.numpy().ravel()
     if tensor.dtype is ir.DataType.STRING:
-        return [_quoted(item) for item in array]
+        return [_quoted(item) for item in reading.strings_of(tensor)]
+    array = tensor.numpy().ravel()
     if tensor.dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
         return [_number(part, ir.DataType.DOUBLE) for item in array for part in (item.real, item.imag)]
     return [_number(item, tensor.dtype) for item in array]

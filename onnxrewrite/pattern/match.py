@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Dim, Facts
-from onnxrewrite.pattern.terms import Attr, Call, Capture, Const, Each, Scalar, Term
+from onnxrewrite.pattern.terms import AnyNode, Attr, Call, Capture, Const, Each, Scalar, Term
 
 T = TypeVar("T")
 Array = npt.NDArray[Any]
@@ -112,9 +112,10 @@ class Match:
             return bound.outputs[0]
         return bound if isinstance(bound, ir.Value) else None
 
-    def node(self, call: Call) -> ir.Node:
+    def node(self, call: Call | AnyNode) -> ir.Node:
         """The node that a call was bound to."""
-        node = self._bound[call]
+        bound = self._bound[call]
+        node = bound.producer() if isinstance(bound, ir.Value) else bound
         assert isinstance(node, ir.Node)
         self._read.add(node)
         return node

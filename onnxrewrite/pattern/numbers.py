@@ -15,10 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
-
-_SMALL = 4096
-"""Constants of at most so many elements are compared by content, larger ones by identity."""
-
+from onnxrewrite.ir.twins import same_tensor
 
 def scalar(facts: Facts, value: ir.Value) -> float | int | None:
     """The number in a constant with one element; None for anything else."""
@@ -84,9 +81,7 @@ def total(addends: Sequence[tuple[float, int]]) -> float:
 def same_constant(facts: Facts, a: ir.Value, b: ir.Value) -> bool:
     """Whether two small constants have equal content."""
     left, right = facts.tensor(a), facts.tensor(b)
-    if left is None or right is None or left.dtype != right.dtype or left.size > _SMALL:
-        return False
-    return tuple(left.shape) == tuple(right.shape) and left.tobytes() == right.tobytes()
+    return left is not None and right is not None and same_tensor(left, right)
 
 
 def same_parameter(actual: Any, expected: Any) -> bool:

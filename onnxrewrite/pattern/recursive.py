@@ -17,6 +17,7 @@ from onnxrewrite.pattern import chain, numbers
 from onnxrewrite.pattern.look import parameter, resolve
 from onnxrewrite.pattern.match import Binding, Match
 from onnxrewrite.pattern.terms import (
+    AnyNode,
     AnyOf,
     Attr,
     Call,
@@ -121,6 +122,8 @@ class RecursiveMatcher:
                 yield from self._shared(item, value, binding, lambda: self._chain(item, value, binding, root=False))
             case Power():
                 yield from self._shared(item, value, binding, lambda: self._power(item, value, binding))
+            case AnyNode():
+                yield from self._any_node(item, value, binding)
             case AnyOf(alternatives=alternatives):
                 for alternative in alternatives:
                     for found in self._term(alternative, value, binding):
@@ -204,6 +207,13 @@ class RecursiveMatcher:
         start = binding.bind(item, node).cover(node)
         for positional in self._inputs(item, node, named, start):
             yield from self._named(list(named.items()), node, positional)
+
+    def _any_node(self, item: AnyNode, value: ir.Value, binding: Binding) -> Iterator[Binding]:
+        node = value.producer()
+        if node is None or node.graph not in (self.graph, None):
+            return
+        if item.where is None or item.where(node, self.facts):
+            yield binding.bind(item, value).cover(node)
 
     def _parameters(self, item: Call, node: ir.Node) -> dict[str, tuple[Any, int | None]] | None:
         """Parameter name to what is expected and, where this opset has it as an input, that input's index."""

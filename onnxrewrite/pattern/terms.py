@@ -12,10 +12,13 @@ about graphs; ``match.py`` gives terms their meaning.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import onnx_ir as ir
+
+if TYPE_CHECKING:
+    from onnxrewrite.ir.facts import Facts
 
 T = TypeVar("T")
 
@@ -192,6 +195,20 @@ class Call(Term):
         operands = [repr(i) if i is not None else "" for i in self.inputs]
         operands += [f"{key}={value!r}" for key, value in self.parameters.items()]
         return f"{name}({', '.join(operands)})"
+
+
+class AnyNode(Term):
+    """Any output of any node for which ``where(node, facts)`` holds.
+
+    ``match.node(term)`` is the node, ``match[term]`` the value.
+    """
+
+    def __init__(self, name: str = "node", where: Callable[[ir.Node, Facts], bool] | None = None):
+        self.name = name
+        self.where = where
+
+    def __repr__(self) -> str:
+        return self.name
 
 
 class Output(Term):

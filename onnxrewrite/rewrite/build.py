@@ -101,6 +101,15 @@ class Builder:
         self.constants.append(value)
         return value
 
+    def evaluate(self, node: ir.Node) -> list[npt.NDArray[Any]]:
+        """What a node computes whose inputs are constant, by the rules of the model's opset; refuses if it cannot be run."""
+        from onnxrewrite.ir.evaluate import evaluate
+
+        try:
+            return evaluate(node, self._imports)
+        except Exception as error:
+            raise Refused(f"{node.op_type} cannot be run here: {error}") from error
+
     def refuse(self, reason: str) -> None:
         """Refuse the match, for a reason found while building."""
         raise Refused(reason)
@@ -123,15 +132,10 @@ class Builder:
     def _schema(self, op_type: str) -> tuple[int | None, schema.Schema | None]:
         """The version to write the node for, None for the model's own, and the schema of that version."""
         imported = self._imports.get(self._domain, 1 if self._domain else None)
-        found = schema.schema(self._domain, op_type, imported)
-        if found is not None or imported is None:
-            return None, found
-        newest = schema.schema(self._domain, op_type, None)
-        if newest is None or newest.since_version <= imported:
+        if imported is None:
             return None, None
-        versions = range(imported + 1, newest.since_version + 1)
-        version = next(v for v in versions if schema.schema(self._domain, op_type, v) is not None)
-        return version, schema.schema(self._domain, op_type, version)
+        version = schema.oldest_version(self._domain, op_type, imported)
+        return version, schema.schema(self._domain, op_type, version or imported)
 
     def _arguments(
         self, op_type: str, found: schema.Schema | None, inputs: list[Input], parameters: dict[str, Any]

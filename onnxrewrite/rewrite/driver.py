@@ -273,7 +273,7 @@ class Driver:
             before=tuple(n.name or n.op_type for n in match.nodes),
             after=tuple(n.op_type for n in build.nodes),
         )
-        self._name(rule, match, build)
+        self._name(rule, match, build, results)
         constants = self._place_constants(build, graph)
         graph.insert_before(anchor, [*constants, *build.nodes])
         readers: dict[ir.Node, None] = {}
@@ -293,11 +293,16 @@ class Driver:
         neighbours = [c for v in touched for c in (*v.consumers(), v.producer()) if c is not None]
         return [*build.nodes, *readers, *sharper, *neighbours]
 
-    def _name(self, rule: Rule, match: Match, build: Builder) -> None:
+    def _name(self, rule: Rule, match: Match, build: Builder, results: list[ir.Value]) -> None:
         metadata = provenance(match.nodes, rule.name)
-        base = match.nodes[0].name or match.outputs[0].name or rule.name
+        anchor = match.outputs[0].producer()
+        assert anchor is not None
+        base = anchor.name or match.outputs[0].name or rule.name
         for node in build.nodes:
-            node.name = self._names.fresh(f"{base}/{node.op_type}")
+            if node.outputs[0] is results[0] and len(anchor.outputs) == 1:
+                node.name, anchor.name = base, self._names.fresh(f"{base}/replaced")
+            else:
+                node.name = self._names.fresh(f"{base}/{node.op_type}")
             node.metadata_props.update(metadata)
             for output in node.outputs:
                 output.name = self._names.fresh(f"{match.outputs[0].name}/{node.op_type}")
@@ -330,6 +335,10 @@ class Driver:
             new.name = name
         if not new.metadata_props and old.metadata_props:
             new.metadata_props.update(old.metadata_props)
+
+    def facts(self, graph: ir.Graph | ir.Function) -> Facts:
+        """What is known about the values of one scope."""
+        return self._facts[graph]
 
     def _imports(self, graph: ir.Graph | ir.Function) -> dict[str, int]:
         return self._facts[graph].opset_imports

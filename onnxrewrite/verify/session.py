@@ -52,7 +52,7 @@ def as_proto(model: ModelLike) -> onnx.ModelProto:
     if isinstance(model, onnx.ModelProto):
         return model
     if isinstance(model, ir.Model):
-        return ir.to_proto(model if not _has_external(model) else _with_data(model))
+        return _embedded(io.to_proto(model))
     return onnx.load(str(model))
 
 
@@ -60,7 +60,7 @@ def skeleton(model: ModelLike) -> onnx.ModelProto:
     """The model without the data of large weights: cheap to copy and to look at, not runnable."""
     if isinstance(model, (str, Path)):
         return onnx.load(str(model), load_external_data=False)
-    return ir.to_proto(model) if isinstance(model, ir.Model) else model
+    return io.to_proto(model) if isinstance(model, ir.Model) else model
 
 
 def weight_bytes(model: ModelLike) -> int:

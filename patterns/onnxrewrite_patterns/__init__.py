@@ -1,5 +1,5 @@
 """The rule library: one family of rules a file."""
 
-from onnxrewrite_patterns import gelu
+from onnxrewrite_patterns import constants, gelu
 
-RULES = (*gelu.RULES,)
+RULES = (*constants.RULES, *gelu.RULES)

@@ -1,0 +1,65 @@
+"""Rules as tests: their examples are run, and what they claim must come true."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from onnxrewrite.ir import schema, text
+from onnxrewrite.ir.graph import isomorphic, scopes
+from onnxrewrite.ir.target import target
+from onnxrewrite.pattern.recursive import Misses, RecursiveMatcher
+from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rewrite.rule import Example, Rejects, Rule, Stage
+
+
+def check_example(rule: Rule, example: Example, library: Sequence[Rule] = ()) -> None:
+    """Run one example of a rule.
+
+    Args:
+        rule: The rule, which is applied alone.
+        example: What it claims.
+        library: Rules of the lower stage, without which a raised operator may not be legal.
+
+    Raises:
+        AssertionError: The claim is wrong; the message shows the graph that came out, or the reason that was given.
+    """
+    model = text.parse(example.graph, opset=example.opset)
+    _date(model)
+    lowering = [r for r in library if r.stage == Stage.LOWER and r is not rule]
+    driver = Driver(model, [rule, *lowering], target(example.target))
+    driver.run_stage(rule.stage, [rule])
+    applied = [a for a in driver.trace.applied if a.rule == rule.name]
+    if isinstance(example, Rejects):
+        assert not applied, f"{rule.name} must reject this graph, it became:\n{text.print_model(model)}"
+        reason = why_not(rule, driver)
+        assert example.because in reason, f"{rule.name} must say {example.because!r}, it said {reason!r}"
+        return
+    assert applied, f"{rule.name} does not apply: {why_not(rule, driver)}"
+    expected = text.parse(example.to, opset=example.opset)
+    assert isomorphic(model.graph, expected.graph), (
+        f"{rule.name} made\n{text.print_model(model)}\nnot\n{text.print_model(expected)}"
+    )
+
+
+def _date(model: ir.Model) -> None:
+    """Give operators that the model's opset lacks the oldest version that has them, as the raise stage does."""
+    imports = model.opset_imports
+    for node in model.graph.all_nodes():
+        node.version = schema.oldest_version(node.domain, node.op_type, imports.get(node.domain, 1))
+
+
+def why_not(rule: Rule, driver: Driver) -> str:
+    """Why a rule does not apply to the driver's model: the reason of its nearest miss."""
+    refused = driver.trace.refused.get(rule.name)
+    if refused:
+        return " | ".join(refused.values())
+    misses = Misses()
+    for graph in scopes(driver.model):
+        matcher = RecursiveMatcher(driver.facts(graph), graph, misses)
+        values: list[ir.Value] = [o for n in graph for o in n.outputs]
+        for value in values:
+            for _ in matcher.matches(rule.outputs, value):
+                return "it matches"
+    return misses.reason or "no operator of the pattern is there"

@@ -1,0 +1,370 @@
+"""The whole model: original against rewritten, end to end.
+
+``Baseline`` runs the original once (at least two bindings of every symbolic size, at least three samples each) and
+keeps its outputs, so that any number of candidates can be compared with it: the driver bisects.  The float64
+reference is only computed when a candidate is not bitwise equal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnxrewrite.errors import UsageError
+from onnxrewrite.verify.numeric import EXACT, TOLERANCES, Comparison, Norms, compare, identical, measure, refuse
+from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_weights
+from onnxrewrite.verify.reference import Reference, build_reference, stochastic_ops
+from onnxrewrite.verify.sample import Sampler, Trial, is_finite, usable
+from onnxrewrite.verify.session import Feeds, ModelLike, Outputs, Session, open_session, skeleton
+
+TRUST = 2.0**14
+"""A reference is believed up to an original's error of this many units roundoff (at most 0.05); beyond it the
+model is discontinuous or the reference wrong, and either way it is no measure."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One set of inputs: where they came from, and what the original made of them."""
+
+    binding: dict[str, int]
+    sample: int
+    overridden: bool
+    feeds: Mapping[str, Any] = field(repr=False)
+    outputs: Outputs = field(repr=False)
+
+    def describe(self) -> str:
+        """For a failure's line."""
+        sizes = " ".join(f"{k}={v}" for k, v in self.binding.items())
+        return f"sample {self.sample}{' ' + sizes if sizes else ''}{' overridden initializers' if self.overridden else ''}"
+
+
+@dataclass
+class OutputCheck:
+    """The worst comparison of one output over all runs."""
+
+    name: str
+    comparison: Comparison
+    reference: str
+    run: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+@dataclass
+class ModelCheck:
+    """Whether a candidate computes what the original computes, and how that was found out."""
+
+    ok: bool
+    reference: str
+    tolerance: str
+    outputs: list[OutputCheck] = field(default_factory=list)
+    bindings: list[dict[str, int]] = field(default_factory=list)
+    samples: int = 0
+    runs: int = 0
+    identical: bool = False
+    seconds: float = 0.0
+    failures: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    skipped: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+class Baseline:
+    """The original model, run once and remembered.
+
+    ``dims``: sizes the user gave; ``inputs``: arrays the user gave; ``samples``: sets of random inputs a binding.
+    """
+
+    def __init__(
+        self,
+        model: ModelLike,
+        *,
+        dims: Mapping[str, int] | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        samples: int = 3,
+        threads: int = 0,
+    ) -> None:
+        self.model = model
+        self.samples = max(1, samples)
+        self.seed = seed
+        self.threads = threads
+        self.bare = skeleton(model)
+        self.notes: list[str] = []
+        self.random = stochastic_ops(self.bare)
+        self.sampler = Sampler(self.bare, given=inputs or {}, dims=_known_dims(self.bare, dims or {}), seed=seed)
+
+    @cached_property
+    def session(self) -> Session | str:
+        """The original in ORT, or why it does not open."""
+        return open_session(self.model, threads=self.threads)
+
+    @cached_property
+    def trials(self) -> list[Trial]:
+        """Bindings at which the original runs."""
+        if isinstance(self.session, str):
+            return []
+        try:
+            trials, failed = usable(self.sampler, self.session)
+        except UsageError as error:
+            self.notes.append(str(error))
+            return []
+        if not trials or len(trials) < 2 and self.sampler.symbols():
+            self.notes += [f"did not run at {line}" for line in failed[:3]]
+        return trials
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """Inputs and the original's outputs: every binding, every sample, overridable initializers too."""
+        made: list[Run] = []
+        for trial in self.trials:
+            for sample in range(self.samples):
+                feeds = self.sampler.feeds(trial.binding, sample, trial.care)
+                self._add(made, trial, sample, feeds, overridden=False)
+            overrides = self.overrides()
+            if overrides:
+                feeds = {**self.sampler.feeds(trial.binding, 0, trial.care), **overrides}
+                self._add(made, trial, 0, feeds, overridden=True)
+        return made
+
+    def _add(self, made: list[Run], trial: Trial, sample: int, feeds: dict[str, Any], *, overridden: bool) -> None:
+        assert isinstance(self.session, Session)
+        outputs = self.session.run(feeds)
+        if isinstance(outputs, str):
+            self.notes.append(f"the original fails at sample {sample} {trial.binding}: {outputs}")
+            return
+        if not all(is_finite(v) for v in outputs.values()):
+            self.notes.append(f"the original is not finite at sample {sample} {trial.binding}")
+        made.append(Run(trial.binding, sample, overridden, feeds, outputs))
+
+    def overrides(self) -> dict[str, Any]:
+        """Other values for the float inputs that have a default: the default, each element scaled by 0.5 to 1.5."""
+        names = {v.name for v in self.bare.graph.input} - set(self.sampler.given)
+        rng = np.random.default_rng([self.seed, 77])
+        found = {}
+        for tensor in self.bare.graph.initializer:
+            if tensor.name not in names or tensor.data_location == onnx.TensorProto.EXTERNAL:
+                continue
+            value = onnx.numpy_helper.to_array(tensor)
+            if value.dtype in TOLERANCES:
+                found[tensor.name] = (value * rng.uniform(0.5, 1.5, value.shape)).astype(value.dtype)
+        return found
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The float64 reference, built when first needed."""
+        return build_reference(self.model, threads=self.threads)
+
+    @cached_property
+    def references(self) -> list[Outputs | None]:
+        """Reference outputs of every run."""
+        return [self.reference.run(r.feeds) for r in self.runs]
+
+    @cached_property
+    def trusted(self) -> dict[str, bool]:
+        """For each float output, whether the reference is a measure for it: see ``TRUST``."""
+        verdict: dict[str, bool] = {}
+        for run, reference in zip(self.runs, self.references, strict=True):
+            for name, value in run.outputs.items():
+                good = reference is not None and _believable(reference.get(name), value)
+                verdict[name] = verdict.get(name, True) and good
+        return verdict
+
+    @cached_property
+    def errors(self) -> dict[str, Norms]:
+        """The original's own error against the reference, the worst over all runs."""
+        worst: dict[str, Norms] = {}
+        for run, reference in zip(self.runs, self.references, strict=True):
+            for name, value in run.outputs.items():
+                if self.trusted[name] and reference is not None:
+                    worst[name] = worst.get(name, Norms()) | measure(reference[name], value)
+        return worst
+
+    @cached_property
+    def noise(self) -> dict[str, Norms]:
+        """How far outputs move when inputs (without a reference: weights too) move by a unit roundoff or two."""
+        worst: dict[str, Norms] = {}
+        for session, runs in self._perturbed():
+            for index, run in runs:
+                moved = session.run(run.feeds)
+                still = self.runs[index]
+                for name, value in moved.items() if not isinstance(moved, str) else ():
+                    base = still.outputs[name]
+                    if np.shape(value) == np.shape(base) and not isinstance(value, list):
+                        worst[name] = worst.get(name, Norms()) | measure(np.asarray(base), np.asarray(value))
+        return worst
+
+    def _perturbed(self) -> list[tuple[Session, list[tuple[int, Run]]]]:
+        made = []
+        for seed in (1, 2):
+            proto = perturbed_weights(self.model, seed)
+            session = open_session(proto, threads=self.threads) if proto is not None else self.session
+            if isinstance(session, Session):
+                runs = [
+                    (i, Run(r.binding, r.sample, r.overridden, perturbed_feeds(r.feeds, seed), r.outputs))
+                    for i, r in enumerate(self.runs)
+                ]
+                made.append((session, runs))
+        return made
+
+    def check(self, candidate: ModelLike) -> ModelCheck:
+        """Compare a candidate with the original."""
+        start = time.perf_counter()
+        result = ModelCheck(False, "not needed", "", samples=self.samples, notes=self.notes)
+        self._check(candidate, result)
+        result.ok = not result.failures
+        result.seconds = time.perf_counter() - start
+        return result
+
+    def _check(self, candidate: ModelLike, result: ModelCheck) -> None:
+        result.failures += interface_problems(self.bare, skeleton(candidate))
+        session = open_session(candidate, threads=self.threads)
+        if isinstance(session, str):
+            result.failures.append(f"the rewritten model does not open: {session}")
+        if result.failures or isinstance(session, str):
+            return
+        if isinstance(self.session, str):
+            result.skipped = f"the original does not run in ONNX Runtime: {self.session}"
+        elif not self.runs:
+            result.skipped = "no inputs found at which the original runs; give some with --input or --dim"
+        result.bindings = [t.binding for t in self.trials]
+        result.runs = len(self.runs)
+        if result.skipped:
+            return
+        outputs: list[Outputs] = []
+        for run in self.runs:
+            made = session.run(run.feeds)
+            if isinstance(made, str):
+                result.failures.append(f"{run.describe()}: the rewritten model fails: {made}")
+                return
+            outputs.append(made)
+        if self.random:
+            result.skipped = f"random operators ({', '.join(self.random)}): structure and shapes only"
+            result.failures += _shape_problems(self.runs, outputs)
+            return
+        self._compare(outputs, result)
+
+    def _compare(self, outputs: Sequence[Outputs], result: ModelCheck) -> None:
+        names = list(self.runs[0].outputs)
+        moved = [n for n in names if not all(identical(r.outputs[n], o[n]) for r, o in zip(self.runs, outputs, strict=True))]
+        result.identical = not moved
+        if moved:
+            result.reference = self.reference.kind
+            result.tolerance = self._tolerance(moved)
+            if self.reference.reason:
+                result.notes = [*result.notes, f"no float64 reference: {self.reference.reason}"]
+        for name in names:
+            check = self._output(name, outputs) if name in moved else OutputCheck(name, EXACT, "not needed")
+            result.outputs.append(check)
+            if not check.comparison.accept:
+                result.failures.append(f"output {name}, {check.run}: {check.comparison.reason}")
+
+    def _output(self, name: str, outputs: Sequence[Outputs]) -> OutputCheck:
+        check = self._worst(name, outputs, self.errors.get(name, Norms()))
+        if check.comparison.accept or not np.isfinite(check.comparison.error_rewritten):
+            return check
+        return self._worst(name, outputs, self.errors.get(name, Norms()) | self.noise.get(name, Norms()))
+
+    def _worst(self, name: str, outputs: Sequence[Outputs], own: Norms) -> OutputCheck:
+        trusted = self.trusted[name]
+        kind = self.reference.kind if trusted else "float32"
+        worst = OutputCheck(name, EXACT, kind, self.runs[0].describe())
+        for run, made, reference in zip(self.runs, outputs, self.references, strict=True):
+            known = reference[name] if trusted and reference is not None else None
+            one = compare(known, run.outputs[name], made[name], noise=own) if name in made else refuse("output missing")
+            found = OutputCheck(name, one, kind, run.describe())
+            if not one.accept:
+                return found
+            if one.error_rewritten >= worst.comparison.error_rewritten:
+                worst = found
+        return worst
+
+    def _tolerance(self, names: Sequence[str]) -> str:
+        dtypes = {np.asarray(self.runs[0].outputs[n]).dtype for n in names if not isinstance(self.runs[0].outputs[n], list)}
+        lines = []
+        for dtype in sorted(dtypes, key=str):
+            row = TOLERANCES.get(dtype)
+            if row is None:
+                lines.append(f"{dtype}: equal")
+            elif self.reference.trusted:
+                lines.append(f"{dtype}: {row.k:g}x the original's error (rms {row.k_rms:g}x), at least {row.floor * row.unit:.1e}")
+            else:
+                stated = row.stated * row.unit
+                lines.append(f"{dtype}: {stated:.1e} of the largest value, or {row.k:g}x the effect of a one-ulp perturbation")
+        return "; ".join(lines)
+
+
+def _believable(reference: Any, value: Any) -> bool:
+    if isinstance(value, list) or isinstance(reference, list):
+        return isinstance(value, list) and isinstance(reference, list) and len(value) == len(reference)
+    if reference is None or value is None:
+        return False
+    row = TOLERANCES.get(np.asarray(value).dtype)
+    if row is None or np.shape(reference) != np.shape(value):
+        return False
+    return measure(reference, value).worst <= min(TRUST * row.unit, 0.05)
+
+
+def _known_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> dict[str, int]:
+    known = Sampler(model).symbols()
+    for name in dims:
+        if name not in known:
+            raise UsageError(f"--dim {name}: no such dimension; the inputs have {', '.join(known) or 'fixed sizes only'}")
+    return dict(dims)
+
+
+def interface_problems(before: onnx.ModelProto, after: onnx.ModelProto) -> list[str]:
+    """What changed in names, order and dtypes of inputs and outputs."""
+    problems = []
+    for kind in ("input", "output"):
+        old = [(v.name, _elem_type(v)) for v in getattr(before.graph, kind)]
+        new = [(v.name, _elem_type(v)) for v in getattr(after.graph, kind)]
+        if old != new:
+            lost = [f"{n}" for n, _ in old if n not in dict(new)]
+            added = [f"{n}" for n, _ in new if n not in dict(old)]
+            what = f"lost {lost}" if lost else f"added {added}" if added else "other order or dtypes"
+            problems.append(f"the {kind}s changed: {what}")
+    defaults = {t.name for t in before.graph.initializer} & {v.name for v in before.graph.input}
+    missing = sorted(defaults - {t.name for t in after.graph.initializer})
+    return problems + ([f"defaults of inputs lost: {missing}"] if missing and not problems else [])
+
+
+def _elem_type(value: onnx.ValueInfoProto) -> int:
+    return value.type.tensor_type.elem_type if value.type.HasField("tensor_type") else -1
+
+
+def _shape_problems(runs: Sequence[Run], outputs: Sequence[Outputs]) -> list[str]:
+    problems = []
+    for run, made in zip(runs, outputs, strict=True):
+        for name, value in run.outputs.items():
+            old, new = np.asarray(value), np.asarray(made[name])
+            if old.dtype != new.dtype or old.shape != new.shape:
+                problems.append(f"output {name}, {run.describe()}: {new.dtype}{list(new.shape)}, was {old.dtype}{list(old.shape)}")
+    return problems[:5]
+
+
+def compare_models(
+    a: ModelLike,
+    b: ModelLike,
+    *,
+    dims: Mapping[str, int] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    samples: int = 3,
+) -> ModelCheck:
+    """Compare original ``a`` with rewritten ``b``; see ``Baseline``."""
+    return Baseline(a, dims=dims, inputs=inputs, seed=seed, samples=samples).check(b)
+
+
+__all__ = ["Baseline", "Feeds", "ModelCheck", "OutputCheck", "Run", "compare_models", "interface_problems"]

@@ -1,0 +1,57 @@
+"""Random relative perturbations of one or two units roundoff, to see how much a model amplifies its own rounding.
+
+After Vignes, "A stochastic arithmetic for reliable scientific computation" (CESTAC), 1993: the spread of results
+under random last-digit changes estimates the rounding error of a computation whose exact result is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from onnxrewrite.verify.numeric import TOLERANCES
+from onnxrewrite.verify.session import ModelLike, as_proto, weight_bytes
+
+WEIGHT_LIMIT = 400_000_000
+_GRID = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm"}
+
+
+def perturbed(value: Any, rng: np.random.Generator, units: float = 1.0) -> Any:
+    """Each element times 1 + δ, |δ| ≤ ``units`` roundoffs of its dtype; other dtypes unchanged.
+
+    float64 arrays that hold float32 data (reference feeds) are moved by float32's roundoff by their caller.
+    """
+    row = TOLERANCES.get(value.dtype) if hasattr(value, "dtype") else None
+    if row is None:
+        return value
+    wide = value.astype(np.float64) * (1.0 + units * row.unit * rng.choice((-2.0, 2.0), value.shape))
+    return wide.astype(value.dtype)
+
+
+def perturbed_feeds(feeds: Mapping[str, Any], seed: int, units: float = 1.0) -> dict[str, Any]:
+    """Float inputs perturbed, a function of the seed."""
+    rng = np.random.default_rng([seed, 4711])
+    return {name: perturbed(value, rng, units) for name, value in feeds.items()}
+
+
+def perturbed_weights(model: ModelLike, seed: int) -> onnx.ModelProto | None:
+    """A copy with every float weight perturbed, quantization scales excepted; None when there are none or too many."""
+    if weight_bytes(model) > WEIGHT_LIMIT:
+        return None
+    copy = onnx.ModelProto()
+    copy.CopyFrom(as_proto(model))
+    grid = {name for node in copy.graph.node if node.op_type in _GRID for name in node.input[1:]}
+    rng = np.random.default_rng([seed, 4712])
+    changed = False
+    for i, tensor in enumerate(copy.graph.initializer):
+        if tensor.name in grid or int(np.prod(tensor.dims)) < 2:
+            continue
+        value = numpy_helper.to_array(tensor)
+        if value.dtype in TOLERANCES:
+            copy.graph.initializer[i].CopyFrom(numpy_helper.from_array(perturbed(value, rng), tensor.name))
+            changed = True
+    return copy if changed else None

@@ -1,0 +1,333 @@
+"""One rewrite at its place: the matched subgraph against its replacement, both cut out as small models.
+
+Inputs are sampled like a model's, at two bindings, and the float ones also from classes of values at which fusions go
+wrong.  Opening the two sessions is most of the time; the float64 reference is only made when outputs differ.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnxrewrite.errors import UsageError
+from onnxrewrite.verify.dims import Binding, InputSpec, evaluate, shape_of
+from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Norms, compare, identical, measure
+from onnxrewrite.verify.perturb import perturbed_feeds
+from onnxrewrite.verify.reference import Reference, build_reference, stochastic_ops
+from onnxrewrite.verify.sample import CARE, Sampler, is_finite
+from onnxrewrite.verify.session import Outputs, Session, as_proto, open_session
+
+ELEMENTS = "onnxrewrite.elements"
+"""Metadata of an integer input: its values as a JSON list of ints and dimension expressions (``"2*batch"``)."""
+
+CLASSES = ("normal", "offset", "large", "tiny", "zeros", "constant rows")
+MAYBE_OVERFLOWS = ("large",)
+CACHE_LIMIT = 4096
+
+Dims = Mapping[str, int] | Sequence[Mapping[str, int]] | None
+
+
+@dataclass(frozen=True)
+class SiteCheck:
+    """Whether a replacement computes what it replaces.  ``status``: ``ok``, ``failed`` or ``not run``."""
+
+    status: str
+    reason: str = ""
+    reference: str = "not needed"
+    error_original: float = 0.0
+    error_rewritten: float = 0.0
+    bound: float = 0.0
+    where: str = ""
+    bindings: list[dict[str, int]] = field(default_factory=list)
+    runs: int = 0
+    seconds: float = 0.0
+    cached: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ran and passed."""
+        return self.status == "ok"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+_CACHE: dict[str, SiteCheck] = {}
+
+
+def clear_cache() -> None:
+    """Forget all results."""
+    _CACHE.clear()
+
+
+def check_site(
+    before: ir.Model,
+    after: ir.Model,
+    *,
+    dims_hint: Dims = None,
+    seed: int = 0,
+    key: str | None = None,
+) -> SiteCheck:
+    """Run both models side by side and compare their outputs by name.
+
+    ``dims_hint``: sizes known for symbolic dimensions, one mapping or several to try first.  ``key``: sites of the same
+    key are the same up to names and are checked once.
+    """
+    if key is not None and key in _CACHE:
+        return replace(_CACHE[key], cached=True, seconds=0.0)
+    start = time.perf_counter()
+    try:
+        result = _Site(before, after, dims_hint, seed).check()
+    except UsageError as error:
+        result = SiteCheck("not run", str(error))
+    result = replace(result, seconds=time.perf_counter() - start)
+    if key is not None:
+        if len(_CACHE) >= CACHE_LIMIT:
+            _CACHE.pop(next(iter(_CACHE)))
+        _CACHE[key] = result
+    return result
+
+
+@dataclass
+class _Run:
+    values: str
+    binding: Binding
+    feeds: dict[str, Any]
+    original: Outputs
+    rewritten: Outputs
+
+    def describe(self) -> str:
+        sizes = " ".join(f"{k}={v}" for k, v in self.binding.items())
+        return f"{self.values} inputs{' at ' + sizes if sizes else ''}"
+
+
+class _Site:
+    def __init__(self, before: ir.Model, after: ir.Model, hint: Dims, seed: int) -> None:
+        self.before, self.after = as_proto(before), as_proto(after)
+        self.seed = seed
+        self.sampler = Sampler(self.before, seed=seed)
+        self.elements = _elements(before)
+        self.hints = [hint] if isinstance(hint, Mapping) else list(hint or [])
+        self.notes: list[str] = []
+        self.reference: Reference | None = None
+
+    def check(self) -> SiteCheck:
+        problem = self._interface()
+        if problem:
+            return SiteCheck("failed", problem)
+        random = stochastic_ops(self.before)
+        if random:
+            return SiteCheck("not run", f"random operators: {', '.join(random)}")
+        original = open_session(self.before, threads=1)
+        if isinstance(original, str):
+            return SiteCheck("not run", f"the original subgraph does not open: {original}")
+        rewritten = open_session(self.after, threads=1)
+        if isinstance(rewritten, str):
+            return SiteCheck("failed", f"the replacement does not open: {rewritten}")
+        found = self._bindings(original)
+        if isinstance(found, str):
+            return SiteCheck("not run", found)
+        runs = self._runs(original, rewritten, found)
+        if isinstance(runs, SiteCheck):
+            return runs
+        verdict = self._judge(runs)
+        return replace(verdict, bindings=[b for b, _ in found], runs=len(runs), notes=self.notes)
+
+    def _interface(self) -> str:
+        for kind in ("input", "output"):
+            old = [v.name for v in getattr(self.before.graph, kind)]
+            new = [v.name for v in getattr(self.after.graph, kind)]
+            if kind == "output" and old != new or not set(new) <= set(old):
+                return f"the {kind}s are {new}, were {old}"
+        return ""
+
+    def _candidates(self) -> Iterator[Binding]:
+        names = self.sampler.symbols()
+        yield from ({n: int(h[n]) for n in names} for h in self.hints if all(n in h for n in names))
+        for hint in self.hints[:1]:
+            known = {n: int(hint[n]) for n in names if n in hint}
+            sampler = Sampler(self.before, dims=known, seed=self.seed)
+            yield from sampler.candidates(10)
+        yield from self.sampler.candidates(30)
+
+    def _bindings(self, session: Session) -> list[tuple[Binding, int]] | str:
+        """Up to two different bindings at which the original runs, with the care they need."""
+        found: list[tuple[Binding, int]] = []
+        reason = "no sizes to try"
+        for binding in self._candidates():
+            if any(binding == b for b, _ in found):
+                continue
+            for care in range(CARE):
+                outputs = session.run(self.feeds(binding, "normal", care))
+                if not isinstance(outputs, str):
+                    found.append((binding, care))
+                    break
+                reason = outputs
+            if len(found) == 2 or (found and not binding):
+                break
+        return found or f"no inputs found at which the original subgraph runs: {reason}"
+
+    def feeds(self, binding: Binding, values: str, care: int) -> dict[str, Any]:
+        """Inputs whose floats are of one class of values."""
+        made: dict[str, Any] = {}
+        for spec in self.sampler.specs:
+            concrete = _concrete(self.elements.get(spec.name), binding)
+            if concrete is not None:
+                dtype = onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)
+                made[spec.name] = np.asarray(concrete, dtype).reshape(shape_of(spec, binding))
+                continue
+            if not spec.tensor:
+                raise UsageError(f"input {spec.name} is no tensor")
+            value = self.sampler.value(spec, binding, CLASSES.index(values), care)
+            made[spec.name] = _of_class(value, values) if _is_data(spec, value) else value
+        return made
+
+    def _runs(self, original: Session, rewritten: Session, found: Sequence[tuple[Binding, int]]) -> list[_Run] | SiteCheck:
+        runs: list[_Run] = []
+        for values in CLASSES if self._has_floats() else CLASSES[:2]:
+            for binding, care in found:
+                feeds = self.feeds(binding, values, care)
+                old = original.run(feeds)
+                if isinstance(old, str):
+                    continue
+                new = rewritten.run(feeds)
+                if isinstance(new, str):
+                    return SiteCheck("failed", f"the replacement fails where the original runs: {new}")
+                runs.append(_Run(values, binding, feeds, old, new))
+        return runs
+
+    def _has_floats(self) -> bool:
+        return any(_is_float_code(s.elem_type) for s in self.sampler.specs)
+
+    def _judge(self, runs: Sequence[_Run]) -> SiteCheck:
+        worst = Comparison(True, 0.0, 0.0, 0.0, None, "bitwise equal")
+        where = ""
+        for values in dict.fromkeys(r.values for r in runs):
+            group = [r for r in runs if r.values == values]
+            for name in group[0].original:
+                if all(identical(r.original[name], r.rewritten.get(name)) for r in group):
+                    continue
+                found, run = self._compare(group, name)
+                place = f"output {name}, {run.describe()}"
+                if not found.accept and self._only_overflow(run, name):
+                    self.notes.append(f"{place}: the original overflows, the replacement does not")
+                    continue
+                if not found.accept:
+                    return self._result("failed", found, place)
+                if found.error_rewritten >= worst.error_rewritten:
+                    worst, where = found, place
+        return self._result("ok", worst, where)
+
+    def _result(self, status: str, found: Comparison, place: str) -> SiteCheck:
+        kind = self.reference.kind if self.reference else "not needed"
+        reason = f"{place}: {found.reason}" if status == "failed" else ""
+        return SiteCheck(status, reason, kind, found.error_original, found.error_rewritten, found.bound, place)
+
+    def _compare(self, group: Sequence[_Run], name: str) -> tuple[Comparison, _Run]:
+        """The first comparison that fails, else the worst; conditioning is only measured when one fails."""
+        references = [self._reference(r.feeds, name, r.original[name]) for r in group]
+        own = Norms()
+        for run, reference in zip(group, references, strict=True):
+            if reference is not None:
+                own = own | measure(reference, run.original[name])
+        found = self._first(group, references, name, own)
+        if not found[0].accept and np.isfinite(found[0].error_rewritten):
+            found = self._first(group, references, name, own | self._conditioning(group, references, name))
+        return found
+
+    def _first(self, group: Sequence[_Run], references: Sequence[Any], name: str, own: Norms) -> tuple[Comparison, _Run]:
+        results = [
+            (compare(reference, r.original[name], r.rewritten.get(name), noise=own), r)
+            for r, reference in zip(group, references, strict=True)
+        ]
+        failed = [pair for pair in results if not pair[0].accept]
+        return failed[0] if failed else max(results, key=lambda pair: pair[0].error_rewritten)
+
+    def _reference(self, feeds: Mapping[str, Any], name: str, original: Any) -> Any:
+        if not hasattr(original, "dtype") or original.dtype not in TOLERANCES:
+            return None
+        if self.reference is None:
+            self.reference = build_reference(self.before, threads=1)
+        outputs = self.reference.run(feeds)
+        value = outputs.get(name) if outputs is not None else None
+        return value if value is not None and np.shape(value) == np.shape(original) else None
+
+    def _conditioning(self, group: Sequence[_Run], references: Sequence[Any], name: str) -> Norms:
+        """How far the result moves when the inputs move by one unit roundoff."""
+        worst = Norms()
+        session: Session | str | None = None
+        for run, reference in zip(group, references, strict=True):
+            for seed in (1, 2):
+                feeds = perturbed_feeds(run.feeds, seed, 0.5)
+                if reference is not None:
+                    moved = self._reference(feeds, name, run.original[name])
+                    worst = worst | (measure(reference, moved) if moved is not None else Norms())
+                    continue
+                session = session if session is not None else open_session(self.before, threads=1)
+                outputs = session.run(feeds) if isinstance(session, Session) else "closed"
+                if not isinstance(outputs, str) and not isinstance(outputs[name], list):
+                    worst = worst | measure(np.asarray(run.original[name]), np.asarray(outputs[name]))
+        return worst
+
+    @staticmethod
+    def _only_overflow(run: _Run, name: str) -> bool:
+        """Large inputs, finite replacement, and the original overflowed: better, not different."""
+        old, new = run.original[name], run.rewritten.get(name)
+        if run.values not in MAYBE_OVERFLOWS or isinstance(old, list) or np.shape(old) != np.shape(new):
+            return False
+        lost = ~np.isfinite(np.asarray(old, np.float64))
+        kept = identical(np.where(lost, 0, old), np.where(lost, 0, new))
+        return bool(lost.any() and is_finite(new) and (kept or compare(None, np.where(lost, 0, old), np.where(lost, 0, new)).accept))
+
+
+def _elements(model: ir.Model) -> dict[str, list[Any]]:
+    found = {}
+    for value in model.graph.inputs:
+        text = value.metadata_props.get(ELEMENTS)
+        if text and value.name:
+            found[value.name] = list(np.asarray(json.loads(text), dtype=object).reshape(-1))
+    return found
+
+
+def _concrete(elements: Sequence[Any] | None, binding: Mapping[str, int]) -> list[int] | None:
+    """The elements as numbers, None when a dimension in them is not bound."""
+    if elements is None:
+        return None
+    values = [int(e) if isinstance(e, (int, np.integer)) else evaluate(str(e), binding) for e in elements]
+    return [v for v in values if v is not None] if None not in values else None
+
+
+def _is_float_code(code: int) -> bool:
+    return code in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
+
+
+def _is_data(spec: InputSpec, value: Any) -> bool:
+    return _is_float_code(spec.elem_type) and "mask" not in spec.name.lower()
+
+
+def _of_class(value: Any, values: str) -> Any:
+    """Unit normal values turned into those of a class; narrow floats get a narrower range."""
+    wide = value.astype(np.float64)
+    modest = 0.03 if value.dtype.itemsize == 2 else 1.0
+    if values == "offset":
+        wide = wide + 100.0 * (0.1 if value.dtype.itemsize == 2 else 1.0)
+    elif values == "large":
+        wide = wide * 1e3 * modest
+    elif values == "tiny":
+        wide = wide * (1e-4 if value.dtype.itemsize > 2 else 1e-2)
+    elif values == "zeros":
+        wide = np.zeros_like(wide)
+    elif values == "constant rows" and wide.ndim and wide.shape[-1]:
+        flat = wide.reshape(-1, wide.shape[-1])
+        flat[::2] = flat[::2, :1]
+        wide = flat.reshape(wide.shape)
+    return wide.astype(value.dtype)

@@ -1,0 +1,109 @@
+"""Whether a model is a valid model that ORT can run: checker, types and shapes, opsets, kernels.
+
+Says nothing about numbers.  Operators of domains that the onnx package does not know (``com.microsoft``) are
+checked by ORT, which has their schemas; onnx's checker and shape inference pass over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+from onnx import checker, shape_inference
+
+from onnxrewrite.verify.kernels import canonical
+from onnxrewrite.verify.session import PROTO_LIMIT, ModelLike, as_proto, one_line, open_session, skeleton, weight_bytes
+
+_KNOWN = {"", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"}
+
+
+def check_structure(model: ModelLike, *, kernels: bool = True) -> list[str]:
+    """Problems of a model, one line each; empty when there are none.
+
+    ``kernels``: also open an ORT session with optimizations off, which fails unless every node has a kernel.
+    Models beyond 2 GiB are best given by path; an in-memory one is then checked by ORT alone.
+    """
+    try:
+        bare = skeleton(model)
+    except Exception as error:  # a file can be broken in any way
+        return [f"cannot be read: {one_line(error)}"]
+    problems = [*_opset_problems(bare)]
+    if not problems:
+        problems += _standard_checks(model, bare)
+    if kernels and not problems:
+        session = open_session(model)
+        if isinstance(session, str):
+            problems.append(f"ONNX Runtime refuses it: {session}")
+    return problems
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g)
+
+
+def _opset_problems(model: onnx.ModelProto) -> list[str]:
+    if not model.HasField("graph"):
+        return ["has no graph"]
+    problems = _missing_opsets({canonical(o.domain) for o in model.opset_import}, _nodes(model.graph), "the model")
+    for function in model.functions:
+        imported = {canonical(o.domain) for o in function.opset_import}
+        problems += _missing_opsets(imported, function.node, f"function {function.name}")
+    return problems
+
+
+def _missing_opsets(imported: set[str], nodes: Iterable[onnx.NodeProto], where: str) -> list[str]:
+    used = {canonical(n.domain) for n in nodes}
+    return [f"{where} uses domain {d or 'ai.onnx'} without importing its opset" for d in sorted(used - imported)]
+
+
+def _standard_checks(model: ModelLike, bare: onnx.ModelProto) -> list[str]:
+    try:
+        if isinstance(model, (str, Path)):
+            checker.check_model(str(model))
+        elif weight_bytes(model) <= PROTO_LIMIT:
+            checker.check_model(_checkable(model))
+    except Exception as error:  # ValidationError, and protobuf's own
+        return [f"checker: {one_line(error)}"]
+    return _inference_problems(_light(bare))
+
+
+def _checkable(model: ModelLike) -> onnx.ModelProto:
+    return as_proto(model) if isinstance(model, ir.Model) else skeleton(model)
+
+
+def _light(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the data of large weights left out, which inference does not read."""
+    if weight_bytes(model) < 50_000_000:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for tensor in copy.graph.initializer:
+        if len(tensor.raw_data) > 4096:
+            tensor.ClearField("raw_data")
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            tensor.external_data.add(key="location", value="left-out")
+    return copy
+
+
+def _inference_problems(model: onnx.ModelProto) -> list[str]:
+    """Strict inference with data propagation; once more without propagation before a failure is believed.
+
+    Strict mode also complains of operators it has no schema for.  With such operators in the graph, and only
+    then, inference runs unstrict: contradictions are still found by ORT when it opens the model.
+    """
+    foreign = {canonical(n.domain) for n in _nodes(model.graph)} - _KNOWN - {f.domain for f in model.functions}
+    reason = ""
+    for propagate in (True, False):
+        try:
+            shape_inference.infer_shapes(model, check_type=not foreign, strict_mode=not foreign, data_prop=propagate)
+        except Exception as error:  # InferenceError, and whatever a schema's own code raises
+            reason = one_line(error)
+        else:
+            return []
+    return [f"shape inference: {reason}"]

@@ -1,0 +1,92 @@
+"""Computing ahead what does not depend on the inputs, and only once what is computed twice."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import onnx_ir as ir
+
+from onnxrewrite import AnyNode, Builder, Facts, Match, Rejects, Rewrites, Rule, Stage, Value
+
+FOLD_LIMIT = 16 * 2**20
+"""A constant of more bytes than this is folded only if it is no larger than what it is made of."""
+
+
+def of_constants(found: ir.Node, facts: Facts) -> bool:
+    """Whether everything that a node reads is constant, or its result is known whatever it reads."""
+    if found.op_type == "Constant":
+        return False
+    return all(i is None or facts.tensor(i) is not None for i in found.inputs) or any(
+        _all_known(facts, o) for o in found.outputs
+    )
+
+
+def _all_known(facts: Facts, value: Value) -> bool:
+    elements = facts.elements(value)
+    return elements is not None and all(isinstance(e, int) for e in elements)
+
+
+node = AnyNode(where=of_constants)
+
+
+def fold(m: Match, build: Builder) -> Value:
+    """f(constants) ⟶ constant."""
+    found = m.node(node)
+    rank = m.rank(node)
+    if rank is not None and _all_known(m.facts, m[node]):
+        data = np.array(m.facts.elements(m[node]), dtype=np.int64)
+        return build.const(data.reshape([-1] if rank else []), like=node)
+    m.require(m.facts.is_deterministic(found), f"{found.op_type} is random, or nobody knows that it is not")
+    inputs = [m.facts.tensor(i) for i in found.inputs if i is not None]
+    m.require(all(t is not None for t in inputs), "not all inputs are constant")
+    read = sum(t.nbytes for t in inputs if t is not None)
+    size = m.facts.nbytes(m[node])
+    m.require(size is None or size <= max(FOLD_LIMIT, read), f"the constant would take {size} bytes")
+    result = build.evaluate(found)[m[node].index() or 0]
+    m.require(result.nbytes <= max(FOLD_LIMIT, read), f"the constant would take {result.nbytes} bytes")
+    return build.const(result, like=node)
+
+
+FOLD = Rule(
+    name="fold-constants",
+    stage=Stage.CANONICALIZE,
+    pattern=node,
+    rewrite=fold,
+    benefit=100,
+    examples=(
+        Rewrites("a = Add({1.0, 2.0}, 3.0)  y = Mul(x, a)", to="y = Mul(x, {4.0, 5.0})"),
+        Rewrites("float[2,n] x; s = Shape(x)  d = Gather(s, 0)  y = Cast<to=1>(d)", to="float[2,n] x; y = Identity(2.0)"),
+        Rejects("r = RandomNormal<shape=[2]>()  y = Mul(x, r)", because="random"),
+        Rejects("e = Expand(1.0, {4096, 4096})  y = Mul(x, e)", because="would take 67108864 bytes"),
+    ),
+)
+
+
+double = AnyNode(where=lambda found, facts: facts.twin(found) is not None)
+
+
+def merge(m: Match, build: Builder) -> Value:
+    """f(x), f(x) ⟶ f(x), used twice."""
+    found = m.node(double)
+    m.require(m.facts.is_deterministic(found), f"{found.op_type} is random, or nobody knows that it is not")
+    twin = m.facts.twin(found)
+    assert twin is not None
+    return twin.outputs[m[double].index() or 0]
+
+
+MERGE = Rule(
+    name="merge-equal-nodes",
+    stage=Stage.CANONICALIZE,
+    pattern=double,
+    rewrite=merge,
+    benefit=90,
+    keeps_shared=True,
+    examples=(
+        Rewrites("a = Relu(x)  b = Relu(x)  y = Add(a, b)", to="a = Relu(x)  y = Add(a, a)"),
+        Rejects(
+            "a = RandomNormalLike(x)  b = RandomNormalLike(x)  y = Add(a, b)", because="random"
+        ),
+    ),
+)
+
+RULES = (FOLD, MERGE)
