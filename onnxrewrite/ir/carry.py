@@ -201,9 +201,10 @@ def _restore(proto: onnx.ModelProto, known: Origin) -> None:
     """Interface as it was read, where it still is the interface; no descriptions that onnx_ir made up."""
     for now, before in ((proto.graph.input, known.inputs), (proto.graph.output, known.outputs)):
         recorded = {each.name: each for each in before}
-        for each in now:
+        is_same = [each.name for each in now] == [each.name for each in before]
+        for i, each in enumerate(now):
             if each.name in recorded:
-                each.CopyFrom(recorded[each.name])
+                each.CopyFrom(before[i] if is_same else recorded[each.name])
     weights = {tensor.name for tensor in proto.graph.initializer} - known.described
     kept = [info for info in proto.graph.value_info if info.name not in weights]
     if len(kept) != len(proto.graph.value_info):

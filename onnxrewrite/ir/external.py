@@ -81,10 +81,12 @@ def check(tensor: onnx.TensorProto, folder: str, what: str) -> None:
 
 def _contained(location: str, folder: str, what: str) -> str:
     """The path of a location, refused if it is or leads outside the model's folder."""
-    inside = os.path.normpath(location)
+    inside, root = os.path.normpath(location), os.path.realpath(folder)
     leaves = os.path.isabs(location) or inside in ("", ".") or inside.split(os.sep)[0] == os.pardir
-    path, root = os.path.realpath(os.path.join(folder, location)), os.path.realpath(folder)
-    if leaves or "\0" in location or os.path.commonpath([path, root]) != root:
+    if not leaves and "\0" not in location:
+        path = os.path.realpath(os.path.join(folder, location))
+        leaves = os.path.commonpath([path, root]) != root
+    if leaves or "\0" in location:
         raise ModelError(
             f"{what}: its external data path {location!r} leaves the model's folder; put the file beside it"
         )

@@ -7,6 +7,7 @@ This module must not know how models are stored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import onnx
 import onnx_ir as ir
@@ -14,6 +15,9 @@ import onnx_ir as ir
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir import external
 from onnxrewrite.ir.schema import latest_version, normal_domain, standard_domains
+
+DEEPEST: Final = 64
+"""Graphs inside graphs; a file that protobuf can read has no more than 33."""
 
 Names = dict[str, str]
 """Value name → who defines it."""
@@ -99,6 +103,8 @@ class _Checker:
         self.where = where
 
     def body(self, graph: onnx.GraphProto | onnx.FunctionProto, outer: Sequence[Names]) -> None:
+        if len(outer) > DEEPEST:
+            raise ModelError(f"{self.where}: its graphs are nested too deeply")
         own: Names = {}
         is_function = isinstance(graph, onnx.FunctionProto)
         for name in graph.input if is_function else (each.name for each in graph.input):

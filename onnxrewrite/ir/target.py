@@ -180,9 +180,7 @@ def _refused_by_kernels(
     serving = [kernel for kernel in kernels if kernel.serves(found.since_version)]
     if any(_accepts(kernel, found, dtypes) for kernel in serving):
         return None
-    if (indirect or (not kernels and has_body(found))) and _session_builds(
-        provider, found, version, dtypes
-    ):
+    if (indirect or (not kernels and has_body(found))) and _session_builds(provider, found, version, dtypes):
         return None
     name, short = _called(found.domain, found.op_type), provider.removesuffix("ExecutionProvider")
     if not kernels and has_body(found):

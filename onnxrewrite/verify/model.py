@@ -150,7 +150,9 @@ class Baseline:
 
     def overrides(self) -> dict[str, Any]:
         """Other values for the float inputs that have a default: the default, each element scaled by 0.5 to 1.5."""
-        names = {v.name for v in self.bare.graph.input} - set(self.sampler.given)
+        if isinstance(self.session, str):
+            return {}
+        names = {d.name for d in self.session.handle.get_overridable_initializers()} - set(self.sampler.given)
         rng = np.random.default_rng([self.seed, 77])
         found = {}
         for tensor in self.bare.graph.initializer:
@@ -328,16 +330,21 @@ def interface_problems(before: onnx.ModelProto, after: onnx.ModelProto) -> list[
     """What changed in names, order and dtypes of inputs and outputs."""
     problems = []
     for kind in ("input", "output"):
-        old = [(v.name, _elem_type(v)) for v in getattr(before.graph, kind)]
-        new = [(v.name, _elem_type(v)) for v in getattr(after.graph, kind)]
+        old, new = (_interface(m, kind) for m in (before, after))
         if old != new:
-            lost = [f"{n}" for n, _ in old if n not in dict(new)]
-            added = [f"{n}" for n, _ in new if n not in dict(old)]
+            lost = [n for n, _ in old if n not in dict(new)][:5]
+            added = [n for n, _ in new if n not in dict(old)][:5]
             what = f"lost {lost}" if lost else f"added {added}" if added else "other order or dtypes"
             problems.append(f"the {kind}s changed: {what}")
-    defaults = {t.name for t in before.graph.initializer} & {v.name for v in before.graph.input}
+    defaults = {t.name for t in before.graph.initializer} & {n for n, _ in _interface(before, "input")}
     missing = sorted(defaults - {t.name for t in after.graph.initializer})
     return problems + ([f"defaults of inputs lost: {missing}"] if missing and not problems else [])
+
+
+def _interface(model: onnx.ModelProto, kind: str) -> list[tuple[str, int]]:
+    """Names and dtypes; before IR version 4 an input with an initializer is a constant, no part of the interface."""
+    constants = {t.name for t in model.graph.initializer} if kind == "input" and model.ir_version < 4 else set()
+    return [(v.name, _elem_type(v)) for v in getattr(model.graph, kind) if v.name not in constants]
 
 
 def _elem_type(value: onnx.ValueInfoProto) -> int:

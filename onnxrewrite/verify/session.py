@@ -23,6 +23,8 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
+from onnxrewrite.ir import carry, external, io
+
 Array: TypeAlias = npt.NDArray[Any]
 Feeds: TypeAlias = Mapping[str, Any]
 Outputs: TypeAlias = dict[str, Any]
@@ -51,37 +53,29 @@ def as_proto(model: ModelLike) -> onnx.ModelProto:
     """The model as one protobuf message, external data loaded.  Raises when it does not fit (2 GiB)."""
     if isinstance(model, onnx.ModelProto):
         return model
-    if isinstance(model, ir.Model):
-        return _embedded(io.to_proto(model))
-    return onnx.load(str(model))
+    return io.to_proto(model) if isinstance(model, ir.Model) else onnx.load(str(model))
 
 
 def skeleton(model: ModelLike) -> onnx.ModelProto:
-    """The model without the data of large weights: cheap to copy and to look at, not runnable."""
-    if isinstance(model, (str, Path)):
-        return onnx.load(str(model), load_external_data=False)
-    return io.to_proto(model) if isinstance(model, ir.Model) else model
+    """The model without external weights: cheap to copy and to look at, not always runnable."""
+    if isinstance(model, onnx.ModelProto):
+        return model
+    if isinstance(model, ir.Model):
+        with carry.completed(model):
+            return ir.to_proto(model)
+    return onnx.load(str(model), load_external_data=False)
 
 
 def weight_bytes(model: ModelLike) -> int:
     """Size of all initializers in bytes, without reading external data."""
     if isinstance(model, ir.Model):
-        return sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
+        with carry.completed(model):
+            return external.total_bytes(model)
     total = 0
     for tensor in skeleton(model).graph.initializer:
-        external = {entry.key: entry.value for entry in tensor.external_data}
-        total += int(external.get("length", 0)) if external else tensor.ByteSize()
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        total += int(entries.get("length", 0)) if entries else tensor.ByteSize()
     return total
-
-
-def _has_external(model: ir.Model) -> bool:
-    return any(isinstance(v.const_value, ir.ExternalTensor) for v in model.graph.initializers.values())
-
-
-def _with_data(model: ir.Model) -> ir.Model:
-    copy = model.clone()
-    ir.external_data.load_to_model(copy)
-    return copy
 
 
 @dataclass
@@ -172,6 +166,6 @@ def _source(model: ModelLike) -> tuple[bytes | str, Any]:
     if isinstance(model, ir.Model) and weight_bytes(model) > PROTO_LIMIT:
         folder = tempfile.TemporaryDirectory(prefix="onnxrewrite-")
         path = os.path.join(folder.name, "model.onnx")
-        ir.save(model, path, external_data="model.data")
+        io.save(model, path, external_data=True)
         return path, folder
     return as_proto(model).SerializeToString(), None

@@ -28,7 +28,7 @@ ELEMENTS = "onnxrewrite.elements"
 """Metadata of an integer input: its values as a JSON list of ints and dimension expressions (``"2*batch"``)."""
 
 CLASSES = ("normal", "offset", "large", "tiny", "zeros", "constant rows")
-MAYBE_OVERFLOWS = ("large",)
+MAYBE_OVERFLOWS = ("offset", "large")
 CACHE_LIMIT = 4096
 
 Dims = Mapping[str, int] | Sequence[Mapping[str, int]] | None
@@ -280,7 +280,7 @@ class _Site:
 
     @staticmethod
     def _only_overflow(run: _Run, name: str) -> bool:
-        """Large inputs, finite replacement, and the original overflowed: better, not different."""
+        """Inputs far from zero, finite replacement, and the original overflowed: better, not different."""
         old, new = run.original[name], run.rewritten.get(name)
         if run.values not in MAYBE_OVERFLOWS or isinstance(old, list) or np.shape(old) != np.shape(new):
             return False
