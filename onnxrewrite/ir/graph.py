@@ -160,6 +160,7 @@ def extract(
     outputs: Sequence[ir.Value],
     opset_imports: Mapping[str, int],
     *,
+    modernize: bool = True,
     name: str = "part",
 ) -> ir.Model:
     """Cut ``nodes`` out into a model of their own, which shares the constants' tensors.
@@ -168,7 +169,8 @@ def extract(
         nodes: In topological order.
         inputs: What the part may read; constants among the values read become initializers.
         outputs: What it computes; an output that is also an input, or a constant, is passed through an Identity.
-        opset_imports: Domain to version; a node written for a newer version raises its domain's.
+        opset_imports: Domain to version.
+        modernize: Whether a node written for a newer version raises its domain's; else it keeps its own version.
     """
     mapping: dict[ir.Value, ir.Value] = {}
     initializers: list[ir.Value] = []
@@ -191,7 +193,10 @@ def extract(
         if node.op_type == "Constant" and constant_tensor(node.outputs[0]) is not None:
             continue
         read = [None if v is None else copy(v) for v in node.inputs]
-        made = ir.Node(node.domain, node.op_type, read, node.attributes.values(), num_outputs=len(node.outputs))
+        version = None if modernize else node.version
+        made = ir.Node(
+            node.domain, node.op_type, read, node.attributes.values(), num_outputs=len(node.outputs), version=version
+        )
         for new, old in zip(made.outputs, node.outputs, strict=True):
             new.name, new.type, new.shape = f"v{len(mapping)}", old.type, old.shape
             mapping[old] = new
@@ -199,7 +204,7 @@ def extract(
     results = [_as_output(copy(v), copies, place) for place, v in enumerate(outputs)]
     imports = dict(opset_imports)
     for node in nodes:
-        imports[node.domain] = max(imports.get(node.domain, 1), node.version or 1)
+        imports[node.domain] = max(imports.get(node.domain, 1), (node.version if modernize else None) or 1)
     graph = ir.Graph(graph_inputs, results, nodes=copies, initializers=initializers, opset_imports=imports, name=name)
     return ir.Model(graph, ir_version=10)
 

@@ -99,7 +99,7 @@ class ChainMatch:
 
     def _above(self, node: ir.Node) -> list[tuple[ir.Value | None, int]] | None:
         """The signed operands of a node of this kind of chain; None for any other node."""
-        if node.domain or any(i is None for i in node.inputs):
+        if node.domain or not node.inputs or any(i is None for i in node.inputs):
             return None
         first, *rest = node.inputs
         if not self.is_product:

@@ -246,6 +246,7 @@ class Driver:
             outputs=match.outputs,
             results=tuple(results),
             opset_imports=self._imports(graph),
+            facts=match.facts,
         )
 
     # -- commit ----------------------------------------------------------------------------------------------
@@ -265,16 +266,10 @@ class Driver:
             match.outputs
         ) > 1 else match.outputs[0].producer()
         assert anchor is not None
-        record = Applied(
-            rule=rule.name,
-            stage=rule.stage.name.lower(),
-            value=match.outputs[0].name or "",
-            scope=graph.name or "",
-            before=tuple(n.name or n.op_type for n in match.nodes),
-            after=tuple(n.op_type for n in build.nodes),
-        )
+        name = match.outputs[0].name or ""
+        before = tuple(n.name or n.op_type for n in match.nodes)
         self._name(rule, match, build, results)
-        constants = self._place_constants(build, graph)
+        constants = self._place_constants(build, results, graph)
         graph.insert_before(anchor, [*constants, *build.nodes])
         readers: dict[ir.Node, None] = {}
         for old, new in zip(match.outputs, results, strict=True):
@@ -288,10 +283,19 @@ class Driver:
             for output in node.outputs:
                 facts.forget(output)
         sharper = facts.refresh(readers)
+        record = Applied(
+            rule=rule.name,
+            stage=rule.stage.name.lower(),
+            value=name,
+            scope=graph.name or "",
+            before=before,
+            after=tuple(n.op_type for n in build.nodes),
+            values=tuple(o.name or "" for n in build.nodes for o in n.outputs),
+        )
         self.trace.applied.append(record)
         loops.count(record.key, len(build.nodes) - len(removed))
         neighbours = [c for v in touched for c in (*v.consumers(), v.producer()) if c is not None]
-        return [*build.nodes, *readers, *sharper, *neighbours]
+        return [*build.nodes, *readers, *sharper, *neighbours, *match.nodes]
 
     def _name(self, rule: Rule, match: Match, build: Builder, results: list[ir.Value]) -> None:
         metadata = provenance(match.nodes, rule.name)
@@ -309,9 +313,11 @@ class Driver:
         for constant in build.constants:
             constant.name = self._names.fresh(f"{match.outputs[0].name}/const")
 
-    def _place_constants(self, build: Builder, graph: ir.Graph | ir.Function) -> list[ir.Node]:
+    def _place_constants(
+        self, build: Builder, results: list[ir.Value], graph: ir.Graph | ir.Function
+    ) -> list[ir.Node]:
         """Constants that are used become initializers; a function cannot have those, so Constant nodes there."""
-        used = [c for c in build.constants if c.uses() or c.is_graph_output()]
+        used = [c for c in build.constants if c.uses() or c in results]
         if isinstance(graph, ir.Graph):
             for constant in used:
                 graph.register_initializer(constant)

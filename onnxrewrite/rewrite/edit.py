@@ -88,3 +88,12 @@ def sweep(nodes: Iterable[ir.Node]) -> tuple[list[ir.Node], list[ir.Value]]:
 def _inner_nodes(node: ir.Node) -> Iterable[ir.Node]:
     for graph in subgraphs(node):
         yield from list(graph.all_nodes())
+
+
+def drop_unused_initializers(graph: ir.Graph | ir.Function) -> None:
+    """Remove constants that nothing reads and that are no part of the interface."""
+    if isinstance(graph, ir.Function):
+        return
+    for name, value in list(graph.initializers.items()):
+        if not value.uses() and not value.is_graph_input() and not value.is_graph_output():
+            del graph.initializers[name]

@@ -9,6 +9,8 @@ from typing import Any
 
 import onnx_ir as ir
 
+from onnxrewrite.ir.facts import Facts
+
 RULE_KEY = "onnxrewrite.rule"
 """Metadata of an emitted node: the rules that made it, oldest first, joined by commas."""
 
@@ -29,6 +31,7 @@ class Site:
         outputs: The values that are replaced.
         results: What replaces them.
         opset_imports: Domain to version of the scope.
+        facts: What is known about the values.
     """
 
     rule: str
@@ -39,6 +42,7 @@ class Site:
     outputs: tuple[ir.Value, ...]
     results: tuple[ir.Value, ...]
     opset_imports: dict[str, int]
+    facts: Facts
 
     @property
     def key(self) -> tuple[str, str]:
@@ -48,7 +52,13 @@ class Site:
 
 @dataclass(frozen=True)
 class Applied:
-    """One rewrite that was applied."""
+    """One rewrite that was applied.
+
+    Attributes:
+        before: The names of the nodes that it covered.
+        after: The operators that it built.
+        values: The names of the values that it built.
+    """
 
     rule: str
     stage: str
@@ -56,6 +66,7 @@ class Applied:
     scope: str
     before: tuple[str, ...]
     after: tuple[str, ...]
+    values: tuple[str, ...]
 
     @property
     def key(self) -> tuple[str, str]:

@@ -135,7 +135,7 @@ def expression_parts(text: str) -> set[str]:
     return {n.id for n in ast.walk(body) if isinstance(n, ast.Name) and n not in called}
 
 
-def relations(names: Sequence[str]) -> dict[str, str]:
+def relations(names: Sequence[str], specs: Sequence[InputSpec]) -> dict[str, str]:
     """Dimensions that follow from others, as expressions: by arithmetic, by ``_plus_``, by the usual spellings."""
     found: dict[str, str] = {}
     plain = [n for n in names if not expression_parts(n)]
@@ -144,13 +144,58 @@ def relations(names: Sequence[str]) -> dict[str, str]:
             found[name] = name
         elif "_plus_" in name:
             found[name] = _spelled_sum(name, plain)
-    past = next((n for n in plain if "past" in n.lower() and "_plus_" not in n and "encoder" not in n.lower()), None)
-    step = next((n for n in plain if _is_step(n)), None)
+    past = next((n for n in plain if n not in found and _is_past(n, specs)), None)
+    step = next((n for n in plain if _is_step(n)), None) or _ids_length(specs)
     for name in plain:
-        total = re.search(r"total|^(attention_)?mask_?(seq|len|size)|^kv_?(len|seq)|attention_mask_seq", name.lower())
-        if total and name not in found and past is not None and name != past:
-            found[name] = f"{past}+{step or 1}" if name != step else name
-    return {name: text for name, text in found.items() if text != name or expression_parts(name)}
+        if name in found or name in (past, step):
+            continue
+        if past is not None and (_is_total(name) or _only_in_mask(name, specs)):
+            found[name] = f"{past}+{step or 1}"
+        elif past is None and _only_in_mask(name, specs):
+            masked = _masked_length(name, specs)
+            found |= {name: masked} if masked and masked != name else {}
+    return found
+
+
+def _is_past(name: str, specs: Sequence[InputSpec]) -> bool:
+    lower = name.lower()
+    return "_plus_" not in lower and "enc" not in lower and role_of(name, specs) == "past"
+
+
+def _is_total(name: str) -> bool:
+    pattern = r"total|^(attention_)?mask_?(seq|len|size)|^kv_?(len|seq)|attention_mask_seq"
+    return re.search(pattern, name.lower()) is not None
+
+
+def _ids_length(specs: Sequence[InputSpec]) -> str | None:
+    """The length of the first two-dimensional integer input that is no mask."""
+    for spec in specs:
+        ids = spec.elem_type in _INTEGERS and spec.dims is not None and len(spec.dims) == 2
+        if ids and spec.dims is not None and "mask" not in spec.name.lower() and isinstance(spec.dims[1], str):
+            return spec.dims[1]
+    return None
+
+
+def _places(name: str, specs: Sequence[InputSpec]) -> list[tuple[InputSpec, int]]:
+    return [(s, s.dims.index(name)) for s in specs if s.dims is not None and name in s.dims]
+
+
+def _only_in_mask(name: str, specs: Sequence[InputSpec]) -> bool:
+    places = _places(name, specs)
+    return bool(places) and all("mask" in s.name.lower() and axis > 0 for s, axis in places)
+
+
+def _masked_length(name: str, specs: Sequence[InputSpec]) -> str | None:
+    """The dimension that a mask's own length must equal: a length of the first input that is masked."""
+    mask, axis = _places(name, specs)[0]
+    rank = len(mask.dims or ())
+    for spec in specs:
+        dims = spec.dims or ()
+        if "mask" not in spec.name.lower() and len(dims) > axis and len(dims) >= rank:
+            offset = len(dims) - rank if len(dims) == 4 and rank == 3 else 0
+            other = dims[axis + offset]
+            return other if isinstance(other, str) else str(other)
+    return None
 
 
 def _is_step(name: str) -> bool:
@@ -186,11 +231,11 @@ def _refine(role: str, name: str, specs: Sequence[InputSpec]) -> str:
     """A "sequence" of raw samples or of feature frames is longer than one of tokens."""
     if role not in ("sequence", "frames"):
         return role
-    places = [(s, s.dims.index(name)) for s in specs if s.dims is not None and name in s.dims]
+    places = _places(name, specs)
     if any(s.elem_type in _INTEGERS for s, _ in places if "mask" not in s.name.lower() and "len" not in s.name.lower()):
         return role
     by_place = {_role_by_place(s, axis) for s, axis in places}
-    return next((r for r in ("samples", "frames") if r in by_place and role == "sequence" and _is_audio(places)), role)
+    return next((r for r in ("samples", "frames") if r in by_place and _is_audio(places)), role)
 
 
 def _is_audio(places: Sequence[tuple[InputSpec, int]]) -> bool:
@@ -226,7 +271,7 @@ def _role_by_place(spec: InputSpec, axis: int) -> str:
 def candidates(specs: Sequence[InputSpec], given: Mapping[str, int], limit: int = 40) -> Iterator[Binding]:
     """Bindings worth trying, most sensible first; ``given`` sizes are kept in all of them."""
     names = symbols(specs)
-    derived = relations(names)
+    derived = relations(names, specs)
     free = _free_names(names, derived, given)
     roles = {name: role_of(name, specs) for name in free}
     seen: set[tuple[int, ...]] = set()
@@ -264,11 +309,12 @@ def complete(sizes: Mapping[str, int], names: Sequence[str], derived: Mapping[st
 
 
 def _proposals(free: Sequence[str], roles: Mapping[str, str], specs: Sequence[InputSpec]) -> Iterator[Binding]:
-    """Columns of the preference table; then unnamed sizes of one role tied together; then one common size."""
+    """Columns of the preference table, height unlike width; the columns as they are; then one common size."""
     columns = range(len(PREFERENCES["batch"]))
-    yield from ({n: PREFERENCES[roles[n]][i] for n in free} for i in columns[:2])
+    oblong = {n: k for n, k in _spread(free, roles).items() if roles[n] == "spatial"}
     distinct = _spread(free, roles)
-    yield from ({n: PREFERENCES[roles[n]][i + distinct[n]] for n in free} for i in range(2))
+    for offsets in (oblong, {}, distinct):
+        yield from ({n: PREFERENCES[roles[n]][i + offsets.get(n, 0)] for n in free} for i in columns[:2])
     yield from ({n: PREFERENCES[roles[n]][i] for n in free} for i in columns[2:])
     batch_one = {n for n in free if roles[n] == "batch"}
     for i in columns:

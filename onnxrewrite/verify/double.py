@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import defs, helper, inliner, numpy_helper, shape_inference, version_converter
 
-from onnxrewrite.verify import convolve  # noqa: F401  (registers its expansions)
+from onnxrewrite.verify import convolve, recurrent  # noqa: F401  (register their expansions)
 from onnxrewrite.verify.expand import EXPANSIONS, Emit, Unsupported
 from onnxrewrite.verify.kernels import Parameter, canonical, has_double_kernel, parameters
 from onnxrewrite.verify.session import one_line
@@ -58,16 +58,33 @@ def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = inliner.inline_local_functions(model) if model.functions else _copied(model)
     opset = next((int(o.version) for o in copy.opset_import if canonical(o.domain) == ""), 0)
     if 0 < opset < 13:
-        try:
-            copy = version_converter.convert_version(copy, 13)
-        except Exception as error:  # the converter raises whatever its adapters raise
-            raise NotDoublable(f"opset {opset} could not be raised to 13: {one_line(error, 120)}") from None
-        opset = 13
+        copy, opset = _raised(copy, opset)
     wanted = [("", op) for op in sorted(_ops(copy.graph.node)) if _by_body(op, opset)]
     if wanted:
         _describe_initializers(copy.graph)
         copy = inliner.inline_selected_functions(copy, wanted, inline_schema_functions=True)
     return copy
+
+
+def _raised(model: onnx.ModelProto, opset: int) -> tuple[onnx.ModelProto, int]:
+    """The model at opset 13; as it is where the converter fails (contributed operators) and opset 11 will do."""
+    candidate = _copied(model)
+    inputs = {v.name for v in candidate.graph.input}
+    added = [t for t in candidate.graph.initializer if t.name not in inputs]
+    for tensor in added:  # the converter takes older models by their word: every initializer is an input
+        candidate.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    try:
+        raised = version_converter.convert_version(candidate, 13)
+    except Exception as error:  # the converter raises whatever its adapters raise
+        if opset >= 11:
+            return model, opset
+        raise NotDoublable(f"opset {opset} could not be raised to 13: {one_line(error, 120)}") from None
+    names = {t.name for t in added}
+    kept = [v for v in raised.graph.input if v.name not in names]
+    del raised.graph.input[:]
+    raised.graph.input.extend(kept)
+    raised.ir_version = max(raised.ir_version, 7)
+    return raised, 13
 
 
 def _describe_initializers(graph: onnx.GraphProto) -> None:

@@ -13,9 +13,9 @@ did the rewrite keep the numbers?  The answer is relative to what the original i
 - ``u`` is the unit roundoff: 2⁻²⁴, 2⁻¹¹, 2⁻⁸, 2⁻⁵³ (round to nearest, Higham table 2.1).
 - ``k``.  A sum of n products has error bound γₙ = n·u/(1−n·u) in any order (Higham eq. 3.7), and about √n·u when
   roundings behave as random (§2.8).  The same formula evaluated in another order therefore has an error of
-  the same size up to a modest factor.  Measured over the model zoo, ORT's full optimizer against no optimizer
-  (fused attention, folded batch norms, other layouts), the ratio E(w)/E(o) stays below 4 in the max norm and
-  below 3 in the 2-norm; k is about four times that.
+  the same size up to a modest factor.  Measured: ORT's optimizer against no optimizer, E(w)/E(o) ≤ 1.5 in both
+  norms on whole models (fused attention, folded batch norms, other layouts); on 250 small graphs of ORT's own
+  optimizer tests ≤ 5.4 in the 2-norm (fused attention after LayerNormalization).  k is above that by less than two.
 - ``floor``.  When the original happens to be exact (a scaling by ½, an Identity), a replacement by a handful of
   operators still rounds a handful of times: each rounding costs at most u of the element it makes.
 - ``η`` is the *conditioning* of the site: how far the exact result moves when the inputs move by one unit
@@ -61,8 +61,8 @@ class Tolerance:
 
 
 TOLERANCES: dict[np.dtype[Any], Tolerance] = {
-    np.dtype(np.float64): Tolerance(2.0**-53, 16, 8, 16, 4, 256, 64),
-    np.dtype(np.float32): Tolerance(2.0**-24, 16, 8, 8, 2, 256, 64),
+    np.dtype(np.float64): Tolerance(2.0**-53, 10, 8, 8, 2, 256, 64),
+    np.dtype(np.float32): Tolerance(2.0**-24, 10, 8, 8, 2, 256, 64),
     np.dtype(np.float16): Tolerance(2.0**-11, 8, 4, 4, 2, 16, 4),
     np.dtype(ml_dtypes.bfloat16): Tolerance(2.0**-8, 8, 4, 4, 2, 16, 4),
 }
@@ -141,13 +141,15 @@ def compare(
     dtype: npt.DTypeLike | None = None,
     *,
     noise: Norms | None = None,
+    stated: bool = False,
 ) -> Comparison:
     """Judge one output.  ``reference``: float64 array, or None when there is no trustworthy one.
 
     ``dtype`` picks the row of the table (default: the original's).  ``noise``: η, see the module's docstring.
+    ``stated``: the reference has float32 islands, whose rounding it shares with the original; take the stated floor.
     """
     if isinstance(original, list) or isinstance(rewritten, list):
-        return _compare_lists(reference, original, rewritten, noise)
+        return _compare_lists(reference, original, rewritten, noise, stated)
     if original is None or rewritten is None:
         return EXACT if original is rewritten else refuse("one side has no value")
     original, rewritten = np.asarray(original), np.asarray(rewritten)
@@ -163,7 +165,8 @@ def compare(
     patterns = _patterns(original, rewritten)
     if patterns is not None:
         return patterns
-    return _judge(reference, original.astype(np.float64), rewritten.astype(np.float64), row, noise or Norms())
+    wide = original.astype(np.float64), rewritten.astype(np.float64)
+    return _judge(reference, *wide, row, noise or Norms(), stated or reference is None)
 
 
 def measure(reference: Any, value: Any) -> Norms:
@@ -219,14 +222,13 @@ def _scale(magnitude: Floats) -> float:
     return float(ordered[int(np.argmax(gaps))]) if gaps.any() else largest
 
 
-def _judge(reference: Any, original: Floats, rewritten: Floats, row: Tolerance, noise: Norms) -> Comparison:
-    trusted = reference is not None
-    against = np.asarray(reference, np.float64) if trusted else original
+def _judge(reference: Any, original: Floats, rewritten: Floats, row: Tolerance, noise: Norms, stated: bool) -> Comparison:
+    against = np.asarray(reference, np.float64) if reference is not None else original
     if against.shape != original.shape:
         return refuse(f"the reference has shape {list(against.shape)}, the original {list(original.shape)}")
     own = _norms(against, original) | noise
     new = _norms(against, rewritten)
-    floor, floor_rms = (row.floor, row.floor_rms) if trusted else (row.stated, row.stated_rms)
+    floor, floor_rms = (row.stated, row.stated_rms) if stated else (row.floor, row.floor_rms)
     bound = max(row.k * own.worst, floor * row.unit)
     bound_rms = max(row.k_rms * own.rms, floor_rms * row.unit)
     zero = not np.any(against) and not np.any(original)
@@ -264,14 +266,14 @@ def _patterns(original: npt.NDArray[Any], rewritten: npt.NDArray[Any]) -> Compar
     return None
 
 
-def _compare_lists(reference: Any, original: Any, rewritten: Any, noise: Norms | None) -> Comparison:
+def _compare_lists(reference: Any, original: Any, rewritten: Any, noise: Norms | None, stated: bool) -> Comparison:
     if not (isinstance(original, list) and isinstance(rewritten, list)):
         return refuse("a sequence on one side only")
     if len(original) != len(rewritten):
         return refuse(f"a sequence of {len(rewritten)}, was {len(original)}")
     worst = EXACT
     for i, (o, w) in enumerate(zip(original, rewritten, strict=True)):
-        one = compare(reference[i] if reference is not None else None, o, w, noise=noise)
+        one = compare(reference[i] if reference is not None else None, o, w, noise=noise, stated=stated)
         if not one.accept:
             return one
         worst = one if one.error_rewritten >= worst.error_rewritten else worst

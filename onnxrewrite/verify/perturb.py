@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from onnxrewrite.verify.numeric import TOLERANCES
 from onnxrewrite.verify.session import ModelLike, as_proto, weight_bytes
 
 WEIGHT_LIMIT = 400_000_000
+_QUANTIZERS = {"QuantizeLinear", "DynamicQuantizeLinear"}
 _GRID = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm"}
 
 
@@ -54,4 +55,34 @@ def perturbed_weights(model: ModelLike, seed: int) -> onnx.ModelProto | None:
         if value.dtype in TOLERANCES:
             copy.graph.initializer[i].CopyFrom(numpy_helper.from_array(perturbed(value, rng), tensor.name))
             changed = True
+    changed = _perturbed_quantizers(copy, rng) or changed
     return copy if changed else None
+
+
+def _perturbed_quantizers(model: onnx.ModelProto, rng: np.random.Generator) -> bool:
+    """Each quantizer's float input times 1 ± 2u: roundings near a tie are what such a model amplifies."""
+    scales, nodes = [], []
+    for node in model.graph.node:
+        if node.op_type in _QUANTIZERS and node.input and not _is_weight(model, node.input[0]):
+            name = f"onnxrewrite.perturbed.{len(scales)}"
+            factor = np.float32(1.0 + 2.0 ** -23 * rng.choice((-1.0, 1.0)))
+            scales.append(numpy_helper.from_array(np.asarray(factor), f"{name}.factor"))
+            nodes.append(helper.make_node("Mul", [node.input[0], f"{name}.factor"], [name]))
+            node.input[0] = name
+        nodes.append(node)
+    if scales:
+        kept = [_copied(n) for n in nodes]
+        del model.graph.node[:]
+        model.graph.node.extend(kept)
+        model.graph.initializer.extend(scales)
+    return bool(scales)
+
+
+def _is_weight(model: onnx.ModelProto, name: str) -> bool:
+    return any(t.name == name for t in model.graph.initializer)
+
+
+def _copied(node: onnx.NodeProto) -> onnx.NodeProto:
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy

@@ -45,6 +45,11 @@ class Reference:
         """Whether there is a float64 reference at all."""
         return self.session is not None
 
+    @property
+    def islands(self) -> bool:
+        """Whether some operators of the reference compute in float32."""
+        return "islands" in self.kind
+
     def run(self, feeds: Feeds) -> Outputs | None:
         """Reference outputs by name, None where there is no reference (for these feeds)."""
         if self.session is None:

@@ -118,7 +118,7 @@ def _past(specs: Sequence[InputSpec], binding: Mapping[str, int]) -> int:
     """Number of positions that are already in the cache."""
     names = symbols(specs)
     for name in [*names, *binding]:
-        if "past" in name.lower() and name not in relations(names) and "encoder" not in name.lower():
+        if "past" in name.lower() and name not in relations(names, specs) and "encoder" not in name.lower():
             return binding.get(name, 0)
     for spec in specs:
         if re.search(r"^past|past_key|cache", spec.name.lower()) and spec.dims is not None and len(spec.dims) == 4:
@@ -156,7 +156,7 @@ def floats(r: Request) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Unit normal by default; masks, scales, lengths and cached states by name."""
     if r.care >= 3:
         return r.rng.uniform(0.1, 0.9, r.shape)
-    if r.says(_MASK) and not r.says(r"embed|feature"):
+    if (r.says(_MASK) and not r.says(r"embed|feature")) or r.usage.mask:
         return _mask(r).astype(np.float64)
     if r.says(_LENGTH) and len(r.shape) <= 1:
         return np.ones(r.shape)
@@ -188,7 +188,7 @@ def booleans(r: Request) -> np.ndarray[Any, np.dtype[np.bool_]]:
 def integers(r: Request, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Ids below the table they index, masks, positions, lengths, shapes by name and by use."""
     if r.care >= 2:
-        return np.full(r.shape, 1 if r.says(_MASK) or r.usage.shape_like else 0, np.int64)
+        return np.full(r.shape, 1 if r.says(_MASK) or r.usage.mask or r.usage.shape_like else 0, np.int64)
     if dtype.kind == "u" or dtype.itemsize == 1:
         info = np.iinfo(dtype) if dtype.kind in "ui" else None
         low, high = (info.min, info.max) if info is not None and info.bits == 8 else (0, 100)
@@ -226,7 +226,7 @@ def _by_name(r: Request) -> np.ndarray[Any, np.dtype[np.int64]] | None:
     if r.says(r"bbox|boxes") and r.shape and r.shape[-1] == 4:
         pairs = r.rng.integers(0, min(1000, _rows(r) if limit else 1000), (*r.shape[:-1], 2, 2))
         return np.asarray(np.sort(pairs, axis=-2)).reshape(r.shape)
-    if r.says(_MASK):
+    if r.says(_MASK) or (r.usage.mask and not r.usage.index):
         return _mask(r)
     if r.says(r"(image|img|im|target|orig\w*)_?(size|shape)s?"):
         return np.full(r.shape, 64, np.int64)

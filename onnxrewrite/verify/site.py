@@ -19,7 +19,7 @@ import onnx_ir as ir
 from onnxrewrite.errors import UsageError
 from onnxrewrite.verify.dims import Binding, InputSpec, evaluate, shape_of
 from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Norms, compare, identical, measure
-from onnxrewrite.verify.perturb import perturbed_feeds
+from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_weights
 from onnxrewrite.verify.reference import Reference, build_reference, stochastic_ops
 from onnxrewrite.verify.sample import CARE, Sampler, is_finite
 from onnxrewrite.verify.session import Outputs, Session, as_proto, open_session
@@ -245,8 +245,9 @@ class _Site:
         return found
 
     def _first(self, group: Sequence[_Run], references: Sequence[Any], name: str, own: Norms) -> tuple[Comparison, _Run]:
+        islands = self.reference is not None and self.reference.islands
         results = [
-            (compare(reference, r.original[name], r.rewritten.get(name), noise=own), r)
+            (compare(reference, r.original[name], r.rewritten.get(name), noise=own, stated=islands), r)
             for r, reference in zip(group, references, strict=True)
         ]
         failed = [pair for pair in results if not pair[0].accept]
@@ -262,9 +263,8 @@ class _Site:
         return value if value is not None and np.shape(value) == np.shape(original) else None
 
     def _conditioning(self, group: Sequence[_Run], references: Sequence[Any], name: str) -> Norms:
-        """How far the result moves when the inputs move by one unit roundoff."""
+        """How far the result moves when the inputs (without a reference: weights too) move by one unit roundoff."""
         worst = Norms()
-        session: Session | str | None = None
         for run, reference in zip(group, references, strict=True):
             for seed in (1, 2):
                 feeds = perturbed_feeds(run.feeds, seed, 0.5)
@@ -272,7 +272,7 @@ class _Site:
                     moved = self._reference(feeds, name, run.original[name])
                     worst = worst | (measure(reference, moved) if moved is not None else Norms())
                     continue
-                session = session if session is not None else open_session(self.before, threads=1)
+                session = open_session(perturbed_weights(self.before, seed) or self.before, threads=1)
                 outputs = session.run(feeds) if isinstance(session, Session) else "closed"
                 if not isinstance(outputs, str) and not isinstance(outputs[name], list):
                     worst = worst | measure(np.asarray(run.original[name]), np.asarray(outputs[name]))

@@ -38,7 +38,8 @@ class Usage:
     """Operators that finally consume it."""
     shape_like: bool = False
     """Used as a shape, a size or a count."""
-    one_hot: bool = False
+    mask: bool = False
+    """Turned into a mask: ``1 − x`` times a large negative number, or a Cast to bool."""
 
 
 class _Graph:
@@ -126,11 +127,23 @@ def _note(graph: _Graph, usage: Usage, node: onnx.NodeProto, position: int, shif
             usage.rows, usage.shift = rows, shift
     if _SHAPE_INPUT.get(node.op_type) == position:
         usage.shape_like = True
+    usage.mask = usage.mask or _is_mask(graph, node, position)
     if node.op_type == "OneHot" and position == 0:
-        usage.one_hot = True
         depth = graph.scalar(node.input[1])
         if depth is not None:
             usage.rows = min(usage.rows or int(depth), int(depth))
+
+
+def _is_mask(graph: _Graph, node: onnx.NodeProto, position: int) -> bool:
+    if node.op_type == "Cast":
+        return any(a.name == "to" and a.i == onnx.TensorProto.BOOL for a in node.attribute)
+    if node.op_type != "Sub" or position != 1 or graph.scalar(node.input[0]) != 1.0:
+        return False
+    for user, place in graph.consumers[node.output[0]]:
+        factor = graph.scalar(user.input[1 - place]) if user.op_type == "Mul" else None
+        if factor is not None and factor <= -1000:
+            return True
+    return False
 
 
 def _rows(shape: tuple[int, ...] | None, node: onnx.NodeProto) -> int | None:

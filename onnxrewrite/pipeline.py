@@ -1,0 +1,378 @@
+"""From a model to a checked, optimized model: load, rewrite, check, and undo what was wrong.
+
+The driver is handed its checks as a function, so that rewriting knows nothing of verification.  A rewrite that a check
+of the whole model finds guilty is quarantined and the run is repeated: the driver is deterministic, so everything else
+comes out as before.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import onnx
+import onnx_ir as ir
+
+from onnxrewrite.errors import CheckError, ModelError, UsageError
+from onnxrewrite.ir import io
+from onnxrewrite.ir.graph import scopes
+from onnxrewrite.ir.target import Target
+from onnxrewrite.ir.target import target as target_by_name
+from onnxrewrite.rewrite import registry
+from onnxrewrite.rewrite.driver import Driver, Limits, Progress
+from onnxrewrite.rewrite.edit import drop_unused_initializers
+from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.rewrite.trace import Applied, Trace
+
+if TYPE_CHECKING:
+    from onnxrewrite.verify.model import Baseline, ModelCheck
+    from onnxrewrite.verify.rewrites import SiteChecker
+
+CheckLevel: TypeAlias = Literal["full", "fast", "off"]
+Key: TypeAlias = tuple[str, str]
+
+_SAMPLES = {"full": 3, "fast": 1}
+_MAX_CULPRITS = 8
+"""With more wrong rewrites than this, something else is wrong."""
+
+
+@dataclass
+class Checks:
+    """What was checked, and what came of it.
+
+    Attributes:
+        level: How much was asked for.
+        structure: Problems of the emitted model's structure; empty when it is valid.
+        sites: Rewrites that were run against what they replace.
+        distinct_sites: How many different ones among them.
+        sites_not_run: Why rewrites could not be run by themselves, and how many.
+        model: The whole model against the original; None when that was not asked for.
+        undone: Rewrites that a check turned down: (rule, value) to reason.
+    """
+
+    level: CheckLevel
+    structure: list[str] = field(default_factory=list)
+    sites: int = 0
+    distinct_sites: int = 0
+    sites_not_run: dict[str, int] = field(default_factory=dict)
+    model: ModelCheck | None = None
+    undone: dict[Key, str] = field(default_factory=dict)
+
+
+@dataclass
+class Result:
+    """What ``apply`` returns.
+
+    Attributes:
+        model: The optimized model.
+        original: The model as loaded.
+        trace: What was rewritten, what was refused and why.
+        checks: What was checked.
+        rules: The rules that ran.
+        notes: Repairs of the input, plugins that could not be used, rules that raised.
+        seconds: Phase to time.
+    """
+
+    model: ir.Model
+    original: ir.Model
+    trace: Trace
+    checks: Checks
+    rules: Sequence[Rule]
+    target: Target
+    notes: list[str]
+    seconds: dict[str, float]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the optimized model; external data is chosen when it would pass 2 GB."""
+        io.save(self.model, path)
+
+    def to_proto(self) -> onnx.ModelProto:
+        """The optimized model as a protobuf message."""
+        return io.to_proto(self.model)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that the report shows, as plain data."""
+        from onnxrewrite.report.summary import summary
+
+        return summary(self)
+
+
+def apply(
+    source: io.Source,
+    *,
+    rules: Iterable[str | Rule] = (),
+    only: Iterable[str] = (),
+    without: Iterable[str] = (),
+    target: str = "onnxruntime-cpu",
+    opset: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    check: CheckLevel = "full",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Result:
+    """Rewrite a model and check the result.
+
+    Args:
+        source: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is not changed.
+        rules: Rules beside the library: ``Rule`` objects, rule files, packages.
+        only: Names of rules or families; without it, all.
+        without: Names of rules or families to leave out.
+        target: ``onnxruntime-cpu``, ``onnxruntime-cuda`` or ``onnx``.
+        opset: Convert the model to this ai.onnx opset first.
+        dims: Sizes of named dimensions for the checks.
+        inputs: Arrays for the checks, by input name; the others are generated.
+        check: ``full``: every site, and the whole model on three samples at each of two bindings; ``fast``: every site, and
+            the whole model on one sample; ``off``: legality and structure only.
+        seed: Of the generated inputs.
+        progress: Called with (stage, nodes visited, nodes waiting).
+
+    Raises:
+        UsageError, ModelError, RuleError: Bad arguments, model or rules.
+        CheckError: The result is not equal to the original, and undoing rewrites does not mend it.
+    """
+    if check not in ("full", "fast", "off"):
+        raise UsageError(f"check must be full, fast or off, not {check!r}")
+    library, notes = _rules(rules)
+    run = _Run(
+        original=_original(source, opset),
+        rules=library.select(only, without),
+        target=target_by_name(target),
+        level=check,
+        dims=dims or {},
+        inputs=inputs or {},
+        seed=seed,
+        progress=progress,
+    )
+    result = run.execute()
+    result.notes[:0] = [*io.repairs(run.original), *notes]
+    return result
+
+
+def check(
+    a: io.Source,
+    b: io.Source,
+    *,
+    dims: Mapping[str, int] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    samples: int = 3,
+) -> ModelCheck:
+    """Whether model ``b`` computes what model ``a`` computes, at two bindings of every symbolic dimension."""
+    from onnxrewrite.verify.model import compare_models
+
+    with _openable(io.load(a)) as first, _openable(io.load(b)) as second:
+        return compare_models(first, second, dims=dims, inputs=inputs, seed=seed, samples=samples)
+
+
+def _rules(extra: Iterable[str | Rule]) -> tuple[registry.Registry, list[str]]:
+    given = list(extra)
+    library = registry.load([r for r in given if isinstance(r, str)])
+    library.add(r for r in given if isinstance(r, Rule))
+    return library, library.broken
+
+
+def _original(source: io.Source, opset: int | None) -> ir.Model:
+    model = io.load(source)
+    if opset is None or opset == io.opset(model):
+        return model
+    from onnxrewrite.ir.convert import to_opset
+
+    return to_opset(model, opset)
+
+
+class _Run:
+    """One call of ``apply``."""
+
+    def __init__(
+        self,
+        original: ir.Model,
+        rules: Sequence[Rule],
+        target: Target,
+        level: CheckLevel,
+        dims: Mapping[str, int],
+        inputs: Mapping[str, Any],
+        seed: int,
+        progress: Progress | None,
+    ):
+        self.original = original
+        self.rules = rules
+        self.target = target
+        self.level: CheckLevel = level
+        self.dims = dims
+        self.inputs = inputs
+        self.seed = seed
+        self.progress = progress
+        self.lowering = [r for r in rules if r.stage == Stage.LOWER]
+        self.seconds: Counter[str] = Counter()
+        self.sites = self._site_checker() if level != "off" else None
+
+    def execute(self) -> Result:
+        """Rewrite, check the whole, and repeat without what was found guilty."""
+        quarantine: set[Key] = set()
+        guilty: dict[Key, str] = {}
+        with self._baseline() as baseline:
+            while True:
+                model, trace = self.rewrite(quarantine)
+                problems, checked = self.verify(model, baseline)
+                if not problems:
+                    break
+                key = self._culprit(trace.applied, quarantine, baseline) if len(guilty) < _MAX_CULPRITS else None
+                if key is None:
+                    raise CheckError(f"the result is not equal to the original and nothing was written: {problems[0]}")
+                quarantine.add(key)
+                guilty[key] = problems[0]
+        for (rule, value), reason in guilty.items():
+            trace.refuse(rule, value, f"undone: {reason}")
+        return Result(
+            model=model,
+            original=self.original,
+            trace=trace,
+            checks=self._checks(checked, {**trace.failed, **guilty}),
+            rules=self.rules,
+            target=self.target,
+            notes=list(dict.fromkeys(trace.warnings)),
+            seconds=dict(self.seconds),
+        )
+
+    def rewrite(self, quarantine: set[Key]) -> tuple[ir.Model, Trace]:
+        """Rewrite a copy of the original, but for the sites in ``quarantine``.
+
+        A raised operator that the lower stage could not make legal after all is not raised in the next round.
+        """
+        banned = set(quarantine)
+        while True:
+            with self._timed("rewrite"):
+                model = io.load(self.original)
+                driver = Driver(
+                    model,
+                    self.rules,
+                    self.target,
+                    check=self.sites,
+                    limits=Limits(quarantine=banned),
+                    progress=self.progress,
+                )
+                trace = driver.run()
+                stuck = {k for node in unlowered(driver) for k in _makers(node, trace)}
+            if not stuck - banned:
+                break
+            banned |= stuck
+        finish(model)
+        return model, trace
+
+    def verify(self, model: ir.Model, baseline: Baseline | None) -> tuple[list[str], ModelCheck | None]:
+        """Problems of an emitted model, and the comparison with the original."""
+        from onnxrewrite.verify.structure import check_structure
+
+        with _openable(model) as candidate:
+            with self._timed("check structure"):
+                problems = check_structure(candidate, kernels=self.level != "off" and self.target.provider is not None)
+                problems = [p for p in problems if p not in self._old_problems()] if problems else []
+            if problems or baseline is None:
+                return problems, None
+            with self._timed("check model"):
+                checked = baseline.check(candidate)
+        return checked.failures, checked
+
+    def _old_problems(self) -> list[str]:
+        """What is wrong with the original already; that is no fault of a rewrite."""
+        from onnxrewrite.verify.structure import check_structure
+
+        if not hasattr(self, "_original_problems"):
+            with _openable(self.original) as original:
+                self._original_problems = check_structure(original, kernels=self.level != "off")
+        return self._original_problems
+
+    def _culprit(self, applied: Sequence[Applied], quarantine: set[Key], baseline: Baseline | None) -> Key | None:
+        """The rewrite without which the result is right, by bisection over those applied; None if there is none."""
+        suspects = list(dict.fromkeys(a.key for a in applied))
+        while len(suspects) > 1:
+            half = suspects[: len(suspects) // 2]
+            model, _ = self.rewrite(quarantine | set(half))
+            problems, _ = self.verify(model, baseline)
+            suspects = suspects[len(half) :] if problems else half
+        return suspects[0] if suspects else None
+
+    def _site_checker(self) -> SiteChecker:
+        from onnxrewrite.verify.rewrites import SiteChecker
+
+        return SiteChecker(lower=self._lower, seed=self.seed)
+
+    def _lower(self, model: ir.Model) -> None:
+        """Make the replacement of one site runnable."""
+        driver = Driver(model, self.lowering, self.target)
+        driver.run_stage(Stage.LOWER, self.lowering)
+
+    @contextmanager
+    def _baseline(self) -> Iterator[Baseline | None]:
+        """The original, to compare with; its outputs are computed once."""
+        if self.level == "off":
+            yield None
+            return
+        from onnxrewrite.verify.model import Baseline
+
+        with _openable(self.original) as original:
+            yield Baseline(
+                original, dims=self.dims, inputs=self.inputs, seed=self.seed, samples=_SAMPLES[self.level]
+            )
+
+    def _checks(self, checked: ModelCheck | None, undone: dict[Key, str]) -> Checks:
+        result = Checks(level=self.level, model=checked, undone=undone)
+        if self.sites is not None:
+            result.sites = self.sites.ok
+            result.distinct_sites = len(self.sites.distinct)
+            result.sites_not_run = dict(self.sites.not_run)
+        return result
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[phase] += time.perf_counter() - start  # type: ignore[assignment]
+
+
+def unlowered(driver: Driver) -> list[ir.Node]:
+    """Nodes that are written for a newer opset than the model's."""
+    return [n for g in scopes(driver.model) for n in g if driver.facts(g).is_newer(n)]
+
+
+def _makers(node: ir.Node, trace: Trace) -> list[Key]:
+    """The rewrites that emitted a node."""
+    names = {o.name for o in node.outputs}
+    return [a.key for a in trace.applied if names & {*a.values, a.value}]
+
+
+def finish(model: ir.Model) -> None:
+    """Leave nothing behind that only the work needed: opset marks, unused constants, made-up dimension names."""
+    for graph in scopes(model):
+        for node in graph:
+            node.version = None
+            for output in node.outputs:
+                if output.shape is not None:
+                    output.shape = ir.Shape([d if isinstance(d, int) or _is_name(d) else None for d in output.shape])
+        drop_unused_initializers(graph)
+
+
+def _is_name(dim: ir.SymbolicDim) -> bool:
+    return dim.value is not None and dim.value.isidentifier() and not dim.value.startswith("_d")
+
+
+@contextmanager
+def _openable(model: ir.Model) -> Iterator[onnx.ModelProto | str]:
+    """A model in a form that ORT opens: a message, or, beyond 2 GB, a file that is gone afterwards."""
+    if not io.needs_external_data(model):
+        yield io.to_proto(model)
+        return
+    with tempfile.TemporaryDirectory(prefix="onnxrewrite-") as folder:
+        path = os.path.join(folder, "model.onnx")
+        io.save(model.clone(), path)
+        yield path
+
+
+__all__ = ["CheckLevel", "Checks", "ModelError", "Result", "apply", "check"]

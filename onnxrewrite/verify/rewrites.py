@@ -1,0 +1,100 @@
+"""Checking each rewrite before it is applied: the site cut out, its replacement lowered, both run side by side."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from onnxrewrite.ir import text
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.graph import extract, outer_values, subgraphs
+from onnxrewrite.rewrite.trace import Site
+from onnxrewrite.verify.site import ELEMENTS, check_site
+
+_UNCHECKED_NODES = 400
+"""Sites of more nodes than this would be a model of their own."""
+
+
+@dataclass
+class SiteChecker:
+    """Checks sites; to be called by the driver.
+
+    Args:
+        lower: Makes a small model runnable: the replacement may hold operators newer than the model's opset.
+        seed: Of the sampled inputs.
+
+    Attributes:
+        ok: Sites that ran and agreed; ``distinct`` of them differ in structure.
+        not_run: Reason to the number of sites that could not be run on their own.
+    """
+
+    lower: Callable[[ir.Model], None]
+    seed: int = 0
+    ok: int = 0
+    distinct: set[str] = field(default_factory=set)
+    not_run: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, site: Site) -> str | None:
+        """None if the replacement computes what it replaces, or cannot be run by itself; else what differs."""
+        reason = _unsuitable(site)
+        if reason is not None:
+            self.not_run[reason] += 1
+            return None
+        before, after = cut(site)
+        self.lower(after)
+        key = f"{text.print_model(before, canonical_names=True)}\n{text.print_model(after, canonical_names=True)}"
+        result = check_site(before, after, seed=self.seed, key=key)
+        if result.status == "failed":
+            return result.reason
+        if result.status == "ok":
+            self.ok += 1
+            self.distinct.add(key)
+        else:
+            self.not_run[result.reason] += 1
+        return None
+
+
+def cut(site: Site) -> tuple[ir.Model, ir.Model]:
+    """The covered nodes and their replacement as two models with equal inputs and outputs."""
+    inputs = _inputs(site.before, site.after, site.outputs, site.results)
+    before = extract(site.before, inputs, site.outputs, site.opset_imports, name="before")
+    after = extract(site.after, inputs, site.results, site.opset_imports, name="after", modernize=False)
+    for value, copied in zip(inputs, before.graph.inputs, strict=True):
+        _describe(value, copied, site.facts)
+    for made, wanted in zip(after.graph.outputs, before.graph.outputs, strict=True):
+        made.type, made.shape = wanted.type, wanted.shape
+    return before, after
+
+
+def _inputs(
+    before: Sequence[ir.Node], after: Sequence[ir.Node], outputs: Sequence[ir.Value], results: Sequence[ir.Value]
+) -> list[ir.Value]:
+    """Everything that either side reads from outside, constants left out."""
+    computed = {o for n in (*before, *after) for o in n.outputs}
+    read = [v for n in (*before, *after) for v in (*n.inputs, *outer_values(n)) if v is not None]
+    outside = dict.fromkeys(v for v in (*read, *results) if v not in computed and v not in outputs)
+    return [v for v in outside if Facts.tensor(v) is None]
+
+
+def _describe(value: ir.Value, copied: ir.Value, facts: Facts) -> None:
+    """Tell the sampler what is known about the elements of a shape tensor."""
+    elements = facts.elements(value)
+    if elements is not None:
+        copied.metadata_props[ELEMENTS] = json.dumps([e if isinstance(e, int) else str(e) for e in elements])
+
+
+def _unsuitable(site: Site) -> str | None:
+    if any(subgraphs(n) for n in (*site.before, *site.after)):
+        return "it contains a subgraph"
+    if len(site.before) > _UNCHECKED_NODES:
+        return "it is too large"
+    for value in _inputs(site.before, site.after, site.outputs, site.results):
+        if not isinstance(value.type, ir.TensorType):
+            return "an input is no tensor, or its type is unknown"
+        if value.shape is None:
+            return "the rank of an input is unknown"
+    return None
