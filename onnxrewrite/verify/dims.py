@@ -31,7 +31,7 @@ PREFERENCES: dict[str, tuple[int, ...]] = {
     "spatial": (64, 96, 128, 32, 224, 256, 384, 512),
     "frames": (48, 101, 64, 200, 37, 400, 1000, 3000),
     "samples": (1600, 4000, 2999, 8000, 16000, 480, 3200, 32000),
-    "channels": (3, 1, 4, 2, 3, 1, 16, 64),
+    "channels": (3, 3, 1, 4, 2, 1, 16, 64),
     "other": (3, 5, 2, 7, 4, 8, 16, 1),
 }
 """Sizes by role; the i-th candidate takes the i-th of each.  Batch: more than one, one, an odd prime."""
@@ -135,13 +135,13 @@ def expression_parts(text: str) -> set[str]:
     return {n.id for n in ast.walk(body) if isinstance(n, ast.Name) and n not in called}
 
 
-def relations(names: Sequence[str], specs: Sequence[InputSpec]) -> dict[str, str]:
-    """Dimensions that follow from others, as expressions: by arithmetic, by ``_plus_``, by the usual spellings."""
-    found: dict[str, str] = {}
+def relations(names: Sequence[str], specs: Sequence[InputSpec]) -> dict[str, tuple[str, ...]]:
+    """Dimensions that are sums of others: by arithmetic, by ``_plus_``, by the usual spellings, by masking them."""
+    found: dict[str, tuple[str, ...]] = {}
     plain = [n for n in names if not expression_parts(n)]
     for name in names:
         if expression_parts(name):
-            found[name] = name
+            found[name] = (name,)
         elif "_plus_" in name:
             found[name] = _spelled_sum(name, plain)
     past = next((n for n in plain if n not in found and _is_past(n, specs)), None)
@@ -150,16 +150,16 @@ def relations(names: Sequence[str], specs: Sequence[InputSpec]) -> dict[str, str
         if name in found or name in (past, step):
             continue
         if past is not None and (_is_total(name) or _only_in_mask(name, specs)):
-            found[name] = f"{past}+{step or 1}"
+            found[name] = (past, step or "1")
         elif past is None and _only_in_mask(name, specs):
             masked = _masked_length(name, specs)
-            found |= {name: masked} if masked and masked != name else {}
+            found |= {name: (masked,)} if masked and masked != name else {}
     return found
 
 
 def _is_past(name: str, specs: Sequence[InputSpec]) -> bool:
     lower = name.lower()
-    return "_plus_" not in lower and "enc" not in lower and role_of(name, specs) == "past"
+    return "_plus_" not in lower and "encoder" not in lower and role_of(name, specs) == "past"
 
 
 def _is_total(name: str) -> bool:
@@ -205,13 +205,13 @@ def _is_step(name: str) -> bool:
     return bool(re.search(r"seq|^s$|^l$|q_?len|tokens|^decoder", lower)) and "_plus_" not in lower
 
 
-def _spelled_sum(name: str, plain: Sequence[str]) -> str:
+def _spelled_sum(name: str, plain: Sequence[str]) -> tuple[str, ...]:
     parts = []
     for part in name.split("_plus_"):
         exact = next((p for p in plain if p == part), None)
         like = next((p for p in plain if p != name and "_plus_" not in p and (part in p or p in part)), None)
         parts.append(exact or like or part)
-    return "+".join(parts)
+    return tuple(parts)
 
 
 def role_of(name: str, specs: Sequence[InputSpec]) -> str:
@@ -257,7 +257,7 @@ def _role_by_place(spec: InputSpec, axis: int) -> str:
     lower = spec.name.lower()
     if axis == 0 and len(dims) > 1:
         return "batch"
-    if re.search(r"past|cache|_k$|_v$|key|value", lower) and len(dims) == 4:
+    if re.search(r"past|cache|key_value|(^|[._])(k|v|key|value)$", lower) and len(dims) == 4:
         return "past"
     if len(dims) in (4, 5) and (spec.elem_type in _FLOATS or spec.elem_type == onnx.TensorProto.UINT8):
         return "channels" if axis == 1 and not isinstance(dims[-1], int) else "spatial"
@@ -288,21 +288,21 @@ def candidates(specs: Sequence[InputSpec], given: Mapping[str, int], limit: int 
             return
 
 
-def _free_names(names: Sequence[str], derived: Mapping[str, str], given: Mapping[str, int]) -> list[str]:
-    parts = [p for n in names for p in sorted(expression_parts(derived.get(n, n)))]
+def _free_names(names: Sequence[str], derived: Mapping[str, tuple[str, ...]], given: Mapping[str, int]) -> list[str]:
+    texts = [t for n in names for t in derived.get(n, ())]
+    parts = [p for t in texts for p in sorted(expression_parts(t) or ({t} - {"1"}))]
     wanted = [n for n in names if n not in derived] + [p for p in parts if p not in derived]
     return [n for n in dict.fromkeys(wanted) if n not in given]
 
 
-def complete(sizes: Mapping[str, int], names: Sequence[str], derived: Mapping[str, str], specs: Sequence[InputSpec]) -> Binding:
+def complete(sizes: Mapping[str, int], names: Sequence[str], derived: Mapping[str, tuple[str, ...]], specs: Sequence[InputSpec]) -> Binding:
     """Fill in the dimensions that follow from others; what cannot be computed gets its role's first size."""
     known = dict(sizes)
     for _ in range(3):
-        for name, text in derived.items():
-            if name not in known:
-                value = evaluate(text, {k: v for k, v in known.items() if k != name})
-                if value is not None:
-                    known[name] = value
+        for name, parts in derived.items():
+            values = [evaluate(part, known) for part in parts]
+            if name not in known and None not in values:
+                known[name] = sum(v for v in values if v is not None)
     for name in names:
         known.setdefault(name, PREFERENCES[role_of(name, specs)][0])
     return known
