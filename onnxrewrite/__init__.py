@@ -38,33 +38,33 @@ _FACE = {
     "Value": "onnx_ir",
 }
 
-__all__ = sorted(_FACE)  # noqa: PLE0605
-
 if TYPE_CHECKING:
-    from onnx_ir import Value
-
-    from onnxrewrite.errors import OnnxRewriteError
-    from onnxrewrite.ir.facts import Facts
-    from onnxrewrite.pattern.match import Match
-    from onnxrewrite.pattern.terms import (
-        FLOATS,
-        INTS,
-        SQRT2,
-        AnyNode,
-        Attr,
-        Const,
-        Each,
-        Operators,
-        Scalar,
-        Term,
-        Var,
-        any_of,
-        microsoft,
-        op,
-    )
-    from onnxrewrite.pipeline import Result, apply, check
-    from onnxrewrite.rewrite.build import Builder
-    from onnxrewrite.rewrite.rule import Rejects, Rewrites, Rule, Stage
+    from onnx_ir import Value as Value
+    from onnxrewrite.errors import OnnxRewriteError as OnnxRewriteError
+    from onnxrewrite.ir.facts import Facts as Facts
+    from onnxrewrite.pattern.match import Match as Match
+    from onnxrewrite.pattern.terms import AnyNode as AnyNode
+    from onnxrewrite.pattern.terms import Attr as Attr
+    from onnxrewrite.pattern.terms import Const as Const
+    from onnxrewrite.pattern.terms import Each as Each
+    from onnxrewrite.pattern.terms import FLOATS as FLOATS
+    from onnxrewrite.pattern.terms import INTS as INTS
+    from onnxrewrite.pattern.terms import Operators as Operators
+    from onnxrewrite.pattern.terms import SQRT2 as SQRT2
+    from onnxrewrite.pattern.terms import Scalar as Scalar
+    from onnxrewrite.pattern.terms import Term as Term
+    from onnxrewrite.pattern.terms import Var as Var
+    from onnxrewrite.pattern.terms import any_of as any_of
+    from onnxrewrite.pattern.terms import microsoft as microsoft
+    from onnxrewrite.pattern.terms import op as op
+    from onnxrewrite.pipeline import Result as Result
+    from onnxrewrite.pipeline import apply as apply
+    from onnxrewrite.pipeline import check as check
+    from onnxrewrite.rewrite.build import Builder as Builder
+    from onnxrewrite.rewrite.rule import Rejects as Rejects
+    from onnxrewrite.rewrite.rule import Rewrites as Rewrites
+    from onnxrewrite.rewrite.rule import Rule as Rule
+    from onnxrewrite.rewrite.rule import Stage as Stage
 
 
 def __getattr__(name: str) -> Any:
@@ -76,3 +76,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(_FACE[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_FACE})

@@ -28,14 +28,13 @@ from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver, Limits, Progress
 from onnxrewrite.rewrite.edit import drop_unused_initializers
 from onnxrewrite.rewrite.rule import Rule, Stage
-from onnxrewrite.rewrite.trace import Applied, Trace
+from onnxrewrite.rewrite.trace import Applied, Key, Trace
 
 if TYPE_CHECKING:
     from onnxrewrite.verify.model import Baseline, ModelCheck
     from onnxrewrite.verify.rewrites import SiteChecker
 
 CheckLevel: TypeAlias = Literal["full", "fast", "off"]
-Key: TypeAlias = tuple[str, str]
 
 _SAMPLES = {"full": 3, "fast": 1}
 _MAX_CULPRITS = 8

@@ -31,7 +31,8 @@ def subgraphs(node: ir.Node) -> list[ir.Graph]:
 def scopes(model: ir.Model) -> list[ir.Graph | ir.Function]:
     """Everything that holds nodes: the main graph, functions, and the subgraphs of each, outer before inner."""
     found: list[ir.Graph | ir.Function] = []
-    for top in (model.graph, *model.functions.values()):
+    tops: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for top in tops:
         found.append(top)
         found.extend(g for n in top.all_nodes() for g in subgraphs(n))
     return found

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.pattern import numbers
@@ -55,6 +56,7 @@ class ChainMatch:
         self.root = root
         self.is_product = isinstance(item, Product)
         self.dtype = self.facts.dtype(value)
+        self._divides = self.dtype is not None and self.dtype.is_floating_point()
         self._budget = _MAX_NODES
         self._leaf_count = 0
         self.tree = self._grow(value, 1)
@@ -99,19 +101,18 @@ class ChainMatch:
 
     def _above(self, node: ir.Node) -> list[tuple[ir.Value | None, int]] | None:
         """The signed operands of a node of this kind of chain; None for any other node."""
-        if node.domain or not node.inputs or any(i is None for i in node.inputs):
-            return None
+        if node.domain or node.attributes or not node.inputs or any(i is None for i in node.inputs):
+            return None  # an attribute is that of an opset before 7, which broadcasts in another way
         first, *rest = node.inputs
         if not self.is_product:
             signs = {"Add": (1, 1), "Sub": (1, -1), "Neg": (-1,), "Sum": (1,) * len(node.inputs)}.get(node.op_type)
             return None if signs is None else list(zip(node.inputs, signs, strict=True))
-        divides = self.dtype is not None and self.dtype.is_floating_point()
         match node.op_type:
             case "Mul":
                 return [(first, 1), (rest[0], 1)]
-            case "Div" if divides:
+            case "Div" if self._divides:
                 return [(first, 1), (rest[0], -1)]
-            case "Reciprocal" if divides:
+            case "Reciprocal" if self._divides:
                 return [(first, -1)]
             case "Neg":
                 return [(None, 1), (first, 1)]
@@ -131,15 +132,27 @@ class ChainMatch:
         item, sign = self.operands[index]
         used = frozenset[int]().union(*(p.leaves for p in taken))
         for piece in self.pieces:
-            if piece.value is None or piece.sign != sign or piece.leaves & used:
+            if piece.value is None or piece.leaves & used:
                 continue
             if piece is self.tree and self._others_required(index):
                 continue
-            for matched in self.matcher._term(item, piece.value, binding):
+            for matched in self._operand(item, sign, piece, binding):
                 yield from self._assign(index + 1, (*taken, piece), matched)
         if isinstance(item, Capture) and item.optional:
             for matched in self.matcher._absent(item, binding):
                 yield from self._assign(index + 1, taken, matched)
+
+    def _operand(self, item: Term, sign: int, piece: Piece, binding: Binding) -> Iterator[Binding]:
+        """One operand against one piece.  ``- c`` is ``+ -c`` and ``/ c`` is ``* 1/c``: a constant of the other sign
+        is bound to its opposite, an array."""
+        assert piece.value is not None
+        if piece.sign == sign:
+            yield from self.matcher._term(item, piece.value, binding)
+        elif isinstance(item, Const) and item not in binding.bound and (self._divides or not self.is_product):
+            for matched in self.matcher._term(item, piece.value, binding):
+                array = numbers.array(self.facts, resolve(piece.value))
+                with np.errstate(divide="ignore"):
+                    yield matched.bind(item, 1 / array if self.is_product else -array)
 
     def _others_required(self, index: int) -> bool:
         """Whether any other operand has to be there, so that this one cannot be the whole chain."""

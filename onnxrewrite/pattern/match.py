@@ -6,7 +6,7 @@ This module knows the graph through ``Facts`` only, and nothing about how matche
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Dim, Facts
+from onnxrewrite.pattern import numbers
 from onnxrewrite.pattern.terms import AnyNode, Attr, Call, Capture, Const, Each, Scalar, Term
 
 T = TypeVar("T")
@@ -76,10 +77,11 @@ class Match:
 
     # -- what was bound --------------------------------------------------------------------------------------
 
+    # A constant is a value of the graph, too, but what a rewrite wants of it is the number.
     @overload
-    def __getitem__(self, term: Const) -> Array: ...
+    def __getitem__(self, term: Const) -> Array: ...  # type: ignore[overload-overlap]
     @overload
-    def __getitem__(self, term: Scalar) -> float: ...
+    def __getitem__(self, term: Scalar) -> float: ...  # type: ignore[overload-overlap]
     @overload
     def __getitem__(self, term: Attr[T]) -> T: ...
     @overload
@@ -156,6 +158,10 @@ class Match:
         shape = self.shape(term)
         return None if shape is None or not -len(shape) <= axis < len(shape) else shape[axis]
 
+    def cover(self, *nodes: ir.Node) -> None:
+        """Take further nodes into the match, which the rewrite has found by looking up from those of the pattern."""
+        self.nodes = tuple(dict.fromkeys((*self.nodes, *nodes)))
+
     @property
     def above(self) -> set[ir.Value]:
         """Every value that the pattern found on its way up from the outputs."""
@@ -169,7 +175,7 @@ class Match:
         if not condition:
             self.refuse(reason, at)
 
-    def refuse(self, reason: str, at: Term | ir.Value | None = None) -> None:
+    def refuse(self, reason: str, at: Term | ir.Value | None = None) -> NoReturn:
         """Refuse the match."""
         value = None if at is None else self._value(at)
         raise Refused(reason if value is None else f"{reason} (at `{value.name}`)")
@@ -192,11 +198,5 @@ class Match:
         return term if isinstance(term, ir.Value) else self.value(term)
 
     def _array(self, bound: Any) -> Array:
-        if isinstance(bound, ir.Value):
-            array = self.facts.constant(bound)
-            assert array is not None
-        else:
-            array = np.asarray(bound)
-        is_float = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
-        return array.astype(np.float64) if is_float else array
+        return numbers.array(self.facts, bound) if isinstance(bound, ir.Value) else np.asarray(bound)
 

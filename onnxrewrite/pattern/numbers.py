@@ -12,6 +12,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
@@ -24,6 +25,14 @@ def scalar(facts: Facts, value: ir.Value) -> float | int | None:
         return None
     number: float | int = tensor.numpy().reshape(()).item()
     return number
+
+
+def array(facts: Facts, value: ir.Value) -> npt.NDArray[Any]:
+    """A constant as an array, floating-point data in float64 so that what is computed from it is rounded once."""
+    data: npt.NDArray[Any] | None = facts.constant(value)
+    assert data is not None
+    is_float = data.dtype.kind == "f" or data.dtype.name == "bfloat16"
+    return data.astype(np.float64) if is_float else data
 
 
 def equals(facts: Facts, value: ir.Value, number: float) -> bool:

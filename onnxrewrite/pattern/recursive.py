@@ -56,11 +56,12 @@ class RecursiveMatcher:
 
     Args:
         facts: What is known about the graph's values.
-        graph: Only nodes of this graph are matched: a pattern never reaches across the border of a subgraph.
+        graph: Only nodes of this graph are matched: a pattern never reaches across the border of a subgraph.  None
+            for nodes that have been built and are in no graph yet.
         misses: Collects the reason of the nearest miss, if given.
     """
 
-    def __init__(self, facts: Facts, graph: ir.Graph | ir.Function, misses: Misses | None = None):
+    def __init__(self, facts: Facts, graph: ir.Graph | ir.Function | None, misses: Misses | None = None):
         self.facts = facts
         self.graph = graph
         self.misses = misses

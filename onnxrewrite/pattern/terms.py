@@ -315,6 +315,10 @@ class Operators:
             raise AttributeError(op_type)
         return _Operator(self._domain, (op_type,))
 
+    def Sqrt(self, x: Term) -> Term:
+        """The power one half, however it is spelled."""
+        return power(x, 0.5)
+
     def __getitem__(self, op_types: tuple[str, ...] | str) -> _Operator:
         """``op["Relu", "Clip"](x)``: any of several operators."""
         return _Operator(self._domain, (op_types,) if isinstance(op_types, str) else op_types)
@@ -327,10 +331,7 @@ class _Operator:
         self._domain = domain
         self._op_types = op_types
 
-    def __call__(self, *inputs: Operand | Each[Any], **parameters: Any) -> Call | Term:
-        if not self._domain and self._op_types == ("Sqrt",):
-            (base,) = inputs
-            return power(_input(base), 0.5)  # type: ignore[arg-type]
+    def __call__(self, *inputs: Operand | Each[Any], **parameters: Any) -> Call:
         return Call(self._op_types, [_input(i) for i in inputs], parameters, self._domain)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol, overload
 
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8 types with numpy)
 import numpy as np
@@ -17,6 +17,15 @@ from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.pattern.terms import Term
 
 Input = ir.Value | npt.NDArray[Any] | float | int | bool | None
+
+
+class Emit(Protocol):
+    """Builds a node of one operator: its first output, or all of them where their number is given."""
+
+    @overload
+    def __call__(self, *inputs: Input, outputs: int, **parameters: Any) -> tuple[ir.Value, ...]: ...
+    @overload
+    def __call__(self, *inputs: Input, **parameters: Any) -> ir.Value: ...
 
 
 class Builder:
@@ -56,19 +65,20 @@ class Builder:
         """The model's opset version of the standard operators."""
         return self._imports.get("", 1)
 
-    def __getattr__(self, op_type: str) -> Callable[..., Any]:
+    def __getattr__(self, op_type: str) -> Emit:
         if op_type.startswith("_") or not op_type[0].isupper():
             raise AttributeError(op_type)
 
-        def emit(*inputs: Input, outputs: int = 1, **parameters: Any) -> Any:
-            return self.node(op_type, inputs, parameters, outputs=outputs)
+        def emit(*inputs: Input, outputs: int | None = None, **parameters: Any) -> Any:
+            results = self.node(op_type, inputs, parameters, outputs or 1)
+            return results[0] if outputs is None else results
 
         return emit
 
     def node(
         self, op_type: str, inputs: Sequence[Input], parameters: dict[str, Any] | None = None, outputs: int = 1
-    ) -> Any:
-        """Build one node; its output, or a tuple of them where ``outputs`` is more than one."""
+    ) -> tuple[ir.Value, ...]:
+        """Build one node; its outputs."""
         version, found = self._schema(op_type)
         attributes, values = self._arguments(op_type, found, list(inputs), parameters or {})
         while values and values[-1] is None:
@@ -83,7 +93,7 @@ class Builder:
         )
         self.nodes.append(node)
         self._facts.infer(node)
-        return node.outputs[0] if outputs == 1 else tuple(node.outputs)
+        return tuple(node.outputs)
 
     def const(self, array: Any, like: Term | ir.Value | ir.DataType | None = None) -> ir.Value:
         """A constant tensor.

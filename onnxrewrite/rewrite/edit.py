@@ -14,8 +14,9 @@ class Names:
 
     def __init__(self, model: ir.Model):
         self._taken: set[str] = set()
-        for graph in (model.graph, *model.functions.values()):
-            self._take(graph)
+        self._take(model.graph)
+        for function in model.functions.values():
+            self._take(function)
 
     def fresh(self, base: str) -> str:
         """``base``, or ``base_1``, ``base_2``, ... where it is taken."""

@@ -181,10 +181,9 @@ def _load_point(point: EntryPoint) -> ModuleType:
     loaded = point.load()
     if isinstance(loaded, ModuleType):
         return loaded
+    rules = loaded() if callable(loaded) and not isinstance(loaded, Rule) else loaded
     module = ModuleType(point.value)
-    module.RULES = loaded() if callable(loaded) and not isinstance(loaded, Rule) else loaded  # type: ignore[attr-defined]
-    if isinstance(module.RULES, Rule):
-        module.RULES = [module.RULES]
+    vars(module)["RULES"] = [rules] if isinstance(rules, Rule) else rules
     return module
 
 

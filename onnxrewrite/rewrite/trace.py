@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import onnx_ir as ir
 
@@ -16,6 +16,10 @@ RULE_KEY = "onnxrewrite.rule"
 
 FROM_KEY = "onnxrewrite.from"
 """Metadata of an emitted node: the names of the original nodes that it stands for, as a JSON list."""
+
+
+Key: TypeAlias = tuple[str, str]
+"""What identifies a rewrite in a repeated run: the rule, and the name of the value that it replaces."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Site:
     facts: Facts
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> Key:
         """What identifies the site in a repeated run."""
         return self.rule, self.value
 
@@ -58,6 +62,7 @@ class Applied:
         before: The names of the nodes that it covered.
         after: The operators that it built.
         values: The names of the values that it built.
+        growth: How many nodes the graph gained, or lost where negative.
     """
 
     rule: str
@@ -67,9 +72,10 @@ class Applied:
     before: tuple[str, ...]
     after: tuple[str, ...]
     values: tuple[str, ...]
+    growth: int
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> Key:
         """What identifies the rewrite in a repeated run: the rule, and the value it replaced."""
         return self.rule, self.value
 
@@ -87,7 +93,7 @@ class Trace:
 
     applied: list[Applied] = field(default_factory=list)
     refused: dict[str, dict[str, str]] = field(default_factory=dict)
-    failed: dict[tuple[str, str], str] = field(default_factory=dict)
+    failed: dict[Key, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def refuse(self, rule: str, value: str, reason: str) -> None:

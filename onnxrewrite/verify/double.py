@@ -26,6 +26,9 @@ NARROW = {T.FLOAT, T.FLOAT16, T.BFLOAT16}
 FLOATS = {*NARROW, T.DOUBLE}
 _DTYPE_ATTRIBUTES = {"to", "dtype", "output_datatype", "softmax_precision", "stash_type"}
 _KEEPS_STASH = {"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization"}
+_ANY = {"Constant", "CastLike"}
+"""Operators without a kernel of their own, which ORT takes in any type."""
+
 _ODD_ATTRIBUTES = {onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS}
 
 
@@ -218,7 +221,7 @@ class _Doubler:
                 return self._expand(node)
             except Unsupported:
                 pass
-        kernel = bodies or node.op_type == "Constant" or has_double_kernel(*key, opset)
+        kernel = bodies or node.op_type in _ANY or has_double_kernel(*key, opset)
         island = node.op_type in self.forced or not kernel
         return self._with_casts(node, inputs, outputs, touches, made, island)
 

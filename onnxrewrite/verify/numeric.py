@@ -68,6 +68,9 @@ TOLERANCES: dict[np.dtype[Any], Tolerance] = {
 }
 """The one table; floors and stated tolerances in units of ``unit``."""
 
+STEADY = 64
+"""Elements from which the 2-norm is steadier than the max norm; below, both have the latter's bound."""
+
 SENTINEL_GAP = 1e3
 SENTINEL_MIN = 9e3
 
@@ -230,7 +233,8 @@ def _judge(reference: Any, original: Floats, rewritten: Floats, row: Tolerance, 
     new = _norms(against, rewritten)
     floor, floor_rms = (row.stated, row.stated_rms) if stated else (row.floor, row.floor_rms)
     bound = max(row.k * own.worst, floor * row.unit)
-    bound_rms = max(row.k_rms * own.rms, floor_rms * row.unit)
+    steady = original.size >= STEADY
+    bound_rms = max(row.k_rms * own.rms, floor_rms * row.unit) if steady else bound
     zero = not np.any(against) and not np.any(original)
     accept = new.worst <= bound and new.rms <= bound_rms and not zero
     where = tuple(int(i) for i in np.unravel_index(max(new.index, 0), original.shape))

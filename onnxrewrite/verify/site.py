@@ -329,8 +329,8 @@ def _of_class(value: Any, values: str) -> Any:
         wide = wide * (1e-4 if value.dtype.itemsize > 2 else 1e-2)
     elif values == "zeros":
         wide = np.zeros_like(wide)
-    elif values == "constant rows" and wide.ndim and wide.shape[-1]:
+    elif values == "constant rows" and wide.ndim > 1 and wide.size:
         flat = wide.reshape(-1, wide.shape[-1])
-        flat[::2] = flat[::2, :1]
+        flat[1::2] = flat[1::2, :1]
         wide = flat.reshape(wide.shape)
     return wide.astype(value.dtype)

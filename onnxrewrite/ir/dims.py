@@ -1,0 +1,182 @@
+"""Dimensions: arithmetic on sizes, some of which are symbols, and what can be proved about them.
+
+A size is an int or an ``onnx_ir.SymbolicDim``: a name, an expression in names, or unknown (its value is None).
+Every name stands for some number that is not negative; it may be zero, and two names may stand for one number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import onnx_ir as ir
+import sympy
+
+Dim: TypeAlias = int | ir.SymbolicDim
+
+UNKNOWN = ir.SymbolicDim(None)
+"""An element of a shape tensor about which nothing is known; it may be negative."""
+
+_ANONYMOUS = frozenset({"", "?", "-1", "*", "None", "none", "unk", "unknown", "Unknown"})
+"""Names that exporters give to every dimension they do not know, so that equal names mean nothing."""
+
+
+def plain(dim: Dim) -> Dim:
+    """A symbolic dimension that is a number after all, such as the expression ``6``, as that number."""
+    if isinstance(dim, ir.SymbolicDim):
+        number = dim.value is not None and dim.value.lstrip("-").isdigit()
+        return int(dim.value) if number and dim.value is not None else dim
+    return int(dim)
+
+
+def declared(dim: Dim) -> Dim:
+    """A dimension as a file declares it: unknown where its name says so; a name that is no expression is a symbol."""
+    dim = plain(dim)
+    if isinstance(dim, int):
+        return dim if dim >= 0 else UNKNOWN
+    if dim.value is None or dim.value in _ANONYMOUS:
+        return UNKNOWN
+    try:
+        dim._expr  # noqa: B018  (parses the name)
+    except ValueError:
+        dim = ir.SymbolicDim(dim.value)
+        dim._expr_cache = sympy.Symbol(dim.value, integer=True, positive=True)
+    return dim
+
+
+def is_known(dim: Dim) -> bool:
+    """Whether ``dim`` is a number, a name or an expression."""
+    return isinstance(dim, int) or dim.value is not None
+
+
+def is_size(dim: Dim) -> bool:
+    """Whether ``dim`` is certainly not negative: an expression is, if it has no minus in it."""
+    if isinstance(dim, int):
+        return dim >= 0
+    return dim.value is not None and "-" not in dim.value
+
+
+def at_least(dim: Dim) -> int:
+    """A lower bound of a size: what it is where all names are zero, for without a minus it only grows."""
+    if isinstance(dim, int):
+        return dim
+    if not is_size(dim):
+        return 0
+    try:
+        bound = dim.evaluate(dict.fromkeys(dim.free_symbols(), 0))
+    except (TypeError, ValueError, ZeroDivisionError):
+        return 0
+    return bound if isinstance(bound, int) else 0
+
+
+def same_dim(a: Dim, b: Dim) -> bool:
+    """Whether two dimensions are provably equal."""
+    if isinstance(a, int) or isinstance(b, int):
+        return isinstance(a, int) and isinstance(b, int) and a == b
+    if a.value is None or b.value is None:
+        return False
+    if a.value == b.value:
+        return True
+    if a.free_symbols() != b.free_symbols():
+        return False
+    difference = a - b
+    if difference.value == "0":
+        return True
+    is_polynomial = "(" not in str(difference) or difference._expr.is_polynomial()  # type: ignore[union-attr]
+    return str(sympy.expand(difference._expr)) == "0" if is_polynomial else difference.simplify().value == "0"
+
+
+def same_shape(a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:
+    """Whether two shapes are known and provably equal."""
+    if a is None or b is None or len(a) != len(b):
+        return False
+    return all(same_dim(x, y) for x, y in zip(a, b, strict=True))
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """The number of elements of a shape."""
+    result: Dim = 1
+    for dim in dims:
+        if isinstance(dim, int) and dim == 0:
+            return 0
+        result = result * dim
+    return plain(result)
+
+
+def quotient(dividend: Dim, divisor: Dim) -> Dim:
+    """``dividend / divisor`` for a division that is known to leave no remainder, as in ``Reshape`` with -1."""
+    if isinstance(dividend, int) and isinstance(divisor, int):
+        return dividend // divisor
+    if not is_known(dividend) or not is_known(divisor):
+        return UNKNOWN
+    ratio = sympy.cancel(_expression(dividend) / _expression(divisor))
+    whole = all(c.is_integer for c in ratio.as_coefficients_dict().values())
+    if ratio.is_polynomial() and whole:
+        return plain(ir.SymbolicDim(ratio))
+    return plain(ir.SymbolicDim(sympy.floor(ratio)))
+
+
+def minimum(a: Dim, b: Dim) -> Dim:
+    """The smaller of two sizes; unknown unless it can be told or written down."""
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    if same_dim(a, b):
+        return a
+    if not is_size(a) or not is_size(b):
+        return UNKNOWN
+    for number, other in ((a, b), (b, a)):
+        if isinstance(number, int) and at_least(other) >= number:
+            return number
+    smaller = plain(ir.SymbolicDim(sympy.Min(_expression(a), _expression(b))))
+    # sympy takes names for positive; what it concludes from that does not hold for zero.
+    return smaller if at_least(smaller) == min(at_least(a), at_least(b)) else UNKNOWN
+
+
+def maximum(a: Dim, b: Dim) -> Dim:
+    """The larger of two sizes; unknown unless it can be told."""
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    if same_dim(a, b):
+        return a
+    for number, other in ((a, b), (b, a)):
+        if isinstance(number, int) and is_size(other) and at_least(other) >= number:
+            return other
+    return UNKNOWN
+
+
+def broadcast(shapes: Sequence[Sequence[Dim]]) -> list[Dim]:
+    """The dimensions that result from multidirectional broadcasting; unknown where two different symbols meet, for
+    either of them may be 1."""
+    rank = max((len(s) for s in shapes), default=0)
+    dims: list[Dim] = []
+    for axis in range(1, rank + 1):
+        met: list[Dim] = []
+        for shape in shapes:
+            if axis <= len(shape) and shape[-axis] != 1 and not any(same_dim(shape[-axis], m) for m in met):
+                met.append(shape[-axis])
+        numbers = [d for d in met if isinstance(d, int)]
+        if numbers:
+            dims.append(numbers[0])
+        elif len(met) <= 1:
+            dims.append(met[0] if met else 1)
+        else:
+            dims.append(_dominant(met))
+    return dims[::-1]
+
+
+def _dominant(met: Sequence[Dim]) -> Dim:
+    """The one symbol that all others give way to.
+
+    ``a`` where it meets ``Min(c, a)`` (a table cut to the length of the input): neither is 1 unless both are.  A size
+    that is at least two is never 1, so what meets it is equal or 1.
+    """
+    for dim in met:
+        others = [o for o in met if o is not dim]
+        if at_least(dim) >= 2 or all(str(o).startswith("Min(") and str(o).endswith(f", {dim})") for o in others):
+            return dim
+    return UNKNOWN
+
+
+def _expression(dim: Dim) -> sympy.Expr:
+    return sympy.Integer(dim) if isinstance(dim, int) else dim._expr
+

@@ -1,0 +1,280 @@
+"""One rewrite from match to commit: guard, build, legality, and only then the graph.
+
+Nothing is ever undone in the graph, because nothing is done to it before it is known to be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.graph import scopes
+from onnxrewrite.ir.target import Target
+from onnxrewrite.pattern.match import Match, Refused
+from onnxrewrite.pattern.recursive import RecursiveMatcher
+from onnxrewrite.pattern.terms import Product
+from onnxrewrite.rewrite import edit, legality
+from onnxrewrite.rewrite.build import Builder
+from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.rewrite.trace import Applied, Site, provenance
+from onnxrewrite.rewrite.worklist import RuleIndex
+
+Scope = ir.Graph | ir.Function
+
+
+class Workspace:
+    """The model at work, with what is known about it.
+
+    Attributes:
+        model: The model, which is changed in place.
+        target: What the result must run on.
+        names: All names in use.
+    """
+
+    def __init__(self, model: ir.Model, target: Target, lowering: Sequence[Rule]):
+        self.model = model
+        self.target = target
+        self.names = edit.Names(model)
+        self.functions = {(f.domain, f.name) for f in model.functions.values()}
+        self._lowering = RuleIndex(lowering)
+        self._facts: dict[Scope, Facts] = {}
+        tops: list[Scope] = [model.graph, *model.functions.values()]
+        for top in tops:
+            facts = Facts(top, dict(top.opset_imports) or dict(model.opset_imports))
+            self._facts.update(dict.fromkeys([top, *top.subgraphs()], facts))
+
+    def facts(self, scope: Scope) -> Facts:
+        """What is known about the values of one scope."""
+        return self._facts[scope]
+
+    def scopes(self) -> list[Scope]:
+        """Every graph, function and subgraph."""
+        return scopes(self.model)
+
+    def illegal(self, build: Builder, facts: Facts, stage: Stage) -> str | None:
+        """Why what was built cannot run; before the lower stage, what can be lowered is no problem."""
+        for node in build.nodes:
+            reason = legality.illegal_node(node, facts, self.target, facts.opset_imports, self.functions)
+            if reason is not None and not (stage < Stage.LOWER and self._can_lower(node, facts)):
+                return reason
+        return None
+
+    def _can_lower(self, node: ir.Node, facts: Facts) -> bool:
+        """Whether some rule of the lower stage makes ``node`` legal; tried on the tape and taken back."""
+        matcher = RecursiveMatcher(facts, None)
+        for rule in self._lowering.at(node):
+            for match in matcher.matches(rule.outputs, node.outputs[0]):
+                attempt = Transaction(self, rule, match, None)
+                try:
+                    attempt.propose()
+                    return True
+                except Refused:
+                    continue
+                finally:
+                    attempt.discard()
+        return False
+
+
+class Transaction:
+    """One rule at one match.
+
+    Args:
+        work: The model at work.
+        rule: The rule.
+        match: Where it matches.
+        scope: The graph that the match lies in; None for one that is only tried.
+    """
+
+    def __init__(self, work: Workspace, rule: Rule, match: Match, scope: Scope | None):
+        self.work = work
+        self.rule = rule
+        self.match = match
+        self.scope = scope
+        self.facts = match.facts
+        self.build = Builder(match.facts, match, match.facts.opset_imports)
+        self.results: list[ir.Value] = []
+
+    def propose(self) -> None:
+        """Build the replacement on the tape; raises ``Refused`` with the reason if it may not be applied."""
+        if not self.rule.keeps_shared and self.scope is not None:
+            _refuse_if(legality.shared_inside(self.match))
+        known = self.facts.symbols()
+        self.results = self._replacement()
+        _refuse_if(self.match.overlooked(self.rule.mentioned))
+        _refuse_if(self.work.illegal(self.build, self.facts, self.rule.stage))
+        minted = self.facts.symbols() - known
+        for old, new in zip(self.match.outputs, self.results, strict=True):
+            _refuse_if(legality.wrong_result(self.facts, old, new, minted))
+        if legality.makes_cycle(self.match, self.build.nodes, self.results):
+            raise Refused("the replacement depends on what it replaces")
+
+    def discard(self) -> None:
+        """Take the tape back."""
+        self.build.discard()
+
+    def site(self) -> Site:
+        """The rewrite as its checks see it."""
+        return Site(
+            rule=self.rule.name,
+            value=self.match.outputs[0].name or "",
+            scope=self.scope.name or "" if self.scope is not None else "",
+            before=_topological(self.match.nodes),
+            after=tuple(self.build.nodes),
+            outputs=self.match.outputs,
+            results=tuple(self.results),
+            opset_imports=self.facts.opset_imports,
+            facts=self.facts,
+        )
+
+    def commit(self) -> tuple[Applied, list[ir.Node]]:
+        """Put the replacement into the graph; the record, and the nodes around which something changed."""
+        assert self.scope is not None
+        anchor = _first(self.scope, [o.producer() for o in self.match.outputs])
+        name, covered = self.match.outputs[0].name or "", tuple(n.name or n.op_type for n in self.match.nodes)
+        size = len(self.scope)
+        self._name_nodes()
+        self.scope.insert_before(anchor, [*self._place_constants(self.scope), *self.build.nodes])
+        readers: dict[ir.Node, None] = {}
+        for old, new in zip(self.match.outputs, self.results, strict=True):
+            if self.facts.inherit(new, old):
+                readers.update(dict.fromkeys(new.consumers()))
+            self._take_name(old, new)
+            readers.update(dict.fromkeys(edit.redirect(old, new)))
+        removed, touched = edit.sweep(self.match.nodes)
+        for output in (o for n in removed for o in n.outputs):
+            self.facts.forget(output)
+        sharper = self.facts.refresh(readers)
+        neighbours = [n for v in touched for n in (*v.consumers(), v.producer()) if n is not None]
+        record = Applied(
+            rule=self.rule.name,
+            stage=self.rule.stage.name.lower(),
+            value=name,
+            scope=self.scope.name or "",
+            before=covered,
+            after=tuple(n.op_type for n in self.build.nodes),
+            values=tuple(o.name or "" for n in self.build.nodes for o in n.outputs),
+            growth=len(self.scope) - size,
+        )
+        return record, [*self.build.nodes, *readers, *sharper, *neighbours, *self.match.nodes]
+
+    # -- proposing -------------------------------------------------------------------------------------------
+
+    def _replacement(self) -> list[ir.Value]:
+        try:
+            made = self.rule.rewrite(self.match, self.build)
+        except Refused:
+            raise
+        except Exception as error:  # a rule can fail in any way, and must not take the run down
+            raise Refused(f"the rule raised {type(error).__name__}: {error}") from error
+        outputs = self.match.outputs
+        results = [made] if isinstance(made, ir.Value) else list(made or ())
+        if len(results) != len(outputs) or not all(isinstance(r, ir.Value) for r in results):
+            raise Refused(f"the rule must return {len(outputs)} values, it returned {made!r}")
+        if self.match.remainder:
+            results[0] = self._with_remainder(results[0])
+        if all(new is old for new, old in zip(results, outputs, strict=True)):
+            raise Refused("there is nothing to change")
+        return [self._exportable(old, new) for old, new in zip(outputs, results, strict=True)]
+
+    def _with_remainder(self, result: ir.Value) -> ir.Value:
+        """Put back what a longer chain had left over: ``result * rest`` or ``result + rest``."""
+        more, less = ("Mul", "Div") if isinstance(self.rule.outputs[0], Product) else ("Add", "Sub")
+        for value, sign in self.match.remainder:
+            (result,) = self.build.node(more if sign > 0 else less, [result, value])
+        return result
+
+    def _exportable(self, old: ir.Value, new: ir.Value) -> ir.Value:
+        """A value that can bear the name of a graph output: one that is an input, a constant, an output already, or
+        of another scope goes through an Identity."""
+        if not old.is_graph_output():
+            return new
+        producer, anchor = new.producer(), old.producer()
+        assert anchor is not None
+        foreign = producer is not None and producer.graph not in (None, anchor.graph)
+        if producer is not None and not foreign and not new.is_graph_output():
+            return new
+        if len(self.match.nodes) == 1 and anchor.op_type == "Identity" and not anchor.domain:
+            raise Refused("the Identity gives a graph output its name")
+        return self.build.Identity(new)
+
+    # -- committing ------------------------------------------------------------------------------------------
+
+    def _name_nodes(self) -> None:
+        """The node that computes the anchor's value takes over the anchor's name; all get their provenance."""
+        metadata = provenance(self.match.nodes, self.rule.name)
+        value, anchor = self.match.outputs[0], self.match.outputs[0].producer()
+        assert anchor is not None
+        base = anchor.name or value.name or self.rule.name
+        for node in self.build.nodes:
+            if node.outputs[0] is self.results[0] and len(anchor.outputs) == 1:
+                node.name, anchor.name = base, self.work.names.fresh(f"{base}/replaced")
+            else:
+                node.name = self.work.names.fresh(f"{base}/{node.op_type}")
+            node.metadata_props.update(metadata)
+            for output in node.outputs:
+                output.name = self.work.names.fresh(f"{value.name}/{node.op_type}")
+        for constant in self.build.constants:
+            constant.name = self.work.names.fresh(f"{value.name}/const")
+
+    def _place_constants(self, scope: Scope) -> list[ir.Node]:
+        """Constants that are used become initializers; a function cannot have those, so Constant nodes there."""
+        used = [c for c in self.build.constants if c.uses() or c in self.results]
+        if isinstance(scope, ir.Graph):
+            for constant in used:
+                scope.register_initializer(constant)
+            return []
+        nodes = []
+        for constant in used:
+            assert constant.const_value is not None
+            node = ir.Node("", "Constant", [], [ir.AttrTensor("value", constant.const_value)], name=constant.name)
+            output = node.outputs[0]
+            output.name, output.type, output.shape = constant.name, constant.type, constant.shape
+            edit.redirect(constant, output)
+            self.results = [output if r is constant else r for r in self.results]
+            nodes.append(node)
+        return nodes
+
+    def _take_name(self, old: ir.Value, new: ir.Value) -> None:
+        """A new value takes the name of the one it replaces; an older value keeps its own, unless the name is
+        part of the interface."""
+        if new.producer() in self.build.nodes or old.is_graph_output():
+            name = old.name
+            assert name is not None
+            old.name = self.work.names.fresh(f"{name}/replaced")
+            new.name = name
+        if not new.metadata_props and old.metadata_props:
+            new.metadata_props.update(old.metadata_props)
+
+
+def _refuse_if(reason: str | None) -> None:
+    if reason is not None:
+        raise Refused(reason)
+
+
+def _first(scope: Scope, nodes: Sequence[ir.Node | None]) -> ir.Node:
+    """The node that comes first in its graph."""
+    members = {n for n in nodes if n is not None}
+    if len(members) == 1:
+        return next(iter(members))
+    return next(n for n in scope if n in members)
+
+
+def _topological(nodes: Sequence[ir.Node]) -> tuple[ir.Node, ...]:
+    """Covered nodes, producers first."""
+    members = set(nodes)
+    done: dict[ir.Node, None] = {}
+
+    def visit(node: ir.Node) -> None:
+        if node in done:
+            return
+        for value in node.inputs:
+            producer = value.producer() if value is not None else None
+            if producer is not None and producer in members:
+                visit(producer)
+        done[node] = None
+
+    for node in nodes:
+        visit(node)
+    return tuple(done)

@@ -1,0 +1,98 @@
+"""What the driver has still to do: rules by operator, nodes waiting to be visited, and rules that go in circles."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+
+import onnx_ir as ir
+
+from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.rewrite.trace import Key
+
+_LOOP = 32
+"""A rule that rewrites one value so often, while the graph gets no smaller, is in a loop."""
+
+
+class RuleIndex:
+    """Rules by the operator that they are anchored at, by benefit and then by name."""
+
+    def __init__(self, rules: Iterable[Rule]):
+        ranked = sorted(rules, key=lambda r: (-r.benefit, r.name))
+        operators = {op_type for r in ranked for op_type in r.anchors or ()}
+        self._anywhere = [r for r in ranked if r.anchors is None]
+        self._by_operator = {o: [r for r in ranked if r.anchors is None or o in r.anchors] for o in operators}
+
+    def at(self, node: ir.Node) -> Sequence[Rule]:
+        """The rules that could match at ``node``."""
+        return self._by_operator.get(node.op_type, self._anywhere)
+
+
+class Worklist:
+    """Nodes to visit, in order, each waiting at most once."""
+
+    def __init__(self, nodes: Iterable[ir.Node]):
+        self._queue: deque[ir.Node] = deque()
+        self._waiting: set[ir.Node] = set()
+        self.extend(nodes)
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def extend(self, nodes: Iterable[ir.Node]) -> None:
+        """Let nodes that are in a graph, and not waiting yet, wait."""
+        for node in nodes:
+            if node not in self._waiting and node.graph is not None:
+                self._waiting.add(node)
+                self._queue.append(node)
+
+    def pop(self) -> ir.Node:
+        """The node that has waited longest."""
+        node = self._queue.popleft()
+        self._waiting.discard(node)
+        return node
+
+
+class LoopGuard:
+    """Finds rules that undo each other: one value rewritten again and again while the graph gets no smaller.
+
+    Attributes:
+        warnings: One line for each loop that was stopped, naming the rules.
+    """
+
+    def __init__(self, size: int):
+        self.warnings: list[str] = []
+        self._size = self._smallest = size
+        self._counts: Counter[Key] = Counter()
+        self._stopped: set[Key] = set()
+
+    def has_stopped(self, key: Key) -> bool:
+        """Whether a rule may not be applied at a value any more."""
+        return key in self._stopped
+
+    def count(self, key: Key, growth: int) -> None:
+        """Count one rewrite, which made the graph larger by ``growth`` nodes."""
+        self._size += growth
+        if self._size < self._smallest:
+            self._smallest = self._size
+            self._counts.clear()
+        self._counts[key] += 1
+        if self._counts[key] > _LOOP:
+            partners = {k for k, n in self._counts.items() if n >= _LOOP - 1 and k[1] == key[1]} | {key}
+            self._stopped |= partners
+            names = " and ".join(sorted({k[0] for k in partners}))
+            verb = "undo each other" if len(partners) > 1 else "goes in circles"
+            self.warnings.append(f"{names} {verb} at `{key[1]}`: stopped after {_LOOP} rounds")
+            self._counts.clear()
+
+
+def reach(nodes: Iterable[ir.Node], depth: int) -> list[ir.Node]:
+    """``nodes`` and what lies up to ``depth`` consumers below them: where a pattern could now match."""
+    found = dict.fromkeys(n for n in nodes if n.graph is not None)
+    layer = list(found)
+    for _ in range(depth):
+        layer = list(dict.fromkeys(c for n in layer for o in n.outputs for c in o.consumers() if c not in found))
+        if not layer:
+            break
+        found.update(dict.fromkeys(layer))
+    return list(found)
