@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Dim, Facts
 from onnxrewrite.pattern import numbers
-from onnxrewrite.pattern.terms import AnyNode, Attr, Call, Capture, Const, Each, Scalar, Term
+from onnxrewrite.pattern.terms import AnyNode, AnyOf, Attr, Call, Capture, Const, Each, Scalar, Term
 
 T = TypeVar("T")
 Array = npt.NDArray[Any]
@@ -41,7 +41,7 @@ class Binding:
         self,
         bound: dict[Any, Any] | None = None,
         nodes: tuple[ir.Node, ...] = (),
-        remainder: tuple[tuple[ir.Value, int], ...] = (),
+        remainder: tuple[tuple[ir.Value, str], ...] = (),
     ):
         self.bound: dict[Any, Any] = bound if bound is not None else {}
         self.nodes = nodes
@@ -62,13 +62,15 @@ class Match:
 
     Attributes:
         facts: What is known about the values around.
+        anchor: The value at which the pattern was found.
         outputs: The values that the pattern's outputs stand for, which the rewrite replaces.
         nodes: The nodes that the pattern covers, the anchor's first.
-        remainder: Operands that a longer ``+`` or ``*`` chain has left over, with their signs.
+        remainder: Operands that a longer ``+`` or ``*`` chain has left over, each with the operator that puts it back.
     """
 
     def __init__(self, facts: Facts, outputs: Sequence[ir.Value], binding: Binding):
         self.facts = facts
+        self.anchor = outputs[0]
         self.outputs = tuple(outputs)
         self.nodes = binding.nodes
         self.remainder = binding.remainder
@@ -122,6 +124,11 @@ class Match:
         self._read.add(node)
         return node
 
+    def alternative(self, term: AnyOf) -> Term:
+        """Which of its alternatives a term was matched by."""
+        found: Term = self._bound[term, "alternative"]
+        return found
+
     def attrs(self, call: Call) -> dict[str, Any]:
         """The attributes of a node, as keywords for the node that replaces it."""
         return {name: schema.attribute(self.node(call), name, None) for name in self.node(call).attributes}
@@ -167,6 +174,12 @@ class Match:
         """Every value that the pattern found on its way up from the outputs."""
         bound = (b for b in self._bound.values() if isinstance(b, ir.Value))
         return {*bound, *(i for n in self.nodes for i in n.inputs if i is not None)}
+
+    def widen(self, nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> None:
+        """Cover ``nodes`` too, and replace ``outputs`` instead of the pattern's own: for a rewrite of a region around
+        the anchor, of a size that no pattern can spell."""
+        self.nodes = tuple(dict.fromkeys((*self.nodes, *nodes)))
+        self.outputs = tuple(outputs)
 
     # -- preconditions ---------------------------------------------------------------------------------------
 

@@ -150,7 +150,7 @@ class Driver:
             raise Refused(f"check failed: {wrong}")
 
     def _note(self, rule: Rule, match: Match, refusal: Refused) -> None:
-        value = match.outputs[0].name or ""
+        value = match.anchor.name or ""
         self.trace.refuse(rule.name, value, refusal.reason)
         if refusal.__cause__ is not None:
             self.trace.warnings.append(f"{rule.name}: {refusal.reason} (at `{value}`)")

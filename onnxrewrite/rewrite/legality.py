@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Dim, Facts, same_dim
-from onnxrewrite.ir.graph import depends_on
+from onnxrewrite.ir.graph import depends_on, is_circular
 from onnxrewrite.ir.target import Target
 from onnxrewrite.pattern.match import Match
 
@@ -88,7 +88,8 @@ def _unknown(dim: Dim, minted: frozenset[str]) -> bool:
 def makes_cycle(match: Match, nodes: Sequence[ir.Node], results: Sequence[ir.Value]) -> bool:
     """Whether the replacement would depend on what it replaces.
 
-    A single output is safe when the replacement reads only what the pattern found above it.
+    A single output is safe when the replacement reads only what the pattern found above it.  Of several outputs, one
+    may depend on another, as long as that goes one way only.
     """
     built = {o for n in nodes for o in n.outputs}
     read = {v for n in nodes for v in n.inputs if v is not None} | set(results)
@@ -97,7 +98,9 @@ def makes_cycle(match: Match, nodes: Sequence[ir.Node], results: Sequence[ir.Val
         return True
     if len(match.outputs) == 1 and all(v in match.above for v in outside):
         return False
-    return depends_on(outside, match.outputs)
+    if not depends_on(outside, match.outputs):
+        return False
+    return len(match.outputs) == 1 or is_circular(results, dict(zip(match.outputs, results, strict=True)))
 
 
 def shared_inside(match: Match) -> str | None:

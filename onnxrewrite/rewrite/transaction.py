@@ -98,10 +98,10 @@ class Transaction:
 
     def propose(self) -> None:
         """Build the replacement on the tape; raises ``Refused`` with the reason if it may not be applied."""
-        if not self.rule.keeps_shared and self.scope is not None:
-            _refuse_if(legality.shared_inside(self.match))
+        self._refuse_shared()
         known = self.facts.symbols()
         self.results = self._replacement()
+        self._refuse_shared()  # the rewrite may have covered more nodes
         _refuse_if(self.match.overlooked(self.rule.mentioned))
         _refuse_if(self.work.illegal(self.build, self.facts, self.rule.stage))
         minted = self.facts.symbols() - known
@@ -109,6 +109,10 @@ class Transaction:
             _refuse_if(legality.wrong_result(self.facts, old, new, minted))
         if legality.makes_cycle(self.match, self.build.nodes, self.results):
             raise Refused("the replacement depends on what it replaces")
+
+    def _refuse_shared(self) -> None:
+        if not self.rule.keeps_shared and self.scope is not None:
+            _refuse_if(legality.shared_inside(self.match))
 
     def discard(self) -> None:
         """Take the tape back."""
@@ -118,7 +122,7 @@ class Transaction:
         """The rewrite as its checks see it."""
         return Site(
             rule=self.rule.name,
-            value=self.match.outputs[0].name or "",
+            value=self.match.anchor.name or "",
             scope=self.scope.name or "" if self.scope is not None else "",
             before=_topological(self.match.nodes),
             after=tuple(self.build.nodes),
@@ -132,7 +136,7 @@ class Transaction:
         """Put the replacement into the graph; the record, and the nodes around which something changed."""
         assert self.scope is not None
         anchor = _first(self.scope, [o.producer() for o in self.match.outputs])
-        name, covered = self.match.outputs[0].name or "", tuple(n.name or n.op_type for n in self.match.nodes)
+        name, covered = self.match.anchor.name or "", tuple(n.name or n.op_type for n in self.match.nodes)
         size = len(self.scope)
         self._name_nodes()
         self.scope.insert_before(anchor, [*self._place_constants(self.scope), *self.build.nodes])
@@ -176,7 +180,10 @@ class Transaction:
             results[0] = self._with_remainder(results[0])
         if all(new is old for new, old in zip(results, outputs, strict=True)):
             raise Refused("there is nothing to change")
-        return [self._exportable(old, new) for old, new in zip(outputs, results, strict=True)]
+        exported: set[ir.Value] = set()
+        for place, (old, new) in enumerate(zip(outputs, results, strict=True)):
+            results[place] = self._exportable(old, new, exported)
+        return results
 
     def _with_remainder(self, result: ir.Value) -> ir.Value:
         """Put back what a longer chain had left over: ``result * rest`` or ``result + rest``."""
@@ -185,15 +192,16 @@ class Transaction:
             (result,) = self.build.node(more if sign > 0 else less, [result, value])
         return result
 
-    def _exportable(self, old: ir.Value, new: ir.Value) -> ir.Value:
+    def _exportable(self, old: ir.Value, new: ir.Value, exported: set[ir.Value]) -> ir.Value:
         """A value that can bear the name of a graph output: one that is an input, a constant, an output already, or
-        of another scope goes through an Identity."""
+        of another scope goes through an Identity.  ``exported`` collects what has become an output here."""
         if not old.is_graph_output():
             return new
         producer, anchor = new.producer(), old.producer()
         assert anchor is not None
         foreign = producer is not None and producer.graph not in (None, anchor.graph)
-        if producer is not None and not foreign and not new.is_graph_output():
+        if producer is not None and not foreign and not new.is_graph_output() and new not in exported:
+            exported.add(new)
             return new
         if len(self.match.nodes) == 1 and anchor.op_type == "Identity" and not anchor.domain:
             raise Refused("the Identity gives a graph output its name")
@@ -239,7 +247,8 @@ class Transaction:
     def _take_name(self, old: ir.Value, new: ir.Value) -> None:
         """A new value takes the name of the one it replaces; an older value keeps its own, unless the name is
         part of the interface."""
-        if new.producer() in self.build.nodes or old.is_graph_output():
+        built = new.producer() in self.build.nodes and not new.is_graph_output()
+        if built or old.is_graph_output():
             name = old.name
             assert name is not None
             old.name = self.work.names.fresh(f"{name}/replaced")

@@ -58,14 +58,20 @@ def window(attrs: dict[str, Any], kernel: Sequence[int], shape: tuple[int | None
     return Window(list(kernel), strides, dilations, pads)
 
 
-def _same_pads(auto: bytes, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], shape: Any) -> list[int]:
+def _same_pads(
+    auto: bytes, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], shape: Any
+) -> list[int]:
     begins, ends = [], []
     for i, k in enumerate(kernel):
         reach = (k - 1) * dilations[i] + 1
         size = shape[2 + i] if shape is not None else None
         if size is None and strides[i] != 1:
             raise Unsupported("auto_pad with strides on a dynamic size")
-        total = reach - 1 if size is None else max(0, (math.ceil(size / strides[i]) - 1) * strides[i] + reach - size)
+        total = (
+            reach - 1
+            if size is None
+            else max(0, (math.ceil(size / strides[i]) - 1) * strides[i] + reach - size)
+        )
         low = total // 2 if auto == b"SAME_UPPER" else total - total // 2
         begins.append(low)
         ends.append(total - low)
@@ -180,7 +186,13 @@ def _average_pool(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[
     total = _window_sum(e, padded(e, x, w), w)
     if attrs.get("count_include_pad", 0) or not any(w.pads):
         return [e.mul(total, e.const(1.0 / math.prod(w.kernel)))]
-    ones = e.op("Add", e.mul(e.op("Cast", e.op("Cast", x, to=onnx.TensorProto.BOOL), to=onnx.TensorProto.DOUBLE), e.const(0.0)), e.const(1.0))
+    ones = e.op(
+        "Add",
+        e.mul(
+            e.op("Cast", e.op("Cast", x, to=onnx.TensorProto.BOOL), to=onnx.TensorProto.DOUBLE), e.const(0.0)
+        ),
+        e.const(1.0),
+    )
     return [str(e.op("Div", total, _window_sum(e, padded(e, ones, w), w)))]
 
 

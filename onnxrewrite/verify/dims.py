@@ -12,7 +12,7 @@ import itertools
 import math
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -86,7 +86,7 @@ def symbols(specs: Sequence[InputSpec]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-_OPERATORS = {
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -95,7 +95,13 @@ _OPERATORS = {
     ast.Mod: operator.mod,
     ast.Pow: operator.pow,
 }
-_CALLS = {"max": max, "min": min, "floor": int, "ceiling": math.ceil, "ceil": math.ceil}
+_CALLS: dict[str, Callable[..., float]] = {
+    "max": max,
+    "min": min,
+    "floor": int,
+    "ceiling": math.ceil,
+    "ceil": math.ceil,
+}
 
 
 def evaluate(text: str, known: Mapping[str, int]) -> int | None:
@@ -171,7 +177,12 @@ def _ids_length(specs: Sequence[InputSpec]) -> str | None:
     """The length of the first two-dimensional integer input that is no mask."""
     for spec in specs:
         ids = spec.elem_type in _INTEGERS and spec.dims is not None and len(spec.dims) == 2
-        if ids and spec.dims is not None and "mask" not in spec.name.lower() and isinstance(spec.dims[1], str):
+        if (
+            ids
+            and spec.dims is not None
+            and "mask" not in spec.name.lower()
+            and isinstance(spec.dims[1], str)
+        ):
             return spec.dims[1]
     return None
 
@@ -232,7 +243,11 @@ def _refine(role: str, name: str, specs: Sequence[InputSpec]) -> str:
     if role not in ("sequence", "frames"):
         return role
     places = _places(name, specs)
-    if any(s.elem_type in _INTEGERS for s, _ in places if "mask" not in s.name.lower() and "len" not in s.name.lower()):
+    if any(
+        s.elem_type in _INTEGERS
+        for s, _ in places
+        if "mask" not in s.name.lower() and "len" not in s.name.lower()
+    ):
         return role
     by_place = {_role_by_place(s, axis) for s, axis in places}
     return next((r for r in ("samples", "frames") if r in by_place and _is_audio(places)), role)
@@ -240,7 +255,9 @@ def _refine(role: str, name: str, specs: Sequence[InputSpec]) -> str:
 
 def _is_audio(places: Sequence[tuple[InputSpec, int]]) -> bool:
     names = " ".join(s.name.lower() for s, _ in places)
-    return bool(re.search(r"audio|wave|speech|signal|input_values|input_features|^feats?|mel|pcm|sound", names))
+    return bool(
+        re.search(r"audio|wave|speech|signal|input_values|input_features|^feats?|mel|pcm|sound", names)
+    )
 
 
 _INTEGERS = {onnx.TensorProto.INT32, onnx.TensorProto.INT64}
@@ -288,14 +305,21 @@ def candidates(specs: Sequence[InputSpec], given: Mapping[str, int], limit: int 
             return
 
 
-def _free_names(names: Sequence[str], derived: Mapping[str, tuple[str, ...]], given: Mapping[str, int]) -> list[str]:
+def _free_names(
+    names: Sequence[str], derived: Mapping[str, tuple[str, ...]], given: Mapping[str, int]
+) -> list[str]:
     texts = [t for n in names for t in derived.get(n, ())]
     parts = [p for t in texts for p in sorted(expression_parts(t) or ({t} - {"1"}))]
     wanted = [n for n in names if n not in derived] + [p for p in parts if p not in derived]
     return [n for n in dict.fromkeys(wanted) if n not in given]
 
 
-def complete(sizes: Mapping[str, int], names: Sequence[str], derived: Mapping[str, tuple[str, ...]], specs: Sequence[InputSpec]) -> Binding:
+def complete(
+    sizes: Mapping[str, int],
+    names: Sequence[str],
+    derived: Mapping[str, tuple[str, ...]],
+    specs: Sequence[InputSpec],
+) -> Binding:
     """Fill in the dimensions that follow from others; what cannot be computed gets its role's first size."""
     known = dict(sizes)
     for _ in range(3):
@@ -308,7 +332,9 @@ def complete(sizes: Mapping[str, int], names: Sequence[str], derived: Mapping[st
     return known
 
 
-def _proposals(free: Sequence[str], roles: Mapping[str, str], specs: Sequence[InputSpec]) -> Iterator[Binding]:
+def _proposals(
+    free: Sequence[str], roles: Mapping[str, str], specs: Sequence[InputSpec]
+) -> Iterator[Binding]:
     """Columns of the preference table, height unlike width; the columns as they are; then one common size."""
     columns = range(len(PREFERENCES["batch"]))
     oblong = {n: k for n, k in _spread(free, roles).items() if roles[n] == "spatial"}
@@ -322,7 +348,7 @@ def _proposals(free: Sequence[str], roles: Mapping[str, str], specs: Sequence[In
     for size, i in itertools.product((8, 16, 32, 64, 1, 224), range(2)):
         yield {n: PREFERENCES["batch"][i] if n in batch_one else size for n in free}
     for size in (1, 2, 4, 3, 7):
-        yield {n: size for n in free}
+        yield dict.fromkeys(free, size)
 
 
 def _spread(free: Sequence[str], roles: Mapping[str, str]) -> dict[str, int]:

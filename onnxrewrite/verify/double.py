@@ -25,15 +25,21 @@ T = onnx.TensorProto
 NARROW = {T.FLOAT, T.FLOAT16, T.BFLOAT16}
 FLOATS = {*NARROW, T.DOUBLE}
 _DTYPE_ATTRIBUTES = {"to", "dtype", "output_datatype", "softmax_precision", "stash_type"}
-_KEEPS_STASH = {"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization"}
+_KEEPS_STASH = {
+    "LayerNormalization",
+    "RMSNormalization",
+    "SimplifiedLayerNormalization",
+    "SkipLayerNormalization",
+}
 _ANY = {"Constant", "CastLike"}
 """Operators without a kernel of their own, which ORT takes in any type."""
 
+_WINDOWS = {"HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix"}
 _ODD_ATTRIBUTES = {onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS}
 
 
 class NotDoublable(Exception):
-    """This model has no double-precision copy; the message says why."""
+    """No double-precision copy of the model can be made; the message says why."""
 
 
 @dataclass
@@ -75,7 +81,7 @@ def _raised(model: onnx.ModelProto, opset: int) -> tuple[onnx.ModelProto, int]:
     inputs = {v.name for v in candidate.graph.input}
     added = [t for t in candidate.graph.initializer if t.name not in inputs]
     for tensor in added:  # the converter takes older models by their word: every initializer is an input
-        candidate.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+        candidate.graph.input.append(_described(tensor))
     try:
         raised = version_converter.convert_version(candidate, 13)
     except Exception as error:  # the converter raises whatever its adapters raise
@@ -95,7 +101,11 @@ def _describe_initializers(graph: onnx.GraphProto) -> None:
     described = {v.name for v in [*graph.input, *graph.value_info]}
     for tensor in graph.initializer:
         if tensor.name not in described:
-            graph.value_info.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+            graph.value_info.append(_described(tensor))
+
+
+def _described(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
 
 
 def _copied(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -107,16 +117,11 @@ def _copied(model: onnx.ModelProto) -> onnx.ModelProto:
 def _by_body(op: str, opset: int) -> bool:
     if ("", op) in EXPANSIONS or has_double_kernel("", op, opset) or not defs.has(op):
         return False
-    schema = defs.get_schema(op, opset, "") if _defined(op, opset) else None
-    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
-
-
-def _defined(op: str, opset: int) -> bool:
     try:
-        defs.get_schema(op, opset, "")
+        schema: Any = defs.get_schema(op, opset, "")
     except defs.SchemaError:
         return False
-    return True
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def _ops(nodes: Iterable[onnx.NodeProto]) -> set[str]:
@@ -152,12 +157,6 @@ def doubled_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
     if tensor.data_type not in NARROW:
         return tensor
     return numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), tensor.name)
-
-
-def _double_type(kind: onnx.TypeProto) -> None:
-    for tensor in (kind.tensor_type, kind.sequence_type.elem_type.tensor_type, kind.optional_type.elem_type.tensor_type):
-        if tensor.elem_type in NARROW:
-            tensor.elem_type = T.DOUBLE
 
 
 def _double_value(value: onnx.ValueInfoProto) -> None:
@@ -257,7 +256,13 @@ class _Doubler:
         return emit.nodes
 
     def _with_casts(
-        self, node: onnx.NodeProto, inputs: Sequence[Parameter], outputs: Sequence[Parameter], touches: list[bool], made: list[bool], island: bool
+        self,
+        node: onnx.NodeProto,
+        inputs: Sequence[Parameter],
+        outputs: Sequence[Parameter],
+        touches: list[bool],
+        made: list[bool],
+        island: bool,
     ) -> list[onnx.NodeProto]:
         """The node with a Cast wherever its parameter cannot be double; everywhere for an island."""
         before, after = [], []
@@ -293,11 +298,11 @@ def _explicit_dtype(node: onnx.NodeProto) -> None:
     """Spell out dtype defaults that mean float."""
     names = {a.name for a in node.attribute}
     if node.op_type == "ConstantOfShape" and "value" not in names:
-        node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(np.zeros(1, np.float64))))
-    if node.op_type in ("HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix") and "output_datatype" not in names:
+        node.attribute.append(
+            helper.make_attribute("value", numpy_helper.from_array(np.zeros(1, np.float64)))
+        )
+    if node.op_type in _WINDOWS and "output_datatype" not in names:
         node.attribute.append(helper.make_attribute("output_datatype", T.DOUBLE))
-    if node.op_type == "EyeLike" and "dtype" not in names:
-        return
 
 
 def _formal(formals: Sequence[Parameter], index: int) -> Parameter | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from onnxruntime.capi import onnxruntime_pybind11_state as capi
 
+
 @dataclass(frozen=True)
 class Parameter:
     """A formal input or output: its type variable (or type), and whether it may be double, or any float."""

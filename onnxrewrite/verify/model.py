@@ -103,7 +103,9 @@ class Baseline:
         self.bare = skeleton(model)
         self.notes: list[str] = []
         self.random = stochastic_ops(self.bare)
-        self.sampler = Sampler(self.bare, given=inputs or {}, dims=_known_dims(self.bare, dims or {}), seed=seed)
+        self.sampler = Sampler(
+            self.bare, given=inputs or {}, dims=_known_dims(self.bare, dims or {}), seed=seed
+        )
 
     @cached_property
     def session(self) -> Session | str:
@@ -120,7 +122,7 @@ class Baseline:
         except UsageError as error:
             self.notes.append(str(error))
             return []
-        if not trials or len(trials) < 2 and self.sampler.symbols():
+        if not trials or (len(trials) < 2 and self.sampler.symbols()):
             self.notes += [f"did not run at {line}" for line in failed[:3]]
         return trials
 
@@ -138,7 +140,9 @@ class Baseline:
                 self._add(made, trial, 0, feeds, overridden=True)
         return made
 
-    def _add(self, made: list[Run], trial: Trial, sample: int, feeds: dict[str, Any], *, overridden: bool) -> None:
+    def _add(
+        self, made: list[Run], trial: Trial, sample: int, feeds: dict[str, Any], *, overridden: bool
+    ) -> None:
         assert isinstance(self.session, Session)
         outputs = self.session.run(feeds)
         if isinstance(outputs, str):
@@ -259,7 +263,11 @@ class Baseline:
 
     def _compare(self, outputs: Sequence[Outputs], result: ModelCheck) -> None:
         names = list(self.runs[0].outputs)
-        moved = [n for n in names if not all(identical(r.outputs[n], o[n]) for r, o in zip(self.runs, outputs, strict=True))]
+        moved = [
+            n
+            for n in names
+            if not all(identical(r.outputs[n], o[n]) for r, o in zip(self.runs, outputs, strict=True))
+        ]
         result.identical = not moved
         if moved:
             result.reference = self.reference.kind
@@ -293,17 +301,25 @@ class Baseline:
         return worst
 
     def _tolerance(self, names: Sequence[str]) -> str:
-        dtypes = {np.asarray(self.runs[0].outputs[n]).dtype for n in names if not isinstance(self.runs[0].outputs[n], list)}
+        dtypes = {
+            np.asarray(self.runs[0].outputs[n]).dtype
+            for n in names
+            if not isinstance(self.runs[0].outputs[n], list)
+        }
         lines = []
         for dtype in sorted(dtypes, key=str):
             row = TOLERANCES.get(dtype)
             if row is None:
                 lines.append(f"{dtype}: equal")
             elif self.reference.trusted:
-                lines.append(f"{dtype}: {row.k:g}x the original's error (rms {row.k_rms:g}x), at least {row.floor * row.unit:.1e}")
+                lines.append(
+                    f"{dtype}: {row.k:g}x the original's error (rms {row.k_rms:g}x), at least {row.floor * row.unit:.1e}"
+                )
             else:
                 stated = row.stated * row.unit
-                lines.append(f"{dtype}: {stated:.1e} of the largest value, or {row.k:g}x the effect of a one-ulp perturbation")
+                lines.append(
+                    f"{dtype}: {stated:.1e} of the largest value, or {row.k:g}x the effect of a one-ulp perturbation"
+                )
         return "; ".join(lines)
 
 
@@ -322,7 +338,9 @@ def _known_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> dict[str, in
     known = Sampler(model).symbols()
     for name in dims:
         if name not in known:
-            raise UsageError(f"--dim {name}: no such dimension; the inputs have {', '.join(known) or 'fixed sizes only'}")
+            raise UsageError(
+                f"--dim {name}: no such dimension; the inputs have {', '.join(known) or 'fixed sizes only'}"
+            )
     return dict(dims)
 
 
@@ -343,7 +361,9 @@ def interface_problems(before: onnx.ModelProto, after: onnx.ModelProto) -> list[
 
 def _interface(model: onnx.ModelProto, kind: str) -> list[tuple[str, int]]:
     """Names and dtypes; before IR version 4 an input with an initializer is a constant, no part of the interface."""
-    constants = {t.name for t in model.graph.initializer} if kind == "input" and model.ir_version < 4 else set()
+    constants = (
+        {t.name for t in model.graph.initializer} if kind == "input" and model.ir_version < 4 else set()
+    )
     return [(v.name, _elem_type(v)) for v in getattr(model.graph, kind) if v.name not in constants]
 
 
@@ -357,7 +377,9 @@ def _shape_problems(runs: Sequence[Run], outputs: Sequence[Outputs]) -> list[str
         for name, value in run.outputs.items():
             old, new = np.asarray(value), np.asarray(made[name])
             if old.dtype != new.dtype or old.shape != new.shape:
-                problems.append(f"output {name}, {run.describe()}: {new.dtype}{list(new.shape)}, was {old.dtype}{list(old.shape)}")
+                problems.append(
+                    f"output {name}, {run.describe()}: {new.dtype}{list(new.shape)}, was {old.dtype}{list(old.shape)}"
+                )
     return problems[:5]
 
 

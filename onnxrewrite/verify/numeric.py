@@ -225,7 +225,9 @@ def _scale(magnitude: Floats) -> float:
     return float(ordered[int(np.argmax(gaps))]) if gaps.any() else largest
 
 
-def _judge(reference: Any, original: Floats, rewritten: Floats, row: Tolerance, noise: Norms, stated: bool) -> Comparison:
+def _judge(
+    reference: Any, original: Floats, rewritten: Floats, row: Tolerance, noise: Norms, stated: bool
+) -> Comparison:
     against = np.asarray(reference, np.float64) if reference is not None else original
     if against.shape != original.shape:
         return refuse(f"the reference has shape {list(against.shape)}, the original {list(original.shape)}")
@@ -255,7 +257,11 @@ def _exact_only(original: npt.NDArray[Any], rewritten: npt.NDArray[Any]) -> Comp
     different = np.argwhere(original != rewritten)
     where = tuple(int(i) for i in different[0]) if len(different) else None
     count = f"{len(different)} of {original.size} {original.dtype} elements differ"
-    example = f", first at {list(where)}: {rewritten[where]!s}, was {original[where]!s}" if where is not None else ""
+    example = (
+        f", first at {list(where)}: {rewritten[where]!s}, was {original[where]!s}"
+        if where is not None
+        else ""
+    )
     return refuse(count + example, where)
 
 
@@ -265,12 +271,15 @@ def _patterns(original: npt.NDArray[Any], rewritten: npt.NDArray[Any]) -> Compar
         if not np.array_equal(before, after):
             where = tuple(int(i) for i in np.argwhere(before != after)[0])
             return refuse(
-                f"{name} in {int(after.sum())} elements, was in {int(before.sum())}; first difference at {list(where)}", where
+                f"{name} in {int(after.sum())} elements, was in {int(before.sum())}; first difference at {list(where)}",
+                where,
             )
     return None
 
 
-def _compare_lists(reference: Any, original: Any, rewritten: Any, noise: Norms | None, stated: bool) -> Comparison:
+def _compare_lists(
+    reference: Any, original: Any, rewritten: Any, noise: Norms | None, stated: bool
+) -> Comparison:
     if not (isinstance(original, list) and isinstance(rewritten, list)):
         return refuse("a sequence on one side only")
     if len(original) != len(rewritten):

@@ -18,7 +18,14 @@ from onnxrewrite.verify.session import ModelLike, as_proto, weight_bytes
 
 WEIGHT_LIMIT = 400_000_000
 _QUANTIZERS = {"QuantizeLinear", "DynamicQuantizeLinear"}
-_GRID = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm"}
+_GRID = {
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "QLinearConv",
+    "QLinearMatMul",
+    "QGemm",
+}
 
 
 def perturbed(value: Any, rng: np.random.Generator, units: float = 1.0) -> Any:
@@ -61,11 +68,12 @@ def perturbed_weights(model: ModelLike, seed: int) -> onnx.ModelProto | None:
 
 def _perturbed_quantizers(model: onnx.ModelProto, rng: np.random.Generator) -> bool:
     """Each quantizer's float input times 1 ± 2u: roundings near a tie are what such a model amplifies."""
-    scales, nodes = [], []
+    scales: list[onnx.TensorProto] = []
+    nodes: list[onnx.NodeProto] = []
     for node in model.graph.node:
         if node.op_type in _QUANTIZERS and node.input and not _is_weight(model, node.input[0]):
             name = f"onnxrewrite.perturbed.{len(scales)}"
-            factor = np.float32(1.0 + 2.0 ** -23 * rng.choice((-1.0, 1.0)))
+            factor = np.float32(1.0 + 2.0**-23 * rng.choice((-1.0, 1.0)))
             scales.append(numpy_helper.from_array(np.asarray(factor), f"{name}.factor"))
             nodes.append(helper.make_node("Mul", [node.input[0], f"{name}.factor"], [name]))
             node.input[0] = name

@@ -45,7 +45,9 @@ def _start(e: Emit, given: str, direction: int, x: str, hidden: int) -> str:
     return str(e.op("Expand", e.const([0.0]), shape))
 
 
-def _scan(e: Emit, body: Emit, states: list[str], gates: str, inner: list[str], outer: list[str], reverse: bool) -> list[str]:
+def _scan(
+    e: Emit, body: Emit, states: list[str], gates: str, inner: list[str], outer: list[str], reverse: bool
+) -> list[str]:
     """Run a body over the first axis of ``gates``; final states, then the sequence of hidden states."""
     kind = helper.make_tensor_type_proto(DOUBLE, None)
     inputs = [helper.make_value_info(n, kind) for n in inner]
@@ -99,7 +101,9 @@ def _lstm(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
         h_next = body.mul(body.op("Sigmoid", o), body.op("Tanh", c_next))
         shown = body.op("Identity", h_next)
         starts = [_start(e, _argument(node, k), d, x, hidden) for k in (5, 6)]
-        found.append(_scan(e, body, starts, gates, [h, c, step], [h_next, c_next, shown], _reverses(attrs, d)))
+        found.append(
+            _scan(e, body, starts, gates, [h, c, step], [h_next, c_next, shown], _reverses(attrs, d))
+        )
     last_h, last_c, sequence = (list(part) for part in zip(*found, strict=True))
     return [_join(e, sequence, 1), _join(e, last_h, 0), _join(e, last_c, 0)]
 
@@ -114,7 +118,9 @@ def _gru(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
         weights = e.op("Transpose", _pick(e, r, d), perm=[1, 0])
         body = Emit(e.opset, f"{e.prefix}.gru{d}", {})
         h, step = (f"{body.prefix}.{n}" for n in ("h", "x"))
-        h_next = _gru_step(body, h, step, weights, recurrent_bias, hidden, bool(attrs.get("linear_before_reset", 0)))
+        h_next = _gru_step(
+            body, h, step, weights, recurrent_bias, hidden, bool(attrs.get("linear_before_reset", 0))
+        )
         shown = body.op("Identity", h_next)
         start = _start(e, _argument(node, 5), d, x, hidden)
         found.append(_scan(e, body, [start], gates, [h, step], [h_next, shown], _reverses(attrs, d)))
@@ -138,17 +144,30 @@ def _gru_step(b: Emit, h: str, step: str, weights: str, bias: str, hidden: int, 
     return b.add(fresh, b.mul(update, h))
 
 
-_PASSED = ("mode", "coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a", "exclude_outside", "antialias")
+_PASSED = (
+    "mode",
+    "coordinate_transformation_mode",
+    "nearest_mode",
+    "cubic_coeff_a",
+    "exclude_outside",
+    "antialias",
+)
 
 
 @expands("Resize", "Upsample")
 def _resize(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
-    """x multiplied by one matrix along every spatial axis."""
+    """X multiplied by one matrix along every spatial axis."""
     x = node.input[0]
     shape = e.shapes.get(x)
     by_size = node.op_type == "Resize" and bool(_argument(node, 3))
     target = _argument(node, 3) if by_size else node.input[2 if node.op_type == "Resize" else 1]
-    if shape is None or len(shape) < 3 or not target or attrs.get("axes") or attrs.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+    if (
+        shape is None
+        or len(shape) < 3
+        or not target
+        or attrs.get("axes")
+        or attrs.get("keep_aspect_ratio_policy", b"stretch") != b"stretch"
+    ):
         raise Unsupported("Resize of unknown rank, or of chosen axes")
     if attrs.get("coordinate_transformation_mode", b"") in (b"tf_crop_and_resize", b"half_pixel_symmetric"):
         raise Unsupported("this coordinate transformation")
@@ -161,7 +180,9 @@ def _resize(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
     return [x]
 
 
-def _resize_axis(e: Emit, x: str, axis: int, rank: int, target: str, by_size: bool, passed: dict[str, Any]) -> str:
+def _resize_axis(
+    e: Emit, x: str, axis: int, rank: int, target: str, by_size: bool, passed: dict[str, Any]
+) -> str:
     """Transpose the axis to the end, multiply, transpose back."""
     size = e.op("Slice", e.op("Shape", x), e.ints([axis]), e.ints([axis + 1]))
     square = e.op("Expand", e.const([[0.0]], np.float32), e.op("Concat", size, size, axis=0))
@@ -171,9 +192,18 @@ def _resize_axis(e: Emit, x: str, axis: int, rank: int, target: str, by_size: bo
         wanted = e.op("Concat", e.ints([1, 1]), size, wanted, axis=0)
         made = e.op("Resize", unit, "", "", wanted, **passed)
     else:
-        wanted = e.op("Concat", e.const([1.0, 1.0, 1.0], np.float32), e.op("Cast", wanted, to=onnx.TensorProto.FLOAT), axis=0)
+        wanted = e.op(
+            "Concat",
+            e.const([1.0, 1.0, 1.0], np.float32),
+            e.op("Cast", wanted, to=onnx.TensorProto.FLOAT),
+            axis=0,
+        )
         made = e.op("Resize", unit, "", wanted, **passed)
-    matrix = e.op("Cast", e.op("Gather", e.op("Gather", made, e.const(0, np.int64), axis=0), e.const(0, np.int64), axis=0), to=DOUBLE)
+    matrix = e.op(
+        "Cast",
+        e.op("Gather", e.op("Gather", made, e.const(0, np.int64), axis=0), e.const(0, np.int64), axis=0),
+        to=DOUBLE,
+    )
     order = [i for i in range(rank) if i != axis] + [axis]
     moved = e.op("MatMul", e.op("Transpose", x, perm=order), matrix)
     return str(e.op("Transpose", moved, perm=[order.index(i) for i in range(rank)]))

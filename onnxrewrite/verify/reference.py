@@ -20,12 +20,23 @@ import numpy as np
 import onnx
 
 from onnxrewrite.verify.double import NotDoublable, double_model
-from onnxrewrite.verify.session import Feeds, ModelLike, Outputs, Session, as_proto, one_line, open_session, weight_bytes
+from onnxrewrite.verify.session import (
+    Feeds,
+    ModelLike,
+    Outputs,
+    Session,
+    as_proto,
+    one_line,
+    open_session,
+    weight_bytes,
+)
 
 RANDOM_OPS = {
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Sampling",
 }  # fmt: skip
-QUANTIZED = re.compile(r"Quantize|Integer|^QLinear|^QGemm|^QAttention|^QEmbed|^MatMulNBits|^MatMulBnb4|^MatMulFpQ4|^QMoE")
+QUANTIZED = re.compile(
+    r"Quantize|Integer|^QLinear|^QGemm|^QAttention|^QEmbed|^MatMulNBits|^MatMulBnb4|^MatMulFpQ4|^QMoE"
+)
 REFERENCE_LIMIT = 700_000_000
 """Bytes of float32 weights above which no double copy is made (it needs about three times as much memory)."""
 
@@ -122,7 +133,9 @@ def build_reference(model: ModelLike, *, threads: int = 0) -> Reference:
         return _open(proto, threads)
     except NotDoublable as error:
         return Reference("float32", one_line(error))
-    except Exception as error:  # inliner, converter and shape inference raise many classes; none may stop a check
+    except (
+        Exception
+    ) as error:  # inliner, converter and shape inference raise many classes; none may stop a check
         return Reference("float32", f"no double copy: {one_line(error)}")
 
 

@@ -25,7 +25,7 @@ from onnxrewrite.verify.usage import Usage, usages
 CARE = 4
 """Levels of care: 0 sensible values, 1 small ids, 2 all integers zero or one, 3 floats in (0.1, 0.9) too."""
 
-_FLOAT_CODES = {
+_FLOAT_CODES: dict[int, np.dtype[Any]] = {
     onnx.TensorProto.FLOAT: np.dtype(np.float32),
     onnx.TensorProto.DOUBLE: np.dtype(np.float64),
     onnx.TensorProto.FLOAT16: np.dtype(np.float16),
@@ -74,7 +74,9 @@ class Sampler:
             if spec.name in self.given:
                 made[spec.name] = self.given[spec.name]
             elif not spec.tensor:
-                raise UsageError(f"input {spec.name}: sequences, maps and optionals cannot be generated; use --input")
+                raise UsageError(
+                    f"input {spec.name}: sequences, maps and optionals cannot be generated; use --input"
+                )
             else:
                 made[spec.name] = self.value(spec, binding, sample, care)
         made.update({name: value for name, value in self.given.items() if name not in made})
@@ -84,7 +86,9 @@ class Sampler:
         """Values for one input."""
         shape = shape_of(spec, binding)
         rng = np.random.default_rng([self.seed, sample, zlib.crc32(spec.name.encode())])
-        request = Request(spec, shape, self.usage.get(spec.name, Usage()), rng, sample, care, _past(self.specs, binding))
+        request = Request(
+            spec, shape, self.usage.get(spec.name, Usage()), rng, sample, care, _past(self.specs, binding)
+        )
         if spec.elem_type in _FLOAT_CODES:
             return floats(request).astype(_FLOAT_CODES[spec.elem_type])
         if spec.elem_type == onnx.TensorProto.BOOL:
@@ -110,7 +114,9 @@ def _bound_by(given: Mapping[str, Any], specs: Sequence[InputSpec]) -> dict[str,
         for dim, size in zip(spec.dims, array.shape, strict=True):
             expected = bound.setdefault(dim, int(size)) if isinstance(dim, str) else dim
             if expected != size:
-                raise UsageError(f"--input {name}: shape {list(array.shape)}, the model wants {list(spec.dims)}")
+                raise UsageError(
+                    f"--input {name}: shape {list(array.shape)}, the model wants {list(spec.dims)}"
+                )
     return bound
 
 
@@ -121,7 +127,11 @@ def _past(specs: Sequence[InputSpec], binding: Mapping[str, int]) -> int:
         if "past" in name.lower() and name not in relations(names, specs) and "encoder" not in name.lower():
             return binding.get(name, 0)
     for spec in specs:
-        if re.search(r"^past|past_key|cache", spec.name.lower()) and spec.dims is not None and len(spec.dims) == 4:
+        if (
+            re.search(r"^past|past_key|cache", spec.name.lower())
+            and spec.dims is not None
+            and len(spec.dims) == 4
+        ):
             return shape_of(spec, binding)[2]
     return 0
 
@@ -248,7 +258,9 @@ def _mask(r: Request) -> np.ndarray[Any, np.dtype[np.int64]]:
     return mask
 
 
-def usable(sampler: Sampler, session: Session, wanted: int = 2, limit: int = 40) -> tuple[list[Trial], list[str]]:
+def usable(
+    sampler: Sampler, session: Session, wanted: int = 2, limit: int = 40
+) -> tuple[list[Trial], list[str]]:
     """Bindings at which the model runs, varying every symbolic size, and why the others failed.
 
     At least ``wanted`` where possible; further ones until every size that is free took two values.
@@ -274,7 +286,11 @@ def _covered(trials: Sequence[Trial], free: Sequence[str], wanted: int) -> bool:
 
 
 def _adds(trials: Sequence[Trial], binding: Binding, free: Sequence[str]) -> bool:
-    return any(binding[s] not in {t.binding[s] for t in trials} for s in free if len({t.binding[s] for t in trials}) < 2)
+    return any(
+        binding[s] not in {t.binding[s] for t in trials}
+        for s in free
+        if len({t.binding[s] for t in trials}) < 2
+    )
 
 
 def attempt(sampler: Sampler, session: Session, binding: Binding) -> Trial | str:

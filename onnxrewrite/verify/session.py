@@ -8,6 +8,7 @@ tolerances nor inputs.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import tempfile
@@ -126,7 +127,7 @@ def from_ortvalue(value: ort.OrtValue) -> Any:
     for code, dtype in _NARROW.items():
         name = onnx.TensorProto.DataType.Name(code).lower()
         if value.is_tensor() and value.data_type() == f"tensor({name})":
-            raw = (np.ctypeslib.ctypes.c_char * value.tensor_size_in_bytes()).from_address(value.data_ptr())
+            raw = (ctypes.c_char * value.tensor_size_in_bytes()).from_address(value.data_ptr())
             return np.frombuffer(bytes(raw), dtype=dtype).reshape(value.shape())
     return value.numpy()
 

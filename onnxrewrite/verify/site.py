@@ -147,7 +147,7 @@ class _Site:
         for kind in ("input", "output"):
             old = [v.name for v in getattr(self.before.graph, kind)]
             new = [v.name for v in getattr(self.after.graph, kind)]
-            if kind == "output" and old != new or not set(new) <= set(old):
+            if (kind == "output" and old != new) or not set(new) <= set(old):
                 return f"the {kind}s are {new}, were {old}"
         return ""
 
@@ -192,7 +192,9 @@ class _Site:
             made[spec.name] = _of_class(value, values) if _is_data(spec, value) else value
         return made
 
-    def _runs(self, original: Session, rewritten: Session, found: Sequence[tuple[Binding, int]]) -> list[_Run] | SiteCheck:
+    def _runs(
+        self, original: Session, rewritten: Session, found: Sequence[tuple[Binding, int]]
+    ) -> list[_Run] | SiteCheck:
         runs: list[_Run] = []
         for values in CLASSES if self._has_floats() else CLASSES[:2]:
             for binding, care in found:
@@ -231,7 +233,9 @@ class _Site:
     def _result(self, status: str, found: Comparison, place: str) -> SiteCheck:
         kind = self.reference.kind if self.reference else "not needed"
         reason = f"{place}: {found.reason}" if status == "failed" else ""
-        return SiteCheck(status, reason, kind, found.error_original, found.error_rewritten, found.bound, place)
+        return SiteCheck(
+            status, reason, kind, found.error_original, found.error_rewritten, found.bound, place
+        )
 
     def _compare(self, group: Sequence[_Run], name: str) -> tuple[Comparison, _Run]:
         """The first comparison that fails, else the worst; conditioning is only measured when one fails."""
@@ -245,7 +249,9 @@ class _Site:
             found = self._first(group, references, name, own | self._conditioning(group, references, name))
         return found
 
-    def _first(self, group: Sequence[_Run], references: Sequence[Any], name: str, own: Norms) -> tuple[Comparison, _Run]:
+    def _first(
+        self, group: Sequence[_Run], references: Sequence[Any], name: str, own: Norms
+    ) -> tuple[Comparison, _Run]:
         islands = self.reference is not None and self.reference.islands
         results = [
             (compare(reference, r.original[name], r.rewritten.get(name), noise=own, stated=islands), r)
@@ -282,12 +288,14 @@ class _Site:
     @staticmethod
     def _only_overflow(run: _Run, name: str) -> bool:
         """Inputs far from zero, finite replacement, and the original overflowed: better, not different."""
-        old, new = run.original[name], run.rewritten.get(name)
-        if run.values not in MAYBE_OVERFLOWS or isinstance(old, list) or np.shape(old) != np.shape(new):
+        if run.values not in MAYBE_OVERFLOWS or isinstance(run.original[name], list):
             return False
-        lost = ~np.isfinite(np.asarray(old, np.float64))
-        kept = identical(np.where(lost, 0, old), np.where(lost, 0, new))
-        return bool(lost.any() and is_finite(new) and (kept or compare(None, np.where(lost, 0, old), np.where(lost, 0, new)).accept))
+        old, new = np.asarray(run.original[name]), np.asarray(run.rewritten.get(name))
+        if old.shape != new.shape or old.dtype not in TOLERANCES or old.dtype != new.dtype:
+            return False
+        lost = ~np.isfinite(old.astype(np.float64))
+        kept_old, kept_new = (np.where(lost, 0, each).astype(old.dtype) for each in (old, new))
+        return bool(lost.any()) and is_finite(new) and compare(None, kept_old, kept_new).accept
 
 
 def _elements(model: ir.Model) -> dict[str, list[Any]]:
@@ -303,14 +311,23 @@ def _concrete(elements: Sequence[Any] | None, binding: Mapping[str, int]) -> lis
     """The elements as numbers; a dimension that no input of the site has gets a size of its own."""
     if elements is None:
         return None
-    names = sorted({n for e in elements if isinstance(e, str) for n in expression_parts(e) | {e} if n.isidentifier()})
-    known = {name: 2 + (zlib.crc32(name.encode()) + sum(binding.values())) % 5 for name in names} | dict(binding)
+    names = sorted(
+        {n for e in elements if isinstance(e, str) for n in expression_parts(e) | {e} if n.isidentifier()}
+    )
+    known = {name: 2 + (zlib.crc32(name.encode()) + sum(binding.values())) % 5 for name in names} | dict(
+        binding
+    )
     values = [int(e) if isinstance(e, (int, np.integer)) else evaluate(str(e), known) for e in elements]
     return [v for v in values if v is not None] if None not in values else None
 
 
 def _is_float_code(code: int) -> bool:
-    return code in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE)
+    return code in (
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.FLOAT16,
+        onnx.TensorProto.BFLOAT16,
+        onnx.TensorProto.DOUBLE,
+    )
 
 
 def _is_data(spec: InputSpec, value: Any) -> bool:

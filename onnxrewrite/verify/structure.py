@@ -14,7 +14,15 @@ import onnx_ir as ir
 from onnx import checker, shape_inference
 
 from onnxrewrite.verify.kernels import canonical
-from onnxrewrite.verify.session import PROTO_LIMIT, ModelLike, as_proto, one_line, open_session, skeleton, weight_bytes
+from onnxrewrite.verify.session import (
+    PROTO_LIMIT,
+    ModelLike,
+    as_proto,
+    one_line,
+    open_session,
+    skeleton,
+    weight_bytes,
+)
 
 _KNOWN = {"", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"}
 
@@ -50,7 +58,9 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 def _opset_problems(model: onnx.ModelProto) -> list[str]:
     if not model.HasField("graph"):
         return ["has no graph"]
-    problems = _missing_opsets({canonical(o.domain) for o in model.opset_import}, _nodes(model.graph), "the model")
+    problems = _missing_opsets(
+        {canonical(o.domain) for o in model.opset_import}, _nodes(model.graph), "the model"
+    )
     for function in model.functions:
         imported = {canonical(o.domain) for o in function.opset_import}
         problems += _missing_opsets(imported, function.node, f"function {function.name}")
@@ -59,7 +69,9 @@ def _opset_problems(model: onnx.ModelProto) -> list[str]:
 
 def _missing_opsets(imported: set[str], nodes: Iterable[onnx.NodeProto], where: str) -> list[str]:
     used = {canonical(n.domain) for n in nodes}
-    return [f"{where} uses domain {d or 'ai.onnx'} without importing its opset" for d in sorted(used - imported)]
+    return [
+        f"{where} uses domain {d or 'ai.onnx'} without importing its opset" for d in sorted(used - imported)
+    ]
 
 
 def _standard_checks(model: ModelLike, bare: onnx.ModelProto) -> list[str]:
@@ -97,11 +109,15 @@ def _inference_problems(model: onnx.ModelProto) -> list[str]:
     Strict mode also complains of operators it has no schema for.  With such operators in the graph, and only
     then, inference runs unstrict: contradictions are still found by ORT when it opens the model.
     """
-    foreign = {canonical(n.domain) for n in _nodes(model.graph)} - _KNOWN - {f.domain for f in model.functions}
+    foreign = (
+        {canonical(n.domain) for n in _nodes(model.graph)} - _KNOWN - {f.domain for f in model.functions}
+    )
     reason = ""
     for propagate in (True, False):
         try:
-            shape_inference.infer_shapes(model, check_type=not foreign, strict_mode=not foreign, data_prop=propagate)
+            shape_inference.infer_shapes(
+                model, check_type=not foreign, strict_mode=not foreign, data_prop=propagate
+            )
         except Exception as error:  # InferenceError, and whatever a schema's own code raises
             reason = one_line(error)
         else:

@@ -20,8 +20,23 @@ _MOVES = {
     "GatherElements": (0,), "GatherND": (0,), "Where": (1, 2), "Pad": (0,), "Clip": (0,), "Max": None, "Min": None,
     "Abs": (0,), "DepthToSpace": (0,), "ReduceMax": (0,), "Mod": (0,), "If": (), "ScatterND": (0, 2), "CumSum": (0,),
 }  # fmt: skip
-_SHAPE_INPUT = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0, "Tile": 1, "Resize": 3, "Upsample": 1, "Range": 1, "TopK": 1}
-_INDEX_INPUT = {"Gather": (1, 0), "GatherElements": (1, 0), "GatherND": (1, 0), "Embedding": (0, 1), "EmbedLayerNormalization": (0, 2)}
+_SHAPE_INPUT = {
+    "Reshape": 1,
+    "Expand": 1,
+    "ConstantOfShape": 0,
+    "Tile": 1,
+    "Resize": 3,
+    "Upsample": 1,
+    "Range": 1,
+    "TopK": 1,
+}
+_INDEX_INPUT = {
+    "Gather": (1, 0),
+    "GatherElements": (1, 0),
+    "GatherND": (1, 0),
+    "Embedding": (0, 1),
+    "EmbedLayerNormalization": (0, 2),
+}
 
 
 @dataclass
@@ -76,7 +91,11 @@ class _Graph:
     def scalar(self, name: str) -> float | None:
         """The value of a constant with one element."""
         tensor = self.tensors.get(name)
-        if tensor is None or int(np.prod(tensor.dims)) != 1 or tensor.data_location == onnx.TensorProto.EXTERNAL:
+        if (
+            tensor is None
+            or int(np.prod(tensor.dims)) != 1
+            or tensor.data_location == onnx.TensorProto.EXTERNAL
+        ):
             return None
         if tensor.data_type == onnx.TensorProto.STRING:
             return None

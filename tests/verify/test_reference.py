@@ -17,7 +17,9 @@ RNG = np.random.default_rng(0)
 def exact(proto: Any, feeds: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     reference = build_reference(proto)
     assert reference.session is not None, reference.reason
-    outputs = reference.session.run({k: v.astype(np.float64) if v.dtype.kind == "f" else v for k, v in feeds.items()})
+    outputs = reference.session.run(
+        {k: v.astype(np.float64) if v.dtype.kind == "f" else v for k, v in feeds.items()}
+    )
     assert not isinstance(outputs, str), outputs
     return reference.kind, outputs
 
@@ -60,7 +62,7 @@ def test_erf_to_the_last_digits(model: Any) -> None:
     x = np.concatenate([np.linspace(-7, 7, 2001), [0.0, 1e-3, 40.0, -40.0, 1e30]])
     outputs = build_reference(proto).session.run({"x": x})  # type: ignore[union-attr]
     assert not isinstance(outputs, str)
-    assert np.abs(outputs["y"] - [math.erf(v) for v in x]).max() < 3e-14
+    assert np.abs(outputs["y"] - [math.erf(v) for v in x]).max() < 1e-14
 
 
 CONVOLUTIONS = {
@@ -74,7 +76,12 @@ CONVOLUTIONS = {
     "three": ("Conv", "<pads=[0,1,0,0,1,0]>", (1, 2, 5, 6, 7), (3, 2, 2, 3, 2)),
     "same": ("Conv", '<auto_pad="SAME_UPPER">', (1, 3, 8, 9), (2, 3, 3, 2)),
     "same lower": ("Conv", '<auto_pad="SAME_LOWER",strides=[2,2]>', (1, 3, 8, 9), (2, 3, 3, 2)),
-    "transposed": ("ConvTranspose", "<strides=[2,3],pads=[1,0,0,1],output_padding=[1,0]>", (2, 4, 5, 6), (4, 3, 3, 3)),
+    "transposed": (
+        "ConvTranspose",
+        "<strides=[2,3],pads=[1,0,0,1],output_padding=[1,0]>",
+        (2, 4, 5, 6),
+        (4, 3, 3, 3),
+    ),
     "transposed grouped": ("ConvTranspose", "<group=2,dilations=[2,1]>", (2, 4, 5, 6), (4, 3, 3, 2)),
 }
 
@@ -84,7 +91,11 @@ def test_convolutions_compute_in_double(model: Any, case: str) -> None:
     op, attributes, x, w = CONVOLUTIONS[case]
     channels = w[0] if op == "Conv" else w[1] * (2 if "group=2" in attributes else 1)
     sizes = ",".join("bcdefg"[: len(x)])
-    shape_x = ",".join(["n", *map(str, x[1:])]) if "auto_pad" in attributes else ",".join(["n", str(x[1]), *"hwd"[: len(x) - 2]])
+    shape_x = (
+        ",".join(["n", *map(str, x[1:])])
+        if "auto_pad" in attributes
+        else ",".join(["n", str(x[1]), *"hwd"[: len(x) - 2]])
+    )
     proto = model(
         f"g (float[{shape_x}] x, float[{','.join(map(str, w))}] w, float[{channels}] b) => (float[{sizes}] y) {{ y = {op} {attributes}(x, w, b) }}"
     )
@@ -146,9 +157,17 @@ def test_recurrences_compute_in_double(model: Any, op: str, direction: str) -> N
     declared = ", ".join(f"float[d,n,4] {s}" for s in states.split(", "))
     proto = model(
         f"g (float[t,n,3] x, float[{ways},{rows},3] w, float[{ways},{rows},4] r, float[{ways},{2 * rows}] b, float[{ways},n,4] h0)"
-        f' => (float[t,d,n,4] y, {declared}) {{ y, {states} = {name}<hidden_size=4,direction="{direction}"{linear}>(x, w, r, b, {given}) }}'.replace(", ,", ", , ").replace("b, , ", "b, , ")
+        f' => (float[t,d,n,4] y, {declared}) {{ y, {states} = {name}<hidden_size=4,direction="{direction}"{linear}>(x, w, r, b, {given}) }}'.replace(
+            ", ,", ", , "
+        ).replace("b, , ", "b, , ")
     )
-    shapes = {"x": (6, 2, 3), "w": (ways, rows, 3), "r": (ways, rows, 4), "b": (ways, 2 * rows), "h0": (ways, 2, 4)}
+    shapes = {
+        "x": (6, 2, 3),
+        "w": (ways, rows, 3),
+        "r": (ways, rows, 4),
+        "b": (ways, 2 * rows),
+        "h0": (ways, 2, 4),
+    }
     feeds = {k: RNG.standard_normal(s).astype(np.float32) for k, s in shapes.items()}
     kind, outputs = exact(proto, feeds)
     assert kind == "float64"
@@ -178,7 +197,9 @@ def test_bodies_constants_and_casts(model: Any) -> None:
     x = RNG.standard_normal(6).astype(np.float32)
     kind, outputs = exact(proto, {"x": x, "c": np.array(True)})
     assert kind == "float64"
-    assert outputs["y"] == pytest.approx([math.erf(v) * float(np.float32(0.1)) for v in x.astype(np.float64)], rel=1e-14)
+    assert outputs["y"] == pytest.approx(
+        [math.erf(v) * float(np.float32(0.1)) for v in x.astype(np.float64)], rel=1e-14
+    )
 
 
 def test_quantized_models_have_no_float64_reference(model: Any) -> None:
@@ -210,7 +231,9 @@ def test_old_opsets_are_raised(model: Any) -> None:
 
 
 def test_random_operators_are_found(model: Any) -> None:
-    assert stochastic_ops(model("g (float[n] x) => (float[n] y) { y = RandomNormalLike(x) }")) == ["RandomNormalLike"]
+    assert stochastic_ops(model("g (float[n] x) => (float[n] y) { y = RandomNormalLike(x) }")) == [
+        "RandomNormalLike"
+    ]
     assert not stochastic_ops(model("g (float[n] x) => (float[n] y) { y = Dropout(x) }"))
     train = model("g (float[n] x) => (float[n] y) <float r = {0.5}, bool t = {1}> { y = Dropout(x, r, t) }")
     assert stochastic_ops(train) == ["Dropout"]

@@ -32,10 +32,18 @@ PAST = ("past_key_values.0.key", FLOAT, ("batch", 2, "past_sequence_length", 32)
 
 
 @pytest.mark.parametrize(
-    "total", ["past_sequence_length + sequence_length", "total_sequence_length", "past_sequence_length_plus_sequence_length", None]
+    "total",
+    [
+        "past_sequence_length + sequence_length",
+        "total_sequence_length",
+        "past_sequence_length_plus_sequence_length",
+        None,
+    ],
 )
 def test_a_mask_covers_past_and_present(total: str | None) -> None:
-    inputs = specs(("input_ids", INT, ("batch", "sequence_length")), ("attention_mask", INT, ("batch", total)), PAST)
+    inputs = specs(
+        ("input_ids", INT, ("batch", "sequence_length")), ("attention_mask", INT, ("batch", total)), PAST
+    )
     name = total or "attention_mask.1"
     found = first(inputs)
     assert found[name] == found["past_sequence_length"] + found["sequence_length"]
@@ -43,15 +51,26 @@ def test_a_mask_covers_past_and_present(total: str | None) -> None:
 
 
 def test_one_step_decoders() -> None:
-    found = first(specs(("input_ids", INT, ("batch", 1)), ("attention_mask", INT, ("batch", "past_sequence_length + 1")), PAST))
+    found = first(
+        specs(
+            ("input_ids", INT, ("batch", 1)),
+            ("attention_mask", INT, ("batch", "past_sequence_length + 1")),
+            PAST,
+        )
+    )
     assert found["past_sequence_length + 1"] == found["past_sequence_length"] + 1
 
 
 def test_a_mask_is_as_long_as_what_it_masks() -> None:
     found = first(specs(("input_values", FLOAT, (None, None)), ("attention_mask", INT, (None, None))))
     assert found["attention_mask.1"] == found["input_values.1"] >= 1600
-    found = first(specs(("pixel_values", FLOAT, (None, 3, None, None)), ("pixel_mask", INT, (None, None, None))))
-    assert (found["pixel_mask.1"], found["pixel_mask.2"]) == (found["pixel_values.2"], found["pixel_values.3"])
+    found = first(
+        specs(("pixel_values", FLOAT, (None, 3, None, None)), ("pixel_mask", INT, (None, None, None)))
+    )
+    assert (found["pixel_mask.1"], found["pixel_mask.2"]) == (
+        found["pixel_values.2"],
+        found["pixel_values.3"],
+    )
     assert found["pixel_values.2"] != found["pixel_values.3"]
 
 
@@ -127,7 +146,9 @@ def test_sizes_that_fail_are_passed_over(model: Any) -> None:
         "g (float[b, h] x) => (float[b, 2, k] y) <int64[3] shape = {0, 2, 999983}> { y = Reshape(x, shape) }"
     )
     assert bindings(proto) == []
-    proto = model("g (float[b, n, 8] x) => (float[k, 8] y) <int64[2] shape = {-1, 64}> { r = Reshape(x, shape) y = Relu(r) }")
+    proto = model(
+        "g (float[b, n, 8] x) => (float[k, 8] y) <int64[2] shape = {-1, 64}> { r = Reshape(x, shape) y = Relu(r) }"
+    )
     found = bindings(proto)
     assert found
     assert all(f["b"] * f["n"] % 8 == 0 for f in found)

@@ -1,0 +1,181 @@
+"""Scaled dot-product attention in the spellings that exporters write, as the standard's Attention.
+
+softmax(s·q·kᵀ + mask)·v, with q of shape [B, H, S, D], k [B, H, L, D], v [B, H, L, Dv]; or with batch and heads in one
+dimension, which is attention with one head.
+
+Why: the scores, S·L numbers a head, are written and read five times before they are summed up; a kernel for the
+whole never writes them.   Vaswani et al., 2017, arXiv:1706.03762; Dao et al., 2022, arXiv:2205.14135.
+
+What makes it delicate is a row of which every entry is masked.  Softmax makes it NaN where the mask is -inf, and the
+mean of v where the mask is finite; the standard's Attention makes it zero under a boolean mask.  So a float mask stays
+a float mask, and only the spelling that turns those NaN into zeros (PyTorch's, for a boolean mask) becomes a boolean
+one.  That spelling also hides NaN that come from q and k themselves; they are not hidden any more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxrewrite import (
+    FLOATS,
+    Attr,
+    Builder,
+    Dim,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Scalar,
+    Stage,
+    Value,
+    Var,
+    any_of,
+    op,
+    same_dim,
+)
+
+NEVER = -1e9
+"""A score that is set to this or less counts for nothing beside one that is not."""
+
+q, k, v = (Var(name, dtype=FLOATS) for name in ("q", "k", "v"))
+q_scale, k_scale, kt_scale, scale, outer_scale = map(
+    Scalar, ("scale of q", "scale of k", "scale of kᵀ", "scale", "scale of scores and bias")
+)
+bias, mask = Var("bias"), Var("mask")
+keep, drop, fill = Var("keep"), Var("drop"), Scalar("fill")
+perm = Attr[tuple[int, ...]]("perm")
+
+scaled_k = any_of(k * k_scale, k)
+flat_k = op.Reshape(k, Var("shape of k without heads"))
+unflat_kt = op.Reshape(op.Transpose(flat_k, perm=(0, 2, 1)), Var("shape of kᵀ"))
+plain_kt = Var("kᵀ", dtype=FLOATS)
+kt = any_of(op.Transpose(scaled_k, perm=perm), unflat_kt, plain_kt)
+
+scores = op.MatMul(any_of(q * q_scale, q), any_of(kt * kt_scale, kt))
+scaled = any_of(scores * scale, scores)
+biased = op.Add(scaled, bias)
+shifted = any_of(biased * outer_scale, biased, scaled)
+masked = any_of(
+    op.Add(scaled, mask), op.Add(shifted, mask), op.Where(keep, shifted, fill), op.Where(drop, fill, shifted), shifted
+)
+softmax = op.Softmax(masked, axis=(axis := Attr[int]("axis", default=-1)))
+is_nan = op.IsNaN(softmax)
+weights = any_of(op.Where(is_nan, 0.0, softmax), softmax)
+attention = op.MatMul(weights, v)
+
+
+@dataclass(frozen=True)
+class Operands:
+    """softmax(scale·query·keyᵀ + mask)·value, with a mask that is added, or boolean: true where an entry counts."""
+
+    query: Value
+    key: Value
+    value: Value
+    mask: Value | None
+    scale: float
+
+
+def operands(m: Match, build: Builder) -> Operands:
+    """What a match of ``attention`` computes; refuses unless it is that."""
+    shapes = [m.shape(t) for t in (q, scores, v)]
+    m.require(all(s is not None and len(s) in (3, 4) for s in shapes), "q, k and v must be of rank 4, or 3", at=scores)
+    of_q, of_scores, of_v = (s for s in shapes if s is not None)
+    _require_batches(m, of_q, of_v)
+    m.require(m.attr(softmax, "axis") in (-1, len(of_q) - 1), "Softmax must run along the last axis", at=softmax)
+    given = [m[s] for s in (q_scale, k_scale, kt_scale, scale, outer_scale) if s in m]
+    total = math.prod(map(float, given))
+    m.require(0 < total < math.inf, f"the scale must be positive, it is {total:.6g}", at=scores)
+    guarded = is_nan in m
+    chosen = _boolean_mask(m, build) if guarded else _float_mask(m, build)
+    if chosen is not None:
+        _require_fit(m, chosen, (*of_q[:-1], of_scores[-1]))
+        if len(of_q) == m.rank(chosen) == 3:
+            chosen = build.Unsqueeze(chosen, axes=(1,))
+    return Operands(m[q], _key(m, build), m[v], chosen, total)
+
+
+def _require_batches(m: Match, of_q: Sequence[Dim], of_v: Sequence[Dim]) -> None:
+    of_kt = m.shape(_kt(m))
+    ranks = {len(of_q), len(of_v), len(of_kt or ())}
+    m.require(len(ranks) == 1, "q, k and v must have the same rank", at=scores)
+    for other in (of_kt, of_v):
+        for axis, (a, b) in enumerate(zip(of_q[:-2], (other or ())[:-2], strict=True)):
+            m.require(same_dim(a, b), f"dimension {axis} of q is {a}, that of k or v is {b}", at=scores)
+
+
+def _kt(m: Match) -> Value:
+    """The second operand of q·kᵀ."""
+    value = m.node(scores).inputs[1]
+    assert value is not None
+    return value
+
+
+def _key(m: Match, build: Builder) -> Value:
+    """k from kᵀ: the two Transposes in one, or none."""
+    if plain_kt in m:
+        rank = m.rank(plain_kt) or 0
+        return build.Transpose(m[plain_kt], perm=(*range(rank - 2), rank - 1, rank - 2))
+    if unflat_kt in m:
+        of_k, flat, back = (m.shape(t) or () for t in (k, flat_k, unflat_kt))
+        m.require(len(of_k) == 4 and len(flat) == 3 and len(back) == 4, "k must be of rank 4", at=k)
+        pairs = [(flat[1], of_k[2]), (flat[2], of_k[3]), *zip(back, (*of_k[:2], of_k[3], of_k[2]), strict=True)]
+        m.require(all(same_dim(a, b) for a, b in pairs), "the Reshapes around Transpose move more than heads", at=k)
+        return m[k]
+    *batch, last, second = m[perm]
+    m.require(len(m[perm]) == m.rank(q), "k must have the rank of q", at=k)
+    order = (*batch, second, last)
+    return m[k] if order == tuple(range(len(order))) else build.Transpose(m[k], perm=order)
+
+
+# -- masks ---------------------------------------------------------------------------------------------------
+
+
+def _float_mask(m: Match, build: Builder) -> Value | None:
+    """What is added to the scaled scores, all in all."""
+    parts: list[Value] = []
+    if bias in m:
+        parts.append(build.Mul(m[bias], build.const(m[outer_scale], like=bias)) if outer_scale in m else m[bias])
+    if mask in m:
+        parts.append(m[mask])
+    if fill in m:
+        m.require(m[fill] <= NEVER, f"masked scores become {m[fill]:g}, which a score may be less than", at=softmax)
+        # The lowest number, not any other: scores vanish beside it, so that a row that is masked throughout stays even.
+        lowest = -math.inf if m[fill] == -math.inf else float(np.finfo(np.float32).min)
+        m.require(m[fill] == -math.inf or m.dtype(q) == m.dtype(build.const(0.0)), "finite masks in float32 only")
+        zero, never = (build.const(number, like=q) for number in (0.0, lowest))
+        parts.append(build.Where(m[keep], zero, never) if keep in m else build.Where(m[drop], never, zero))
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else build.Add(parts[0], parts[1])
+
+
+def _boolean_mask(m: Match, build: Builder) -> Value | None:
+    """The mask where Softmax's NaN become zeros: they come of rows that are -inf throughout."""
+    if fill in m and m[fill] == -math.inf and bias not in m:
+        return m[keep] if keep in m else build.Not(m[drop])
+    chosen = _float_mask(m, build)
+    if chosen is None or fill in m and m[fill] > -math.inf and bias not in m:
+        return chosen
+    m.require(bias not in m, "NaN become zeros, and there is a bias besides the mask", at=softmax)
+    node = chosen.producer()
+    is_where = node is not None and node.op_type == "Where" and not node.domain
+    m.require(is_where, "NaN become zeros, and nobody knows which entries are masked", at=softmax)
+    assert node is not None
+    condition, *choices = node.inputs
+    numbers = [m.number(c) if c is not None else None for c in choices]
+    m.require(numbers[0] == 0 and numbers[1] is not None, "the mask must be 0 where it is true", at=chosen)
+    assert condition is not None
+    return condition if numbers[1] == -math.inf else chosen
+
+
+def _require_fit(m: Match, chosen: Value, target: Sequence[Dim]) -> None:
+    """A mask broadcasts to the scores, and the scores do not broadcast to the mask."""
+    shape = m.shape(chosen)
+    if shape is None or len(shape) > len(target):
+        m.refuse("the rank of the mask is unknown, or larger than that of the scores", at=chosen)
+    for a, b in zip(shape[::-1], target[::-1], strict=False):
+        m.require(a == 1 or same_dim(a, b), f"a dimension of the mask is {a}, and not shown to be {b} or 1", at=chosen)

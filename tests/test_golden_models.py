@@ -1,0 +1,59 @@
+"""Golden models: numerically equal after rewriting, and rewritten as expected."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import onnxrewrite as rw
+from onnxrewrite import golden
+
+ROOT = Path(__file__).resolve().parents[1] / "golden_models"
+MODELS = golden.find(ROOT)
+
+FUSED = {
+    "attention": {"Attention", "com.microsoft.MultiHeadAttention", "com.microsoft.Attention"},
+    "gelu": {"Gelu", "com.microsoft.Gelu"},
+    "gelu_tanh": {"com.microsoft.FastGelu"},
+    "quick_gelu": {"com.microsoft.QuickGelu"},
+    "silu": {"com.microsoft.QuickGelu", "Swish"},
+    "hardswish": {"HardSwish"},
+    "hardsigmoid": {"HardSigmoid"},
+}
+"""Kind of block to the operators that stand for it after rewriting."""
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.folder.name)
+def test_golden_model(model: golden.Golden, update_golden: bool) -> None:
+    result = rw.apply(model.model)
+    checked = result.checks.model
+    assert checked is not None
+    assert checked.ok, checked.failures
+    assert checked.skipped is None
+    assert result.checks.undone == {}
+    seen = golden.observed(result)
+    if update_golden:
+        model.renew(result)
+        return
+    assert golden.error(result) <= model.expected["tolerance"]
+    assert seen["rules"] == model.expected["rules"]
+    assert seen["operators"] == model.expected["operators"]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.folder.name)
+def test_architecture_is_found(model: golden.Golden) -> None:
+    result = rw.apply(model.model, check="off")
+    operators: Counter[str] = Counter(golden.observed(result)["operators"])
+    for kind, fused in FUSED.items():
+        if kind in model.architecture:
+            found = sum(operators[name] for name in fused)
+            assert found == model.architecture[kind], f"{kind}: {found} of {model.architecture[kind]}"
+    if "batchnorm" in model.architecture:
+        assert operators["BatchNormalization"] == 0
+    if "transpose_forced" in model.architecture:
+        assert operators["Transpose"] == model.architecture["transpose_forced"]
+
+
+def test_there_are_enough() -> None:
+    assert len(MODELS) >= 12
+    assert sum(m.model.stat().st_size for m in MODELS) < 30e6

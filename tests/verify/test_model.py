@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from onnxrewrite.errors import UsageError
+from onnxrewrite.verify.model import Baseline, compare_models
+
+SHARED = Path("/work/shared/models")
+SOME = [
+    "hf_ts/bert__ts17_sdpa_dyn",
+    "plain/nhwc_tf_like__ts17",
+    "plain/qdq_bert",
+    "plain/unet_groupnorm__ts17",
+    "hf_ts/llama_past__ts17_eager_dyn",
+]
+BASE = (
+    "g (float[batch, seq, 8] x) => (float[batch, seq, 8] y, int64[batch, seq] i) <float[8, 8] w = {%s}, float c = {%s}>"
+    "{ m = MatMul(x, w) s = Mul(m, c) y = Tanh(s) i = ArgMax<axis=-1, keepdims=0>(y) }"
+)
+WEIGHT = ",".join(str(v) for v in np.random.default_rng(0).standard_normal(64).round(3))
+
+
+def test_equal_models(model: Any) -> None:
+    a = model(BASE % (WEIGHT, "0.5"))
+    found = compare_models(a, a)
+    assert found.ok
+    assert found.identical
+    assert found.reference == "not needed"
+    assert (found.runs, found.samples) == (6, 3)
+    assert [b["batch"] for b in found.bindings] == [2, 1]
+    json.dumps(found.to_json())
+
+
+def test_folded_constant_is_accepted_and_a_wrong_one_is_not(model: Any) -> None:
+    a = model(BASE % (WEIGHT, "0.3"))
+    folded = ",".join(repr(float(np.float32(v) * np.float32(0.3))) for v in map(float, WEIGHT.split(",")))
+    baseline = Baseline(a)
+    good, bad = baseline.check(model(BASE % (folded, "1.0"))), baseline.check(model(BASE % (folded, "1.01")))
+    assert good.ok, good.failures
+    assert good.reference == "float64"
+    assert "original's error" in good.tolerance
+    assert {o.name for o in good.outputs} == {"y", "i"}
+    assert not bad.ok
+    assert "output y" in bad.failures[0]
+    assert "allowed" in bad.failures[0]
+
+
+def test_the_interface_must_stay(model: Any) -> None:
+    a = model("g (float[n] x, float[n] unused) => (float[n] y) { y = Neg(x) }")
+    for text in (
+        "g (float[n] x) => (float[n] y) { y = Neg(x) }",
+        "g (float[n] x, float[n] unused) => (float[n] z) { z = Neg(x) }",
+        "g (float[n] unused, float[n] x) => (float[n] y) { y = Neg(x) }",
+        "g (float[n] x, float[n] unused) => (double[n] y) { z = Neg(x) y = Cast<to=11>(z) }",
+    ):
+        assert not compare_models(a, model(text)).ok
+
+
+def test_overridden_initializers_are_compared(model: Any) -> None:
+    a = model("g (float[n, 2] x, float[2] w) => (float[n, 2] y) <float[2] w = {2.0, 3.0}> { y = Mul(x, w) }")
+    frozen = model(
+        "g (float[n, 2] x, float[2] w) => (float[n, 2] y) <float[2] w = {2.0, 3.0}, float[2] k = {2.0, 3.0}> { y = Mul(x, k) }"
+    )
+    assert compare_models(a, a).runs == 8
+    found = compare_models(a, frozen)
+    assert not found.ok
+    assert "overridden" in found.failures[0]
+
+
+def test_random_models_are_only_checked_for_structure(model: Any) -> None:
+    a = model("g (float[n] x) => (float[n] y) { r = RandomNormalLike(x) y = Add(x, r) }")
+    found = compare_models(a, a)
+    assert found.ok
+    assert found.skipped is not None
+    assert "random" in found.skipped
+    wrong = model("g (float[n] x) => (float[m] y) { r = RandomNormalLike(x) y = Concat<axis=0>(x, r) }")
+    assert not compare_models(a, wrong).ok
+
+
+def test_what_cannot_run_is_skipped_with_a_reason(model: Any) -> None:
+    a = model(
+        "g (float[n, m] x) => (float[n, m] y) <int64[1] k = {999983}> { r = Reshape(x, k) y = Reshape(r, k) }"
+    )
+    found = compare_models(a, a)
+    assert found.skipped is not None
+    assert "--input" in found.skipped
+    assert any("Reshape" in note for note in found.notes)
+    sequence = model("g (seq(float[n]) x) => (float[n] y) <int64 z = {0}> { y = SequenceAt(x, z) }")
+    found = compare_models(sequence, sequence)
+    assert found.skipped is not None
+    assert any("--input" in note for note in found.notes)
+
+
+def test_user_inputs_and_dims(model: Any) -> None:
+    a = model(BASE % (WEIGHT, "0.5"))
+    given = Baseline(a, inputs={"x": np.ones((3, 5, 8), np.float32)}).check(a)
+    assert given.bindings == [{"batch": 3, "seq": 5}]
+    sized = Baseline(a, dims={"batch": 4}).check(a)
+    assert {b["batch"] for b in sized.bindings} == {4}
+    assert len({b["seq"] for b in sized.bindings}) == 2
+    with pytest.raises(UsageError, match="--dim nothing"):
+        Baseline(a, dims={"nothing": 1})
+
+
+def test_a_candidate_that_does_not_run(model: Any) -> None:
+    a = model("g (float[n] x) => (float[n] y) { y = Neg(x) }")
+    assert (
+        "does not open"
+        in compare_models(a, model("g (float[n] x) => (float[n] y) { y = NoSuch(x) }")).failures[0]
+    )
+    stuck = model("g (float[n] x) => (float[n] y) <int64[1] k = {13}> { r = Reshape(x, k) y = Neg(r) }")
+    assert "fails" in compare_models(a, stuck).failures[0]
+
+
+def test_discontinuous_outputs_do_not_loosen_the_tolerance(model: Any) -> None:
+    text = "g (float[b, 64] x) => (float[b, 64] y) <float k = {%s}> { h = Mul(x, k) y = Floor(h) }"
+    assert not compare_models(model(text % "3000.0"), model(text % "3000.1")).ok
+
+
+def test_order_of_checks_does_not_matter(model: Any) -> None:
+    a, b = model(BASE % (WEIGHT, "0.3")), model(BASE % (WEIGHT, "0.31"))
+    one, two = Baseline(a), Baseline(a)
+    assert one.check(b).failures == [*map(lambda c: c.failures, [two.check(a), two.check(b)])][1]
+
+
+def test_by_path_with_external_data(model: Any, tmp_path: Path) -> None:
+    a = model(BASE % (WEIGHT, "0.5"))
+    path = tmp_path / "m.onnx"
+    onnx.save(a, path, save_as_external_data=True, location="w.data", size_threshold=0)
+    found = compare_models(path, onnx.load(path))
+    assert found.ok, found.failures
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.exists(), reason=f"{SHARED} is not here")
+@pytest.mark.parametrize("name", SOME)
+def test_orts_own_optimizer_is_accepted(name: str, tmp_path: Path) -> None:
+    path = SHARED / f"{name}.onnx"
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(tmp_path / "o.onnx")
+    options.log_severity_level = 4
+    ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    found = compare_models(path, tmp_path / "o.onnx")
+    assert found.ok, found.failures
+    assert found.skipped is None

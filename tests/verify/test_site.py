@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import onnx_ir as ir
+import pytest
+
+from onnxrewrite.verify.site import ELEMENTS, SiteCheck, check_site, clear_cache
+
+GELU = (
+    "g (float[b,s,64] x) => (float[b,s,64] y) <float c = {%s}, float o = {1.0}, float h = {0.5}>"
+    "{ d = Div(x, c) e = Erf(d) a = Add(e, o) m = Mul(x, a) y = Mul(m, h) }"
+)
+FUSED_GELU = "g (float[b,s,64] x) => (float[b,s,64] y) { y = com.microsoft.Gelu(x) }"
+NORM = (
+    "g (float[b,s,64] x, float[64] w) => (float[b,s,64] y) <float two = {2.0}, float e = {%s}>"
+    "{ m = ReduceMean<axes=[-1]>(x) d = Sub(x, m) q = Pow(d, two) v = ReduceMean<axes=[-1]>(q) ve = Add(v, e)"
+    " sd = Sqrt(ve) o = Div(d, sd) y = Mul(o, w) }"
+)
+FUSED_NORM = (
+    "g (float[b,s,64] x, float[64] w) => (float[b,s,64] y) { y = LayerNormalization<epsilon=%s>(x, w) }"
+)
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    clear_cache()
+
+
+@pytest.fixture
+def check(model: Any) -> Any:
+    def run(before: str, after: str, **options: Any) -> SiteCheck:
+        return check_site(ir.from_proto(model(before)), ir.from_proto(model(after)), **options)
+
+    return run
+
+
+def test_a_right_fusion_passes(check: Any) -> None:
+    found = check(GELU % "1.41421356", FUSED_GELU)
+    assert found.ok, found.reason
+    assert found.reference == "float64"
+    assert found.error_rewritten <= found.bound
+    assert [b["b"] for b in found.bindings] == [2, 1]
+    json.dumps(found.to_json())
+
+
+@pytest.mark.parametrize("constant", ["1.5", "1.41", "1.4142"])
+def test_a_wrong_constant_fails(check: Any, constant: str) -> None:
+    found = check(GELU % constant, FUSED_GELU)
+    assert found.status == "failed"
+    assert "original" in found.reason
+    assert "allowed" in found.reason
+    assert "\n" not in found.reason
+
+
+@pytest.mark.parametrize("eps", ["1e-5", "1e-12"])
+@pytest.mark.parametrize("fused", ["1e-5", "1e-12"])
+def test_eps_matters(check: Any, eps: str, fused: str) -> None:
+    found = check(NORM % eps, FUSED_NORM % fused)
+    assert found.ok == (eps == fused), found.reason
+
+
+def test_equal_outputs_need_no_reference(check: Any) -> None:
+    found = check(
+        "g (float[b] x) => (float[b] y) { r = Relu(x) y = Relu(r) }",
+        "g (float[b] x) => (float[b] y) { y = Relu(x) }",
+    )
+    assert found.ok
+    assert found.reference == "not needed"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "g (float[b] x) => (float[b] y) { y = Neg(x) }",
+            "g (float[b] x) => (float[b] y) { y = Identity(x) }",
+        ),
+        (
+            "g (float[b] x) => (float[b] y) { y = Abs(x) }",
+            "g (float[b] x) => (double[b] y) { y = Cast<to=11>(x) }",
+        ),
+        (
+            "g (float[b,s] x) => (float[k,l] y) { y = Transpose(x) }",
+            "g (float[b,s] x) => (float[k,l] y) { y = Identity(x) }",
+        ),
+        ("g (int64[b] x) => (int64[b] y) { y = Neg(x) }", "g (int64[b] x) => (int64[b] y) { y = Abs(x) }"),
+        ("g (bool[b] x) => (bool[b] y) { y = Not(x) }", "g (bool[b] x) => (bool[b] y) { y = Identity(x) }"),
+        ("g (float[b] x) => (float[b] y) { y = Neg(x) }", "g (float[b] x) => (float[b] y) { y = NoSuch(x) }"),
+        ("g (float[b] x) => (float[b] y) { y = Neg(x) }", "g (float[b] x) => (float[b] z) { z = Neg(x) }"),
+    ],
+    ids=["value", "dtype", "shape", "integers", "booleans", "operator", "name"],
+)
+def test_differences_are_found(check: Any, before: str, after: str) -> None:
+    found = check(before, after)
+    assert found.status == "failed"
+    assert found.reason
+
+
+def test_what_does_not_run_says_so(check: Any) -> None:
+    broken = "g (float[b] x) => (float[b] y) { y = NoSuch(x) }"
+    assert check(broken, broken).status == "not run"
+    random = "g (float[b] x) => (float[b] y) { y = RandomNormalLike(x) }"
+    assert "random" in check(random, random).reason
+    stuck = "g (float[3] x, float[4] z) => (float[n] y) { y = Add(x, z) }"
+    assert "does not open" in check(stuck, stuck).reason or "no inputs found" in check(stuck, stuck).reason
+
+
+def test_overflow_of_the_original_is_no_failure_far_from_zero(check: Any) -> None:
+    before = "g (float[b,s] x) => (float[b,s] y) <float o = {1.0}> { e = Exp(x) a = Add(e, o) y = Log(a) }"
+    found = check(before, "g (float[b,s] x) => (float[b,s] y) { y = Softplus(x) }")
+    assert found.ok, found.reason
+    assert any("overflows" in note for note in found.notes)
+
+
+def test_new_infinities_are_a_failure(check: Any) -> None:
+    before = "g (float[b,s] x) => (float[b,s] y) { y = Softplus(x) }"
+    after = "g (float[b,s] x) => (float[b,s] y) <float o = {1.0}> { e = Exp(x) a = Add(e, o) y = Log(a) }"
+    assert check(before, after).status == "failed"
+
+
+def test_elements_of_shape_inputs(model: Any) -> None:
+    text = "g (float[batch, 6] x, int64[2] shape) => (float[m, n] y) { r = Reshape(x, shape) y = %s(r) }"
+    before, after = (ir.from_proto(model(text % op)) for op in ("Neg", "Abs"))
+    for each in (before, after):
+        each.graph.inputs[1].metadata_props[ELEMENTS] = json.dumps(["2*batch", 3])
+    found = check_site(before, before)
+    assert found.ok, found.reason
+    assert len(found.bindings) == 2
+    assert check_site(before, after).status == "failed"
+
+
+def test_hints_come_first(check: Any) -> None:
+    text = "g (float[b, s] x) => (float[b, s] y) { y = Neg(x) }"
+    assert check(text, text, dims_hint={"b": 3, "s": 4}).bindings[0] == {"b": 3, "s": 4}
+    assert check(text, text, dims_hint=[{"b": 3, "s": 4}, {"b": 5, "s": 6}]).bindings == [
+        {"b": 3, "s": 4},
+        {"b": 5, "s": 6},
+    ]
+    assert check(text, text, dims_hint={"s": 9, "other": 1}).bindings[0]["s"] == 9
+
+
+def test_results_are_kept_by_key(check: Any) -> None:
+    text = "g (float[b, s] x) => (float[b, s] y) { y = Neg(x) }"
+    assert not check(text, text, key="k").cached
+    again = check(text, "g (float[b, s] x) => (float[b, s] y) { y = Abs(x) }", key="k")
+    assert again.cached
+    assert again.ok
+
+
+def test_quantized_sites_use_a_stated_tolerance(check: Any) -> None:
+    before = (
+        "g (float[b,64] x) => (float[b,64] y) <float s = {0.01}, float k = {0.5}, float two = {2.0}>"
+        "{ h = Mul(x, k) q = QuantizeLinear(h, s) y = DequantizeLinear(q, s) }"
+    )
+    wrong = before.replace("k = {0.5}", "k = {0.51}")
+    right = before.replace("Mul(x, k)", "Div(x, two)")
+    assert check(before, right).ok
+    found = check(before, wrong)
+    assert found.status == "failed"
+    assert found.reference == "float32"

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import pytest
+
+from onnxrewrite.verify.structure import check_structure
+
+SHARED = Path("/work/shared/models")
+MODELS = sorted(SHARED.rglob("*.onnx"))
+
+
+def test_a_good_model_has_no_problems(model: Any, tmp_path: Path) -> None:
+    proto = model("g (float[n, 4] x) => (float[n, 4] y) { r = Relu(x) y = com.microsoft.Gelu(r) }")
+    assert check_structure(proto) == []
+    assert check_structure(ir.from_proto(proto)) == []
+    onnx.save(proto, tmp_path / "m.onnx")
+    assert check_structure(tmp_path / "m.onnx") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("g (float[n] x) => (float[n] y) { y = NoSuch(x) }", "checker: No Op registered for NoSuch"),
+        ("g (float[n] x) => (float[n] y) { y = Relu(z) }", "checker"),
+        ("g (float[n] x) => (float[n] y) { y = Relu<alpha=1.0>(x) }", "checker"),
+        ("g (float[n] x) => (int64[n] y) { y = Relu(x) }", "shape inference"),
+        ("g (float[3] x) => (float[4] y) { y = Relu(x) }", "shape inference"),
+        ("g (float[2,3] x, float[4,5] z) => (float[a,b] y) { y = MatMul(x, z) }", "shape inference"),
+        ("g (float[n] x) => (float[n] y) { y = com.microsoft.NoSuch(x) }", "ONNX Runtime refuses it"),
+        (
+            "g (double[n] x) => (double[n] y) { y = Erf(x) }",
+            "ONNX Runtime refuses it: Could not find an implementation for Erf",
+        ),
+        ("g (float[3] x) => (float[4] y) { r = com.microsoft.Gelu(x) y = Relu(r) }", ""),
+    ],
+)
+def test_problems_are_one_line(model: Any, text: str, says: str) -> None:
+    found = check_structure(model(text))
+    if says:
+        assert len(found) == 1
+        assert found[0].startswith(says)
+        assert "\n" not in found[0]
+
+
+def test_missing_opset_import(model: Any) -> None:
+    proto = model("g (float[n] x) => (float[n] y) { y = com.microsoft.Gelu(x) }")
+    del proto.opset_import[1]
+    assert check_structure(proto) == ["the model uses domain com.microsoft without importing its opset"]
+
+
+def test_kernels_can_be_left_out(model: Any) -> None:
+    proto = model("g (double[n] x) => (double[n] y) { y = Erf(x) }")
+    assert check_structure(proto, kernels=False) == []
+
+
+def test_broken_files(tmp_path: Path) -> None:
+    path = tmp_path / "x.onnx"
+    assert len(check_structure(path)) == 1
+    path.write_bytes(b"")
+    assert len(check_structure(path)) == 1
+    path.write_bytes(b"no model at all, this is text" * 9)
+    assert len(check_structure(path)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not MODELS, reason=f"{SHARED} is not here")
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_shared_models_are_valid(path: Path) -> None:
+    assert check_structure(path) == []
