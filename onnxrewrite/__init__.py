@@ -15,8 +15,11 @@ _FACE = {
     "Result": "onnxrewrite.pipeline",
     "OnnxRewriteError": "onnxrewrite.errors",
     "AnyNode": "onnxrewrite.pattern.terms",
+    "Dim": "onnxrewrite.ir.dims",
+    "same_dim": "onnxrewrite.ir.dims",
     "Facts": "onnxrewrite.ir.facts",
     "Attr": "onnxrewrite.pattern.terms",
+    "Call": "onnxrewrite.pattern.terms",
     "Const": "onnxrewrite.pattern.terms",
     "Each": "onnxrewrite.pattern.terms",
     "FLOATS": "onnxrewrite.pattern.terms",
@@ -27,8 +30,12 @@ _FACE = {
     "Term": "onnxrewrite.pattern.terms",
     "Var": "onnxrewrite.pattern.terms",
     "any_of": "onnxrewrite.pattern.terms",
+    "epsilon": "onnxrewrite.pattern.numbers",
+    "cheapest_cut": "onnxrewrite.ir.graph",
     "microsoft": "onnxrewrite.pattern.terms",
     "op": "onnxrewrite.pattern.terms",
+    "parameter": "onnxrewrite.pattern.look",
+    "resolve": "onnxrewrite.pattern.look",
     "Match": "onnxrewrite.pattern.match",
     "Builder": "onnxrewrite.rewrite.build",
     "Rejects": "onnxrewrite.rewrite.rule",
@@ -41,10 +48,17 @@ _FACE = {
 if TYPE_CHECKING:
     from onnx_ir import Value as Value
     from onnxrewrite.errors import OnnxRewriteError as OnnxRewriteError
+    from onnxrewrite.ir.dims import Dim as Dim
+    from onnxrewrite.ir.dims import same_dim as same_dim
     from onnxrewrite.ir.facts import Facts as Facts
+    from onnxrewrite.ir.graph import cheapest_cut as cheapest_cut
+    from onnxrewrite.pattern.look import parameter as parameter
+    from onnxrewrite.pattern.look import resolve as resolve
     from onnxrewrite.pattern.match import Match as Match
+    from onnxrewrite.pattern.numbers import epsilon as epsilon
     from onnxrewrite.pattern.terms import AnyNode as AnyNode
     from onnxrewrite.pattern.terms import Attr as Attr
+    from onnxrewrite.pattern.terms import Call as Call
     from onnxrewrite.pattern.terms import Const as Const
     from onnxrewrite.pattern.terms import Each as Each
     from onnxrewrite.pattern.terms import FLOATS as FLOATS

@@ -1,126 +1,146 @@
 """Shape inference where the library is unsound or silent: broadcasting, and shape tensors built element by element.
 
 The library assumes two different dimensions that meet in a broadcast to be equal; here neither is taken for the
-other, for either of them may be 1.  It also gives up where exporters test a shape tensor against -1 (``Where(shape ==
--1, 1, shape)``, which TorchScript writes before every Expand); dimensions are never negative, so that is decided here.
+other, for either of them may be 1.  It takes slices for long enough, loops for run, and elements that it does not know
+for sizes.  It also gives up where exporters test a shape tensor against -1 (``Where(shape == -1, 1, shape)``, which
+TorchScript writes before every Expand); dimensions are never negative, so that is decided here.
+
+What is known of a shape tensor is a list of its elements, each a number, a symbol or ``UNKNOWN``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 import onnx_ir as ir
+import sympy
+
+from onnxrewrite.ir import dims
+from onnxrewrite.ir.dims import UNKNOWN, Dim
 
 if TYPE_CHECKING:
     from onnx_shape_inference import ShapeInferenceContext as Context
 else:
     Context: TypeAlias = Any
 
-Dim: TypeAlias = int | ir.SymbolicDim
+Infer: TypeAlias = Callable[[Context, ir.Node], None]
 
-_LIMIT = 64
+LIMIT = 256
 """Shape tensors are short; longer ones are data."""
 
-
-def broadcast(shapes: Sequence[Sequence[Dim]]) -> list[Dim | None]:
-    """The dimensions that result from multidirectional broadcasting; None where two different symbols meet."""
-    rank = max((len(s) for s in shapes), default=0)
-    dims: list[Dim | None] = []
-    for axis in range(1, rank + 1):
-        met: list[Dim] = []
-        for shape in shapes:
-            if axis <= len(shape) and shape[-axis] != 1 and shape[-axis] not in met:
-                met.append(shape[-axis])
-        numbers = [d for d in met if isinstance(d, int)]
-        if numbers:
-            dims.append(numbers[0])
-        elif len(met) <= 1:
-            dims.append(met[0] if met else 1)
-        else:
-            dims.append(_bounded(met))
-    return dims[::-1]
+_END = 2**31 - 1
+"""A bound of this size or more means the end of the axis."""
 
 
-def _bounded(met: Sequence[Dim]) -> Dim | None:
-    """``a`` where ``a`` meets ``Min(c, a)`` (a table cut to the length of the input): neither is 1 unless both are."""
-    for dim in met:
-        others = [o for o in met if o is not dim]
-        if all(str(o).startswith("Min(") and str(o).endswith(f", {dim})") for o in others):
-            return dim
-    return None
+def set_shape(context: Context, output: ir.Value, shape: Iterable[Dim] | None, dtype: ir.DataType | None) -> None:
+    """Give ``output`` its shape, with a new symbol for every unknown dimension, and its dtype."""
+    if dtype is not None:
+        output.dtype = dtype
+    if shape is not None:
+        output.shape = ir.Shape([d if dims.is_known(d) else context.new_symbolic_dim() for d in shape])
 
 
-def _set(context: Context, output: ir.Value, dims: Sequence[Dim | None]) -> None:
-    """Give ``output`` its dimensions; one that is not certain keeps the symbol it had, or gets a new one."""
-    old = output.shape if output.shape is not None and len(output.shape) == len(dims) else [None] * len(dims)
-    kept = [o if n is None else n for n, o in zip(dims, old, strict=True)]
-    output.shape = ir.Shape([context.new_symbolic_dim() if d is None else d for d in kept])
+def known(context: Context, value: ir.Value | None) -> list[Dim] | None:
+    """The elements of a short tensor of rank 0 or 1, some of which may be unknown; None where all are."""
+    if value is None:
+        return None
+    found: list[Dim] | None = context.get_symbolic_value(value)
+    return found
 
 
-def _elementwise(context: Context, node: ir.Node) -> None:
-    shapes = [i.shape for i in node.inputs if i is not None]
-    if all(s is not None for s in shapes):
-        _set(context, node.outputs[0], broadcast([s for s in shapes if s is not None]))
+def numbers(context: Context, value: ir.Value | None) -> list[int] | None:
+    """The elements of a shape tensor if all of them are numbers."""
+    found = known(context, value)
+    return None if found is None or not all(isinstance(e, int) for e in found) else [int(e) for e in found]  # type: ignore[arg-type]
 
 
-def _expand(context: Context, node: ir.Node) -> None:
-    data, target = node.inputs
+def parameter(context: Context, node: ir.Node, name: str, index: int) -> tuple[bool, list[int] | None]:
+    """A list of ints that is an attribute in one opset and an input in another: whether it is there, and its value."""
+    if name in node.attributes:
+        return True, list(node.attributes[name].as_ints())
+    if index < len(node.inputs) and node.inputs[index] is not None:
+        return True, numbers(context, node.inputs[index])
+    return False, None
+
+
+def length_of(value: ir.Value | None) -> int | None:
+    """The length of a tensor of rank 1; None when unknown."""
+    if value is None or value.shape is None or len(value.shape) != 1:
+        return None
+    length = value.shape[0]
+    return length if isinstance(length, int) else None
+
+
+def _aligned(context: Context, inputs: Sequence[ir.Value | None]) -> list[tuple[Dim, ...]] | None:
+    """The elements of several short tensors, side by side after broadcasting those of one element."""
+    columns = []
+    for value in inputs:
+        column = known(context, value)
+        if column is None:
+            return None
+        columns.append(column)
+    length = max((len(c) for c in columns if len(c) != 1), default=1)
+    if any(len(c) not in (1, length) for c in columns):
+        return None
+    return list(zip(*[c * length if len(c) == 1 else c for c in columns], strict=True))
+
+
+# -- elementwise -------------------------------------------------------------------------------------------------
+
+
+def elementwise(context: Context, node: ir.Node) -> None:
+    """Any operator that broadcasts its inputs."""
+    shapes = [i.shape.dims if i.shape is not None else None for i in node.inputs if i is not None]
+    dtype = next((i.dtype for i in node.inputs if i is not None and i.dtype is not None), None)
     output = node.outputs[0]
-    if data is None or target is None:
-        return
-    if data.dtype is not None:
-        output.dtype = data.dtype
-    dims = context.get_symbolic_value(target)
-    if dims is not None and data.shape is not None:
-        result = broadcast([data.shape, dims])
-        _set(context, output, result)
-        known = context.get_symbolic_value(data)
-        if known is not None and len(known) == 1 and len(result) == 1 and result[0] is not None:
-            _repeat(context, output, known[0], result[0])
-    elif data.shape is not None and target.shape is not None and isinstance(target.shape[0], int):
-        _set(context, output, [None] * max(len(data.shape), target.shape[0]))
+    whole = all(s is not None for s in shapes)
+    result = dims.broadcast([s for s in shapes if s is not None]) if whole and shapes else None
+    set_shape(context, output, result, dtype if output.dtype is None else None)
 
 
-def _constant_of_shape(context: Context, node: ir.Node) -> None:
-    (shape,) = node.inputs
-    if shape is None:
-        return
-    output = node.outputs[0]
-    dims = context.get_symbolic_value(shape)
-    if dims is not None:
-        _set(context, output, dims)
-    elif shape.shape is not None and isinstance(shape.shape[0], int):
-        _set(context, output, [None] * shape.shape[0])
-    if dims is not None and len(dims) <= 1 and output.dtype in (ir.DataType.INT64, ir.DataType.INT32):
-        fill = node.attributes["value"].as_tensor().numpy().item()
-        _repeat(context, output, int(fill), dims[0] if dims else 1)
-
-
-def _repeat(context: Context, output: ir.Value, element: Dim, times: Dim) -> None:
-    if isinstance(times, int) and times <= _LIMIT:
-        context.set_symbolic_value(output, [element] * times)
-
-
-def _range(context: Context, node: ir.Node) -> None:
-    bounds = [context.get_symbolic_value(i) for i in node.inputs if i is not None]
-    if len(bounds) == 3 and all(b is not None and len(b) == 1 and isinstance(b[0], int) for b in bounds):
-        values = list(range(*[b[0] for b in bounds]))
-        if len(values) <= _LIMIT:
-            context.set_symbolic_value(node.outputs[0], values)
-
-
-def _compare(test: Callable[[Dim, Dim], bool | None]) -> Callable[[Context, ir.Node], None]:
-    """A comparison of two shape tensors, where every element of it is decided."""
+def _arithmetic(combine: Callable[[Dim, Dim], Dim]) -> Infer:
+    """A binary or variadic operator on shape tensors, element by element."""
 
     def infer(context: Context, node: ir.Node) -> None:
-        _elementwise(context, node)
+        elementwise(context, node)
+        rows = _aligned(context, node.inputs)
+        if rows is None:
+            return
+        result = []
+        for first, *rest in rows:
+            for other in rest:
+                first = combine(first, other) if dims.is_known(first) and dims.is_known(other) else UNKNOWN
+            result.append(dims.plain(first))
+        context.set_symbolic_value(node.outputs[0], result)
+
+    return infer
+
+
+def _divide(a: Dim, b: Dim) -> Dim:
+    """Division of integers rounds towards zero, which is down where nothing is negative."""
+    if isinstance(a, int) and isinstance(b, int) and b:
+        return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    if isinstance(b, int) and b > 0 and dims.is_size(a):
+        return a // b
+    return UNKNOWN
+
+
+def _modulo(a: Dim, b: Dim) -> Dim:
+    return a % b if isinstance(b, int) and b > 0 and dims.is_size(a) else UNKNOWN
+
+
+def _compare(test: Callable[[Dim, Dim], bool | None]) -> Infer:
+    """A comparison of two shape tensors."""
+
+    def infer(context: Context, node: ir.Node) -> None:
         node.outputs[0].dtype = ir.DataType.BOOL
-        pairs = _aligned(context, node.inputs)
-        decided = [test(*pair) for pair in pairs] if pairs is not None else [None]
-        if all(d is not None for d in decided):
-            context.set_symbolic_value(node.outputs[0], [int(bool(d)) for d in decided])
+        elementwise(context, node)
+        rows = _aligned(context, node.inputs)
+        if rows is not None:
+            decided = [test(a, b) for a, b in rows]
+            context.set_symbolic_value(node.outputs[0], [UNKNOWN if d is None else int(d) for d in decided])
 
     return infer
 
@@ -128,61 +148,266 @@ def _compare(test: Callable[[Dim, Dim], bool | None]) -> Callable[[Context, ir.N
 def _equal(a: Dim, b: Dim) -> bool | None:
     if isinstance(a, int) and isinstance(b, int):
         return a == b
-    if isinstance(a, ir.SymbolicDim) and isinstance(b, ir.SymbolicDim):
-        return True if a.value is not None and a.value == b.value else None
-    number, symbol = (a, b) if isinstance(a, int) else (b, a)
-    return False if isinstance(number, int) and number < 0 and _is_size(symbol) else None
+    if dims.same_dim(a, b):
+        return True
+    return False if _less(a, b) or _less(b, a) else None
 
 
-def _is_size(dim: Dim) -> bool:
-    """Whether an expression is certainly a size, that is not negative: it has no minus in it."""
-    return isinstance(dim, ir.SymbolicDim) and dim.value is not None and "-" not in dim.value
+def _less(a: Dim, b: Dim) -> bool | None:
+    """Whether ``a < b``; None when that depends."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a < b
+    if isinstance(a, int) and dims.is_size(b) and a < dims.at_least(b):
+        return True
+    if isinstance(b, int) and dims.is_size(a) and b <= dims.at_least(a):
+        return False
+    return False if dims.same_dim(a, b) else None
+
+
+def _not(decided: bool | None) -> bool | None:
+    return None if decided is None else not decided
 
 
 def _where(context: Context, node: ir.Node) -> None:
-    _elementwise(context, node)
-    triples = _aligned(context, node.inputs)
-    if triples is not None and all(isinstance(t[0], int) for t in triples):
-        context.set_symbolic_value(node.outputs[0], [a if c else b for c, a, b in triples])
+    condition, a, b = node.inputs
+    if a is not None and b is not None:
+        node.outputs[0].dtype = a.dtype or b.dtype
+    elementwise(context, node)
+    rows = _aligned(context, [condition, a, b])
+    if rows is not None:
+        context.set_symbolic_value(node.outputs[0], [_chosen(*row) for row in rows])
 
 
-def _aligned(context: Context, inputs: Sequence[ir.Value | None]) -> list[tuple[Dim, ...]] | None:
-    """The known elements of several short tensors, side by side after broadcasting those of one element."""
-    columns = [_known(context, i) for i in inputs]
-    if any(c is None for c in columns):
-        return None
-    lists = [c for c in columns if c is not None]
-    length = max(len(c) for c in lists)
-    if any(len(c) not in (1, length) for c in lists):
-        return None
-    return list(zip(*[c * length if len(c) == 1 else c for c in lists], strict=True))
+def _chosen(condition: Dim, a: Dim, b: Dim) -> Dim:
+    if isinstance(condition, int):
+        return a if condition else b
+    return a if dims.same_dim(a, b) else UNKNOWN
 
 
-def _known(context: Context, value: ir.Value | None) -> list[Dim] | None:
-    if value is None:
-        return None
-    known: list[Dim] | None = context.get_symbolic_value(value)
-    if known is None:
-        tensor = ir.convenience.get_const_tensor(value)
-        if tensor is not None and tensor.dtype == ir.DataType.BOOL and tensor.size <= _LIMIT:
-            known = [int(b) for b in np.atleast_1d(tensor.numpy()).ravel()]
-    return known
+def _negate(context: Context, node: ir.Node) -> None:
+    elementwise(context, node)
+    elements = known(context, node.inputs[0])
+    if elements is not None:
+        is_not = node.op_type == "Not"
+        opposite = [(1 - e if is_not else -e) if dims.is_known(e) else UNKNOWN for e in elements]
+        context.set_symbolic_value(node.outputs[0], [dims.plain(e) for e in opposite])
 
 
-_BROADCASTING = (
-    "Add Sub Mul Div Pow Mod And Or Xor BitShift BitwiseAnd BitwiseOr BitwiseXor Min Max Mean Sum "
-    "Less Greater LessOrEqual GreaterOrEqual"
-).split()
+def _cast(context: Context, node: ir.Node) -> None:
+    """A cast between integers keeps elements; numbers that a float holds exactly become integers."""
+    data = node.inputs[0]
+    like = node.inputs[1] if node.op_type == "CastLike" else None
+    to = like.dtype if like is not None else ir.DataType(node.attributes["to"].as_int()) if like is None else None
+    output = node.outputs[0]
+    if data is None or to is None:
+        return
+    output.dtype = to
+    set_shape(context, output, data.shape, to)
+    elements = known(context, data)
+    tensor = ir.convenience.get_const_tensor(data)
+    if elements is None and tensor is not None and tensor.dtype.is_floating_point() and tensor.size <= 1:
+        elements = [int(v) if float(v).is_integer() else UNKNOWN for v in tensor.numpy().ravel().tolist()]
+    if elements is not None and to != ir.DataType.BOOL:
+        context.set_symbolic_value(output, elements)
 
-REPLACED = frozenset((*_BROADCASTING, "Equal", "Where", "Expand"))
-"""Operators whose shape by the library is not believed."""
 
-RULES: dict[str, Callable[[Context, ir.Node], None]] = {
-    **dict.fromkeys(_BROADCASTING, _elementwise),
+# -- building and taking apart -----------------------------------------------------------------------------------
+
+
+def _concat(context: Context, node: ir.Node) -> None:
+    shapes = [i.shape for i in node.inputs if i is not None]
+    if any(s is None for s in shapes) or "axis" not in node.attributes:
+        return
+    given = [s for s in shapes if s is not None]
+    rank = len(given[0])
+    axis = node.attributes["axis"].as_int() % rank if rank else 0
+    result: list[Dim] = []
+    for place in range(rank):
+        met = [s[place] for s in given]
+        together = itertools.accumulate(met, lambda a, b: a + b)
+        result.append(dims.plain(list(together)[-1]) if place == axis else _sharpest(met))
+    set_shape(context, node.outputs[0], result, next((i.dtype for i in node.inputs if i is not None), None))
+    if rank != 1:
+        return
+    elements: list[Dim] = []
+    for value in node.inputs:
+        part, length = known(context, value), length_of(value)
+        if part is None and length is None:
+            return
+        elements += part if part is not None else [UNKNOWN] * (length or 0)
+    context.set_symbolic_value(node.outputs[0], elements)
+
+
+def _sharpest(met: Sequence[Dim]) -> Dim:
+    """Of dimensions that must be equal, the one that says most."""
+    return next((d for d in met if isinstance(d, int)), met[0])
+
+
+def _gather(context: Context, node: ir.Node) -> None:
+    data, indices = known(context, node.inputs[0]), numbers(context, node.inputs[1])
+    if data is not None and indices is not None and all(-len(data) <= i < len(data) for i in indices):
+        context.set_symbolic_value(node.outputs[0], [data[i] for i in indices])
+
+
+def _slice(context: Context, node: ir.Node) -> None:
+    """Slice of any opset: its bounds are attributes before opset 10, inputs since."""
+    data, output = node.inputs[0], node.outputs[0]
+    if data is None or data.shape is None:
+        return
+    rank = len(data.shape)
+    bounds = [_bounds(context, node, name, index) for index, name in enumerate(("starts", "ends"), 1)]
+    has_axes, axes = parameter(context, node, "axes", 3)
+    has_steps, steps = parameter(context, node, "steps", 4)
+    count = next((len(b) for b in bounds if b is not None), None)
+    if not has_axes and count is not None:
+        axes = list(range(count))
+    result: list[Dim] = [UNKNOWN] * rank
+    if axes is not None and all(-rank <= a < rank for a in axes):
+        result = list(data.shape.dims)
+        starts, ends = (b if b is not None else [UNKNOWN] * len(axes) for b in bounds)
+        strides: Sequence[int | None] = [1] * len(axes) if not has_steps else steps or [None] * len(axes)
+        for axis, start, end, step in zip(axes, starts, ends, strides, strict=True):
+            result[axis] = sliced(result[axis], start, end, step)
+    set_shape(context, output, result, data.dtype)
+    elements = known(context, data)
+    if elements is not None and rank == 1 and axes is not None and all(b is not None for b in bounds):
+        _slice_elements(context, output, elements, bounds, steps if has_steps else [1])  # type: ignore[arg-type]
+
+
+def _bounds(context: Context, node: ir.Node, name: str, index: int) -> list[Dim] | None:
+    if name in node.attributes:
+        return list(node.attributes[name].as_ints())
+    return known(context, node.inputs[index]) if index < len(node.inputs) else None
+
+
+def sliced(size: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
+    """How many elements ``start:end:step`` takes of an axis; UNKNOWN where that depends."""
+    if not isinstance(start, int) or step is None or not dims.is_known(end) or step == 0:
+        return UNKNOWN
+    if isinstance(size, int) and isinstance(end, int):
+        return len(range(*slice(start, end if step > 0 or end >= -size else None, step).indices(size)))
+    if step < 0 or start < 0 and -start > dims.at_least(size):
+        return UNKNOWN
+    if isinstance(end, int) and end >= _END:
+        end = size
+    elif isinstance(end, int) and end < 0:
+        if dims.at_least(size) < -end:
+            return UNKNOWN
+        end = size + end
+    else:
+        end = dims.minimum(size, end)
+    first = start if start >= 0 else size + start
+    if not dims.is_known(end):
+        return UNKNOWN
+    if isinstance(first, int) and first > dims.at_least(end) and not (isinstance(end, int) and end >= first):
+        return UNKNOWN
+    count = dims.plain(end - first)
+    if not isinstance(first, int) and not isinstance(count, int):
+        return UNKNOWN
+    if isinstance(count, int):
+        return max(0, -(-count // step))
+    return count if step == 1 else dims.plain((count + (step - 1)) // step)
+
+
+def _slice_elements(
+    context: Context, output: ir.Value, elements: list[Dim], bounds: list[list[Dim]], steps: list[int] | None
+) -> None:
+    (starts, ends) = bounds
+    if steps is None or len(starts) != 1 or not all(isinstance(b, int) for b in (*starts, *ends)):
+        return
+    start, end, step, size = int(starts[0]), int(ends[0]), steps[0], len(elements)  # type: ignore[arg-type]
+    if step:
+        cut = slice(start, end if step > 0 or end >= -size else None, step)
+        context.set_symbolic_value(output, elements[cut])
+
+
+def _same_elements(context: Context, node: ir.Node) -> None:
+    """Operators that keep elements and their order: Identity, Squeeze, Unsqueeze, Flatten."""
+    elements = known(context, node.inputs[0])
+    if elements is not None:
+        context.set_symbolic_value(node.outputs[0], elements)
+
+
+def _squeeze(context: Context, node: ir.Node) -> None:
+    """Squeeze without axes has a known rank only where every dimension is a number."""
+    data = node.inputs[0]
+    has_axes, axes = parameter(context, node, "axes", 1)
+    symbolic = data is not None and data.shape is not None and not all(isinstance(d, int) for d in data.shape)
+    if (not has_axes and symbolic) or (has_axes and axes is None):
+        node.outputs[0].shape = None
+    _same_elements(context, node)
+
+
+def _range(context: Context, node: ir.Node) -> None:
+    bounds = [known(context, i) for i in node.inputs]
+    output = node.outputs[0]
+    dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
+    if any(b is None or len(b) != 1 for b in bounds):
+        return
+    start, limit, step = (b[0] for b in bounds if b is not None)
+    if isinstance(start, int) and isinstance(limit, int) and isinstance(step, int) and step:
+        values = range(start, limit, step)
+        set_shape(context, output, [len(values)], dtype)
+        if len(values) <= LIMIT:
+            context.set_symbolic_value(output, list(values))
+    elif step == 1 and dims.is_known(start) and dims.is_known(limit):
+        length = dims.plain(limit - start)
+        set_shape(context, output, [length if dims.is_size(length) else UNKNOWN], dtype)
+
+
+def _reduce(combine: Callable[[Dim, Dim], Dim], empty: int) -> Infer:
+    """A reduction of a whole shape tensor, such as the product of all dimensions."""
+
+    def infer(context: Context, node: ir.Node) -> None:
+        elements = known(context, node.inputs[0])
+        output = node.outputs[0]
+        shape = output.shape
+        if elements is None or shape is None or any(d != 1 for d in shape) or node.inputs[0].shape is None:  # type: ignore[union-attr]
+            return
+        if len(node.inputs[0].shape) != 1 or (not len(shape) and node.attributes.get_int("keepdims", 1)):  # type: ignore[union-attr]
+            return
+        result: Dim = empty
+        for element in elements:
+            result = combine(result, element) if dims.is_known(result) and dims.is_known(element) else UNKNOWN
+        context.set_symbolic_value(output, [dims.plain(result)])
+
+    return infer
+
+
+def _sign(dim: sympy.Expr) -> str:
+    return str(dim)
+
+
+_BROADCASTING = "Pow BitShift BitwiseAnd BitwiseOr BitwiseXor And Or Xor Mean".split()
+
+ELEMENTS: dict[str, Infer] = {
+    **dict.fromkeys(_BROADCASTING, elementwise),
+    "Add": _arithmetic(lambda a, b: a + b),
+    "Sum": _arithmetic(lambda a, b: a + b),
+    "Sub": _arithmetic(lambda a, b: a - b),
+    "Mul": _arithmetic(lambda a, b: a * b),
+    "Div": _arithmetic(_divide),
+    "Mod": _arithmetic(_modulo),
+    "Min": _arithmetic(dims.minimum),
+    "Max": _arithmetic(dims.maximum),
     "Equal": _compare(_equal),
+    "Less": _compare(_less),
+    "Greater": _compare(lambda a, b: _less(b, a)),
+    "LessOrEqual": _compare(lambda a, b: _not(_less(b, a))),
+    "GreaterOrEqual": _compare(lambda a, b: _not(_less(a, b))),
     "Where": _where,
-    "Expand": _expand,
-    "ConstantOfShape": _constant_of_shape,
+    "Neg": _negate,
+    "Not": _negate,
+    "Cast": _cast,
+    "CastLike": _cast,
+    "Concat": _concat,
+    "Gather": _gather,
+    "Slice": _slice,
+    "Identity": _same_elements,
+    "Unsqueeze": _same_elements,
+    "Squeeze": _squeeze,
     "Range": _range,
+    "ReduceProd": _reduce(lambda a, b: a * b, 1),
+    "ReduceSum": _reduce(lambda a, b: a + b, 0),
 }
 """Operator of the standard domain to what is inferred after, and instead of, the library's word."""

@@ -71,12 +71,7 @@ class Facts:
     @staticmethod
     def tensor(value: ir.Value) -> ir.TensorProtocol | None:
         """The constant tensor behind a value, not loaded; None when the value is not constant."""
-        if value.const_value is not None:
-            return value.const_value
-        node = value.producer()
-        if node is not None and node.op_type == "Constant" and node.domain == "":
-            return ir.convenience.get_const_tensor(value)
-        return None
+        return value.const_value
 
     def constant(self, value: ir.Value) -> np.ndarray | None:
         """The constant behind a value as an array in its own dtype; None when the value is not constant."""
@@ -167,12 +162,19 @@ class Facts:
             if new.shape is None:
                 new.shape, learnt = old.shape.copy(), True
             elif len(new.shape) == len(old.shape):
-                dims = [b if isinstance(b, int) and not isinstance(a, int) else a for a, b in zip(new.shape, old.shape, strict=True)]
+                dims = [self._sharper(a, b) for a, b in zip(new.shape, old.shape, strict=True)]
                 learnt |= dims != list(new.shape)
                 new.shape = ir.Shape(dims)
         if old in known and new not in known:
             known[new], learnt = known[old], True
         return learnt
+
+    def _sharper(self, a: Dim, b: Dim) -> Dim:
+        """Of two names for one size the one that says more: a number, then a name that the model gave."""
+        if isinstance(a, int) or not isinstance(b, ir.SymbolicDim):
+            return a if isinstance(a, int) else b
+        made_up = self.symbols()
+        return b if a.free_symbols() & made_up and not b.free_symbols() & made_up else a
 
     def forget(self, value: ir.Value) -> None:
         """Drop what is kept about a value that left the graph."""
@@ -202,6 +204,8 @@ class Facts:
             declared = [(o.type, o.shape) for o in node.outputs]
             for output in node.outputs:
                 output.type, output.shape = None, None
+            if node.op_type == "Constant" and node.domain == "":
+                node.outputs[0].const_value = ir.convenience.get_const_tensor(node.outputs[0])
             self.infer(node)
             for output, (kind, shape) in zip(node.outputs, declared, strict=True):
                 self._believe(output, kind, shape)

@@ -5,7 +5,7 @@ Nothing here changes a graph.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,6 +94,54 @@ def depends_on(values: Iterable[ir.Value], targets: Iterable[ir.Value]) -> bool:
         seen.add(node)
         stack.extend(v.producer() for v in (*node.inputs, *outer_values(node)) if v is not None)
     return False
+
+
+def is_circular(values: Iterable[ir.Value], replaced: Mapping[ir.Value, ir.Value]) -> bool:
+    """Whether anything above ``values`` depends on itself once each key of ``replaced`` is its value instead."""
+
+    def read(value: ir.Value) -> Iterator[ir.Value]:
+        if value in replaced:
+            return iter((replaced[value],))
+        node = value.producer()
+        return iter([v for v in (*node.inputs, *outer_values(node)) if v is not None] if node is not None else [])
+
+    done: set[ir.Value] = set()
+    for start in values:
+        path = {start: read(start)} if start not in done else {}
+        while path:
+            value, above = next(reversed(path.items()))
+            following = next(above, None)
+            if following is None:
+                done.add(value)
+                path.popitem()
+            elif following in path:
+                return True
+            elif following not in done:
+                path[following] = read(following)
+    return False
+
+
+def cheapest_cut(
+    costs: Iterable[tuple[Hashable, Hashable, int | None]], source: Hashable, sink: Hashable
+) -> set[Hashable]:
+    """The side of ``source`` in a cheapest division of all vertices in two, the larger one where several are cheapest.
+
+    ``costs`` says what it costs to have the first vertex on the side of ``source`` and the second on the side of
+    ``sink``; None forbids it.
+    """
+    import networkx as nx
+
+    network: nx.DiGraph[Hashable] = nx.DiGraph()
+    network.add_nodes_from((source, sink))
+    for tail, head, cost in costs:
+        if cost is None:
+            network.add_edge(tail, head)
+        elif not network.has_edge(tail, head):
+            network.add_edge(tail, head, capacity=cost)
+        elif "capacity" in network[tail][head]:
+            network[tail][head]["capacity"] += cost
+    _, (near, _) = nx.minimum_cut(network, source, sink)
+    return set(near)
 
 
 def isomorphic(a: ir.Graph, b: ir.Graph) -> bool:

@@ -7,23 +7,38 @@ last and all together; what is left over is the remainder, which only the patter
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.pattern import numbers
-from onnxrewrite.pattern.look import resolve
+from onnxrewrite.pattern.look import passed, resolve
 from onnxrewrite.pattern.match import Binding
-from onnxrewrite.pattern.terms import AnyOf, Call, Capture, Const, Literal, Output, Power, Product, Scalar, Sum, Term
+from onnxrewrite.pattern.terms import (
+    AnyOf,
+    Call,
+    Capture,
+    Const,
+    Literal,
+    Output,
+    Power,
+    Product,
+    Scalar,
+    Sum,
+    Term,
+    flipped,
+    walk,
+)
 
 if TYPE_CHECKING:
     from onnxrewrite.pattern.recursive import RecursiveMatcher
 
 _MAX_NODES = 24
-"""A chain is followed so many nodes up; what lies above is taken as leaves."""
+"""A chain has so many nodes, those nearest to its end; what lies above them is taken as leaves."""
 
 
 @dataclass(eq=False)
@@ -37,7 +52,7 @@ class Piece:
     sign: int
     node: ir.Node | None = None
     parts: tuple[Piece, ...] = ()
-    leaves: frozenset[int] = field(default_factory=frozenset)
+    leaves: frozenset[int] = frozenset()
 
     def walk(self) -> Iterator[Piece]:
         """This piece and all below it, parents first."""
@@ -57,15 +72,15 @@ class ChainMatch:
         self.is_product = isinstance(item, Product)
         self.dtype = self.facts.dtype(value)
         self._divides = self.dtype is not None and self.dtype.is_floating_point()
-        self._budget = _MAX_NODES
-        self._leaf_count = 0
-        self.tree = self._grow(value, 1)
+        self.tree = self._grow(value)
         self.pieces = list(self.tree.walk())
         operands = item.operands
         self.literals = [(i.value, s) for i, s in operands if isinstance(i, Literal)]
         self.scalars = [(i, s) for i, s in operands if isinstance(i, Scalar)]
         others = [(i, s) for i, s in operands if not isinstance(i, Literal | Scalar)]
         self.operands = sorted(others, key=lambda o: _specific(o[0]))
+        neutral = numbers.product(self.literals) == 1 if self.is_product else numbers.total(self.literals) == 0
+        self._needs_numbers = not neutral
 
     def run(self, binding: Binding) -> Iterator[Binding]:
         """Every way to spread the pattern's operands over the chain."""
@@ -76,28 +91,30 @@ class ChainMatch:
             yield from self._finish(taken, matched)
 
     def _promising(self) -> bool:
-        required = sum(not _is_optional(i) for i, _ in (*self.operands, *self.scalars)) + bool(self.literals)
-        return required <= len(self.tree.leaves)
+        required = sum(not _is_optional(i) for i, _ in (*self.operands, *self.scalars))
+        return required + self._needs_numbers <= len(self.tree.leaves)
 
     def _kind(self) -> str:
         return "a product" if self.is_product else "a sum"
 
     # -- the chain -------------------------------------------------------------------------------------------
 
-    def _grow(self, value: ir.Value, sign: int) -> Piece:
-        """The tree above ``value``."""
-        node = self.matcher._producer(value)
-        above = self._above(node) if node is not None and self._budget > 0 else None
-        if above is None:
-            return self._leaf(value, sign)
-        self._budget -= 1
-        parts = tuple(self._leaf(None, 1) if v is None else self._grow(v, sign * s) for v, s in above)
-        leaves = frozenset[int]().union(*(p.leaves for p in parts))
-        return Piece(value, sign, node, parts, leaves)
-
-    def _leaf(self, value: ir.Value | None, sign: int) -> Piece:
-        self._leaf_count += 1
-        return Piece(value, sign, leaves=frozenset({self._leaf_count}))
+    def _grow(self, value: ir.Value) -> Piece:
+        """The tree above ``value``, level by level."""
+        root = Piece(value, 1)
+        queue, budget = deque([root]), _MAX_NODES
+        while queue and budget:
+            piece = queue.popleft()
+            node = self.matcher._producer(piece.value) if piece.value is not None else None
+            above = self._above(node) if node is not None else None
+            if above is not None:
+                budget -= 1
+                piece.node = node
+                piece.parts = tuple(Piece(v, piece.sign * s) for v, s in above)
+                queue.extend(piece.parts)
+        for number, piece in enumerate(reversed(list(root.walk()))):
+            piece.leaves = frozenset({number}).union(*(p.leaves for p in piece.parts)) if piece.parts else frozenset({number})
+        return root
 
     def _above(self, node: ir.Node) -> list[tuple[ir.Value | None, int]] | None:
         """The signed operands of a node of this kind of chain; None for any other node."""
@@ -116,8 +133,16 @@ class ChainMatch:
                 return [(first, -1)]
             case "Neg":
                 return [(None, 1), (first, 1)]
-            case "Pow" if rest[0] is not None and (times := numbers.scalar(self.facts, rest[0])) in (2, 3, 4):
-                return [(first, 1)] * int(times or 0)
+            case "Pow":
+                return self._repeated(first, numbers.scalar(self.facts, rest[0]))
+        return None
+
+    def _repeated(
+        self, base: ir.Value | None, times: float | int | None
+    ) -> list[tuple[ir.Value | None, int]] | None:
+        """A small integer power as a product."""
+        if times in (2, 3, 4) or (self._divides and times in (-1, -2, -3, -4)):
+            return [(base, 1 if times > 0 else -1)] * abs(int(times))
         return None
 
     # -- operands --------------------------------------------------------------------------------------------
@@ -153,11 +178,13 @@ class ChainMatch:
                 array = numbers.array(self.facts, resolve(piece.value))
                 with np.errstate(divide="ignore"):
                     yield matched.bind(item, 1 / array if self.is_product else -array)
+        elif (opposite := flipped(item, self.is_product)) is not None:
+            yield from self.matcher._term(opposite, piece.value, binding)
 
     def _others_required(self, index: int) -> bool:
         """Whether any other operand has to be there, so that this one cannot be the whole chain."""
         others = [i for n, (i, _) in enumerate(self.operands) if n != index] + [i for i, _ in self.scalars]
-        return bool(self.literals) or any(not _is_optional(i) for i in others)
+        return self._needs_numbers or any(not _is_optional(i) for i in others)
 
     def _finish(self, taken: tuple[Piece, ...], binding: Binding) -> Iterator[Binding]:
         """Compare the numbers, then look at what is left over."""
@@ -169,9 +196,14 @@ class ChainMatch:
             if rest and not self._may_remain(whole):
                 self.matcher._miss(binding, lambda: f"the chain at `{self.value.name}` is longer than the pattern")
                 continue
-            covered = [p.node for p in self.pieces if p.node is not None and self._is_split(p, whole)]
-            extended = matched.cover(*covered)
-            yield Binding(extended.bound, extended.nodes, tuple(rest)) if rest else extended
+            extended = matched.cover(*self._covered(whole))
+            yield Binding(extended.bound, extended.nodes, self._put_back(rest)) if rest else extended
+
+    def _covered(self, taken: tuple[Piece, ...]) -> Iterator[ir.Node]:
+        """The nodes that are taken apart, with the Identities behind them."""
+        for piece in self.pieces:
+            if piece.node is not None and piece.value is not None and self._is_split(piece, taken):
+                yield from (piece.node, *passed(piece.value))
 
     @staticmethod
     def _is_split(piece: Piece, taken: tuple[Piece, ...]) -> bool:
@@ -193,6 +225,10 @@ class ChainMatch:
         collect(self.tree)
         return rest
 
+    def _put_back(self, rest: list[tuple[ir.Value, int]]) -> tuple[tuple[ir.Value, str], ...]:
+        more, less = ("Mul", "Div") if self.is_product else ("Add", "Sub")
+        return tuple((value, more if sign > 0 else less) for value, sign in rest)
+
     def _may_remain(self, taken: tuple[Piece, ...]) -> bool:
         """A remainder is for the anchor, and only where the pattern's part is no value of its own in the chain,
         for there it is found from that value."""
@@ -205,7 +241,7 @@ class ChainMatch:
     def _number(self, piece: Piece) -> float | int | None:
         if piece.value is None:
             return -1
-        return numbers.scalar(self.facts, resolve(piece.value))
+        return numbers.scalar(self.facts, piece.value)
 
     def _numbers(self, numeric: list[Piece], binding: Binding) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
         """Every way to account for the pattern's numbers with the chain's."""
@@ -219,6 +255,8 @@ class ChainMatch:
             return
         for group in groups:
             yield from ((group, matched) for matched in self._group(group, binding))
+        if not self.scalars and not self._needs_numbers:
+            yield (), binding
         if self.scalars and _is_optional(self.scalars[0][0]):
             yield from self._scalar_absent(groups, binding)
 
@@ -279,21 +317,20 @@ class ChainMatch:
         combine = numbers.product if self.is_product else numbers.total
         flip = self.is_product and len(found) == 1 and found[0][1] < 0
         expected = numbers.product([(combine(self.literals), -1)]) if flip else combine(self.literals)
-        actual = found[0][0] if flip else combine(found)
-        return f"expected constant {expected:.6g}, found {actual:.6g}"
+        return numbers.tell(expected, found[0][0] if flip else combine(found))
 
 
-def _specific(item: Term) -> int:
+def _specific(item: Term) -> tuple[int, int]:
     """Operands that few values match come first; constants wait until the shape of the chain is clear."""
     match item:
         case Call() | Output() | Power():
-            return 0
+            return 0, 0
         case Sum() | Product() | AnyOf():
-            return 1
+            return 1, -sum(isinstance(t, Call | Power) for t in walk(item))
         case Const():
-            return 2
+            return 2, 0
         case _:
-            return 3
+            return 3, 0
 
 
 def _is_optional(item: Term) -> bool:

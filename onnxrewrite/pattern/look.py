@@ -12,13 +12,23 @@ from onnxrewrite.ir.facts import Facts
 
 def resolve(value: ir.Value) -> ir.Value:
     """The value behind Identities and Casts to the dtype that is already there."""
+    for node in passed(value):
+        assert node.inputs[0] is not None
+        value = node.inputs[0]
+    return value
+
+
+def passed(value: ir.Value) -> list[ir.Node]:
+    """The Identities and Casts to the dtype that is already there which ``resolve`` looks through, the last one first."""
+    nodes: list[ir.Node] = []
     while True:
         node = value.producer()
         if node is None or node.domain or node.op_type not in ("Identity", "Cast"):
-            return value
+            return nodes
         source = node.inputs[0]
         if source is None or source.type is None or source.type != value.type:
-            return value
+            return nodes
+        nodes.append(node)
         value = source
 
 

@@ -17,10 +17,12 @@ import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.twins import same_tensor
+from onnxrewrite.pattern.look import resolve
+
 
 def scalar(facts: Facts, value: ir.Value) -> float | int | None:
     """The number in a constant with one element; None for anything else."""
-    tensor = facts.tensor(value)
+    tensor = facts.tensor(resolve(value))
     if tensor is None or tensor.size != 1 or tensor.dtype == ir.DataType.STRING:
         return None
     number: float | int = tensor.numpy().reshape(()).item()
@@ -53,8 +55,8 @@ def rounded(number: float, dtype: ir.DataType | None) -> float:
 def product_equals(found: Sequence[tuple[float, int]], expected: Sequence[tuple[float, int]], dtype: ir.DataType) -> bool:
     """Whether a product of constants, each multiplied (+1) or divided by (-1), equals the expected one.
 
-    One constant against one number is compared exactly, as itself or as its reciprocal, each rounded to ``dtype``;
-    several are multiplied in float64 and rounded once.
+    One constant against one number is compared exactly, as itself or as its reciprocal, each rounded to ``dtype``.
+    Several are multiplied in float64, and may be off by what rounding each of them costs.
     """
     if len(found) == len(expected) == 1:
         (number, sign), (wanted, wanted_sign) = found[0], expected[0]
@@ -62,7 +64,12 @@ def product_equals(found: Sequence[tuple[float, int]], expected: Sequence[tuple[
             return number == rounded(wanted, dtype)
         return wanted != 0 and number == rounded(1.0 / wanted, dtype)
     a, b = product(found), product(expected)
-    return a == b or rounded(a, dtype) == rounded(b, dtype)
+    return a == b or rounded(a, dtype) == rounded(b, dtype) or abs(a - b) <= _rounding(found, dtype) * abs(b)
+
+
+def _rounding(found: Sequence[tuple[float, int]], dtype: ir.DataType) -> float:
+    """How far, relatively, rounding each of several constants can move their product; 0 for a single one."""
+    return len(found) * epsilon(dtype) / 2 if len(found) > 1 and dtype.is_floating_point() else 0.0
 
 
 def product(factors: Sequence[tuple[float, int]]) -> float:
@@ -79,7 +86,9 @@ def total_equals(found: Sequence[tuple[float, int]], expected: Sequence[tuple[fl
     """Whether a sum of constants, each added (+1) or subtracted (-1), equals the expected one."""
     if len(found) == len(expected) == 1:
         return found[0][1] * found[0][0] == rounded(expected[0][1] * expected[0][0], dtype)
-    return rounded(total(found), dtype) == rounded(total(expected), dtype)
+    a, b = total(found), total(expected)
+    size = max((abs(number) for number, _ in found), default=0.0)
+    return a == b or rounded(a, dtype) == rounded(b, dtype) or abs(a - b) <= _rounding(found, dtype) * size
 
 
 def total(addends: Sequence[tuple[float, int]]) -> float:
@@ -115,6 +124,20 @@ def describe(facts: Facts, value: ir.Value) -> str:
         number = scalar(facts, value)
         return f"{number:.6g}" if isinstance(number, float) else str(number)
     return f"a tensor of shape {list(tensor.shape)}"
+
+
+def unequal(facts: Facts, value: ir.Value, expected: float) -> str:
+    """Why ``value`` is not the constant ``expected``, told as a reason."""
+    found = scalar(facts, value)
+    if found is None:
+        return f"expected constant {expected:.6g}, found {describe(facts, value)}"
+    return tell(expected, found)
+
+
+def tell(expected: float, found: float) -> str:
+    """Two different numbers in as many digits as it takes to see that they differ."""
+    digits = next((n for n in (6, 9, 17) if f"{expected:.{n}g}" != f"{found:.{n}g}"), 17)
+    return f"expected constant {expected:.{digits}g}, found {found:.{digits}g}"
 
 
 def epsilon(dtype: ir.DataType) -> float:

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern import chain, numbers
-from onnxrewrite.pattern.look import parameter, resolve
+from onnxrewrite.pattern.look import parameter, passed, resolve
 from onnxrewrite.pattern.match import Binding, Match
 from onnxrewrite.pattern.terms import (
     AnyNode,
@@ -79,6 +79,9 @@ class RecursiveMatcher:
         """Matches of the anchor, where a chain may be longer than the pattern."""
         if isinstance(item, Sum | Product):
             yield from self._chain(item, value, Binding(), root=True)
+        elif isinstance(item, AnyOf):
+            for found in self._any_of(item, value, Binding(), root=True):
+                yield found.bind(item, value)
         else:
             yield from self._term(item, value, Binding())
 
@@ -125,10 +128,13 @@ class RecursiveMatcher:
                 yield from self._shared(item, value, binding, lambda: self._power(item, value, binding))
             case AnyNode():
                 yield from self._any_node(item, value, binding)
-            case AnyOf(alternatives=alternatives):
-                for alternative in alternatives:
-                    for found in self._term(alternative, value, binding):
-                        yield found.bind(item, value)
+            case AnyOf():
+                yield from self._shared(item, value, binding, lambda: self._any_of(item, value, binding, root=False))
+
+    def _any_of(self, item: AnyOf, value: ir.Value, binding: Binding, root: bool) -> Iterator[Binding]:
+        for alternative in item.alternatives:
+            found = self._root(alternative, value) if root else self._term(alternative, value, binding)
+            yield from (each.bind((item, "alternative"), alternative) for each in found)
 
     def _shared(
         self, item: Term, value: ir.Value, binding: Binding, match: Callable[[], Iterator[Binding]]
@@ -170,7 +176,7 @@ class RecursiveMatcher:
         if numbers.equals(self.facts, value, number):
             yield binding
         else:
-            self._miss(binding, lambda: f"expected constant {number:.6g}, found {numbers.describe(self.facts, value)}")
+            self._miss(binding, lambda: numbers.unequal(self.facts, value, number))
 
     def _power(self, item: Power, value: ir.Value, binding: Binding) -> Iterator[Binding]:
         node = self._producer(value)
@@ -183,7 +189,7 @@ class RecursiveMatcher:
         else:
             matches = exponent[0] is not None and numbers.equals(self.facts, exponent[0], item.exponent)
         if matches and base is not None:
-            yield from self._term(item.base, base, binding.cover(node))
+            yield from self._term(item.base, base, binding.cover(node, *passed(value)))
         else:
             self._miss(binding, lambda: f"expected the power {item.exponent:g} at `{node.name}`")
 
@@ -205,7 +211,7 @@ class RecursiveMatcher:
         if named is None:
             self._miss(binding, lambda: f"{node.op_type} `{node.name}` lacks a parameter of {item!r}")
             return
-        start = binding.bind(item, node).cover(node)
+        start = binding.bind(item, node).cover(node, *passed(value))
         for positional in self._inputs(item, node, named, start):
             yield from self._named(list(named.items()), node, positional)
 
@@ -334,7 +340,8 @@ class RecursiveMatcher:
         if not values:
             yield binding.bind(rest, done)
             return
-        local = {t for t in walk(of) if t not in rest.shared} | _attrs(of)
+        own = {t for t in walk(of) if t not in rest.shared}
+        local = own | _attrs(of) | {(t, "alternative") for t in own}
         start = Binding({t: b for t, b in binding.bound.items() if t not in local})
         for found in self._term(of, values[0], start):
             match = Match(self.facts, (values[0],), found)

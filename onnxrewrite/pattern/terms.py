@@ -11,6 +11,7 @@ about graphs; ``match.py`` gives terms their meaning.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -249,7 +250,7 @@ class Product(Term):
 
 
 class Power(Term):
-    """``base`` to a constant power that is not an integer; ``Sqrt`` is the power one half."""
+    """``base`` to a constant power that is not a small integer; ``Sqrt`` is the power one half."""
 
     def __init__(self, base: Term, exponent: float):
         self.base = base
@@ -302,6 +303,14 @@ def _factors(item: Term) -> tuple[tuple[Term, int], ...]:
 
 def _negated(operands: Sequence[tuple[Term, int]]) -> tuple[tuple[Term, int], ...]:
     return tuple((item, -sign) for item, sign in operands)
+
+
+@functools.cache
+def flipped(item: Term, divides: bool) -> Term | None:
+    """The term for ``-item``, or for ``1 / item`` where ``divides``, if that can be one node's value; else None."""
+    if divides:
+        return Power(item.base, -item.exponent) if isinstance(item, Power) else None
+    return Product(((Literal(-1.0), 1), *item.operands)) if isinstance(item, Product) else None
 
 
 class Operators:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from onnxrewrite.errors import OnnxRewriteError, RuleError, UsageError
-from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.rewrite.rule import Rule, Stage
 
 GROUP = "onnxrewrite.rules"
 """The entry-point group of rule packages."""
@@ -60,22 +60,25 @@ class Registry:
                 raise RuleError(f"two rules are called {rule.name!r}: one in {known.source}, one in {rule.source}")
 
     def select(self, only: Iterable[str] = (), without: Iterable[str] = ()) -> list[Rule]:
-        """The rules to run, by exact name or by family: ``gelu`` stands for ``gelu-erf``, ``gelu-tanh``, ...
+        """The rules to run, given by name or by family.
 
-        Canonicalizations stay when others are asked for by ``only``, for patterns are written on canonical graphs;
-        they can be taken out with ``without``.
+        Besides the rules of ``only`` run those of the lower stage, which make legal what they raise, and, unless only
+        canonicalizations were asked for, the canonicalizations, for patterns are written on canonical graphs.
+        ``without`` takes out any of them.
         """
-        wanted = {r.name for name in only for r in self.family(name)}
-        unwanted = {r.name for name in without for r in self.family(name)}
-        return [
-            r for r in self if r.name not in unwanted and (not wanted or r.name in wanted or r.stage != r.stage.RAISE)
-        ]
+        wanted = {r for name in only for r in self.family(name)}
+        unwanted = {r for name in without for r in self.family(name)}
+        helping = {Stage.LOWER} if all(r.stage == Stage.CANONICALIZE for r in wanted) else {*Stage} - {Stage.RAISE}
+        chosen = [r for r in self if not wanted or r in wanted or r.stage in helping]
+        return [r for r in chosen if r not in unwanted]
 
     def family(self, name: str) -> list[Rule]:
-        """The rule of this name, or the rules whose names begin with it."""
+        """The rule called ``name``, or the rules of the file called so, or those whose names begin with it."""
         if name in self._rules:
             return [self._rules[name]]
-        return [r for r in self if r.name.startswith(f"{name}-")] or [self[name]]
+        stem = name.replace("-", "_")
+        of_file = [r for r in self if Path(r.source).stem == stem]
+        return of_file or [r for r in self if r.name.startswith(f"{name}-")] or [self[name]]
 
 
 def load(extra: Iterable[str] = (), *, plugins: bool = True) -> Registry:

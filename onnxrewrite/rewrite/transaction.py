@@ -14,7 +14,6 @@ from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import Target
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.pattern.recursive import RecursiveMatcher
-from onnxrewrite.pattern.terms import Product
 from onnxrewrite.rewrite import edit, legality
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.rule import Rule, Stage
@@ -187,9 +186,8 @@ class Transaction:
 
     def _with_remainder(self, result: ir.Value) -> ir.Value:
         """Put back what a longer chain had left over: ``result * rest`` or ``result + rest``."""
-        more, less = ("Mul", "Div") if isinstance(self.rule.outputs[0], Product) else ("Add", "Sub")
-        for value, sign in self.match.remainder:
-            (result,) = self.build.node(more if sign > 0 else less, [result, value])
+        for value, op_type in self.match.remainder:
+            (result,) = self.build.node(op_type, [result, value])
         return result
 
     def _exportable(self, old: ir.Value, new: ir.Value, exported: set[ir.Value]) -> ir.Value:

@@ -1,7 +1,7 @@
 """Convolutions and pools in double precision, as sums over the window of strided slices.
 
-A window of K taps becomes K slices of the padded input; each is multiplied by one tap of the weight (MatMul for
-dense groups, Mul for depthwise) and added.  All sizes may be dynamic except the weight's.
+A window of K taps becomes K slices of the padded input; each is multiplied by one tap of the weight (MatMul
+for dense groups, Mul for depthwise) and added.  All sizes may be dynamic except the weight's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Sizes worth trying for the symbolic dimensions of a model's inputs.
 
 A binding gives every symbolic dimension a size.  Names carry relations ("past_sequence_length + 1",
-"past_plus_seq", "total_sequence_length"), which bindings keep.  Whether a model really runs at a binding is for the
-caller to try; this module only proposes candidates, the most sensible first, and never runs anything.
+"past_plus_seq", "total_sequence_length"), which bindings keep.  Whether a model really runs at a binding is
+for the caller to try; this module only proposes candidates, the most sensible first, and never runs
+anything.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _ROLE_BY_NAME: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One graph input.  ``dims`` is None for unknown rank; unnamed sizes have a made-up name ``input.axis``."""
+    """One graph input.  ``dims`` is None for unknown rank; unnamed sizes are called ``input.axis``."""
 
     name: str
     elem_type: int
@@ -142,7 +143,7 @@ def expression_parts(text: str) -> set[str]:
 
 
 def relations(names: Sequence[str], specs: Sequence[InputSpec]) -> dict[str, tuple[str, ...]]:
-    """Dimensions that are sums of others: by arithmetic, by ``_plus_``, by the usual spellings, by masking them."""
+    """Dimensions that are sums of others: by arithmetic, ``_plus_``, the usual spellings, or as masks."""
     found: dict[str, tuple[str, ...]] = {}
     plain = [n for n in names if not expression_parts(n)]
     for name in names:

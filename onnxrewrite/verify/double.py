@@ -1,9 +1,9 @@
 """A model's double-precision copy.
 
-Every float, float16 and bfloat16 tensor becomes double: inputs, weights, constants, dtype attributes.  Operators
-without a double kernel are expanded (``expand``, ``convolve``, the standard's own function bodies); what is left
-runs as a *float32 island* between two Casts and is named in the result.  Parameters that a schema fixes to float
-(the scales of Resize) get a Cast.
+Every float, float16 and bfloat16 tensor becomes double: inputs, weights, constants, dtype attributes.
+Operators without a double kernel are expanded (``expand``, ``convolve``, the standard's own function
+bodies); what is left runs as a *float32 island* between two Casts and is named in the result.  Parameters
+that a schema fixes to float (the scales of Resize) get a Cast.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Doubled:
 
 
 def double_model(model: onnx.ModelProto, forced: frozenset[str] = frozenset()) -> Doubled:
-    """The double-precision copy of a model.  Operators in ``forced`` become islands whatever the registry says."""
+    """The double-precision copy of a model.  Operators in ``forced`` become islands in any case."""
     prepared = _prepare(model)
     opsets = {canonical(o.domain): int(o.version) for o in prepared.opset_import}
     result = Doubled(onnx.ModelProto(), set())
@@ -76,7 +76,7 @@ def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _raised(model: onnx.ModelProto, opset: int) -> tuple[onnx.ModelProto, int]:
-    """The model at opset 13; as it is where the converter fails (contributed operators) and opset 11 will do."""
+    """The model at opset 13; as it is where the converter fails and opset 11 will do."""
     candidate = _copied(model)
     inputs = {v.name for v in candidate.graph.input}
     added = [t for t in candidate.graph.initializer if t.name not in inputs]

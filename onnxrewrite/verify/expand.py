@@ -1,7 +1,7 @@
 """Operators without a double kernel, spelled in operators that have one.
 
-Only the few primitives that the standard's own function bodies bottom out in, and the contributed operators that
-have no function body.  Every formula is exact up to double rounding.  Emits for any opset from 11 on.
+Only the few primitives that the standard's own function bodies bottom out in, and the contributed operators
+that have no function body.  Every formula is exact up to double rounding.  Emits for any opset from 11 on.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def expands(*ops: str, domain: str = "") -> Callable[[Expansion], Expansion]:
 
 @cache
 def _erfc_coefficients(degree: int = 20) -> tuple[float, ...]:
-    """Chebyshev coefficients of exp(x²)·erfc(x) in t = (x − 15/4)/(x + 15/4) (Shepherd and Laframboise, 1981)."""
+    """exp(x²)·erfc(x) by Chebyshev polynomials in (x − 15/4)/(x + 15/4) (Shepherd, Laframboise, 1981)."""
 
     def scaled(t: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         x = 3.75 * (1 + t) / (1 - t)
@@ -118,7 +118,7 @@ def _erfc_coefficients(degree: int = 20) -> tuple[float, ...]:
 
 
 def _erfcx(x: float) -> float:
-    """exp(x²)·erfc(x) for x ≥ 0: the product while erfc is far from underflow, then its continued fraction."""
+    """exp(x²)·erfc(x) for x ≥ 0: the product while erfc is far from 0, then a continued fraction."""
     if x < 5.0:
         return math.exp(x * x) * math.erfc(x)
     tail = 0.0

@@ -1,8 +1,8 @@
 """The whole model: original against rewritten, end to end.
 
-``Baseline`` runs the original once (at least two bindings of every symbolic size, at least three samples each) and
-keeps its outputs, so that any number of candidates can be compared with it: the driver bisects.  The float64
-reference is only computed when a candidate is not bitwise equal.
+``Baseline`` runs the original once (at least two bindings of every symbolic size, at least three samples
+each) and keeps its outputs, so that any number of candidates can be compared with it: the driver bisects.
+The float64 reference is only computed when a candidate is not bitwise equal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Run:
     def describe(self) -> str:
         """For a failure's line."""
         sizes = " ".join(f"{k}={v}" for k, v in self.binding.items())
-        return f"sample {self.sample}{' ' + sizes if sizes else ''}{' overridden initializers' if self.overridden else ''}"
+        parts = [f"sample {self.sample}", sizes, "overridden initializers" if self.overridden else ""]
+        return " ".join(p for p in parts if p)
 
 
 @dataclass
@@ -83,7 +84,7 @@ class ModelCheck:
 class Baseline:
     """The original model, run once and remembered.
 
-    ``dims``: sizes the user gave; ``inputs``: arrays the user gave; ``samples``: sets of random inputs a binding.
+    ``dims``: sizes the user gave; ``inputs``: arrays the user gave; ``samples``: random inputs a binding.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class Baseline:
         made.append(Run(trial.binding, sample, overridden, feeds, outputs))
 
     def overrides(self) -> dict[str, Any]:
-        """Other values for the float inputs that have a default: the default, each element scaled by 0.5 to 1.5."""
+        """Other values for the float inputs that have a default: each element of it times 0.5 to 1.5."""
         if isinstance(self.session, str):
             return {}
         names = {d.name for d in self.session.handle.get_overridable_initializers()} - set(self.sampler.given)
@@ -199,7 +200,7 @@ class Baseline:
 
     @cached_property
     def noise(self) -> dict[str, Norms]:
-        """How far outputs move when inputs (without a reference: weights too) move by a unit roundoff or two."""
+        """How far outputs move when inputs and weights move by a unit roundoff or two."""
         worst: dict[str, Norms] = {}
         for session, runs in self._perturbed():
             for index, run in runs:
@@ -313,12 +314,14 @@ class Baseline:
                 lines.append(f"{dtype}: equal")
             elif self.reference.trusted:
                 lines.append(
-                    f"{dtype}: {row.k:g}x the original's error (rms {row.k_rms:g}x), at least {row.floor * row.unit:.1e}"
+                    f"{dtype}: {row.k:g}x the original's error (rms {row.k_rms:g}x), "
+                    f"at least {row.floor * row.unit:.1e}"
                 )
             else:
                 stated = row.stated * row.unit
                 lines.append(
-                    f"{dtype}: {stated:.1e} of the largest value, or {row.k:g}x the effect of a one-ulp perturbation"
+                    f"{dtype}: {stated:.1e} of the largest value, "
+                    f"or {row.k:g}x the effect of a one-ulp perturbation"
                 )
         return "; ".join(lines)
 
@@ -360,7 +363,7 @@ def interface_problems(before: onnx.ModelProto, after: onnx.ModelProto) -> list[
 
 
 def _interface(model: onnx.ModelProto, kind: str) -> list[tuple[str, int]]:
-    """Names and dtypes; before IR version 4 an input with an initializer is a constant, no part of the interface."""
+    """Names and dtypes; before IR version 4 an input with an initializer is a constant."""
     constants = (
         {t.name for t in model.graph.initializer} if kind == "input" and model.ir_version < 4 else set()
     )
@@ -378,7 +381,8 @@ def _shape_problems(runs: Sequence[Run], outputs: Sequence[Outputs]) -> list[str
             old, new = np.asarray(value), np.asarray(made[name])
             if old.dtype != new.dtype or old.shape != new.shape:
                 problems.append(
-                    f"output {name}, {run.describe()}: {new.dtype}{list(new.shape)}, was {old.dtype}{list(old.shape)}"
+                    f"output {name}, {run.describe()}: {new.dtype}{list(new.shape)}, "
+                    f"was {old.dtype}{list(old.shape)}"
                 )
     return problems[:5]
 

@@ -1,36 +1,39 @@
 """Error against the reference, and tolerances with a reason.
 
-One question: given the float64 *reference* r, the *original* output o and the *rewritten* output w of one value,
-did the rewrite keep the numbers?  The answer is relative to what the original itself achieves:
+One question: given the float64 *reference* r, the *original* output o and the *rewritten* output w of one
+value, did the rewrite keep the numbers?  The answer is relative to what the original itself achieves:
 
     E(w)  ≤  max( k · max(E(o), η),  floor · u )
 
-- ``E`` is a normwise relative error (Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., §1.2 and §6),
-  in two norms at once.  The max norm, max|a−r| / max|r|, catches one wrong element; the 2-norm, ‖a−r‖₂ / ‖r‖₂, is
-  much steadier (roundings average out, a wrong constant does not), so it gets a smaller k.  Componentwise error
-  |aᵢ−rᵢ|/|rᵢ| is not used: any re-association may lose all digits of a sum that cancels (Higham §4.2), and so
-  may the original.
+- ``E`` is a normwise relative error (Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed.,
+  §1.2 and §6), in two norms at once.  The max norm, max|a−r| / max|r|, catches one wrong element; the
+  2-norm, ‖a−r‖₂ / ‖r‖₂, is much steadier (roundings average out, a wrong constant does not), so it gets a
+  smaller k.  Componentwise error |aᵢ−rᵢ|/|rᵢ| is not used: any re-association may lose all digits of a sum
+  that cancels (Higham §4.2), and so may the original.
 - ``u`` is the unit roundoff: 2⁻²⁴, 2⁻¹¹, 2⁻⁸, 2⁻⁵³ (round to nearest, Higham table 2.1).
-- ``k``.  A sum of n products has error bound γₙ = n·u/(1−n·u) in any order (Higham eq. 3.7), and about √n·u when
-  roundings behave as random (§2.8).  The same formula evaluated in another order therefore has an error of
-  the same size up to a modest factor.  Measured: ORT's optimizer against no optimizer, E(w)/E(o) ≤ 1.5 in both
-  norms on whole models (fused attention, folded batch norms, other layouts); on 250 small graphs of ORT's own
-  optimizer tests ≤ 5.4 in the 2-norm (fused attention after LayerNormalization).  k is above that by less than two.
-- ``floor``.  When the original happens to be exact (a scaling by ½, an Identity), a replacement by a handful of
-  operators still rounds a handful of times: each rounding costs at most u of the element it makes.
+- ``k``.  A sum of n products has error bound γₙ = n·u/(1−n·u) in any order (Higham eq. 3.7), and about √n·u
+  when roundings behave as random (§2.8).  The same formula evaluated in another order therefore has an
+  error of the same size up to a modest factor.  Measured: ORT's optimizer against no optimizer, E(w)/E(o) ≤
+  1.5 in both norms on whole models (fused attention, folded batch norms, other layouts); on 250 small
+  graphs of ORT's own optimizer tests ≤ 5.4 in the 2-norm (fused attention after LayerNormalization).  k is
+  above that by less than two.
+- ``floor``.  When the original happens to be exact (a scaling by ½, an Identity), a replacement by a
+  handful of operators still rounds a handful of times: each rounding costs at most u of the element it
+  makes.
 - ``η`` is the *conditioning* of the site: how far the exact result moves when the inputs move by one unit
-  roundoff.  No algorithm can be asked to do better than that (mixed forward–backward stability, Higham §1.5):
-  LayerNormalization of a constant row with eps 1e-12 is noise in either spelling.  Relative perturbations leave
-  small-variance rows alone, so an eps of 1e-5 in place of 1e-12 is still caught there.
+  roundoff.  No algorithm can be asked to do better than that (mixed forward–backward stability, Higham
+  §1.5): LayerNormalization of a constant row with eps 1e-12 is noise in either spelling.  Relative
+  perturbations leave small-variance rows alone, so an eps of 1e-5 in place of 1e-12 is still caught there.
 
 Without a reference (``reference=None``) r is the original, E(o) is η measured on the original itself by
-random perturbation of its inputs and weights (after Vignes' CESTAC method, *Math. Comput. Simul.* 35, 1993), and
-``stated · u`` replaces the floor: the two errors cannot be told apart then, so the tolerance is merely stated.
+random perturbation of its inputs and weights (after Vignes' CESTAC method, *Math. Comput. Simul.* 35,
+1993), and ``stated · u`` replaces the floor: the two errors cannot be told apart then, so the tolerance is
+merely stated.
 
-Elements far above all others (additive masks: −10⁴, −10⁹, −3.4·10³⁸) are measured against themselves and do not
-enter the scale; otherwise they would hide every error.  NaN and ±Inf must be in the same places as in the
-original; zeros compare equal whatever their sign.  Integers, booleans and strings are exactly equal: an ArgMax or
-TopK whose winner changes is a difference.  This module runs nothing.
+Elements far above all others (additive masks: −10⁴, −10⁹, −3.4·10³⁸) are measured against themselves and do
+not enter the scale; otherwise they would hide every error.  NaN and ±Inf must be in the same places as in
+the original; zeros compare equal whatever their sign.  Integers, booleans and strings are exactly equal: an
+ArgMax or TopK whose winner changes is a difference.  This module runs nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How much worse than the original a rewrite may be, for outputs of one dtype.  ``*_rms``: in the 2-norm."""
+    """How much worse than the original a rewrite may be, for one dtype.  ``*_rms``: in the 2-norm."""
 
     unit: float
     k: float
@@ -149,7 +152,8 @@ def compare(
     """Judge one output.  ``reference``: float64 array, or None when there is no trustworthy one.
 
     ``dtype`` picks the row of the table (default: the original's).  ``noise``: η, see the module's docstring.
-    ``stated``: the reference has float32 islands, whose rounding it shares with the original; take the stated floor.
+    ``stated``: the reference has float32 islands, whose rounding it shares with the original, so that the
+    stated floor is taken.
     """
     if isinstance(original, list) or isinstance(rewritten, list):
         return _compare_lists(reference, original, rewritten, noise, stated)
@@ -214,7 +218,7 @@ def _norms(reference: Floats, value: Floats) -> Norms:
 
 
 def _scale(magnitude: Floats) -> float:
-    """The largest magnitude that is not a mask's sentinel: nothing above a gap of 10³ that starts at 9·10³."""
+    """The largest magnitude that is no mask's sentinel: none above a gap of 10³ that ends above 9·10³."""
     largest = float(magnitude.max(initial=0.0))
     if largest < SENTINEL_MIN:
         return largest
@@ -271,7 +275,8 @@ def _patterns(original: npt.NDArray[Any], rewritten: npt.NDArray[Any]) -> Compar
         if not np.array_equal(before, after):
             where = tuple(int(i) for i in np.argwhere(before != after)[0])
             return refuse(
-                f"{name} in {int(after.sum())} elements, was in {int(before.sum())}; first difference at {list(where)}",
+                f"{name} in {int(after.sum())} elements, was in {int(before.sum())}; "
+                f"first difference at {list(where)}",
                 where,
             )
     return None

@@ -1,7 +1,9 @@
-"""Random relative perturbations of one or two units roundoff, to see how much a model amplifies its own rounding.
+"""Random relative perturbations of one or two units roundoff, to see how much a model amplifies its own
+rounding.
 
-After Vignes, "A stochastic arithmetic for reliable scientific computation" (CESTAC), 1993: the spread of results
-under random last-digit changes estimates the rounding error of a computation whose exact result is not known.
+After Vignes, "A stochastic arithmetic for reliable scientific computation" (CESTAC), 1993: the spread of
+results under random last-digit changes estimates the rounding error of a computation whose exact result is
+not known.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def perturbed_feeds(feeds: Mapping[str, Any], seed: int, units: float = 1.0) -> 
 
 
 def perturbed_weights(model: ModelLike, seed: int) -> onnx.ModelProto | None:
-    """A copy with every float weight perturbed, quantization scales excepted; None when there are none or too many."""
+    """A copy with every float weight perturbed, quantization scales excepted; None if it has none."""
     if weight_bytes(model) > WEIGHT_LIMIT:
         return None
     copy = onnx.ModelProto()

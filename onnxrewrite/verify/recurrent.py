@@ -1,7 +1,7 @@
 """LSTM, GRU and Resize in double precision.
 
-Recurrences become a Scan a direction; an interpolation becomes one small matrix an axis, which ORT's own float Resize
-makes from the unit matrix, so that only the weights are rounded, exactly as in the original.
+Recurrences become a Scan a direction; an interpolation becomes one small matrix an axis, which ORT's own
+float Resize makes from the unit matrix, so that only the weights are rounded, exactly as in the original.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@
 
 - ``float64``: every operator computes in double.
 - ``float64 with float32 islands: Op, ...``: these operators have neither a double kernel nor an expansion.
-- ``float32``: none; the original itself is compared with, at a stated tolerance.  So for quantized models, where a
-  rounding in double falls on the other side of a tie than in float, and a whole quantization step apart is right.
+- ``float32``: none; the original itself is compared with, at a stated tolerance.  So for quantized models,
+  where a rounding in double falls on the other side of a tie than in float, and a whole quantization step
+  apart is right.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from onnxrewrite.verify.session import (
 )
 
 RANDOM_OPS = {
-    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Sampling",
+    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+    "Bernoulli", "Multinomial", "Sampling",
 }  # fmt: skip
 QUANTIZED = re.compile(
     r"Quantize|Integer|^QLinear|^QGemm|^QAttention|^QEmbed|^MatMulNBits|^MatMulBnb4|^MatMulFpQ4|^QMoE"

@@ -1,7 +1,8 @@
 """Inputs worth trying: values that make sense for a model's inputs, judged by name, dtype, shape and use.
 
-``Sampler`` proposes; ``usable`` finds, by running the original, at which sizes and with how careful values it works.
-Everything is a function of the seed, the binding and the input's name, so two runs feed the same numbers.
+``Sampler`` proposes; ``usable`` finds, by running the original, at which sizes and with how careful values
+it works. Everything is a function of the seed, the binding and the input's name, so two runs feed the same
+numbers.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ Outputs: TypeAlias = dict[str, Any]
 ModelLike: TypeAlias = onnx.ModelProto | ir.Model | str | Path
 
 PROTO_LIMIT = 1_900_000_000
-"""Bytes above which a model is handed to ORT as a file, because one protobuf message holds less than 2 GiB."""
+"""Bytes above which a model is handed to ORT as a file: one protobuf message holds less than 2 GiB."""
 
 _NARROW = {
     onnx.TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16),

@@ -1,7 +1,8 @@
 """One rewrite at its place: the matched subgraph against its replacement, both cut out as small models.
 
-Inputs are sampled like a model's, at two bindings, and the float ones also from classes of values at which fusions go
-wrong.  Opening the two sessions is most of the time; the float64 reference is only made when outputs differ.
+Inputs are sampled like a model's, at two bindings, and the float ones also from classes of values at which
+fusions go wrong.  Opening the two sessions is most of the time; the float64 reference is only made when
+outputs differ.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from onnxrewrite.verify.sample import CARE, Sampler, is_finite
 from onnxrewrite.verify.session import Outputs, Session, as_proto, open_session
 
 ELEMENTS = "onnxrewrite.elements"
-"""Metadata of an integer input: its values as a JSON list of ints and dimension expressions (``"2*batch"``)."""
+"""Metadata of an integer input: its values, a JSON list of ints and expressions (``"2*batch"``)."""
 
 CLASSES = ("normal", "offset", "large", "tiny", "zeros", "constant rows")
 MAYBE_OVERFLOWS = ("offset", "large")
@@ -80,8 +81,8 @@ def check_site(
 ) -> SiteCheck:
     """Run both models side by side and compare their outputs by name.
 
-    ``dims_hint``: sizes known for symbolic dimensions, one mapping or several to try first.  ``key``: sites of the same
-    key are the same up to names and are checked once.
+    ``dims_hint``: sizes known for symbolic dimensions, one mapping or several to try first.
+    ``key``: sites of the same key are the same up to names and are checked once.
     """
     if key is not None and key in _CACHE:
         return replace(_CACHE[key], cached=True, seconds=0.0)
@@ -177,11 +178,21 @@ class _Site:
                 break
         return found or f"no inputs found at which the original subgraph runs: {reason}"
 
+    def _known(self, binding: Binding) -> Binding:
+        """The binding, and sizes for names that occur in elements of shape inputs only."""
+        texts = [e for elements in self.elements.values() for e in elements if isinstance(e, str)]
+        names = {n for t in texts for n in (expression_parts(t) or {t})} - set(binding)
+        hint = self.hints[0] if self.hints else {}
+        column = min(binding.values(), default=1) % 2
+        roles = {n: role_of(n, self.sampler.specs) for n in sorted(names)}
+        return {**{n: int(hint.get(n, PREFERENCES[r][column])) for n, r in roles.items()}, **binding}
+
     def feeds(self, binding: Binding, values: str, care: int) -> dict[str, Any]:
         """Inputs whose floats are of one class of values."""
         made: dict[str, Any] = {}
+        sizes = self._known(binding)
         for spec in self.sampler.specs:
-            concrete = _concrete(self.elements.get(spec.name), binding)
+            concrete = _concrete(self.elements.get(spec.name), sizes)
             if concrete is not None:
                 dtype = onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)
                 made[spec.name] = np.asarray(concrete, dtype).reshape(shape_of(spec, binding))
@@ -270,7 +281,7 @@ class _Site:
         return value if value is not None and np.shape(value) == np.shape(original) else None
 
     def _conditioning(self, group: Sequence[_Run], references: Sequence[Any], name: str) -> Norms:
-        """How far the result moves when the inputs (without a reference: weights too) move by one unit roundoff."""
+        """How far results move when inputs (without a reference: weights too) move by one unit roundoff."""
         worst = Norms()
         for run, reference in zip(group, references, strict=True):
             for seed in (1, 2):

@@ -14,12 +14,19 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-_MOVES = {
-    "Cast": (0,), "CastLike": (0,), "Identity": (0,), "Reshape": (0,), "Unsqueeze": (0,), "Squeeze": (0,), "Flatten": (0,),
-    "Transpose": (0,), "Expand": (0,), "Slice": (0,), "Tile": (0,), "Concat": None, "Split": (0,), "Gather": (0,),
-    "GatherElements": (0,), "GatherND": (0,), "Where": (1, 2), "Pad": (0,), "Clip": (0,), "Max": None, "Min": None,
-    "Abs": (0,), "DepthToSpace": (0,), "ReduceMax": (0,), "Mod": (0,), "If": (), "ScatterND": (0, 2), "CumSum": (0,),
-}  # fmt: skip
+_FIRST = (
+    "Cast", "CastLike", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand",
+    "Slice", "Tile", "Split", "Gather", "GatherElements", "GatherND", "Pad", "Clip", "Abs", "DepthToSpace",
+    "ReduceMax", "Mod", "CumSum",
+)  # fmt: skip
+_MOVES: dict[str, tuple[int, ...] | None] = {
+    **dict.fromkeys(_FIRST, (0,)),
+    **dict.fromkeys(("Concat", "Max", "Min"), None),
+    "Where": (1, 2),
+    "ScatterND": (0, 2),
+}
+"""Operators that hand values on, and the inputs they take them from; None: all."""
+
 _SHAPE_INPUT = {
     "Reshape": 1,
     "Expand": 1,

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import onnx_ir as ir
 
 from onnxrewrite import (
     FLOATS,
@@ -145,7 +146,7 @@ def _float_mask(m: Match, build: Builder) -> Value | None:
         m.require(m[fill] <= NEVER, f"masked scores become {m[fill]:g}, which a score may be less than", at=softmax)
         # The lowest number, not any other: scores vanish beside it, so that a row that is masked throughout stays even.
         lowest = -math.inf if m[fill] == -math.inf else float(np.finfo(np.float32).min)
-        m.require(m[fill] == -math.inf or m.dtype(q) == m.dtype(build.const(0.0)), "finite masks in float32 only")
+        m.require(m[fill] == -math.inf or m.dtype(q) == ir.DataType.FLOAT, "a finite mask, not in float32", at=softmax)
         zero, never = (build.const(number, like=q) for number in (0.0, lowest))
         parts.append(build.Where(m[keep], zero, never) if keep in m else build.Where(m[drop], never, zero))
     if not parts:
@@ -166,10 +167,16 @@ def _boolean_mask(m: Match, build: Builder) -> Value | None:
     m.require(is_where, "NaN become zeros, and nobody knows which entries are masked", at=softmax)
     assert node is not None
     condition, *choices = node.inputs
-    numbers = [m.number(c) if c is not None else None for c in choices]
-    m.require(numbers[0] == 0 and numbers[1] is not None, "the mask must be 0 where it is true", at=chosen)
-    assert condition is not None
-    return condition if numbers[1] == -math.inf else chosen
+    numbers = [_number(m, choice) for choice in choices]
+    m.require(condition is not None and None not in numbers and 0 in numbers, "the mask is not one of zeros", at=chosen)
+    if -math.inf not in numbers:
+        return chosen
+    return condition if numbers[0] == 0 else build.Not(condition)
+
+
+def _number(m: Match, value: Value | None) -> float | None:
+    array = m.facts.constant(value) if value is not None else None
+    return float(array.reshape(())) if array is not None and array.size == 1 else None
 
 
 def _require_fit(m: Match, chosen: Value, target: Sequence[Dim]) -> None:
@@ -179,3 +186,24 @@ def _require_fit(m: Match, chosen: Value, target: Sequence[Dim]) -> None:
         m.refuse("the rank of the mask is unknown, or larger than that of the scores", at=chosen)
     for a, b in zip(shape[::-1], target[::-1], strict=False):
         m.require(a == 1 or same_dim(a, b), f"a dimension of the mask is {a}, and not shown to be {b} or 1", at=chosen)
+
+
+# -- raise ---------------------------------------------------------------------------------------------------
+
+
+def to_attention(m: Match, build: Builder) -> Value:
+    """softmax(s·q·kᵀ + mask)·v ⟶ Attention(q, k, v, mask, scale=s)."""
+    found = operands(m, build)
+    rank = m.rank(found.query)
+    if build.opset >= 23 and found.mask is not None:
+        # It would stay, and ONNX Runtime's kernel makes a row zero that the lowest float masks throughout.
+        m.require(m.dtype(found.mask) == ir.DataType.BOOL, "a mask that is added is for the lower stage", at=found.mask)
+        full = zip((m.shape(found.mask) or ())[-2:], (m.shape(scores) or ())[-2:], strict=True)
+        m.require(all(same_dim(a, b) for a, b in full), "the kernel does not broadcast the mask", at=found.mask)
+    heads = {"q_num_heads": 1, "kv_num_heads": 1} if rank == 3 else {}
+    return build.Attention(found.query, found.key, found.value, found.mask, scale=found.scale, **heads)
+
+
+ATTENTION = Rule(name="attention", stage=Stage.RAISE, pattern=attention, rewrite=to_attention)
+
+RULES = (ATTENTION,)

@@ -35,7 +35,8 @@ def single(proto: Any, feeds: dict[str, Any]) -> dict[str, Any]:
 UNARY = [
     "Erf", "Tanh", "Softplus", "HardSigmoid", "HardSwish", "LeakyRelu", "Elu", "Selu", "Celu", "Softsign",
     "ThresholdedRelu", "Mish", "Sigmoid", "Exp", "Sinh", "Cosh", "Tan", "Gelu", "Softmax",
-    "Gelu<approximate=\"tanh\">", "com.microsoft.Gelu", "com.microsoft.FastGelu", "com.microsoft.QuickGelu<alpha=1.7>",
+    "Gelu<approximate=\"tanh\">", "com.microsoft.Gelu", "com.microsoft.FastGelu",
+    "com.microsoft.QuickGelu<alpha=1.7>",
     "Elu<alpha=0.3>", "Celu<alpha=2.0>", "HardSigmoid<alpha=0.1,beta=0.4>", "LeakyRelu<alpha=0.3>",
 ]  # fmt: skip
 
@@ -97,7 +98,8 @@ def test_convolutions_compute_in_double(model: Any, case: str) -> None:
         else ",".join(["n", str(x[1]), *"hwd"[: len(x) - 2]])
     )
     proto = model(
-        f"g (float[{shape_x}] x, float[{','.join(map(str, w))}] w, float[{channels}] b) => (float[{sizes}] y) {{ y = {op} {attributes}(x, w, b) }}"
+        f"g (float[{shape_x}] x, float[{','.join(map(str, w))}] w, float[{channels}] b)"
+        f" => (float[{sizes}] y) {{ y = {op} {attributes}(x, w, b) }}"
     )
     feeds = {"x": RNG.standard_normal(x), "w": RNG.standard_normal(w), "b": RNG.standard_normal(channels)}
     feeds = {k: v.astype(np.float32) for k, v in feeds.items()}
@@ -139,7 +141,8 @@ RESIZES = [
 @pytest.mark.parametrize("call", RESIZES)
 def test_resize_computes_in_double(model: Any, call: str) -> None:
     proto = model(
-        f"g (float[n,3,h,w] x) => (float[a,b,c,d] y) <float[4] two = {{1,1,2,3}}, int64[4] size = {{2,3,11,13}}> {{ y = {call} }}"
+        f"g (float[n,3,h,w] x) => (float[a,b,c,d] y)"
+        f" <float[4] two = {{1,1,2,3}}, int64[4] size = {{2,3,11,13}}> {{ y = {call} }}"
     )
     feeds = {"x": RNG.standard_normal((2, 3, 5, 6)).astype(np.float32)}
     kind, outputs = exact(proto, feeds)
@@ -156,10 +159,10 @@ def test_recurrences_compute_in_double(model: Any, op: str, direction: str) -> N
     states, given = ("h, c", ", h0, h0") if name == "LSTM" else ("h", ", h0")
     declared = ", ".join(f"float[d,n,4] {s}" for s in states.split(", "))
     proto = model(
-        f"g (float[t,n,3] x, float[{ways},{rows},3] w, float[{ways},{rows},4] r, float[{ways},{2 * rows}] b, float[{ways},n,4] h0)"
-        f' => (float[t,d,n,4] y, {declared}) {{ y, {states} = {name}<hidden_size=4,direction="{direction}"{linear}>(x, w, r, b, {given}) }}'.replace(
-            ", ,", ", , "
-        ).replace("b, , ", "b, , ")
+        f"g (float[t,n,3] x, float[{ways},{rows},3] w, float[{ways},{rows},4] r, "
+        f"float[{ways},{2 * rows}] b, float[{ways},n,4] h0)"
+        f" => (float[t,d,n,4] y, {declared})"
+        f' {{ y, {states} = {name}<hidden_size=4,direction="{direction}"{linear}>(x, w, r, b, {given}) }}'
     )
     shapes = {
         "x": (6, 2, 3),
@@ -178,7 +181,8 @@ def test_recurrences_compute_in_double(model: Any, op: str, direction: str) -> N
 
 def test_attention_by_its_function_body(model: Any) -> None:
     proto = model(
-        "g (float[b,2,s,8] q, float[b,2,s,8] k, float[b,2,s,8] v) => (float[b,2,s,8] y) { y = Attention<is_causal=1>(q, k, v) }",
+        "g (float[b,2,s,8] q, float[b,2,s,8] k, float[b,2,s,8] v) => (float[b,2,s,8] y)"
+        " { y = Attention<is_causal=1>(q, k, v) }",
         opset=23,
         ir_version=10,
     )
@@ -191,7 +195,8 @@ def test_attention_by_its_function_body(model: Any) -> None:
 def test_bodies_constants_and_casts(model: Any) -> None:
     proto = model(
         "g (float[n] x, bool c) => (float[n] y) { half = Constant<value_float = 0.1>() "
-        "z = If(c)<then_branch = t () => (float[n] p) { p = Erf(x) }, else_branch = e () => (float[n] q) { q = Neg(x) }> "
+        "z = If(c)<then_branch = t () => (float[n] p) { p = Erf(x) },"
+        " else_branch = e () => (float[n] q) { q = Neg(x) }> "
         "h = Cast<to=10>(z) f = Cast<to=1>(h) y = Mul(f, half) }"
     )
     x = RNG.standard_normal(6).astype(np.float32)
@@ -204,7 +209,8 @@ def test_bodies_constants_and_casts(model: Any) -> None:
 
 def test_quantized_models_have_no_float64_reference(model: Any) -> None:
     proto = model(
-        "g (float[n] x) => (float[n] y) <float s = {0.1}> { q = QuantizeLinear(x, s) y = DequantizeLinear(q, s) }"
+        "g (float[n] x) => (float[n] y)"
+        " <float s = {0.1}> { q = QuantizeLinear(x, s) y = DequantizeLinear(q, s) }"
     )
     found = build_reference(proto)
     assert (found.kind, found.session) == ("float32", None)
@@ -221,7 +227,8 @@ def test_islands_are_named(model: Any) -> None:
 
 def test_old_opsets_are_raised(model: Any) -> None:
     proto = model(
-        "g (float[n,3,h,w] x) => (float[n,3,h,w] y) <float[3,3,1,1] w = {1,2,3,4,5,6,7,8,9}> { c = Conv(x, w) y = Softmax(c) }",
+        "g (float[n,3,h,w] x) => (float[n,3,h,w] y)"
+        " <float[3,3,1,1] w = {1,2,3,4,5,6,7,8,9}> { c = Conv(x, w) y = Softmax(c) }",
         opset=9, ir_version=4,
     )  # fmt: skip
     feeds = {"x": RNG.standard_normal((2, 3, 4, 5)).astype(np.float32)}

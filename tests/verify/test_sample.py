@@ -105,8 +105,9 @@ def test_ids_stay_inside_the_table(model: Any) -> None:
 
 def test_masks_positions_and_types(model: Any) -> None:
     proto = model(
-        "g (int64[b, s] attention_mask, int64[b, s] position_ids, int64[b, s] token_type_ids, bool[b, s] key_padding_mask,"
-        " int64[b, s, 4] bbox, float[b, 2, past, 8] past_0_k) => (int64[b, s] y) { y = Identity(attention_mask) }"
+        "g (int64[b, s] attention_mask, int64[b, s] position_ids, int64[b, s] token_type_ids,"
+        " bool[b, s] key_padding_mask, int64[b, s, 4] bbox, float[b, 2, past, 8] past_0_k)"
+        " => (int64[b, s] y) { y = Identity(attention_mask) }"
     )
     sampler = Sampler(proto)
     sizes = {"b": 3, "s": 8, "past": 5}
@@ -147,7 +148,8 @@ def test_sizes_that_fail_are_passed_over(model: Any) -> None:
     )
     assert bindings(proto) == []
     proto = model(
-        "g (float[b, n, 8] x) => (float[k, 8] y) <int64[2] shape = {-1, 64}> { r = Reshape(x, shape) y = Relu(r) }"
+        "g (float[b, n, 8] x) => (float[k, 8] y)"
+        " <int64[2] shape = {-1, 64}> { r = Reshape(x, shape) y = Relu(r) }"
     )
     found = bindings(proto)
     assert found
@@ -166,7 +168,8 @@ def test_unknown_inputs_get_safe_values(model: Any) -> None:
 
 def test_dtypes(model: Any) -> None:
     proto = model(
-        "g (uint8[n] image, bfloat16[n] b, float16[n] h, string[n] s, bool[n] k, int8[n] i) => (uint8[n] y) { y = Identity(image) }"
+        "g (uint8[n] image, bfloat16[n] b, float16[n] h, string[n] s, bool[n] k, int8[n] i)"
+        " => (uint8[n] y) { y = Identity(image) }"
     )
     feeds = Sampler(proto).feeds({"n": 40})
     assert {k: str(v.dtype) for k, v in feeds.items()} == {

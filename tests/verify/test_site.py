@@ -131,6 +131,13 @@ def test_elements_of_shape_inputs(model: Any) -> None:
     assert check_site(before, after).status == "failed"
 
 
+def test_elements_may_name_sizes_of_no_input(model: Any) -> None:
+    text = "g (float[batch, 1] x, int64[2] shape) => (float[m, n] y) { e = Expand(x, shape) y = Neg(e) }"
+    each = ir.from_proto(model(text))
+    each.graph.inputs[1].metadata_props[ELEMENTS] = json.dumps(["batch", "3*heads"])
+    assert check_site(each, each).ok
+
+
 def test_hints_come_first(check: Any) -> None:
     text = "g (float[b, s] x) => (float[b, s] y) { y = Neg(x) }"
     assert check(text, text, dims_hint={"b": 3, "s": 4}).bindings[0] == {"b": 3, "s": 4}

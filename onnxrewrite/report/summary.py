@@ -1,0 +1,236 @@
+"""What ``apply`` and ``check`` found, as plain data: the JSON report, and what the tables are made of.
+
+The same call gives the same data, but for ``seconds``.  Errors are relative; one that is not a finite number is None.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+from onnxrewrite.ir import carry, external, io
+from onnxrewrite.ir.graph import scopes
+
+if TYPE_CHECKING:
+    from onnxrewrite.pipeline import Result
+    from onnxrewrite.verify.model import ModelCheck, OutputCheck
+
+_NAMES = re.compile(r"`[^`]*`")
+_MADE_UP = re.compile(r"\b_d\d+\b")
+
+
+def summary(
+    result: Result, *, model: str | os.PathLike[str] | None = None, output: str | os.PathLike[str] | None = None
+) -> dict[str, Any]:
+    """Everything that the report of ``apply`` shows.
+
+    Args:
+        result: What ``apply`` returned.
+        model: Where the model came from; without it, what ``io.load`` remembers.
+        output: Where the result was written, None if it was not.
+
+    Returns:
+        A dictionary with the keys
+
+        - ``model``, ``output``: paths, or None;
+        - ``target``: its name; ``opset``: ai.onnx opset of the result;
+        - ``rules``: one ``{rule, stage, applied, refused, undone, reasons}`` per rule that matched anywhere, in the order
+          in which they run; ``reasons`` counts refusals by reason, names in back quotes replaced by an ellipsis;
+        - ``operators``: ``{before, after}``, each operator to count, in subgraphs and functions too; constants are not
+          counted; ``nodes``: ``{before, after}``, their sums; ``size``: ``{before, after}`` in bytes, weights included;
+        - ``checks``: see ``checks``;
+        - ``undone``: one ``{rule, value, reason, by}`` per rewrite that a check turned down, ``by`` being ``site`` or
+          ``model``;
+        - ``sites``: one ``{rule, stage, value, scope, before, after}`` per rewrite, in order: the names of the nodes that
+          it covered, the operators that it built;
+        - ``refused``: one ``{rule, value, reason}`` per refusal;
+        - ``notes``: repairs of the input, plugins and rules that failed;
+        - ``seconds``: phase to time.
+    """
+    operators = {"before": operator_counts(result.original), "after": operator_counts(result.model)}
+    known = carry.origin(result.original)
+    source = model if model is not None else known.path if known is not None else None
+    return {
+        "model": os.fspath(source) if source is not None else None,
+        "output": os.fspath(output) if output is not None else None,
+        "target": result.target.name,
+        "opset": io.opset(result.model),
+        "rules": _rules(result),
+        "operators": operators,
+        "nodes": {side: sum(counts.values()) for side, counts in operators.items()},
+        "size": {"before": stored_bytes(result.original), "after": stored_bytes(result.model)},
+        "checks": checks(result),
+        "undone": _undone(result),
+        "sites": [
+            {
+                "rule": a.rule,
+                "stage": a.stage,
+                "value": a.value,
+                "scope": a.scope,
+                "before": list(a.before),
+                "after": list(a.after),
+            }
+            for a in result.trace.applied
+        ],
+        "refused": [{"rule": r, "value": v, "reason": reason} for r, v, reason in refusals(result)],
+        "notes": list(result.notes),
+        "seconds": {phase: round(time, 3) for phase, time in result.seconds.items()},
+    }
+
+
+def checks(result: Result) -> dict[str, Any]:
+    """What was checked, as plain data.
+
+    ``level``: ``full``, ``fast`` or ``off``; ``structure``: problems, normally none; ``sites``: ``{run, distinct, not_run}``,
+    rewrites run beside what they replace, and reason to number of those that could not be; ``model``: see
+    ``model_check``, None with ``off``.
+    """
+    done = result.checks
+    return {
+        "level": done.level,
+        "structure": list(done.structure),
+        "sites": {"run": done.sites, "distinct": done.distinct_sites, "not_run": grouped_counts(done.sites_not_run)},
+        "model": model_check(done.model) if done.model is not None else None,
+    }
+
+
+def model_check(check: ModelCheck) -> dict[str, Any]:
+    """A comparison of two models, as plain data.
+
+    ``ok``: whether they agree as far as was seen; ``skipped``: why nothing could be compared, or None; ``identical``: bit by
+    bit; ``runs``, ``samples`` (per binding), ``bindings``; ``reference``, ``tolerance``: what errors were measured against and
+    how large they may be; ``largest``: the output with the largest error, None if all are identical; ``outputs``: one
+    ``{name, ok, error, error_original, allowed, *_rms, reference, run, where, reason}`` each; ``failures``, ``notes``.
+    """
+    outputs = [_output(o) for o in check.outputs]
+    moved = [o for o in outputs if o["error"] != 0.0]
+    return {
+        "ok": check.ok,
+        "skipped": check.skipped,
+        "identical": check.identical,
+        "runs": check.runs,
+        "samples": check.samples,
+        "bindings": check.bindings,
+        "reference": check.reference,
+        "tolerance": check.tolerance,
+        "largest": max(moved, key=_severity) if moved else None,
+        "outputs": outputs,
+        "failures": list(check.failures),
+        "notes": list(dict.fromkeys(check.notes)),
+    }
+
+
+def refusals(result: Result) -> list[tuple[str, str, str]]:
+    """(rule, value, reason) of every match that was refused in the end.
+
+    Without those where the rule did apply at last, and those that a check undid.
+    """
+    settled = {a.key for a in result.trace.applied} | result.checks.undone.keys()
+    return [
+        (rule, value, reason)
+        for rule in _order(result)
+        for value, reason in result.trace.refused.get(rule, {}).items()
+        if (rule, value) not in settled
+    ]
+
+
+def grouped(reason: str) -> str:
+    """A reason without the names that differ from site to site."""
+    return _MADE_UP.sub("…", _NAMES.sub("`…`", reason))
+
+
+def grouped_counts(reasons: Mapping[str, int]) -> dict[str, int]:
+    """Reasons counted by group, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for reason, count in reasons.items():
+        counts[grouped(reason)] += count
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def operator_counts(model: ir.Model) -> dict[str, int]:
+    """How often each operator occurs, subgraphs and functions included, constants left out; sorted by name."""
+    return dict(sorted(Counter(operator_name(n) for g in scopes(model) for n in g if not _is_constant(n)).items()))
+
+
+def operator_name(node: ir.Node) -> str:
+    """``Add``, ``com.microsoft.FusedConv``."""
+    return f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+
+
+def stored_bytes(model: ir.Model) -> int:
+    """What the model takes when it is saved; of one that needs external data, the weights alone."""
+    if io.needs_external_data(model):
+        with carry.completed(model):
+            return external.total_bytes(model)
+    return io.to_proto(model).ByteSize()
+
+
+def _is_constant(node: ir.Node) -> bool:
+    return node.op_type == "Constant" and node.domain in ("", "ai.onnx")
+
+
+def _order(result: Result) -> Iterable[str]:
+    """The names of the rules, in the order in which they run."""
+    return dict.fromkeys(r.name for r in sorted(result.rules, key=lambda r: r.stage))
+
+
+def _rules(result: Result) -> list[dict[str, Any]]:
+    applied = result.trace.counts()
+    undone = Counter(rule for rule, _ in result.checks.undone)
+    reasons: dict[str, Counter[str]] = {}
+    for rule, _, reason in refusals(result):
+        reasons.setdefault(rule, Counter())[reason] += 1
+    stages = {r.name: r.stage.name.lower() for r in result.rules}
+    return [
+        {
+            "rule": rule,
+            "stage": stages[rule],
+            "applied": applied[rule],
+            "refused": sum(reasons.get(rule, {}).values()),
+            "undone": undone[rule],
+            "reasons": grouped_counts(reasons.get(rule, {})),
+        }
+        for rule in _order(result)
+        if applied[rule] or undone[rule] or rule in reasons
+    ]
+
+
+def _undone(result: Result) -> list[dict[str, str]]:
+    failed = result.trace.failed
+    return [
+        {"rule": rule, "value": value, "reason": reason, "by": "site" if (rule, value) in failed else "model"}
+        for (rule, value), reason in result.checks.undone.items()
+    ]
+
+
+def _output(check: OutputCheck) -> dict[str, Any]:
+    c = check.comparison
+    return {
+        "name": check.name,
+        "ok": c.accept,
+        "error": _finite(c.error_rewritten),
+        "error_original": _finite(c.error_original),
+        "allowed": _finite(c.bound),
+        "error_rms": _finite(c.error_rewritten_rms),
+        "error_original_rms": _finite(c.error_original_rms),
+        "allowed_rms": _finite(c.bound_rms),
+        "reference": check.reference,
+        "run": check.run,
+        "where": list(c.where) if c.where is not None else None,
+        "reason": c.reason,
+    }
+
+
+def _severity(output: Mapping[str, Any]) -> tuple[bool, float]:
+    error = output["error"]
+    return not output["ok"], math.inf if error is None else float(error)
+
+
+def _finite(number: float) -> float | None:
+    return float(number) if math.isfinite(number) else None

@@ -1,0 +1,174 @@
+"""The standard's Attention for ONNX Runtime: com.microsoft.MultiHeadAttention.
+
+It takes queries as [B, S, H·D], which is what they were before the split into heads, and gives the result likewise:
+the Reshapes and Transposes around the attention go, too.  Keys and values it takes either way.
+
+Why: models older than opset 23 have no Attention.  Unlike ONNX Runtime's kernel for that, this one computes what the
+formula says in rows that are masked throughout: NaN for -inf, the mean of the values for a finite mask.
+Source: ONNX Runtime, docs/ContribOperators.md; what it does not say was tried (1.31).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from onnxrewrite import FLOATS, Attr, Builder, Dim, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op, same_dim
+from onnxrewrite_patterns.attention import Operands, operands
+from onnxrewrite_patterns.attention import attention as sdpa
+
+HEADS = (0, 2, 1, 3)
+"""The permutation between [B, S, H, D] and [B, H, S, D], either way."""
+
+q, k, v = (Var(name, dtype=FLOATS) for name in ("q", "k", "v"))
+mask = Var("mask", default=None)
+scale = Attr[float | None]("scale", default=None)
+q_heads, kv_heads = Attr[int | None]("q_num_heads", default=None), Attr[int | None]("kv_num_heads", default=None)
+attention = op.Attention(q, k, v, mask, scale=scale, q_num_heads=q_heads, kv_num_heads=kv_heads)
+
+
+def lower(m: Match, build: Builder) -> Value:
+    """Attention(q, k, v, mask) ⟶ com.microsoft.MultiHeadAttention(q, k, v, mask)."""
+    m.require(m.is_newer(attention), "the model's own opset has Attention")
+    heads = m[q_heads] if m.rank(q) == 3 else m.dim(q, 1)
+    same = m[kv_heads] == heads if m.rank(q) == 3 else m.dim(k, 1) == heads
+    m.require(isinstance(heads, int) and same, "q, k and v must have the same known number of heads", at=q)
+    assert isinstance(heads, int)
+    width = m.dim(q, -1)
+    size = width // heads if isinstance(width, int) and m.rank(q) == 3 else width
+    m.require(m[scale] is not None or isinstance(size, int), "the size of a head is not known", at=q)
+    factor = m[scale] if m[scale] is not None else 1 / math.sqrt(size)  # type: ignore[arg-type]
+    return multi_head(m, build, Operands(m[q], m[k], m[v], m.value(mask), float(factor or 0)), heads)
+
+
+def multi_head(m: Match, build: Builder, given: Operands, heads: int) -> Value:
+    """MultiHeadAttention of what is of rank 4, [B, H, S, D], or 3, [B, S, H·D]; the result has the same rank."""
+    m.require(m.dtype(given.query) == ir.DataType.FLOAT, "the kernel takes float32 only", at=given.query)
+    m.require(given.scale > 0, "a scale of zero means the default one", at=given.query)
+    query, key, value, width = given.query, given.key, given.value, 0
+    if m.rank(query) == 4:
+        width = _width(m, value)
+        query = _merged(m, build, query)
+        flat = _split_of(m, key), _split_of(m, value)
+        if flat[0] is not None and flat[1] is not None:
+            key, value = flat[0], flat[1]
+        elif not same_dim(_width(m, key), width):
+            key, value = _merged(m, build, key), _merged(m, build, value)
+    bias = None if given.mask is None else _bias(m, build, given, query, key)
+    result = build.microsoft.MultiHeadAttention(
+        query, key, value, None, None, bias, num_heads=heads, scale=given.scale
+    )
+    by_head = given.mask is not None and (m.rank(given.mask) or 0) > 2 and m.dim(given.mask, -3) != 1
+    if not by_head:
+        result = _zero_where_masked(m, build, given.mask, result)
+    if width:
+        result = build.Transpose(build.Reshape(result, np.array([0, 0, heads, width])), perm=HEADS)
+    return _zero_where_masked(m, build, given.mask, result) if by_head else result
+
+
+def _width(m: Match, x: Value) -> int:
+    """D of [B, H, S, D]."""
+    width = m.dim(x, -1)
+    if not isinstance(width, int) or width == 0:
+        m.refuse("the size of a head is not known", at=x)
+    return width
+
+
+def _split_of(m: Match, x: Value) -> Value | None:
+    """The [B, S, H·D] that was split into x, of shape [B, H, S, D]; None if it was not made that way."""
+    transpose = x.producer()
+    if transpose is None or transpose.op_type != "Transpose" or transpose.domain:
+        return None
+    reshape = transpose.inputs[0].producer() if transpose.inputs[0] is not None else None
+    if _perm(transpose) != HEADS or reshape is None or reshape.op_type != "Reshape" or reshape.domain:
+        return None
+    source, shape = reshape.inputs[0], m.shape(x)
+    before = None if source is None else m.shape(source)
+    if before is None or shape is None or len(before) != 3 or len(shape) != 4:
+        return None
+    after: list[Dim] = [shape[0], shape[2], shape[1] * shape[3]]
+    return source if all(same_dim(a, b) for a, b in zip(before, after, strict=True)) else None
+
+
+def _perm(node: ir.Node) -> tuple[int, ...] | None:
+    given = node.attributes.get("perm")
+    return tuple(given.as_ints()) if given is not None and not given.is_ref() else None
+
+
+def _merged(m: Match, build: Builder, x: Value) -> Value:
+    """[B, H, S, D] as [B, S, H·D]."""
+    source = _split_of(m, x)
+    if source is not None:
+        return source
+    heads = m.dim(x, 1)
+    assert isinstance(heads, int)
+    return build.Reshape(build.Transpose(x, perm=HEADS), np.array([0, 0, heads * _width(m, x)]))
+
+
+# -- masks ---------------------------------------------------------------------------------------------------
+
+
+def _bias(m: Match, build: Builder, given: Operands, query: Value, key: Value) -> Value:
+    """The mask as what is added to the scores: of rank 4, and its last two dimensions those of the scores."""
+    bias = given.mask
+    assert bias is not None
+    if m.dtype(bias) == ir.DataType.BOOL:
+        bias = build.Where(bias, build.const(0.0), build.const(-math.inf))
+    shape = m.shape(bias)
+    if shape is None:
+        m.refuse("the rank of the mask is unknown", at=bias)
+    if len(shape) < 4:
+        bias = build.Unsqueeze(bias, axes=tuple(range(4 - len(shape))))
+        shape = (*[1] * (4 - len(shape)), *shape)
+    wanted = (m.dim(query, 1), m.dim(key, -2))
+    missing = [not same_dim(a, b) for a, b in zip(shape[-2:], wanted, strict=True) if b is not None]
+    if not any(missing):
+        return bias
+    m.require(all(d == 1 for d, lacks in zip(shape[-2:], missing, strict=True) if lacks), "the mask does not fit", bias)
+    # Where there are as many queries as keys, and one mask serves all layers, so does what it is expanded to.
+    own = given.mask if same_dim(*wanted) and not missing[1] else query
+    sizes = [
+        _size(m, build, own or query, -1 if own is given.mask else 1) if missing[0] else np.array([1]),
+        _size(m, build, key, -2) if missing[1] else np.array([1]),
+    ]
+    return build.Expand(bias, build.Concat(np.array([1, 1]), *sizes, axis=0))
+
+
+def _size(m: Match, build: Builder, x: Value, axis: int) -> Value | npt.NDArray[np.int64]:
+    """One dimension of x, as a tensor of one element."""
+    size = m.dim(x, axis)
+    if isinstance(size, int):
+        return np.array([size])
+    rank = m.rank(x) or 0
+    return build.Gather(build.Shape(x), np.array([axis % rank]))
+
+
+def _zero_where_masked(m: Match, build: Builder, given: Value | None, result: Value) -> Value:
+    """Zero for the queries that a boolean mask allows no key; the kernel has NaN there."""
+    if given is None or m.dtype(given) != ir.DataType.BOOL:
+        return result
+    allowed = build.ReduceSum(build.Cast(given, to=int(ir.DataType.FLOAT)), axes=(-1,), keepdims=1)
+    some = build.Greater(allowed, 0.0)
+    return build.Where(build.Squeeze(some, axes=(1,)) if m.rank(some) == 4 > m.rank(result) else some, result, 0.0)
+
+
+def lower_spelled(m: Match, build: Builder) -> Value:
+    """softmax(s·q·kᵀ + mask)·v ⟶ com.microsoft.MultiHeadAttention(q, k, v, mask), where Attention is no equal."""
+    m.require(build.opset >= 23, "that is for the raise stage")
+    found = operands(m, build)
+    heads = 1 if m.rank(found.query) == 3 else m.dim(found.query, 1)
+    if not isinstance(heads, int):
+        m.refuse("the number of heads is not known", at=found.query)
+    return multi_head(m, build, found, heads)
+
+
+ATTENTION_LOWER = Rule(
+    name="attention-lower", stage=Stage.LOWER, pattern=attention, rewrite=lower, keeps_shared=True
+)
+
+SDPA_LOWER = Rule(name="attention-lower-spelled", stage=Stage.LOWER, pattern=sdpa, rewrite=lower_spelled)
+
+RULES = (ATTENTION_LOWER, SDPA_LOWER)
