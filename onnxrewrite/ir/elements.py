@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import onnx_ir as ir
-import sympy
 
 from onnxrewrite.ir import dims
 from onnxrewrite.ir.dims import UNKNOWN, Dim
@@ -195,13 +194,11 @@ def _negate(context: Context, node: ir.Node) -> None:
 
 def _cast(context: Context, node: ir.Node) -> None:
     """A cast between integers keeps elements; numbers that a float holds exactly become integers."""
-    data = node.inputs[0]
+    data, output = node.inputs[0], node.outputs[0]
     like = node.inputs[1] if node.op_type == "CastLike" else None
-    to = like.dtype if like is not None else ir.DataType(node.attributes["to"].as_int()) if like is None else None
-    output = node.outputs[0]
+    to = ir.DataType(node.attributes["to"].as_int()) if node.op_type == "Cast" else like.dtype if like else None
     if data is None or to is None:
         return
-    output.dtype = to
     set_shape(context, output, data.shape, to)
     elements = known(context, data)
     tensor = ir.convenience.get_const_tensor(data)
@@ -285,7 +282,7 @@ def sliced(size: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
     if not isinstance(start, int) or step is None or not dims.is_known(end) or step == 0:
         return UNKNOWN
     if isinstance(size, int) and isinstance(end, int):
-        return len(range(*slice(start, end if step > 0 or end >= -size else None, step).indices(size)))
+        return len(range(*slice(start, end, step).indices(size)))
     if step < 0 or start < 0 and -start > dims.at_least(size):
         return UNKNOWN
     if isinstance(end, int) and end >= _END:
@@ -299,7 +296,7 @@ def sliced(size: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
     first = start if start >= 0 else size + start
     if not dims.is_known(end):
         return UNKNOWN
-    if isinstance(first, int) and first > dims.at_least(end) and not (isinstance(end, int) and end >= first):
+    if isinstance(first, int) and first > dims.at_least(end):
         return UNKNOWN
     count = dims.plain(end - first)
     if not isinstance(first, int) and not isinstance(count, int):
@@ -315,10 +312,8 @@ def _slice_elements(
     (starts, ends) = bounds
     if steps is None or len(starts) != 1 or not all(isinstance(b, int) for b in (*starts, *ends)):
         return
-    start, end, step, size = int(starts[0]), int(ends[0]), steps[0], len(elements)  # type: ignore[arg-type]
-    if step:
-        cut = slice(start, end if step > 0 or end >= -size else None, step)
-        context.set_symbolic_value(output, elements[cut])
+    if steps[0]:
+        context.set_symbolic_value(output, elements[int(starts[0]) : int(ends[0]) : steps[0]])  # type: ignore[arg-type]
 
 
 def _same_elements(context: Context, node: ir.Node) -> None:
@@ -343,6 +338,8 @@ def _range(context: Context, node: ir.Node) -> None:
     output = node.outputs[0]
     dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
     if any(b is None or len(b) != 1 for b in bounds):
+        if any(ir.convenience.get_const_tensor(i) is None for i in node.inputs if i is not None):
+            set_shape(context, output, [UNKNOWN], dtype)
         return
     start, limit, step = (b[0] for b in bounds if b is not None)
     if isinstance(start, int) and isinstance(limit, int) and isinstance(step, int) and step:
@@ -353,18 +350,17 @@ def _range(context: Context, node: ir.Node) -> None:
     elif step == 1 and dims.is_known(start) and dims.is_known(limit):
         length = dims.plain(limit - start)
         set_shape(context, output, [length if dims.is_size(length) else UNKNOWN], dtype)
+    else:
+        set_shape(context, output, [UNKNOWN], dtype)
 
 
 def _reduce(combine: Callable[[Dim, Dim], Dim], empty: int) -> Infer:
     """A reduction of a whole shape tensor, such as the product of all dimensions."""
 
     def infer(context: Context, node: ir.Node) -> None:
-        elements = known(context, node.inputs[0])
-        output = node.outputs[0]
-        shape = output.shape
-        if elements is None or shape is None or any(d != 1 for d in shape) or node.inputs[0].shape is None:  # type: ignore[union-attr]
-            return
-        if len(node.inputs[0].shape) != 1 or (not len(shape) and node.attributes.get_int("keepdims", 1)):  # type: ignore[union-attr]
+        data, output = node.inputs[0], node.outputs[0]
+        elements = known(context, data)
+        if elements is None or length_of(data) is None or output.shape is None or any(d != 1 for d in output.shape):
             return
         result: Dim = empty
         for element in elements:
@@ -372,10 +368,6 @@ def _reduce(combine: Callable[[Dim, Dim], Dim], empty: int) -> Infer:
         context.set_symbolic_value(output, [dims.plain(result)])
 
     return infer
-
-
-def _sign(dim: sympy.Expr) -> str:
-    return str(dim)
 
 
 _BROADCASTING = "Pow BitShift BitwiseAnd BitwiseOr BitwiseXor And Or Xor Mean".split()

@@ -2,7 +2,8 @@
 
 Facts are kept on the values themselves (``value.dtype``, ``value.shape``) and in one inference context, node by
 node, so that a rewrite costs the inference of its own nodes and of the consumers whose facts it made sharper.
-``onnx_shape_inference`` knows the operators; ``elements.py`` replaces what it gets wrong or leaves out.
+``onnx_shape_inference`` knows the operators; ``elements.py`` and ``shapes.py`` replace what it gets wrong or leaves
+out.
 
 Dimensions of one name are equal: that is what ONNX means by ``dim_param``.  An overridable initializer is not a
 constant: ``io.py`` takes its default away while the model is worked on, so nothing here can mistake it for one.
@@ -10,29 +11,62 @@ constant: ``io.py`` takes its default away while the model is worked on, so noth
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import onnx_ir as ir
 import onnx_shape_inference as inference
 
-from onnxrewrite.ir import elements, schema, twins
+from onnxrewrite.ir import schema, shapes, twins
+from onnxrewrite.ir.dims import UNKNOWN, Dim, declared, is_known, plain, same_dim, same_shape
+from onnxrewrite.ir.elements import LIMIT
 from onnxrewrite.ir.graph import subgraphs
 
-Dim: TypeAlias = int | ir.SymbolicDim
+__all__ = ["Dim", "Facts", "plain", "same_dim", "same_shape"]
 
 # Inference of an operator that it does not know is no news to a user.
 logging.getLogger("onnx_shape_inference").setLevel(logging.ERROR)
 
 
 class _Context(inference.ShapeInferenceContext):  # type: ignore[misc]
-    """The library's context, without its habit of writing what it knows into the model's metadata."""
+    """The library's context, without its habit of writing what it knows into the model's metadata.
+
+    Elements are kept of integer tensors of rank 0 and 1 only, as many as the tensor has.  While ``mute``, nothing is.
+    """
+
+    mute = False
 
     def set_symbolic_value(self, value: ir.Value, data: list[Dim]) -> None:
-        self._symbolic_values[value] = [plain(d) for d in data]
+        if self.mute or not _holds_elements(value, len(data)):
+            return
+        bound = 2 ** (value.dtype.bitwidth - 1) if value.dtype is not None else 0
+        new = [d if not isinstance(d, int) or -bound <= d < 2 * bound else UNKNOWN for d in map(plain, data)]
+        old = self._symbolic_values.get(value, [])
+        if len(old) == len(new):
+            new = [o if is_known(o) else n for o, n in zip(old, new, strict=True)]
+        self._symbolic_values[value] = new
+
+    def get_symbolic_value(self, value: ir.Value) -> list[Dim] | None:
+        known: list[Dim] | None = self._symbolic_values.get(value)
+        tensor = ir.convenience.get_const_tensor(value) if known is None else None
+        if tensor is None:
+            return known
+        dtype = tensor.dtype
+        short = len(tensor.shape) <= 1 and tensor.size <= LIMIT and (dtype.is_integer() or dtype == ir.DataType.BOOL)
+        return [int(e) for e in tensor.numpy().ravel()] if short else None
+
+
+def _holds_elements(value: ir.Value, count: int) -> bool:
+    """Whether a value can be a shape tensor of so many elements."""
+    if value.dtype is None or not (value.dtype.is_integer() or value.dtype == ir.DataType.BOOL):
+        return False
+    if value.shape is None or len(value.shape) > 1 or count > LIMIT:
+        return False
+    length = value.shape[0] if len(value.shape) else 1
+    return not isinstance(length, int) or length == count
 
 
 class Facts:
@@ -117,26 +151,64 @@ class Facts:
 
     def infer(self, node: ir.Node) -> bool:
         """Infer the outputs of one node; whether they became sharper."""
-        before = [(o.type, o.shape, self._context._symbolic_values.get(o)) for o in node.outputs]
-        own = elements.RULES.get(node.op_type) if node.domain == "" else None
+        before = [self._known(o) for o in node.outputs]
+        key = (node.domain, node.op_type)
+        own = shapes.RULES.get(key)
         version = self.version(node)
-        infer = inference.registry.get(node.domain, node.op_type, version=version)
+        infer = None if key in shapes.NOT_BELIEVED else inference.registry.get(*key, version=version)
         context = self._context_for(node, version)
+        for output in node.outputs:
+            output.shape = None
         try:
-            if infer is not None:
-                infer(context, node)
-            if own is not None:
-                if node.op_type in elements.REPLACED:
-                    node.outputs[0].shape = before[0][1]
-                own(context, node)
+            with self._constants_shown(node):
+                if infer is not None:
+                    context.mute = own is not None
+                    infer(context, node)
+                if own is not None:
+                    context.mute = False
+                    own(context, node)
         except Exception as error:  # a library's failure on one operator must not lose the rest of the model
             logging.getLogger(__name__).debug("no facts for %s %s: %s", node.op_type, node.name, error)
-        for output in node.outputs:
+        context.mute = False
+        for output, (_, shape, _) in zip(node.outputs, before, strict=True):
+            output.shape = self._sharper(shape, output.shape)
             self._context.name_anonymous_dims(output)
-            if output.shape is not None:
-                output.shape = ir.Shape([plain(d) for d in output.shape])
-        after = [(o.type, o.shape, self._context._symbolic_values.get(o)) for o in node.outputs]
-        return before != after
+        return before != [self._known(o) for o in node.outputs]
+
+    def _known(self, value: ir.Value) -> tuple[ir.TypeProtocol | None, ir.Shape | None, list[Dim] | None]:
+        return value.type, value.shape, self._context._symbolic_values.get(value)
+
+    @contextlib.contextmanager
+    def _constants_shown(self, node: ir.Node) -> Iterator[None]:
+        """Let the library see shape tensors whose elements are all numbers as constants, which it asks for."""
+        shown = []
+        for value in node.inputs:
+            known = self._context._symbolic_values.get(value) if value is not None else None
+            if known is None or value is None or value.const_value is not None or value.dtype is None:
+                continue
+            if value.shape is not None and all(isinstance(e, int) for e in known):
+                data = np.array(known, dtype=value.dtype.numpy()).reshape([-1] if len(value.shape) else [])
+                value.const_value = ir.tensor(data, dtype=value.dtype)
+                shown.append(value)
+        try:
+            yield
+        finally:
+            for value in shown:
+                value.const_value = None
+
+    def _sharper(self, old: ir.Shape | None, new: ir.Shape | None) -> ir.Shape | None:
+        """What two descriptions of one shape say together."""
+        if old is None or new is None or len(old) != len(new):
+            return new if old is None else old
+        pairs = zip(old.dims, map(plain, new.dims), strict=True)
+        return ir.Shape([b if self._says_more(b, a) else a for a, b in pairs])
+
+    def _says_more(self, new: Dim, old: Dim) -> bool:
+        """Whether ``new`` is a number where ``old`` is not, or made of the model's own names where ``old`` is not."""
+        if isinstance(old, int) or isinstance(new, int):
+            return not isinstance(old, int)
+        invented = self._context.generated_dim_names
+        return old.value is None or (is_known(new) and not new.free_symbols() & invented and bool(old.free_symbols() & invented))
 
     def refresh(self, nodes: Iterable[ir.Node]) -> list[ir.Node]:
         """Infer ``nodes``, then all consumers that their news reaches; the nodes whose outputs became sharper."""
@@ -158,23 +230,12 @@ class Facts:
             return False
         if new.type is None and old.type is not None:
             new.type, learnt = old.type, True
-        if old.shape is not None:
-            if new.shape is None:
-                new.shape, learnt = old.shape.copy(), True
-            elif len(new.shape) == len(old.shape):
-                dims = [self._sharper(a, b) for a, b in zip(new.shape, old.shape, strict=True)]
-                learnt |= dims != list(new.shape)
-                new.shape = ir.Shape(dims)
+        shape = self._sharper(new.shape, old.shape)
+        if shape != new.shape:
+            new.shape, learnt = shape, True
         if old in known and new not in known:
             known[new], learnt = known[old], True
         return learnt
-
-    def _sharper(self, a: Dim, b: Dim) -> Dim:
-        """Of two names for one size the one that says more: a number, then a name that the model gave."""
-        if isinstance(a, int) or not isinstance(b, ir.SymbolicDim):
-            return a if isinstance(a, int) else b
-        made_up = self.symbols()
-        return b if a.free_symbols() & made_up and not b.free_symbols() & made_up else a
 
     def forget(self, value: ir.Value) -> None:
         """Drop what is kept about a value that left the graph."""
@@ -192,6 +253,8 @@ class Facts:
 
     def _infer_graph(self, graph: ir.Graph | ir.Function) -> None:
         for value in graph.inputs:
+            if value.shape is not None:
+                value.shape = ir.Shape([declared(d) for d in value.shape])
             self._context.name_anonymous_dims(value)
         if isinstance(graph, ir.Graph):
             for value in graph.initializers.values():
@@ -201,13 +264,13 @@ class Facts:
         for node in graph:
             for subgraph in subgraphs(node):
                 self._infer_graph(subgraph)
-            declared = [(o.type, o.shape) for o in node.outputs]
+            promised = [(o.type, o.shape) for o in node.outputs]
             for output in node.outputs:
                 output.type, output.shape = None, None
             if node.op_type == "Constant" and node.domain == "":
                 node.outputs[0].const_value = ir.convenience.get_const_tensor(node.outputs[0])
             self.infer(node)
-            for output, (kind, shape) in zip(node.outputs, declared, strict=True):
+            for output, (kind, shape) in zip(node.outputs, promised, strict=True):
                 self._believe(output, kind, shape)
 
     def _believe(self, value: ir.Value, kind: ir.TypeProtocol | None, shape: ir.Shape | None) -> None:
@@ -218,29 +281,6 @@ class Facts:
         if value.shape is None and shape is not None:
             value.shape = ir.Shape([None] * len(shape))
             self._context.name_anonymous_dims(value)
-
-
-def same_dim(a: Dim, b: Dim) -> bool:
-    """Whether two dimensions are provably equal."""
-    if isinstance(a, int) or isinstance(b, int):
-        return isinstance(a, int) and isinstance(b, int) and a == b
-    if a.value is None or b.value is None:
-        return False
-    return a.value == b.value or bool((a - b).simplify() == ir.SymbolicDim("0"))
-
-
-def same_shape(a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:
-    """Whether two shapes are known and provably equal."""
-    if a is None or b is None or len(a) != len(b):
-        return False
-    return all(same_dim(x, y) for x, y in zip(a, b, strict=True))
-
-
-def plain(dim: Dim) -> Dim:
-    """A symbolic dimension that is a number after all, such as the expression ``6``, as that number."""
-    if isinstance(dim, ir.SymbolicDim) and dim.value is not None and dim.value.lstrip("-").isdigit():
-        return int(dim.value)
-    return int(dim) if not isinstance(dim, ir.SymbolicDim) else dim
 
 
 def _symbol_names(values: Iterable[ir.Value]) -> set[str]:

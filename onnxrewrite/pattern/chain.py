@@ -113,7 +113,8 @@ class ChainMatch:
                 piece.parts = tuple(Piece(v, piece.sign * s) for v, s in above)
                 queue.extend(piece.parts)
         for number, piece in enumerate(reversed(list(root.walk()))):
-            piece.leaves = frozenset({number}).union(*(p.leaves for p in piece.parts)) if piece.parts else frozenset({number})
+            parts = [p.leaves for p in piece.parts]
+            piece.leaves = frozenset[int]().union(*parts) if parts else frozenset({number})
         return root
 
     def _above(self, node: ir.Node) -> list[tuple[ir.Value | None, int]] | None:
@@ -133,17 +134,16 @@ class ChainMatch:
                 return [(first, -1)]
             case "Neg":
                 return [(None, 1), (first, 1)]
-            case "Pow":
+            case "Pow" if rest[0] is not None:
                 return self._repeated(first, numbers.scalar(self.facts, rest[0]))
         return None
 
-    def _repeated(
-        self, base: ir.Value | None, times: float | int | None
-    ) -> list[tuple[ir.Value | None, int]] | None:
+    def _repeated(self, base: ir.Value | None, exponent: float | None) -> list[tuple[ir.Value | None, int]] | None:
         """A small integer power as a product."""
-        if times in (2, 3, 4) or (self._divides and times in (-1, -2, -3, -4)):
-            return [(base, 1 if times > 0 else -1)] * abs(int(times))
-        return None
+        if exponent not in (2, 3, 4) and not (self._divides and exponent in (-1, -2, -3, -4)):
+            return None
+        times = int(exponent)
+        return [(base, 1 if times > 0 else -1)] * abs(times)
 
     # -- operands --------------------------------------------------------------------------------------------
 

@@ -237,8 +237,8 @@ class RecursiveMatcher:
         self, item: Call, node: ir.Node, named: dict[str, tuple[Any, int | None]], binding: Binding
     ) -> Iterator[Binding]:
         taken = {index for _, index in named.values() if index is not None}
-        terms = list(item.inputs)
-        rest = terms.pop() if terms and isinstance(terms[-1], Each) else None
+        rest = next((t for t in item.inputs[-1:] if isinstance(t, Each)), None)
+        terms = item.inputs if rest is None else item.inputs[:-1]
         actual = [v for i, v in enumerate(node.inputs) if i not in taken]
         extra = [v for v in actual[len(terms) :] if v is not None]
         if rest is None and extra:

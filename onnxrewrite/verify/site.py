@@ -178,21 +178,11 @@ class _Site:
                 break
         return found or f"no inputs found at which the original subgraph runs: {reason}"
 
-    def _known(self, binding: Binding) -> Binding:
-        """The binding, and sizes for names that occur in elements of shape inputs only."""
-        texts = [e for elements in self.elements.values() for e in elements if isinstance(e, str)]
-        names = {n for t in texts for n in (expression_parts(t) or {t})} - set(binding)
-        hint = self.hints[0] if self.hints else {}
-        column = min(binding.values(), default=1) % 2
-        roles = {n: role_of(n, self.sampler.specs) for n in sorted(names)}
-        return {**{n: int(hint.get(n, PREFERENCES[r][column])) for n, r in roles.items()}, **binding}
-
     def feeds(self, binding: Binding, values: str, care: int) -> dict[str, Any]:
         """Inputs whose floats are of one class of values."""
         made: dict[str, Any] = {}
-        sizes = self._known(binding)
         for spec in self.sampler.specs:
-            concrete = _concrete(self.elements.get(spec.name), sizes)
+            concrete = _concrete(self.elements.get(spec.name), binding)
             if concrete is not None:
                 dtype = onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)
                 made[spec.name] = np.asarray(concrete, dtype).reshape(shape_of(spec, binding))

@@ -371,7 +371,7 @@ SCALE = Rule(
     rewrite=fold_scale,
     examples=(
         Rewrites(f"c = Conv(x, {LAYER})  y = Mul(c, 2.0)", to="y = Conv(x, float[2,2,1,1] {2, 4, 6, 8})"),
-        Rejects(f"c = Conv(x, {LAYER})  y = Mul(c, 1e39)", because="not finite"),
+        Rejects(f"c = Conv(x, {LAYER})  y = Mul(c, 3e38)", because="not finite"),
     ),
 )
 

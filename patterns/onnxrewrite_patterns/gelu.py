@@ -1,15 +1,43 @@
-"""GELU, the Gaussian error linear unit, in the three forms that exporters write.
+"""GELU, x·Φ(x), the Gaussian error linear unit, and its approximation by tanh.
 
 Why: five to nine elementwise passes over memory become one kernel.   Hendrycks & Gimpel, 2016, arXiv:1606.08415.
+
+Both forms are one idea: Φ(x) = ½·(1 + odd(x)), where odd is erf(x/√2), or tanh(√(2/π)·(x + 0.044715·x³)).  The
+exponential form x·sigmoid(1.702·x), "quick GELU", is a Swish and lives in ``swish.py``.
+
+ONNX Runtime's kernels are as accurate as the spelled-out forms (float64 reference, |x| ≤ 1000, denormals, ±Inf,
+NaN), but that x·(1 + erf) is +Inf already at half the largest number, where Gelu(x) is still x.
 """
 
 from __future__ import annotations
 
 import math
 
-from onnxrewrite import FLOATS, SQRT2, Attr, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
+from onnxrewrite import (
+    FLOATS,
+    SQRT2,
+    Attr,
+    Builder,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    Term,
+    Value,
+    Var,
+    any_of,
+    op,
+)
 
 x = Var("x", dtype=FLOATS)
+
+
+def half_plus(odd: Term, minus_odd: Term) -> Term:
+    """½·x·(1 + odd), where ``minus_odd`` is -odd: with the product multiplied out, or not."""
+    one_plus = any_of(1 + odd, 1 - minus_odd)
+    half_of = any_of(0.5 + 0.5 * odd, 0.5 - 0.5 * minus_odd)
+    return any_of(0.5 * x * one_plus, x * half_of, 0.5 * x + 0.5 * x * odd)
 
 
 def to_gelu(m: Match, build: Builder) -> Value:
@@ -20,7 +48,7 @@ def to_gelu(m: Match, build: Builder) -> Value:
 GELU_ERF = Rule(
     name="gelu-erf",
     stage=Stage.RAISE,
-    pattern=0.5 * x * (1 + op.Erf(x / SQRT2)),
+    pattern=half_plus(op.Erf(x / SQRT2), op.Erf(x / -SQRT2)),
     rewrite=to_gelu,
     examples=(
         Rewrites(
@@ -29,15 +57,50 @@ GELU_ERF = Rule(
         Rewrites(
             "d = Mul(x, 0.70710678)  e = Erf(d)  a = Add(1.0, e)  h = Mul(a, 0.5)  y = Mul(h, x)", to="y = Gelu(x)"
         ),
+        Rewrites(
+            "n = Neg(x)  d = Mul(n, 0.70710678)  e = Erf(d)  c = Sub(1.0, e)  m = Mul(x, c)  y = Mul(m, 0.5)",
+            to="y = Gelu(x)",
+        ),
+        Rewrites(
+            "h = Mul(x, 0.5)  d = Div(x, 1.41421356)  e = Erf(d)  m = Mul(h, e)  y = Add(h, m)",
+            to="y = Gelu(x)",
+        ),
         Rejects(
             "d = Div(x, 1.5)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)",
             because="expected constant 1.41421, found 1.5",
         ),
         Rejects(
+            "d = Div(x, 1.41421)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)",
+            because="expected constant 1.41421356, found 1.41420996",
+        ),
+        Rejects(
             "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.6)",
             because="expected constant 0.5, found 0.6",
         ),
+        Rejects(
+            "input half = float {0.5}  d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)"
+            "  y = Mul(m, half)",
+            because="graph input",
+        ),
+        Rejects(
+            "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(z, a)  y = Mul(m, 0.5)",
+            because="x must be the same value in both places",
+        ),
+        Rejects(
+            "float16 x; d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)",
+            because="Gelu",
+        ),
     ),
+)
+
+
+K = math.sqrt(2 / math.pi)
+CUBIC = 0.044715
+argument = any_of(
+    K * (x + CUBIC * x**3),
+    K * x * (1 + CUBIC * x**2),
+    x * (K + K * CUBIC * x**2),
+    K * x + K * CUBIC * x**3,
 )
 
 
@@ -49,8 +112,35 @@ def to_gelu_tanh(m: Match, build: Builder) -> Value:
 GELU_TANH = Rule(
     name="gelu-tanh",
     stage=Stage.RAISE,
-    pattern=0.5 * x * (1 + op.Tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    pattern=half_plus(op.Tanh(argument), op.Tanh(-argument)),
     rewrite=to_gelu_tanh,
+    examples=(
+        Rewrites(
+            "c = Pow(x, 3.0)  k = Mul(c, 0.044715)  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)"
+            "  a = Add(t, 1.0)  h = Mul(x, 0.5)  y = Mul(h, a)",
+            to='y = Gelu<approximate = "tanh">(x)',
+        ),
+        Rewrites(
+            "k = Mul(x, 0.044715)  q = Mul(k, x)  s = Add(q, 1.0)  w = Mul(x, 0.79788456)  u = Mul(w, s)"
+            "  t = Tanh(u)  a = Add(1.0, t)  h = Mul(0.5, x)  y = Mul(h, a)",
+            to='y = Gelu<approximate = "tanh">(x)',
+        ),
+        Rewrites(
+            "q = Mul(x, x)  k = Mul(q, 0.035677408)  s = Add(k, 0.79788456)  u = Mul(x, s)  t = Tanh(u)"
+            "  b = Mul(t, 0.5)  a = Add(b, 0.5)  y = Mul(a, x)",
+            to='y = Gelu<approximate = "tanh">(x)',
+        ),
+        Rejects(
+            "c = Pow(x, 3.0)  k = Mul(c, 0.04)  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)"
+            "  a = Add(t, 1.0)  h = Mul(x, 0.5)  y = Mul(h, a)",
+            because="expected constant 0.044715, found 0.04",
+        ),
+        Rejects(
+            "c = Pow(x, 2.0)  k = Mul(c, 0.044715)  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)"
+            "  a = Add(t, 1.0)  h = Mul(x, 0.5)  y = Mul(h, a)",
+            because="expected a product",
+        ),
+    ),
 )
 
 
@@ -65,6 +155,17 @@ def to_microsoft_gelu(m: Match, build: Builder) -> Value:
     return build.microsoft.Gelu(m[x])
 
 
-GELU_LOWER = Rule(name="gelu-lower", stage=Stage.LOWER, pattern=gelu, rewrite=to_microsoft_gelu)
+GELU_LOWER = Rule(
+    name="gelu-lower",
+    stage=Stage.LOWER,
+    pattern=gelu,
+    rewrite=to_microsoft_gelu,
+    examples=(
+        Rewrites("y = Gelu(x)", to="y = com.microsoft.Gelu(x)"),
+        Rewrites('y = Gelu<approximate = "tanh">(x)', to="y = com.microsoft.FastGelu(x)"),
+        Rejects("y = Gelu(x)", opset=20, because="the model's own opset has Gelu"),
+        Rejects("y = Gelu(x)", target="onnx", because="standard operators only"),
+    ),
+)
 
 RULES = (GELU_ERF, GELU_TANH, GELU_LOWER)

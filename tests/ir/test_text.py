@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir import text as text_module
-from onnxrewrite.ir._text_parser import DTYPES, tensor_hash
+from onnxrewrite.ir.text.literals import tensor_hash
+from onnxrewrite.ir.text.syntax import DTYPES
 from onnxrewrite.ir.text import diff, parse, print_graph, print_model, print_node
 
 GELU = "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)"

@@ -1,53 +1,16 @@
-"""The text form of graphs: ``parse``, ``print_model``, ``print_graph``, ``print_node``, ``diff``.
-
-The form is ONNX's own text syntax (``onnx.parser``) with constants written where they are used.  It is what
-rules give as examples, what tests compare and what explanations show.  Must not know: rules, targets, facts.
-
-What ``parse`` reads
---------------------
-
-A model in full, a graph with its header, or a *snippet*: statements and nothing else. ::
-
-    d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)
-
-    model      = [ "<" key ":" value, ... ">" ] ( graph | statement* ) function*
-    graph      = [ name ] [ "(" declaration, ... ")" ] "=>" [ "(" declaration, ... ")" ]
-                 [ "<" declaration, ... ">" ] "{" statement* "}"
-    statement  = node | declaration | name "=" literal | "input" declaration         (";" may stand between)
-    node       = [ "[" name "]" ] name, ... "=" [ domain "." ] op [ ":" overload ] [ "<" attribute, ... ">" ]
-                 "(" operand, ... attribute, ... ")" [ "<" attribute, ... ">" ]
-    operand    = name | literal | nothing
-    literal    = number | "{" number, ... "}" | type number | type "{" number, ... "}" | type "~"
-               | type sha256:... | type external "[" "location" ":" string, ... "]"
-    declaration = [ type ] name [ "=" literal ]
-    attribute  = name [ ":" kind ] "=" ( number | string | literal | type | graph | "@" name | "[" ..., "]" )
-    type       = dtype [ "[" dims "]" ] | seq(type) | optional(type) | sparse_tensor(dtype [ "[" dims "]" ])
-
-Where a snippet leaves something out: a name that nothing defines is an input, float of unknown rank unless
-declared, in order of first mention; the outputs are the values that no node reads.  A graph header with
-inputs lists all of them.  ``input w = float[2] {1, 2}`` is an initializer that a caller may override.
-
-A literal becomes an initializer ``c0``, ``c1``, ... (in a function, a Constant).  Its dtype, where none is
-written, is that of another operand under the same type variable of the schema, else float, int64 or the first
-that the schema allows.  ``float[64,64] ~`` is a dummy weight: standard normal values (integers: 0 to 7) that
-depend on nothing but the name of the initializer, so on its number where it stands in operand position.
-
-In a complete ONNX model text, ``float16[1] {15872}`` is a bit pattern, as ``onnx.printer`` writes it; with a
-decimal point, and anywhere else, a number is the value.
-"""
+"""From a graph to its text: deterministic, constants of a few elements where they are used."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.errors import ModelError
-from onnxrewrite.ir import _text_parser as reading
 from onnxrewrite.ir.schema import schema as schema_of
+from onnxrewrite.ir.text.literals import literal_dtype, opset_of, strings_of, tensor_hash
+from onnxrewrite.ir.text.syntax import TYPE_WORDS, is_literal_word
 
 INLINE_ELEMENTS = 8
 """A constant of at most so many elements is written where it is used; a larger one has a name and a hash."""
@@ -60,92 +23,6 @@ _GRAPH_KINDS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 _INDENT = "  "
 
 
-def parse(
-    text: str,
-    *,
-    opset: int = 17,
-    domains: Mapping[str, int] | None = None,
-    ir_version: int = 10,
-    weights: Mapping[str, np.ndarray[Any, Any]] | None = None,
-) -> ir.Model:
-    """Read a model, a graph or a snippet.
-
-    Args:
-        text: See the module's docstring.
-        opset: Version of the default domain, where the text has no ``opset_import``.
-        domains: Versions of other domains, 1 where not given.  Only those that the text uses are imported.
-        ir_version: Where the text gives none.
-        weights: Arrays for constants of which the text has only a hash, by name or by that hash.
-
-    Raises:
-        ModelError: One line: what is wrong, at which line and column, and what stands there.
-
-    """
-    proto = reading.build(text, opset, domains or {}, ir_version, weights or {})
-    try:
-        return ir.from_proto(proto)
-    except Exception as error:
-        reason = str(error.__cause__ or error).strip().splitlines()
-        raise ModelError(f"the text is no valid model: {reason[0] if reason else error!r}") from error
-
-
-def print_model(model: ir.Model, *, canonical_names: bool = False) -> str:
-    """The text of a model; the same for the same model, always.
-
-    Args:
-        model: Anything but its doc strings, node metadata and types of inner values is printed.
-        canonical_names: Call the values ``v0``, ``v1``, ... in an order that follows from structure alone,
-            put the nodes in it, leave out all other names and the producer: equal structures print equally.
-
-    """
-    printer = _Printer(canonical_names, model.opset_imports)
-    functions = list(model.functions.values())
-    if canonical_names:
-        functions.sort(key=lambda function: function.identifier())
-    parts = [_model_header(model, canonical_names), *printer.graph(model.graph)]
-    for function in functions:
-        parts += _Printer(canonical_names, function.opset_imports).function(function)
-    return "\n".join(parts) + "\n"
-
-
-def print_graph(graph: ir.Graph | ir.GraphView | ir.Function, *, canonical_names: bool = False) -> str:
-    """The text of one graph, with its header and without the model's; see ``print_model``."""
-    printer = _Printer(canonical_names, {} if isinstance(graph, ir.GraphView) else graph.opset_imports)
-    lines = printer.function(graph) if isinstance(graph, ir.Function) else printer.graph(graph)
-    return "\n".join(lines) + "\n"
-
-
-def print_node(node: ir.Node) -> str:
-    """The text of one node: one line, or several where it has inner graphs."""
-    opsets = node.graph.opset_imports if node.graph is not None else {}
-    return "\n".join(_Printer(canonical=False, opsets=opsets).node(node))
-
-
-def diff(
-    before: ir.Model | ir.Graph | ir.Function,
-    after: ir.Model | ir.Graph | ir.Function,
-    *,
-    context: int = 2,
-    canonical_names: bool = False,
-) -> str:
-    """What changed, as a unified diff of the two texts with ``context`` lines around; empty if nothing did.
-
-    By default with the models' own names, so that a line that did not change reads the same on both sides.
-    """
-    old, new = (_print(each, canonical_names).splitlines() for each in (before, after))
-    lines = difflib.unified_diff(old, new, "before", "after", n=context, lineterm="")
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _print(what: ir.Model | ir.Graph | ir.Function, canonical_names: bool) -> str:
-    if isinstance(what, ir.Model):
-        return print_model(what, canonical_names=canonical_names)
-    return print_graph(what, canonical_names=canonical_names)
-
-
-# ------------------------------------------------------------------------------------------ names and words
-
-
 def _quoted(text: str | bytes) -> str:
     decoded = text.decode("utf-8", "surrogateescape") if isinstance(text, bytes) else text
     escaped = decoded.replace("\\", "\\\\").replace('"', '\\"')
@@ -155,7 +32,7 @@ def _quoted(text: str | bytes) -> str:
 def _identifier(name: str) -> str:
     """A name, in quotes where it would not read as one."""
     is_plain = name.isascii() and name.isidentifier()
-    is_word = name in reading.TYPE_WORDS or name in ("input", "external") or reading.is_literal_word(name)
+    is_word = name in TYPE_WORDS or name in ("input", "external") or is_literal_word(name)
     return name if is_plain and not is_word else _quoted(name)
 
 
@@ -186,7 +63,7 @@ def _number(value: Any, dtype: ir.DataType) -> str:
 
 def _numbers(tensor: ir.TensorProtocol) -> list[str]:
     if tensor.dtype is ir.DataType.STRING:
-        return [_quoted(item) for item in reading.strings_of(tensor)]
+        return [_quoted(item) for item in strings_of(tensor)]
     array = tensor.numpy().ravel()
     if tensor.dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
         return [_number(part, ir.DataType.DOUBLE) for item in array for part in (item.real, item.imag)]
@@ -208,7 +85,7 @@ def _values(tensor: ir.TensorProtocol, *, braces: bool) -> str:
         found = {"location": tensor.location, "offset": tensor.offset, "length": tensor.length}
         parts = [f'"{key}": {_quoted(str(value))}' for key, value in found.items() if value is not None]
         return f"external [{', '.join(parts)}]"
-    return reading.tensor_hash(tensor)
+    return tensor_hash(tensor)
 
 
 def _typed(type_: ir.TypeProtocol | None, shape: ir.ShapeProtocol | None) -> str:
@@ -234,7 +111,7 @@ def _imports(opsets: Mapping[str, int], is_sorted: bool) -> str:
     return "[" + ", ".join(f"{_quoted(domain)} : {version}" for domain, version in items) + "]"
 
 
-def _model_header(model: ir.Model, canonical: bool) -> str:
+def model_header(model: ir.Model, canonical: bool) -> str:
     fields = [f"ir_version: {model.ir_version}", f"opset_import: {_imports(model.opset_imports, canonical)}"]
     if not canonical:
         for key in ("producer_name", "producer_version", "domain"):
@@ -248,9 +125,6 @@ def _model_header(model: ir.Model, canonical: bool) -> str:
             )
             fields.append(f"metadata_props: [{', '.join(pairs)}]")
     return f"<{', '.join(fields)}>"
-
-
-# ------------------------------------------------------------------------------------------------- printing
 
 
 def _inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
@@ -288,7 +162,7 @@ def _structural_order(nodes: Sequence[ir.Node], outputs: Iterable[ir.Value]) -> 
     return order
 
 
-class _Printer:
+class Printer:
     """Prints one graph with its inner graphs; holds the names of their values."""
 
     def __init__(self, canonical: bool, opsets: Mapping[str, int]) -> None:
@@ -392,13 +266,11 @@ class _Printer:
             return has_form
         if tensor.dtype not in (ir.DataType.FLOAT, ir.DataType.INT64):
             return False
-        version = reading.opset_of(self.opsets, node.domain)
+        version = opset_of(self.opsets, node.domain)
         schema = schema_of(node.domain, node.op_type, version)
         dtypes = [value.dtype if value is not None else None for value in node.inputs]
         is_fractional = tensor.dtype is ir.DataType.FLOAT
-        found = (
-            reading.literal_dtype(schema, position, d, is_fractional=is_fractional) for d in (dtypes, ())
-        )
+        found = (literal_dtype(schema, position, d, is_fractional=is_fractional) for d in (dtypes, ()))
         return all(dtype is tensor.dtype for dtype in found)
 
     def attribute(self, attribute: ir.Attr, indent: str) -> list[str]:

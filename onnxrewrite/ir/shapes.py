@@ -1,0 +1,220 @@
+"""Shape inference of operators whose result has a shape of its own: Reshape, Expand, MatMul, loops and branches.
+
+Like ``elements.py``, it replaces what the library gets wrong: a size that is only likely is unknown here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from onnxrewrite.ir import dims, elements
+from onnxrewrite.ir.dims import UNKNOWN, Dim
+from onnxrewrite.ir.elements import Context, Infer, known, length_of, set_shape
+
+
+def _reshape(context: Context, node: ir.Node) -> None:
+    """Reshape: a size is taken as it stands, 0 copies (unless ``allowzero``), -1 is what is left.
+
+    A symbolic size that turns out 0 copies too; what the node then computes has this shape, or it does not run.
+    """
+    data = node.inputs[0]
+    if data is None:
+        return
+    if "shape" in node.attributes:
+        target: Sequence[Dim] | None = node.attributes["shape"].as_ints()
+    else:
+        target = known(context, node.inputs[1]) if len(node.inputs) > 1 else None
+    output = node.outputs[0]
+    if target is None:
+        rank = length_of(node.inputs[1]) if len(node.inputs) > 1 else None
+        set_shape(context, output, None if rank is None else [UNKNOWN] * rank, data.dtype)
+        return
+    source = data.shape.dims if data.shape is not None else None
+    set_shape(context, output, reshaped(source, target, allows_zero(node)), data.dtype)
+    values = known(context, data)
+    if values is not None:
+        context.set_symbolic_value(output, values)
+
+
+def allows_zero(node: ir.Node) -> bool:
+    """Whether a 0 in the target of a Reshape means zero rather than to copy."""
+    return bool(node.attributes.get_int("allowzero", 0))
+
+
+def reshaped(source: Sequence[Dim] | None, target: Sequence[Dim], allowzero: bool) -> list[Dim]:
+    """The shape that a Reshape from ``source`` to ``target`` makes, unknown dimensions included."""
+    result: list[Dim] = []
+    for place, size in enumerate(target):
+        if size == 0 and not allowzero:
+            result.append(source[place] if source is not None and place < len(source) else UNKNOWN)
+        else:
+            result.append(UNKNOWN if size == -1 or _negative(size) else size)
+    missing = [place for place, d in enumerate(result) if not dims.is_known(d)]
+    if len(missing) != 1 or source is None:
+        return result
+    (place,) = missing
+    others = [d for d in result if dims.is_known(d)]
+    # Where the other sizes may make up zero, -1 does not run, but an unknown size could be any.
+    if target[place] == -1 and not any(d == 0 for d in others) or all(dims.at_least(d) > 0 for d in others):
+        result[place] = dims.quotient(dims.product(source), dims.product(others))
+    return result
+
+
+def _negative(dim: Dim) -> bool:
+    """Whether an expression is nothing but a negated size."""
+    return isinstance(dim, ir.SymbolicDim) and str(dim).startswith("-")
+
+
+def _expand(context: Context, node: ir.Node) -> None:
+    data, target = node.inputs
+    output = node.outputs[0]
+    if data is None or target is None:
+        return
+    set_shape(context, output, None, data.dtype)
+    wanted = known(context, target)
+    rank = length_of(target)
+    if data.shape is None:
+        return
+    if wanted is None:
+        set_shape(context, output, None if rank is None else [UNKNOWN] * max(len(data.shape), rank), data.dtype)
+        return
+    result = dims.broadcast([data.shape.dims, wanted])
+    set_shape(context, output, result, data.dtype)
+    values = known(context, data)
+    if values is not None and len(values) == 1 and len(result) == 1:
+        _repeat(context, output, values[0], result[0])
+
+
+def _constant_of_shape(context: Context, node: ir.Node) -> None:
+    (target,) = node.inputs
+    wanted, rank = known(context, target), length_of(target)
+    output = node.outputs[0]
+    fill = node.attributes["value"].as_tensor() if "value" in node.attributes else None
+    result: list[Dim] | None = None if rank is None else [UNKNOWN] * rank
+    if wanted is not None:
+        result = [d if dims.is_size(d) else UNKNOWN for d in wanted]
+    set_shape(context, output, result, fill.dtype if fill is not None else ir.DataType.FLOAT)
+    if result is not None and len(result) <= 1 and fill is not None and fill.dtype.is_integer():
+        _repeat(context, output, int(fill.numpy().item()), result[0] if result else 1)
+
+
+def _repeat(context: Context, output: ir.Value, element: Dim, times: Dim) -> None:
+    if isinstance(times, int) and times <= elements.LIMIT:
+        context.set_symbolic_value(output, [element] * times)
+
+
+def _matmul(context: Context, node: ir.Node) -> None:
+    a, b = node.inputs[0], node.inputs[1]
+    if a is None or b is None or a.shape is None or b.shape is None or not len(a.shape) or not len(b.shape):
+        return
+    left, right = a.shape.dims, b.shape.dims
+    result = dims.broadcast([left[:-2], right[:-2]])
+    result += [left[-2]] if len(left) > 1 else []
+    result += [right[-1]] if len(right) > 1 else []
+    dtype = ir.DataType.INT32 if node.op_type == "MatMulInteger" else a.dtype or b.dtype
+    set_shape(context, node.outputs[0], result, dtype)
+
+
+def _einsum(context: Context, node: ir.Node) -> None:
+    """The library takes a label's size from where it is first used; a size of 1 gives way to any other."""
+    equation = node.attributes["equation"].as_string().replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    output = node.outputs[0]
+    if "..." in equation or not arrow or any(i is None or i.shape is None for i in node.inputs):
+        if output.shape is not None:
+            output.shape = ir.Shape([None] * len(output.shape))
+        return
+    met: dict[str, list[Dim]] = {}
+    for labels, value in zip(left.split(","), node.inputs, strict=True):
+        for label, size in zip(labels, value.shape.dims, strict=True):  # type: ignore[union-attr]
+            met.setdefault(label, []).append(size)
+    result = [dims.broadcast([[d] for d in met[label]])[0] for label in right]
+    set_shape(context, output, result, node.inputs[0].dtype)  # type: ignore[union-attr]
+
+
+def _loop(context: Context, node: ir.Node) -> None:
+    """What a loop carries keeps a size that no iteration changes; how often it runs is not known."""
+    body = node.attributes["body"].as_graph()
+    carried = len(node.inputs) - 2
+    for place, output in enumerate(node.outputs):
+        inner = body.outputs[place + 1] if place + 1 < len(body.outputs) else None
+        if inner is None or output.shape is None:
+            continue
+        if place >= carried:
+            kept = [d if isinstance(d, int) else UNKNOWN for d in inner.shape.dims] if inner.shape is not None else None
+            set_shape(context, output, None if kept is None else [UNKNOWN, *kept], None)
+            continue
+        start = node.inputs[place + 2]
+        if start is None or start.shape is None or inner.shape is None or len(start.shape) != len(inner.shape):
+            output.shape = None
+            continue
+        pairs = zip(start.shape.dims, inner.shape.dims, strict=True)
+        set_shape(context, output, [a if dims.same_dim(a, b) else UNKNOWN for a, b in pairs], None)
+
+
+def _if(context: Context, node: ir.Node) -> None:
+    """A branch of unknown shape makes the result's unknown."""
+    branches = [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
+    for place, output in enumerate(node.outputs):
+        if any(place >= len(g.outputs) or g.outputs[place].shape is None for g in branches):
+            output.shape = None
+
+
+def _quantized(first: int, second: int, *more: int) -> Infer:
+    """A quantized operator that broadcasts these of its inputs."""
+
+    def infer(context: Context, node: ir.Node) -> None:
+        values = [node.inputs[i] for i in (first, second, *more)]
+        if all(v is not None and v.shape is not None for v in values):
+            shapes = [v.shape.dims for v in values if v is not None and v.shape is not None]
+            set_shape(context, node.outputs[0], dims.broadcast(shapes), None)
+
+    return infer
+
+
+def _qlinear_matmul(context: Context, node: ir.Node) -> None:
+    a, b = node.inputs[0], node.inputs[3]
+    if a is not None and b is not None and a.shape is not None and b.shape is not None:
+        left, right = a.shape.dims, b.shape.dims
+        if len(left) > 1 and len(right) > 1:
+            set_shape(
+                context, node.outputs[0], [*dims.broadcast([left[:-2], right[:-2]]), left[-2], right[-1]], None
+            )
+
+
+RULES: dict[tuple[str, str], Infer] = {
+    **{("", op_type): infer for op_type, infer in elements.ELEMENTS.items()},
+    ("", "Reshape"): _reshape,
+    ("", "Expand"): _expand,
+    ("", "ConstantOfShape"): _constant_of_shape,
+    ("", "MatMul"): _matmul,
+    ("", "MatMulInteger"): _matmul,
+    ("", "QLinearMatMul"): _qlinear_matmul,
+    ("", "Einsum"): _einsum,
+    ("", "Loop"): _loop,
+    ("", "If"): _if,
+    ("com.microsoft", "QLinearAdd"): _quantized(0, 3),
+    ("com.microsoft", "QLinearMul"): _quantized(0, 3),
+    ("com.microsoft", "QLinearWhere"): _quantized(0, 1, 4),
+}
+"""(domain, operator) to what is inferred after, and instead of, the library's word."""
+
+NOT_BELIEVED = frozenset(RULES) - {
+    ("", "Gather"),
+    ("", "Identity"),
+    ("", "Unsqueeze"),
+    ("", "Squeeze"),
+    ("", "Range"),
+    ("", "ReduceProd"),
+    ("", "ReduceSum"),
+    ("", "QLinearMatMul"),
+    ("", "Einsum"),
+    ("", "Loop"),
+    ("", "If"),
+    ("com.microsoft", "QLinearAdd"),
+    ("com.microsoft", "QLinearMul"),
+    ("com.microsoft", "QLinearWhere"),
+}
+"""Operators for which the library is not asked at all."""

@@ -1,0 +1,59 @@
+"""Numbers and names as a person reads them.  Knows nothing of rich, so that plain lines can use it too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+
+def size(count: float) -> str:
+    """``11.97 MB``: bytes in decimal units, three or four digits."""
+    if count < 1000:
+        return f"{count:.0f} B"
+    for unit in ("kB", "MB", "GB", "TB"):
+        count /= 1000
+        if count < 999.95 or unit == "TB":
+            break
+    return f"{count:.{2 if count < 100 else 1}f} {unit}"
+
+
+def error(number: float | None) -> str:
+    """``3.1e-07``; ``0`` for none at all, ``not finite`` where there is no number."""
+    if number is None:
+        return "not finite"
+    return f"{number:.1e}" if number else "0"
+
+
+def signed(number: int) -> str:
+    """``+3``, ``-91``; empty for no change."""
+    return f"{number:+d}" if number else ""
+
+
+def change(before: float, after: float) -> str:
+    """``-9.1%``; empty for no change worth a digit."""
+    text = f"{100 * (after / before - 1):+.1f}%" if before else ""
+    return "" if text in ("+0.0%", "-0.0%") else text
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 run``, ``6 runs``."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}es" if noun.endswith(("s", "x", "ch")) else f"{count} {noun}s"
+
+
+def sizes(binding: Mapping[str, int]) -> str:
+    """``batch=2 seq=7``."""
+    return " ".join(f"{name}={value}" for name, value in binding.items())
+
+
+def listed(items: Iterable[str], limit: int | None = None) -> str:
+    """``a, b, c``, or ``a, b and 7 more``."""
+    known = list(items)
+    if limit is None or len(known) <= limit:
+        return ", ".join(known)
+    return f"{', '.join(known[:limit])} and {len(known) - limit} more"
+
+
+def seconds(phases: Mapping[str, float]) -> str:
+    """``rewrite 0.50, check model 1.16``, longest first."""
+    return ", ".join(f"{name} {time:.2f}" for name, time in sorted(phases.items(), key=lambda item: -item[1]))

@@ -1,0 +1,258 @@
+"""The report of ``apply`` and ``check`` for people, made of the plain data in ``summary.py``.
+
+Compact, aligned, and as readable in black and white as in colour: colour only repeats what the words say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from onnxrewrite.report import human
+
+_MAX_OPERATORS = 10
+_MAX_REASONS = 2
+_MAX_LINES = 5
+
+Data = Mapping[str, Any]
+
+
+def apply_report(data: Data, *, verbose: bool = False) -> RenderableType:
+    """The report of ``apply``; ``data`` is what ``summary`` returned."""
+    parts: list[RenderableType] = [_heading(data), ""]
+    if data["rules"]:
+        parts += [rules_table(data["rules"], verbose=verbose), ""]
+    parts += [operators_table(data, verbose=verbose), ""]
+    if verbose:
+        parts += _details(data)
+    parts.append(facts_grid(_apply_facts(data, verbose=verbose)))
+    return Group(*parts)
+
+
+def check_report(data: Data, a: str, b: str, *, verbose: bool = False) -> RenderableType:
+    """The report of ``check``; ``data`` is what ``model_check`` returned."""
+    parts: list[RenderableType] = [Text.assemble((a, "bold"), " against ", (b, "bold")), ""]
+    if data["outputs"]:
+        parts += [outputs_table(data["outputs"], limit=None if verbose else 20), ""]
+    facts: list[tuple[str, str]] = []
+    if data["runs"]:
+        facts.append(("Compared", _runs(data)))
+    if not data["identical"] and data["tolerance"]:
+        facts.append(("Allowed", data["tolerance"]))
+    facts += [("Note", note) for note in data["notes"]]
+    facts += [("Differs", line) for line in data["failures"]]
+    facts.append(("Result", _verdict(data)))
+    return Group(*parts, facts_grid(facts))
+
+
+def rules_table(rules: Sequence[Data], *, verbose: bool = False) -> RenderableType:
+    """Rule, times applied, times refused and why."""
+    has_undone = any(r["undone"] for r in rules)
+    table = plain_table("rule", *(["stage"] if verbose else []), "applied>", "refused>")
+    if has_undone:
+        table.add_column("undone", justify="right", no_wrap=True)
+    if any(r["reasons"] for r in rules):
+        table.add_column("why not", overflow="fold", ratio=1)
+    for rule in rules:
+        cells = [Text(rule["rule"])]
+        cells += [Text(rule["stage"])] if verbose else []
+        cells += [_number(rule["applied"], "green"), _number(rule["refused"], "")]
+        cells += [_number(rule["undone"], "bold red")] if has_undone else []
+        table.add_row(*cells, *([_reasons(rule["reasons"], None if verbose else _MAX_REASONS)] if rule["reasons"] else []))
+    return Padding(table, (0, 0, 0, 2))
+
+
+def operators_table(data: Data, *, verbose: bool = False) -> RenderableType:
+    """Operators, nodes and size before and after; what did not change is one line."""
+    before, after = data["operators"]["before"], data["operators"]["after"]
+    moved = {n: after.get(n, 0) - before.get(n, 0) for n in sorted({*before, *after})}
+    changed = sorted((n for n in moved if moved[n]), key=lambda n: (-abs(moved[n]), n))
+    shown = changed if verbose or len(changed) <= _MAX_OPERATORS + 1 else changed[:_MAX_OPERATORS]
+    table = plain_table("operator", "before>", "after>", "change>")
+    for name in shown:
+        old, new = before.get(name, 0), after.get(name, 0)
+        table.add_row(Text(name), _number(old, ""), _number(new, ""), human.signed(new - old))
+    for rest, what in (
+        ([n for n in changed if n not in shown], "other, changed"),
+        ([n for n in moved if not moved[n]], "other, unchanged" if changed else "all, unchanged"),
+    ):
+        if rest:
+            old, new = (sum(side.get(n, 0) for n in rest) for side in (before, after))
+            table.add_row(Text(f"{len(rest)} {what}", "dim"), str(old), str(new), human.signed(new - old))
+    nodes, size = data["nodes"], data["size"]
+    table.add_row(
+        Text("nodes", "bold"), str(nodes["before"]), str(nodes["after"]), human.signed(nodes["after"] - nodes["before"])
+    )
+    table.add_row(
+        Text("size", "bold"),
+        human.size(size["before"]),
+        human.size(size["after"]),
+        human.change(size["before"], size["after"]),
+    )
+    return Padding(table, (0, 0, 0, 2))
+
+
+def outputs_table(outputs: Sequence[Data], limit: int | None = None) -> RenderableType:
+    """Each output's error beside the original's own and what is allowed, the worst first."""
+    worst = sorted(outputs, key=lambda o: (o["ok"], -(o["error"] if o["error"] is not None else float("inf"))))
+    table = plain_table("output", "error>", "original's own>", "allowed>", "against")
+    for output in worst[:limit]:
+        if output["error"] == 0.0:
+            table.add_row(Text(output["name"]), "0", "", "", "bitwise equal")
+            continue
+        style = "" if output["ok"] else "bold red"
+        numbers = [human.error(output[k]) for k in ("error", "error_original", "allowed")]
+        against = output["reference"] if output["error"] is not None else ""
+        table.add_row(Text(output["name"], style), *(Text(n, style) for n in numbers), Text(against))
+    if limit is not None and len(worst) > limit:
+        table.add_row(Text(f"{len(worst) - limit} more", "dim"))
+    return Padding(table, (0, 0, 0, 2))
+
+
+def plain_table(*columns: str) -> Table:
+    """A table without lines; a column whose name ends in ``>`` holds numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        is_number = column.endswith(">")
+        justify = "right" if is_number else "left"
+        table.add_column(column.rstrip(">"), justify=justify, no_wrap=is_number, overflow="fold")  # type: ignore[arg-type]
+    return table
+
+
+def facts_grid(facts: Iterable[tuple[str, str]]) -> RenderableType:
+    """Labelled lines; equal labels that follow each other are printed once."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    last = ""
+    for label, text in facts:
+        grid.add_row(Text("" if label == last else label, _STYLES.get(label, "bold")), Text(text, overflow="fold"))
+        last = label
+    return Padding(grid, (0, 0, 0, 2))
+
+
+_STYLES = {"Undone": "bold red", "Differs": "bold red", "Unchecked": "bold yellow", "Note": "bold yellow"}
+
+
+def _heading(data: Data) -> Text:
+    count = sum(r["applied"] for r in data["rules"])
+    done = human.plural(count, "rewrite") if count else "no rule applied"
+    return Text.assemble(
+        (data["model"] or "model", "bold"), f": {done}, for {data['target']}, opset {data['opset']}"
+    )
+
+
+def _number(number: int, style: str) -> Text:
+    return Text(str(number), style) if number else Text("-", "dim")
+
+
+def _reasons(reasons: Mapping[str, int], limit: int | None) -> Text:
+    lines = [f"{count}× {reason}" for reason, count in reasons.items()]
+    if limit is not None and len(lines) > limit:
+        rest = sum(list(reasons.values())[limit:])
+        lines = [*lines[:limit], f"{rest}× other reasons (-v lists them)"]
+    return Text("\n".join(lines), overflow="fold")
+
+
+def _details(data: Data) -> list[RenderableType]:
+    """One line per site, unwrapped, so that names can be searched for and copied."""
+    parts: list[RenderableType] = []
+    if data["sites"]:
+        lines = [
+            f"  {s['stage']}  {s['rule']}  `{s['value']}`{_scope(s, data)}: {_before(s)} → {', '.join(s['after']) or 'nothing new'}"
+            for s in data["sites"]
+        ]
+        parts += [Text("Applied", "bold"), *map(_unwrapped, lines), ""]
+    if data["refused"]:
+        lines = [f"  {r['rule']}  `{r['value']}`: {r['reason']}" for r in data["refused"]]
+        parts += [Text("Refused", "bold"), *map(_unwrapped, lines), ""]
+    check = data["checks"]["model"]
+    if check is not None and check["outputs"]:
+        parts += [outputs_table(check["outputs"]), ""]
+    return parts
+
+
+def _before(site: Data) -> str:
+    return human.listed(site.get("operators") or site["before"])
+
+
+def _scope(site: Data, data: Data) -> str:
+    main = data.get("graph")
+    return f" in {site['scope']}" if main is not None and site["scope"] not in ("", main) else ""
+
+
+def _unwrapped(line: str) -> Text:
+    return Text(line, no_wrap=True, overflow="ignore")
+
+
+def _apply_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
+    checks = data["checks"]
+    facts = [*_error_facts(checks["model"]), *_checked_facts(data, verbose=verbose)]
+    for undone in data["undone"]:
+        facts.append(("Undone", f"{undone['rule']} at `{undone['value']}`: {undone['reason']}"))
+    notes = data["notes"] if verbose else data["notes"][:_MAX_LINES]
+    facts += [("Note", note) for note in notes]
+    if len(notes) < len(data["notes"]):
+        facts.append(("Note", f"{len(data['notes']) - len(notes)} more (-v lists them)"))
+    if verbose:
+        facts.append(("Seconds", human.seconds(data["seconds"])))
+    return facts
+
+
+def _error_facts(check: Data | None) -> list[tuple[str, str]]:
+    if check is None or check["skipped"] or not check["runs"]:
+        return []
+    worst = check["largest"]
+    if worst is None:
+        return [("Error", "none: every output is bitwise equal to the original's")]
+    own, allowed = human.error(worst["error_original"]), human.error(worst["allowed"])
+    if worst["reference"].startswith("float64"):
+        text = f"{human.error(worst['error'])} against {worst['reference']}, where the original's own is {own}; {allowed} allowed"
+    else:
+        text = f"{human.error(worst['error'])} against the original; {allowed} allowed"
+    return [("Error", f"{text} (output {worst['name']})")]
+
+
+def _checked_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
+    checks = data["checks"]
+    model, sites = checks["model"], checks["sites"]
+    if checks["level"] == "off":
+        return [("Checked", "structure"), ("Unchecked", "numbers, as --check off asked for")]
+    facts: list[tuple[str, str]] = []
+    if model is not None and not model["skipped"] and model["runs"]:
+        facts.append(("Checked", f"the whole model: {_runs(model)}"))
+    if sites["run"]:
+        facts.append(("Checked", f"each rewrite by itself: {sites['run']} run, {sites['distinct']} different"))
+    facts.append(("Checked", f"structure{', kernels' if data['target'] != 'onnx' else ''}"))
+    if verbose and model is not None and model["tolerance"]:
+        facts.append(("Allowed", model["tolerance"]))
+    if model is None:
+        facts.append(("Unchecked", "the whole model"))
+    elif model["skipped"]:
+        facts.append(("Unchecked", f"the whole model: {model['skipped']}"))
+    for reason, count in sites["not_run"].items():
+        facts.append(("Unchecked", f"{human.plural(count, 'rewrite')} by itself: {reason}"))
+    notes = model["notes"] if model is not None else []
+    facts += [("Note", note) for note in (notes if verbose else notes[:_MAX_LINES])]
+    return facts
+
+
+def _runs(check: Data) -> str:
+    """``6 runs, at batch=2 seq=7 and at batch=1 seq=16``."""
+    at = " and ".join(f"at {human.sizes(b)}" for b in check["bindings"] if b)
+    return f"{human.plural(check['runs'], 'run')}{', ' if at else ''}{at}"
+
+
+def _verdict(data: Data) -> str:
+    if data["failures"]:
+        return "not equal"
+    if data["skipped"]:
+        return f"not compared: {data['skipped']}"
+    if data["identical"]:
+        return "equal, bit by bit"
+    return "equal, as far as rounding goes"
