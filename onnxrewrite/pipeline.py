@@ -21,11 +21,12 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import CheckError, ModelError, UsageError
 from onnxrewrite.ir import io
+from onnxrewrite.ir.calls import forget_types
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import Target
 from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.rewrite import registry
-from onnxrewrite.rewrite.driver import Driver, Limits, Progress
+from onnxrewrite.rewrite.driver import Driver, Limits
 from onnxrewrite.rewrite.edit import drop_unused_initializers
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Applied, Key, Trace
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from onnxrewrite.verify.rewrites import SiteChecker
 
 CheckLevel: TypeAlias = Literal["full", "fast", "off"]
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Told of progress: the phase (a stage, or a check), what is done of it, what waits; 0 and 0 where nobody knows."""
 
 _SAMPLES = {"full": 3, "fast": 1}
 _MAX_CULPRITS = 8
@@ -130,7 +133,7 @@ def apply(
         check: ``full``: every site, and the whole model on three samples at each of two bindings; ``fast``: every site, and
             the whole model on one sample; ``off``: legality and structure only.
         seed: Of the generated inputs.
-        progress: Called with (stage, nodes visited, nodes waiting).
+        progress: Called with (phase, nodes visited, nodes waiting).
 
     Raises:
         UsageError, ModelError, RuleError: Bad arguments, model or rules.
@@ -255,7 +258,7 @@ class _Run:
                     self.target,
                     check=self.sites,
                     limits=Limits(quarantine=banned),
-                    progress=self.progress,
+                    progress=self._tell_stage if self.progress is not None else None,
                 )
                 trace = driver.run()
                 stuck = {k for node in unlowered(driver) for k in _makers(node, trace)}
@@ -329,8 +332,14 @@ class _Run:
             result.sites_not_run = dict(self.sites.not_run)
         return result
 
+    def _tell_stage(self, stage: Stage, visited: int, waiting: int) -> None:
+        if self.progress is not None:
+            self.progress(stage.name.lower(), visited, waiting)
+
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
+        if self.progress is not None:
+            self.progress(phase, 0, 0)
         start = time.perf_counter()
         yield
         self.seconds[phase] += time.perf_counter() - start  # type: ignore[assignment]
@@ -356,6 +365,7 @@ def finish(model: ir.Model) -> None:
                 if output.shape is not None:
                     output.shape = ir.Shape([d if isinstance(d, int) or _is_name(d) else None for d in output.shape])
         drop_unused_initializers(graph)
+    forget_types(model)
 
 
 def _is_name(dim: ir.SymbolicDim) -> bool:

@@ -77,7 +77,7 @@ class Facts:
         opset_imports: Domain to version, for nodes that carry no version of their own.
     """
 
-    def __init__(self, graph: ir.Graph | ir.Function, opset_imports: dict[str, int]):
+    def __init__(self, graph: ir.Graph, opset_imports: dict[str, int]):
         inference.registry.collect()
         self.opset_imports = opset_imports
         self._context = _Context(opset_imports, policy="refine")
@@ -251,16 +251,15 @@ class Facts:
             self._contexts[version] = context
         return self._contexts[version]
 
-    def _infer_graph(self, graph: ir.Graph | ir.Function) -> None:
+    def _infer_graph(self, graph: ir.Graph) -> None:
         for value in graph.inputs:
             if value.shape is not None:
                 value.shape = ir.Shape([declared(d) for d in value.shape])
             self._context.name_anonymous_dims(value)
-        if isinstance(graph, ir.Graph):
-            for value in graph.initializers.values():
-                if value.const_value is not None:
-                    value.shape = ir.Shape(value.const_value.shape)
-                    value.dtype = value.const_value.dtype
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                value.shape = ir.Shape(value.const_value.shape)
+                value.dtype = value.const_value.dtype
         for node in graph:
             for subgraph in subgraphs(node):
                 self._infer_graph(subgraph)

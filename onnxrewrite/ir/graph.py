@@ -28,11 +28,10 @@ def subgraphs(node: ir.Node) -> list[ir.Graph]:
     return found
 
 
-def scopes(model: ir.Model) -> list[ir.Graph | ir.Function]:
-    """Everything that holds nodes: the main graph, functions, and the subgraphs of each, outer before inner."""
-    found: list[ir.Graph | ir.Function] = []
-    tops: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-    for top in tops:
+def scopes(model: ir.Model) -> list[ir.Graph]:
+    """Every graph: the main one, the functions' bodies, and the subgraphs of each, outer before inner."""
+    found: list[ir.Graph] = []
+    for top in (model.graph, *(f.graph for f in model.functions.values())):
         found.append(top)
         found.extend(g for n in top.all_nodes() for g in subgraphs(n))
     return found

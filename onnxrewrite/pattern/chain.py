@@ -73,7 +73,7 @@ class ChainMatch:
         self.dtype = self.facts.dtype(value)
         self._divides = self.dtype is not None and self.dtype.is_floating_point()
         self.tree = self._grow(value)
-        self.pieces = list(self.tree.walk())
+        self.pieces = sorted(self.tree.walk(), key=self._is_constant)
         operands = item.operands
         self.literals = [(i.value, s) for i, s in operands if isinstance(i, Literal)]
         self.scalars = [(i, s) for i, s in operands if isinstance(i, Scalar)]
@@ -89,6 +89,9 @@ class ChainMatch:
             return
         for taken, matched in self._assign(0, (), binding):
             yield from self._finish(taken, matched)
+
+    def _is_constant(self, piece: Piece) -> bool:
+        return piece.value is None or self.facts.tensor(resolve(piece.value)) is not None
 
     def _promising(self) -> bool:
         required = sum(not _is_optional(i) for i, _ in (*self.operands, *self.scalars))
@@ -194,10 +197,13 @@ class ChainMatch:
             whole = (*taken, *consumed)
             rest = self._remainder(whole)
             if rest and not self._may_remain(whole):
-                self.matcher._miss(binding, lambda: f"the chain at `{self.value.name}` is longer than the pattern")
+                self.matcher._miss(binding, self._longer, further=len(self.operands))
                 continue
             extended = matched.cover(*self._covered(whole))
             yield Binding(extended.bound, extended.nodes, self._put_back(rest)) if rest else extended
+
+    def _longer(self) -> str:
+        return f"the chain at `{self.value.name}` is longer than the pattern"
 
     def _covered(self, taken: tuple[Piece, ...]) -> Iterator[ir.Node]:
         """The nodes that are taken apart, with the Identities behind them."""
@@ -267,7 +273,7 @@ class ChainMatch:
             if self._equal(found):
                 yield binding
             else:
-                self.matcher._miss(binding, lambda: self._unequal(found))
+                self.matcher._miss(binding, lambda: self._unequal(found), further=len(self.operands))
             return
         (capture, sign) = self.scalars[0]
         if self.is_product:

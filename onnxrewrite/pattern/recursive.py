@@ -61,7 +61,7 @@ class RecursiveMatcher:
         misses: Collects the reason of the nearest miss, if given.
     """
 
-    def __init__(self, facts: Facts, graph: ir.Graph | ir.Function | None, misses: Misses | None = None):
+    def __init__(self, facts: Facts, graph: ir.Graph | None, misses: Misses | None = None):
         self.facts = facts
         self.graph = graph
         self.misses = misses
@@ -379,9 +379,9 @@ class RecursiveMatcher:
             return f"`{value.name}` from outside the subgraph"
         return f"{node.op_type} `{node.name}`"
 
-    def _miss(self, binding: Binding, reason: Callable[[], str]) -> None:
+    def _miss(self, binding: Binding, reason: Callable[[], str], further: int = 0) -> None:
         if self.misses is not None:
-            self.misses.add(len(binding.bound), reason())
+            self.misses.add(len(binding.bound) + further, reason())
 
 
 def _optional(expected: Any) -> bool:

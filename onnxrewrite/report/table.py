@@ -46,7 +46,7 @@ def check_report(data: Data, a: str, b: str, *, verbose: bool = False) -> Render
         facts.append(("Allowed", data["tolerance"]))
     facts += [("Note", note) for note in data["notes"]]
     facts += [("Differs", line) for line in data["failures"]]
-    facts.append(("Result", _verdict(data)))
+    facts.append(("Result", verdict(data)))
     return Group(*parts, facts_grid(facts))
 
 
@@ -248,7 +248,8 @@ def _runs(check: Data) -> str:
     return f"{human.plural(check['runs'], 'run')}{', ' if at else ''}{at}"
 
 
-def _verdict(data: Data) -> str:
+def verdict(data: Data) -> str:
+    """The result of ``check`` in a few words."""
     if data["failures"]:
         return "not equal"
     if data["skipped"]:

@@ -19,7 +19,7 @@ from onnxrewrite.pattern.recursive import RecursiveMatcher
 from onnxrewrite.rewrite import edit
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
-from onnxrewrite.rewrite.transaction import Scope, Transaction, Workspace
+from onnxrewrite.rewrite.transaction import Transaction, Workspace
 from onnxrewrite.rewrite.worklist import LoopGuard, RuleIndex, Worklist, reach
 
 SiteCheck: TypeAlias = Callable[[Site], str | None]
@@ -107,11 +107,11 @@ class Driver:
         self.trace.warnings.extend(loops.warnings)
         self._sort()
 
-    def facts(self, scope: Scope) -> Facts:
+    def facts(self, scope: ir.Graph) -> Facts:
         """What is known about the values of one scope."""
         return self._work.facts(scope)
 
-    def _visit(self, node: ir.Node, scope: Scope, index: RuleIndex, loops: LoopGuard) -> list[ir.Node]:
+    def _visit(self, node: ir.Node, scope: ir.Graph, index: RuleIndex, loops: LoopGuard) -> list[ir.Node]:
         """Apply the first rule that passes at ``node``; the nodes around which something changed."""
         matcher = RecursiveMatcher(self.facts(scope), scope)
         for rule in index.at(node):
@@ -125,7 +125,7 @@ class Driver:
                         return changed
         return []
 
-    def _attempt(self, rule: Rule, match: Match, scope: Scope, loops: LoopGuard) -> list[ir.Node] | None:
+    def _attempt(self, rule: Rule, match: Match, scope: ir.Graph, loops: LoopGuard) -> list[ir.Node] | None:
         """Guard, build, check, commit; None if it was refused."""
         transaction = Transaction(self._work, rule, match, scope)
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from onnxrewrite.ir.graph import subgraphs
+from onnxrewrite.ir.graph import scopes, subgraphs
 
 
 class Names:
@@ -14,9 +14,11 @@ class Names:
 
     def __init__(self, model: ir.Model):
         self._taken: set[str] = set()
-        self._take(model.graph)
-        for function in model.functions.values():
-            self._take(function)
+        for graph in scopes(model):
+            self._taken.update(v.name for v in graph.inputs if v.name)
+            self._taken.update(graph.initializers)
+            self._taken.update(o.name for n in graph for o in n.outputs if o.name)
+            self._taken.update(n.name for n in graph if n.name)
 
     def fresh(self, base: str) -> str:
         """``base``, or ``base_1``, ``base_2``, ... where it is taken."""
@@ -26,17 +28,6 @@ class Names:
             name = f"{base}_{number}"
         self._taken.add(name)
         return name
-
-    def _take(self, graph: ir.Graph | ir.Function) -> None:
-        inner = [graph] if isinstance(graph, ir.Graph) else []
-        for scope in (*inner, *graph.subgraphs()):
-            self._taken.update(v.name for v in scope.inputs if v.name)
-            self._taken.update(scope.initializers)
-        self._taken.update(v.name for v in graph.inputs if v.name)
-        for node in graph.all_nodes():
-            self._taken.update(o.name for o in node.outputs if o.name)
-            if node.name:
-                self._taken.add(node.name)
 
 
 def redirect(old: ir.Value, new: ir.Value) -> list[ir.Node]:
@@ -91,10 +82,8 @@ def _inner_nodes(node: ir.Node) -> Iterable[ir.Node]:
         yield from list(graph.all_nodes())
 
 
-def drop_unused_initializers(graph: ir.Graph | ir.Function) -> None:
+def drop_unused_initializers(graph: ir.Graph) -> None:
     """Remove constants that nothing reads and that are no part of the interface."""
-    if isinstance(graph, ir.Function):
-        return
     for name, value in list(graph.initializers.items()):
         if not value.uses() and not value.is_graph_input() and not value.is_graph_output():
             del graph.initializers[name]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from onnxrewrite.ir import calls
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import Target
@@ -20,8 +21,6 @@ from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Applied, Site, provenance
 from onnxrewrite.rewrite.worklist import RuleIndex
 
-Scope = ir.Graph | ir.Function
-
 
 class Workspace:
     """The model at work, with what is known about it.
@@ -30,6 +29,7 @@ class Workspace:
         model: The model, which is changed in place.
         target: What the result must run on.
         names: All names in use.
+        functions: The model's own operators, (domain, name); ``bodies`` are their graphs.
     """
 
     def __init__(self, model: ir.Model, target: Target, lowering: Sequence[Rule]):
@@ -38,17 +38,18 @@ class Workspace:
         self.names = edit.Names(model)
         self.functions = {(f.domain, f.name) for f in model.functions.values()}
         self._lowering = RuleIndex(lowering)
-        self._facts: dict[Scope, Facts] = {}
-        tops: list[Scope] = [model.graph, *model.functions.values()]
-        for top in tops:
+        self.bodies = {f.graph for f in model.functions.values()}
+        self._facts: dict[ir.Graph, Facts] = {}
+        for top in (model.graph, *calls.in_order(model)):
+            calls.give_types(top, model)
             facts = Facts(top, dict(top.opset_imports) or dict(model.opset_imports))
             self._facts.update(dict.fromkeys([top, *top.subgraphs()], facts))
 
-    def facts(self, scope: Scope) -> Facts:
+    def facts(self, scope: ir.Graph) -> Facts:
         """What is known about the values of one scope."""
         return self._facts[scope]
 
-    def scopes(self) -> list[Scope]:
+    def scopes(self) -> list[ir.Graph]:
         """Every graph, function and subgraph."""
         return scopes(self.model)
 
@@ -86,7 +87,7 @@ class Transaction:
         scope: The graph that the match lies in; None for one that is only tried.
     """
 
-    def __init__(self, work: Workspace, rule: Rule, match: Match, scope: Scope | None):
+    def __init__(self, work: Workspace, rule: Rule, match: Match, scope: ir.Graph | None):
         self.work = work
         self.rule = rule
         self.match = match
@@ -224,10 +225,10 @@ class Transaction:
         for constant in self.build.constants:
             constant.name = self.work.names.fresh(f"{value.name}/const")
 
-    def _place_constants(self, scope: Scope) -> list[ir.Node]:
+    def _place_constants(self, scope: ir.Graph) -> list[ir.Node]:
         """Constants that are used become initializers; a function cannot have those, so Constant nodes there."""
         used = [c for c in self.build.constants if c.uses() or c in self.results]
-        if isinstance(scope, ir.Graph):
+        if scope not in self.work.bodies:
             for constant in used:
                 scope.register_initializer(constant)
             return []
@@ -260,7 +261,7 @@ def _refuse_if(reason: str | None) -> None:
         raise Refused(reason)
 
 
-def _first(scope: Scope, nodes: Sequence[ir.Node | None]) -> ir.Node:
+def _first(scope: ir.Graph, nodes: Sequence[ir.Node | None]) -> ir.Node:
     """The node that comes first in its graph."""
     members = {n for n in nodes if n is not None}
     if len(members) == 1:

@@ -204,6 +204,53 @@ def to_attention(m: Match, build: Builder) -> Value:
     return build.Attention(found.query, found.key, found.value, found.mask, scale=found.scale, **heads)
 
 
-ATTENTION = Rule(name="attention", stage=Stage.RAISE, pattern=attention, rewrite=to_attention)
+_QKV = "float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; kt = Transpose<perm=[0,1,3,2]>(k);"
+_MASKED = f"{_QKV} float[b,1,1,l] mask; s = MatMul(q, kt)  d = Div(s, 4.0)  a = Add(d, mask)"
+
+ATTENTION = Rule(
+    name="attention",
+    stage=Stage.RAISE,
+    pattern=attention,
+    rewrite=to_attention,
+    examples=(
+        Rewrites(
+            f"{_MASKED} p = Softmax(a)  y = MatMul(p, v)",
+            to="float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; float[b,1,1,l] mask;"
+            "y = Attention<scale=0.25>(q, k, v, mask)",
+        ),
+        Rewrites(
+            "float[6,s,8] q; float[6,s,8] k; float[6,s,8] v; kt = Transpose<perm=[0,2,1]>(k)"
+            "a = Mul(q, 0.5)  b = Mul(kt, 0.5)  s = MatMul(a, b)  p = Softmax(s)  y = MatMul(p, v)",
+            to="float[6,s,8] q; float[6,s,8] k; float[6,s,8] v;"
+            "y = Attention<scale=0.25, q_num_heads=1, kv_num_heads=1>(q, k, v)",
+        ),
+        Rewrites(
+            f"{_QKV} bool[s,l] keep; mask = Where(keep, 0.0, float -inf)  s = MatMul(q, kt)  a = Add(s, mask)"
+            "p = Softmax(a)  n = IsNaN(p)  w = Where(n, 0.0, p)  y = MatMul(w, v)",
+            to="float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; bool[s,l] keep;"
+            "y = Attention<scale=1.0>(q, k, v, keep)",
+        ),
+        Rejects(f"{_MASKED} p = Softmax<axis=1>(a)  y = MatMul(p, v)", because="must run along the last axis"),
+        Rejects(
+            f"{_QKV} float[b,3,s,m] mask; s = MatMul(q, kt)  a = Add(s, mask)  p = Softmax(a)  y = MatMul(p, v)",
+            because="a dimension of the mask is m, and not shown to be l or 1",
+        ),
+        Rejects(
+            f"{_QKV} bool[s,l] keep; s = MatMul(q, kt)  a = Where(keep, s, -10000.0)  p = Softmax(a)  y = MatMul(p, v)",
+            because="masked scores become -10000, which a score may be less than",
+        ),
+        Rejects(
+            f"{_MASKED} p = Softmax(a)  n = IsNaN(p)  w = Where(n, 0.0, p)  y = MatMul(w, v)",
+            because="NaN become zeros, and nobody knows which entries are masked",
+        ),
+        Rejects(
+            "float[1,3,s,8] q; float[b,3,8,l] kt; float[b,3,l,8] v;"
+            "s = MatMul(q, kt)  p = Softmax(s)  y = MatMul(p, v)",
+            because="dimension 0 of q is 1, that of k or v is b",
+        ),
+        Rejects(f"{_QKV} s = MatMul(q, kt)  d = Mul(s, -1.0)  p = Softmax(d)  y = MatMul(p, v)", because="must be positive"),
+        Rejects(f"{_MASKED} p = Softmax(a)  y = MatMul(p, v)  z = Identity(p)", because="is also used by"),
+    ),
+)
 
 RULES = (ATTENTION,)

@@ -165,10 +165,62 @@ def lower_spelled(m: Match, build: Builder) -> Value:
     return multi_head(m, build, found, heads)
 
 
+_SPLIT = "r{0} = Reshape({0}, {{0, 0, 3, 8}})  {0}4 = Transpose<perm=[0,2,1,3]>(r{0})"
+_HEADS = "float[b,s,24] q; float[b,s,24] k; float[b,s,24] v;" + "  ".join(map(_SPLIT.format, "qkv"))
+
 ATTENTION_LOWER = Rule(
-    name="attention-lower", stage=Stage.LOWER, pattern=attention, rewrite=lower, keeps_shared=True
+    name="attention-lower",
+    stage=Stage.LOWER,
+    pattern=attention,
+    rewrite=lower,
+    keeps_shared=True,
+    examples=(
+        Rewrites(
+            f"{_HEADS} float[b,1,s,s] mask; y = Attention<scale=0.5>(q4, k4, v4, mask)",
+            to="float[b,s,24] q; float[b,s,24] k; float[b,s,24] v; float[b,1,s,s] mask;"
+            "m = com.microsoft.MultiHeadAttention<num_heads=3, scale=0.5>(q, k, v, , , mask)"
+            "r = Reshape(m, {0, 0, 3, 8})  y = Transpose<perm=[0,2,1,3]>(r)",
+        ),
+        Rewrites(
+            "float[6,5,8] q; float[6,7,8] k; float[6,7,9] v; bool[5,7] keep;"
+            "y = Attention<scale=0.5, q_num_heads=1, kv_num_heads=1>(q, k, v, keep)",
+            to="float[6,5,8] q; float[6,7,8] k; float[6,7,9] v; bool[5,7] keep;"
+            "w = Where(keep, 0.0, float -inf)  b = Unsqueeze(w, {0, 1})"
+            "m = com.microsoft.MultiHeadAttention<num_heads=1, scale=0.5>(q, k, v, , , b)"
+            "c = Cast<to=1>(keep)  n = ReduceSum<keepdims=1>(c, {-1})  some = Greater(n, 0.0)  y = Where(some, m, 0.0)",
+        ),
+        Rejects(f"{_HEADS} y = Attention<scale=0.5>(q4, k4, v4)", because="own opset has Attention", opset=23),
+        Rejects(
+            "float[b,h,s,8] q; float[b,h,s,8] k; float[b,h,s,8] v; y = Attention(q, k, v)",
+            because="same known number of heads",
+        ),
+        Rejects(
+            "float16[b,2,s,8] q; float16[b,2,s,8] k; float16[b,2,s,8] v; y = Attention(q, k, v)",
+            because="float32 only",
+        ),
+        Rejects(f"{_HEADS} y = Attention<softcap=5.0>(q4, k4, v4)", because="does not consider softcap=5.0"),
+    ),
 )
 
-SDPA_LOWER = Rule(name="attention-lower-spelled", stage=Stage.LOWER, pattern=sdpa, rewrite=lower_spelled)
+SDPA_LOWER = Rule(
+    name="attention-lower-spelled",
+    stage=Stage.LOWER,
+    pattern=sdpa,
+    rewrite=lower_spelled,
+    examples=(
+        Rewrites(
+            "float[6,s,8] q; float[6,8,l] kt; float[6,l,8] v; float[s,l] mask;"
+            "s = MatMul(q, kt)  a = Add(s, mask)  p = Softmax(a)  y = MatMul(p, v)",
+            to="float[6,s,8] q; float[6,8,l] kt; float[6,l,8] v; float[s,l] mask;"
+            "k = Transpose<perm=[0,2,1]>(kt)  b = Unsqueeze(mask, {0, 1})"
+            "y = com.microsoft.MultiHeadAttention<num_heads=1, scale=1.0>(q, k, v, , , b)",
+            opset=23,
+        ),
+        Rejects(
+            "float[6,s,8] q; float[6,8,l] kt; float[6,l,8] v; s = MatMul(q, kt)  p = Softmax(s)  y = MatMul(p, v)",
+            because="raise stage",
+        ),
+    ),
+)
 
 RULES = (ATTENTION_LOWER, SDPA_LOWER)

@@ -1,0 +1,153 @@
+"""``onnxrewrite apply``: rewrite a model, check it, write it, say what was done."""
+
+from __future__ import annotations
+
+import enum
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxrewrite.cli import options
+from onnxrewrite.cli.console import Progress, progress_bar, say, show
+from onnxrewrite.cli.files import write_json
+from onnxrewrite.errors import CheckError, UsageError
+
+if TYPE_CHECKING:
+    from onnxrewrite.pipeline import Result
+
+
+class TargetName(enum.StrEnum):
+    """What ``--target`` takes; a test compares it with what the library knows."""
+
+    CPU = "onnxruntime-cpu"
+    CUDA = "onnxruntime-cuda"
+    ONNX = "onnx"
+
+
+class Level(enum.StrEnum):
+    """What ``--check`` takes."""
+
+    FULL = "full"
+    FAST = "fast"
+    OFF = "off"
+
+
+Names = list[str]
+
+
+def apply(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write; else MODEL.opt.onnx.")
+    ] = None,
+    rules: options.Rules = [],  # noqa: B006
+    only: Annotated[
+        Names, typer.Option("--only", metavar="RULE", help="Apply only this rule or family.  Repeatable.")
+    ] = [],  # noqa: B006
+    without: Annotated[
+        Names, typer.Option("--without", metavar="RULE", help="Leave this rule or family out.  Repeatable.")
+    ] = [],  # noqa: B006
+    target: Annotated[TargetName, typer.Option("--target", help="What the result must run on.")] = TargetName.CPU,
+    opset: Annotated[
+        int | None, typer.Option("--opset", min=1, metavar="N", help="Convert to this ai.onnx opset first.")
+    ] = None,
+    dim: options.Dims = [],  # noqa: B006
+    input_: options.Inputs = [],  # noqa: B006
+    check: Annotated[
+        Level,
+        typer.Option(
+            "--check",
+            help="full: every rewrite, and the model on several samples; fast: the model on one; off: validity only.",
+        ),
+    ] = Level.FULL,
+    seed: options.Seed = 0,
+    json: options.Json = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do everything but write the model.")] = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Rewrite MODEL and check the result.
+
+    Every rewrite is run beside what it replaces, and the whole result beside the original.  A rewrite that changes the
+    numbers is undone and reported.  The result is written only when it is right, and then completely.
+    """
+    start = time.perf_counter()
+    options.one_voice(quiet, verbose)
+    path = _output_path(model, output)
+    if not dry_run:
+        options.writable(path, "-o" if output is not None else "MODEL")
+    report = options.json_path(json, model, path)
+    dims, files = options.sizes(dim), options.files(input_)
+
+    from onnxrewrite import pipeline
+    from onnxrewrite.ir import io
+
+    with progress_bar(wanted=not quiet) as progress:
+        loaded = io.load(model)
+        options.keep_weights(loaded, None if dry_run else path, "-o")
+        options.keep_weights(loaded, report, "--json")
+        try:
+            result = pipeline.apply(
+                loaded,
+                rules=rules,
+                only=only,
+                without=without,
+                target=target.value,
+                opset=opset,
+                dims=dims,
+                inputs=options.feeds(loaded, files, dims),
+                check=check.value,
+                seed=seed,
+                progress=progress,
+            )
+        except CheckError as error:
+            write_json({"model": model, "output": None, "error": str(error)}, json, report)
+            raise
+        if not dry_run:
+            _save(result, path, progress)
+    result.seconds["total"] = time.perf_counter() - start
+    _report(result, model, None if dry_run else path, json, report, quiet=quiet, verbose=verbose)
+
+
+def _output_path(model: str, output: str | None) -> Path:
+    if output is not None:
+        return Path(output)
+    source = Path(model)
+    if not source.name:
+        raise UsageError(f"MODEL: '{model}' is no file name")
+    return source.with_name(f"{source.stem if source.suffix == '.onnx' else source.name}.opt.onnx")
+
+
+def _save(result: Result, path: Path, progress: Progress | None) -> None:
+    if progress is not None:
+        progress("write", 0, 0)
+    start = time.perf_counter()
+    result.save(path)
+    result.seconds["write"] = time.perf_counter() - start
+
+
+def _report(
+    result: Result, model: str, path: Path | None, json: str | None, report: Path | None, *, quiet: bool, verbose: bool
+) -> None:
+    if quiet and json is None:
+        if path is not None:
+            say(str(path))
+        return
+    from onnxrewrite.report.summary import summary
+
+    data: dict[str, Any] = summary(result, model=model, output=path)
+    write_json(data, json, report)
+    if json == "-":
+        return
+    if quiet:
+        if path is not None:
+            say(str(path))
+        return
+    from onnxrewrite.report.human import size
+    from onnxrewrite.report.table import apply_report
+
+    show(apply_report(data, verbose=verbose))
+    took = f"in {result.seconds['total']:.1f} s"
+    say(f"\nWrote {path} ({size(data['size']['after'])}) {took}" if path is not None else f"\nNothing written (--dry-run) {took}")

@@ -1,0 +1,40 @@
+"""``onnxrewrite inspect``: what is in a model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from onnxrewrite.cli import options
+from onnxrewrite.cli.console import say, show
+from onnxrewrite.cli.files import write_json
+from onnxrewrite.errors import UsageError
+
+
+def inspect(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
+    text: Annotated[bool, typer.Option("--text", help="Print the whole graph in text form.")] = False,
+    json: options.Json = None,
+    verbose: options.Verbose = False,
+) -> None:
+    """Show inputs, outputs, operators, weights and whatever is unusual about MODEL."""
+    if text and (json is not None or verbose):
+        raise UsageError("--text excludes --json and --verbose")
+    report = options.json_path(json, model)
+
+    from onnxrewrite.ir import io
+
+    loaded = io.load(model)
+    if text:
+        from onnxrewrite.ir.text import print_model
+
+        say(print_model(loaded).rstrip("\n"))
+        return
+    from onnxrewrite.report.inspection import inspection, inspection_report
+
+    options.keep_weights(loaded, report, "--json")
+    data = inspection(loaded, model)
+    write_json(data, json, report)
+    if json != "-":
+        show(inspection_report(data, verbose=verbose))

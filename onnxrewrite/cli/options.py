@@ -1,0 +1,201 @@
+"""Options that several commands share, and reading them: ``--dim N=V``, ``--input N=FILE``, paths to write to.
+
+All of it is checked before any long work starts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxrewrite.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+    import onnx_ir as ir
+
+    from onnxrewrite.verify.dims import InputSpec
+
+Dims = Annotated[
+    list[str],
+    typer.Option("--dim", metavar="NAME=SIZE", help="Size of a named dimension for the checks.  Repeatable."),
+]
+Inputs = Annotated[
+    list[str],
+    typer.Option(
+        "--input", metavar="NAME=FILE.npy", help="Array for the checks; other inputs are generated.  Repeatable."
+    ),
+]
+Rules = Annotated[
+    list[str],
+    typer.Option("--rules", metavar="FILE|PACKAGE", help="Rules beside the library's.  Repeatable."),
+]
+Json = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="The report for machines; - for stdout, in place of the table.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result in one line, or errors; nothing else.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all details.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the generated inputs.")]
+
+
+def one_voice(quiet: bool, verbose: bool) -> None:
+    """UsageError if both were asked for."""
+    if quiet and verbose:
+        raise UsageError("--quiet and --verbose exclude each other")
+
+
+def writable(path: str | Path, option: str) -> Path:
+    """``path``; UsageError if no file can be written there."""
+    found = Path(path)
+    folder = found.parent
+    if not found.name or str(path) == "-":
+        raise UsageError(f"{option}: '{path}' is no file name")
+    if found.is_dir():
+        raise UsageError(f"{option} {path}: is a folder; give a file name")
+    if not folder.is_dir():
+        raise UsageError(f"{option} {path}: there is no folder {folder}")
+    if found.exists() and not found.is_file():
+        raise UsageError(f"{option} {path}: is not a regular file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{option} {path}: the folder {folder} is not writable")
+    if found.exists() and not os.access(found, os.W_OK):
+        raise UsageError(f"{option} {path}: is write-protected")
+    return found
+
+
+def json_path(option: str | None, *others: str | Path | None) -> Path | None:
+    """Where ``--json`` shall go, None for nowhere or stdout; UsageError if it is one of ``others``."""
+    if option is None or option == "-":
+        return None
+    path = writable(option, "--json")
+    if any(other is not None and _same_file(path, Path(other)) for other in others):
+        raise UsageError(f"--json {option}: would overwrite a model")
+    return path
+
+
+def _same_file(a: Path, b: Path) -> bool:
+    return a.resolve() == b.resolve()
+
+
+def keep_weights(model: ir.Model, path: Path | None, option: str) -> None:
+    """UsageError if ``path`` is a file in which the model's weights lie."""
+    from onnxrewrite.ir import external
+
+    if path is not None and external.reads_from(model, os.path.abspath(path)):
+        raise UsageError(f"{option} {path}: the weights of the model lie there")
+
+
+def sizes(options: Sequence[str]) -> dict[str, int]:
+    """``--dim`` options by name."""
+    found: dict[str, int] = {}
+    for option in options:
+        name, equals, value = option.rpartition("=")
+        if not equals or not name or not value.isdecimal():
+            raise UsageError(f"--dim {option}: write NAME=SIZE, as in --dim batch=2")
+        if found.setdefault(name, int(value)) != int(value):
+            raise UsageError(f"--dim {name}: given twice, as {found[name]} and as {value}")
+    return found
+
+
+def files(options: Sequence[str]) -> dict[str, Path]:
+    """``--input`` options by name; UsageError if a file is not there."""
+    found: dict[str, Path] = {}
+    for option in options:
+        name, equals, path = option.partition("=")
+        if not equals or not name or not path:
+            raise UsageError(f"--input {option}: write NAME=FILE.npy, as in --input pixels=cat.npy")
+        if name in found:
+            raise UsageError(f"--input {name}: given twice")
+        found[name] = Path(path)
+        if not found[name].is_file():
+            raise UsageError(f"--input {name}: no such file: {path}")
+    return found
+
+
+def feeds(model: ir.Model, inputs: dict[str, Path], dims: dict[str, int]) -> dict[str, Any]:
+    """The arrays of ``--input``; UsageError if they, or ``dims``, do not fit the model."""
+    if not inputs and not dims:
+        return {}
+    from onnxrewrite.verify.dims import symbols
+
+    specs = _specs(model)
+    known = symbols(list(specs.values()))
+    for name in dims:
+        if name not in known:
+            raise UsageError(f"--dim {name}: no such dimension; the inputs have {', '.join(known) or 'fixed sizes only'}")
+    bound = dict(dims)
+    arrays = {}
+    for name, path in inputs.items():
+        if name not in specs:
+            raise UsageError(f"--input {name}: the model has no such input; it has {', '.join(specs) or 'none'}")
+        arrays[name] = _typed(_array(name, path), specs[name])
+        _fits(arrays[name], specs[name], bound)
+    return arrays
+
+
+def _specs(model: ir.Model) -> dict[str, InputSpec]:
+    """The inputs by name."""
+    import onnx
+
+    from onnxrewrite.ir import carry
+    from onnxrewrite.verify.dims import input_specs
+
+    known = carry.origin(model)
+    assert known is not None
+    bare = onnx.ModelProto()
+    bare.graph.input.extend(known.inputs)
+    return {s.name: s for s in input_specs(bare)}
+
+
+def _array(name: str, path: Path) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except Exception as error:  # numpy raises half a dozen types for what is no array
+        raise UsageError(f"--input {name}: {path} is no .npy file that can be read: {error}") from None
+    if not isinstance(loaded, np.ndarray):
+        raise UsageError(f"--input {name}: {path} holds several arrays; give one as .npy")
+    return loaded
+
+
+def _typed(array: np.ndarray[Any, Any], spec: InputSpec) -> np.ndarray[Any, Any]:
+    """The array in the input's dtype: numpy stores narrow floats as raw bytes, and strings with a length."""
+    import numpy as np
+    import onnx
+
+    if not spec.tensor:
+        raise UsageError(f"--input {spec.name}: is no tensor, a .npy file cannot hold it")
+    wanted = onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)
+    if spec.elem_type == onnx.TensorProto.STRING and array.dtype.kind in "US":
+        return array.astype(str).astype(object)
+    if array.dtype.kind == "V" and array.dtype.itemsize == np.dtype(wanted).itemsize and array.dtype.names is None:
+        return array.view(wanted)
+    if array.dtype != wanted:
+        raise UsageError(f"--input {spec.name}: holds {array.dtype}, the model wants {_dtype_name(spec.elem_type, wanted)}")
+    return array
+
+
+def _dtype_name(elem_type: onnx.TensorProto.DataType, wanted: Any) -> str:
+    import onnx
+
+    return "strings" if elem_type == onnx.TensorProto.STRING else str(wanted)
+
+
+def _fits(array: np.ndarray[Any, Any], spec: InputSpec, bound: dict[str, int]) -> None:
+    """UsageError unless the array has a shape of the input; notes the sizes that it gives."""
+    if spec.dims is None:
+        return
+    wanted = f"[{', '.join(map(str, spec.dims))}]"
+    if len(spec.dims) != array.ndim:
+        raise UsageError(f"--input {spec.name}: has shape {list(array.shape)}, the model wants {wanted}")
+    for dim, size in zip(spec.dims, array.shape, strict=True):
+        if isinstance(dim, int) and dim != size:
+            raise UsageError(f"--input {spec.name}: has shape {list(array.shape)}, the model wants {wanted}")
+        if isinstance(dim, str) and bound.setdefault(dim, size) != size:
+            raise UsageError(f"--input {spec.name}: has {dim}={size}, elsewhere {dim}={bound[dim]} was given")

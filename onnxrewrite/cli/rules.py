@@ -1,0 +1,26 @@
+"""``onnxrewrite rules``: which rules there are, and what one of them does."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from onnxrewrite.cli import options
+from onnxrewrite.cli.console import complain, show
+
+
+def rules(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A rule, or a family such as gelu.", show_default=False)
+    ] = None,
+    extra: options.Rules = [],  # noqa: B006
+) -> None:
+    """List all rules; with NAME, show what it matches, what it makes of it, and examples of both."""
+    from onnxrewrite.report.rules import rule_list, rule_pages
+    from onnxrewrite.rewrite import registry
+
+    library = registry.load(extra)
+    for line in library.broken:
+        complain(line)
+    show(rule_list(list(library)) if name is None else rule_pages(library.family(name)))

@@ -1,0 +1,68 @@
+"""Model-local functions: what their callers say about the types of their inputs.
+
+A function has no types of its own.  Where all calls agree, its body can be worked on as if it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import onnx_ir as ir
+
+from onnxrewrite.ir.graph import scopes
+
+
+def in_order(model: ir.Model) -> list[ir.Graph]:
+    """The bodies of the functions, callers before what they call."""
+    bodies = {f.identifier(): f.graph for f in model.functions.values()}
+    callees_first: dict[ir.Graph, None] = {}
+
+    def visit(body: ir.Graph) -> None:
+        if body in callees_first:
+            return
+        for node in body.all_nodes():
+            called = bodies.get(node.op_identifier())
+            if called is not None:
+                visit(called)
+        callees_first[body] = None
+
+    for body in bodies.values():
+        visit(body)
+    return list(callees_first)[::-1]
+
+
+def give_types(body: ir.Graph, model: ir.Model) -> None:
+    """Give the inputs of a function's body the types that all calls of it agree on; the main graph is left alone."""
+    names = [f.identifier() for f in model.functions.values() if f.graph is body]
+    if not names:
+        return
+    sites = [n for n in _calls(model) if n.op_identifier() == names[0]]
+    for index, value in enumerate(body.inputs):
+        given = [n.inputs[index] if index < len(n.inputs) else None for n in sites]
+        value.type, value.shape = _common_type(given), _common_shape(given)
+
+
+def forget_types(model: ir.Model) -> None:
+    """Take the types away again: the file says nothing about them."""
+    for function in model.functions.values():
+        for value in function.inputs:
+            value.type, value.shape = None, None
+
+
+def _calls(model: ir.Model) -> Iterator[ir.Node]:
+    names = set(model.functions)
+    yield from (n for scope in scopes(model) for n in scope if n.op_identifier() in names)
+
+
+def _common_type(values: Sequence[ir.Value | None]) -> ir.TypeProtocol | None:
+    types = [v.type if v is not None else None for v in values]
+    return types[0] if types and all(t is not None and t == types[0] for t in types) else None
+
+
+def _common_shape(values: Sequence[ir.Value | None]) -> ir.Shape | None:
+    """The shape where all calls have the same one; only its rank where the sizes differ."""
+    shapes = [v.shape if v is not None else None for v in values]
+    first = shapes[0] if shapes else None
+    if first is None or any(s is None or len(s) != len(first) for s in shapes):
+        return None
+    return ir.Shape([d if all(s is not None and s[i] == d for s in shapes) else None for i, d in enumerate(first)])

@@ -1,0 +1,107 @@
+"""What ``rules`` shows: a table of all rules, and a page about one."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from onnxrewrite.report.table import facts_grid, plain_table
+from onnxrewrite.rewrite.rule import Example, Rejects, Rule
+
+_LOOSE = "onnxrewrite_rules_"
+"""What the registry calls the modules of loose files."""
+
+
+def rule_list(rules: Sequence[Rule]) -> RenderableType:
+    """All rules, by stage and name."""
+    table = plain_table("rule", "stage", "what it does", "from")
+    table.columns[0].no_wrap = table.columns[1].no_wrap = True
+    for rule in sorted(rules, key=lambda r: (r.stage, r.name)):
+        table.add_row(Text(rule.name), Text(_stage(rule)), Text(rule.summary or "-"), Text(package(rule)))
+    return Group(table, "", Text(f"{len(rules)} rules; onnxrewrite rules NAME shows one of them", "dim"))
+
+
+def rule_pages(rules: Sequence[Rule]) -> RenderableType:
+    """A page about each; a family begins with what its file says."""
+    parts: list[RenderableType] = []
+    module = sys.modules.get(_module(rules[0]))
+    if len(rules) > 1 and module is not None and module.__doc__:
+        parts += [Text(inspect.cleandoc(module.__doc__)), ""]
+    for rule in rules:
+        parts += [_page(rule), ""]
+    return Group(*parts[:-1])
+
+
+def package(rule: Rule) -> str:
+    """The package that a rule comes from, or its file."""
+    module = _module(rule)
+    return Path(source(rule)).name if module.startswith(_LOOSE) else module.partition(".")[0]
+
+
+def source(rule: Rule) -> str:
+    """The file of a rule, ``?`` if nobody knows."""
+    try:
+        return rule.source
+    except TypeError:  # the rewrite is an object that can be called, which has no source file
+        return "?"
+
+
+def _module(rule: Rule) -> str:
+    return str(getattr(rule.rewrite, "__module__", None) or "?")
+
+
+def _stage(rule: Rule) -> str:
+    return rule.stage.name.lower()
+
+
+def _page(rule: Rule) -> RenderableType:
+    facts = [("Pattern", ", ".join(map(repr, rule.outputs)))]
+    facts.append(("Stage", f"{_stage(rule)}: {_STAGES[_stage(rule)]}"))
+    if rule.benefit:
+        facts.append(("Benefit", f"{rule.benefit}; of rules that match at one value, the largest is tried first"))
+    if rule.keeps_shared:
+        facts.append(("Shared", "applies where inner values are used elsewhere too"))
+    facts.append(("From", f"{package(rule)}, {source(rule)}"))
+    parts: list[RenderableType] = [Text(rule.name, "bold")]
+    if rule.doc:
+        parts += [Padding(Text(rule.doc), (0, 0, 0, 2)), ""]
+    parts.append(facts_grid(facts))
+    for example in rule.examples:
+        parts += ["", *_example(example)]
+    return Group(*parts)
+
+
+_STAGES = {
+    "canonicalize": "one spelling for what means the same",
+    "raise": "exporter spellings become the standard's own operators",
+    "lower": "the standard's operators become what the target runs",
+}
+
+
+def _example(example: Example) -> list[RenderableType]:
+    where = ", ".join(
+        [f"opset {example.opset}", *([example.target] if example.target != "onnxruntime-cpu" else [])]
+    )
+    if isinstance(example, Rejects):
+        return [
+            _indented(f"Kept ({where}), because: {example.because}", "bold"),
+            _code(example.graph),
+        ]
+    return [_indented(f"Rewritten ({where})", "bold"), _code(example.graph), _indented("to"), _code(example.to)]
+
+
+def _indented(text: str, style: str = "") -> RenderableType:
+    return Padding(Text(text, style), (0, 0, 0, 2))
+
+
+def _code(graph: str) -> RenderableType:
+    """One statement a line."""
+    lines = [line.strip() for line in re.split(r"\n|\s{2,}|(?<=;)\s", graph.strip())]
+    return Padding(Text("\n".join(line for line in lines if line)), (0, 0, 0, 6))
