@@ -34,6 +34,7 @@ _FACE = {
     "cheapest_cut": "onnxrewrite.ir.graph",
     "microsoft": "onnxrewrite.pattern.terms",
     "op": "onnxrewrite.pattern.terms",
+    "same_shape": "onnxrewrite.ir.facts",
     "parameter": "onnxrewrite.pattern.look",
     "resolve": "onnxrewrite.pattern.look",
     "Match": "onnxrewrite.pattern.match",
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from onnxrewrite.ir.dims import Dim as Dim
     from onnxrewrite.ir.dims import same_dim as same_dim
     from onnxrewrite.ir.facts import Facts as Facts
+    from onnxrewrite.ir.facts import same_shape as same_shape
     from onnxrewrite.ir.graph import cheapest_cut as cheapest_cut
     from onnxrewrite.pattern.look import parameter as parameter
     from onnxrewrite.pattern.look import resolve as resolve

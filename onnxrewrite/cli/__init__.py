@@ -1,8 +1,8 @@
-"""The command line.  One file a command; each parses arguments, calls the library and hands what comes back to ``report``.
+"""The command line.  One file a command, which parses, calls the library and hands the result to ``report``.
 
-This module and those of the commands import nothing heavy before a command runs, so that ``--help`` answers at once.
-It owns the exit status: 0 done, 1 a check failed, 2 bad arguments or unreadable model, 3 a bug of ours, 130 and 143
-interrupted and terminated.
+Nothing heavy is imported before a command runs, so that ``--help`` answers at once.  This module owns the exit
+status: 0 done, 1 a check failed, 2 bad arguments or unreadable model, 3 a bug of ours, 130 and 143 interrupted
+and terminated.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ for _command in (apply, check, inspect, rules):
 
 @app.callback()
 def _top(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)
+    ] = False,
 ) -> None:
     if version:
         print(_versions())

@@ -49,7 +49,9 @@ def apply(
     without: Annotated[
         Names, typer.Option("--without", metavar="RULE", help="Leave this rule or family out.  Repeatable.")
     ] = [],  # noqa: B006
-    target: Annotated[TargetName, typer.Option("--target", help="What the result must run on.")] = TargetName.CPU,
+    target: Annotated[
+        TargetName, typer.Option("--target", help="What the result must run on.")
+    ] = TargetName.CPU,
     opset: Annotated[
         int | None, typer.Option("--opset", min=1, metavar="N", help="Convert to this ai.onnx opset first.")
     ] = None,
@@ -59,7 +61,8 @@ def apply(
         Level,
         typer.Option(
             "--check",
-            help="full: every rewrite, and the model on several samples; fast: the model on one; off: validity only.",
+            help="full: every rewrite, and the whole model on several samples; fast: on one sample; "
+            "off: only whether the result is valid.",
         ),
     ] = Level.FULL,
     seed: options.Seed = 0,
@@ -68,10 +71,11 @@ def apply(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Rewrite MODEL and check the result.
+    """Rewrite a model, check it, write it.
 
-    Every rewrite is run beside what it replaces, and the whole result beside the original.  A rewrite that changes the
-    numbers is undone and reported.  The result is written only when it is right, and then completely.
+    Every rewrite is run beside what it replaces, and the whole result beside the original.  A rewrite that
+    changes the numbers is undone and reported.  The result is written only when it is right, and then
+    completely.
     """
     start = time.perf_counter()
     options.one_voice(quiet, verbose)
@@ -129,7 +133,14 @@ def _save(result: Result, path: Path, progress: Progress | None) -> None:
 
 
 def _report(
-    result: Result, model: str, path: Path | None, json: str | None, report: Path | None, *, quiet: bool, verbose: bool
+    result: Result,
+    model: str,
+    path: Path | None,
+    json: str | None,
+    report: Path | None,
+    *,
+    quiet: bool,
+    verbose: bool,
 ) -> None:
     if quiet and json is None:
         if path is not None:
@@ -150,4 +161,8 @@ def _report(
 
     show(apply_report(data, verbose=verbose))
     took = f"in {result.seconds['total']:.1f} s"
-    say(f"\nWrote {path} ({size(data['size']['after'])}) {took}" if path is not None else f"\nNothing written (--dry-run) {took}")
+    say(
+        f"\nWrote {path} ({size(data['size']['after'])}) {took}"
+        if path is not None
+        else f"\nNothing written (--dry-run) {took}"
+    )

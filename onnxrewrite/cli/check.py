@@ -18,16 +18,20 @@ def check(
     dim: options.Dims = [],  # noqa: B006
     input_: options.Inputs = [],  # noqa: B006
     samples: Annotated[
-        int, typer.Option("--samples", min=1, metavar="N", help="Sets of random inputs at each binding of the dimensions.")
+        int,
+        typer.Option(
+            "--samples", min=1, metavar="N", help="Sets of random inputs at each binding of the dimensions."
+        ),
     ] = 3,
     seed: options.Seed = 0,
     json: options.Json = None,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Run A and B on the same inputs and compare their outputs.
+    """Compare the outputs of two models.
 
-    B may be no less accurate than A, up to a small factor, where both are measured against A evaluated in float64.
+    Both are run on the same inputs.  B may be no less accurate than A, up to a small factor, where both are
+    measured against A evaluated in float64.
 
     Exit status: 0 equal; 1 not equal, or other inputs or outputs; 2 a model that cannot be read or run.
     """

@@ -18,7 +18,7 @@ def inspect(
     json: options.Json = None,
     verbose: options.Verbose = False,
 ) -> None:
-    """Show inputs, outputs, operators, weights and whatever is unusual about MODEL."""
+    """Show what is in a model: inputs, outputs, operators, weights."""
     if text and (json is not None or verbose):
         raise UsageError("--text excludes --json and --verbose")
     report = options.json_path(json, model)

@@ -1,4 +1,4 @@
-"""Options that several commands share, and reading them: ``--dim N=V``, ``--input N=FILE``, paths to write to.
+"""Options that several commands share, and reading them: ``--dim``, ``--input``, paths to write to.
 
 All of it is checked before any long work starts.
 """
@@ -28,7 +28,9 @@ Dims = Annotated[
 Inputs = Annotated[
     list[str],
     typer.Option(
-        "--input", metavar="NAME=FILE.npy", help="Array for the checks; other inputs are generated.  Repeatable."
+        "--input",
+        metavar="NAME=FILE.npy",
+        help="Array for the checks; other inputs are generated.  Repeatable.",
     ),
 ]
 Rules = Annotated[
@@ -36,9 +38,14 @@ Rules = Annotated[
     typer.Option("--rules", metavar="FILE|PACKAGE", help="Rules beside the library's.  Repeatable."),
 ]
 Json = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="The report for machines; - for stdout, in place of the table.")
+    str | None,
+    typer.Option(
+        "--json", metavar="FILE", help="The report for machines; - for stdout, in place of the table."
+    ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result in one line, or errors; nothing else.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print the result in one line, or errors; nothing else.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all details.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the generated inputs.")]
 
@@ -127,12 +134,16 @@ def feeds(model: ir.Model, inputs: dict[str, Path], dims: dict[str, int]) -> dic
     known = symbols(list(specs.values()))
     for name in dims:
         if name not in known:
-            raise UsageError(f"--dim {name}: no such dimension; the inputs have {', '.join(known) or 'fixed sizes only'}")
+            raise UsageError(
+                f"--dim {name}: no such dimension; the inputs have {', '.join(known) or 'fixed sizes only'}"
+            )
     bound = dict(dims)
     arrays = {}
     for name, path in inputs.items():
         if name not in specs:
-            raise UsageError(f"--input {name}: the model has no such input; it has {', '.join(specs) or 'none'}")
+            raise UsageError(
+                f"--input {name}: the model has no such input; it has {', '.join(specs) or 'none'}"
+            )
         arrays[name] = _typed(_array(name, path), specs[name])
         _fits(arrays[name], specs[name], bound)
     return arrays
@@ -174,14 +185,20 @@ def _typed(array: np.ndarray[Any, Any], spec: InputSpec) -> np.ndarray[Any, Any]
     wanted = onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)
     if spec.elem_type == onnx.TensorProto.STRING and array.dtype.kind in "US":
         return array.astype(str).astype(object)
-    if array.dtype.kind == "V" and array.dtype.itemsize == np.dtype(wanted).itemsize and array.dtype.names is None:
+    if (
+        array.dtype.kind == "V"
+        and array.dtype.itemsize == np.dtype(wanted).itemsize
+        and array.dtype.names is None
+    ):
         return array.view(wanted)
     if array.dtype != wanted:
-        raise UsageError(f"--input {spec.name}: holds {array.dtype}, the model wants {_dtype_name(spec.elem_type, wanted)}")
+        raise UsageError(
+            f"--input {spec.name}: holds {array.dtype}, the model wants {_dtype_name(spec.elem_type, wanted)}"
+        )
     return array
 
 
-def _dtype_name(elem_type: onnx.TensorProto.DataType, wanted: Any) -> str:
+def _dtype_name(elem_type: int, wanted: Any) -> str:
     import onnx
 
     return "strings" if elem_type == onnx.TensorProto.STRING else str(wanted)

@@ -12,11 +12,15 @@ from onnxrewrite.cli.console import complain, show
 
 def rules(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A rule, or a family such as gelu.", show_default=False)
+        str | None,
+        typer.Argument(metavar="NAME", help="A rule, or a family such as gelu.", show_default=False),
     ] = None,
     extra: options.Rules = [],  # noqa: B006
 ) -> None:
-    """List all rules; with NAME, show what it matches, what it makes of it, and examples of both."""
+    """List the rules, or show one.
+
+    With NAME: what it matches, what it makes of that, and examples of both.
+    """
     from onnxrewrite.report.rules import rule_list, rule_pages
     from onnxrewrite.rewrite import registry
 

@@ -73,7 +73,7 @@ class ChainMatch:
         self.dtype = self.facts.dtype(value)
         self._divides = self.dtype is not None and self.dtype.is_floating_point()
         self.tree = self._grow(value)
-        self.pieces = sorted(self.tree.walk(), key=self._is_constant)
+        self.pieces = sorted(self.tree.walk(), key=self._last)
         operands = item.operands
         self.literals = [(i.value, s) for i, s in operands if isinstance(i, Literal)]
         self.scalars = [(i, s) for i, s in operands if isinstance(i, Scalar)]
@@ -90,8 +90,10 @@ class ChainMatch:
         for taken, matched in self._assign(0, (), binding):
             yield from self._finish(taken, matched)
 
-    def _is_constant(self, piece: Piece) -> bool:
-        return piece.value is None or self.facts.tensor(resolve(piece.value)) is not None
+    def _last(self, piece: Piece) -> int:
+        """Constants are tried after other values, and the whole chain at last, so that what is optional is found."""
+        is_constant = piece.value is None or self.facts.tensor(resolve(piece.value)) is not None
+        return 2 if piece is self.tree else int(is_constant)
 
     def _promising(self) -> bool:
         required = sum(not _is_optional(i) for i, _ in (*self.operands, *self.scalars))

@@ -219,7 +219,9 @@ class RecursiveMatcher:
         node = value.producer()
         if node is None or node.graph not in (self.graph, None):
             return
-        if item.where is None or item.where(node, self.facts):
+        if item.op_types is not None and (node.domain or node.op_type not in item.op_types):
+            self._miss(binding, lambda: f"expected {item!r}, found {node.op_type} `{node.name}`")
+        elif item.where is None or item.where(node, self.facts):
             yield binding.bind(item, value).cover(node)
 
     def _parameters(self, item: Call, node: ir.Node) -> dict[str, tuple[Any, int | None]] | None:

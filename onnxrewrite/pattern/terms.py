@@ -199,17 +199,24 @@ class Call(Term):
 
 
 class AnyNode(Term):
-    """Any output of any node for which ``where(node, facts)`` holds.
+    """Any output of any node for which ``where(node, facts)`` holds; of certain standard operators only, if given.
 
-    ``match.node(term)`` is the node, ``match[term]`` the value.
+    ``match.node(term)`` is the node, ``match[term]`` the value.  Unlike a ``Call`` it is the node that is there, not
+    the one behind Identities, and says nothing about its inputs and attributes.
     """
 
-    def __init__(self, name: str = "node", where: Callable[[ir.Node, Facts], bool] | None = None):
+    def __init__(
+        self,
+        name: str = "node",
+        where: Callable[[ir.Node, Facts], bool] | None = None,
+        op_types: Sequence[str] | None = None,
+    ):
         self.name = name
         self.where = where
+        self.op_types = tuple(op_types) if op_types is not None else None
 
     def __repr__(self) -> str:
-        return self.name
+        return self.name if self.op_types is None else "|".join(self.op_types)
 
 
 class Output(Term):

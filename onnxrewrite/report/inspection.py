@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from onnxrewrite.ir import carry, external, io
+from onnxrewrite.ir import carry, external
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.report import human
 from onnxrewrite.report.summary import operator_counts, stored_bytes
@@ -24,14 +24,15 @@ _MAX_VALUES = 20
 
 
 def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """What is in a model that ``io.load`` read.
+    """What is in a model that ``io.load`` read: a dictionary with these keys.
 
-    Returns:
-        A dictionary with the keys ``model``, ``producer``, ``ir_version``, ``opsets`` (domain to version), ``graph``,
-        ``metadata``; ``inputs`` and ``outputs`` (``{name, type, overridable}`` each, ``overridable`` where a default value
-        is in the file); ``dims``: names of symbolic sizes of the inputs; ``operators``: to count; ``nodes``; ``constants``:
-        Constant nodes; ``subgraphs``; ``functions``: to number of nodes; ``size`` in bytes; ``weights``: ``{tensors, bytes,
-        dtypes, external_bytes, external_files}``; ``repairs``: what had to be repaired to read it.
+    - ``model``, ``producer``, ``ir_version``, ``opsets`` (domain to version), ``graph``, ``metadata``;
+    - ``inputs``, ``outputs``: ``{name, type, overridable}`` each, ``overridable`` where the file has a default;
+    - ``dims``: the names of symbolic sizes of the inputs;
+    - ``operators``: to count; ``nodes``: their sum; ``constants``: Constant nodes; ``subgraphs``: how many;
+      ``functions``: to number of nodes;
+    - ``size`` in bytes; ``weights``: ``{tensors, bytes, dtypes, external_bytes, external_files}``;
+    - ``repairs``: what had to be repaired to read it.
     """
     known = carry.origin(model)
     assert known is not None, "io.load returns models with an origin"
@@ -112,7 +113,9 @@ def _weights(model: ir.Model) -> dict[str, Any]:
 def inspection_report(data: Mapping[str, Any], *, verbose: bool = False) -> RenderableType:
     """The same for people."""
     opsets = [f"{domain or 'ai.onnx'} {version}" for domain, version in data["opsets"].items()]
-    head = Text.assemble((str(data["model"]), "bold"), f": opset {', '.join(opsets)}; IR version {data['ir_version']}")
+    head = Text.assemble(
+        (str(data["model"]), "bold"), f": opset {', '.join(opsets)}; IR version {data['ir_version']}"
+    )
     if data["producer"]:
         head.append(f"; by {data['producer']}")
     parts: list[RenderableType] = [head, ""]
@@ -127,7 +130,11 @@ def inspection_report(data: Mapping[str, Any], *, verbose: bool = False) -> Rend
 def _values(kind: str, values: list[dict[str, Any]], limit: int | None) -> RenderableType:
     table = plain_table(kind, "type", *([""] if any(v["overridable"] for v in values) else []))
     for value in values[:limit]:
-        default = ["has a default, can be overridden" if value["overridable"] else ""] if len(table.columns) > 2 else []
+        default = (
+            ["has a default, can be overridden" if value["overridable"] else ""]
+            if len(table.columns) > 2
+            else []
+        )
         table.add_row(Text(value["name"]), Text(value["type"]), *default)
     if limit is not None and len(values) > limit:
         table.add_row(Text(f"{len(values) - limit} more (-v lists them)", "dim"), "")
@@ -141,7 +148,9 @@ def _operators(operators: Mapping[str, int], limit: int | None) -> RenderableTyp
         table.add_row(Text(name), str(count))
     if limit is not None and len(ranked) > limit:
         rest = ranked[limit:]
-        table.add_row(Text(f"{len(rest)} other operators (-v lists them)", "dim"), str(sum(n for _, n in rest)))
+        table.add_row(
+            Text(f"{len(rest)} other operators (-v lists them)", "dim"), str(sum(n for _, n in rest))
+        )
     return Padding(table, (0, 0, 0, 2))
 
 
@@ -156,7 +165,10 @@ def _facts(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts = [
         ("Nodes", nodes),
         ("Size", human.size(data["size"])),
-        ("Weights", f"{human.plural(weights['tensors'], 'tensor')}, {human.size(weights['bytes'])}{': ' if dtypes else ''}{dtypes}"),
+        (
+            "Weights",
+            f"{human.plural(weights['tensors'], 'tensor')}, {human.size(weights['bytes'])}{': ' if dtypes else ''}{dtypes}",
+        ),
     ]
     if weights["external_files"]:
         files = human.listed(weights["external_files"], 5)

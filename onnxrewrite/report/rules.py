@@ -65,7 +65,9 @@ def _page(rule: Rule) -> RenderableType:
     facts = [("Pattern", ", ".join(map(repr, rule.outputs)))]
     facts.append(("Stage", f"{_stage(rule)}: {_STAGES[_stage(rule)]}"))
     if rule.benefit:
-        facts.append(("Benefit", f"{rule.benefit}; of rules that match at one value, the largest is tried first"))
+        facts.append(
+            ("Benefit", f"{rule.benefit}; of rules that match at one value, the largest is tried first")
+        )
     if rule.keeps_shared:
         facts.append(("Shared", "applies where inner values are used elsewhere too"))
     facts.append(("From", f"{package(rule)}, {source(rule)}"))
@@ -94,7 +96,12 @@ def _example(example: Example) -> list[RenderableType]:
             _indented(f"Kept ({where}), because: {example.because}", "bold"),
             _code(example.graph),
         ]
-    return [_indented(f"Rewritten ({where})", "bold"), _code(example.graph), _indented("to"), _code(example.to)]
+    return [
+        _indented(f"Rewritten ({where})", "bold"),
+        _code(example.graph),
+        _indented("to"),
+        _code(example.to),
+    ]
 
 
 def _indented(text: str, style: str = "") -> RenderableType:

@@ -1,6 +1,6 @@
 """What ``apply`` and ``check`` found, as plain data: the JSON report, and what the tables are made of.
 
-The same call gives the same data, but for ``seconds``.  Errors are relative; one that is not a finite number is None.
+The same call gives the same data, but for ``seconds``.  Errors are relative; what is no finite number is None.
 """
 
 from __future__ import annotations
@@ -26,32 +26,30 @@ _MADE_UP = re.compile(r"\b_d\d+\b")
 
 
 def summary(
-    result: Result, *, model: str | os.PathLike[str] | None = None, output: str | os.PathLike[str] | None = None
+    result: Result,
+    *,
+    model: str | os.PathLike[str] | None = None,
+    output: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """Everything that the report of ``apply`` shows.
+    """Everything that the report of ``apply`` shows: a dictionary with these keys.
 
-    Args:
-        result: What ``apply`` returned.
-        model: Where the model came from; without it, what ``io.load`` remembers.
-        output: Where the result was written, None if it was not.
+    - ``model``, ``output``: paths, or None; ``graph``: its name;
+    - ``target``: its name; ``opset``: ai.onnx opset of the result;
+    - ``rules``: one ``{rule, stage, applied, refused, undone, reasons}`` per rule that matched anywhere, in the
+      order in which they run; ``reasons`` counts refusals by reason, names in back quotes left out;
+    - ``operators``: ``{before, after}``, each operator to count, in subgraphs and functions too, constants not
+      counted; ``nodes``: ``{before, after}``, their sums; ``size``: ``{before, after}`` in bytes, with weights;
+    - ``checks``: see the function ``checks``;
+    - ``undone``: one ``{rule, value, reason, by}`` per rewrite that a check turned down, ``by`` being ``site``
+      or ``model``;
+    - ``sites``: one ``{rule, stage, value, scope, before, after}`` per rewrite, in order: the names of the nodes
+      that it covered, the operators that it built;
+    - ``refused``: one ``{rule, value, reason}`` per refusal;
+    - ``notes``: repairs of the input, plugins and rules that failed;
+    - ``seconds``: phase to time.
 
-    Returns:
-        A dictionary with the keys
-
-        - ``model``, ``output``: paths, or None;
-        - ``target``: its name; ``opset``: ai.onnx opset of the result;
-        - ``rules``: one ``{rule, stage, applied, refused, undone, reasons}`` per rule that matched anywhere, in the order
-          in which they run; ``reasons`` counts refusals by reason, names in back quotes replaced by an ellipsis;
-        - ``operators``: ``{before, after}``, each operator to count, in subgraphs and functions too; constants are not
-          counted; ``nodes``: ``{before, after}``, their sums; ``size``: ``{before, after}`` in bytes, weights included;
-        - ``checks``: see ``checks``;
-        - ``undone``: one ``{rule, value, reason, by}`` per rewrite that a check turned down, ``by`` being ``site`` or
-          ``model``;
-        - ``sites``: one ``{rule, stage, value, scope, before, after}`` per rewrite, in order: the names of the nodes that
-          it covered, the operators that it built;
-        - ``refused``: one ``{rule, value, reason}`` per refusal;
-        - ``notes``: repairs of the input, plugins and rules that failed;
-        - ``seconds``: phase to time.
+    ``model`` says where the model came from, without it what ``io.load`` remembers; ``output`` where the result
+    was written.
     """
     operators = {"before": operator_counts(result.original), "after": operator_counts(result.model)}
     known = carry.origin(result.original)
@@ -59,6 +57,7 @@ def summary(
     return {
         "model": os.fspath(source) if source is not None else None,
         "output": os.fspath(output) if output is not None else None,
+        "graph": result.model.graph.name,
         "target": result.target.name,
         "opset": io.opset(result.model),
         "rules": _rules(result),
@@ -87,15 +86,19 @@ def summary(
 def checks(result: Result) -> dict[str, Any]:
     """What was checked, as plain data.
 
-    ``level``: ``full``, ``fast`` or ``off``; ``structure``: problems, normally none; ``sites``: ``{run, distinct, not_run}``,
-    rewrites run beside what they replace, and reason to number of those that could not be; ``model``: see
-    ``model_check``, None with ``off``.
+    ``level``: ``full``, ``fast`` or ``off``; ``structure``: problems, normally none; ``sites``:
+    ``{run, distinct, not_run}``, rewrites run beside what they replace, and reason to number of those that could
+    not be; ``model``: see ``model_check``, None with ``off``.
     """
     done = result.checks
     return {
         "level": done.level,
         "structure": list(done.structure),
-        "sites": {"run": done.sites, "distinct": done.distinct_sites, "not_run": grouped_counts(done.sites_not_run)},
+        "sites": {
+            "run": done.sites,
+            "distinct": done.distinct_sites,
+            "not_run": grouped_counts(done.sites_not_run),
+        },
         "model": model_check(done.model) if done.model is not None else None,
     }
 
@@ -103,10 +106,12 @@ def checks(result: Result) -> dict[str, Any]:
 def model_check(check: ModelCheck) -> dict[str, Any]:
     """A comparison of two models, as plain data.
 
-    ``ok``: whether they agree as far as was seen; ``skipped``: why nothing could be compared, or None; ``identical``: bit by
-    bit; ``runs``, ``samples`` (per binding), ``bindings``; ``reference``, ``tolerance``: what errors were measured against and
-    how large they may be; ``largest``: the output with the largest error, None if all are identical; ``outputs``: one
-    ``{name, ok, error, error_original, allowed, *_rms, reference, run, where, reason}`` each; ``failures``, ``notes``.
+    - ``ok``: whether they agree as far as was seen; ``skipped``: why nothing could be compared, or None;
+      ``identical``: bit by bit; ``failures``: what differs; ``notes``;
+    - ``runs``, ``samples`` (per binding), ``bindings``;
+    - ``reference``, ``tolerance``: what errors were measured against, and how large they may be;
+    - ``outputs``: one ``{name, ok, error, error_original, allowed, *_rms, reference, run, where, reason}`` each;
+      ``largest``: the one with the largest error, None if all are identical.
     """
     outputs = [_output(o) for o in check.outputs]
     moved = [o for o in outputs if o["error"] != 0.0]
@@ -154,8 +159,10 @@ def grouped_counts(reasons: Mapping[str, int]) -> dict[str, int]:
 
 
 def operator_counts(model: ir.Model) -> dict[str, int]:
-    """How often each operator occurs, subgraphs and functions included, constants left out; sorted by name."""
-    return dict(sorted(Counter(operator_name(n) for g in scopes(model) for n in g if not _is_constant(n)).items()))
+    """How often each operator occurs, in subgraphs and functions too, constants left out; sorted by name."""
+    return dict(
+        sorted(Counter(operator_name(n) for g in scopes(model) for n in g if not _is_constant(n)).items())
+    )
 
 
 def operator_name(node: ir.Node) -> str:
@@ -168,7 +175,7 @@ def stored_bytes(model: ir.Model) -> int:
     if io.needs_external_data(model):
         with carry.completed(model):
             return external.total_bytes(model)
-    return io.to_proto(model).ByteSize()
+    return int(io.to_proto(model).ByteSize())
 
 
 def _is_constant(node: ir.Node) -> bool:

@@ -63,7 +63,10 @@ def rules_table(rules: Sequence[Data], *, verbose: bool = False) -> RenderableTy
         cells += [Text(rule["stage"])] if verbose else []
         cells += [_number(rule["applied"], "green"), _number(rule["refused"], "")]
         cells += [_number(rule["undone"], "bold red")] if has_undone else []
-        table.add_row(*cells, *([_reasons(rule["reasons"], None if verbose else _MAX_REASONS)] if rule["reasons"] else []))
+        table.add_row(
+            *cells,
+            *([_reasons(rule["reasons"], None if verbose else _MAX_REASONS)] if rule["reasons"] else []),
+        )
     return Padding(table, (0, 0, 0, 2))
 
 
@@ -86,7 +89,10 @@ def operators_table(data: Data, *, verbose: bool = False) -> RenderableType:
             table.add_row(Text(f"{len(rest)} {what}", "dim"), str(old), str(new), human.signed(new - old))
     nodes, size = data["nodes"], data["size"]
     table.add_row(
-        Text("nodes", "bold"), str(nodes["before"]), str(nodes["after"]), human.signed(nodes["after"] - nodes["before"])
+        Text("nodes", "bold"),
+        str(nodes["before"]),
+        str(nodes["after"]),
+        human.signed(nodes["after"] - nodes["before"]),
     )
     table.add_row(
         Text("size", "bold"),
@@ -99,7 +105,9 @@ def operators_table(data: Data, *, verbose: bool = False) -> RenderableType:
 
 def outputs_table(outputs: Sequence[Data], limit: int | None = None) -> RenderableType:
     """Each output's error beside the original's own and what is allowed, the worst first."""
-    worst = sorted(outputs, key=lambda o: (o["ok"], -(o["error"] if o["error"] is not None else float("inf"))))
+    worst = sorted(
+        outputs, key=lambda o: (o["ok"], -(o["error"] if o["error"] is not None else float("inf")))
+    )
     table = plain_table("output", "error>", "original's own>", "allowed>", "against")
     for output in worst[:limit]:
         if output["error"] == 0.0:
@@ -131,7 +139,9 @@ def facts_grid(facts: Iterable[tuple[str, str]]) -> RenderableType:
     grid.add_column(overflow="fold")
     last = ""
     for label, text in facts:
-        grid.add_row(Text("" if label == last else label, _STYLES.get(label, "bold")), Text(text, overflow="fold"))
+        grid.add_row(
+            Text("" if label == last else label, _STYLES.get(label, "bold")), Text(text, overflow="fold")
+        )
         last = label
     return Padding(grid, (0, 0, 0, 2))
 
@@ -164,7 +174,7 @@ def _details(data: Data) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if data["sites"]:
         lines = [
-            f"  {s['stage']}  {s['rule']}  `{s['value']}`{_scope(s, data)}: {_before(s)} → {', '.join(s['after']) or 'nothing new'}"
+            f"  {s['stage']}  {s['rule']}  `{s['value']}`{_scope(s, data)}: {_change(s)}"
             for s in data["sites"]
         ]
         parts += [Text("Applied", "bold"), *map(_unwrapped, lines), ""]
@@ -177,8 +187,8 @@ def _details(data: Data) -> list[RenderableType]:
     return parts
 
 
-def _before(site: Data) -> str:
-    return human.listed(site.get("operators") or site["before"])
+def _change(site: Data) -> str:
+    return f"{human.listed(site['before'])} → {human.listed(site['after']) or 'nothing new'}"
 
 
 def _scope(site: Data, data: Data) -> str:
@@ -193,8 +203,7 @@ def _unwrapped(line: str) -> Text:
 def _apply_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
     checks = data["checks"]
     facts = [*_error_facts(checks["model"]), *_checked_facts(data, verbose=verbose)]
-    for undone in data["undone"]:
-        facts.append(("Undone", f"{undone['rule']} at `{undone['value']}`: {undone['reason']}"))
+    facts += [("Undone", line) for line in _undone(data["undone"], verbose=verbose)]
     notes = data["notes"] if verbose else data["notes"][:_MAX_LINES]
     facts += [("Note", note) for note in notes]
     if len(notes) < len(data["notes"]):
@@ -204,17 +213,30 @@ def _apply_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
     return facts
 
 
+def _undone(undone: Sequence[Data], *, verbose: bool) -> list[str]:
+    """One line each; not verbose, one for all of the same rule and reason."""
+    groups: dict[tuple[object, ...], list[Data]] = {}
+    for each in undone:
+        key = (each["rule"], each["reason"], each["value"] if verbose else None)
+        groups.setdefault(key, []).append(each)
+    lines = []
+    for first, *others in groups.values():
+        more = f" and at {len(others)} other places" if others else ""
+        lines.append(f"{first['rule']} at `{first['value']}`{more}: {first['reason']}")
+    return lines
+
+
 def _error_facts(check: Data | None) -> list[tuple[str, str]]:
     if check is None or check["skipped"] or not check["runs"]:
         return []
     worst = check["largest"]
     if worst is None:
         return [("Error", "none: every output is bitwise equal to the original's")]
-    own, allowed = human.error(worst["error_original"]), human.error(worst["allowed"])
+    error, own, allowed = (human.error(worst[k]) for k in ("error", "error_original", "allowed"))
     if worst["reference"].startswith("float64"):
-        text = f"{human.error(worst['error'])} against {worst['reference']}, where the original's own is {own}; {allowed} allowed"
+        text = f"{error} against {worst['reference']}; the original's own is {own}, allowed is {allowed}"
     else:
-        text = f"{human.error(worst['error'])} against the original; {allowed} allowed"
+        text = f"{error} against the original; allowed is {allowed}"
     return [("Error", f"{text} (output {worst['name']})")]
 
 
@@ -227,7 +249,9 @@ def _checked_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
     if model is not None and not model["skipped"] and model["runs"]:
         facts.append(("Checked", f"the whole model: {_runs(model)}"))
     if sites["run"]:
-        facts.append(("Checked", f"each rewrite by itself: {sites['run']} run, {sites['distinct']} different"))
+        facts.append(
+            ("Checked", f"each rewrite by itself: {sites['run']} run, {sites['distinct']} different")
+        )
     facts.append(("Checked", f"structure{', kernels' if data['target'] != 'onnx' else ''}"))
     if verbose and model is not None and model["tolerance"]:
         facts.append(("Allowed", model["tolerance"]))

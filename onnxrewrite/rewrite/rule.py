@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import RuleError
 from onnxrewrite.pattern.match import Match
-from onnxrewrite.pattern.terms import AnyOf, Call, Capture, Literal, Output, Power, Product, Sum, Term, children, walk
+from onnxrewrite.pattern.terms import AnyNode, AnyOf, Call, Capture, Literal, Output, Power, Product, Sum, Term, children, walk
 
 if TYPE_CHECKING:
     from onnxrewrite.rewrite.build import Builder
@@ -135,6 +135,8 @@ def _anchors(item: Term) -> frozenset[str] | None:
             return frozenset(op_types)
         case Output(call=call):
             return frozenset(call.op_types)
+        case AnyNode(op_types=tuple(op_types)):
+            return frozenset(op_types)
         case Power():
             return frozenset({"Sqrt", "Pow"})
         case AnyOf(alternatives=alternatives):

@@ -15,6 +15,9 @@ from onnxrewrite.ir.graph import extract, outer_values, subgraphs
 from onnxrewrite.rewrite.trace import Site
 from onnxrewrite.verify.site import ELEMENTS, check_site
 
+_MOST_SOURCES = 16
+"""So many nodes from elsewhere are computed beside the replacement."""
+
 _UNCHECKED_NODES = 400
 """Sites of more nodes than this would be a model of their own."""
 
@@ -59,10 +62,15 @@ class SiteChecker:
 
 
 def cut(site: Site) -> tuple[ir.Model, ir.Model]:
-    """The covered nodes and their replacement as two models with equal inputs and outputs."""
-    inputs = _inputs(site.before, site.after, site.outputs, site.results)
+    """The covered nodes and their replacement as two models with equal inputs and outputs.
+
+    What the replacement takes from elsewhere in the graph, such as the output of an equal node, is computed in it.
+    """
+    elsewhere = _sources(site) or ()
+    inputs = _inputs(site, elsewhere)
     before = extract(site.before, inputs, site.outputs, site.opset_imports, name="before")
-    after = extract(site.after, inputs, site.results, site.opset_imports, name="after", modernize=False)
+    nodes = [*elsewhere, *site.after]
+    after = extract(nodes, inputs, site.results, site.opset_imports, name="after", modernize=False)
     for value, copied in zip(inputs, before.graph.inputs, strict=True):
         _describe(value, copied, site.facts)
     for made, wanted in zip(after.graph.outputs, before.graph.outputs, strict=True):
@@ -70,14 +78,39 @@ def cut(site: Site) -> tuple[ir.Model, ir.Model]:
     return before, after
 
 
-def _inputs(
-    before: Sequence[ir.Node], after: Sequence[ir.Node], outputs: Sequence[ir.Value], results: Sequence[ir.Value]
-) -> list[ir.Value]:
+def _inputs(site: Site, elsewhere: Sequence[ir.Node]) -> list[ir.Value]:
     """Everything that either side reads from outside, constants left out."""
-    computed = {o for n in (*before, *after) for o in n.outputs}
-    read = [v for n in (*before, *after) for v in (*n.inputs, *outer_values(n)) if v is not None]
-    outside = dict.fromkeys(v for v in (*read, *results) if v not in computed and v not in outputs)
-    return [v for v in outside if Facts.tensor(v) is None]
+    nodes = (*site.before, *site.after, *elsewhere)
+    computed = {o for n in nodes for o in n.outputs}
+    read = [*_read(nodes), *site.results]
+    return [v for v in dict.fromkeys(read) if v not in computed and Facts.tensor(v) is None]
+
+
+def _sources(site: Site) -> list[ir.Node] | None:
+    """The nodes, producers first, that compute what the replacement reads and the covered nodes do not read.
+
+    None if they cannot be had: they read something else again, or are too many.
+    """
+    inside = {o for n in site.before for o in n.outputs}
+    given = {v for v in _read(site.before) if v not in inside}
+    built = {o for n in site.after for o in n.outputs}
+    found: dict[ir.Node, None] = {}
+
+    def reach(value: ir.Value) -> bool:
+        producer = value.producer()
+        if value in given or value in built or Facts.tensor(value) is not None or producer in found:
+            return True
+        if producer is None or len(found) >= _MOST_SOURCES or not all(reach(v) for v in _read([producer])):
+            return False
+        found[producer] = None
+        return True
+
+    wanted = dict.fromkeys((*_read(site.after), *site.results))
+    return list(found) if all(reach(v) for v in wanted) else None
+
+
+def _read(nodes: Sequence[ir.Node]) -> list[ir.Value]:
+    return [v for n in nodes for v in (*n.inputs, *outer_values(n)) if v is not None]
 
 
 def _describe(value: ir.Value, copied: ir.Value, facts: Facts) -> None:
@@ -92,7 +125,10 @@ def _unsuitable(site: Site) -> str | None:
         return "it contains a subgraph"
     if len(site.before) > _UNCHECKED_NODES:
         return "it is too large"
-    for value in _inputs(site.before, site.after, site.outputs, site.results):
+    elsewhere = _sources(site)
+    if elsewhere is None:
+        return "the replacement reads what the original does not"
+    for value in _inputs(site, elsewhere):
         if not isinstance(value.type, ir.TensorType):
             return "an input is no tensor, or its type is unknown"
         if value.shape is None:

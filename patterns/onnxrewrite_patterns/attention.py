@@ -59,9 +59,10 @@ kt = any_of(op.Transpose(scaled_k, perm=perm), unflat_kt, plain_kt)
 scores = op.MatMul(any_of(q * q_scale, q), any_of(kt * kt_scale, kt))
 scaled = any_of(scores * scale, scores)
 biased = op.Add(scaled, bias)
-shifted = any_of(biased * outer_scale, biased, scaled)
+rescaled = op.Add(scaled, bias) * outer_scale
+shifted = any_of(scaled, rescaled, op.Add(scaled, bias))
 masked = any_of(
-    op.Add(scaled, mask), op.Add(shifted, mask), op.Where(keep, shifted, fill), op.Where(drop, fill, shifted), shifted
+    op.Add(shifted, mask), op.Where(keep, shifted, fill), op.Where(drop, fill, shifted), scaled, rescaled
 )
 softmax = op.Softmax(masked, axis=(axis := Attr[int]("axis", default=-1)))
 is_nan = op.IsNaN(softmax)

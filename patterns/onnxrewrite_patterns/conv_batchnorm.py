@@ -128,16 +128,16 @@ def require_inference(m: Match, call: Call) -> None:
 # -- channels --------------------------------------------------------------------------------------------------
 
 
-def layout(m: Match) -> tuple[int | None, int, int]:
+def layout(m: Match) -> tuple[int, int, int]:
     """Rank, channel axis and number of channels of what the layer computes."""
     shape = m[w].shape
     if norm in m:
         require_inference(m, norm)
-        return m.rank(x), 1, shape[0]
+        return m.rank(x) or 0, 1, shape[0]
     if conv not in m:
         m.require(len(shape) > 1, "the product with a vector has no channels", at=w)
-        rank = m.rank(layer)
-        return rank, -1 if rank is None else rank - 1, shape[-1]
+        rank = m.rank(layer) or 1  # where it is unknown: at least one, the channels
+        return rank, rank - 1, shape[-1]
     match m.node(conv).op_type:
         case "Gemm":
             return 2, 1, shape[0] if m.attr(conv, "transB") else shape[1]
@@ -156,11 +156,10 @@ def input_layout(m: Match, call: Call) -> tuple[int, int, int]:
     return len(shape), 1, channels
 
 
-def per_channel(m: Match, constant: Array, rank: int | None, axis: int, channels: int) -> Array:
+def per_channel(m: Match, constant: Array, rank: int, axis: int, channels: int) -> Array:
     """A constant that varies along the channels only, as one element for each of them."""
-    rank = 0 if rank is None else rank
     written = f"the constant of shape {list(constant.shape)}"
-    m.require(constant.ndim <= rank, f"{written} raises the rank")
+    m.require(constant.ndim <= rank, f"{written} may raise the rank")
     shape = (1,) * (rank - constant.ndim) + constant.shape
     across = all(size == 1 for i, size in enumerate(shape) if i != axis)
     m.require(across, f"{written} varies along another axis than the channels")
@@ -295,7 +294,7 @@ BATCHNORM = Rule(
             to="float[n,1] x; p = MatMul(x, float[1,2] {1, 2})  y = Add(p, {-0.5, 0.25})",
         ),
         Rejects(
-            f"c = Conv(x, {LAYER})  y, m, v = BatchNormalization(c, {STATISTICS}, training_mode=1)",
+            f"c = Conv(x, {LAYER})  y = BatchNormalization(c, {STATISTICS}, training_mode=1)",
             because="training mode",
         ),
         Rejects(
@@ -329,15 +328,15 @@ VECTOR_SCALE = Rule(
             to="y = ConvTranspose(x, float[1,2,1,1] {0.5, 0.5})",
         ),
         Rewrites(
-            "n = BatchNormalization(x, {1.0, 2.0}, {3.0, 4.0}, mean, var)  y = Mul(n, float[2,1,1] {2, 10})",
-            to="float x; y = BatchNormalization(x, {2.0, 20.0}, {6.0, 40.0}, mean, var)",
+            "float[n,2,w] x; n = BatchNormalization(x, {1.0, 2.0}, {3.0, 4.0}, mean, var)  y = Mul(n, float[2,1] {2, 10})",
+            to="float[n,2,w] x; y = BatchNormalization(x, {2.0, 20.0}, {6.0, 40.0}, mean, var)",
         ),
         Rewrites(
             "p = MatMul(x, float[1,2] {1, 2})  a = Add(p, {3.0, 4.0})  y = Mul(a, {2.0, 10.0})",
             to="p = MatMul(x, float[1,2] {2, 20})  y = Add(p, {6.0, 40.0})",
         ),
         Rejects(f"c = Conv(x, {LAYER})  y = Mul(c, float[2] {{2, 10}})", because="varies along another axis"),
-        Rejects(f"c = Conv(x, {LAYER})  y = Mul(c, float[1,1,2,1,1] {{2, 10}})", because="raises the rank"),
+        Rejects(f"c = Conv(x, {LAYER})  y = Mul(c, float[1,1,2,1,1] {{2, 10}})", because="may raise the rank"),
         Rejects(f"c = Conv(x, {LAYER})  y = Mul(c, float[3,1,1] {{2, 10, 1}})", because="does not fit 2 channels"),
         Rejects(f"c = Conv(x, {LAYER})  y = Mul(c, 3.0)", because="may belong to an activation"),
         Rejects(f"c = Conv(x, {LAYER})  y = Div(c, float[2,1,1] {{0, 1}})", because="not finite"),

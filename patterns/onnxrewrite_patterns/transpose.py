@@ -6,12 +6,237 @@ rule.  How they move, and why that ends: ``transpose_motion.py``.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
-from onnxrewrite import FLOATS, Attr, Builder, Call, Match, Rejects, Rewrites, Rule, Stage, Value, Var, any_of, op, same_shape
-from onnxrewrite_patterns.transpose_frames import Perm, compose, inverse, is_identity, perm_of
-from onnxrewrite_patterns.transpose_motion import Region, Turning, reshaped
+import numpy as np
+from onnxrewrite_patterns.transpose_frames import Perm, compose, inverse, is_identity
+from onnxrewrite_patterns.transpose_motion import Region, Turning, price, reshaped
+
+from onnxrewrite import FLOATS, Attr, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, any_of, op
 
 x = Var("x")
-inner = op.Transpose(x)
-outer = op.Transpose(inner)
+perm, next_perm = Attr[Perm]("perm", default=()), Attr[Perm]("next_perm", default=())
+turn = op.Transpose(x, perm=perm)
+pair = op.Transpose(turn, perm=next_perm)
+
+
+def _reversal(m: Match, given: Perm, rank: int | None) -> Perm:
+    """The permutation of a Transpose, which reverses the axes where it has none."""
+    m.require(given or rank is not None, "the rank is unknown, and the Transpose has no perm")
+    return given or tuple(reversed(range(rank or 0)))
+
+
+def join(m: Match, build: Builder) -> Value:
+    """Transpose(Transpose(x, p), q) ⟶ Transpose(x, p∘q), or x where that moves nothing."""
+    if m[perm] == m[next_perm] == ():
+        return m[x]
+    rank = len(m[perm] or m[next_perm])
+    both = compose(_reversal(m, m[perm], rank), _reversal(m, m[next_perm], rank))
+    return m[x] if is_identity(both) else build.Transpose(m[x], perm=both)
+
+
+JOIN = Rule(
+    name="transpose-transpose",
+    stage=Stage.CANONICALIZE,
+    pattern=pair,
+    rewrite=join,
+    benefit=30,
+    keeps_shared=True,
+    examples=(
+        Rewrites(
+            "t = Transpose<perm=[0,2,3,1]>(x)  r = Relu(t)  u = Transpose<perm=[0,3,1,2]>(t)  y = Conv(u, w)",
+            to="t = Transpose<perm=[0,2,3,1]>(x)  r = Relu(t)  y = Conv(x, w)",
+        ),
+        Rewrites(
+            "t = Transpose<perm=[1,2,0]>(x)  y = Transpose<perm=[1,2,0]>(t)", to="y = Transpose<perm=[2,0,1]>(x)"
+        ),
+        Rewrites("t = Transpose(x)  u = Transpose(t)  y = Relu(u)", to="y = Relu(x)"),
+        Rewrites("t = Transpose(x)  y = Transpose(t)", to="y = Identity(x)"),
+        Rejects(
+            "t = Transpose<perm=[1,0]>(x)  r = Relu(t)  y = Transpose<perm=[1,0]>(r)",
+            because="expected Transpose, found",
+        ),
+    ),
+)
+
+
+def drop(m: Match, build: Builder) -> Value:
+    """Transpose(x) that moves nothing ⟶ x."""
+    own = _reversal(m, m[perm], m.rank(x))
+    m.require(price(m.shape(x), own) == 0, "it moves an axis that is not known to have size 1")
+    return m[x]
+
+
+DROP = Rule(
+    name="transpose-identity",
+    stage=Stage.CANONICALIZE,
+    pattern=turn,
+    rewrite=drop,
+    benefit=40,
+    examples=(
+        Rewrites("t = Transpose<perm=[0,1,2]>(x)  y = Relu(t)", to="y = Relu(x)"),
+        Rewrites("float[3] x; t = Transpose(x)  y = Relu(t)", to="float[3] x; y = Relu(x)"),
+        Rewrites("float[1,1,c] x; t = Transpose<perm=[1,0,2]>(x)  y = Relu(t)", to="float[1,1,c] x; y = Relu(x)"),
+        Rejects("float[n,1,c] x; t = Transpose<perm=[1,0,2]>(x)  y = Relu(t)", because="not known to have size 1"),
+        Rejects("t = Transpose(x)  y = Relu(t)", because="the rank is unknown"),
+    ),
+)
+
+
+def meet(m: Match, build: Builder) -> Sequence[Value]:
+    """f(Transpose(x), ...), a region of nodes that do not care about layout ⟶ the same in the other layout.
+
+    Only where fewer Transposes are left, or as many that are better placed: away from convolutions.
+    """
+    node, own = m.node(turn), _reversal(m, m[perm], m.rank(x))
+    graph, stops = node.graph, dict[str, None]()
+    assert graph is not None
+    for seed, layout in ((m[turn], inverse(own)), (m[x], own)):
+        region = Region(m.facts, graph, seed, layout)
+        nodes = region.cheapest()
+        stops.update(region.stops)
+        if nodes:
+            turning = Turning(region, nodes, build)
+            replaced = turning.run()
+            m.require(replaced and turning.gain(replaced) > 0, "moving it saves nothing after all")
+            m.widen(turning.covered(), list(replaced))
+            return list(replaced.values())
+    m.refuse(f"moving it leaves as many Transposes{_for(stops)}")
+    raise AssertionError
+
+
+def _for(stops: dict[str, None]) -> str:
+    return f", for {' and '.join(stops)} must have their operands as they are" if stops else ""
+
+
+MEET = Rule(
+    name="transpose-motion",
+    stage=Stage.CANONICALIZE,
+    pattern=turn,
+    rewrite=meet,
+    keeps_shared=True,
+    examples=(
+        Rewrites(
+            "float[n,8,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  a = Add(t, {1., 2., 3., 4., 5., 6., 7., 8.})"
+            "  r = Relu(a)  y = Transpose<perm=[0,3,1,2]>(r)",
+            to="float[n,8,h,w] x; a = Add(x, float[8,1,1] {1., 2., 3., 4., 5., 6., 7., 8.})  y = Relu(a)",
+        ),
+        Rewrites(
+            "float[n,8,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  y = ReduceMean<axes=[1,2], keepdims=0>(t)",
+            to="float[n,8,h,w] x; y = ReduceMean<axes=[2,3], keepdims=0>(x)",
+        ),
+        Rewrites(
+            "float[n,c,h,w] a; float[n,c,h,w] b; s = Transpose<perm=[0,2,3,1]>(a)  t = Transpose<perm=[0,2,3,1]>(b)"
+            "  y = Concat<axis=3>(s, t)",
+            to="float[n,c,h,w] a; float[n,c,h,w] b; u = Concat<axis=1>(a, b)  y = Transpose<perm=[0,2,3,1]>(u)",
+        ),
+        Rewrites(
+            "float[n,h,w,c] x; p = Pad(x, {0, 1, 1, 0, 0, 1, 1, 0})  t = Transpose<perm=[0,3,1,2]>(p)  y = Conv(t, k)",
+            to="float[n,h,w,c] x; t = Transpose<perm=[0,3,1,2]>(x)  p = Pad(t, {0, 0, 1, 1, 0, 0, 1, 1})  y = Conv(p, k)",
+        ),
+        Rejects(
+            "float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  y = Reshape(t, {0, -1})",
+            because="as many Transposes, for Reshape must have",
+        ),
+        Rejects(
+            "float[n,c,h,w] x; float[n,h,w,c] z; t = Transpose<perm=[0,2,3,1]>(x)  y = Add(t, z)",
+            because="leaves as many Transposes",
+        ),
+        Rejects(
+            "float[b,s,h,d] x; t = Transpose<perm=[0,2,1,3]>(x)  s = Mul(t, 0.125)  u = Transpose<perm=[0,1,3,2]>(s)"
+            "  y = MatMul(q, u)",
+            because="leaves as many Transposes",
+        ),
+    ),
+)
+
+
+def reshape(m: Match, build: Builder) -> Value:
+    """Transpose(x) that moves only dimensions of size 1 ⟶ Reshape(x).
+
+    Last of all: until then the Transpose tells the axes apart, for attention in models of sequence length 1.
+    """
+    target = reshaped(m.shape(x), _reversal(m, m[perm], m.rank(x)))
+    m.require(target is not None, "it moves data, or the shape cannot be written down")
+    return build.Reshape(m[x], np.array(target, dtype=np.int64))
+
+
+ONES = Rule(
+    name="transpose-of-ones",
+    stage=Stage.LOWER,
+    pattern=turn,
+    rewrite=reshape,
+    examples=(
+        Rewrites(
+            "float[n,1,1,8] x; t = Transpose<perm=[0,3,1,2]>(x)  y = Conv(t, w)",
+            to="float[n,1,1,8] x; t = Reshape(x, {0, 8, 1, 1})  y = Conv(t, w)",
+        ),
+        Rejects("float[n,1,2,8] x; t = Transpose<perm=[0,3,1,2]>(x)  y = Conv(t, w)", because="it moves data"),
+        Rejects("float[n,1,m] x; t = Transpose<perm=[0,2,1]>(x)  y = Relu(t)", because="cannot be written"),
+    ),
+)
+
+
+a, b, c = Var("a"), Var("b"), Var("c", default=None)
+turn_a, turn_b = op.Transpose(a, perm=perm), op.Transpose(b, perm=perm)
+gemm_a, gemm_b = op.Gemm(turn_a, b, c), op.Gemm(a, turn_b, c)
+gemm = any_of(gemm_a, gemm_b)
+
+
+def into_gemm(m: Match, build: Builder) -> Value:
+    """Gemm(Transpose(a), b, c) ⟶ Gemm(a, b, c, transA=1), and the same for b."""
+    m.require(m[perm] in ((), (1, 0)), "it swaps nothing")
+    call, name = (gemm_a, "transA") if m.alternative(gemm) is gemm_a else (gemm_b, "transB")
+    attributes = m.attrs(call) | {name: 1 - bool(m.attr(call, name))}
+    return build.Gemm(m[a], m[b], m.value(c), **attributes)
+
+
+GEMM = Rule(
+    name="transpose-into-gemm",
+    stage=Stage.CANONICALIZE,
+    pattern=gemm,
+    rewrite=into_gemm,
+    benefit=20,
+    keeps_shared=True,
+    examples=(
+        Rewrites("t = Transpose(a)  y = Gemm(t, b, c)", to="y = Gemm<transA=1>(a, b, c)"),
+        Rewrites(
+            "t = Transpose<perm=[1,0]>(b)  y = Gemm<alpha=0.5, transB=1>(a, t)",
+            to="y = Gemm<alpha=0.5, transB=0>(a, b)",
+        ),
+        Rejects("t = Transpose<perm=[0,1]>(a)  y = Gemm(t, b, c)", because="it swaps nothing"),
+    ),
+)
+
+
+p, q = Var("p", dtype=FLOATS, rank=2), Var("q", dtype=FLOATS, rank=2)
+product_p, product_q = op.MatMul(op.Transpose(p, perm=perm), q), op.MatMul(p, op.Transpose(q, perm=perm))
+product = any_of(product_p, product_q)
+
+
+def matmul_into_gemm(m: Match, build: Builder) -> Value:
+    """MatMul(Transpose(p), q) ⟶ Gemm(p, q, transA=1) for matrices, and the same for q."""
+    m.require(m[perm] in ((), (1, 0)), "it swaps nothing")
+    name = "transA" if m.alternative(product) is product_p else "transB"
+    return build.Gemm(m[p], m[q], **{name: 1})
+
+
+MATMUL = Rule(
+    name="transpose-into-matmul",
+    stage=Stage.LOWER,
+    pattern=product,
+    rewrite=matmul_into_gemm,
+    keeps_shared=True,
+    examples=(
+        Rewrites(
+            "float[m,k] p; float[n,k] q; t = Transpose(q)  y = MatMul(p, t)",
+            to="float[m,k] p; float[n,k] q; y = Gemm<transB=1>(p, q)",
+        ),
+        Rejects(
+            "float[m,k] p; float[n,k] q; t = Transpose<perm=[0,1]>(q)  y = MatMul(p, t)", because="it swaps nothing"
+        ),
+        Rejects("float[k,m,b] p; float[k,n] q; t = Transpose(p)  y = MatMul(t, q)", because="p must have rank 2"),
+    ),
+)
+
+RULES = (JOIN, DROP, MEET, ONES, GEMM, MATMUL)

@@ -20,7 +20,6 @@ A Transpose that feeds a matrix product is the product's own spelling (attention
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -264,6 +263,7 @@ class Turning:
         self._turned: dict[Value, Value] = {}
         self._plain: dict[Value, Value] = {}
         self._laid: dict[tuple[Value, Perm], Value] = {}
+        self._added = 0
 
     def run(self) -> dict[Value, Value]:
         """Build the turned nodes; what replaces the values that are needed elsewhere."""
@@ -306,9 +306,7 @@ class Turning:
             if node.op_type == "Transpose":
                 beside = node.outputs[0] in fused or _is_made_by(node.inputs[0], _FUSES)
                 after += MOVE + BESIDE * beside
-            elif node.op_type in ("Reshape", "Unsqueeze") and node.metadata_props.get(_ADDED):
-                after += RESHAPE
-        return before - after
+        return before - after - RESHAPE * self._added
 
     # -- values --------------------------------------------------------------------------------------------------
 
@@ -335,6 +333,8 @@ class Turning:
                 if source in self._turned and self.region.makes(source):
                     perm = compose(inverse(self.region.layouts[source]), perm)
                     source = self._turned[source]
+                else:
+                    source = self.plain(source)
                 self._turned[value] = self._lay(source, compose(perm, self.region.layouts[value]))
         return self._turned[value]
 
@@ -347,7 +347,8 @@ class Turning:
         if data is not None:
             return self._build.const(np.expand_dims(data.transpose(own), inserted), like=value)
         laid = self._lay(self.plain(value), own)
-        return self._added(self._build.Unsqueeze(laid, axes=inserted)) if inserted else laid
+        self._added += bool(inserted)
+        return self._build.Unsqueeze(laid, axes=inserted) if inserted else laid
 
     def _lay(self, value: Value, perm: Perm) -> Value:
         """A value permuted, by the cheapest means."""
@@ -358,16 +359,11 @@ class Turning:
             if not cost:
                 self._laid[key] = value
             elif cost == RESHAPE and target is not None:
-                self._laid[key] = self._added(self._build.Reshape(value, np.array(target, dtype=np.int64)))
+                self._added += 1
+                self._laid[key] = self._build.Reshape(value, np.array(target, dtype=np.int64))
             else:
                 self._laid[key] = self._build.Transpose(value, perm=perm)
         return self._laid[key]
-
-    def _added(self, value: Value) -> Value:
-        node = value.producer()
-        assert node is not None
-        node.metadata_props[_ADDED] = "yes"
-        return value
 
     # -- nodes ---------------------------------------------------------------------------------------------------
 
@@ -412,9 +408,6 @@ class Turning:
         gone = self.region.makes(value) and value.producer() in self.nodes
         readers = (n for n in value.consumers() if n not in self.nodes)
         return any(not gone or self.region.turn(n) is None for n in readers)
-
-
-_ADDED = "onnxrewrite.added"
 
 
 def operand_layout(own: int, rank: int, order: Perm) -> tuple[Perm, tuple[int, ...]]:

@@ -1,0 +1,133 @@
+"""Casts that lose nothing, alone and in chains.
+
+Why: exporters cast shapes and masks to and fro.  A cast loses nothing where every number of the one dtype is a number
+of the other; only such a cast may be left out between two others.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import onnx_ir as ir
+
+from onnxrewrite import AnyNode, Attr, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
+
+x = Var("x")
+D = ir.DataType
+
+_SIGNED = (D.INT8, D.INT16, D.INT32, D.INT64)
+_UNSIGNED = (D.UINT8, D.UINT16, D.UINT32, D.UINT64)
+_FLOATS = (D.FLOAT16, D.BFLOAT16, D.FLOAT, D.DOUBLE)
+
+
+def keeps_all(source: ir.DataType, to: ir.DataType) -> bool:
+    """Whether every number of dtype ``source`` is a number of dtype ``to``."""
+    if source == to:
+        return True
+    if source == D.BOOL:
+        return to in (*_SIGNED, *_UNSIGNED, *_FLOATS)
+    if source in _FLOATS:
+        return to in _FLOATS and _within(source, to)
+    if source not in (*_SIGNED, *_UNSIGNED):
+        return False
+    bits = source.bitwidth - (source in _SIGNED)
+    if to in _FLOATS:
+        info = ml_dtypes.finfo(to.numpy())
+        return bool(bits <= info.nmant + 1 and bits < info.maxexp)
+    return (to in _SIGNED and bits < to.bitwidth) or (to in _UNSIGNED and source in _UNSIGNED and bits <= to.bitwidth)
+
+
+def _within(source: ir.DataType, to: ir.DataType) -> bool:
+    narrow, wide = ml_dtypes.finfo(source.numpy()), ml_dtypes.finfo(to.numpy())
+    return bool(narrow.nmant <= wide.nmant and narrow.maxexp <= wide.maxexp and narrow.minexp >= wide.minexp)
+
+
+def _same_kind(a: ir.DataType, b: ir.DataType) -> bool:
+    return any(a in kind and b in kind for kind in ((*_SIGNED, *_UNSIGNED), _FLOATS))
+
+
+cast = AnyNode(op_types=("Cast", "CastLike"))
+
+
+def drop_cast(m: Match, build: Builder) -> Value:
+    """Cast(x, dtype of x) ⟶ x."""
+    source = m.node(cast).inputs[0]
+    assert source is not None
+    known = m.dtype(source) is not None and m.dtype(source) == m.dtype(cast)
+    m.require(known, f"the dtype changes from {m.dtype(source)} to {m.dtype(cast)}", at=source)
+    return source
+
+
+NO_CAST = Rule(
+    name="cast-to-own-dtype",
+    stage=Stage.CANONICALIZE,
+    pattern=cast,
+    rewrite=drop_cast,
+    benefit=80,
+    examples=(
+        Rewrites("float x; c = Cast<to=1>(x)  y = Relu(c)", to="float x; y = Relu(x)"),
+        Rewrites("float x; float z; c = CastLike(x, z)  y = Relu(c)", to="float x; float z; y = Relu(x)"),
+        Rejects("float x; y = Cast<to=7>(x)", because="the dtype changes"),
+    ),
+)
+
+like = Var("like")
+cast_like = op.CastLike(x, like)
+
+
+def to_cast(m: Match, build: Builder) -> Value:
+    """CastLike(x, y) ⟶ Cast(x, dtype of y), which does not need y."""
+    dtype = m.dtype(like)
+    m.require(dtype is not None, "its dtype is not known", at=like)
+    assert dtype is not None
+    return build.Cast(m[x], to=int(dtype))
+
+
+CAST_LIKE = Rule(
+    name="cast-like",
+    stage=Stage.CANONICALIZE,
+    pattern=cast_like,
+    rewrite=to_cast,
+    examples=(
+        Rewrites("int64 x; float z; y = CastLike(x, z)", to="int64 x; float z; y = Cast<to=1>(x)"),
+        Rejects(
+            "int64 x; float8e4m3fn z; y = CastLike<saturate=0>(x, z)", because="does not consider saturate", opset=19
+        ),
+    ),
+)
+
+to = Attr[int]("to")
+second = op.Cast(first := op.Cast(x, to=Attr[int]("via")), to=to)
+
+
+def one_cast(m: Match, build: Builder) -> Value:
+    """Cast(Cast(x, wider), dtype) ⟶ Cast(x, dtype), or x itself; also where both casts narrow integers."""
+    source, via, dtype = m.dtype(x), m.dtype(first), D(m[to])
+    m.require(source is not None and via is not None, "the dtype is not known", at=x)
+    assert source is not None and via is not None
+    m.require(keeps_all(source, via), f"{via.name.lower()} does not hold every number of {source.name.lower()}", at=first)
+    if dtype == source:
+        return m[x]
+    # Numbers out of range, and NaN as an integer, are whatever the cast from that very dtype makes of them.
+    m.require(keeps_all(source, dtype) or _same_kind(source, dtype), f"{source.name.lower()} may be out of range", at=x)
+    return build.Cast(m[x], to=int(dtype))
+
+
+CASTS = Rule(
+    name="cast-of-cast",
+    stage=Stage.CANONICALIZE,
+    pattern=second,
+    rewrite=one_cast,
+    benefit=70,
+    keeps_shared=True,
+    examples=(
+        Rewrites("int32 x; a = Cast<to=7>(x)  b = Cast<to=6>(a)  y = Neg(b)", to="int32 x; y = Neg(x)"),
+        Rewrites("float16 x; a = Cast<to=1>(x)  y = Cast<to=11>(a)", to="float16 x; y = Cast<to=11>(x)"),
+        Rewrites("bool x; a = Cast<to=7>(x)  y = Cast<to=1>(a)", to="bool x; y = Cast<to=1>(x)"),
+        Rejects("float x; a = Cast<to=7>(x)  y = Cast<to=1>(a)", because="int64 does not hold every number of float"),
+        Rejects("float x; a = Cast<to=10>(x)  y = Cast<to=1>(a)", because="float16 does not hold every number of float"),
+        Rejects("int64 x; a = Cast<to=11>(x)  y = Cast<to=7>(a)", because="double does not hold every number of int64"),
+        Rejects("float x; a = Cast<to=11>(x)  y = Cast<to=6>(a)", because="out of range"),
+    ),
+)
+
+RULES = (NO_CAST, CAST_LIKE, CASTS)

@@ -1,0 +1,364 @@
+"""Nodes that change nothing: their readers read what they read.
+
+Why: every such node is a pass over memory, and hides what lies behind it from other patterns.  What counts as nothing
+is strict: dtype and shape provably the same, every element the same to the bit, NaN, infinities and the sign of
+zero included.  So ``x + 0.0`` stays, for it turns -0.0 into 0.0; ``x - 0.0`` and ``x + (-0.0)`` go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxrewrite import AnyNode, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, parameter, same_shape
+
+
+def operand(m: Match, node: ir.Node, index: int = 0) -> Value:
+    """An input that has to be there."""
+    value = node.inputs[index] if index < len(node.inputs) else None
+    if value is None:
+        m.refuse(f"{node.op_type} lacks its input {index}")
+    return value  # type: ignore[return-value]
+
+
+def require_same_shape(m: Match, out: Value, source: Value) -> None:
+    known = m.shape(out), m.shape(source)
+    shown = " and ".join("unknown" if s is None else f"[{', '.join(map(str, s))}]" for s in known)
+    m.require(same_shape(*known), f"the shapes are not shown to be the same: {shown}", at=source)
+
+
+# -- by definition -----------------------------------------------------------------------------------------------
+
+identity = AnyNode(op_types=("Identity",))
+
+
+def drop_identity(m: Match, build: Builder) -> Value:
+    """Identity(x) ⟶ x."""
+    return operand(m, m.node(identity))
+
+
+IDENTITY = Rule(
+    name="identity",
+    stage=Stage.CANONICALIZE,
+    pattern=identity,
+    rewrite=drop_identity,
+    benefit=80,
+    examples=(
+        Rewrites("i = Identity(x)  y = Relu(i)", to="y = Relu(x)"),
+        Rejects("y = Identity(x)", because="gives a graph output its name"),
+    ),
+)
+
+reshape = AnyNode(op_types=("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "CenterCropPad"))
+
+
+def drop_reshape(m: Match, build: Builder) -> Value:
+    """Reshape(x, shape of x) ⟶ x, and likewise Flatten, Squeeze, Unsqueeze, Expand and Tile."""
+    source = operand(m, m.node(reshape))
+    require_same_shape(m, m[reshape], source)
+    return source
+
+
+NO_RESHAPE = Rule(
+    name="reshape-to-own-shape",
+    stage=Stage.CANONICALIZE,
+    pattern=reshape,
+    rewrite=drop_reshape,
+    benefit=80,
+    examples=(
+        Rewrites("float[n,4] x; r = Reshape(x, {0, 4})  y = Relu(r)", to="float[n,4] x; y = Relu(x)"),
+        Rewrites("float[n,4] x; s = Shape(x)  e = Expand(x, s)  y = Relu(e)", to="float[n,4] x; y = Relu(x)"),
+        Rewrites("float[n,4] x; f = Flatten<axis=-1>(x)  y = Relu(f)", to="float[n,4] x; y = Relu(x)"),
+        Rewrites("float[n,4] x; t = Tile(x, {1, 1})  y = Relu(t)", to="float[n,4] x; y = Relu(x)"),
+        Rejects("float[n,4] x; float[m,4] z; s = Shape(z)  r = Reshape(x, s)  y = Relu(r)", because="not shown"),
+        Rejects("t = Tile(x, {1, 1})  y = Relu(t)", because="unknown"),
+        Rejects("float[n,m,4] x; f = Flatten(x)  y = Relu(f)", because="not shown"),
+    ),
+)
+
+single = AnyNode(op_types=("Sum", "Max", "Min", "Mean", "Concat"))
+
+
+def drop_single(m: Match, build: Builder) -> Value:
+    """Concat(x) ⟶ x, and likewise the Sum, Max, Min or Mean of one operand."""
+    operands = m.node(single).inputs
+    m.require(len(operands) == 1, f"{m.node(single).op_type} has {len(operands)} operands")
+    return operand(m, m.node(single))
+
+
+SINGLE = Rule(
+    name="single-operand",
+    stage=Stage.CANONICALIZE,
+    pattern=single,
+    rewrite=drop_single,
+    benefit=80,
+    examples=(
+        Rewrites("c = Concat<axis=0>(x)  y = Relu(c)", to="y = Relu(x)"),
+        Rewrites("c = Max(x)  y = Relu(c)", to="y = Relu(x)"),
+        Rejects("y = Sum(x, z)", because="2 operands"),
+    ),
+)
+
+split = AnyNode(op_types=("Split",))
+
+
+def drop_split(m: Match, build: Builder) -> Value:
+    """Split(x) into one ⟶ x."""
+    node = m.node(split)
+    m.require(len(node.outputs) == 1, f"Split has {len(node.outputs)} outputs")
+    return operand(m, node)
+
+
+NO_SPLIT = Rule(
+    name="split-into-one",
+    stage=Stage.CANONICALIZE,
+    pattern=split,
+    rewrite=drop_split,
+    benefit=80,
+    examples=(
+        Rewrites("float[4] x; s = Split(x, {4})  y = Relu(s)", to="float[4] x; y = Relu(x)"),
+        Rejects("float[4] x; y, z = Split(x, {1, 3})", because="2 outputs"),
+    ),
+)
+
+# -- by parameters -----------------------------------------------------------------------------------------------
+
+slice_ = AnyNode(op_types=("Slice",))
+
+
+def drop_slice(m: Match, build: Builder) -> Value:
+    """x[:, 0:] ⟶ x."""
+    node = m.node(slice_)
+    steps = parameter(m.facts, node, "steps")
+    steps = (steps,) if isinstance(steps, int) else steps
+    forward = steps is None or (isinstance(steps, tuple) and all(s > 0 for s in steps))
+    m.require(forward, "a step is, or may be, negative: that reverses the axis")
+    require_same_shape(m, m[slice_], operand(m, node))
+    return operand(m, node)
+
+
+NO_SLICE = Rule(
+    name="slice-of-everything",
+    stage=Stage.CANONICALIZE,
+    pattern=slice_,
+    rewrite=drop_slice,
+    benefit=80,
+    examples=(
+        Rewrites("float[n,4] x; s = Slice(x, {0}, {9223372036854775807}, {0})  y = Relu(s)", to="float[n,4] x; y = Relu(x)"),
+        Rewrites("float[n,4] x; s = Slice(x, {-4}, {7}, {-1})  y = Relu(s)", to="float[n,4] x; y = Relu(x)"),
+        Rejects("float[n,4] x; s = Slice(x, {-1}, {-5}, {1}, {-1})  y = Relu(s)", because="reverses"),
+        Rejects("float[n,4] x; s = Slice(x, {0}, {5}, {0})  y = Relu(s)", because="not shown"),
+    ),
+)
+
+pad = AnyNode(op_types=("Pad",))
+
+
+def drop_pad(m: Match, build: Builder) -> Value:
+    """Pad(x, zeros) ⟶ x."""
+    node = m.node(pad)
+    name = "paddings" if "paddings" in node.attributes else "pads"
+    pads = parameter(m.facts, node, name)
+    m.require(isinstance(pads, tuple) and not any(pads), f"the pads are {pads!r}")
+    return operand(m, node)
+
+
+NO_PAD = Rule(
+    name="pad-by-nothing",
+    stage=Stage.CANONICALIZE,
+    pattern=pad,
+    rewrite=drop_pad,
+    benefit=80,
+    examples=(
+        Rewrites("p = Pad<mode=\"reflect\">(x, {0, 0, 0, 0})  y = Relu(p)", to="y = Relu(x)"),
+        Rewrites("p = Pad<pads=[0,0]>(x)  y = Relu(p)", to="y = Relu(x)", opset=10),
+        Rejects("float[4] x; y = Pad(x, {1, -1})", because="the pads are (1, -1)"),
+        Rejects("y = Pad(x, int64[4] p)", because="UNKNOWN"),
+    ),
+)
+
+transpose = AnyNode(op_types=("Transpose",))
+
+
+def drop_transpose(m: Match, build: Builder) -> Value:
+    """Transpose(x, perm=[0, 1, 2, ...]) ⟶ x."""
+    node = m.node(transpose)
+    perm, rank = parameter(m.facts, node, "perm"), m.rank(operand(m, node))
+    if perm is None:
+        m.require(rank is not None and rank < 2, "without perm the axes are reversed")
+    else:
+        m.require(list(perm) == sorted(perm), f"perm is {list(perm)}")
+    return operand(m, node)
+
+
+NO_TRANSPOSE = Rule(
+    name="transpose-to-same-order",
+    stage=Stage.CANONICALIZE,
+    pattern=transpose,
+    rewrite=drop_transpose,
+    benefit=80,
+    examples=(
+        Rewrites("t = Transpose<perm=[0,1,2]>(x)  y = Relu(t)", to="y = Relu(x)"),
+        Rewrites("float[n] x; t = Transpose(x)  y = Relu(t)", to="float[n] x; y = Relu(x)"),
+        Rejects("float[n,n] x; y = Transpose(x)", because="reversed"),
+        Rejects("y = Transpose<perm=[0,2,1]>(x)", because="perm is [0, 2, 1]"),
+    ),
+)
+
+resize = AnyNode(op_types=("Resize", "Upsample"))
+
+
+def drop_resize(m: Match, build: Builder) -> Value:
+    """Resize(x, scales = 1) ⟶ x."""
+    node = m.node(resize)
+    crops = parameter(m.facts, node, "coordinate_transformation_mode") == "tf_crop_and_resize"
+    m.require(not crops, "it crops a region of interest")
+    scales = parameter(m.facts, node, "scales")
+    scales = scales if isinstance(scales, tuple) else ()
+    if not scales or any(s != 1 for s in scales):
+        m.require(not scales, f"the scales are {scales}")
+        require_same_shape(m, m[resize], operand(m, node))
+    return operand(m, node)
+
+
+NO_RESIZE = Rule(
+    name="resize-to-own-size",
+    stage=Stage.CANONICALIZE,
+    pattern=resize,
+    rewrite=drop_resize,
+    benefit=80,
+    examples=(
+        Rewrites("float[n,3,h,w] x; r = Resize(x, , {1.0, 1.0, 1.0, 1.0})  y = Relu(r)", to="float[n,3,h,w] x; y = Relu(x)"),
+        Rewrites("float[n,3,h,w] x; s = Shape(x)  r = Resize(x, , , s)  y = Relu(r)", to="float[n,3,h,w] x; y = Relu(x)"),
+        Rejects("float[n,3,h,w] x; y = Resize(x, , {1.0, 1.0, 2.0, 2.0})", because="the scales are"),
+        Rejects(
+            "float[1,3,4,4] x; y = Resize<coordinate_transformation_mode=\"tf_crop_and_resize\">"
+            "(x, {0.0,0.0,0.2,0.2,1.0,1.0,0.8,0.8}, {1.0,1.0,1.0,1.0})",
+            because="crops",
+        ),
+    ),
+)
+
+dropout = AnyNode(op_types=("Dropout",))
+
+
+def drop_dropout(m: Match, build: Builder) -> Value:
+    """Dropout(x) in inference ⟶ x."""
+    node = m.node(dropout)
+    m.require(m[dropout].index() == 0, "this is the mask")
+    m.require(m.facts.is_deterministic(node), "it is in training mode, or may be", at=m[dropout])
+    return operand(m, node)
+
+
+DROPOUT = Rule(
+    name="dropout-in-inference",
+    stage=Stage.CANONICALIZE,
+    pattern=dropout,
+    rewrite=drop_dropout,
+    benefit=80,
+    keeps_shared=True,
+    examples=(
+        Rewrites("d = Dropout(x, 0.3)  y = Relu(d)", to="y = Relu(x)"),
+        Rewrites("d = Dropout<ratio=0.3>(x)  y = Relu(d)", to="y = Relu(x)", opset=10),
+        Rewrites(
+            "d, k = Dropout(x)  y = Relu(d)  z = Not(k)", to="d, k = Dropout(x)  y = Relu(x)  z = Not(k)"
+        ),
+        Rejects("y = Dropout(x, 0.3, bool 1)", because="training"),
+        Rejects("bool t; y = Dropout(x, 0.3, t)", because="training"),
+    ),
+)
+
+# -- by the other operand ----------------------------------------------------------------------------------------
+
+neutral = AnyNode(op_types=("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor"))
+
+_Test = Callable[[np.ndarray], bool]
+
+
+def _is_one(c: np.ndarray) -> bool:
+    return bool((c == 1).all())
+
+
+def _is_zero(c: np.ndarray) -> bool:
+    """Zero, and minus zero for floats: the one that leaves both zeros alone."""
+    is_integer = c.dtype.kind in "iu"
+    return bool((c == 0).all()) and (is_integer or bool(np.signbit(c.astype(np.float64)).all()))
+
+
+def _is_plus_zero(c: np.ndarray) -> bool:
+    return bool((c == 0).all()) and (c.dtype.kind in "iu" or not np.signbit(c.astype(np.float64)).any())
+
+
+def _is_all_bits(c: np.ndarray) -> bool:
+    return bool((~c == 0).all()) if c.dtype.kind in "iu" else False
+
+
+_NEUTRAL: dict[str, tuple[str, _Test]] = {
+    "Add": ("-0.0, for adding 0.0 turns -0.0 into 0.0", _is_zero),
+    "Sub": ("0", _is_plus_zero),
+    "Mul": ("1", _is_one),
+    "Div": ("1", _is_one),
+    "Pow": ("1", _is_one),
+    "And": ("true", lambda c: bool(c.all())),
+    "Or": ("false", lambda c: not c.any()),
+    "Xor": ("false", lambda c: not c.any()),
+    "BitwiseAnd": ("all ones", _is_all_bits),
+    "BitwiseOr": ("0", lambda c: not c.any()),
+    "BitwiseXor": ("0", lambda c: not c.any()),
+}
+"""Operator to what its other operand must be, in words and as a test."""
+
+_ORDERED = ("Sub", "Div", "Pow")
+
+
+def drop_neutral(m: Match, build: Builder) -> Value:
+    """x·1 ⟶ x, and likewise x/1, x¹, x-0, x+(-0), x∧true, x∨false, x⊕false."""
+    node = m.node(neutral)
+    a, b = operand(m, node, 0), operand(m, node, 1)
+    kept, other = (a, b) if m.facts.tensor(b) is not None or node.op_type in _ORDERED else (b, a)
+    constant = m.facts.constant(other)
+    if constant is None:
+        m.refuse(f"no operand of {node.op_type} is constant", at=other)
+    assert constant is not None
+    words, test = _NEUTRAL[node.op_type]
+    m.require(constant.size and test(constant), f"the constant is not {words}", at=other)
+    if constant.ndim:
+        require_same_shape(m, m[neutral], kept)
+    return kept
+
+
+NEUTRAL = Rule(
+    name="neutral-operand",
+    stage=Stage.CANONICALIZE,
+    pattern=neutral,
+    rewrite=drop_neutral,
+    benefit=80,
+    examples=(
+        Rewrites("m = Mul(1.0, x)  y = Relu(m)", to="y = Relu(x)"),
+        Rewrites("float[n,4] x; m = Div(x, {1.0})  y = Relu(m)", to="float[n,4] x; y = Relu(x)"),
+        Rewrites("p = Pow(x, 1.0)  y = Relu(p)", to="y = Relu(x)"),
+        Rewrites("s = Sub(x, 0.0)  y = Relu(s)", to="y = Relu(x)"),
+        Rewrites("int64 x; s = Add(0, x)  y = Neg(s)", to="int64 x; y = Neg(x)"),
+        Rewrites("bool x; s = And(x, true)  y = Not(s)", to="bool x; y = Not(x)"),
+        Rejects("y = Add(x, 0.0)", because="turns -0.0 into 0.0"),
+        Rejects("double x; y = Mul(x, 1.000009)", because="is not 1"),
+        Rejects("float[n] x; y = Mul(x, {{1.0}})", because="not shown to be the same"),
+        Rejects("y = Div(1.0, x)", because="constant"),
+        Rejects("float c; y = Mul(x, c)", because="no operand of Mul is constant"),
+    ),
+)
+
+RULES = (
+    IDENTITY,
+    NO_RESHAPE,
+    SINGLE,
+    NO_SPLIT,
+    NO_SLICE,
+    NO_PAD,
+    NO_TRANSPOSE,
+    NO_RESIZE,
+    DROPOUT,
+    NEUTRAL,
+)

@@ -1,0 +1,96 @@
+"""Negations that cancel, and choices that are made.
+
+Why: exporters write masks by comparing, negating and selecting, often where the answer is known before the model runs.
+"""
+
+from __future__ import annotations
+
+from onnxrewrite import INTS, AnyNode, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
+from onnxrewrite_patterns.identity import operand, require_same_shape
+
+x = Var("x")
+
+INVOLUTIONS = ("Neg", "Not", "BitwiseNot")
+back = op[INVOLUTIONS](there := op[INVOLUTIONS](x))
+
+
+def neither(m: Match, build: Builder) -> Value:
+    """-(-x) ⟶ x, and likewise for Not and BitwiseNot."""
+    m.require(m.node(back).op_type == m.node(there).op_type, "two different operators")
+    return m[x]
+
+
+INVOLUTION = Rule(
+    name="double-negation",
+    stage=Stage.CANONICALIZE,
+    pattern=back,
+    rewrite=neither,
+    benefit=70,
+    keeps_shared=True,
+    examples=(
+        Rewrites("a = Neg(x)  b = Neg(a)  y = Relu(b)", to="y = Relu(x)"),
+        Rejects("int32 x; a = Neg(x)  y = BitwiseNot(a)", because="different", opset=18),
+    ),
+)
+
+_OPPOSITE = {
+    "Less": "GreaterOrEqual",
+    "Greater": "LessOrEqual",
+    "LessOrEqual": "Greater",
+    "GreaterOrEqual": "Less",
+}
+a, b = Var("a", dtype=INTS), Var("b", dtype=INTS)
+negated = op.Not(comparison := op[tuple(_OPPOSITE)](a, b))
+
+
+def opposite(m: Match, build: Builder) -> Value:
+    """¬(a < b) ⟶ a ≥ b for integers; NaN is neither, so floats stay."""
+    made: Value = getattr(build, _OPPOSITE[m.node(comparison).op_type])(m[a], m[b])
+    return made
+
+
+NOT_COMPARISON = Rule(
+    name="negated-comparison",
+    stage=Stage.CANONICALIZE,
+    pattern=negated,
+    rewrite=opposite,
+    examples=(
+        Rewrites("int64 a; int64 b; c = Less(a, b)  y = Not(c)", to="int64 a; int64 b; y = GreaterOrEqual(a, b)"),
+        Rejects("float a; float b; c = Less(a, b)  y = Not(c)", because="has dtype float"),
+    ),
+)
+
+where = AnyNode(op_types=("Where",))
+
+
+def drop_where(m: Match, build: Builder) -> Value:
+    """Where(true, a, b) ⟶ a, Where(false, a, b) ⟶ b, Where(c, a, a) ⟶ a."""
+    node = m.node(where)
+    first, second = operand(m, node, 1), operand(m, node, 2)
+    condition = m.facts.constant(operand(m, node, 0))
+    if first is second:
+        chosen = first
+    else:
+        decided = condition is not None and condition.size and bool(condition.all() or not condition.any())
+        m.require(decided, "the condition is not known to be the same everywhere", at=operand(m, node, 0))
+        assert condition is not None
+        chosen = first if condition.all() else second
+    require_same_shape(m, m[where], chosen)
+    return chosen
+
+
+WHERE = Rule(
+    name="where-decided",
+    stage=Stage.CANONICALIZE,
+    pattern=where,
+    rewrite=drop_where,
+    benefit=80,
+    examples=(
+        Rewrites("float[n] x; w = Where(true, x, 0.0)  y = Relu(w)", to="float[n] x; y = Relu(x)"),
+        Rewrites("float[n] x; w = Where({false}, 0.0, x)  y = Relu(w)", to="float[n] x; y = Relu(x)"),
+        Rejects("float[n] x; w = Where({true, false}, x, 0.0)  y = Relu(w)", because="same everywhere"),
+        Rejects("float[n] x; float[m] z; w = Where(true, x, z)  y = Relu(w)", because="not shown"),
+    ),
+)
+
+RULES = (INVOLUTION, NOT_COMPARISON, WHERE)

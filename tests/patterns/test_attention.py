@@ -1,0 +1,273 @@
+"""Attention before and after, run by ONNX Runtime without its own optimizations; and the traps around it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+import pytest
+from onnxrewrite_patterns import attention, attention_lower, constants
+
+from onnxrewrite.ir import text
+from onnxrewrite.ir.target import target
+from onnxrewrite.rewrite.driver import Driver
+
+RULES = (*constants.RULES, *attention.RULES, *attention_lower.RULES)
+INF = math.inf
+LOWEST = float(np.finfo(np.float32).min)
+Feeds = dict[str, np.ndarray[Any, Any]]
+
+
+def run(model: ir.Model, feeds: Feeds) -> list[Any]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        ir.to_proto(model).SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return list(session.run(None, {i.name: feeds[i.name] for i in session.get_inputs()}))
+
+
+def check(graph: str, feeds: Feeds, *, opset: int = 17, fused: bool = True, rtol: float = 2e-5) -> list[str]:
+    """Rewrite, compare, and say whether it became one kernel; the operators that are left."""
+    model = text.parse(graph, opset=opset)
+    before = run(model, feeds)
+    driver = Driver(model, RULES, target("onnxruntime-cpu"))
+    driver.run()
+    left = [n.op_type for n in model.graph]
+    kernel = "MultiHeadAttention" in left or "Attention" in left
+    assert kernel == fused, (left, driver.trace.refused)
+    if "MultiHeadAttention" in left:
+        model.opset_imports.setdefault("com.microsoft", 1)
+    for old, new in zip(before, run(model, feeds), strict=True):
+        assert old.shape == new.shape
+        np.testing.assert_allclose(new, old, rtol=rtol, atol=rtol, equal_nan=True)
+    return left
+
+
+def qkv(b: int = 2, h: int = 3, s: int = 5, l: int = 7, d: int = 8, *, size: float = 1.0, seed: int = 0) -> Feeds:
+    rng = np.random.default_rng(seed)
+    shapes = {"q": (b, h, s, d), "k": (b, h, l, d), "v": (b, h, l, d)}
+    return {n: (size * rng.standard_normal(shape)).astype(np.float32) for n, shape in shapes.items()}
+
+
+def normal(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(7).standard_normal(shape).astype(np.float32)
+
+
+HEAD = "float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; kt = Transpose<perm=[0,1,3,2]>(k);"
+TAIL = "p = Softmax<axis=-1>(a)  y = MatMul(p, v)"
+GUARDED = "p = Softmax<axis=-1>(a)  n = IsNaN(p)  w = Where(n, 0.0, p)  y = MatMul(w, v)"
+
+SCALES = {
+    "divided": "s = MatMul(q, kt)  a = Div(s, 1.7)",
+    "multiplied": "s = MatMul(q, kt)  a = Mul(float[1] {0.3}, s)",
+    "none at all (T5)": "a = MatMul(q, kt)",
+    "one over the root of the size": "s = MatMul(q, kt)  a = Mul(s, 0.35355339)",
+    "twice": "s = MatMul(q, kt)  t = Mul(s, 0.5)  a = Div(t, 3.0)",
+    "on q and k": "qs = Mul(q, 0.6)  ks = Mul(kt, 0.7)  a = MatMul(qs, ks)",
+    "on q, k and the scores": "qs = Mul(q, 0.6)  ks = Mul(kt, 0.7)  s = MatMul(qs, ks)  a = Mul(s, 0.5)",
+    "on k before the Transpose": "k2 = Div(k, 3.0)  t2 = Transpose<perm=[0,1,3,2]>(k2)  a = MatMul(q, t2)",
+    "a constant by channel": "qs = Mul(q, {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0})  s = MatMul(qs, kt)  a = Mul(s, 0.1)",
+}
+
+
+@pytest.mark.parametrize("spelling", SCALES)
+def test_every_scale_survives(spelling: str) -> None:
+    left = check(f"{HEAD} {SCALES[spelling]} {TAIL}", qkv())
+    assert "Softmax" not in left
+
+
+@pytest.mark.parametrize("number", ["-0.5", "0.0"])
+def test_trap_a_scale_that_the_kernel_would_not_take(number: str) -> None:
+    check(f"{HEAD} s = MatMul(q, kt)  a = Mul(s, {number}) {TAIL}", qkv(), fused=False)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_big_scores(seed: int) -> None:
+    check(f"{HEAD} s = MatMul(q, kt)  a = Mul(s, 1.0) {TAIL}", qkv(size=60.0, seed=seed), rtol=1e-3)
+
+
+@pytest.mark.parametrize(("b", "s", "l"), [(1, 1, 1), (3, 1, 9), (2, 6, 6), (0, 4, 4), (2, 0, 3), (2, 3, 0), (1, 130, 70)])
+def test_sizes(b: int, s: int, l: int) -> None:
+    check(f"{HEAD} a = MatMul(q, kt) {TAIL}", qkv(b=b, s=s, l=l))
+
+
+MASKS = {
+    "[s,l]": (5, 7),
+    "[l]": (7,),
+    "[s,1]": (5, 1),
+    "[1,1,s,l]": (1, 1, 5, 7),
+    "[b,1,1,l]": (2, 1, 1, 7),
+    "[b,1,s,l]": (2, 1, 5, 7),
+    "[1,3,s,l]": (1, 3, 5, 7),
+    "[b,3,s,l]": (2, 3, 5, 7),
+    "[3,s,l]": (3, 5, 7),
+    "[1,1,1,1]": (1, 1, 1, 1),
+    "[3,1,1]": (3, 1, 1),
+}
+
+
+@pytest.mark.parametrize("shape", MASKS)
+@pytest.mark.parametrize("value", [None, -INF, LOWEST, -1e4])
+def test_added_masks(shape: str, value: float | None) -> None:
+    mask = normal(*MASKS[shape])
+    if value is not None:
+        mask = np.where(mask > 0, 0, value).astype(np.float32)
+        np.atleast_2d(mask)[..., :1, :] = value  # a row that is masked throughout
+    check(f"{HEAD} float{shape} mask; s = MatMul(q, kt)  d = Div(s, 2.0)  a = Add(d, mask) {TAIL}", {**qkv(), "mask": mask})
+
+
+@pytest.mark.parametrize("shape", MASKS)
+@pytest.mark.parametrize("number", ["-inf", "-3.4028234663852886e+38", "-1e30"])
+@pytest.mark.parametrize("tail", [TAIL, GUARDED])
+def test_boolean_masks(shape: str, number: str, tail: str) -> None:
+    keep = normal(*MASKS[shape]) > 0
+    np.atleast_2d(keep)[..., :1, :] = False
+    graph = f"{HEAD} bool{shape} keep; m = Where(keep, float[1] {{0.0}}, float[1] {{{number}}})"
+    check(f"{graph} s = MatMul(q, kt)  a = Add(s, m) {tail}", {**qkv(), "keep": keep})
+
+
+@pytest.mark.parametrize("shape", MASKS)
+@pytest.mark.parametrize("number", ["-inf", "-3.4028234663852886e+38", "-1e30", "-1e9"])
+@pytest.mark.parametrize("tail", [TAIL, GUARDED])
+@pytest.mark.parametrize("order", ["keep, t, {}", "drop, {}, t"])
+def test_scores_that_are_replaced(shape: str, number: str, tail: str, order: str) -> None:
+    flags = normal(*MASKS[shape]) > 0
+    np.atleast_2d(flags)[..., :1, :] = order.startswith("drop")
+    graph = f"{HEAD} bool{shape} {order[:4]}; s = MatMul(q, kt)  t = Mul(s, 3.0)"
+    check(f"{graph} a = Where({order.format('float ' + number)}) {tail}", {**qkv(size=3.0), order[:4]: flags})
+
+
+def test_trap_a_replaced_score_that_counts() -> None:
+    feeds = {**qkv(), "keep": normal(5, 7) > 0}
+    check(f"{HEAD} bool[s,l] keep; s = MatMul(q, kt)  a = Where(keep, s, -10.0) {TAIL}", feeds, fused=False)
+
+
+def test_trap_a_guard_against_nan_from_an_unknown_mask() -> None:
+    mask = np.where(normal(5, 7) > 0, 0, -INF).astype(np.float32)
+    mask[0] = -INF
+    check(f"{HEAD} float[s,l] mask; s = MatMul(q, kt)  a = Add(s, mask) {GUARDED}", {**qkv(), "mask": mask}, fused=False)
+
+
+def test_bias_and_mask_both_survive() -> None:
+    feeds = {**qkv(), "bias": normal(1, 3, 5, 7), "mask": normal(2, 1, 1, 7)}
+    head = f"{HEAD} float[1,3,s,l] bias; float[b,1,1,l] mask; s = MatMul(q, kt)"
+    check(f"{head} c = Add(s, bias)  a = Add(mask, c) {TAIL}", feeds)
+    check(f"{head} c = Add(mask, bias)  a = Add(s, c) {TAIL}", feeds)
+    check(f"{head} c = Add(s, bias)  d = Mul(c, 0.3)  a = Add(d, mask) {TAIL}", feeds)
+    check(f"{head} t = Mul(s, 2.0)  c = Add(t, bias)  a = Mul(c, 0.3) {TAIL}".replace("float[b,1,1,l] mask;", ""), feeds)
+
+
+def test_trap_a_mask_that_broadcasts_the_scores() -> None:
+    feeds = {**qkv(b=1, h=3, s=1), "mask": normal(2, 3, 5, 7)}
+    graph = "float[1,3,1,8] q; float[1,3,7,8] k; float[1,3,7,8] v; float[2,3,5,7] mask; kt = Transpose<perm=[0,1,3,2]>(k)"
+    check(f"{graph} s = MatMul(q, kt)  a = Add(s, mask) {TAIL}", feeds, fused=False)
+
+
+def test_trap_batches_that_broadcast() -> None:
+    feeds = {**qkv(b=1), "v": normal(2, 3, 7, 8)}
+    graph = "float[1,3,5,8] q; float[1,3,7,8] k; float[2,3,7,8] v; kt = Transpose<perm=[0,1,3,2]>(k)"
+    check(f"{graph} a = MatMul(q, kt) {TAIL}", feeds, fused=False)
+
+
+@pytest.mark.parametrize(("opset", "axis", "fused"), [(11, "<axis=3>", True), (11, "", False), (13, "", True), (11, "<axis=1>", False)])
+def test_trap_softmax_before_opset_13(opset: int, axis: str, fused: bool) -> None:
+    check(f"{HEAD} a = MatMul(q, kt)  p = Softmax{axis}(a)  y = MatMul(p, v)", qkv(), opset=opset, fused=fused)
+
+
+@pytest.mark.parametrize("opset", [9, 11, 12, 13, 14, 18, 20, 21, 22])
+def test_opsets(opset: int) -> None:
+    feeds = {**qkv(), "keep": normal(2, 1, 1, 7) > 0, "bias": normal(7)}
+    graph = f"{HEAD} bool[b,1,1,l] keep; m = Where(keep, float 0.0, float -inf)"
+    check(f"{graph} s = MatMul(q, kt)  a = Add(s, m)  p = Softmax<axis=3>(a)  y = MatMul(p, v)", feeds, opset=opset)
+    check(f"{graph} s = MatMul(q, kt)  a = Add(s, m)  {GUARDED.replace('-1', '3')}", feeds, opset=opset)
+
+
+@pytest.mark.parametrize("opset", [23, 24])
+@pytest.mark.parametrize("value", [-INF, LOWEST])
+@pytest.mark.parametrize("shape", ["[s,l]", "[b,1,1,l]"])
+def test_trap_rows_masked_throughout_in_models_that_have_attention(opset: int, value: float, shape: str) -> None:
+    feeds = {**qkv(), "keep": normal(*MASKS[shape]) > 0}
+    feeds["keep"][..., :1, :] = False
+    graph = f"{HEAD} bool{shape} keep; m = Where(keep, float 0.0, float {value})  s = MatMul(q, kt)  a = Add(s, m)"
+    check(f"{graph} {TAIL}", feeds, opset=opset)
+    check(f"{graph} {GUARDED}", feeds, opset=opset)
+    assert "Attention" in check(f"{HEAD} a = MatMul(q, kt) {TAIL}", feeds, opset=opset)
+
+
+KEYS = {
+    "transposed once": ("float[b,l,3,8] k; kt = Transpose<perm=[0,2,3,1]>(k)", (0, 2, 1, 3)),
+    "given as they are": ("float[b,3,8,l] k; kt = Identity(k)", (0, 1, 3, 2)),
+    "without heads": (
+        "float[b,3,l,8] k; h = Shape(k)  o = Gather(h, {0})  l = Gather(h, {2})"
+        "t = Concat<axis=0>(o, {3}, {8}, l)  f = Concat<axis=0>({-1}, l, {8})  r = Reshape(k, f)"
+        "rt = Transpose<perm=[0,2,1]>(r)  kt = Reshape(rt, t)",
+        (0, 1, 2, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("spelling", KEYS)
+def test_keys(spelling: str) -> None:
+    graph, perm = KEYS[spelling]
+    feeds = qkv()
+    feeds["k"] = feeds["k"].transpose(perm)
+    check(f"float[b,3,s,8] q; float[b,3,l,8] v; {graph} s = MatMul(q, kt)  a = Mul(s, 0.4) {TAIL}", feeds)
+
+
+def test_heads_in_the_batch() -> None:
+    shapes = {"q": (6, 5, 8), "k": (6, 7, 8), "v": (6, 7, 4), "mask": (6, 5, 7), "row": (1, 7)}
+    feeds = {name: normal(*shape) for name, shape in shapes.items()}
+    graph = "float[n,s,8] q; float[n,l,8] k; float[n,l,4] v; kt = Transpose<perm=[0,2,1]>(k)  s = MatMul(q, kt)"
+    for spelling in ("float[n,s,l] mask; a = Add(s, mask)", "float[1,l] row; a = Add(row, s)", "a = Mul(s, 0.7)"):
+        left = check(f"{graph} {spelling} {TAIL}", feeds)
+        assert not {"Reshape", "Softmax"} & set(left)
+
+
+def test_values_of_another_size() -> None:
+    feeds = {**qkv(), "v": normal(2, 3, 7, 5)}
+    check(f"{HEAD.replace('float[b,3,l,8] v', 'float[b,3,l,5] v')} a = MatMul(q, kt) {TAIL}", feeds)
+
+
+def test_heads_are_split_no_more() -> None:
+    feeds = {name: normal(2, 6, 24) for name in ("x", "y", "z")}
+    split = "r{0} = Reshape({0}, {{0, 0, 3, 8}})  {1} = Transpose<perm=[0,2,1,3]>(r{0})"
+    graph = "float[b,s,24] x; float[b,s,24] y; float[b,s,24] z;" + "  ".join(map(split.format, "xyz", "qkv"))
+    left = check(f"{graph} kt = Transpose<perm=[0,1,3,2]>(k)  a = MatMul(q, kt) {TAIL.replace('y =', 'out =')}", feeds)
+    assert left.count("Transpose") == 1, "that of the result"
+
+
+def test_trap_probabilities_are_an_output() -> None:
+    check(f"{HEAD} a = MatMul(q, kt)  p = Softmax(a)  y = MatMul(p, v)  attentions = Identity(p)", qkv(), fused=False)
+
+
+def test_trap_keys_are_an_output_too() -> None:
+    left = check(f"{HEAD} a = MatMul(q, kt) {TAIL} present = Identity(kt)", qkv())
+    assert left.count("Transpose") >= 1
+
+
+def test_trap_heads_that_are_not_known() -> None:
+    graph = HEAD.replace("[b,3,", "[b,h,")
+    check(f"{graph} a = MatMul(q, kt) {TAIL}", qkv(), fused=False)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "double"])
+def test_trap_no_kernel_for_the_dtype(dtype: str) -> None:
+    kind = {"float16": np.float16, "double": np.float64}[dtype]
+    feeds = {name: array.astype(kind) for name, array in qkv().items()}
+    check(f"{HEAD.replace('float', dtype)} a = MatMul(q, kt) {TAIL}", feeds, fused=False, rtol=1e-3)
+
+
+def test_trap_an_overridable_scale_is_no_constant() -> None:
+    model = text.parse(f"input c = float[1] {{0.5}} {HEAD} s = MatMul(q, kt)  a = Mul(s, c) {TAIL}")
+    # What the pipeline's reader does: an overridable initializer becomes a plain input.
+    value = model.graph.initializers.pop("c")
+    value.const_value = None
+    driver = Driver(model, RULES, target("onnxruntime-cpu"))
+    driver.run()
+    assert "Softmax" in [n.op_type for n in model.graph]
