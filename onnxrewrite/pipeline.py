@@ -214,6 +214,7 @@ class _Run:
         self.lowering = [r for r in rules if r.stage == Stage.LOWER]
         self.seconds: Counter[str] = Counter()
         self.sites = self._site_checker() if level != "off" else None
+        self._has_inner_types = has_inner_types(original)
 
     def execute(self) -> Result:
         """Rewrite, check the whole, and repeat without what was found guilty."""
@@ -265,7 +266,7 @@ class _Run:
             if not stuck - banned:
                 break
             banned |= stuck
-        finish(model)
+        finish(model, keep_types=self._has_inner_types)
         return model, trace
 
     def verify(self, model: ir.Model, baseline: Baseline | None) -> tuple[list[str], ModelCheck | None]:
@@ -356,16 +357,25 @@ def _makers(node: ir.Node, trace: Trace) -> list[Key]:
     return [a.key for a in trace.applied if names & {*a.values, a.value}]
 
 
-def finish(model: ir.Model) -> None:
-    """Leave nothing behind that only the work needed: opset marks, unused constants, made-up dimension names."""
+def finish(model: ir.Model, *, keep_types: bool) -> None:
+    """Leave nothing behind that only the work needed: opset marks, unused constants, made-up dimension names, and,
+    unless ``keep_types``, the types of inner values."""
     for graph in scopes(model):
         for node in graph:
             node.version = None
             for output in node.outputs:
-                if output.shape is not None:
+                if not keep_types and not output.is_graph_output():
+                    output.type, output.shape = None, None
+                elif output.shape is not None:
                     output.shape = ir.Shape([d if isinstance(d, int) or _is_name(d) else None for d in output.shape])
         drop_unused_initializers(graph)
     forget_types(model)
+
+
+def has_inner_types(model: ir.Model) -> bool:
+    """Whether a model says anything about the types of its inner values."""
+    outputs = (o for graph in scopes(model) for node in graph for o in node.outputs)
+    return any(o.type is not None and not o.is_graph_output() for o in outputs)
 
 
 def _is_name(dim: ir.SymbolicDim) -> bool:

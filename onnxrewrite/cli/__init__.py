@@ -1,8 +1,8 @@
 """The command line.  One file a command, which parses, calls the library and hands the result to ``report``.
 
-Nothing heavy is imported before a command runs, so that ``--help`` answers at once.  This module owns the exit
-status: 0 done, 1 a check failed, 2 bad arguments or unreadable model, 3 a bug of ours, 130 and 143 interrupted
-and terminated.
+Nothing heavy is imported before a command runs, so that ``--help`` answers at once.  This module owns the
+exit status: 0 done, 1 a check failed, 2 bad arguments or unreadable model, 3 a bug of ours, 130 and 143
+interrupted and terminated.
 """
 
 from __future__ import annotations

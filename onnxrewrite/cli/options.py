@@ -16,7 +16,6 @@ from onnxrewrite.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
-    import onnx
     import onnx_ir as ir
 
     from onnxrewrite.verify.dims import InputSpec

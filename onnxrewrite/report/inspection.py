@@ -27,7 +27,7 @@ def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> d
     """What is in a model that ``io.load`` read: a dictionary with these keys.
 
     - ``model``, ``producer``, ``ir_version``, ``opsets`` (domain to version), ``graph``, ``metadata``;
-    - ``inputs``, ``outputs``: ``{name, type, overridable}`` each, ``overridable`` where the file has a default;
+    - ``inputs``, ``outputs``: ``{name, type, overridable}`` each, the last where the file has a default;
     - ``dims``: the names of symbolic sizes of the inputs;
     - ``operators``: to count; ``nodes``: their sum; ``constants``: Constant nodes; ``subgraphs``: how many;
       ``functions``: to number of nodes;
@@ -161,14 +161,12 @@ def _facts(data: Mapping[str, Any]) -> list[tuple[str, str]]:
         nodes += f" and {human.plural(data['constants'], 'Constant')}"
     if data["subgraphs"]:
         nodes += f", in {human.plural(data['subgraphs'], 'subgraph')} too"
-    dtypes = ", ".join(f"{name} {human.size(count)}" for name, count in weights["dtypes"].items())
+    tensors = f"{human.plural(weights['tensors'], 'tensor')}, {human.size(weights['bytes'])}"
+    dtypes = human.listed(f"{name} {human.size(count)}" for name, count in weights["dtypes"].items())
     facts = [
         ("Nodes", nodes),
         ("Size", human.size(data["size"])),
-        (
-            "Weights",
-            f"{human.plural(weights['tensors'], 'tensor')}, {human.size(weights['bytes'])}{': ' if dtypes else ''}{dtypes}",
-        ),
+        ("Weights", f"{tensors}: {dtypes}" if dtypes else tensors),
     ]
     if weights["external_files"]:
         files = human.listed(weights["external_files"], 5)

@@ -24,7 +24,9 @@ def rule_list(rules: Sequence[Rule]) -> RenderableType:
     table = plain_table("rule", "stage", "what it does", "from")
     table.columns[0].no_wrap = table.columns[1].no_wrap = True
     for rule in sorted(rules, key=lambda r: (r.stage, r.name)):
-        table.add_row(Text(rule.name), Text(_stage(rule)), Text(rule.summary or "-"), Text(package(rule)))
+        table.add_row(
+            Text(rule.name), Text(_stage(rule)), Text(rule.summary.rstrip(".") or "-"), Text(package(rule))
+        )
     return Group(table, "", Text(f"{len(rules)} rules; onnxrewrite rules NAME shows one of them", "dim"))
 
 

@@ -1,6 +1,7 @@
 """What ``apply`` and ``check`` found, as plain data: the JSON report, and what the tables are made of.
 
-The same call gives the same data, but for ``seconds``.  Errors are relative; what is no finite number is None.
+The same call gives the same data, but for ``seconds``.  Errors are relative; None stands for one that is not
+finite.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ def summary(
 
     - ``model``, ``output``: paths, or None; ``graph``: its name;
     - ``target``: its name; ``opset``: ai.onnx opset of the result;
-    - ``rules``: one ``{rule, stage, applied, refused, undone, reasons}`` per rule that matched anywhere, in the
-      order in which they run; ``reasons`` counts refusals by reason, names in back quotes left out;
-    - ``operators``: ``{before, after}``, each operator to count, in subgraphs and functions too, constants not
-      counted; ``nodes``: ``{before, after}``, their sums; ``size``: ``{before, after}`` in bytes, with weights;
+    - ``rules``: one ``{rule, stage, applied, refused, undone, reasons}`` per rule that matched anywhere, in
+      the order in which they run; ``reasons`` counts refusals by reason, names in back quotes left out;
+    - ``operators``: ``{before, after}``, each operator to count, in subgraphs and functions too, constants
+      not counted; ``nodes``: ``{before, after}``, their sums; ``size``: ``{before, after}`` in bytes;
     - ``checks``: see the function ``checks``;
-    - ``undone``: one ``{rule, value, reason, by}`` per rewrite that a check turned down, ``by`` being ``site``
-      or ``model``;
-    - ``sites``: one ``{rule, stage, value, scope, before, after}`` per rewrite, in order: the names of the nodes
-      that it covered, the operators that it built;
+    - ``undone``: one ``{rule, value, reason, by}`` per rewrite that a check turned down, ``by`` being
+      ``site`` or ``model``;
+    - ``sites``: one ``{rule, stage, value, scope, before, after}`` per rewrite, in order: the names of the
+      nodes that it covered, the operators that it built;
     - ``refused``: one ``{rule, value, reason}`` per refusal;
     - ``notes``: repairs of the input, plugins and rules that failed;
     - ``seconds``: phase to time.
 
-    ``model`` says where the model came from, without it what ``io.load`` remembers; ``output`` where the result
-    was written.
+    ``model`` says where the model came from, without it what ``io.load`` remembers; ``output`` where the
+    result was written.
     """
     operators = {"before": operator_counts(result.original), "after": operator_counts(result.model)}
     known = carry.origin(result.original)
@@ -87,8 +88,8 @@ def checks(result: Result) -> dict[str, Any]:
     """What was checked, as plain data.
 
     ``level``: ``full``, ``fast`` or ``off``; ``structure``: problems, normally none; ``sites``:
-    ``{run, distinct, not_run}``, rewrites run beside what they replace, and reason to number of those that could
-    not be; ``model``: see ``model_check``, None with ``off``.
+    ``{run, distinct, not_run}``, rewrites run beside what they replace, and reason to number of those that
+    could not be; ``model``: see ``model_check``, None with ``off``.
     """
     done = result.checks
     return {
@@ -110,8 +111,8 @@ def model_check(check: ModelCheck) -> dict[str, Any]:
       ``identical``: bit by bit; ``failures``: what differs; ``notes``;
     - ``runs``, ``samples`` (per binding), ``bindings``;
     - ``reference``, ``tolerance``: what errors were measured against, and how large they may be;
-    - ``outputs``: one ``{name, ok, error, error_original, allowed, *_rms, reference, run, where, reason}`` each;
-      ``largest``: the one with the largest error, None if all are identical.
+    - ``outputs``: one ``{name, ok, error, error_original, allowed, *_rms, reference, run, where, reason}``
+      each; ``largest``: the one with the largest error, None if all are identical.
     """
     outputs = [_output(o) for o in check.outputs]
     moved = [o for o in outputs if o["error"] != 0.0]

@@ -184,9 +184,9 @@ def _attribute(op_type: str, name: str, given: Any, kind: ir.AttributeType | Non
     if isinstance(given, list):
         given = tuple(given)
     if kind == ir.AttributeType.FLOAT:
-        given = float(given)
+        given = float(np.float32(given))  # as it will be stored
     elif kind == ir.AttributeType.FLOATS:
-        given = tuple(map(float, given))
+        given = tuple(float(np.float32(g)) for g in given)
     elif kind == ir.AttributeType.INT:
         given = int(given)
     try:

@@ -1,5 +1,16 @@
 """The rule library: one family of rules a file."""
 
-from onnxrewrite_patterns import constants, gelu, transpose
+from onnxrewrite_patterns import attention, attention_lower, casts, clamps, constants, gelu, identity, logic, swish, transpose
 
-RULES = (*constants.RULES, *gelu.RULES, *transpose.RULES)
+RULES = (
+    *attention.RULES,
+    *attention_lower.RULES,
+    *casts.RULES,
+    *clamps.RULES,
+    *constants.RULES,
+    *gelu.RULES,
+    *identity.RULES,
+    *logic.RULES,
+    *swish.RULES,
+    *transpose.RULES,
+)

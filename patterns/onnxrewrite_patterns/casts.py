@@ -41,8 +41,11 @@ def _within(source: ir.DataType, to: ir.DataType) -> bool:
     return bool(narrow.nmant <= wide.nmant and narrow.maxexp <= wide.maxexp and narrow.minexp >= wide.minexp)
 
 
-def _same_kind(a: ir.DataType, b: ir.DataType) -> bool:
-    return any(a in kind and b in kind for kind in ((*_SIGNED, *_UNSIGNED), _FLOATS))
+def _always_defined(source: ir.DataType, to: ir.DataType) -> bool:
+    """Whether a cast is defined for every number, so that it makes the same of the same number in a wider dtype."""
+    if to == D.BOOL or source == D.BOOL:
+        return True
+    return to in _FLOATS or (source in (*_SIGNED, *_UNSIGNED) and to in (*_SIGNED, *_UNSIGNED))
 
 
 cast = AnyNode(op_types=("Cast", "CastLike"))
@@ -100,7 +103,7 @@ second = op.Cast(first := op.Cast(x, to=Attr[int]("via")), to=to)
 
 
 def one_cast(m: Match, build: Builder) -> Value:
-    """Cast(Cast(x, wider), dtype) ⟶ Cast(x, dtype), or x itself; also where both casts narrow integers."""
+    """Cast(Cast(x, wider), dtype) ⟶ Cast(x, dtype), or x itself."""
     source, via, dtype = m.dtype(x), m.dtype(first), D(m[to])
     m.require(source is not None and via is not None, "the dtype is not known", at=x)
     assert source is not None and via is not None
@@ -108,7 +111,7 @@ def one_cast(m: Match, build: Builder) -> Value:
     if dtype == source:
         return m[x]
     # Numbers out of range, and NaN as an integer, are whatever the cast from that very dtype makes of them.
-    m.require(keeps_all(source, dtype) or _same_kind(source, dtype), f"{source.name.lower()} may be out of range", at=x)
+    m.require(_always_defined(source, dtype), f"{source.name.lower()} may be out of range", at=x)
     return build.Cast(m[x], to=int(dtype))
 
 

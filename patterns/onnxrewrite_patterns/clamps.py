@@ -1,8 +1,8 @@
 """Relu, Clip, Min and Max in a row.
 
 Why: each is a pass over memory; two of them are one.  Exactly so: ONNX Runtime's Clip lets NaN through, keeps the
-sign of zero, gives the upper bound where the bounds are crossed, and takes an absent bound for the largest finite number, so
-that a Clip without bounds still changes infinity.  Max and Min in contrast make NaN of NaN on either side.
+sign of zero, gives the upper bound where the bounds are crossed, and takes an absent bound for the largest finite
+number, so that a Clip without bounds still changes infinity.  Max and Min make NaN of NaN on either side.
 """
 
 from __future__ import annotations
@@ -13,15 +13,177 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import FLOATS, AnyNode, Attr, Builder, Const, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
+from onnxrewrite import (
+    Builder,
+    Call,
+    Const,
+    Each,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    Value,
+    Var,
+    op,
+    parameter,
+)
 
 x = Var("x")
 
-'''IDEM'''
+# -- twice the same ----------------------------------------------------------------------------------------------
+
+IDEMPOTENT = ("Relu", "Abs", "Ceil", "Floor", "Round", "Sign")
+again = op[IDEMPOTENT](before := op[IDEMPOTENT](x))
+
+
+def once(m: Match, build: Builder) -> Value:
+    """f(f(x)) ⟶ f(x) for Relu, Abs, Ceil, Floor, Round and Sign."""
+    kinds = m.node(again).op_type, m.node(before).op_type
+    m.require(kinds[0] == kinds[1], f"{kinds[0]} of {kinds[1]}")
+    return m[before]
+
+
+IDEMPOTENTS = Rule(
+    name="idempotent-twice",
+    stage=Stage.CANONICALIZE,
+    pattern=again,
+    rewrite=once,
+    benefit=70,
+    keeps_shared=True,
+    examples=(
+        Rewrites("a = Relu(x)  y = Relu(a)", to="y = Relu(x)"),
+        Rejects("a = Abs(x)  y = Sign(a)", because="Sign of Abs"),
+    ),
+)
+
+NONNEGATIVE = ("Abs", "Exp", "Sigmoid", "Softmax", "HardSigmoid")
+rectified = op.Relu(above := op[NONNEGATIVE](x))
+
+
+def no_relu(m: Match, build: Builder) -> Value:
+    """Relu(f(x)) ⟶ f(x) for an f that is never negative: Abs, Exp, Sigmoid, HardSigmoid, Softmax."""
+    m.node(above)
+    return m[above]
+
+
+RELU_OF_NONNEGATIVE = Rule(
+    name="relu-of-nonnegative",
+    stage=Stage.CANONICALIZE,
+    pattern=rectified,
+    rewrite=no_relu,
+    benefit=70,
+    keeps_shared=True,
+    examples=(
+        Rewrites("a = Sigmoid(x)  y = Relu(a)", to="y = Sigmoid(x)"),
+        Rejects("a = Tanh(x)  y = Relu(a)", because="found Tanh"),
+    ),
+)
 
 # -- one interval after another ----------------------------------------------------------------------------------
 
-low, high, low2, high2 = (Attr[float | None](n, default=None) for n in ("low", "high", "low2", "high2"))
-number = Var("number", dtype=FLOATS | {ir.DataType.INT32, ir.DataType.INT64, ir.DataType.INT8, ir.DataType.UINT8})
-inner_clip, inner_relu = op.Clip(number, min=low, max=high), op.Relu(number)
-outer_clip, outer_relu = op.Clip(INNER, min=low2, max=high2), op.Relu(INNER)
+CLAMPS = ("Clip", "Relu")
+inner = op[CLAMPS](x, Each("inner_bounds", at_least=0))
+outer = op[CLAMPS](inner, Each("outer_bounds", at_least=0))
+
+Interval = tuple[float, float]
+
+
+def limits(dtype: ir.DataType) -> Interval:
+    """The least and the largest finite number of a dtype: what an absent bound of Clip stands for."""
+    info = ml_dtypes.finfo(dtype.numpy()) if dtype.is_floating_point() else ml_dtypes.iinfo(dtype.numpy())
+    kind = float if dtype.is_floating_point() else int
+    return kind(info.min), kind(info.max)
+
+
+def interval(m: Match, clamp: Call, dtype: ir.DataType) -> Interval:
+    """What a clamp limits its input to; crossed bounds give the upper one."""
+    node = m.node(clamp)
+    if node.op_type == "Relu":
+        return 0.0, math.inf if dtype.is_floating_point() else limits(dtype)[1]
+    bounds = []
+    for name, absent in zip(("min", "max"), limits(dtype), strict=True):
+        bound = parameter(m.facts, node, name)
+        bound = bound[0] if isinstance(bound, tuple) and len(bound) == 1 else bound
+        m.require(bound is None or isinstance(bound, int | float), f"the {name} of a Clip is not constant", at=clamp)
+        m.require(bound is None or bound == bound, f"the {name} of a Clip is NaN", at=clamp)
+        bounds.append(absent if bound is None else bound)
+    low, high = bounds
+    return min(low, high), high
+
+
+def clamped(value: float, to: Interval) -> float:
+    """``value`` clamped as ONNX Runtime does it: what equals a bound stays as it is, so that zero keeps its sign."""
+    value = to[0] if value < to[0] else value
+    return to[1] if value > to[1] else value
+
+
+def one_clamp(m: Match, build: Builder) -> Value:
+    """Clip(Clip(x, a, b), c, d) ⟶ Clip(x, a clamped to [c, d], b clamped to [c, d]); Relu is Clip to [0, ∞)."""
+    dtype = m.dtype(x)
+    m.require(dtype is not None and (dtype.is_floating_point() or dtype.is_integer()), "the dtype is not known", at=x)
+    assert dtype is not None
+    first, second = interval(m, inner, dtype), interval(m, outer, dtype)
+    low, high = clamped(first[0], second), clamped(first[1], second)
+    if repr((low, high)) == repr(first):
+        return m[inner]
+    if repr((low, high)) == repr((0.0, math.inf)):
+        return build.Relu(m[x])
+    lowest, highest = limits(dtype)
+    return build.Clip(m[x], min=None if low == lowest else low, max=None if high == highest else high)
+
+
+CLAMP = Rule(
+    name="clamp-of-clamp",
+    stage=Stage.CANONICALIZE,
+    pattern=outer,
+    rewrite=one_clamp,
+    benefit=60,
+    keeps_shared=True,
+    examples=(
+        Rewrites("float x; a = Clip(x, -1.0, 6.0)  y = Relu(a)", to="float x; y = Clip(x, 0.0, 6.0)"),
+        Rewrites("float x; a = Relu(x)  y = Clip(a, -1.0, 6.0)", to="float x; y = Clip(x, 0.0, 6.0)"),
+        Rewrites("float x; a = Clip(x, 0.0, 1.0)  y = Clip(a, 2.0, 3.0)", to="float x; y = Clip(x, 2.0, 2.0)"),
+        Rewrites("float x; a = Clip(x, 0.0, 6.0)  y = Relu(a)", to="float x; y = Clip(x, 0.0, 6.0)"),
+        Rewrites("float x; a = Relu(x)  y = Clip<max=6.0>(a)", to="float x; y = Clip<min=0.0,max=6.0>(x)", opset=10),
+        Rejects("float x; float b; a = Clip(x, 0.0, b)  y = Relu(a)", because="the max of a Clip is not constant"),
+        Rejects("a = Tanh(x)  y = Relu(a)", because="found Tanh"),
+    ),
+)
+
+# -- extrema -----------------------------------------------------------------------------------------------------
+
+EXTREMA = ("Max", "Min")
+c, d = Const("c"), Const("d")
+low_first = op[EXTREMA](x, c)
+extremum = op[EXTREMA](low_first, d)
+
+
+def one_extremum(m: Match, build: Builder) -> Value:
+    """max(max(x, c), d) ⟶ max(x, max(c, d)), and likewise min; NaN in a constant stays NaN."""
+    kind = m.node(extremum).op_type
+    m.require(kind == m.node(low_first).op_type, f"{kind} of {m.node(low_first).op_type}")
+    combine = np.maximum if kind == "Max" else np.minimum
+    merged = combine(m[c], m[d])
+    m.require(merged.nbytes <= max(m[c].nbytes, m[d].nbytes, 4096), "the constant would be larger than both")
+    zeros = merged.dtype.kind == "f" and bool((merged == 0).any())
+    ambiguous = m[c].shape != m[d].shape or bool(((m[c] == 0) & (m[d] == 0)).any())
+    m.require(not zeros or not ambiguous, "the sign of zero might change")
+    made: Value = getattr(build, kind)(m[x], build.const(merged, like=x))
+    return made
+
+
+EXTREMUM = Rule(
+    name="extremum-of-extremum",
+    stage=Stage.CANONICALIZE,
+    pattern=extremum,
+    rewrite=one_extremum,
+    examples=(
+        Rewrites("float x; a = Max(x, 1.0)  y = Max(2.0, a)", to="float x; y = Max(x, 2.0)"),
+        Rewrites("float x; a = Min(x, {3.0, 1.0})  y = Min(a, 2.0)", to="float x; y = Min(x, {2.0, 1.0})"),
+        Rejects("float x; a = Max(x, 1.0)  y = Min(a, 2.0)", because="Min of Max"),
+        Rejects("float x; a = Max(x, 0.0)  y = Max(a, {-1.0, -2.0})", because="sign of zero"),
+    ),
+)
+
+RULES = (IDEMPOTENTS, RELU_OF_NONNEGATIVE, CLAMP, EXTREMUM)

@@ -1,12 +1,14 @@
 """GELU, x·Φ(x), the Gaussian error linear unit, and its approximation by tanh.
 
-Why: five to nine elementwise passes over memory become one kernel.   Hendrycks & Gimpel, 2016, arXiv:1606.08415.
+Why: five to nine elementwise passes over memory become one kernel.   Hendrycks & Gimpel, 2016,
+arXiv:1606.08415.
 
-Both forms are one idea: Φ(x) = ½·(1 + odd(x)), where odd is erf(x/√2), or tanh(√(2/π)·(x + 0.044715·x³)).  The
-exponential form x·sigmoid(1.702·x), "quick GELU", is a Swish and lives in ``swish.py``.
+Both forms are one idea: Φ(x) = ½·(1 + odd(x)), where odd is erf(x/√2), or tanh(√(2/π)·(x + 0.044715·x³)).
+The third form, x·sigmoid(1.702·x), "quick GELU", is a Swish and lives in ``swish.py``.
 
-ONNX Runtime's kernels are as accurate as the spelled-out forms (float64 reference, |x| ≤ 1000, denormals, ±Inf,
-NaN), but that x·(1 + erf) is +Inf already at half the largest number, where Gelu(x) is still x.
+ONNX Runtime's kernels are as accurate as the spelled-out forms (against float64, for |x| ≤ 1000, denormals,
+±Inf and NaN), but that x·(1 + erf) is +Inf already at half the largest number, where Gelu(x) is still x.
+Megatron's ÷1.41421 is no √2: its error is ten times that of the original, so it stays.
 """
 
 from __future__ import annotations
@@ -52,10 +54,12 @@ GELU_ERF = Rule(
     rewrite=to_gelu,
     examples=(
         Rewrites(
-            "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)", to="y = Gelu(x)"
+            "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)",
+            to="y = Gelu(x)",
         ),
         Rewrites(
-            "d = Mul(x, 0.70710678)  e = Erf(d)  a = Add(1.0, e)  h = Mul(a, 0.5)  y = Mul(h, x)", to="y = Gelu(x)"
+            "d = Mul(x, 0.70710678)  e = Erf(d)  a = Add(1.0, e)  h = Mul(a, 0.5)  y = Mul(h, x)",
+            to="y = Gelu(x)",
         ),
         Rewrites(
             "n = Neg(x)  d = Mul(n, 0.70710678)  e = Erf(d)  c = Sub(1.0, e)  m = Mul(x, c)  y = Mul(m, 0.5)",

@@ -1,13 +1,14 @@
-"""Swish and its relatives: x·sigmoid(βx) and what takes the place of its sigmoid: HardSigmoid, tanh(softplus).
+"""Swish and its relatives: x·sigmoid(βx), and what takes the place of its sigmoid: HardSigmoid, tanh∘softplus.
 
-Why: two to five elementwise passes over memory become one kernel, or one kernel and a product.   Swish: Ramachandran
-et al., 2017, arXiv:1710.05941 (β = 1 is SiLU, β = 1.702 "quick GELU").  HardSwish: Howard et al., 2019,
-arXiv:1905.02244.  Mish: Misra, 2019, arXiv:1908.08681.
+Why: two to five elementwise passes over memory become one kernel, or one kernel and a product.
+Swish: Ramachandran et al., 2017, arXiv:1710.05941 (β = 1 is SiLU, β = 1.702 "quick GELU").
+HardSwish: Howard et al., 2019, arXiv:1905.02244.   Mish: Misra, 2019, arXiv:1908.08681.
 
-ONNX Runtime computes ``Swish`` by the standard's function body, slower than x·sigmoid(x) itself, and ``QuickGelu`` by a
-kernel for any β, faster and equal to the last bit, also at ±Inf and NaN; so Swish is always lowered.
+ONNX Runtime computes ``Swish`` by the standard's function body, slower than x·sigmoid(x) itself, and
+``QuickGelu`` by a kernel for any β, faster and equal to the last bit, also at ±Inf and NaN: so Swish is always
+lowered to it.
 
-ln(1 + eˣ) stays as it is: above x = 88 it is +Inf, where Softplus is x.  Inside Mish the tanh hides the difference.
+ln(1 + eˣ) stays as it is: above x = 88 it is +Inf, where Softplus is x.  Inside Mish tanh hides the difference.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ x = Var("x", dtype=FLOATS)
 def require_attribute(m: Match, number: float, name: str) -> None:
     """Attributes are float32, which holds the numbers of a double model only by chance."""
     exact = float(np.float32(number)) == number
-    m.require(exact or m.dtype(x) != DataType.DOUBLE, f"{name} = {number!r} does not fit into a float32 attribute")
+    m.require(exact or m.dtype(x) != DataType.DOUBLE, f"{name} = {number} does not fit a float32 attribute")
 
 
 beta = Scalar("beta", default=1.0)
@@ -60,7 +61,9 @@ SWISH = Rule(
         Rewrites("b = Mul(x, 1.702)  s = Sigmoid(b)  y = Mul(s, x)", to="y = Swish<alpha = 1.702>(x)"),
         Rewrites("n = Neg(x)  e = Exp(n)  d = Add(e, 1.0)  y = Div(x, d)", to="y = Swish<alpha = 1.0>(x)"),
         Rejects("s = Sigmoid(x)  y = Mul(z, s)", because="x must be the same value in both places"),
-        Rejects("s = Sigmoid(x)  y = Mul(x, s)  z = Neg(s)", because="`s` inside the match is also used by Neg"),
+        Rejects(
+            "s = Sigmoid(x)  y = Mul(x, s)  z = Neg(s)", because="`s` inside the match is also used by Neg"
+        ),
     ),
 )
 
@@ -135,8 +138,12 @@ HARD_SIGMOID = Rule(
             "a = Add(x, 3.0)  c = Clip(a, 0.0, 6.0)  m = Mul(x, c)  y = Div(m, 6.0)",
             to="h = HardSigmoid<alpha = 0.16666667, beta = 0.5>(x)  y = Mul(h, x)",
         ),
-        Rejects("a = Add(x, 3.0)  c = Clip(a, 0.0, 6.0)  y = Div(c, 5.0)", because="expected constant 6, found 5"),
-        Rejects("a = Add(x, 3.0)  c = Clip(a, 1.0, 6.0)  y = Div(c, 6.0)", because="expected min=0.0, found 1.0"),
+        Rejects(
+            "a = Add(x, 3.0)  c = Clip(a, 0.0, 6.0)  y = Div(c, 5.0)", because="expected constant 6, found 5"
+        ),
+        Rejects(
+            "a = Add(x, 3.0)  c = Clip(a, 1.0, 6.0)  y = Div(c, 6.0)", because="expected min=0.0, found 1.0"
+        ),
         Rejects("y = Clip(x, 0.0, 1.0)", because="expected a sum"),
     ),
 )
@@ -182,7 +189,9 @@ MISH = Rule(
     rewrite=to_mish,
     examples=(
         Rewrites("s = Softplus(x)  t = Tanh(s)  y = Mul(x, t)", to="y = Mish(x)", opset=18),
-        Rewrites("e = Exp(x)  a = Add(e, 1.0)  s = Log(a)  t = Tanh(s)  y = Mul(t, x)", to="y = Mish(x)", opset=18),
+        Rewrites(
+            "e = Exp(x)  a = Add(e, 1.0)  s = Log(a)  t = Tanh(s)  y = Mul(t, x)", to="y = Mish(x)", opset=18
+        ),
         Rejects("s = Softplus(z)  t = Tanh(s)  y = Mul(x, t)", opset=18, because="x must be the same value"),
         Rejects("s = Softplus(x)  t = Tanh(s)  y = Mul(x, t)", because="Mish needs opset 18"),
     ),

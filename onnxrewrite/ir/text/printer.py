@@ -48,10 +48,11 @@ def _number(value: Any, dtype: ir.DataType) -> str:
         return "true" if value else "false"
     if not dtype.is_floating_point():
         return str(int(value))
-    wide = float(value)
+    kind = dtype.numpy().type
+    with np.errstate(over="ignore"):
+        wide = float(kind(value))
     if not np.isfinite(wide):
         return str(wide)
-    kind = dtype.numpy().type
     texts = (f"{wide:.{digits}g}" for digits in range(1, 18))
     with np.errstate(over="ignore"):
         shortest = next(text for text in texts if float(kind(float(text))) == wide)
