@@ -18,7 +18,7 @@ import typer
 
 from onnxrewrite.cli.apply import apply
 from onnxrewrite.cli.check import check
-from onnxrewrite.cli.console import complain
+from onnxrewrite.cli.console import complain, say
 from onnxrewrite.cli.inspect import inspect
 from onnxrewrite.cli.rules import rules
 from onnxrewrite.errors import OnnxRewriteError
@@ -42,15 +42,20 @@ for _command in (apply, check, inspect, rules):
     app.command(epilog=EXIT_CODES if _command is apply else None)(_command)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        say(_versions())
+        raise typer.Exit
+
+
 @app.callback()
 def _top(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)
+        bool,
+        typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version),
     ] = False,
 ) -> None:
-    if version:
-        print(_versions())
-        raise typer.Exit
+    """Options before the command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,8 +89,10 @@ def _explain(error: BaseException) -> int:
     if hasattr(error, "format_message"):  # typer's usage errors, of whatever version
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "onnxrewrite"
-        message = error.format_message().rstrip(".")
-        complain(f"{message[:1].lower()}{message[1:]}; see {command} --help")
+        message = error.format_message().rstrip(".").replace("Value error, ", "")
+        complain(
+            f"{message[:1].lower()}{message[1:]}{'' if message.endswith('?') else ';'} see {command} --help"
+        )
         return 2
     if isinstance(error, _Stopped):
         complain(f"{error}; nothing was left half done")

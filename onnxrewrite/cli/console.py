@@ -64,8 +64,13 @@ def progress_bar(*, wanted: bool) -> Iterator[Progress | None]:
     columns = (TextColumn("{task.description:<16}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("load", total=None)
+        shown = "load"
 
         def update(phase: str, done: int, waiting: int) -> None:
-            bar.update(task, description=phase, completed=done, total=done + waiting or None)
+            nonlocal task, shown
+            if phase != shown:  # a task that has a total cannot lose it
+                bar.remove_task(task)
+                task, shown = bar.add_task(phase, total=None), phase
+            bar.update(task, completed=done, total=done + waiting or None)
 
         yield update

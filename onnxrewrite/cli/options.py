@@ -167,8 +167,8 @@ def _array(name: str, path: Path) -> np.ndarray[Any, Any]:
 
     try:
         loaded = np.load(path, allow_pickle=False)
-    except Exception as error:  # numpy raises half a dozen types for what is no array
-        raise UsageError(f"--input {name}: {path} is no .npy file that can be read: {error}") from None
+    except Exception:  # numpy raises half a dozen types, and advises to load what may be malicious
+        raise UsageError(f"--input {name}: {path} is not a .npy file of numbers, or is damaged") from None
     if not isinstance(loaded, np.ndarray):
         raise UsageError(f"--input {name}: {path} holds several arrays; give one as .npy")
     return loaded

@@ -213,6 +213,8 @@ def _cast(context: Context, node: ir.Node) -> None:
 
 def _concat(context: Context, node: ir.Node) -> None:
     shapes = [i.shape for i in node.inputs if i is not None]
+    dtype = next((i.dtype for i in node.inputs if i is not None and i.dtype is not None), None)
+    set_shape(context, node.outputs[0], None, dtype)
     if any(s is None for s in shapes) or "axis" not in node.attributes:
         return
     given = [s for s in shapes if s is not None]
@@ -223,7 +225,7 @@ def _concat(context: Context, node: ir.Node) -> None:
         met = [s[place] for s in given]
         together = itertools.accumulate(met, lambda a, b: a + b)
         result.append(dims.plain(list(together)[-1]) if place == axis else _sharpest(met))
-    set_shape(context, node.outputs[0], result, next((i.dtype for i in node.inputs if i is not None), None))
+    set_shape(context, node.outputs[0], result, dtype)
     if rank != 1:
         return
     elements: list[Dim] = []
@@ -249,7 +251,10 @@ def _gather(context: Context, node: ir.Node) -> None:
 def _slice(context: Context, node: ir.Node) -> None:
     """Slice of any opset: its bounds are attributes before opset 10, inputs since."""
     data, output = node.inputs[0], node.outputs[0]
-    if data is None or data.shape is None:
+    if data is None:
+        return
+    set_shape(context, output, None, data.dtype)
+    if data.shape is None:
         return
     rank = len(data.shape)
     bounds = [_bounds(context, node, name, index) for index, name in enumerate(("starts", "ends"), 1)]

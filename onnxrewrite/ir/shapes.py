@@ -107,13 +107,16 @@ def _repeat(context: Context, output: ir.Value, element: Dim, times: Dim) -> Non
 
 def _matmul(context: Context, node: ir.Node) -> None:
     a, b = node.inputs[0], node.inputs[1]
-    if a is None or b is None or a.shape is None or b.shape is None or not len(a.shape) or not len(b.shape):
+    if a is None or b is None:
+        return
+    dtype = ir.DataType.INT32 if node.op_type == "MatMulInteger" else a.dtype or b.dtype
+    set_shape(context, node.outputs[0], None, dtype)
+    if a.shape is None or b.shape is None or not len(a.shape) or not len(b.shape):
         return
     left, right = a.shape.dims, b.shape.dims
     result = dims.broadcast([left[:-2], right[:-2]])
     result += [left[-2]] if len(left) > 1 else []
     result += [right[-1]] if len(right) > 1 else []
-    dtype = ir.DataType.INT32 if node.op_type == "MatMulInteger" else a.dtype or b.dtype
     set_shape(context, node.outputs[0], result, dtype)
 
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from onnxrewrite.pipeline import Result
     from onnxrewrite.verify.model import ModelCheck, OutputCheck
 
+_PLACE = re.compile(r" \(at `[^`]*`\)")
 _NAMES = re.compile(r"`[^`]*`")
+_LISTS = re.compile(r"\[[^\[\]]*\]")
 _MADE_UP = re.compile(r"\b_d\d+\b")
 
 
@@ -37,7 +39,7 @@ def summary(
     - ``model``, ``output``: paths, or None; ``graph``: its name;
     - ``target``: its name; ``opset``: ai.onnx opset of the result;
     - ``rules``: one ``{rule, stage, applied, refused, undone, reasons}`` per rule that matched anywhere, in
-      the order in which they run; ``reasons`` counts refusals by reason, names in back quotes left out;
+      the order in which they run; ``reasons`` counts refusals by reason, names and shapes left out;
     - ``operators``: ``{before, after}``, each operator to count, in subgraphs and functions too, constants
       not counted; ``nodes``: ``{before, after}``, their sums; ``size``: ``{before, after}`` in bytes;
     - ``checks``: see the function ``checks``;
@@ -147,8 +149,8 @@ def refusals(result: Result) -> list[tuple[str, str, str]]:
 
 
 def grouped(reason: str) -> str:
-    """A reason without the names that differ from site to site."""
-    return _MADE_UP.sub("…", _NAMES.sub("`…`", reason))
+    """A reason without what differs from site to site: names, shapes, dimensions."""
+    return _MADE_UP.sub("…", _LISTS.sub("[…]", _NAMES.sub("`…`", _PLACE.sub("", reason))))
 
 
 def grouped_counts(reasons: Mapping[str, int]) -> dict[str, int]:

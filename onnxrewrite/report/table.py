@@ -54,6 +54,7 @@ def rules_table(rules: Sequence[Data], *, verbose: bool = False) -> RenderableTy
     """Rule, times applied, times refused and why."""
     has_undone = any(r["undone"] for r in rules)
     table = plain_table("rule", *(["stage"] if verbose else []), "applied>", "refused>")
+    table.columns[0].no_wrap = True
     if has_undone:
         table.add_column("undone", justify="right", no_wrap=True)
     if any(r["reasons"] for r in rules):
@@ -165,7 +166,7 @@ def _reasons(reasons: Mapping[str, int], limit: int | None) -> Text:
     lines = [f"{count}× {reason}" for reason, count in reasons.items()]
     if limit is not None and len(lines) > limit:
         rest = sum(list(reasons.values())[limit:])
-        lines = [*lines[:limit], f"{rest}× other reasons (-v lists them)"]
+        lines = [*lines[:limit], f"{rest}× for other reasons"]
     return Text("\n".join(lines), overflow="fold")
 
 
@@ -188,7 +189,7 @@ def _details(data: Data) -> list[RenderableType]:
 
 
 def _change(site: Data) -> str:
-    return f"{human.listed(site['before'])} → {human.listed(site['after']) or 'nothing new'}"
+    return f"{human.listed(site['before'], 6)} → {human.listed(site['after']) or 'nothing new'}"
 
 
 def _scope(site: Data, data: Data) -> str:

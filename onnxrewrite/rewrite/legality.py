@@ -16,6 +16,8 @@ from onnxrewrite.pattern.match import Match
 Lowerable: TypeAlias = Callable[[ir.Node], bool]
 """Whether the lower stage can make a node legal that is not legal itself."""
 
+_BROADCAST = frozenset("Add Sub Mul Div Pow Min Max Sum Mean Where PRelu".split())
+
 
 def illegal_node(
     node: ir.Node, facts: Facts, target: Target, imports: Mapping[str, int], functions: Iterable[tuple[str, str]]
@@ -78,6 +80,18 @@ def wrong_result(facts: Facts, old: ir.Value, new: ir.Value, minted: frozenset[s
     for axis, (a, b) in enumerate(zip(before, after, strict=True)):
         if not same_dim(a, b) and not _unknown(b, minted):
             return f"dimension {axis} of the result is {b}, which is not shown to equal {a}"
+    return None
+
+
+def raises_rank(match: Match) -> str | None:
+    """A number of shape ``[1]`` that may raise the rank of an operand of unknown rank, told as a reason."""
+    for node in match.nodes:
+        if node.op_type not in _BROADCAST or match.facts.rank(node.outputs[0]) is not None:
+            continue
+        for value in node.inputs:
+            tensor = match.facts.tensor(value) if value is not None else None
+            if value is not None and tensor is not None and tensor.size == 1 and len(tensor.shape) > 0:
+                return f"constant `{value.name}` of rank {len(tensor.shape)} may raise the rank at `{node.name}`"
     return None
 
 

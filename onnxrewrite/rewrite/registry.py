@@ -132,6 +132,8 @@ def rules_of(module: ModuleType) -> list[Rule]:
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise RuleError(f"no such rule file: {path}")
+    if path.suffix != ".py":
+        raise RuleError(f"{path}: is no rule file; its name must end in .py")
     full = path.resolve()
     known = next((m for m in list(sys.modules.values()) if _file_of(m) == full), None)
     if known is not None:

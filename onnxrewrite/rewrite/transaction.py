@@ -107,6 +107,7 @@ class Transaction:
         minted = self.facts.symbols() - known
         for old, new in zip(self.match.outputs, self.results, strict=True):
             _refuse_if(legality.wrong_result(self.facts, old, new, minted))
+        _refuse_if(legality.raises_rank(self.match))
         if legality.makes_cycle(self.match, self.build.nodes, self.results):
             raise Refused("the replacement depends on what it replaces")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -43,6 +43,7 @@ class SiteChecker:
 
     def __call__(self, site: Site) -> str | None:
         """None if the replacement computes what it replaces, or cannot be run by itself; else what differs."""
+        site = _widened(site)
         reason = _unsuitable(site)
         if reason is not None:
             self.not_run[reason] += 1
@@ -107,6 +108,17 @@ def _sources(site: Site) -> list[ir.Node] | None:
 
     wanted = dict.fromkeys((*_read(site.after), *site.results))
     return list(found) if all(reach(v) for v in wanted) else None
+
+
+def _widened(site: Site) -> Site:
+    """The site with the nodes right above it that read what the replacement reads instead of their results: where a
+    rewrite looks behind an input of the original, both sides compute that input."""
+    if _sources(site) is not None:
+        return site
+    wanted = {*_read(site.after), *site.results}
+    given = dict.fromkeys(v for v in _read(site.before) if v not in {o for n in site.before for o in n.outputs})
+    above = dict.fromkeys(p for v in given if (p := v.producer()) is not None and wanted & set(p.inputs))
+    return replace(site, before=(*above, *site.before)) if above else site
 
 
 def _read(nodes: Sequence[ir.Node]) -> list[ir.Value]:

@@ -52,10 +52,8 @@ def multi_head(m: Match, build: Builder, given: Operands, heads: int) -> Value:
     if m.rank(query) == 4:
         width = _width(m, value)
         query = _merged(m, build, query)
-        flat = _split_of(m, key), _split_of(m, value)
-        if flat[0] is not None and flat[1] is not None:
-            key, value = flat[0], flat[1]
-        elif not same_dim(_width(m, key), width):
+        were_split = _before_split(m, key) is not None and _before_split(m, value) is not None
+        if were_split or not same_dim(_width(m, key), width):
             key, value = _merged(m, build, key), _merged(m, build, value)
     bias = None if given.mask is None else _bias(m, build, given, query, key)
     result = build.microsoft.MultiHeadAttention(
@@ -77,35 +75,40 @@ def _width(m: Match, x: Value) -> int:
     return width
 
 
-def _split_of(m: Match, x: Value) -> Value | None:
+def _before_split(m: Match, x: Value) -> Value | None:
     """The [B, S, H·D] that was split into x, of shape [B, H, S, D]; None if it was not made that way."""
-    transpose = x.producer()
-    if transpose is None or transpose.op_type != "Transpose" or transpose.domain:
-        return None
-    reshape = transpose.inputs[0].producer() if transpose.inputs[0] is not None else None
-    if _perm(transpose) != HEADS or reshape is None or reshape.op_type != "Reshape" or reshape.domain:
-        return None
-    source, shape = reshape.inputs[0], m.shape(x)
-    before = None if source is None else m.shape(source)
-    if before is None or shape is None or len(before) != 3 or len(shape) != 4:
+    reshaped = _input_of(x, "Transpose")
+    source = None if reshaped is None else _input_of(reshaped, "Reshape")
+    before, shape = None if source is None else m.shape(source), m.shape(x)
+    if before is None or shape is None or len(before) != 3 or len(shape) != 4 or _perm(x) != HEADS:
         return None
     after: list[Dim] = [shape[0], shape[2], shape[1] * shape[3]]
     return source if all(same_dim(a, b) for a, b in zip(before, after, strict=True)) else None
 
 
-def _perm(node: ir.Node) -> tuple[int, ...] | None:
-    given = node.attributes.get("perm")
+def _input_of(x: Value, op_type: str) -> Value | None:
+    """What x is computed from, by one node of this operator."""
+    node = x.producer()
+    return node.inputs[0] if node is not None and node.op_type == op_type and not node.domain else None
+
+
+def _perm(x: Value) -> tuple[int, ...] | None:
+    node = x.producer()
+    given = node.attributes.get("perm") if node is not None else None
     return tuple(given.as_ints()) if given is not None and not given.is_ref() else None
 
 
 def _merged(m: Match, build: Builder, x: Value) -> Value:
     """[B, H, S, D] as [B, S, H·D]."""
-    source = _split_of(m, x)
-    if source is not None:
-        return source
-    heads = m.dim(x, 1)
-    assert isinstance(heads, int)
-    return build.Reshape(build.Transpose(x, perm=HEADS), np.array([0, 0, heads * _width(m, x)]))
+    source = _before_split(m, x)
+    if source is None:
+        heads = m.dim(x, 1)
+        assert isinstance(heads, int)
+        return build.Reshape(build.Transpose(x, perm=HEADS), np.array([0, 0, heads * _width(m, x)]))
+    transposed = x.producer()
+    reshaped = transposed.inputs[0].producer() if transposed is not None and transposed.inputs[0] is not None else None
+    m.cover(*(n for n in (transposed, reshaped) if n is not None))
+    return source
 
 
 # -- masks ---------------------------------------------------------------------------------------------------

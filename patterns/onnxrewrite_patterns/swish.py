@@ -1,14 +1,15 @@
-"""Swish and its relatives: x·sigmoid(βx), and what takes the place of its sigmoid: HardSigmoid, tanh∘softplus.
+"""Swish and its relatives: x·sigmoid(βx), and what takes the place of sigmoid: HardSigmoid, tanh∘softplus.
 
 Why: two to five elementwise passes over memory become one kernel, or one kernel and a product.
 Swish: Ramachandran et al., 2017, arXiv:1710.05941 (β = 1 is SiLU, β = 1.702 "quick GELU").
 HardSwish: Howard et al., 2019, arXiv:1905.02244.   Mish: Misra, 2019, arXiv:1908.08681.
 
 ONNX Runtime computes ``Swish`` by the standard's function body, slower than x·sigmoid(x) itself, and
-``QuickGelu`` by a kernel for any β, faster and equal to the last bit, also at ±Inf and NaN: so Swish is always
-lowered to it.
+``QuickGelu`` by a kernel for any β, faster and equal to the last bit, also at ±Inf and NaN.  So Swish is
+always lowered to it.
 
-ln(1 + eˣ) stays as it is: above x = 88 it is +Inf, where Softplus is x.  Inside Mish tanh hides the difference.
+ln(1 + eˣ) stays as it is: above x = 88 it is +Inf, where Softplus is x.  Inside Mish, tanh hides the
+difference.
 """
 
 from __future__ import annotations

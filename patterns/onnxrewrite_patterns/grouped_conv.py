@@ -1,0 +1,297 @@
+"""Parallel convolutions whose results are concatenated are one convolution.
+
+Over the parts of one tensor that was split by channels they are its groups, as in AlexNet and ResNeXt; over one and
+the same tensor they compute more output channels, as the branches of Inception do.
+
+Why: one large kernel instead of several small ones, and neither Split nor Concat copies.
+Krizhevsky et al., 2012, section 3.2; Xie et al., 2017, arXiv:1611.05431, figure 3.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from onnxrewrite import Attr, Builder, Each, Match, Rejects, Rewrites, Rule, Stage, Value, op, parameter, resolve
+
+Array = npt.NDArray[Any]
+
+ELEMENTWISE = frozenset(
+    "Abs Celu Clip Elu Erf Exp Gelu HardSigmoid HardSwish LeakyRelu Mish Neg PRelu QuickGelu FastGelu Relu Selu"
+    " Sigmoid Softplus Softsign Sqrt Swish Tanh ThresholdedRelu".split()
+)
+"""Functions of each element alone, if all inputs but the first are single numbers."""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One input of Concat: a convolution, and the elementwise functions after it.
+
+    Attributes:
+        conv: The convolution.
+        tail: The functions, first one first.
+        idle: Identities in between.
+        source: What the convolution reads.
+        weight: Its weight, in its own dtype.
+        bias: Its bias, or None.
+        groups: Its number of groups.
+        key: What must be equal for two of them to be one.
+    """
+
+    conv: ir.Node
+    tail: tuple[ir.Node, ...]
+    idle: tuple[ir.Node, ...]
+    source: Value
+    weight: Array
+    bias: Array | None
+    groups: int
+    key: Hashable
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The channels ``start`` to ``stop`` of ``source``, which has ``total`` of them, taken by a Split or Slice."""
+
+    node: ir.Node
+    source: Value
+    start: int
+    stop: int
+    total: int
+
+
+parts = Each[Any]("parts")
+axis = Attr[int]("axis")
+concat = op.Concat(parts, axis=axis)
+
+
+def merge_convs(m: Match, build: Builder) -> Value:
+    """Concat(conv₁(x₁), conv₂(x₂), ...) ⟶ conv(x)."""
+    branches = [branch(m, part) for part in m[parts]]
+    ranks = {b.weight.ndim for b in branches if b is not None}
+    m.require(ranks, "none of its inputs is a convolution that only it reads")
+    m.require(m[axis] in (1, 1 - min(ranks)), f"it concatenates along axis {m[axis]}, not along the channels")
+    merged: list[Value] = []
+    at = 0
+    while at < len(branches):
+        alike = list(itertools.takewhile(lambda b: _alike(branches[at], b), branches[at:]))
+        run = [b for b in alike if b is not None]
+        same, groups = over_one_input(run), over_parts(m, run)
+        count = max(same, groups, 1)
+        merged.append(m[parts][at] if count == 1 else one_conv(m, build, run[:count], grouped=groups > same))
+        at += count
+    m.require(len(merged) < len(branches), "no neighbouring inputs are convolutions that make one", at=m[parts][0])
+    return merged[0] if len(merged) == 1 else build.Concat(*merged, axis=m[axis])
+
+
+def _alike(a: Branch | None, b: Branch | None) -> bool:
+    return a is not None and b is not None and a.key == b.key
+
+
+# -- what can be one convolution -------------------------------------------------------------------------------
+
+
+def over_one_input(run: Sequence[Branch]) -> int:
+    """How many of these branches read the same value as the first; groups would not stay together."""
+    same = itertools.takewhile(lambda b: b.source is run[0].source and b.groups == 1, run)
+    return sum(_input_width(b) == _input_width(run[0]) for b in same)
+
+
+def over_parts(m: Match, run: Sequence[Branch]) -> int:
+    """How many of these branches read the consecutive equal parts of one value, or 0 if they are not all of its parts."""
+    end = 0
+    for count, each in enumerate(run, start=1):
+        found = cut(m, each.source, each.weight.ndim)
+        if found is None or found.start != end or each.weight.shape != run[0].weight.shape:
+            return 0
+        if each.groups != run[0].groups or (count > 1 and found.source is not whole):
+            return 0
+        whole, end = found.source, found.stop
+        if end == found.total:
+            return count
+    return 0
+
+
+def cut(m: Match, part: Value, rank: int) -> Cut | None:
+    """The channels that ``part`` consists of, if it is taken from another value and read once."""
+    node = part.producer()
+    if node is None or node.domain or node.op_type not in ("Split", "Slice") or not is_private(part):
+        return None
+    source = node.inputs[0]
+    assert source is not None
+    if node.op_type == "Split":
+        sizes = [m.dim(o, 1) for o in node.outputs]
+        index = part.index() or 0
+        if parameter(m.facts, node, "axis") not in (1, 1 - rank) or not all(isinstance(s, int) for s in sizes):
+            return None
+        ends = [0, *itertools.accumulate(int(s) for s in sizes if isinstance(s, int))]
+        return Cut(node, source, ends[index], ends[index + 1], ends[-1])
+    starts, ends_, axes, steps = (parameter(m.facts, node, name) for name in ("starts", "ends", "axes", "steps"))
+    total = m.dim(source, 1)
+    single = axes in ((1,), (1 - rank,)) and steps in (None, (1,)) and isinstance(total, int)
+    if not single or not isinstance(starts, tuple) or not isinstance(ends_, tuple) or starts[0] < 0 or ends_[0] < 0:
+        return None
+    return Cut(node, source, min(starts[0], total), min(ends_[0], total), total)
+
+
+# -- one branch ------------------------------------------------------------------------------------------------
+
+
+def branch(m: Match, part: Value) -> Branch | None:
+    """The convolution behind an input of Concat; None if it is something else, or is read elsewhere, too."""
+    tail: list[ir.Node] = []
+    idle: list[ir.Node] = []
+    value = part
+    while True:
+        node = value.producer()
+        if node is None or node.graph is not m.node(concat).graph or not is_private(value):
+            return None
+        if node.op_type in ("Conv", "ConvTranspose") and not node.domain:
+            return _with_constants(m, node, tail[::-1], idle)
+        if node.op_type == "Identity" and not node.domain:
+            idle.append(node)
+        elif node.op_type in ELEMENTWISE and all(_is_number(m, i) for i in node.inputs[1:]):
+            tail.append(node)
+        else:
+            return None
+        first = node.inputs[0]
+        assert first is not None
+        value = first
+
+
+def is_private(value: Value) -> bool:
+    """Whether one node reads a value, once, and it is no result."""
+    return len(value.uses()) == 1 and not value.is_graph_output()
+
+
+def _is_number(m: Match, value: Value | None) -> bool:
+    tensor = None if value is None else m.facts.tensor(resolve(value))
+    return value is None or (tensor is not None and tensor.size == 1)
+
+
+def _with_constants(m: Match, conv: ir.Node, tail: Sequence[ir.Node], idle: Sequence[ir.Node]) -> Branch | None:
+    source, weight, bias = (*conv.inputs, None)[:3]
+    assert source is not None
+    assert weight is not None
+    array = m.facts.constant(resolve(weight))
+    offsets = m.facts.constant(resolve(bias)) if bias is not None else None
+    if array is None or (bias is not None and offsets is None):
+        return None
+    groups: int = parameter(m.facts, conv, "group")
+    key = (conv.op_type, array.dtype, _geometry(m, conv, array), tuple(_function(m, n) for n in tail))
+    return Branch(conv, tuple(tail), tuple(idle), resolve(source), array, offsets, groups, key)
+
+
+def _geometry(m: Match, conv: ir.Node, weight: Array) -> Hashable:
+    """Kernel, strides, padding: all that is the same for every channel, with the defaults filled in."""
+    rank = weight.ndim - 2
+    defaults = {
+        "auto_pad": "NOTSET",
+        "dilations": (1,) * rank,
+        "output_padding": (0,) * rank,
+        "output_shape": (),
+        "pads": (0,) * 2 * rank,
+        "strides": (1,) * rank,
+    }
+    found = [parameter(m.facts, conv, name) or default for name, default in defaults.items()]
+    return (weight.shape[2:], *found)
+
+
+def _function(m: Match, node: ir.Node) -> Hashable:
+    attributes = tuple((name, parameter(m.facts, node, name)) for name in sorted(node.attributes))
+    numbers = [None if i is None else m.facts.constant(resolve(i)) for i in node.inputs[1:]]
+    return (node.domain, node.op_type, attributes, tuple(None if n is None else n.item() for n in numbers))
+
+
+def _input_width(each: Branch) -> int:
+    """The size of the weight along the input channels."""
+    width: int = each.weight.shape[0 if each.conv.op_type == "ConvTranspose" else 1]
+    return width
+
+
+# -- the one convolution ---------------------------------------------------------------------------------------
+
+
+def one_conv(m: Match, build: Builder, run: Sequence[Branch], *, grouped: bool) -> Value:
+    """One convolution that computes what these compute, one after the other along the channels."""
+    first = run[0]
+    source = first.source
+    for each in run:
+        m.cover(each.conv, *each.tail, *each.idle)
+        found = cut(m, each.source, each.weight.ndim) if grouped else None
+        if found is not None:
+            m.cover(found.node)
+            source = found.source
+    transposed = first.conv.op_type == "ConvTranspose"
+    weight = np.concatenate([b.weight for b in run], axis=1 if transposed and not grouped else 0)
+    bias = np.concatenate([_bias(b) for b in run]) if any(b.bias is not None for b in run) else None
+    attributes = {name: parameter(m.facts, first.conv, name) for name in first.conv.attributes}
+    if grouped:
+        attributes["group"] = len(run) * first.groups
+    like = first.conv.inputs[1]
+    constants = [build.const(c, like=like) if c is not None else None for c in (weight, bias)]
+    result: Value = build.node(first.conv.op_type, [source, *constants], attributes)
+    for function in first.tail:
+        own = {name: parameter(m.facts, function, name) for name in function.attributes}
+        result = build.domain(function.domain).node(function.op_type, [result, *function.inputs[1:]], own)
+    return result
+
+
+def _bias(each: Branch) -> Array:
+    """The bias by output channel, zero where there is none."""
+    if each.bias is not None:
+        return each.bias
+    transposed = each.conv.op_type == "ConvTranspose"
+    channels = each.weight.shape[1] * each.groups if transposed else each.weight.shape[0]
+    return np.zeros(channels, each.weight.dtype)
+
+
+MERGE = Rule(
+    name="parallel-convs",
+    stage=Stage.CANONICALIZE,
+    pattern=concat,
+    rewrite=merge_convs,
+    examples=(
+        Rewrites(
+            "float[n,2,h,w] x; a, b = Split(x, {1, 1}, axis=1)  c = Conv(a, float[1,1,1,1] {2})"
+            "  d = Conv(b, float[1,1,1,1] {3}, {5.0})  y = Concat(c, d, axis=1)",
+            to="float[n,2,h,w] x; y = Conv(x, float[2,1,1,1] {2, 3}, {0.0, 5.0}, group=2)",
+        ),
+        Rewrites(
+            "float[n,2,w] x; a = Slice(x, {0}, {1}, {1})  b = Slice(x, {1}, {2}, {1})  c = Conv(a, float[1,1,1] {2})"
+            "  r = Relu(c)  d = Conv(b, float[1,1,1] {3})  s = Relu(d)  y = Concat(r, s, axis=-2)",
+            to="float[n,2,w] x; c = Conv(x, float[2,1,1] {2, 3}, group=2)  y = Relu(c)",
+        ),
+        Rewrites(
+            "a = Conv(x, float[1,2,1] {1, 2})  b = Conv(x, float[2,2,1] {3, 4, 5, 6}, strides=[1])  p = MaxPool(x, kernel_shape=[1])"
+            "  y = Concat(p, a, b, axis=1)",
+            to="p = MaxPool(x, kernel_shape=[1])  a = Conv(x, float[3,2,1] {1, 2, 3, 4, 5, 6})  y = Concat(p, a, axis=1)",
+        ),
+        Rejects(
+            "a = Conv(x, float[1,2,1] {1, 2})  b = Conv(x, float[1,2,1] {3, 4}, pads=[1, 1], strides=[2])"
+            "  y = Concat(a, b, axis=1)",
+            because="no neighbouring inputs",
+        ),
+        Rejects(
+            "a = Conv(x, float[1,2,1] {1, 2})  b = Conv(x, float[1,2,1] {3, 4})  y = Concat(a, b, axis=0)",
+            because="not along the channels",
+        ),
+        Rejects(
+            "float[n,3,w] x; a, b = Split(x, {1, 2}, axis=1)  c = Conv(a, float[1,1,1] {2})"
+            "  d = Conv(b, float[1,2,1] {3, 4})  y = Concat(c, d, axis=1)",
+            because="no neighbouring inputs",
+        ),
+        Rejects(
+            "float[n,2,w] x; a, b = Split(x, {1, 1}, axis=1)  c = Conv(a, float[1,1,1] {2})"
+            "  d = Conv(b, float[1,1,1] {3})  y = Concat(c, d, axis=1)  z = Relu(b)",
+            because="no neighbouring inputs",
+        ),
+    ),
+)
+
+RULES = (MERGE,)

@@ -1,0 +1,108 @@
+"""The README is true: its commands print what it shows, its Python runs, its table lists the rules that there are."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onnxrewrite.rewrite import registry
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+TEXT = README.read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+
+
+def section(name: str) -> str:
+    match = re.search(rf"<!-- {name}: .*?-->\n(.*?)<!-- end -->", TEXT, re.DOTALL)
+    assert match is not None
+    return match.group(1)
+
+
+def renew(name: str, content: str) -> None:
+    pattern = rf"(<!-- {name}: .*?-->\n).*?(<!-- end -->)"
+    text = README.read_text(encoding="utf-8")
+    README.write_text(re.sub(pattern, lambda m: m[1] + content + m[2], text, flags=re.DOTALL), encoding="utf-8")
+
+
+def without_measures(text: str) -> str:
+    """Times and rounding errors differ between machines."""
+    return re.sub(r"\d\.\de[-+]\d\d|in [\d.]+ s", "#", text)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "golden_models" / "bert", tmp_path / "golden_models" / "bert")
+    return tmp_path
+
+
+def run(command: str, folder: Path) -> str:
+    words = [sys.executable, "-m", *shlex.split(command)]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env={**_environment(), "COLUMNS": "100"})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'patterns'}", "PYTHONIOENCODING": "utf-8"}
+
+
+def test_transcript(checkout: Path, update_golden: bool) -> None:
+    command = "onnxrewrite apply golden_models/bert/model.onnx -o bert.onnx"
+    made = f"```console\n$ {command}\n{run(command, checkout).strip()}\n```\n"
+    if update_golden:
+        renew("transcript", made)
+        return
+    assert without_measures(made) == without_measures(section("transcript"))
+
+
+def test_table_of_rules(update_golden: bool) -> None:
+    rules = sorted(registry.load(plugins=False), key=lambda r: (r.stage, Path(r.source).stem, r.name))
+    rows = [f"| `{r.name}` | {r.stage.name.lower()} | {r.summary.rstrip('.').replace('|', chr(92) + '|')} |" for r in rules]
+    made = "\n".join(["| rule | stage | what it does |", "|---|---|---|", *rows, ""])
+    if update_golden:
+        renew("rules", made)
+        return
+    assert made == section("rules")
+
+
+def test_python(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(checkout)
+    api, rule = blocks("python")
+    exec(compile(api, "README.md", "exec"), {})
+    assert (checkout / "bert.onnx").exists()
+    (checkout / "log_softmax.py").write_text(rule, encoding="utf-8")
+    _log_softmax_model(checkout / "model.onnx")
+    assert "LogSoftmax" in run("onnxrewrite rules log-softmax --rules log_softmax.py", checkout)
+    printed = run("onnxrewrite apply model.onnx --rules log_softmax.py --only log-softmax", checkout)
+    assert re.search(r"log-softmax +1\b", printed)
+
+
+def test_shown_commands_are_the_tested_ones() -> None:
+    shown = {line[2:] for block in blocks("console") for line in block.splitlines() if line.startswith("$ onnx")}
+    assert shown == {
+        "onnxrewrite apply golden_models/bert/model.onnx -o bert.onnx",
+        "onnxrewrite rules log-softmax --rules log_softmax.py",
+        "onnxrewrite apply model.onnx --rules log_softmax.py --only log-softmax",
+    }
+
+
+def test_ci_runs_the_readme_command() -> None:
+    commands = [line[2:] for b in blocks("console") for line in b.splitlines() if line.startswith("$ ") and "pytest" in line]
+    assert len(commands) == 1
+    assert "sed -n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def _log_softmax_model(path: Path) -> None:
+    from onnxrewrite.ir import io, text
+
+    io.save(text.parse("float[2,3] x;  s = Softmax(x, axis=1)  y = Log(s)"), path)
