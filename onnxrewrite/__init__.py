@@ -16,6 +16,7 @@ _FACE = {
     "OnnxRewriteError": "onnxrewrite.errors",
     "AnyNode": "onnxrewrite.pattern.terms",
     "Dim": "onnxrewrite.ir.dims",
+    "at_least": "onnxrewrite.ir.dims",
     "same_dim": "onnxrewrite.ir.dims",
     "Facts": "onnxrewrite.ir.facts",
     "Attr": "onnxrewrite.pattern.terms",
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from onnx_ir import Value as Value
     from onnxrewrite.errors import OnnxRewriteError as OnnxRewriteError
     from onnxrewrite.ir.dims import Dim as Dim
+    from onnxrewrite.ir.dims import at_least as at_least
     from onnxrewrite.ir.dims import same_dim as same_dim
     from onnxrewrite.ir.facts import Facts as Facts
     from onnxrewrite.ir.facts import same_shape as same_shape

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import onnx
@@ -213,7 +214,7 @@ class _Run:
         self.progress = progress
         self.lowering = [r for r in rules if r.stage == Stage.LOWER]
         self.seconds: Counter[str] = Counter()
-        self.sites = self._site_checker() if level != "off" else None
+        self.sites: SiteChecker | None = None
         self._has_inner_types = has_inner_types(original)
 
     def execute(self) -> Result:
@@ -252,6 +253,7 @@ class _Run:
         banned = set(quarantine)
         while True:
             with self._timed("rewrite"):
+                self.sites = self._site_checker() if self.level != "off" else None  # counts the last round only
                 model = io.load(self.original)
                 driver = Driver(
                     model,
@@ -275,22 +277,26 @@ class _Run:
 
         with _openable(model) as candidate:
             with self._timed("check structure"):
-                problems = check_structure(candidate, kernels=self.level != "off" and self.target.provider is not None)
-                problems = [p for p in problems if p not in self._old_problems()] if problems else []
+                problems = check_structure(candidate, kernels=self._kernels)
+                problems = [p for p in problems if _check_of(p) not in self._failed_before]
             if problems or baseline is None:
                 return problems, None
             with self._timed("check model"):
                 checked = baseline.check(candidate)
         return checked.failures, checked
 
-    def _old_problems(self) -> list[str]:
-        """What is wrong with the original already; that is no fault of a rewrite."""
+    @property
+    def _kernels(self) -> bool:
+        """Whether ONNX Runtime is asked to open the result."""
+        return self.level != "off" and self.target.provider is not None
+
+    @cached_property
+    def _failed_before(self) -> set[str]:
+        """Checks that the original fails already: that is no fault of a rewrite."""
         from onnxrewrite.verify.structure import check_structure
 
-        if not hasattr(self, "_original_problems"):
-            with _openable(self.original) as original:
-                self._original_problems = check_structure(original, kernels=self.level != "off")
-        return self._original_problems
+        with _openable(self.original) as original:
+            return {_check_of(p) for p in check_structure(original, kernels=self._kernels)}
 
     def _culprit(self, applied: Sequence[Applied], quarantine: set[Key], baseline: Baseline | None) -> Key | None:
         """The rewrite without which the result is right, by bisection over those applied; None if there is none."""
@@ -344,6 +350,11 @@ class _Run:
         start = time.perf_counter()
         yield
         self.seconds[phase] += time.perf_counter() - start  # type: ignore[assignment]
+
+
+def _check_of(problem: str) -> str:
+    """Which check a problem comes from: what stands before the first colon."""
+    return problem.partition(":")[0]
 
 
 def unlowered(driver: Driver) -> list[ir.Node]:

@@ -31,13 +31,15 @@ def say(text: str) -> None:
 
 
 def show(what: RenderableType) -> None:
-    """Something that rich renders, on stdout."""
-    from rich.console import Console
+    """Something that rich renders, on stdout; text that must not be wrapped may be wider."""
+    from rich.console import Console, Group
+    from rich.text import Text
 
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
     console = Console(width=width, highlight=False, emoji=False, markup=False)
     with console.capture() as captured:
-        console.print(what)
+        for part in what.renderables if isinstance(what, Group) else (what,):
+            console.print(part, soft_wrap=isinstance(part, Text) and part.no_wrap is True)
     lines = (line.rstrip() for line in captured.get().splitlines())
     _write(sys.stdout, "".join(f"{line}\n" for line in lines))
 

@@ -193,9 +193,7 @@ class ChainMatch:
 
     def _finish(self, taken: tuple[Piece, ...], binding: Binding) -> Iterator[Binding]:
         """Compare the numbers, then look at what is left over."""
-        used = frozenset[int]().union(*(p.leaves for p in taken))
-        numeric = [p for p in self.pieces if not p.parts and not p.leaves & used and self._number(p) is not None]
-        for consumed, matched in self._numbers(numeric, binding):
+        for consumed, matched in self._numbers(taken, binding):
             whole = (*taken, *consumed)
             rest = self._remainder(whole)
             if rest and not self._may_remain(whole):
@@ -203,6 +201,11 @@ class ChainMatch:
                 continue
             extended = matched.cover(*self._covered(whole))
             yield Binding(extended.bound, extended.nodes, self._put_back(rest)) if rest else extended
+
+    def _without_number(self, taken: tuple[Piece, ...]) -> str:
+        (expected, sign), *_ = self.literals or [(0.0, 1)]
+        rest = [value for value, _ in self._remainder(taken)]
+        return f"expected constant {expected:.6g}, found " + (numbers.describe(self.facts, rest[0]) if rest else "none")
 
     def _longer(self) -> str:
         return f"the chain at `{self.value.name}` is longer than the pattern"
@@ -251,16 +254,20 @@ class ChainMatch:
             return -1
         return numbers.scalar(self.facts, piece.value)
 
-    def _numbers(self, numeric: list[Piece], binding: Binding) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
+    def _numbers(self, taken: tuple[Piece, ...], binding: Binding) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
         """Every way to account for the pattern's numbers with the chain's."""
         if not self.literals and not self.scalars:
             yield (), binding
             return
+        used = frozenset[int]().union(*(p.leaves for p in taken))
+        numeric = [p for p in self.pieces if not p.parts and not p.leaves & used and self._number(p) is not None]
         groups = [tuple(numeric)] if numeric else []
         groups += [(p,) for p in numeric] if len(numeric) > 1 else []
         if len(self.scalars) > 1:
             yield from self._several_scalars(numeric, binding)
             return
+        if self._needs_numbers and not groups:
+            self.matcher._miss(binding, lambda: self._without_number(taken), further=len(self.operands))
         for group in groups:
             yield from ((group, matched) for matched in self._group(group, binding))
         if not self.scalars and not self._needs_numbers:

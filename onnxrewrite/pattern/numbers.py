@@ -56,20 +56,28 @@ def product_equals(found: Sequence[tuple[float, int]], expected: Sequence[tuple[
     """Whether a product of constants, each multiplied (+1) or divided by (-1), equals the expected one.
 
     One constant against one number is compared exactly, as itself or as its reciprocal, each rounded to ``dtype``.
-    Several are multiplied in float64, and may be off by what rounding each of them costs.
+    Several are multiplied in float64, and may be off by what rounding each of them costs; in double precision the
+    pattern's own numbers are rounded no less.
     """
     if len(found) == len(expected) == 1:
         (number, sign), (wanted, wanted_sign) = found[0], expected[0]
         if sign == wanted_sign:
             return number == rounded(wanted, dtype)
-        return wanted != 0 and number == rounded(1.0 / wanted, dtype)
+        if wanted != 0 and number == rounded(1.0 / wanted, dtype):
+            return True
     a, b = product(found), product(expected)
-    return a == b or rounded(a, dtype) == rounded(b, dtype) or abs(a - b) <= _rounding(found, dtype) * abs(b)
+    return a == b or rounded(a, dtype) == rounded(b, dtype) or abs(a - b) <= _rounding(found, expected, dtype) * abs(b)
 
 
-def _rounding(found: Sequence[tuple[float, int]], dtype: ir.DataType) -> float:
-    """How far, relatively, rounding each of several constants can move their product; 0 for a single one."""
-    return len(found) * epsilon(dtype) / 2 if len(found) > 1 and dtype.is_floating_point() else 0.0
+def _rounding(
+    found: Sequence[tuple[float, int]], expected: Sequence[tuple[float, int]], dtype: ir.DataType
+) -> float:
+    """How far, relatively, rounding can move a product or a sum of constants."""
+    if not dtype.is_floating_point():
+        return 0.0
+    steps = len(found) if len(found) > 1 else 0
+    own = len(expected) + 1 if dtype == ir.DataType.DOUBLE else 0
+    return (steps + own) * epsilon(dtype) / 2
 
 
 def product(factors: Sequence[tuple[float, int]]) -> float:
@@ -88,7 +96,7 @@ def total_equals(found: Sequence[tuple[float, int]], expected: Sequence[tuple[fl
         return found[0][1] * found[0][0] == rounded(expected[0][1] * expected[0][0], dtype)
     a, b = total(found), total(expected)
     size = max((abs(number) for number, _ in found), default=0.0)
-    return a == b or rounded(a, dtype) == rounded(b, dtype) or abs(a - b) <= _rounding(found, dtype) * size
+    return a == b or rounded(a, dtype) == rounded(b, dtype) or abs(a - b) <= _rounding(found, expected, dtype) * size
 
 
 def total(addends: Sequence[tuple[float, int]]) -> float:
@@ -142,4 +150,4 @@ def tell(expected: float, found: float) -> str:
 
 def epsilon(dtype: ir.DataType) -> float:
     """The distance from 1 to the next larger number of a floating-point dtype."""
-    return float(ml_dtypes.finfo(dtype.numpy()).eps)
+    return float(ml_dtypes.finfo(dtype.numpy()).eps)  # type: ignore[no-untyped-call]

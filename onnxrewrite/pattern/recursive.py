@@ -163,7 +163,7 @@ class RecursiveMatcher:
         elif isinstance(item, Scalar):
             yield from self._scalar(item, value, binding)
         else:
-            yield binding.bind(item, value if isinstance(item, Var) else resolve(value))
+            yield binding.bind(item, resolve(value))
 
     def _scalar(self, item: Scalar, value: ir.Value, binding: Binding) -> Iterator[Binding]:
         number = numbers.scalar(self.facts, value)

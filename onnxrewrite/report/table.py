@@ -153,9 +153,8 @@ _STYLES = {"Undone": "bold red", "Differs": "bold red", "Unchecked": "bold yello
 def _heading(data: Data) -> Text:
     count = sum(r["applied"] for r in data["rules"])
     done = human.plural(count, "rewrite") if count else "no rule applied"
-    return Text.assemble(
-        (data["model"] or "model", "bold"), f": {done}, for {data['target']}, opset {data['opset']}"
-    )
+    rest = f": {done}, for {data['target']}, opset {data['opset']}"
+    return Text.assemble((data["model"] or "model", "bold"), rest, no_wrap=True)
 
 
 def _number(number: int, style: str) -> Text:

@@ -236,14 +236,15 @@ class Baseline:
 
     def _check(self, candidate: ModelLike, result: ModelCheck) -> None:
         result.failures += interface_problems(self.bare, skeleton(candidate))
+        if isinstance(self.session, str):
+            result.skipped = f"the original does not run in ONNX Runtime: {self.session}"
+            return
         session = open_session(candidate, threads=self.threads)
         if isinstance(session, str):
             result.failures.append(f"the rewritten model does not open: {session}")
         if result.failures or isinstance(session, str):
             return
-        if isinstance(self.session, str):
-            result.skipped = f"the original does not run in ONNX Runtime: {self.session}"
-        elif not self.runs:
+        if not self.runs:
             result.skipped = "no inputs found at which the original runs; give some with --input or --dim"
         result.bindings = [t.binding for t in self.trials]
         result.runs = len(self.runs)

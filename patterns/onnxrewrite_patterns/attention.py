@@ -37,6 +37,7 @@ from onnxrewrite import (
     any_of,
     op,
     same_dim,
+    same_shape,
 )
 
 NEVER = -1e9
@@ -61,8 +62,10 @@ scaled = any_of(scores * scale, scores)
 biased = op.Add(scaled, bias)
 rescaled = op.Add(scaled, bias) * outer_scale
 shifted = any_of(scaled, rescaled, op.Add(scaled, bias))
+split = op.Reshape(shifted, Var("shape of scores with heads"))
+viewed = op.Reshape(op.Add(split, mask), Var("shape of scores"))
 masked = any_of(
-    op.Add(shifted, mask), op.Where(keep, shifted, fill), op.Where(drop, fill, shifted), scaled, rescaled
+    op.Add(shifted, mask), viewed, op.Where(keep, shifted, fill), op.Where(drop, fill, shifted), scaled, rescaled
 )
 softmax = op.Softmax(masked, axis=(axis := Attr[int]("axis", default=-1)))
 is_nan = op.IsNaN(softmax)
@@ -142,7 +145,7 @@ def _float_mask(m: Match, build: Builder) -> Value | None:
     if bias in m:
         parts.append(build.Mul(m[bias], build.const(m[outer_scale], like=bias)) if outer_scale in m else m[bias])
     if mask in m:
-        parts.append(m[mask])
+        parts.append(_merged_mask(m, build) if viewed in m else m[mask])
     if fill in m:
         m.require(m[fill] <= NEVER, f"masked scores become {m[fill]:g}, which a score may be less than", at=softmax)
         # The lowest number, not any other: scores vanish beside it, so that a row that is masked throughout stays even.
@@ -153,6 +156,26 @@ def _float_mask(m: Match, build: Builder) -> Value | None:
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else build.Add(parts[0], parts[1])
+
+
+def _merged_mask(m: Match, build: Builder) -> Value:
+    """The mask of scores whose first dimension, N, is split into [n, w] for it: heads, or windows of an image."""
+    of_scores, of_split, of_mask = m.shape(scores) or (), m.shape(split) or (), m.shape(mask) or ()
+    same = same_shape(m.shape(viewed), of_scores) and same_shape(of_split[2:], of_scores[1:])
+    same = same and len(of_split) > 2 and same_dim(of_split[0] * of_split[1], of_scores[0])
+    m.require(same, "the Reshapes around the mask do more than split the first dimension", at=mask)
+    _require_fit(m, m[mask], of_split)
+    first, second, *others = (*[1] * (len(of_split) - len(of_mask)), *of_mask)
+    padded = build.Unsqueeze(m[mask], axes=tuple(range(missing))) if (missing := len(of_split) - len(of_mask)) else m[mask]
+    if first == second == 1:
+        return build.Squeeze(padded, axes=(0,))
+    batch, windows = build.Gather(build.Shape(m[q]), np.array([0])), of_split[1]
+    if not isinstance(windows, int) or windows == 0:
+        m.refuse("into how many parts the first dimension is split is not known", at=split)
+    lead = [np.array([1]) if same_dim(first, of_split[0]) else build.Div(batch, np.array([windows])), np.array([windows])]
+    full = build.Expand(padded, build.Concat(*lead, np.ones(len(others), np.int64), axis=0))
+    rest = build.Slice(build.Shape(padded), np.array([2]), np.array([len(of_split)]), np.array([0]))
+    return build.Reshape(full, build.Concat(batch, rest, axis=0))
 
 
 def _boolean_mask(m: Match, build: Builder) -> Value | None:

@@ -39,7 +39,7 @@ def half_plus(odd: Term, minus_odd: Term) -> Term:
     """½·x·(1 + odd), where ``minus_odd`` is -odd: with the product multiplied out, or not."""
     one_plus = any_of(1 + odd, 1 - minus_odd)
     half_of = any_of(0.5 + 0.5 * odd, 0.5 - 0.5 * minus_odd)
-    return any_of(0.5 * x * one_plus, x * half_of, 0.5 * x + 0.5 * x * odd)
+    return any_of(0.5 * x * one_plus, x * half_of, 0.5 * x + 0.5 * x * odd, 0.5 * (x + x * odd))
 
 
 def to_gelu(m: Match, build: Builder) -> Value:

@@ -229,6 +229,27 @@ def test_heads_in_the_batch() -> None:
         assert not {"Reshape", "Softmax"} & set(left)
 
 
+@pytest.mark.parametrize("shape", [(1, 4, 1, 6, 6), (1, 1, 1, 6, 6), (4, 1, 6, 6), (1, 4, 3, 6, 6)])
+@pytest.mark.parametrize("batch", [1, 2, 0])
+def test_a_mask_by_window(shape: tuple[int, ...], batch: int) -> None:
+    """Swin: windows are in the batch, and the mask differs between the windows of an image."""
+    feeds = {n: normal(4 * batch, 3, 6, 8) for n in "qkv"} | {"mask": normal(*shape), "x": normal(batch)}
+    size = "h = Shape(x)  n = Mul(h, {4})  qs = Concat<axis=0>(n, {3, 6, 8})"
+    values = "  ".join(f"{n}1 = Reshape({n}, qs)" for n in "qkv")
+    graph = f"float[b] x; float[a,3,6,8] q; float[c,3,6,8] k; float[d,3,6,8] v; float{list(shape)} mask;"
+    bias = "bias = float[1,3,6,6] ~  kt = Transpose<perm=[0,1,3,2]>(k1)  s = MatMul(q1, kt)  c = Add(s, bias)"
+    view = "t = Concat<axis=0>(h, {4, 3, 6, 6})  u = Concat<axis=0>(n, {3, 6, 6})  w = Reshape(c, t)  e = Add(w, mask)"
+    check(f"{graph} {size} {values} {bias} {view} a = Reshape(e, u) {TAIL.replace('v)', 'v1)')}", feeds)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 5, 7), (1, 1, 5, 7), (2, 3, 5, 7), (1, 3, 1, 7), (5, 7)])
+def test_a_mask_by_head_of_heads_in_the_batch(shape: tuple[int, ...]) -> None:
+    feeds = {"q": normal(6, 5, 8), "k": normal(6, 7, 8), "v": normal(6, 7, 8), "mask": normal(*shape)}
+    graph = f"float[6,5,8] q; float[6,7,8] k; float[6,7,8] v; float{list(shape)} mask; kt = Transpose<perm=[0,2,1]>(k)"
+    view = "w = Reshape(s, {2, 3, 5, 7})  e = Add(w, mask)  a = Reshape(e, {6, 5, 7})"
+    check(f"{graph} s = MatMul(q, kt) {view} {TAIL}", feeds)
+
+
 def test_values_of_another_size() -> None:
     feeds = {**qkv(), "v": normal(2, 3, 7, 5)}
     check(f"{HEAD.replace('float[b,3,l,8] v', 'float[b,3,l,5] v')} a = MatMul(q, kt) {TAIL}", feeds)
