@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import onnx_ir as ir
@@ -83,6 +83,7 @@ class Facts:
         self._context = _Context(opset_imports, policy="refine")
         self._context.reserve_symbol_names(_symbol_names(graph.inputs))
         self._contexts: dict[int, _Context] = {}
+        self._by_elements: dict[tuple[object, ...], ir.Value] = {}
         self._infer_graph(graph)
 
     # -- what is known ---------------------------------------------------------------------------------------
@@ -147,6 +148,17 @@ class Facts:
         """Another node of the same operator, attributes and inputs; that is not yet to say that it is not random."""
         return twins.twin(node)
 
+    def equal_shape_tensor(self, value: ir.Value) -> ir.Value | None:
+        """The first shape tensor of the same graph, of those asked for, that has the same elements as ``value``."""
+        node, known = value.producer(), self._context._symbolic_values.get(value)
+        if node is None or known is None or value.shape is None or not all(map(is_known, known)):
+            return None
+        key = (node.graph, value.dtype, len(value.shape), tuple(map(str, known)))
+        first = self._by_elements.setdefault(key, value)
+        if first.producer() is None or first.producer().graph is not node.graph:  # type: ignore[union-attr]
+            first = self._by_elements[key] = value
+        return None if first is value else first
+
     # -- keeping it current ----------------------------------------------------------------------------------
 
     def infer(self, node: ir.Node) -> bool:
@@ -155,7 +167,7 @@ class Facts:
         key = (node.domain, node.op_type)
         own = shapes.RULES.get(key)
         version = self.version(node)
-        infer = None if key in shapes.NOT_BELIEVED else inference.registry.get(*key, version=version)
+        infer = None if key in shapes.NOT_BELIEVED else self._inference(node, version)
         context = self._context_for(node, version)
         for output in node.outputs:
             output.shape = None
@@ -174,6 +186,14 @@ class Facts:
             output.shape = self._sharper(shape, output.shape)
             self._context.name_anonymous_dims(output)
         return before != [self._known(o) for o in node.outputs]
+
+    @staticmethod
+    def _inference(node: ir.Node, version: int) -> Callable[[_Context, ir.Node], None] | None:
+        """The library's function for an operator; that of the oldest version that has it where the node's is older, for
+        ONNX Runtime took LayerNormalization and others before the standard had them."""
+        found = inference.registry.get(node.domain, node.op_type, version=version)
+        since = None if found is not None else schema.oldest_version(node.domain, node.op_type, version)
+        return found if since is None else inference.registry.get(node.domain, node.op_type, version=since)
 
     def _known(self, value: ir.Value) -> tuple[ir.TypeProtocol | None, ir.Shape | None, list[Dim] | None]:
         return value.type, value.shape, self._context._symbolic_values.get(value)

@@ -158,8 +158,15 @@ def _loop(context: Context, node: ir.Node) -> None:
 
 
 def _if(context: Context, node: ir.Node) -> None:
-    """A branch of unknown shape makes the result's unknown."""
-    branches = [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
+    """A branch of unknown shape makes the result's unknown, unless the condition is constant."""
+    branches = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
+    decided = known(context, node.inputs[0])
+    if decided is not None and len(decided) == 1 and isinstance(decided[0], int):
+        branch = branches[0 if decided[0] else 1]
+        for output, inner in zip(node.outputs, branch.outputs, strict=True):
+            output.shape = None
+            set_shape(context, output, inner.shape.dims if inner.shape is not None else None, inner.dtype)
+        return
     for place, output in enumerate(node.outputs):
         if any(place >= len(g.outputs) or g.outputs[place].shape is None for g in branches):
             output.shape = None

@@ -7,6 +7,7 @@ last and all together; what is left over is the remainder, which only the patter
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -254,15 +255,18 @@ class ChainMatch:
             return -1
         return numbers.scalar(self.facts, piece.value)
 
+    def _signed(self, group: tuple[Piece, ...]) -> list[tuple[float, int]]:
+        return [(self._number(p) or 0, p.sign) for p in group]
+
     def _numbers(self, taken: tuple[Piece, ...], binding: Binding) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
         """Every way to account for the pattern's numbers with the chain's."""
-        if not self.literals and not self.scalars:
-            yield (), binding
-            return
         used = frozenset[int]().union(*(p.leaves for p in taken))
         numeric = [p for p in self.pieces if not p.parts and not p.leaves & used and self._number(p) is not None]
         groups = [tuple(numeric)] if numeric else []
         groups += [(p,) for p in numeric] if len(numeric) > 1 else []
+        if not self.scalars and not self._needs_numbers:
+            yield from ((group, binding) for group in (*groups, ()) if self._equal(self._signed(group)))
+            return
         if len(self.scalars) > 1:
             yield from self._several_scalars(numeric, binding)
             return
@@ -270,14 +274,12 @@ class ChainMatch:
             self.matcher._miss(binding, lambda: self._without_number(taken), further=len(self.operands))
         for group in groups:
             yield from ((group, matched) for matched in self._group(group, binding))
-        if not self.scalars and not self._needs_numbers:
-            yield (), binding
         if self.scalars and _is_optional(self.scalars[0][0]):
             yield from self._scalar_absent(groups, binding)
 
     def _group(self, group: tuple[Piece, ...], binding: Binding) -> Iterator[Binding]:
         """The pattern's literals and at most one scalar against these numbers."""
-        found = [(float(self._number(p) or 0), p.sign) for p in group]
+        found = self._signed(group)
         if not self.scalars:
             if self._equal(found):
                 yield binding
@@ -292,7 +294,9 @@ class ChainMatch:
             number = sign * numbers.total([*found, *((v, -s) for v, s in self.literals)])
         if len(found) == 1 and not self.literals and found[0][1] == sign:
             number = found[0][0]
-        if capture not in binding.bound:
+        if math.isnan(number):
+            self.matcher._miss(binding, lambda: f"{capture.name} is no number")
+        elif capture not in binding.bound:
             yield binding.bind(capture, number)
         elif binding.bound[capture] == number:
             yield binding
@@ -318,10 +322,12 @@ class ChainMatch:
             if not self.literals:
                 yield (), matched
             for group in groups if self.literals else ():
-                if self._equal([(float(self._number(p) or 0), p.sign) for p in group]):
+                if self._equal(self._signed(group)):
                     yield group, matched
 
     def _equal(self, found: list[tuple[float, int]]) -> bool:
+        if not found and not self.literals:
+            return True
         if self.dtype is None:
             return False
         equal = numbers.product_equals if self.is_product else numbers.total_equals

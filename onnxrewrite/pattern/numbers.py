@@ -81,8 +81,8 @@ def _rounding(
 
 
 def product(factors: Sequence[tuple[float, int]]) -> float:
-    """The product of numbers, each multiplied (+1) or divided by (-1); NaN for a division by zero."""
-    result = 1.0
+    """The product of numbers, each multiplied (+1) or divided by (-1); exact for integers, NaN for a division by 0."""
+    result: float = 1
     for number, sign in factors:
         if sign < 0 and number == 0:
             return math.nan
@@ -100,8 +100,9 @@ def total_equals(found: Sequence[tuple[float, int]], expected: Sequence[tuple[fl
 
 
 def total(addends: Sequence[tuple[float, int]]) -> float:
-    """The sum of numbers, each added (+1) or subtracted (-1)."""
-    return math.fsum(sign * number for number, sign in addends)
+    """The sum of numbers, each added (+1) or subtracted (-1); exact for integers."""
+    signed = [sign * number for number, sign in addends]
+    return sum(signed) if all(isinstance(n, int) for n in signed) else math.fsum(signed)
 
 
 def same_constant(facts: Facts, a: ir.Value, b: ir.Value) -> bool:

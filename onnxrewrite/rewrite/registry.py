@@ -11,7 +11,9 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -85,16 +87,20 @@ def load(extra: Iterable[str] = (), *, plugins: bool = True) -> Registry:
     """All rules: the library's, those of installed plugins, and ``extra`` files or packages.
 
     Raises:
-        RuleError: A rule file or package given by name cannot be used.  A broken *installed* plugin is only noted in
-            ``Registry.broken``.
+        RuleError: A rule file or package given by name cannot be used, or two rules have one name.  A broken
+            *installed* plugin is only noted in ``Registry.broken``.
+
     """
     registry = Registry()
     registry.add(rules_of(_library()))
     for point in _plugins() if plugins else ():
         try:
-            registry.add(rules_of(_load_point(point)))
-        except Exception as error:  # a plugin can fail in any way
-            registry.broken.append(f"plugin {point.name} ({point.value}) cannot be used: {_one_line(error)}")
+            with _told(f"plugin {point.name} ({point.value}) cannot be used"):
+                found = rules_of(_load_point(point))
+        except OnnxRewriteError as error:
+            registry.broken.append(str(error))
+        else:
+            registry.add(found)
     for name in extra:
         registry.add(rules_of(load_module(name)))
     return registry
@@ -105,28 +111,34 @@ def load_module(name: str) -> ModuleType:
     path = Path(name)
     if path.suffix == ".py" or path.is_file():
         return _load_file(path)
+    if not all(part.isidentifier() for part in name.split(".")):
+        what = "is a folder; give a .py file or the name of a package" if path.is_dir() else "no such rule file"
+        raise RuleError(f"rules {name!r}: {what}")
     try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+        with _told(name):
+            return importlib.import_module(name)
+    except RuleError as error:
+        cause = error.__cause__
+        if isinstance(cause, ModuleNotFoundError) and f"{name}.".startswith(f"{cause.name}."):
             raise RuleError(f"no rule file or package is called {name!r}") from None
-        raise RuleError(f"{name}: {_one_line(error)}") from error
-    except Exception as error:
-        raise RuleError(f"{name}: {_one_line(error)}") from error
+        raise
 
 
 def rules_of(module: ModuleType) -> list[Rule]:
     """The rules of a module; RuleError if it has none."""
     found = getattr(module, "RULES", None)
+    name = str(_file_of(module) or module.__name__)
     if found is None:
         found = [v for v in vars(module).values() if isinstance(v, Rule)]
-    rules = list(dict.fromkeys(found))
+    if not isinstance(found, Iterable):
+        raise RuleError(f"{name}: RULES must be a sequence of rules, not {found!r}")
+    rules = list(found)
     wrong = next((r for r in rules if not isinstance(r, Rule)), None)
     if wrong is not None:
-        raise RuleError(f"{module.__name__}: RULES holds {wrong!r}, which is no Rule")
+        raise RuleError(f"{name}: RULES holds {wrong!r}, which is no Rule")
     if not rules:
-        raise RuleError(f"{module.__name__} defines no Rule")
-    return rules
+        raise RuleError(f"{name}: defines no Rule")
+    return list(dict.fromkeys(rules))
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -149,16 +161,25 @@ def _execute(name: str, path: Path, search: list[str] | None = None) -> ModuleTy
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
-    except OnnxRewriteError:
+        with _told(str(path)):
+            spec.loader.exec_module(module)
+    except BaseException:
         del sys.modules[name]
         raise
-    except BaseException as error:
-        del sys.modules[name]
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise
-        raise RuleError(f"{path}: {_one_line(error)}") from error
     return module
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Whatever goes wrong in somebody else's module is a RuleError of one line that begins with ``what``."""
+    try:
+        yield
+    except OnnxRewriteError as error:
+        raise RuleError(f"{what}: {error}") from error
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and type(error) is not SystemExit:
+            raise  # not the module's, but somebody's who wants us to stop
+        raise RuleError(f"{what}: {_one_line(error)}") from error
 
 
 def _file_of(module: ModuleType) -> Path | None:
@@ -167,13 +188,16 @@ def _file_of(module: ModuleType) -> Path | None:
 
 
 def _library() -> ModuleType:
-    """The built-in rules: as installed, or beside the package in a checkout."""
-    if importlib.util.find_spec(_LIBRARY) is not None:
-        return importlib.import_module(_LIBRARY)
+    """The built-in rules: in a checkout those beside the package, else those that are installed."""
     folder = Path(__file__).resolve().parents[2] / "patterns" / _LIBRARY
-    if not folder.is_dir():
-        raise RuleError("the built-in rule library onnxrewrite_patterns is missing: reinstall onnxrewrite")
-    return _execute(_LIBRARY, folder / "__init__.py", [str(folder)])
+    if _LIBRARY not in sys.modules and folder.is_dir():
+        return _execute(_LIBRARY, folder / "__init__.py", [str(folder)])
+    try:
+        return importlib.import_module(_LIBRARY)
+    except ModuleNotFoundError as error:
+        if error.name != _LIBRARY:
+            raise
+        raise RuleError(f"the built-in rule library {_LIBRARY} is missing: reinstall onnxrewrite") from None
 
 
 def _plugins() -> list[EntryPoint]:
@@ -193,5 +217,12 @@ def _load_point(point: EntryPoint) -> ModuleType:
 
 
 def _one_line(error: BaseException) -> str:
+    """The error, and where in somebody else's module it arose; a SyntaxError says that itself."""
     text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    ours = str(Path(__file__).resolve().parents[1])
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [f for f in frames if not f.filename.startswith((ours, "<"))]
+    if isinstance(error, SyntaxError) or not theirs:
+        return text
+    return f"{text} ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})"

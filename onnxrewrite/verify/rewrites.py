@@ -96,12 +96,16 @@ def _sources(site: Site) -> list[ir.Node] | None:
     given = {v for v in _read(site.before) if v not in inside}
     built = {o for n in site.after for o in n.outputs}
     found: dict[ir.Node, None] = {}
+    tried: set[ir.Node] = set()
 
     def reach(value: ir.Value) -> bool:
         producer = value.producer()
         if value in given or value in built or Facts.tensor(value) is not None or producer in found:
             return True
-        if producer is None or len(found) >= _MOST_SOURCES or not all(reach(v) for v in _read([producer])):
+        if producer is None or producer in tried or len(tried) >= _MOST_SOURCES:
+            return False
+        tried.add(producer)
+        if not all(reach(v) for v in _read([producer])):
             return False
         found[producer] = None
         return True

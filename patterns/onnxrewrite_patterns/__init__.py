@@ -1,6 +1,6 @@
 """The rule library: one family of rules a file."""
 
-from onnxrewrite_patterns import attention, attention_lower, casts, clamps, constants, gelu, identity, logic, shapes, swish, transpose
+from onnxrewrite_patterns import attention, attention_lower, casts, clamps, constants, gelu, identity, logic, pieces, shapes, swish, transpose
 
 RULES = (
     *attention.RULES,
@@ -11,6 +11,7 @@ RULES = (
     *gelu.RULES,
     *identity.RULES,
     *logic.RULES,
+    *pieces.RULES,
     *shapes.RULES,
     *swish.RULES,
     *transpose.RULES,

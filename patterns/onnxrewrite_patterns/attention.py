@@ -1,19 +1,21 @@
 """Scaled dot-product attention in the spellings that exporters write, as the standard's Attention.
 
-softmax(s·q·kᵀ + mask)·v, with q of shape [B, H, S, D], k [B, H, L, D], v [B, H, L, Dv]; or with batch and heads in one
-dimension, which is attention with one head.
+softmax(s·q·kᵀ + mask)·v, with q of shape [B, H, S, D], k [B, H, L, D], v [B, H, L, Dv]; or with batch
+and heads in one dimension, which is attention with one head.
 
-Why: the scores, S·L numbers a head, are written and read five times before they are summed up; a kernel for the
-whole never writes them.   Vaswani et al., 2017, arXiv:1706.03762; Dao et al., 2022, arXiv:2205.14135.
+Why: the scores, S·L numbers a head, are written and read five times before they are summed up; a kernel for
+the whole never writes them.   Vaswani et al., 2017, arXiv:1706.03762; Dao et al., 2022, arXiv:2205.14135.
 
-What makes it delicate is a row of which every entry is masked.  Softmax makes it NaN where the mask is -inf, and the
-mean of v where the mask is finite; the standard's Attention makes it zero under a boolean mask.  So a float mask stays
-a float mask, and only the spelling that turns those NaN into zeros (PyTorch's, for a boolean mask) becomes a boolean
-one.  That spelling also hides NaN that come from q and k themselves; they are not hidden any more.
+What makes it delicate is a row of which every entry is masked.  Softmax makes it NaN where the mask is
+-inf, and even where the mask is finite; the standard's Attention makes it zero under a boolean mask.
+So a float mask stays a float mask, and only the spelling that turns those NaN into zeros (PyTorch's,
+for a boolean mask) becomes a boolean one.  That spelling also hides NaN that come from q and k
+themselves; they are not hidden any more.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,14 +61,12 @@ kt = any_of(op.Transpose(scaled_k, perm=perm), unflat_kt, plain_kt)
 
 scores = op.MatMul(any_of(q * q_scale, q), any_of(kt * kt_scale, kt))
 scaled = any_of(scores * scale, scores)
-biased = op.Add(scaled, bias)
 rescaled = op.Add(scaled, bias) * outer_scale
 shifted = any_of(scaled, rescaled, op.Add(scaled, bias))
 split = op.Reshape(shifted, Var("shape of scores with heads"))
 viewed = op.Reshape(op.Add(split, mask), Var("shape of scores"))
-masked = any_of(
-    op.Add(shifted, mask), viewed, op.Where(keep, shifted, fill), op.Where(drop, fill, shifted), scaled, rescaled
-)
+replaced = any_of(op.Where(keep, shifted, fill), op.Where(drop, fill, shifted))
+masked = any_of(op.Add(any_of(shifted, replaced), mask), viewed, replaced, scaled, rescaled)
 softmax = op.Softmax(masked, axis=(axis := Attr[int]("axis", default=-1)))
 is_nan = op.IsNaN(softmax)
 weights = any_of(op.Where(is_nan, 0.0, softmax), softmax)
@@ -75,7 +75,7 @@ attention = op.MatMul(weights, v)
 
 @dataclass(frozen=True)
 class Operands:
-    """softmax(scale·query·keyᵀ + mask)·value, with a mask that is added, or boolean: true where an entry counts."""
+    """softmax(scale·query·keyᵀ + mask)·value; the mask is added, or boolean: true where an entry counts."""
 
     query: Value
     key: Value
@@ -86,16 +86,15 @@ class Operands:
 
 def operands(m: Match, build: Builder) -> Operands:
     """What a match of ``attention`` computes; refuses unless it is that."""
-    shapes = [m.shape(t) for t in (q, scores, v)]
-    m.require(all(s is not None and len(s) in (3, 4) for s in shapes), "q, k and v must be of rank 4, or 3", at=scores)
-    of_q, of_scores, of_v = (s for s in shapes if s is not None)
+    of_q, of_scores, of_v = (m.shape(t) or () for t in (q, scores, v))
+    m.require(len(of_q) == len(of_scores) in (3, 4), "q, k and v must be of rank 4, or 3", at=scores)
     _require_batches(m, of_q, of_v)
-    m.require(m.attr(softmax, "axis") in (-1, len(of_q) - 1), "Softmax must run along the last axis", at=softmax)
+    last = m.attr(softmax, "axis") in (-1, len(of_q) - 1)
+    m.require(last, "Softmax must run along the last axis", at=softmax)
     given = [m[s] for s in (q_scale, k_scale, kt_scale, scale, outer_scale) if s in m]
     total = math.prod(map(float, given))
     m.require(0 < total < math.inf, f"the scale must be positive, it is {total:.6g}", at=scores)
-    guarded = is_nan in m
-    chosen = _boolean_mask(m, build) if guarded else _float_mask(m, build)
+    chosen = _boolean_mask(m, build) if is_nan in m else _float_mask(m, build)
     if chosen is not None:
         _require_fit(m, chosen, (*of_q[:-1], of_scores[-1]))
         if len(of_q) == m.rank(chosen) == 3:
@@ -120,15 +119,15 @@ def _kt(m: Match) -> Value:
 
 
 def _key(m: Match, build: Builder) -> Value:
-    """k from kᵀ: the two Transposes in one, or none."""
+    """The k behind kᵀ: the two Transposes in one, or none."""
     if plain_kt in m:
         rank = m.rank(plain_kt) or 0
         return build.Transpose(m[plain_kt], perm=(*range(rank - 2), rank - 1, rank - 2))
     if unflat_kt in m:
         of_k, flat, back = (m.shape(t) or () for t in (k, flat_k, unflat_kt))
         m.require(len(of_k) == 4 and len(flat) == 3 and len(back) == 4, "k must be of rank 4", at=k)
-        pairs = [(flat[1], of_k[2]), (flat[2], of_k[3]), *zip(back, (*of_k[:2], of_k[3], of_k[2]), strict=True)]
-        m.require(all(same_dim(a, b) for a, b in pairs), "the Reshapes around Transpose move more than heads", at=k)
+        same = same_shape(flat[1:], of_k[2:]) and same_shape(back, (*of_k[:2], of_k[3], of_k[2]))
+        m.require(same, "the Reshapes around the Transpose do more than merge batch and heads", at=k)
         return m[k]
     *batch, last, second = m[perm]
     m.require(len(m[perm]) == m.rank(q), "k must have the rank of q", at=k)
@@ -143,59 +142,71 @@ def _float_mask(m: Match, build: Builder) -> Value | None:
     """What is added to the scaled scores, all in all."""
     parts: list[Value] = []
     if bias in m:
-        parts.append(build.Mul(m[bias], build.const(m[outer_scale], like=bias)) if outer_scale in m else m[bias])
+        parts.append(build.Mul(m[bias], m[outer_scale]) if outer_scale in m else m[bias])
     if mask in m:
         parts.append(_merged_mask(m, build) if viewed in m else m[mask])
     if fill in m:
-        m.require(m[fill] <= NEVER, f"masked scores become {m[fill]:g}, which a score may be less than", at=softmax)
-        # The lowest number, not any other: scores vanish beside it, so that a row that is masked throughout stays even.
-        lowest = -math.inf if m[fill] == -math.inf else float(np.finfo(np.float32).min)
-        m.require(m[fill] == -math.inf or m.dtype(q) == ir.DataType.FLOAT, "a finite mask, not in float32", at=softmax)
-        zero, never = (build.const(number, like=q) for number in (0.0, lowest))
-        parts.append(build.Where(m[keep], zero, never) if keep in m else build.Where(m[drop], never, zero))
-    if not parts:
-        return None
-    return parts[0] if len(parts) == 1 else build.Add(parts[0], parts[1])
+        parts.append(_replacing_mask(m, build))
+    return functools.reduce(build.Add, parts) if parts else None
+
+
+def _replacing_mask(m: Match, build: Builder) -> Value:
+    """What is added to scores so that they become what Where makes of them.
+
+    The lowest number, not another: every score vanishes beside it, so a row masked throughout is even.
+    """
+    number = m[fill]
+    never = NEVER if mask not in m else -1e30  # what is added to it later may not make it count, either
+    m.require(number <= never, f"masked scores become {number:g}, which a score may be less than", at=softmax)
+    exact = number == -math.inf or m.dtype(q) == ir.DataType.FLOAT
+    m.require(exact, f"masked scores become {number:g} in a dtype other than float32", at=softmax)
+    lowest = number if number == -math.inf else float(np.finfo(np.float32).min)
+    zero, masked_out = (build.const(number, like=q) for number in (0.0, lowest))
+    return build.Where(m[keep], zero, masked_out) if keep in m else build.Where(m[drop], masked_out, zero)
 
 
 def _merged_mask(m: Match, build: Builder) -> Value:
-    """The mask of scores whose first dimension, N, is split into [n, w] for it: heads, or windows of an image."""
+    """The mask of scores whose first dimension is split in two for it: heads, or windows of an image."""
     of_scores, of_split, of_mask = m.shape(scores) or (), m.shape(split) or (), m.shape(mask) or ()
     same = same_shape(m.shape(viewed), of_scores) and same_shape(of_split[2:], of_scores[1:])
     same = same and len(of_split) > 2 and same_dim(of_split[0] * of_split[1], of_scores[0])
     m.require(same, "the Reshapes around the mask do more than split the first dimension", at=mask)
     _require_fit(m, m[mask], of_split)
-    first, second, *others = (*[1] * (len(of_split) - len(of_mask)), *of_mask)
-    padded = build.Unsqueeze(m[mask], axes=tuple(range(missing))) if (missing := len(of_split) - len(of_mask)) else m[mask]
-    if first == second == 1:
+    missing = len(of_split) - len(of_mask)
+    padded = build.Unsqueeze(m[mask], axes=tuple(range(missing))) if missing else m[mask]
+    first = 1 if missing else of_mask[0]
+    if first == 1 and (missing > 1 or of_mask[1 - missing] == 1):
         return build.Squeeze(padded, axes=(0,))
     batch, windows = build.Gather(build.Shape(m[q]), np.array([0])), of_split[1]
     if not isinstance(windows, int) or windows == 0:
         m.refuse("into how many parts the first dimension is split is not known", at=split)
-    lead = [np.array([1]) if same_dim(first, of_split[0]) else build.Div(batch, np.array([windows])), np.array([windows])]
-    full = build.Expand(padded, build.Concat(*lead, np.ones(len(others), np.int64), axis=0))
+    images = np.array([1]) if same_dim(first, of_split[0]) else build.Div(batch, np.array([windows]))
+    full = build.Expand(
+        padded, build.Concat(images, np.array([windows]), np.ones(len(of_split) - 2, np.int64), axis=0)
+    )
     rest = build.Slice(build.Shape(padded), np.array([2]), np.array([len(of_split)]), np.array([0]))
     return build.Reshape(full, build.Concat(batch, rest, axis=0))
 
 
 def _boolean_mask(m: Match, build: Builder) -> Value | None:
     """The mask where Softmax's NaN become zeros: they come of rows that are -inf throughout."""
-    if fill in m and m[fill] == -math.inf and bias not in m:
+    if fill in m and m[fill] == -math.inf and bias not in m and mask not in m:
         return m[keep] if keep in m else build.Not(m[drop])
     chosen = _float_mask(m, build)
-    if chosen is None or fill in m and m[fill] > -math.inf and bias not in m:
-        return chosen
-    m.require(bias not in m, "NaN become zeros, and there is a bias besides the mask", at=softmax)
+    if chosen is None:
+        return None
+    only = sum(t in m for t in (bias, mask, fill)) == 1
+    m.require(only, "NaN become zeros, and there is more than a mask", at=softmax)
     node = chosen.producer()
-    is_where = node is not None and node.op_type == "Where" and not node.domain
-    m.require(is_where, "NaN become zeros, and nobody knows which entries are masked", at=softmax)
-    assert node is not None
+    if node is None or node.op_type != "Where" or node.domain:
+        m.refuse("NaN become zeros, and nobody knows which entries are masked", at=softmax)
     condition, *choices = node.inputs
-    numbers = [_number(m, choice) for choice in choices]
-    m.require(condition is not None and None not in numbers and 0 in numbers, "the mask is not one of zeros", at=chosen)
-    if -math.inf not in numbers:
+    yes, no = (_number(m, choice) for choice in choices)
+    if condition is None or yes is None or no is None or 0 not in (yes, no) or math.inf in (yes, no):
+        m.refuse("NaN become zeros, and the mask is not one of zeros and a negative number", at=chosen)
+    if -math.inf not in (yes, no):
         return chosen
-    return condition if numbers[0] == 0 else build.Not(condition)
+    return condition if yes == 0 else build.Not(condition)
 
 
 def _number(m: Match, value: Value | None) -> float | None:
@@ -209,7 +220,8 @@ def _require_fit(m: Match, chosen: Value, target: Sequence[Dim]) -> None:
     if shape is None or len(shape) > len(target):
         m.refuse("the rank of the mask is unknown, or larger than that of the scores", at=chosen)
     for a, b in zip(shape[::-1], target[::-1], strict=False):
-        m.require(a == 1 or same_dim(a, b), f"a dimension of the mask is {a}, and not shown to be {b} or 1", at=chosen)
+        fits = a == 1 or same_dim(a, b)
+        m.require(fits, f"a dimension of the mask is {a}, and not shown to be {b} or 1", at=chosen)
 
 
 # -- raise ---------------------------------------------------------------------------------------------------
@@ -221,14 +233,29 @@ def to_attention(m: Match, build: Builder) -> Value:
     rank = m.rank(found.query)
     if build.opset >= 23 and found.mask is not None:
         # It would stay, and ONNX Runtime's kernel makes a row zero that the lowest float masks throughout.
-        m.require(m.dtype(found.mask) == ir.DataType.BOOL, "a mask that is added is for the lower stage", at=found.mask)
+        m.require(
+            m.dtype(found.mask) == ir.DataType.BOOL,
+            "a mask that is added is for the lower stage",
+            at=found.mask,
+        )
         full = zip((m.shape(found.mask) or ())[-2:], (m.shape(scores) or ())[-2:], strict=True)
-        m.require(all(same_dim(a, b) for a, b in full), "the kernel does not broadcast the mask", at=found.mask)
-    heads = {"q_num_heads": 1, "kv_num_heads": 1} if rank == 3 else {}
-    return build.Attention(found.query, found.key, found.value, found.mask, scale=found.scale, **heads)
+        m.require(
+            all(same_dim(a, b) for a, b in full), "the kernel does not broadcast the mask", at=found.mask
+        )
+    heads = 1 if rank == 3 else None
+    return build.Attention(
+        found.query,
+        found.key,
+        found.value,
+        found.mask,
+        scale=found.scale,
+        q_num_heads=heads,
+        kv_num_heads=heads,
+    )
 
 
 _QKV = "float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; kt = Transpose<perm=[0,1,3,2]>(k);"
+_END = "p = Softmax(a)  y = MatMul(p, v)"
 _MASKED = f"{_QKV} float[b,1,1,l] mask; s = MatMul(q, kt)  d = Div(s, 4.0)  a = Add(d, mask)"
 
 ATTENTION = Rule(
@@ -254,13 +281,15 @@ ATTENTION = Rule(
             to="float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; bool[s,l] keep;"
             "y = Attention<scale=1.0>(q, k, v, keep)",
         ),
-        Rejects(f"{_MASKED} p = Softmax<axis=1>(a)  y = MatMul(p, v)", because="must run along the last axis"),
         Rejects(
-            f"{_QKV} float[b,3,s,m] mask; s = MatMul(q, kt)  a = Add(s, mask)  p = Softmax(a)  y = MatMul(p, v)",
+            f"{_MASKED} p = Softmax<axis=1>(a)  y = MatMul(p, v)", because="must run along the last axis"
+        ),
+        Rejects(
+            f"{_QKV} float[b,3,s,m] mask; s = MatMul(q, kt)  a = Add(s, mask) {_END}",
             because="a dimension of the mask is m, and not shown to be l or 1",
         ),
         Rejects(
-            f"{_QKV} bool[s,l] keep; s = MatMul(q, kt)  a = Where(keep, s, -10000.0)  p = Softmax(a)  y = MatMul(p, v)",
+            f"{_QKV} bool[s,l] keep; s = MatMul(q, kt)  a = Where(keep, s, -10000.0) {_END}",
             because="masked scores become -10000, which a score may be less than",
         ),
         Rejects(
@@ -272,7 +301,10 @@ ATTENTION = Rule(
             "s = MatMul(q, kt)  p = Softmax(s)  y = MatMul(p, v)",
             because="dimension 0 of q is 1, that of k or v is b",
         ),
-        Rejects(f"{_QKV} s = MatMul(q, kt)  d = Mul(s, -1.0)  p = Softmax(d)  y = MatMul(p, v)", because="must be positive"),
+        Rejects(
+            f"{_QKV} s = MatMul(q, kt)  d = Mul(s, -1.0)  p = Softmax(d)  y = MatMul(p, v)",
+            because="must be positive",
+        ),
         Rejects(f"{_MASKED} p = Softmax(a)  y = MatMul(p, v)  z = Identity(p)", because="is also used by"),
     ),
 )

@@ -1,10 +1,14 @@
 """The standard's Attention for ONNX Runtime: com.microsoft.MultiHeadAttention.
 
-It takes queries as [B, S, H·D], which is what they were before the split into heads, and gives the result likewise:
-the Reshapes and Transposes around the attention go, too.  Keys and values it takes either way.
+It takes queries as [B, S, H·D], which is what they were before the split into heads, and gives the result
+likewise: the Reshapes and Transposes around the attention go, too.  Keys and values it takes either way.
 
-Why: models older than opset 23 have no Attention.  Unlike ONNX Runtime's kernel for that, this one computes what the
-formula says in rows that are masked throughout: NaN for -inf, the mean of the values for a finite mask.
+Why: models older than opset 23 have no Attention.  Unlike ONNX Runtime's kernel for that, this one
+computes what the formula says in rows that are masked throughout: NaN for -inf, the formula's numbers
+for a finite mask.
+Where q, k and v are projections of one input, com.microsoft.Attention computes them as well; measured
+on one and on two cores, from 1 to 512 tokens, it took from 0 to 30 % less time than three MatMuls and
+MultiHeadAttention.
 Source: ONNX Runtime, docs/ContribOperators.md; what it does not say was tried (1.31).
 """
 
@@ -16,7 +20,24 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxrewrite import FLOATS, Attr, Builder, Dim, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op, same_dim
+from onnxrewrite import (
+    FLOATS,
+    Attr,
+    Builder,
+    Const,
+    Dim,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    Value,
+    Var,
+    any_of,
+    microsoft,
+    op,
+    same_dim,
+)
 from onnxrewrite_patterns.attention import Operands, operands
 from onnxrewrite_patterns.attention import attention as sdpa
 
@@ -26,7 +47,10 @@ HEADS = (0, 2, 1, 3)
 q, k, v = (Var(name, dtype=FLOATS) for name in ("q", "k", "v"))
 mask = Var("mask", default=None)
 scale = Attr[float | None]("scale", default=None)
-q_heads, kv_heads = Attr[int | None]("q_num_heads", default=None), Attr[int | None]("kv_num_heads", default=None)
+q_heads, kv_heads = (
+    Attr[int | None]("q_num_heads", default=None),
+    Attr[int | None]("kv_num_heads", default=None),
+)
 attention = op.Attention(q, k, v, mask, scale=scale, q_num_heads=q_heads, kv_num_heads=kv_heads)
 
 
@@ -45,7 +69,7 @@ def lower(m: Match, build: Builder) -> Value:
 
 
 def multi_head(m: Match, build: Builder, given: Operands, heads: int) -> Value:
-    """MultiHeadAttention of what is of rank 4, [B, H, S, D], or 3, [B, S, H·D]; the result has the same rank."""
+    """MultiHeadAttention of operands of rank 4, [B, H, S, D], or 3, [B, S, H·D]; the result has that rank."""
     m.require(m.dtype(given.query) == ir.DataType.FLOAT, "the kernel takes float32 only", at=given.query)
     m.require(given.scale > 0, "a scale of zero means the default one", at=given.query)
     query, key, value, width = given.query, given.key, given.value, 0
@@ -59,7 +83,7 @@ def multi_head(m: Match, build: Builder, given: Operands, heads: int) -> Value:
     result = build.microsoft.MultiHeadAttention(
         query, key, value, None, None, bias, num_heads=heads, scale=given.scale
     )
-    by_head = given.mask is not None and (m.rank(given.mask) or 0) > 2 and m.dim(given.mask, -3) != 1
+    by_head = given.mask is not None and m.dim(given.mask, -3) not in (None, 1)
     if not by_head:
         result = _zero_where_masked(m, build, given.mask, result)
     if width:
@@ -106,7 +130,11 @@ def _merged(m: Match, build: Builder, x: Value) -> Value:
         assert isinstance(heads, int)
         return build.Reshape(build.Transpose(x, perm=HEADS), np.array([0, 0, heads * _width(m, x)]))
     transposed = x.producer()
-    reshaped = transposed.inputs[0].producer() if transposed is not None and transposed.inputs[0] is not None else None
+    reshaped = (
+        transposed.inputs[0].producer()
+        if transposed is not None and transposed.inputs[0] is not None
+        else None
+    )
     m.cover(*(n for n in (transposed, reshaped) if n is not None))
     return source
 
@@ -126,18 +154,19 @@ def _bias(m: Match, build: Builder, given: Operands, query: Value, key: Value) -
     if len(shape) < 4:
         bias = build.Unsqueeze(bias, axes=tuple(range(4 - len(shape))))
         shape = (*[1] * (4 - len(shape)), *shape)
-    wanted = (m.dim(query, 1), m.dim(key, -2))
-    missing = [not same_dim(a, b) for a, b in zip(shape[-2:], wanted, strict=True) if b is not None]
-    if not any(missing):
+    queries, keys = m.dim(query, 1), m.dim(key, -2)
+    if queries is None or keys is None:
+        m.refuse("the rank of q or k is unknown", at=query)
+    rows, columns = (same_dim(a, b) for a, b in zip(shape[-2:], (queries, keys), strict=True))
+    if rows and columns:
         return bias
-    m.require(all(d == 1 for d, lacks in zip(shape[-2:], missing, strict=True) if lacks), "the mask does not fit", bias)
+    m.require((rows or shape[-2] == 1) and (columns or shape[-1] == 1), "the mask does not fit", at=bias)
     # Where there are as many queries as keys, and one mask serves all layers, so does what it is expanded to.
-    own = given.mask if same_dim(*wanted) and not missing[1] else query
-    sizes = [
-        _size(m, build, own or query, -1 if own is given.mask else 1) if missing[0] else np.array([1]),
-        _size(m, build, key, -2) if missing[1] else np.array([1]),
-    ]
-    return build.Expand(bias, build.Concat(np.array([1, 1]), *sizes, axis=0))
+    source, axis = (given.mask, -1) if columns and same_dim(queries, keys) else (query, 1)
+    assert source is not None
+    height = np.array([1]) if rows else _size(m, build, source, axis)
+    width = np.array([1]) if columns else _size(m, build, key, -2)
+    return build.Expand(bias, build.Concat(np.array([1, 1]), height, width, axis=0))
 
 
 def _size(m: Match, build: Builder, x: Value, axis: int) -> Value | npt.NDArray[np.int64]:
@@ -155,11 +184,13 @@ def _zero_where_masked(m: Match, build: Builder, given: Value | None, result: Va
         return result
     allowed = build.ReduceSum(build.Cast(given, to=int(ir.DataType.FLOAT)), axes=(-1,), keepdims=1)
     some = build.Greater(allowed, 0.0)
-    return build.Where(build.Squeeze(some, axes=(1,)) if m.rank(some) == 4 > m.rank(result) else some, result, 0.0)
+    if m.rank(some) == 4 and m.rank(result) == 3:
+        some = build.Squeeze(some, axes=(1,))
+    return build.Where(some, result, 0.0)
 
 
 def lower_spelled(m: Match, build: Builder) -> Value:
-    """softmax(s·q·kᵀ + mask)·v ⟶ com.microsoft.MultiHeadAttention(q, k, v, mask), where Attention is no equal."""
+    """softmax(s·q·kᵀ + mask)·v ⟶ com.microsoft.MultiHeadAttention(q, k, v, mask), which Attention is not."""
     m.require(build.opset >= 23, "that is for the raise stage")
     found = operands(m, build)
     heads = 1 if m.rank(found.query) == 3 else m.dim(found.query, 1)
@@ -190,9 +221,12 @@ ATTENTION_LOWER = Rule(
             to="float[6,5,8] q; float[6,7,8] k; float[6,7,9] v; bool[5,7] keep;"
             "w = Where(keep, 0.0, float -inf)  b = Unsqueeze(w, {0, 1})"
             "m = com.microsoft.MultiHeadAttention<num_heads=1, scale=0.5>(q, k, v, , , b)"
-            "c = Cast<to=1>(keep)  n = ReduceSum<keepdims=1>(c, {-1})  some = Greater(n, 0.0)  y = Where(some, m, 0.0)",
+            "c = Cast<to=1>(keep)  n = ReduceSum<keepdims=1>(c, {-1})  some = Greater(n, 0.0)"
+            "y = Where(some, m, 0.0)",
         ),
-        Rejects(f"{_HEADS} y = Attention<scale=0.5>(q4, k4, v4)", because="own opset has Attention", opset=23),
+        Rejects(
+            f"{_HEADS} y = Attention<scale=0.5>(q4, k4, v4)", because="own opset has Attention", opset=23
+        ),
         Rejects(
             "float[b,h,s,8] q; float[b,h,s,8] k; float[b,h,s,8] v; y = Attention(q, k, v)",
             because="same known number of heads",
@@ -220,10 +254,86 @@ SDPA_LOWER = Rule(
             opset=23,
         ),
         Rejects(
-            "float[6,s,8] q; float[6,8,l] kt; float[6,l,8] v; s = MatMul(q, kt)  p = Softmax(s)  y = MatMul(p, v)",
+            "float[6,s,8] q; float[6,8,l] kt; float[6,l,8] v;"
+            "s = MatMul(q, kt)  p = Softmax(s)  y = MatMul(p, v)",
             because="raise stage",
         ),
     ),
 )
 
-RULES = (ATTENTION_LOWER, SDPA_LOWER)
+
+# -- packed --------------------------------------------------------------------------------------------------
+
+PACK_LIMIT = 64 * 2**20
+"""Weights of more bytes than this, all three together, stay where they are: packing loads them."""
+
+x = Var("x", dtype=FLOATS, rank=3)
+weights = Const("wq", rank=2), Const("wk", rank=2), Const("wv", rank=2)
+biases = Const("bq", rank=1), Const("bk", rank=1), Const("bv", rank=1)
+num_heads, pack_scale = Attr[int]("num_heads"), Attr[float]("scale")
+projections = [
+    any_of(op.Add(op.MatMul(x, w), b), op.MatMul(x, w)) for w, b in zip(weights, biases, strict=True)
+]
+multi_head_attention = microsoft.MultiHeadAttention(
+    *projections, None, None, mask, num_heads=num_heads, scale=pack_scale
+)
+
+
+def pack(m: Match, build: Builder) -> Value:
+    """MultiHeadAttention(x·wq + bq, x·wk + bk, x·wv + bv, mask) ⟶ com.microsoft.Attention(x, w, b, mask)."""
+    values = [v for w in weights if (v := m.value(w)) is not None]
+    m.require(len({m.shape(v) for v in values}) == 1, "the projections differ in size", at=x)
+    m.require(all(len(v.uses()) == 1 for v in values), "a weight is used elsewhere, too", at=x)
+    size = sum(m.facts.nbytes(v) or 0 for v in values)
+    m.require(size <= PACK_LIMIT, f"the weights are {size} bytes", at=x)
+    weight = np.concatenate([a for v in values if (a := m.facts.constant(v)) is not None], axis=1)
+    none = np.zeros(weight.shape[1] // 3)
+    bias = np.concatenate([m[b] if m.value(b) is not None else none for b in biases])
+    m.require(bias.shape == weight.shape[1:], "the biases are not of the size of the projections", at=x)
+    return build.microsoft.Attention(
+        m[x],
+        build.const(weight),
+        build.const(bias, like=x),
+        None,
+        None,
+        m.value(mask),
+        num_heads=m[num_heads],
+        scale=m[pack_scale],
+    )
+
+
+ATTENTION_PACK = Rule(
+    name="attention-pack",
+    stage=Stage.LOWER,
+    pattern=multi_head_attention,
+    rewrite=pack,
+    examples=(
+        Rewrites(
+            "float[b,s,2] x; q = MatMul(x, float[2,1] {1.0, 2.0})  k = MatMul(x, float[2,1] {3.0, 4.0})"
+            "t = MatMul(x, float[2,1] {5.0, 6.0})  v = Add(t, {7.0})"
+            "y = com.microsoft.MultiHeadAttention<num_heads=1, scale=0.5>(q, k, v)",
+            to="float[b,s,2] x; y = com.microsoft.Attention<num_heads=1, scale=0.5>"
+            "(x, float[2,3] {1.0, 3.0, 5.0, 2.0, 4.0, 6.0}, {0.0, 0.0, 7.0})",
+        ),
+        Rejects(
+            "float[b,s,2] x; q = MatMul(x, float[2,1] {1.0, 2.0})  k = MatMul(x, float[2,1] {3.0, 4.0})"
+            "v = MatMul(x, float[2,2] {5.0, 6.0, 7.0, 8.0})"
+            "y = com.microsoft.MultiHeadAttention<num_heads=1, scale=0.5>(q, k, v)",
+            because="the projections differ in size",
+        ),
+        Rejects(
+            "float[b,s,2] x; float[b,l,2] z; q = MatMul(x, float[2,1] {1.0, 2.0})"
+            "k = MatMul(z, float[2,1] {3.0, 4.0})  v = MatMul(z, float[2,1] {5.0, 6.0})"
+            "y = com.microsoft.MultiHeadAttention<num_heads=1, scale=0.5>(q, k, v)",
+            because="x must be the same value in both places",
+        ),
+        Rejects(
+            "float[b,s,2] x; w = float[2,1] {1.0, 2.0} q = MatMul(x, w)  k = MatMul(x, w)"
+            "v = MatMul(x, float[2,1] {5.0, 6.0})"
+            "y = com.microsoft.MultiHeadAttention<num_heads=1, scale=0.5>(q, k, v)",
+            because="a weight is used elsewhere, too",
+        ),
+    ),
+)
+
+RULES = (ATTENTION_LOWER, SDPA_LOWER, ATTENTION_PACK)

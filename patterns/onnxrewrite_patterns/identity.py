@@ -117,6 +117,7 @@ NO_SPLIT = Rule(
     pattern=split,
     rewrite=drop_split,
     benefit=80,
+    keeps_shared=True,
     examples=(
         Rewrites("float[4] x; s = Split(x, {4})  y = Relu(s)", to="float[4] x; y = Relu(x)"),
         Rejects("float[4] x; a, b = Split(x, {1, 3})  y = Relu(a)", because="2 outputs"),

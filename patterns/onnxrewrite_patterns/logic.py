@@ -5,6 +5,8 @@ Why: exporters write masks by comparing, negating and selecting, often where the
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
 from onnxrewrite import INTS, AnyNode, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
 from onnxrewrite_patterns.identity import operand, require_same_shape
 
@@ -93,4 +95,49 @@ WHERE = Rule(
     ),
 )
 
-RULES = (INVOLUTION, NOT_COMPARISON, WHERE)
+branching = AnyNode(op_types=("If",))
+
+
+def taken(m: Match, build: Builder) -> list[Value]:
+    """If(true, then, else) ⟶ then, its nodes in the place of the If."""
+    node = m.node(branching)
+    condition = m.facts.constant(operand(m, node))
+    m.require(condition is not None and condition.size == 1, "the condition is not constant", at=node.inputs[0])
+    assert condition is not None
+    branch = node.attributes["then_branch" if condition.all() else "else_branch"].as_graph()
+    m.widen([node], node.outputs)
+    copies: dict[Value, Value] = {}
+    for name, value in branch.initializers.items():
+        m.require(value.const_value is not None, f"`{name}` of the branch has no value")
+        assert value.const_value is not None
+        copies[value] = build.const(value.const_value.numpy(), like=value.const_value.dtype)
+    for inner in branch:
+        nested = any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in inner.attributes.values())
+        m.require(not nested, f"the branch has a subgraph of its own, in {inner.op_type} `{inner.name}`")
+        inputs = [None if i is None else copies.get(i, i) for i in inner.inputs]
+        attributes = {name: a.value for name, a in inner.attributes.items()}
+        made = build.domain(inner.domain).node(inner.op_type, inputs, attributes, outputs=len(inner.outputs))
+        copies.update(zip(inner.outputs, made, strict=True))
+    return [copies.get(o, o) for o in branch.outputs]
+
+
+BRANCH = Rule(
+    name="if-decided",
+    stage=Stage.CANONICALIZE,
+    pattern=branching,
+    rewrite=taken,
+    benefit=90,
+    examples=(
+        Rewrites(
+            "float x; y = If<then_branch = () => (b) { a = Relu(x)  b = Mul(a, 2.0) },"
+            " else_branch = () => (c) { c = Abs(x) }>(true)",
+            to="float x; a = Relu(x)  y = Mul(a, 2.0)",
+        ),
+        Rejects(
+            "float x; bool c; y = If<then_branch = () => (a) { a = Relu(x) }, else_branch = () => (b) { b = Abs(x) }>(c)",
+            because="not constant",
+        ),
+    ),
+)
+
+RULES = (INVOLUTION, NOT_COMPARISON, WHERE, BRANCH)

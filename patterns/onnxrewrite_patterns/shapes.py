@@ -159,7 +159,7 @@ ONE_VIEW = Rule(
         Rewrites("float[n,4,1,1] x; a = Squeeze(x, {2,3})  y = Flatten(a)", to="float[n,4,1,1] x; y = Reshape(x, {0, 4})"),
         Rewrites(
             "float[n,4] x; a = Unsqueeze(x, {0})  y = Reshape<allowzero=1>(a, {-1, 2, 2})",
-            to="float[n,4] x; y = Reshape(x, {-1, 2, 2})",
+            to="float[n,4] x; y = Reshape(x, {0, 2, 2})",
         ),
         Rejects("float[n,s] x; int64[2] t; a = Reshape(x, {-1})  y = Reshape(a, t)", because="no constant target"),
         Rejects("float[n,4] x; a = Reshape(x, {-1})  b = Reshape(a, {2, -1})  y = Add(b, a)", because="also used by"),
@@ -364,4 +364,32 @@ EARLIER = Rule(
     ),
 )
 
-RULES = (CONSTANT_TARGET, ONE_VIEW, ONE_AXES, CONSTANT_EXPAND, ONE_EXPAND, WITHOUT_EXPAND, EARLIER)
+again = AnyNode(where=lambda node, facts: len(node.outputs) == 1 and facts.equal_shape_tensor(node.outputs[0]) is not None)
+
+
+def the_first(m: Match, build: Builder) -> Value:
+    """[n, s] as computed here ⟶ [n, s] as computed before, from whatever value."""
+    found = m.facts.equal_shape_tensor(m[again])
+    assert found is not None
+    return found
+
+
+EQUAL_SHAPES = Rule(
+    name="equal-shape-tensors",
+    stage=Stage.CANONICALIZE,
+    pattern=again,
+    rewrite=the_first,
+    benefit=10,
+    keeps_shared=True,
+    examples=(
+        Rewrites(
+            "float[n,s] x; float[s,n] z; h = Shape(x)  a = Gather(h, {0})  k = Shape(z)  b = Gather(k, {1})  y = Sub(a, b)",
+            to="float[n,s] x; float[s,n] z; h = Shape(x)  a = Gather(h, {0})  y = Sub(a, a)",
+        ),
+        Rejects(
+            "float[n,s] x; h = Shape(x)  a = Gather(h, {0})  b = Gather(h, {1})  y = Sub(a, b)", because="no operator"
+        ),
+    ),
+)
+
+RULES = (CONSTANT_TARGET, ONE_VIEW, ONE_AXES, CONSTANT_EXPAND, ONE_EXPAND, WITHOUT_EXPAND, EARLIER, EQUAL_SHAPES)

@@ -105,8 +105,8 @@ def clipped(value: Term, high: float) -> Term:
     )
 
 
-slope, offset = Scalar("slope", default=1.0), Scalar("offset")
-ramp = slope * x + offset
+slope, offset, shift = Scalar("slope", default=1.0), Scalar("offset"), Scalar("shift")
+ramp = any_of(slope * x + offset, slope * (x + shift))
 to_one, to_six = clipped(ramp, 1.0), clipped(ramp, 6.0) / 6
 gate = any_of(to_one, to_six)
 
@@ -115,9 +115,10 @@ def to_hard_sigmoid(m: Match, build: Builder) -> Value:
     """Clip(αx + β, 0, 1), or Clip(6αx + 6β, 0, 6)/6 ⟶ HardSigmoid(x, alpha=α, beta=β)."""
     m.require(low not in m or m[low] <= 0, "the lower bound of Clip is above 0")
     high = 6.0 if m.alternative(gate) is to_six else 1.0
+    start = m[offset] if offset in m else m[slope] * m[shift]
     require_attribute(m, m[slope] / high, "alpha")
-    require_attribute(m, m[offset] / high, "beta")
-    return build.HardSigmoid(m[x], alpha=m[slope] / high, beta=m[offset] / high)
+    require_attribute(m, start / high, "beta")
+    return build.HardSigmoid(m[x], alpha=m[slope] / high, beta=start / high)
 
 
 HARD_SIGMOID = Rule(

@@ -213,8 +213,9 @@ class Region:
                 as_it_is = price(self.turned_shape(value), inverse(layout)) + BESIDE * fused
                 other = price(self.facts.shape(value), layout)
                 maker = value.producer() if self.makes(value) else _KEPT
-                if other and maker is _KEPT:
-                    other += BESIDE * _is_made_by(value, _FUSES)
+                if other:
+                    turns = [t for t, _ in self._turns(value)]
+                    other += BESIDE * (_is_made_by(value, _FUSES) or any(map(is_beside, turns)))
             if maker is not _KEPT:
                 # Whoever is kept reads the value as it is; if it is made in the other layout, that takes a Transpose.
                 yield from ((r, (value, _KEPT), None) for r in readers)

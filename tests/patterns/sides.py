@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 Formula = Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]
 
 SPECIAL = np.array(
-    [np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-40, -1e-40, 1e38, -1e38, 1e13, -1e13, 90, -90, -15, -3, 3, -0.75],
+    [np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-40, -1e-40, 1e37, -1e37, 1e13, -1e13, 90, -90, -15, -3, 3, -0.75],
     np.float32,
 )
 

@@ -49,10 +49,12 @@ def check(graph: str, feeds: Feeds, *, opset: int = 17, fused: bool = True, rtol
     return left
 
 
-def qkv(b: int = 2, h: int = 3, s: int = 5, l: int = 7, d: int = 8, *, size: float = 1.0, seed: int = 0) -> Feeds:
+def qkv(
+    b: int = 2, h: int = 3, s: int = 5, n: int = 7, d: int = 8, *, size: float = 1.0, seed: int = 0
+) -> Feeds:
     rng = np.random.default_rng(seed)
-    shapes = {"q": (b, h, s, d), "k": (b, h, l, d), "v": (b, h, l, d)}
-    return {n: (size * rng.standard_normal(shape)).astype(np.float32) for n, shape in shapes.items()}
+    shapes = {"q": (b, h, s, d), "k": (b, h, n, d), "v": (b, h, n, d)}
+    return {name: (size * rng.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
 
 
 def normal(*shape: int) -> np.ndarray[Any, Any]:
@@ -72,7 +74,7 @@ SCALES = {
     "on q and k": "qs = Mul(q, 0.6)  ks = Mul(kt, 0.7)  a = MatMul(qs, ks)",
     "on q, k and the scores": "qs = Mul(q, 0.6)  ks = Mul(kt, 0.7)  s = MatMul(qs, ks)  a = Mul(s, 0.5)",
     "on k before the Transpose": "k2 = Div(k, 3.0)  t2 = Transpose<perm=[0,1,3,2]>(k2)  a = MatMul(q, t2)",
-    "a constant by channel": "qs = Mul(q, {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0})  s = MatMul(qs, kt)  a = Mul(s, 0.1)",
+    "by channel": "qs = Mul(q, {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0}) s = MatMul(qs, kt)  a = Mul(s, 0.1)",
 }
 
 
@@ -92,9 +94,11 @@ def test_big_scores(seed: int) -> None:
     check(f"{HEAD} s = MatMul(q, kt)  a = Mul(s, 1.0) {TAIL}", qkv(size=60.0, seed=seed), rtol=1e-3)
 
 
-@pytest.mark.parametrize(("b", "s", "l"), [(1, 1, 1), (3, 1, 9), (2, 6, 6), (0, 4, 4), (2, 0, 3), (2, 3, 0), (1, 130, 70)])
-def test_sizes(b: int, s: int, l: int) -> None:
-    check(f"{HEAD} a = MatMul(q, kt) {TAIL}", qkv(b=b, s=s, l=l))
+@pytest.mark.parametrize(
+    ("b", "s", "n"), [(1, 1, 1), (3, 1, 9), (2, 6, 6), (0, 4, 4), (2, 0, 3), (2, 3, 0), (1, 130, 70)]
+)
+def test_sizes(b: int, s: int, n: int) -> None:
+    check(f"{HEAD} a = MatMul(q, kt) {TAIL}", qkv(b=b, s=s, n=n))
 
 
 MASKS = {
@@ -119,7 +123,10 @@ def test_added_masks(shape: str, value: float | None) -> None:
     if value is not None:
         mask = np.where(mask > 0, 0, value).astype(np.float32)
         np.atleast_2d(mask)[..., :1, :] = value  # a row that is masked throughout
-    check(f"{HEAD} float{shape} mask; s = MatMul(q, kt)  d = Div(s, 2.0)  a = Add(d, mask) {TAIL}", {**qkv(), "mask": mask})
+    check(
+        f"{HEAD} float{shape} mask; s = MatMul(q, kt)  d = Div(s, 2.0)  a = Add(d, mask) {TAIL}",
+        {**qkv(), "mask": mask},
+    )
 
 
 @pytest.mark.parametrize("shape", MASKS)
@@ -151,7 +158,11 @@ def test_trap_a_replaced_score_that_counts() -> None:
 def test_trap_a_guard_against_nan_from_an_unknown_mask() -> None:
     mask = np.where(normal(5, 7) > 0, 0, -INF).astype(np.float32)
     mask[0] = -INF
-    check(f"{HEAD} float[s,l] mask; s = MatMul(q, kt)  a = Add(s, mask) {GUARDED}", {**qkv(), "mask": mask}, fused=False)
+    check(
+        f"{HEAD} float[s,l] mask; s = MatMul(q, kt)  a = Add(s, mask) {GUARDED}",
+        {**qkv(), "mask": mask},
+        fused=False,
+    )
 
 
 def test_bias_and_mask_both_survive() -> None:
@@ -160,13 +171,22 @@ def test_bias_and_mask_both_survive() -> None:
     check(f"{head} c = Add(s, bias)  a = Add(mask, c) {TAIL}", feeds)
     check(f"{head} c = Add(mask, bias)  a = Add(s, c) {TAIL}", feeds)
     check(f"{head} c = Add(s, bias)  d = Mul(c, 0.3)  a = Add(d, mask) {TAIL}", feeds)
-    check(f"{head} t = Mul(s, 2.0)  c = Add(t, bias)  a = Mul(c, 0.3) {TAIL}".replace("float[b,1,1,l] mask;", ""), feeds)
+    check(
+        f"{head} t = Mul(s, 2.0)  c = Add(t, bias)  a = Mul(c, 0.3) {TAIL}".replace(
+            "float[b,1,1,l] mask;", ""
+        ),
+        feeds,
+    )
 
 
 def test_trap_a_mask_that_broadcasts_the_scores() -> None:
     feeds = {**qkv(b=1, h=3, s=1), "mask": normal(2, 3, 5, 7)}
-    graph = "float[1,3,1,8] q; float[1,3,7,8] k; float[1,3,7,8] v; float[2,3,5,7] mask; kt = Transpose<perm=[0,1,3,2]>(k)"
-    check(f"{graph} s = MatMul(q, kt)  a = Add(s, mask) {TAIL}", feeds, fused=False)
+    graph = "float[1,3,1,8] q; float[1,3,7,8] k; float[1,3,7,8] v; float[2,3,5,7] mask;"
+    check(
+        f"{graph} kt = Transpose<perm=[0,1,3,2]>(k)  s = MatMul(q, kt)  a = Add(s, mask) {TAIL}",
+        feeds,
+        fused=False,
+    )
 
 
 def test_trap_batches_that_broadcast() -> None:
@@ -175,26 +195,38 @@ def test_trap_batches_that_broadcast() -> None:
     check(f"{graph} a = MatMul(q, kt) {TAIL}", feeds, fused=False)
 
 
-@pytest.mark.parametrize(("opset", "axis", "fused"), [(11, "<axis=3>", True), (11, "", False), (13, "", True), (11, "<axis=1>", False)])
+@pytest.mark.parametrize(
+    ("opset", "axis", "fused"),
+    [(11, "<axis=3>", True), (11, "", False), (13, "", True), (11, "<axis=1>", False)],
+)
 def test_trap_softmax_before_opset_13(opset: int, axis: str, fused: bool) -> None:
-    check(f"{HEAD} a = MatMul(q, kt)  p = Softmax{axis}(a)  y = MatMul(p, v)", qkv(), opset=opset, fused=fused)
+    check(
+        f"{HEAD} a = MatMul(q, kt)  p = Softmax{axis}(a)  y = MatMul(p, v)", qkv(), opset=opset, fused=fused
+    )
 
 
 @pytest.mark.parametrize("opset", [9, 11, 12, 13, 14, 18, 20, 21, 22])
 def test_opsets(opset: int) -> None:
     feeds = {**qkv(), "keep": normal(2, 1, 1, 7) > 0, "bias": normal(7)}
     graph = f"{HEAD} bool[b,1,1,l] keep; m = Where(keep, float 0.0, float -inf)"
-    check(f"{graph} s = MatMul(q, kt)  a = Add(s, m)  p = Softmax<axis=3>(a)  y = MatMul(p, v)", feeds, opset=opset)
+    check(
+        f"{graph} s = MatMul(q, kt)  a = Add(s, m)  p = Softmax<axis=3>(a)  y = MatMul(p, v)",
+        feeds,
+        opset=opset,
+    )
     check(f"{graph} s = MatMul(q, kt)  a = Add(s, m)  {GUARDED.replace('-1', '3')}", feeds, opset=opset)
 
 
 @pytest.mark.parametrize("opset", [23, 24])
 @pytest.mark.parametrize("value", [-INF, LOWEST])
 @pytest.mark.parametrize("shape", ["[s,l]", "[b,1,1,l]"])
-def test_trap_rows_masked_throughout_in_models_that_have_attention(opset: int, value: float, shape: str) -> None:
+def test_trap_rows_masked_throughout_in_models_that_have_attention(
+    opset: int, value: float, shape: str
+) -> None:
     feeds = {**qkv(), "keep": normal(*MASKS[shape]) > 0}
     feeds["keep"][..., :1, :] = False
-    graph = f"{HEAD} bool{shape} keep; m = Where(keep, float 0.0, float {value})  s = MatMul(q, kt)  a = Add(s, m)"
+    graph = f"{HEAD} bool{shape} keep; m = Where(keep, float 0.0, float {value})"
+    graph += "s = MatMul(q, kt)  a = Add(s, m)"
     check(f"{graph} {TAIL}", feeds, opset=opset)
     check(f"{graph} {GUARDED}", feeds, opset=opset)
     assert "Attention" in check(f"{HEAD} a = MatMul(q, kt) {TAIL}", feeds, opset=opset)
@@ -223,8 +255,14 @@ def test_keys(spelling: str) -> None:
 def test_heads_in_the_batch() -> None:
     shapes = {"q": (6, 5, 8), "k": (6, 7, 8), "v": (6, 7, 4), "mask": (6, 5, 7), "row": (1, 7)}
     feeds = {name: normal(*shape) for name, shape in shapes.items()}
-    graph = "float[n,s,8] q; float[n,l,8] k; float[n,l,4] v; kt = Transpose<perm=[0,2,1]>(k)  s = MatMul(q, kt)"
-    for spelling in ("float[n,s,l] mask; a = Add(s, mask)", "float[1,l] row; a = Add(row, s)", "a = Mul(s, 0.7)"):
+    graph = (
+        "float[n,s,8] q; float[n,l,8] k; float[n,l,4] v; kt = Transpose<perm=[0,2,1]>(k)  s = MatMul(q, kt)"
+    )
+    for spelling in (
+        "float[n,s,l] mask; a = Add(s, mask)",
+        "float[1,l] row; a = Add(row, s)",
+        "a = Mul(s, 0.7)",
+    ):
         left = check(f"{graph} {spelling} {TAIL}", feeds)
         assert not {"Reshape", "Softmax"} & set(left)
 
@@ -238,16 +276,17 @@ def test_a_mask_by_window(shape: tuple[int, ...], batch: int) -> None:
     values = "  ".join(f"{n}1 = Reshape({n}, qs)" for n in "qkv")
     graph = f"float[b] x; float[a,3,6,8] q; float[c,3,6,8] k; float[d,3,6,8] v; float{list(shape)} mask;"
     bias = "bias = float[1,3,6,6] ~  kt = Transpose<perm=[0,1,3,2]>(k1)  s = MatMul(q1, kt)  c = Add(s, bias)"
-    view = "t = Concat<axis=0>(h, {4, 3, 6, 6})  u = Concat<axis=0>(n, {3, 6, 6})  w = Reshape(c, t)  e = Add(w, mask)"
-    check(f"{graph} {size} {values} {bias} {view} a = Reshape(e, u) {TAIL.replace('v)', 'v1)')}", feeds)
+    view = "t = Concat<axis=0>(h, {4, 3, 6, 6})  u = Concat<axis=0>(n, {3, 6, 6})  w = Reshape(c, t)"
+    tail = f"e = Add(w, mask)  a = Reshape(e, u) {TAIL.replace('v)', 'v1)')}"
+    check(f"{graph} {size} {values} {bias} {view} {tail}", feeds)
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 5, 7), (1, 1, 5, 7), (2, 3, 5, 7), (1, 3, 1, 7), (5, 7)])
 def test_a_mask_by_head_of_heads_in_the_batch(shape: tuple[int, ...]) -> None:
     feeds = {"q": normal(6, 5, 8), "k": normal(6, 7, 8), "v": normal(6, 7, 8), "mask": normal(*shape)}
-    graph = f"float[6,5,8] q; float[6,7,8] k; float[6,7,8] v; float{list(shape)} mask; kt = Transpose<perm=[0,2,1]>(k)"
+    graph = f"float[6,5,8] q; float[6,7,8] k; float[6,7,8] v; float{list(shape)} mask;"
     view = "w = Reshape(s, {2, 3, 5, 7})  e = Add(w, mask)  a = Reshape(e, {6, 5, 7})"
-    check(f"{graph} s = MatMul(q, kt) {view} {TAIL}", feeds)
+    check(f"{graph} kt = Transpose<perm=[0,2,1]>(k)  s = MatMul(q, kt) {view} {TAIL}", feeds)
 
 
 def test_values_of_another_size() -> None:
@@ -259,12 +298,44 @@ def test_heads_are_split_no_more() -> None:
     feeds = {name: normal(2, 6, 24) for name in ("x", "y", "z")}
     split = "r{0} = Reshape({0}, {{0, 0, 3, 8}})  {1} = Transpose<perm=[0,2,1,3]>(r{0})"
     graph = "float[b,s,24] x; float[b,s,24] y; float[b,s,24] z;" + "  ".join(map(split.format, "xyz", "qkv"))
-    left = check(f"{graph} kt = Transpose<perm=[0,1,3,2]>(k)  a = MatMul(q, kt) {TAIL.replace('y =', 'out =')}", feeds)
+    left = check(
+        f"{graph} kt = Transpose<perm=[0,1,3,2]>(k)  a = MatMul(q, kt) {TAIL.replace('y =', 'out =')}", feeds
+    )
     assert left.count("Transpose") == 1, "that of the result"
 
 
+@pytest.mark.parametrize(("b", "s"), [(2, 5), (0, 5), (2, 0), (1, 1)])
+@pytest.mark.parametrize("has_bias", ["qkv", "qv", ""])
+def test_projections_of_one_input(b: int, s: int, has_bias: str) -> None:
+    graph = "float[b,s,12] x; float[b,1,1,s] mask;"
+    for name in "qkv":
+        graph += f"w{name} = float[12,24] ~ b{name} = float[24] ~ t{name} = MatMul(x, w{name})"
+        source = f"t{name}"
+        if name in has_bias:
+            graph += f"a{name} = Add(b{name}, t{name})"
+            source = f"a{name}"
+        graph += f"r{name} = Reshape({source}, {{0, 0, 3, 8}}) {name} = Transpose<perm=[0,2,1,3]>(r{name})"
+    graph += "kt = Transpose<perm=[0,1,3,2]>(k)  s = MatMul(q, kt)  d = Mul(s, 0.2)  a = Add(d, mask)"
+    feeds = {"x": normal(b, s, 12), "mask": normal(b, 1, 1, s)}
+    assert "MatMul" not in check(f"{graph} {TAIL}", feeds)
+
+
+def test_scores_that_are_replaced_and_a_mask() -> None:
+    """GPT-J: a causal mask by Where, and padding that is added."""
+    feeds = {**qkv(), "keep": normal(5, 7) > 0, "mask": np.where(normal(2, 1, 1, 7) > 0, 0, LOWEST)}
+    feeds["keep"][0] = False
+    feeds["mask"] = feeds["mask"].astype(np.float32)
+    for number, fused in ((LOWEST, True), (-INF, True), (-1e9, False)):
+        graph = f"{HEAD} bool[s,l] keep; float[b,1,1,l] mask; s = MatMul(q, kt)"
+        check(f"{graph} t = Where(keep, s, float {number})  a = Add(t, mask) {TAIL}", feeds, fused=fused)
+
+
 def test_trap_probabilities_are_an_output() -> None:
-    check(f"{HEAD} a = MatMul(q, kt)  p = Softmax(a)  y = MatMul(p, v)  attentions = Identity(p)", qkv(), fused=False)
+    check(
+        f"{HEAD} a = MatMul(q, kt)  p = Softmax(a)  y = MatMul(p, v)  attentions = Identity(p)",
+        qkv(),
+        fused=False,
+    )
 
 
 def test_trap_keys_are_an_output_too() -> None:

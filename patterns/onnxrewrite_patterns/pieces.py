@@ -1,0 +1,396 @@
+"""Taking apart and putting together: Slice, Split, Concat and Gather that undo or repeat one another.
+
+Why: every one of them copies its data.  Two slices are one, what is split and joined again was there before, and a
+piece cut out of a Concat is one of its operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxrewrite import (
+    AnyNode,
+    Builder,
+    Const,
+    Dim,
+    Each,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    Value,
+    Var,
+    op,
+    parameter,
+    resolve,
+)
+from onnxrewrite_patterns.identity import operand
+
+x = Var("x")
+
+END = 2**63 - 1
+"""As an end: up to the end of the axis, whatever its size."""
+
+_FAR = 2**31 - 1
+"""Exporters write this, or more, for the end of an axis."""
+
+
+def axis_of(m: Match, node: ir.Node, rank: int | None, default: int | None = None) -> int:
+    """The axis attribute of a node, counted from the front."""
+    axis = parameter(m.facts, node, "axis")
+    axis = default if axis is None else axis
+    m.require(isinstance(axis, int) and (axis >= 0 or rank is not None), "the axis cannot be told, for the rank is unknown")
+    return int(axis) if axis >= 0 else int(axis) + (rank or 0)
+
+
+# -- Slice of Slice ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cut:
+    """``start:end:step`` on one axis."""
+
+    axis: int
+    start: int
+    end: int
+    step: int
+
+
+def cuts(m: Match, node: ir.Node, rank: int | None) -> list[Cut]:
+    """What a Slice of any opset cuts, axis by axis."""
+    given = [parameter(m.facts, node, name) for name in ("starts", "ends", "axes", "steps")]
+    lists = [(g,) if isinstance(g, int) else g for g in given]
+    starts, ends, axes, steps = lists
+    if not isinstance(starts, tuple) or not isinstance(ends, tuple):
+        m.refuse(f"the bounds of Slice `{node.name}` are not constant")
+    m.require(all(p is None or isinstance(p, tuple) for p in (axes, steps)), "its axes or steps are not constant")
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    m.require(rank is not None or all(a >= 0 for a in axes), "an axis cannot be told, for the rank is unknown")
+    axes = tuple(a if a >= 0 else a + (rank or 0) for a in axes)
+    m.require(len(set(axes)) == len(axes), "an axis is cut twice")
+    return [Cut(*cut) for cut in zip(axes, starts, ends, steps, strict=True)]
+
+
+def one_cut(a: Cut, b: Cut, size: Dim | None) -> Cut | None:
+    """``x[a][b]`` as one cut of an axis; None where it depends on its size.
+
+    With a known size it is computed.  With any size, bounds that count from the front add up; an end that counts
+    from the back stays where the other cut goes to the end.
+    """
+    if isinstance(size, int):
+        chosen = range(size)[a.start : a.end : a.step][b.start : b.end : b.step]
+        if not chosen:
+            return Cut(a.axis, 0, 0, 1)
+        return Cut(a.axis, chosen.start, chosen.stop if chosen.stop >= 0 else -END, chosen.step)
+    if a.step != 1 or b.step < 1 or a.start < 0 or b.start < 0:
+        return None
+    start = a.start + b.start
+    if a.end >= _FAR:
+        end = END if b.end >= _FAR else b.end + (a.start if b.end >= 0 else 0)
+    elif b.end >= _FAR:
+        end = a.end
+    elif a.end >= 0 and b.end >= 0:
+        end = min(a.end, a.start + b.end)
+    else:
+        return None
+    return Cut(a.axis, start, end, b.step)
+
+
+inner = op.Slice(x, Each("inner_bounds", at_least=0))
+outer = op.Slice(inner, Each("outer_bounds", at_least=0))
+
+
+def one_slice(m: Match, build: Builder) -> Value:
+    """x[a:b][c:d] ⟶ x[a+c:min(b, a+d)]."""
+    rank, shape = m.rank(x), m.shape(x)
+    before, after = cuts(m, m.node(inner), rank), cuts(m, m.node(outer), rank)
+    by_axis = {cut.axis: cut for cut in before}
+    for cut in after:
+        earlier = by_axis.get(cut.axis)
+        merged = cut if earlier is None else one_cut(earlier, cut, shape[cut.axis] if shape is not None else None)
+        if merged is None:
+            m.refuse(f"what both cut of axis {cut.axis} depends on its size", at=inner)
+        by_axis[cut.axis] = merged
+    made = list(by_axis.values())
+    bounds = {"starts": [c.start for c in made], "ends": [c.end for c in made], "axes": [c.axis for c in made]}
+    if any(c.step != 1 for c in made):
+        bounds["steps"] = [c.step for c in made]
+    return build.node("Slice", [m[x]], {name: np.array(b, np.int64) for name, b in bounds.items()})[0]  # type: ignore[no-any-return]
+
+
+ONE_SLICE = Rule(
+    name="slice-of-slice",
+    stage=Stage.CANONICALIZE,
+    pattern=outer,
+    rewrite=one_slice,
+    examples=(
+        Rewrites(
+            "float[n,s] x; a = Slice(x, {0}, {2}, {0})  y = Slice(a, {1}, {-1}, {-1})",
+            to="float[n,s] x; y = Slice(x, {0, 1}, {2, -1}, {0, 1})",
+        ),
+        Rewrites(
+            "float[n] x; a = Slice(x, {2}, {9})  y = Slice(a, {1}, {4}, {0}, {2})",
+            to="float[n] x; y = Slice(x, {3}, {6}, {0}, {2})",
+        ),
+        Rewrites(
+            "float[8] x; a = Slice(x, {-1}, {-9}, {0}, {-1})  y = Slice(a, {1}, {5}, {0}, {2})",
+            to="float[8] x; y = Slice(x, {6}, {2}, {0}, {-2})",
+        ),
+        Rejects("float[n] x; a = Slice(x, {0}, {-1})  y = Slice(a, {0}, {4})", because="depends on its size"),
+        Rejects("float[n] x; a = Slice(x, {-3}, {9})  y = Slice(a, {1}, {4})", because="depends on its size"),
+        Rejects("float[n] x; int64[1] e; a = Slice(x, {0}, e)  y = Slice(a, {0}, {4})", because="not constant"),
+    ),
+)
+
+# -- Concat ------------------------------------------------------------------------------------------------------
+
+concat = AnyNode(op_types=("Concat",))
+
+
+def flatter(m: Match, build: Builder) -> Value:
+    """Concat(Concat(a, b), c) ⟶ Concat(a, b, c) along the same axis; operands of length zero go, constants join."""
+    node, rank = m.node(concat), m.rank(concat)
+    axis = axis_of(m, node, rank)
+    parts: list[Value] = []
+    for value in node.inputs:
+        producer = value.producer() if value is not None else None
+        alone = producer is not None and producer.graph is node.graph and value is not None and _used_once(value)
+        if alone and producer is not None and producer.op_type == "Concat" and not producer.domain:
+            if axis_of(m, producer, rank) == axis:
+                parts += [i for i in producer.inputs if i is not None]
+                m.cover(producer)
+                continue
+        parts += [value] if value is not None else []
+    lengths = [m.dim(p, axis) for p in parts]
+    kept = [p for p, length in zip(parts, lengths, strict=True) if length != 0] or parts[:1]
+    joined = list(_join_constants(m, build, kept, axis))
+    m.require(len(joined) != len(node.inputs) or len(m.nodes) > 1, "no operand is a Concat of the same axis, empty, or constant next to one")
+    made: Value = joined[0] if len(joined) == 1 else build.Concat(*joined, axis=axis)
+    return made
+
+
+def _used_once(value: Value) -> bool:
+    return len(value.uses()) == 1 and not value.is_graph_output()
+
+
+def _join_constants(m: Match, build: Builder, parts: Sequence[Value], axis: int) -> Iterator[Value]:
+    """Small constants side by side as one."""
+    run: list[Value] = []
+    for part in [*parts, None]:
+        tensor = m.facts.tensor(part) if part is not None else None
+        if part is not None and tensor is not None and tensor.size <= 64:
+            run.append(part)
+            continue
+        if len(run) == 1:
+            yield run[0]
+        elif run:
+            arrays = [m.facts.constant(v) for v in run]
+            yield build.const(np.concatenate([a for a in arrays if a is not None], axis=axis), like=run[0])
+        run = []
+        if part is not None:
+            yield part
+
+
+FLATTER = Rule(
+    name="concat-of-concat",
+    stage=Stage.CANONICALIZE,
+    pattern=concat,
+    rewrite=flatter,
+    benefit=40,
+    examples=(
+        Rewrites(
+            "float[n,s] a; float[n,t] b; c = Concat<axis=1>(a, b)  y = Concat<axis=-1>(c, a)",
+            to="float[n,s] a; float[n,t] b; y = Concat<axis=1>(a, b, a)",
+        ),
+        Rewrites(
+            "float[n,s] a; float[n,0] b; float[n,t] c; y = Concat<axis=1>(a, b, c)",
+            to="float[n,s] a; float[n,0] b; float[n,t] c; y = Concat<axis=1>(a, c)",
+        ),
+        Rewrites("int64[2] a; y = Concat<axis=0>(a, {1}, {2, 3})", to="int64[2] a; y = Concat<axis=0>(a, {1, 2, 3})"),
+        Rejects("float[n,s] a; c = Concat<axis=0>(a, a)  y = Concat<axis=1>(c, c)", because="no operand is a Concat"),
+    ),
+)
+
+
+def rejoined(m: Match, build: Builder) -> Value:
+    """Concat(Split(x)) ⟶ x, all pieces in their order along the same axis."""
+    node = m.node(concat)
+    splits = {resolve(i).producer() for i in node.inputs if i is not None}
+    split = splits.pop() if len(splits) == 1 else None
+    if split is None or split.op_type != "Split" or split.domain or split.inputs[0] is None:
+        m.refuse("the operands are not the pieces of one Split")
+    m.require([resolve(i) for i in node.inputs if i is not None] == list(split.outputs), "not all pieces in their order")
+    rank = m.rank(split.inputs[0])
+    m.require(axis_of(m, node, rank) == axis_of(m, split, rank, default=0), "Split and Concat go along different axes")
+    return split.inputs[0]
+
+
+REJOINED = Rule(
+    name="concat-of-split",
+    stage=Stage.CANONICALIZE,
+    pattern=concat,
+    rewrite=rejoined,
+    benefit=60,
+    examples=(
+        Rewrites("float[n,6] x; a, b = Split<axis=1>(x, {2, 4})  c = Concat<axis=-1>(a, b)  y = Relu(c)", to="float[n,6] x; y = Relu(x)"),
+        Rejects("float[n,6] x; a, b = Split<axis=1>(x, {2, 4})  y = Concat<axis=1>(b, a)", because="in their order"),
+        Rejects("float[4,6] x; a, b = Split<axis=1>(x, {3, 3})  y = Concat<axis=0>(a, b)", because="different axes"),
+    ),
+)
+
+piece = AnyNode(op_types=("Split", "Slice"))
+
+
+def operand_itself(m: Match, build: Builder) -> Value:
+    """Split(Concat(a, b)) ⟶ a, b where the pieces are the operands, and likewise Slice."""
+    node = m.node(piece)
+    joined = resolve(operand(m, node)).producer()
+    if joined is None or joined.op_type != "Concat" or joined.domain or joined.graph is not node.graph:
+        m.refuse("the input is not a Concat", at=node.inputs[0])
+    shape = m.shape(operand(m, node))
+    axis = axis_of(m, joined, None if shape is None else len(shape))
+    sizes = [m.dim(i, axis) if i is not None else None for i in joined.inputs]
+    start, end = _range(m, node, axis, shape)
+    offset = 0
+    for value, size in zip(joined.inputs, sizes, strict=True):
+        if not isinstance(size, int):
+            break
+        if offset == start and offset + size == end and value is not None:
+            return value
+        offset += size
+    m.refuse(f"elements {start} to {end} are no operand of the Concat", at=node.inputs[0])
+
+
+def _range(m: Match, node: ir.Node, axis: int, shape: Sequence[Dim] | None) -> tuple[int, int]:
+    """Which elements of the axis a piece takes."""
+    if node.op_type == "Slice":
+        found = cuts(m, node, None if shape is None else len(shape))
+        m.require(len(found) == 1 and found[0].axis == axis and found[0].step == 1, "the Slice cuts another axis too")
+        cut, size = found[0], shape[axis] if shape is not None else None
+        if isinstance(size, int):
+            start, end, _ = slice(cut.start, cut.end).indices(size)
+            return start, end
+        m.require(cut.start >= 0 and 0 <= cut.end < _FAR, "the bounds depend on the size of the axis")
+        return cut.start, cut.end
+    m.require(axis_of(m, node, None if shape is None else len(shape), default=0) == axis, "Split goes along another axis")
+    sizes = [m.dim(o, axis) for o in node.outputs]
+    m.require(all(isinstance(s, int) for s in sizes), "the sizes of the pieces are not known")
+    lengths = [s for s in sizes if isinstance(s, int)]
+    index = m[piece].index() or 0
+    return sum(lengths[:index]), sum(lengths[: index + 1])
+
+
+PIECE = Rule(
+    name="piece-of-concat",
+    stage=Stage.CANONICALIZE,
+    pattern=piece,
+    rewrite=operand_itself,
+    benefit=60,
+    keeps_shared=True,
+    examples=(
+        Rewrites(
+            "float[n,2] a; float[n,4] b; c = Concat<axis=1>(a, b)  p, q = Split<axis=1>(c, {2, 4})  y = Relu(p)  z = Abs(q)",
+            to="float[n,2] a; float[n,4] b; y = Relu(a)  z = Abs(b)",
+        ),
+        Rewrites(
+            "float[n,2] a; float[n,4] b; c = Concat<axis=1>(a, b)  p = Slice(c, {-4}, {6}, {1})  y = Relu(p)",
+            to="float[n,2] a; float[n,4] b; y = Relu(b)",
+        ),
+        Rejects(
+            "float[n,2] a; float[n,4] b; c = Concat<axis=1>(a, b)  y = Slice(c, {1}, {3}, {1})", because="no operand"
+        ),
+        Rejects("float[n,s] a; float[n,t] b; c = Concat<axis=1>(a, b)  y = Slice(c, {0}, {2}, {1})", because="no operand"),
+        Rejects("float[n,6] x; y = Slice(x, {0}, {2}, {1})", because="not a Concat"),
+    ),
+)
+
+# -- Gather ------------------------------------------------------------------------------------------------------
+
+index = Const("index", rank=0)
+gather = op.Gather(x, index)
+unsqueezed = op.Unsqueeze(gather, Each("axes", at_least=0))
+
+
+def gather_one(m: Match, build: Builder) -> Value:
+    """Unsqueeze(Gather(x, i)) ⟶ Gather(x, {i}) where the new axis is the one gathered from."""
+    rank = m.rank(x)
+    axis, axes = axis_of(m, m.node(gather), rank, default=0), parameter(m.facts, m.node(unsqueezed), "axes")
+    axes = (axes,) if isinstance(axes, int) else axes
+    m.require(isinstance(axes, tuple) and len(axes) == 1, "more than one axis is added")
+    m.require(axes[0] >= 0 or rank is not None, "the rank is not known", at=x)
+    m.require(axes[0] % rank == axis if rank is not None else axes[0] == axis, "the new axis is another one")
+    made: Value = build.Gather(m[x], np.array([int(m[index])], np.int64), axis=axis)
+    return made
+
+
+GATHER_ONE = Rule(
+    name="unsqueeze-of-gather",
+    stage=Stage.CANONICALIZE,
+    pattern=unsqueezed,
+    rewrite=gather_one,
+    benefit=50,
+    examples=(
+        Rewrites("float[n,s] x; h = Shape(x)  g = Gather(h, 1)  y = Unsqueeze(g, {0})", to="float[n,s] x; h = Shape(x)  y = Gather<axis=0>(h, {1})"),
+        Rejects("float[n,s] x; g = Gather(x, 1)  y = Unsqueeze(g, {1})", because="another one"),
+    ),
+)
+
+
+def gather_all(m: Match, build: Builder) -> Value:
+    """Concat(Gather(x, {i}), Gather(x, {j})) ⟶ Gather(x, {i, j}) along one axis."""
+    node = m.node(concat)
+    axis = axis_of(m, node, m.rank(concat))
+    groups: list[tuple[Value | None, list[int], list[Value]]] = []
+    for value in node.inputs:
+        if value is None:
+            m.refuse("an operand is missing")
+        source, indices = _gathered(m, value, axis, node)
+        if source is not None and groups and groups[-1][0] is source:
+            groups[-1][1].extend(indices)
+            groups[-1][2].append(value)
+        else:
+            groups.append((source, indices, [value]))
+    m.require(len(groups) < len(node.inputs), "no two neighbours gather from one value")
+    made = [
+        values[0] if len(values) == 1 else build.Gather(source, np.array(indices, np.int64), axis=axis)
+        for source, indices, values in groups
+    ]
+    result: Value = made[0] if len(made) == 1 else build.Concat(*made, axis=axis)
+    return result
+
+
+def _gathered(m: Match, value: Value, axis: int, reader: ir.Node) -> tuple[Value | None, list[int]]:
+    """What a value gathers along ``axis``, by a constant list of indices."""
+    node = resolve(value).producer()
+    if node is None or node.op_type != "Gather" or node.domain or node.graph is not reader.graph:
+        return None, []
+    indices = m.facts.constant(node.inputs[1]) if node.inputs[1] is not None else None
+    if node.inputs[0] is None or indices is None or indices.ndim != 1 or not _used_once(value):
+        return None, []
+    if axis_of(m, node, m.rank(node.inputs[0]), default=0) != axis:
+        return None, []
+    return resolve(node.inputs[0]), indices.tolist()
+
+
+GATHER_ALL = Rule(
+    name="concat-of-gathers",
+    stage=Stage.CANONICALIZE,
+    pattern=concat,
+    rewrite=gather_all,
+    benefit=30,
+    examples=(
+        Rewrites(
+            "int64[4] x; a = Gather(x, {0})  b = Gather(x, {2})  y = Concat<axis=0>(a, b, {7})",
+            to="int64[4] x; g = Gather<axis=0>(x, {0, 2})  y = Concat<axis=0>(g, {7})",
+        ),
+        Rejects("int64[4] x; int64[4] z; a = Gather(x, {0})  b = Gather(z, {2})  y = Concat<axis=0>(a, b)", because="no two neighbours"),
+    ),
+)
+
+RULES = (ONE_SLICE, FLATTER, REJOINED, PIECE, GATHER_ONE, GATHER_ALL)
