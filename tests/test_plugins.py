@@ -166,7 +166,9 @@ def test_a_file_of_the_library_by_path() -> None:
         ("\0", ["my_rule.py"]),
     ],
 )
-def test_broken_file(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, parts: list[str]) -> None:
+def test_broken_file(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, parts: list[str]
+) -> None:
     rules = written(tmp_path / "my_rule.py", text)
     line = refused(capsys, "apply", model, "--rules", rules)
     for part in parts:
@@ -174,7 +176,9 @@ def test_broken_file(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not (tmp_path / "model.opt.onnx").exists()
 
 
-@pytest.mark.parametrize("name", ["no.py", "no/such/rule.py", "no_such_package", "no_such.package", "./no", "", ".", "x y"])
+@pytest.mark.parametrize(
+    "name", ["no.py", "no/such/rule.py", "no_such_package", "no_such.package", "./no", "", ".", "x y"]
+)
 def test_missing(model: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert name in refused(capsys, "apply", model, "--rules", name)
 
@@ -232,7 +236,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return install
 
 
-def test_a_broken_plugin_takes_nobody_down(installed, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_plugin_takes_nobody_down(
+    installed, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     installed(my_broken="import no_such_module", my_exit="exit()", my_empty="", my_good=TWELVE_LINES)
     library = registry.load()
     assert "my-log-softmax" in {r.name for r in library}
@@ -246,7 +252,9 @@ def test_a_broken_plugin_takes_nobody_down(installed, model: Path, tmp_path: Pat
     assert "plugin my_exit (my_exit) cannot be used" in capsys.readouterr().err
 
 
-def test_a_plugin_with_a_name_that_is_taken(installed, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plugin_with_a_name_that_is_taken(
+    installed, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     installed(my_first=TWELVE_LINES, my_second=TWELVE_LINES)
     line = refused(capsys, "apply", model)
     assert "my_first.py" in line

@@ -22,7 +22,7 @@ def write_json(data: Any, option: str | None, path: Path | None) -> None:
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(f"{text}\n", encoding="utf-8")
+        temporary.write_text(f"{text}\n", encoding="utf-8", errors="replace")
         os.replace(temporary, path)
     except OSError as error:
         raise ModelError(f"--json {path}: cannot be written: {error.strerror or error}") from None

@@ -201,7 +201,7 @@ def _cast(context: Context, node: ir.Node) -> None:
         return
     set_shape(context, output, data.shape, to)
     elements = known(context, data)
-    tensor = ir.convenience.get_const_tensor(data)
+    tensor = dense_tensor(data)
     if elements is None and tensor is not None and tensor.dtype.is_floating_point() and tensor.size <= 1:
         elements = [int(v) if float(v).is_integer() else UNKNOWN for v in tensor.numpy().ravel().tolist()]
     if elements is not None and to != ir.DataType.BOOL:
@@ -343,7 +343,7 @@ def _range(context: Context, node: ir.Node) -> None:
     output = node.outputs[0]
     dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
     if any(b is None or len(b) != 1 for b in bounds):
-        if any(ir.convenience.get_const_tensor(i) is None for i in node.inputs if i is not None):
+        if any(dense_tensor(i) is None for i in node.inputs if i is not None):
             set_shape(context, output, [UNKNOWN], dtype)
         return
     start, limit, step = (b[0] for b in bounds if b is not None)

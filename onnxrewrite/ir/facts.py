@@ -23,7 +23,7 @@ import onnx_shape_inference as inference
 from onnxrewrite.ir import schema, shapes, twins
 from onnxrewrite.ir.dims import UNKNOWN, Dim, declared, is_known, plain, same_dim, same_shape
 from onnxrewrite.ir.elements import LIMIT
-from onnxrewrite.ir.graph import subgraphs
+from onnxrewrite.ir.graph import dense_tensor, subgraphs
 
 __all__ = ["Dim", "Facts", "plain", "same_dim", "same_shape"]
 
@@ -42,8 +42,8 @@ class _Context(inference.ShapeInferenceContext):  # type: ignore[misc]
     def set_symbolic_value(self, value: ir.Value, data: list[Dim]) -> None:
         if self.mute or not _holds_elements(value, len(data)):
             return
-        bound = 2 ** (value.dtype.bitwidth - 1) if value.dtype is not None else 0
-        new = [d if not isinstance(d, int) or -bound <= d < 2 * bound else UNKNOWN for d in map(plain, data)]
+        bits = value.dtype.bitwidth if value.dtype is not None else 0
+        new = [d if _fits(d, bits) else UNKNOWN for d in map(plain, data)]
         old = self._symbolic_values.get(value, [])
         if len(old) == len(new):
             new = [o if is_known(o) else n for o, n in zip(old, new, strict=True)]
@@ -51,12 +51,17 @@ class _Context(inference.ShapeInferenceContext):  # type: ignore[misc]
 
     def get_symbolic_value(self, value: ir.Value) -> list[Dim] | None:
         known: list[Dim] | None = self._symbolic_values.get(value)
-        tensor = ir.convenience.get_const_tensor(value) if known is None else None
+        tensor = dense_tensor(value) if known is None else None
         if tensor is None:
             return known
         dtype = tensor.dtype
         short = len(tensor.shape) <= 1 and tensor.size <= LIMIT and (dtype.is_integer() or dtype == ir.DataType.BOOL)
         return [int(e) for e in tensor.numpy().ravel()] if short else None
+
+
+def _fits(dim: Dim, bits: int) -> bool:
+    """Whether an element does not wrap around in an integer of so many bits: sizes are taken to fit in 32."""
+    return -(2 ** (bits - 1)) <= dim < 2**bits if isinstance(dim, int) else bits >= 32
 
 
 def _holds_elements(value: ir.Value, count: int) -> bool:
@@ -134,9 +139,9 @@ class Facts:
         return node.version is not None and node.version > self.opset_imports.get(node.domain, node.version)
 
     def nbytes(self, value: ir.Value) -> int | None:
-        """The size of a tensor in bytes; None when a dimension or the dtype is unknown."""
+        """The size of a tensor in bytes; None when a dimension or the dtype is unknown, and for strings."""
         shape, dtype = self.shape(value), self.dtype(value)
-        if shape is None or dtype is None or not all(isinstance(d, int) for d in shape):
+        if shape is None or dtype in (None, ir.DataType.STRING) or not all(isinstance(d, int) for d in shape):
             return None
         return math.ceil(math.prod(int(d) for d in shape) * dtype.bitwidth / 8)  # type: ignore[arg-type]
 
@@ -287,7 +292,7 @@ class Facts:
             for output in node.outputs:
                 output.type, output.shape = None, None
             if node.op_type == "Constant" and node.domain == "":
-                node.outputs[0].const_value = ir.convenience.get_const_tensor(node.outputs[0])
+                node.outputs[0].const_value = dense_tensor(node.outputs[0])
             self.infer(node)
             for output, (kind, shape) in zip(node.outputs, promised, strict=True):
                 self._believe(output, kind, shape)

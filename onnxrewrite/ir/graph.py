@@ -183,7 +183,7 @@ def _labelled(graph: ir.Graph) -> nx.MultiDiGraph[Any]:
 def _value_label(value: ir.Value) -> Hashable:
     tensor = value.const_value
     if tensor is not None:
-        return ("constant", tensor.dtype, tuple(tensor.shape), tensor.tobytes())
+        return ("constant", *_tensor_label(tensor))
     return ("input", value.name)
 
 
@@ -194,12 +194,18 @@ def _node_label(node: ir.Node) -> Hashable:
 
 def _attribute_label(attribute: ir.Attr) -> str:
     """An attribute as text, floats as they are stored, in float32."""
+    if attribute.is_ref():
+        return f"@{attribute.ref_attr_name}"
     if attribute.type in (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS):
         return str(np.float32(attribute.value).tolist())
     if attribute.type == ir.AttributeType.TENSOR:
-        tensor = attribute.as_tensor()
-        return f"{tensor.dtype}{tuple(tensor.shape)}{tensor.tobytes()!r}"
+        return str(_tensor_label(attribute.as_tensor()))
     return str(attribute.value)
+
+
+def _tensor_label(tensor: ir.TensorProtocol) -> tuple[Hashable, ...]:
+    is_text = tensor.dtype == ir.DataType.STRING
+    return tensor.dtype, tuple(tensor.shape), str(tensor.numpy().tolist()) if is_text else tensor.tobytes()
 
 
 def extract(
@@ -214,9 +220,9 @@ def extract(
     """Cut ``nodes`` out into a model of their own, which shares the constants' tensors.
 
     Args:
-        nodes: In topological order.
+        nodes: In topological order; none may have a subgraph that reads from outside of it.
         inputs: What the part may read; constants among the values read become initializers.
-        outputs: What it computes; an output that is also an input, or a constant, is passed through an Identity.
+        outputs: What it computes; each goes through an Identity, for it may be an input or a constant as well.
         opset_imports: Domain to version.
         modernize: Whether a node written for a newer version raises its domain's; else it keeps its own version.
     """
@@ -240,6 +246,8 @@ def extract(
     for node in nodes:
         if node.op_type == "Constant" and constant_tensor(node.outputs[0]) is not None:
             continue
+        if outer_values(node):
+            raise ValueError(f"{node.op_type} `{node.name}` has a subgraph that reads from outside")
         read = [None if v is None else copy(v) for v in node.inputs]
         version = None if modernize else node.version
         made = ir.Node(
@@ -261,7 +269,15 @@ def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
     """The tensor of an initializer or of a Constant node; None for any other value."""
     if value.producer() is None:
         return value.const_value
-    return ir.convenience.get_const_tensor(value) if value.producer().op_type == "Constant" else None  # type: ignore[union-attr]
+    return dense_tensor(value) if value.producer().op_type == "Constant" else None  # type: ignore[union-attr]
+
+
+def dense_tensor(value: ir.Value) -> ir.TensorProtocol | None:
+    """The constant tensor behind a value, also that of a Constant node; None for a sparse one, at which onnx_ir raises."""
+    producer = value.producer()
+    if value.const_value is None and producer is not None and "sparse_value" in producer.attributes:
+        return None
+    return ir.convenience.get_const_tensor(value)
 
 
 def _copy_value(value: ir.Value, name: str) -> ir.Value:
@@ -269,7 +285,7 @@ def _copy_value(value: ir.Value, name: str) -> ir.Value:
 
 
 def _as_output(value: ir.Value, copies: list[ir.Node], place: int) -> ir.Value:
-    """An output of its own name, for a value that is an input, a constant, or an output already."""
+    """An output of its own name, for any value."""
     made = ir.Node("", "Identity", [value])
     result = made.outputs[0]
     result.name, result.type, result.shape = f"y{place}", value.type, value.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir.graph import subgraphs
@@ -10,6 +11,8 @@ _CROWD = 256
 """Values with more readers are not searched: they are constants of no account."""
 
 _SMALL = 4096
+
+_FLOATS = (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS)
 
 
 def twin(node: ir.Node) -> ir.Node | None:
@@ -53,6 +56,8 @@ def same_tensor(a: ir.TensorProtocol, b: ir.TensorProtocol) -> bool:
     """Whether two tensors are small and equal to the bit."""
     if a.dtype != b.dtype or tuple(a.shape) != tuple(b.shape) or a.size > _SMALL:
         return False
+    if a.dtype == ir.DataType.STRING:
+        return bool((a.numpy() == b.numpy()).all())
     return a.tobytes() == b.tobytes()
 
 
@@ -61,11 +66,14 @@ def _same_attributes(a: ir.Node, b: ir.Node) -> bool:
         return False
     for name, left in a.attributes.items():
         right = b.attributes[name]
-        if left.type != right.type or left.is_ref() != right.is_ref():
+        if left.type != right.type or left.ref_attr_name != right.ref_attr_name:
             return False
         if left.type == ir.AttributeType.TENSOR and not left.is_ref():
             if not same_tensor(left.as_tensor(), right.as_tensor()):
                 return False
-        elif left != right and left.value != right.value:
+        elif left.type in _FLOATS and not left.is_ref():
+            if np.float32(left.value).tobytes() != np.float32(right.value).tobytes():  # 0.0 is not -0.0
+                return False
+        elif left.value != right.value:
             return False
     return True

@@ -196,12 +196,13 @@ class ChainMatch:
         """Compare the numbers, then look at what is left over."""
         for consumed, matched in self._numbers(taken, binding):
             whole = (*taken, *consumed)
-            rest = self._remainder(whole)
-            if rest and not self._may_remain(whole):
+            left_over = self.tree.leaves - frozenset[int]().union(*(p.leaves for p in whole))
+            if left_over and not self._may_remain(whole):
                 self.matcher._miss(binding, self._longer, further=len(self.operands))
                 continue
             extended = matched.cover(*self._covered(whole))
-            yield Binding(extended.bound, extended.nodes, self._put_back(rest)) if rest else extended
+            remainder = self._put_back(self._remainder(whole))
+            yield Binding(extended.bound, extended.nodes, remainder) if remainder else extended
 
     def _without_number(self, taken: tuple[Piece, ...]) -> str:
         (expected, sign), *_ = self.literals or [(0.0, 1)]

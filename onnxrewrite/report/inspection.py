@@ -31,7 +31,7 @@ def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> d
     - ``dims``: the names of symbolic sizes of the inputs;
     - ``operators``: to count; ``nodes``: their sum; ``constants``: Constant nodes; ``subgraphs``: how many;
       ``functions``: to number of nodes;
-    - ``size`` in bytes; ``weights``: ``{tensors, bytes, dtypes, external_bytes, external_files}``;
+    - ``size`` in bytes, external weights included; ``weights``: ``{tensors, bytes, dtypes, external_bytes, external_files}``;
     - ``repairs``: what had to be repaired to read it.
     """
     known = carry.origin(model)
@@ -39,6 +39,7 @@ def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> d
     operators = operator_counts(model)
     all_scopes = scopes(model)
     main = (model.graph, *model.functions.values())
+    weights = _weights(model)
     return {
         "model": os.fspath(path) if path is not None else known.path,
         "producer": " ".join(p for p in (model.producer_name, model.producer_version) if p),
@@ -54,8 +55,8 @@ def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> d
         "constants": sum(len(g) for g in all_scopes) - sum(operators.values()),
         "subgraphs": len(all_scopes) - len(main),
         "functions": {f"{f.domain}.{f.name}": len(f) for f in model.functions.values()},
-        "size": stored_bytes(model),
-        "weights": _weights(model),
+        "size": _size(model, known.path, weights["external_bytes"]),
+        "weights": weights,
         "repairs": list(known.repairs),
     }
 
@@ -92,6 +93,11 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> str:
 def _symbols(inputs: Iterable[onnx.ValueInfoProto]) -> list[str]:
     dims = (d for v in inputs if v.type.HasField("tensor_type") for d in v.type.tensor_type.shape.dim)
     return list(dict.fromkeys(d.dim_param for d in dims if d.dim_param))
+
+
+def _size(model: ir.Model, path: str | None, external_bytes: int) -> int:
+    """Of the file and the weights outside of it; of a model without a file, what it would take."""
+    return os.path.getsize(path) + external_bytes if path is not None else stored_bytes(model)
 
 
 def _weights(model: ir.Model) -> dict[str, Any]:

@@ -83,9 +83,9 @@ def operators_table(data: Data, *, verbose: bool = False) -> RenderableType:
         table.add_row(Text(name), _number(old, ""), _number(new, ""), human.signed(new - old))
     for rest, what in (
         ([n for n in changed if n not in shown], "other, changed"),
-        ([n for n in moved if not moved[n]], "other, unchanged" if changed else "all, unchanged"),
+        ([n for n in moved if not moved[n]], "other, unchanged"),
     ):
-        if rest:
+        if rest and changed:
             old, new = (sum(side.get(n, 0) for n in rest) for side in (before, after))
             table.add_row(Text(f"{len(rest)} {what}", "dim"), str(old), str(new), human.signed(new - old))
     nodes, size = data["nodes"], data["size"]

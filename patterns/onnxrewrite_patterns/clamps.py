@@ -125,10 +125,10 @@ def one_clamp(m: Match, build: Builder) -> Value:
     assert dtype is not None
     first, second = interval(m, inner, dtype), interval(m, outer, dtype)
     low, high = clamped(first[0], second), clamped(first[1], second)
+    # A zero of the input would pass with its sign where a bound used to stand in for it.
+    m.require(first[0] <= 0 <= first[1] or not low <= 0 <= high, "the sign of zero might change", at=inner)
     if repr((low, high)) == repr(first):
         return m[inner]
-    if repr((low, high)) == repr((0.0, math.inf)):
-        return build.Relu(m[x])
     lowest, highest = limits(dtype)
     return build.Clip(m[x], min=None if low == lowest else low, max=None if high == highest else high)
 
@@ -146,6 +146,7 @@ CLAMP = Rule(
         Rewrites("float x; a = Clip(x, 0.0, 1.0)  y = Clip(a, 2.0, 3.0)", to="float x; y = Clip(x, 2.0, 2.0)"),
         Rewrites("float x; a = Clip(x, 0.0, 6.0)  y = Relu(a)", to="float x; y = Clip(x, 0.0, 6.0)"),
         Rewrites("float x; a = Relu(x)  y = Clip<max=6.0>(a)", to="float x; y = Clip<min=0.0,max=6.0>(x)", opset=10),
+        Rejects("float x; a = Clip(x, -5.0, -2.0)  y = Relu(a)", because="sign of zero"),
         Rejects("float x; float b; a = Clip(x, 0.0, b)  y = Relu(a)", because="the max of a Clip is not constant"),
         Rejects("a = Tanh(x)  y = Relu(a)", because="found Tanh"),
     ),

@@ -8,8 +8,11 @@ import onnx_ir as ir
 
 from onnxrewrite import AnyNode, Builder, Facts, Match, Rejects, Rewrites, Rule, Stage, Value
 
-FOLD_LIMIT = 16 * 2**20
+FOLD_LIMIT = 4 * 2**20
 """A constant of more bytes than this is folded only if it is no larger than what it is made of."""
+
+QUANTIZED = frozenset({"DequantizeLinear", "DequantizeBFP", "MatMulNBits"})
+"""Operators whose constant operands are small on purpose."""
 
 
 def of_constants(found: ir.Node, facts: Facts) -> bool:
@@ -37,6 +40,7 @@ def fold(m: Match, build: Builder) -> Value:
         data = np.array(m.facts.elements(m[node]), dtype=np.int64)
         return build.const(data.reshape([-1] if rank else []), like=node)
     m.require(m.facts.is_deterministic(found), f"{found.op_type} is random, or nobody knows that it is not")
+    m.require(found.op_type not in QUANTIZED, "a quantized constant stays quantized")
     inputs = [m.facts.tensor(i) for i in found.inputs if i is not None]
     m.require(all(t is not None for t in inputs), "not all inputs are constant")
     read = sum(t.nbytes for t in inputs if t is not None)
@@ -57,6 +61,9 @@ FOLD = Rule(
         Rewrites("a = Add({1.0, 2.0}, 3.0)  y = Mul(x, a)", to="y = Mul(x, {4.0, 5.0})"),
         Rewrites("float[2,n] x; s = Shape(x)  d = Gather(s, 0)  y = Cast<to=1>(d)", to="float[2,n] x; y = Identity(2.0)"),
         Rejects("r = RandomNormal<shape=[2]>()  y = Mul(x, r)", because="random"),
+        Rejects(
+            "w = DequantizeLinear(int8[2] {1, 2}, 0.5, int8 0)  y = Mul(x, w)", because="a quantized constant stays quantized"
+        ),
         Rejects("e = Expand(1.0, {4096, 4096})  y = Mul(x, e)", because="would take 67108864 bytes"),
     ),
 )

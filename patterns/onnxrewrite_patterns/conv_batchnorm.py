@@ -237,7 +237,7 @@ def relayered(m: Match, build: Builder, call: Call, weight: Value | None, old: A
     """The layer of ``call`` with another weight, and with the bias ``old + moved`` unless there is none."""
     attributes = {name: value for name, value in m.attrs(call).items() if name != "beta"}
     bias = constant(m, build, old + moved) if b in m or moved.any() else None
-    result: Value = build.node(m.node(call).op_type, [m[x], weight, bias], attributes)
+    (result,) = build.node(m.node(call).op_type, [m[x], weight, bias], attributes)
     return result
 
 

@@ -235,10 +235,10 @@ def one_conv(m: Match, build: Builder, run: Sequence[Branch], *, grouped: bool) 
         attributes["group"] = len(run) * first.groups
     like = first.conv.inputs[1]
     constants = [build.const(c, like=like) if c is not None else None for c in (weight, bias)]
-    result: Value = build.node(first.conv.op_type, [source, *constants], attributes)
+    (result,) = build.node(first.conv.op_type, [source, *constants], attributes)
     for function in first.tail:
         own = {name: parameter(m.facts, function, name) for name in function.attributes}
-        result = build.domain(function.domain).node(function.op_type, [result, *function.inputs[1:]], own)
+        (result,) = build.domain(function.domain).node(function.op_type, [result, *function.inputs[1:]], own)
     return result
 
 

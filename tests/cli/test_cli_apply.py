@@ -364,7 +364,19 @@ def test_apply_from_python(gelu, tmp_path, kind):
 
 
 def test_the_face_has_what_rules_need():
-    for name in ("Rule", "Var", "Const", "Scalar", "Attr", "Each", "op", "any_of", "Stage", "Rewrites", "Rejects"):
+    for name in (
+        "Rule",
+        "Var",
+        "Const",
+        "Scalar",
+        "Attr",
+        "Each",
+        "op",
+        "any_of",
+        "Stage",
+        "Rewrites",
+        "Rejects",
+    ):
         assert getattr(onnxrewrite, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         _ = onnxrewrite.Nonsense

@@ -32,7 +32,12 @@ def test_help(cli, arguments):
     assert done.code == 0
     for command in COMMANDS:
         assert f"\n  {command} " in done.out
-    for words in ("0 done, also when no rule applied", "1 a check failed", "2 bad arguments", "3 an internal error"):
+    for words in (
+        "0 done, also when no rule applied",
+        "1 a check failed",
+        "2 bad arguments",
+        "3 an internal error",
+    ):
         assert words in " ".join(done.out.split())
 
 

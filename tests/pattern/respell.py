@@ -220,7 +220,11 @@ class ChainWriter:
 
     def write(self, values: list[tuple[str, int]], numbers: list[tuple[float, int]]) -> str:
         """The name of the whole."""
-        items = self.grouped(values) + [(self.speller.number(n), s) for n, s in self.rearranged(numbers, bool(values))]
+        values = self.grouped(values)
+        numbers = self.rearranged(numbers, bool(values))
+        if self.rng.random() < 0.2:
+            values, numbers = self.negated(values, numbers)
+        items = values + [(self.speller.number(n), s) for n, s in numbers]
         while len(items) > 1:
             a, b = items.pop(self.rng.randrange(len(items))), items.pop(self.rng.randrange(len(items)))
             items.append(self.combine(*a, *b))
@@ -236,6 +240,12 @@ class ChainWriter:
             numbers = [self.merged(numbers)]
         return [self.flipped(n, s) if self.rng.random() < 0.4 else (n, s) for n, s in numbers]
 
+    def negated(
+        self, values: list[tuple[str, int]], numbers: list[tuple[float, int]]
+    ) -> tuple[list[tuple[str, int]], list[tuple[float, int]]]:
+        """A Neg around one value, made good elsewhere."""
+        raise NotImplementedError
+
     merged: Callable[[list[tuple[float, int]]], tuple[float, int]]
     flipped: Callable[[float, int], tuple[float, int]]
     combine: Callable[[str, int, str, int], tuple[str, int]]
@@ -243,6 +253,14 @@ class ChainWriter:
 
 
 class SumWriter(ChainWriter):
+    def negated(
+        self, values: list[tuple[str, int]], numbers: list[tuple[float, int]]
+    ) -> tuple[list[tuple[str, int]], list[tuple[float, int]]]:
+        if not values:
+            return values, numbers
+        (name, sign), *others = values
+        return [(self.speller.node("Neg", name), -sign), *others], numbers
+
     def merged(self, numbers: list[tuple[float, int]]) -> tuple[float, int]:
         return sum(n * s for n, s in numbers), 1
 
@@ -296,6 +314,20 @@ class ProductWriter(ChainWriter):
 
     def opposite(self, name: str) -> str:
         return self.speller.node("Reciprocal", name)
+
+    def negated(
+        self, values: list[tuple[str, int]], numbers: list[tuple[float, int]]
+    ) -> tuple[list[tuple[str, int]], list[tuple[float, int]]]:
+        """A Neg around one value, and a second Neg or a negated number."""
+        if len(values) + bool(numbers) < 2:
+            return values, numbers
+        (name, sign), *others = values
+        negative = (self.speller.node("Neg", name), sign)
+        if numbers:
+            (number, its_sign), *more = numbers
+            return [negative, *others], [(-number, its_sign), *more]
+        (second, its_sign), *rest = others
+        return [negative, (self.speller.node("Neg", second), its_sign), *rest], numbers
 
 
 def spellings(item: Term, count: int, dtype: str = "float") -> Iterator[str]:
