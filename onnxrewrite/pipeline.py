@@ -51,7 +51,7 @@ class Checks:
 
     Attributes:
         level: How much was asked for.
-        structure: Problems of the emitted model's structure; empty when it is valid.
+        structure: Problems of the emitted model's structure, which are those of the original; empty when it is valid.
         sites: Rewrites that were run against what they replace.
         distinct_sites: How many different ones among them.
         sites_not_run: Why rewrites could not be run by themselves, and how many.
@@ -74,7 +74,7 @@ class Result:
 
     Attributes:
         model: The optimized model.
-        original: The model as loaded.
+        original: The model as loaded, before any conversion to another opset.
         trace: What was rewritten, what was refused and why.
         checks: What was checked.
         rules: The rules that ran.
@@ -144,7 +144,8 @@ def apply(
         raise UsageError(f"check must be full, fast or off, not {check!r}")
     library, notes = _rules(rules)
     run = _Run(
-        original=_original(source, opset),
+        original=io.load(source),
+        opset=opset,
         rules=library.select(only, without),
         target=target_by_name(target),
         level=check,
@@ -181,8 +182,7 @@ def _rules(extra: Iterable[str | Rule]) -> tuple[registry.Registry, list[str]]:
     return library, library.broken
 
 
-def _original(source: io.Source, opset: int | None) -> ir.Model:
-    model = io.load(source)
+def _converted(model: ir.Model, opset: int | None) -> ir.Model:
     if opset is None or opset == io.opset(model):
         return model
     from onnxrewrite.ir.convert import to_opset
@@ -196,6 +196,7 @@ class _Run:
     def __init__(
         self,
         original: ir.Model,
+        opset: int | None,
         rules: Sequence[Rule],
         target: Target,
         level: CheckLevel,
@@ -205,6 +206,7 @@ class _Run:
         progress: Progress | None,
     ):
         self.original = original
+        self.start = _converted(original, opset)
         self.rules = rules
         self.target = target
         self.level: CheckLevel = level
@@ -216,6 +218,7 @@ class _Run:
         self.seconds: Counter[str] = Counter()
         self.sites: SiteChecker | None = None
         self._has_inner_types = has_inner_types(original)
+        self._excused: list[str] = []
 
     def execute(self) -> Result:
         """Rewrite, check the whole, and repeat without what was found guilty."""
@@ -251,10 +254,11 @@ class _Run:
         A raised operator that the lower stage could not make legal after all is not raised in the next round.
         """
         banned = set(quarantine)
+        unlowerable: dict[Key, str] = {}
         while True:
             with self._timed("rewrite"):
                 self.sites = self._site_checker() if self.level != "off" else None  # counts the last round only
-                model = io.load(self.original)
+                model = io.load(self.start)
                 driver = Driver(
                     model,
                     self.rules,
@@ -264,10 +268,13 @@ class _Run:
                     progress=self._tell_stage if self.progress is not None else None,
                 )
                 trace = driver.run()
-                stuck = {k for node in unlowered(driver) for k in _makers(node, trace)}
-            if not stuck - banned:
+                stuck = {k: node.op_type for node in unlowered(driver) for k in _makers(node, trace)}
+            if not stuck.keys() - banned:
                 break
-            banned |= stuck
+            banned |= stuck.keys()
+            unlowerable |= stuck
+        for (rule, value), op_type in unlowerable.items():
+            trace.refuse(rule, value, f"{op_type} could not be lowered after all")
         finish(model, keep_types=self._has_inner_types)
         return model, trace
 
@@ -277,8 +284,9 @@ class _Run:
 
         with _openable(model) as candidate:
             with self._timed("check structure"):
-                problems = check_structure(candidate, kernels=self._kernels)
-                problems = [p for p in problems if _check_of(p) not in self._failed_before]
+                found = check_structure(candidate, kernels=self._kernels)
+                problems = [p for p in found if _check_of(p) not in self._failed_before]
+                self._excused = [p for p in found if p not in problems]
             if problems or baseline is None:
                 return problems, None
             with self._timed("check model"):
@@ -299,8 +307,14 @@ class _Run:
             return {_check_of(p) for p in check_structure(original, kernels=self._kernels)}
 
     def _culprit(self, applied: Sequence[Applied], quarantine: set[Key], baseline: Baseline | None) -> Key | None:
-        """The rewrite without which the result is right, by bisection over those applied; None if there is none."""
+        """The rewrite without which the result is right, by bisection over those applied.
+
+        None if there is none: nothing was rewritten, or the result is wrong without any rewrite too.
+        """
         suspects = list(dict.fromkeys(a.key for a in applied))
+        model, trace = self.rewrite(quarantine | set(suspects))
+        if not trace.applied and self.verify(model, baseline)[0]:
+            return None
         while len(suspects) > 1:
             half = suspects[: len(suspects) // 2]
             model, _ = self.rewrite(quarantine | set(half))
@@ -332,7 +346,7 @@ class _Run:
             )
 
     def _checks(self, checked: ModelCheck | None, undone: dict[Key, str]) -> Checks:
-        result = Checks(level=self.level, model=checked, undone=undone)
+        result = Checks(level=self.level, structure=self._excused, model=checked, undone=undone)
         if self.sites is not None:
             result.sites = self.sites.ok
             result.distinct_sites = len(self.sites.distinct)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -14,6 +14,8 @@ import pytest
 from onnxrewrite.cli import main
 from onnxrewrite.errors import RuleError
 from onnxrewrite.rewrite import registry
+
+Install = Callable[..., None]
 
 TWELVE_LINES = '''"""Log(Softmax(x)) in one operator."""
 from onnxrewrite import FLOATS, Attr, Rule, Stage, Var, op
@@ -74,7 +76,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return err
 
 
-# -------------------------------------------------------------------------------------------------- they work
+# ------------------------------------------------------------------------------------------------- they work
 
 
 def test_a_rule_is_twelve_lines() -> None:
@@ -139,7 +141,7 @@ def test_a_file_of_the_library_by_path() -> None:
     assert len(registry.load([str(onnxrewrite_patterns.gelu.__file__)])) == len(registry.load())
 
 
-# -------------------------------------------------------------------------------------------- they do not work
+# ------------------------------------------------------------------------------------------ they do not work
 
 
 @pytest.mark.parametrize(
@@ -219,11 +221,11 @@ def test_the_name_of_a_built_in_rule(model: Path, tmp_path: Path, capsys: pytest
     assert "gelu.py" in line
 
 
-# ------------------------------------------------------------------------------------------- installed plugins
+# ----------------------------------------------------------------------------------------- installed plugins
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Pretends that packages with these modules are installed; ``test_packaging`` really installs one."""
 
     def install(**modules: str) -> None:
@@ -264,7 +266,9 @@ def test_a_plugin_with_a_name_that_is_taken(
 
 
 @pytest.mark.parametrize("target", ["my_good", "my_good:RULE", "my_good:rules", "my_good:both"])
-def test_what_an_entry_point_may_name(installed, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+def test_what_an_entry_point_may_name(
+    installed: Install, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
     more = "\nRULE = LOG\nboth = (LOG,)\ndef rules():\n    return [LOG]\n"
     installed(my_good=TWELVE_LINES + more)
     points = [EntryPoint("good", target, registry.GROUP)]

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -27,6 +28,7 @@ _ORIGIN: Final = "onnxrewrite.origin"
 _DEFAULT: Final = "onnxrewrite.default"
 _SPARSE_MARK: Final = "onnxrewrite.sparse_initializer"
 _SPARSE_TEXT: Final = "onnxrewrite:sparse:"
+_OLD_CONSTANTS: Final = (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
 
 
 @dataclass(frozen=True)
@@ -182,11 +184,12 @@ def serialized(model: ir.Model) -> onnx.ModelProto:
     _one_annotation_each(proto.graph)
     show_sparse(proto)
     if proto.ir_version < OVERRIDABLE_SINCE:
+        opset = {normal_domain(each.domain): each.version for each in proto.opset_import}.get("", 1)
         for graph in [
             proto.graph,
             *(g for n in nested(proto.graph.node) for g in subgraphs(n)),
         ]:
-            _constants_as_nodes(graph)
+            _constants_as_nodes(graph, opset)
     for owner, body in ((proto, proto.graph.node), *((f, f.node) for f in proto.functions)):
         imported = {normal_domain(each.domain) for each in owner.opset_import}
         for node in nested(body):
@@ -223,16 +226,35 @@ def _one_annotation_each(graph: onnx.GraphProto) -> None:
         graph.quantization_annotation.extend(kept)
 
 
-def _constants_as_nodes(graph: onnx.GraphProto) -> None:
+def _constants_as_nodes(graph: onnx.GraphProto, opset: int) -> None:
     """IR version 3 wants every initializer to be an input; new ones become Constant nodes instead."""
     inputs = {each.name for each in graph.input}
     new = [tensor for tensor in graph.initializer if tensor.name not in inputs]
     if not new:
         return
     taken = {node.name for node in graph.node}
-    nodes = [onnx.helper.make_node("Constant", [], [t.name], name=fresh(t.name, taken), value=t) for t in new]
+    nodes = [node for tensor in new for node in _constant_nodes(tensor, opset, taken)]
     kept = [tensor for tensor in graph.initializer if tensor.name in inputs]
     nodes += graph.node
     del graph.node[:], graph.initializer[:]
     graph.node.extend(nodes)
     graph.initializer.extend(kept)
+
+
+def _constant_nodes(tensor: onnx.TensorProto, opset: int, taken: set[str]) -> list[onnx.NodeProto]:
+    """A Constant of ``tensor``; before opset 9 Constant makes floats only, so what is none is cast from double."""
+    name = fresh(tensor.name, taken)
+    if opset >= 9 or tensor.data_type in _OLD_CONSTANTS:
+        return [onnx.helper.make_node("Constant", [], [tensor.name], name=name, value=tensor)]
+    array = onnx.numpy_helper.to_array(tensor)
+    wide = array.astype(np.float64)
+    if tensor.data_type == onnx.TensorProto.STRING or not (wide.astype(array.dtype) == array).all():
+        return [onnx.helper.make_node("Constant", [], [tensor.name], name=name, value=tensor)]
+    source = f"{tensor.name}/double"
+    to = tensor.data_type if opset >= 6 else onnx.TensorProto.DataType.Name(tensor.data_type)
+    return [
+        onnx.helper.make_node(
+            "Constant", [], [source], name=fresh(source, taken), value=onnx.numpy_helper.from_array(wide, source)
+        ),
+        onnx.helper.make_node("Cast", [source], [tensor.name], name=name, to=to),
+    ]

@@ -1,7 +1,8 @@
 """Dimensions: arithmetic on sizes, some of which are symbols, and what can be proved about them.
 
-A size is an int or an ``onnx_ir.SymbolicDim``: a name, an expression in names, or unknown (its value is None).
-Every name stands for some number that is not negative; it may be zero, and two names may stand for one number.
+A size is an int or an ``onnx_ir.SymbolicDim``: a name, an expression in names, or unknown (its value is
+None). Every name stands for some number that is not negative; it may be zero, and two names may stand for one
+number.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import onnx_ir as ir
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 Dim: TypeAlias = int | ir.SymbolicDim
 
@@ -30,7 +31,7 @@ def plain(dim: Dim) -> Dim:
 
 
 def declared(dim: Dim) -> Dim:
-    """A dimension as a file declares it: unknown where its name says so; a name that is no expression is a symbol."""
+    """A dimension as a file declares it: unknown where its name says so; a name may be any text."""
     dim = plain(dim)
     if isinstance(dim, int):
         return dim if dim >= 0 else UNKNOWN
@@ -104,7 +105,7 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 
 def quotient(dividend: Dim, divisor: Dim) -> Dim:
-    """``dividend / divisor`` for a division that is known to leave no remainder, as in ``Reshape`` with -1."""
+    """``dividend / divisor`` where that is known to leave no remainder, as in ``Reshape`` with -1."""
     if isinstance(dividend, int) and isinstance(divisor, int):
         return dividend // divisor
     if not is_known(dividend) or not is_known(divisor):
@@ -145,8 +146,7 @@ def maximum(a: Dim, b: Dim) -> Dim:
 
 
 def broadcast(shapes: Sequence[Sequence[Dim]]) -> list[Dim]:
-    """The dimensions that result from multidirectional broadcasting; unknown where two different symbols meet, for
-    either of them may be 1."""
+    """What broadcasting results in; unknown where two different symbols meet, for either of them may be 1."""
     rank = max((len(s) for s in shapes), default=0)
     dims: list[Dim] = []
     for axis in range(1, rank + 1):
@@ -167,16 +167,17 @@ def broadcast(shapes: Sequence[Sequence[Dim]]) -> list[Dim]:
 def _dominant(met: Sequence[Dim]) -> Dim:
     """The one symbol that all others give way to.
 
-    ``a`` where it meets ``Min(c, a)`` (a table cut to the length of the input): neither is 1 unless both are.  A size
-    that is at least two is never 1, so what meets it is equal or 1.
+    ``a`` where it meets ``Min(c, a)`` (a table cut to the length of the input): neither is 1 unless both
+    are.  A size that is at least two is never 1, so what meets it is equal or 1.
     """
     for dim in met:
         others = [o for o in met if o is not dim]
-        if at_least(dim) >= 2 or all(str(o).startswith("Min(") and str(o).endswith(f", {dim})") for o in others):
+        if at_least(dim) >= 2 or all(
+            str(o).startswith("Min(") and str(o).endswith(f", {dim})") for o in others
+        ):
             return dim
     return UNKNOWN
 
 
 def _expression(dim: Dim) -> sympy.Expr:
     return sympy.Integer(dim) if isinstance(dim, int) else dim._expr
-

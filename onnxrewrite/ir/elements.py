@@ -1,9 +1,10 @@
-"""Shape inference where the library is unsound or silent: broadcasting, and shape tensors built element by element.
+"""Shape inference where the library is unsound or silent: broadcasting, and the elements of shape tensors.
 
-The library assumes two different dimensions that meet in a broadcast to be equal; here neither is taken for the
-other, for either of them may be 1.  It takes slices for long enough, loops for run, and elements that it does not know
-for sizes.  It also gives up where exporters test a shape tensor against -1 (``Where(shape == -1, 1, shape)``, which
-TorchScript writes before every Expand); dimensions are never negative, so that is decided here.
+The library assumes two different dimensions that meet in a broadcast to be equal; here neither is taken for
+the other, for either of them may be 1.  It takes slices for long enough, loops for run, and elements that it
+does not know for sizes.  It also gives up where exporters test a shape tensor against -1 (``Where(shape ==
+-1, 1, shape)``, which TorchScript writes before every Expand); dimensions are never negative, so that is
+decided here.
 
 What is known of a shape tensor is a list of its elements, each a number, a symbol or ``UNKNOWN``.
 """
@@ -18,6 +19,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import dims
 from onnxrewrite.ir.dims import UNKNOWN, Dim
+from onnxrewrite.ir.graph import dense_tensor
 
 if TYPE_CHECKING:
     from onnx_shape_inference import ShapeInferenceContext as Context
@@ -33,7 +35,9 @@ _END = 2**31 - 1
 """A bound of this size or more means the end of the axis."""
 
 
-def set_shape(context: Context, output: ir.Value, shape: Iterable[Dim] | None, dtype: ir.DataType | None) -> None:
+def set_shape(
+    context: Context, output: ir.Value, shape: Iterable[Dim] | None, dtype: ir.DataType | None
+) -> None:
     """Give ``output`` its shape, with a new symbol for every unknown dimension, and its dtype."""
     if dtype is not None:
         output.dtype = dtype
@@ -52,11 +56,12 @@ def known(context: Context, value: ir.Value | None) -> list[Dim] | None:
 def numbers(context: Context, value: ir.Value | None) -> list[int] | None:
     """The elements of a shape tensor if all of them are numbers."""
     found = known(context, value)
-    return None if found is None or not all(isinstance(e, int) for e in found) else [int(e) for e in found]  # type: ignore[arg-type]
+    ints = [e for e in found or () if isinstance(e, int)]
+    return ints if found is not None and len(ints) == len(found) else None
 
 
 def parameter(context: Context, node: ir.Node, name: str, index: int) -> tuple[bool, list[int] | None]:
-    """A list of ints that is an attribute in one opset and an input in another: whether it is there, and its value."""
+    """A list of ints, an attribute in one opset and an input in another: is it there, and its value."""
     if name in node.attributes:
         return True, list(node.attributes[name].as_ints())
     if index < len(node.inputs) and node.inputs[index] is not None:
@@ -86,7 +91,7 @@ def _aligned(context: Context, inputs: Sequence[ir.Value | None]) -> list[tuple[
     return list(zip(*[c * length if len(c) == 1 else c for c in columns], strict=True))
 
 
-# -- elementwise -------------------------------------------------------------------------------------------------
+# -- elementwise ---------------------------------------------------------------------------------------------
 
 
 def elementwise(context: Context, node: ir.Node) -> None:
@@ -170,7 +175,7 @@ def _not(decided: bool | None) -> bool | None:
 def _where(context: Context, node: ir.Node) -> None:
     condition, a, b = node.inputs
     if a is not None and b is not None:
-        node.outputs[0].dtype = a.dtype or b.dtype
+        set_shape(context, node.outputs[0], None, a.dtype or b.dtype)
     elementwise(context, node)
     rows = _aligned(context, [condition, a, b])
     if rows is not None:
@@ -196,7 +201,13 @@ def _cast(context: Context, node: ir.Node) -> None:
     """A cast between integers keeps elements; numbers that a float holds exactly become integers."""
     data, output = node.inputs[0], node.outputs[0]
     like = node.inputs[1] if node.op_type == "CastLike" else None
-    to = ir.DataType(node.attributes["to"].as_int()) if node.op_type == "Cast" else like.dtype if like else None
+    to = (
+        ir.DataType(node.attributes["to"].as_int())
+        if node.op_type == "Cast"
+        else like.dtype
+        if like
+        else None
+    )
     if data is None or to is None:
         return
     set_shape(context, output, data.shape, to)
@@ -208,7 +219,7 @@ def _cast(context: Context, node: ir.Node) -> None:
         context.set_symbolic_value(output, elements)
 
 
-# -- building and taking apart -----------------------------------------------------------------------------------
+# -- building and taking apart -------------------------------------------------------------------------------
 
 
 def _concat(context: Context, node: ir.Node) -> None:
@@ -272,8 +283,8 @@ def _slice(context: Context, node: ir.Node) -> None:
             result[axis] = sliced(result[axis], start, end, step)
     set_shape(context, output, result, data.dtype)
     elements = known(context, data)
-    if elements is not None and rank == 1 and axes is not None and all(b is not None for b in bounds):
-        _slice_elements(context, output, elements, bounds, steps if has_steps else [1])  # type: ignore[arg-type]
+    if elements is not None and rank == 1 and axes == [0]:
+        _slice_elements(context, output, elements, bounds, steps if has_steps else [1])
 
 
 def _bounds(context: Context, node: ir.Node, name: str, index: int) -> list[Dim] | None:
@@ -288,7 +299,7 @@ def sliced(size: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
         return UNKNOWN
     if isinstance(size, int) and isinstance(end, int):
         return len(range(*slice(start, end, step).indices(size)))
-    if step < 0 or start < 0 and -start > dims.at_least(size):
+    if step < 0 or (start < 0 and -start > dims.at_least(size)):
         return UNKNOWN
     if isinstance(end, int) and end >= _END:
         end = size
@@ -312,13 +323,15 @@ def sliced(size: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
 
 
 def _slice_elements(
-    context: Context, output: ir.Value, elements: list[Dim], bounds: list[list[Dim]], steps: list[int] | None
+    context: Context,
+    output: ir.Value,
+    elements: list[Dim],
+    bounds: Sequence[list[Dim] | None],
+    steps: list[int] | None,
 ) -> None:
-    (starts, ends) = bounds
-    if steps is None or len(starts) != 1 or not all(isinstance(b, int) for b in (*starts, *ends)):
-        return
-    if steps[0]:
-        context.set_symbolic_value(output, elements[int(starts[0]) : int(ends[0]) : steps[0]])  # type: ignore[arg-type]
+    start, end = (b[0] if b else UNKNOWN for b in bounds)
+    if isinstance(start, int) and isinstance(end, int) and steps and steps[0]:
+        context.set_symbolic_value(output, elements[start : end : steps[0]])
 
 
 def _same_elements(context: Context, node: ir.Node) -> None:
@@ -365,7 +378,12 @@ def _reduce(combine: Callable[[Dim, Dim], Dim], empty: int) -> Infer:
     def infer(context: Context, node: ir.Node) -> None:
         data, output = node.inputs[0], node.outputs[0]
         elements = known(context, data)
-        if elements is None or length_of(data) is None or output.shape is None or any(d != 1 for d in output.shape):
+        if (
+            elements is None
+            or length_of(data) is None
+            or output.shape is None
+            or any(d != 1 for d in output.shape)
+        ):
             return
         result: Dim = empty
         for element in elements:
@@ -375,7 +393,7 @@ def _reduce(combine: Callable[[Dim, Dim], Dim], empty: int) -> Infer:
     return infer
 
 
-_BROADCASTING = "Pow BitShift BitwiseAnd BitwiseOr BitwiseXor And Or Xor Mean".split()
+_BROADCASTING = ["Pow", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "And", "Or", "Xor", "Mean"]
 
 ELEMENTS: dict[str, Infer] = {
     **dict.fromkeys(_BROADCASTING, elementwise),

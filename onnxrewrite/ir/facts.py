@@ -1,12 +1,13 @@
 """What is known about values: dtype, shape with symbolic dimensions, constants, elements of shape tensors.
 
-Facts are kept on the values themselves (``value.dtype``, ``value.shape``) and in one inference context, node by
-node, so that a rewrite costs the inference of its own nodes and of the consumers whose facts it made sharper.
-``onnx_shape_inference`` knows the operators; ``elements.py`` and ``shapes.py`` replace what it gets wrong or leaves
-out.
+Facts are kept on the values themselves (``value.dtype``, ``value.shape``) and in one inference context, node
+by node, so that a rewrite costs the inference of its own nodes and of the consumers whose facts it made
+sharper. ``onnx_shape_inference`` knows the operators; ``elements.py`` and ``shapes.py`` replace what it gets
+wrong or leaves out.
 
-Dimensions of one name are equal: that is what ONNX means by ``dim_param``.  An overridable initializer is not a
-constant: ``io.py`` takes its default away while the model is worked on, so nothing here can mistake it for one.
+Dimensions of one name are equal: that is what ONNX means by ``dim_param``.  An overridable initializer is not
+a constant: ``io.py`` takes its default away while the model is worked on, so nothing here can mistake it for
+one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -31,10 +33,15 @@ __all__ = ["Dim", "Facts", "plain", "same_dim", "same_shape"]
 logging.getLogger("onnx_shape_inference").setLevel(logging.ERROR)
 
 
+_NEWS = 8
+"""A node is listened to at most so many times in one refresh."""
+
+
 class _Context(inference.ShapeInferenceContext):  # type: ignore[misc]
     """The library's context, without its habit of writing what it knows into the model's metadata.
 
-    Elements are kept of integer tensors of rank 0 and 1 only, as many as the tensor has.  While ``mute``, nothing is.
+    Elements are kept of integer tensors of rank 0 and 1 only, as many as the tensor has.  While ``mute``,
+    nothing is.
     """
 
     mute = False
@@ -55,7 +62,11 @@ class _Context(inference.ShapeInferenceContext):  # type: ignore[misc]
         if tensor is None:
             return known
         dtype = tensor.dtype
-        short = len(tensor.shape) <= 1 and tensor.size <= LIMIT and (dtype.is_integer() or dtype == ir.DataType.BOOL)
+        short = (
+            len(tensor.shape) <= 1
+            and tensor.size <= LIMIT
+            and (dtype.is_integer() or dtype == ir.DataType.BOOL)
+        )
         return [int(e) for e in tensor.numpy().ravel()] if short else None
 
 
@@ -80,6 +91,7 @@ class Facts:
     Args:
         graph: The graph, or the function, whose nodes are inferred at once, subgraphs included.
         opset_imports: Domain to version, for nodes that carry no version of their own.
+
     """
 
     def __init__(self, graph: ir.Graph, opset_imports: dict[str, int]):
@@ -141,26 +153,32 @@ class Facts:
     def nbytes(self, value: ir.Value) -> int | None:
         """The size of a tensor in bytes; None when a dimension or the dtype is unknown, and for strings."""
         shape, dtype = self.shape(value), self.dtype(value)
-        if shape is None or dtype in (None, ir.DataType.STRING) or not all(isinstance(d, int) for d in shape):
+        if (
+            dtype is None
+            or dtype == ir.DataType.STRING
+            or shape is None
+            or not all(isinstance(d, int) for d in shape)
+        ):
             return None
-        return math.ceil(math.prod(int(d) for d in shape) * dtype.bitwidth / 8)  # type: ignore[arg-type]
+        return math.ceil(math.prod(int(d) for d in shape) * dtype.bitwidth / 8)  # type: ignore[arg-type, misc]
 
     def is_deterministic(self, node: ir.Node) -> bool:
         """Whether a node computes the same from the same inputs, for certain."""
         return not schema.is_random(node, self.opset_imports.get(""))
 
     def twin(self, node: ir.Node) -> ir.Node | None:
-        """Another node of the same operator, attributes and inputs; that is not yet to say that it is not random."""
+        """Another node of the same operator, attributes and inputs; which may be random all the same."""
         return twins.twin(node)
 
     def equal_shape_tensor(self, value: ir.Value) -> ir.Value | None:
-        """The first shape tensor of the same graph, of those asked for, that has the same elements as ``value``."""
+        """The first shape tensor of the graph, of those asked for, with the same elements as ``value``."""
         node, known = value.producer(), self._context._symbolic_values.get(value)
         if node is None or known is None or value.shape is None or not all(map(is_known, known)):
             return None
         key = (node.graph, value.dtype, len(value.shape), tuple(map(str, known)))
         first = self._by_elements.setdefault(key, value)
-        if first.producer() is None or first.producer().graph is not node.graph:  # type: ignore[union-attr]
+        producer = first.producer()
+        if producer is None or producer.graph is not node.graph:
             first = self._by_elements[key] = value
         return None if first is value else first
 
@@ -194,18 +212,23 @@ class Facts:
 
     @staticmethod
     def _inference(node: ir.Node, version: int) -> Callable[[_Context, ir.Node], None] | None:
-        """The library's function for an operator; that of the oldest version that has it where the node's is older, for
-        ONNX Runtime took LayerNormalization and others before the standard had them."""
-        found = inference.registry.get(node.domain, node.op_type, version=version)
+        """The library's function for an operator, or that of the oldest version that has it.
+
+        ONNX Runtime took LayerNormalization and others before the standard had them.
+        """
+        get = inference.registry.get
+        found: Callable[[_Context, ir.Node], None] | None = get(node.domain, node.op_type, version=version)
         since = None if found is not None else schema.oldest_version(node.domain, node.op_type, version)
-        return found if since is None else inference.registry.get(node.domain, node.op_type, version=since)
+        if since is not None:
+            found = get(node.domain, node.op_type, version=since)
+        return found
 
     def _known(self, value: ir.Value) -> tuple[ir.TypeProtocol | None, ir.Shape | None, list[Dim] | None]:
         return value.type, value.shape, self._context._symbolic_values.get(value)
 
     @contextlib.contextmanager
     def _constants_shown(self, node: ir.Node) -> Iterator[None]:
-        """Let the library see shape tensors whose elements are all numbers as constants, which it asks for."""
+        """Let the library see shape tensors whose elements are all numbers as constants."""
         shown = []
         for value in node.inputs:
             known = self._context._symbolic_values.get(value) if value is not None else None
@@ -229,26 +252,31 @@ class Facts:
         return ir.Shape([b if self._says_more(b, a) else a for a, b in pairs])
 
     def _says_more(self, new: Dim, old: Dim) -> bool:
-        """Whether ``new`` is a number where ``old`` is not, or made of the model's own names where ``old`` is not."""
+        """Whether ``new`` is a number, or made of the model's own names, where ``old`` is not."""
         if isinstance(old, int) or isinstance(new, int):
             return not isinstance(old, int)
         invented = self._context.generated_dim_names
-        return old.value is None or (is_known(new) and not new.free_symbols() & invented and bool(old.free_symbols() & invented))
+        return old.value is None or (
+            is_known(new) and not new.free_symbols() & invented and bool(old.free_symbols() & invented)
+        )
 
     def refresh(self, nodes: Iterable[ir.Node]) -> list[ir.Node]:
-        """Infer ``nodes``, then all consumers that their news reaches; the nodes whose outputs became sharper."""
-        changed: dict[ir.Node, None] = {}
-        queue = list(nodes)
+        """Infer ``nodes``, then all that their news reaches; the nodes whose outputs became sharper.
+
+        News can reach a node by several paths, one after the other, and each of them may have something to add.
+        """
+        changed: Counter[ir.Node] = Counter()
+        queue = dict.fromkeys(nodes)
         while queue:
-            node = queue.pop(0)
-            if self.infer(node) and node not in changed:
-                changed[node] = None
-                for output in node.outputs:
-                    queue.extend(output.consumers())
+            node = next(iter(queue))
+            del queue[node]
+            if self.infer(node) and changed[node] < _NEWS:
+                changed[node] += 1
+                queue.update(dict.fromkeys(c for o in node.outputs for c in o.consumers()))
         return list(changed)
 
     def inherit(self, new: ir.Value, old: ir.Value) -> bool:
-        """Give ``new``, which replaces ``old`` and equals it, what was known about ``old``; whether it learnt anything."""
+        """Give ``new``, which equals ``old``, what was known about ``old``; whether it learnt anything."""
         known = self._context._symbolic_values
         learnt = False
         if new is old:
@@ -271,7 +299,9 @@ class Facts:
         if node.version is None or node.version == self.opset_imports.get(node.domain):
             return self._context
         if version not in self._contexts:
-            context = _Context({**self.opset_imports, "": version}, policy="refine", allocator=self._context._allocator)
+            context = _Context(
+                {**self.opset_imports, "": version}, policy="refine", allocator=self._context._allocator
+            )
             context._symbolic_values = self._context._symbolic_values
             self._contexts[version] = context
         return self._contexts[version]
@@ -283,7 +313,7 @@ class Facts:
             self._context.name_anonymous_dims(value)
         for value in graph.initializers.values():
             if value.const_value is not None:
-                value.shape = ir.Shape(value.const_value.shape)
+                value.shape = ir.Shape(list(value.const_value.shape))  # type: ignore[arg-type]
                 value.dtype = value.const_value.dtype
         for node in graph:
             for subgraph in subgraphs(node):
@@ -299,7 +329,8 @@ class Facts:
 
     def _believe(self, value: ir.Value, kind: ir.TypeProtocol | None, shape: ir.Shape | None) -> None:
         """Fall back on the file's own word for a value that could not be inferred: type and rank, not sizes,
-        for exporters write the sizes of the example they traced."""
+        for exporters write the sizes of the example they traced.
+        """
         if value.type is None:
             value.type = kind
         if value.shape is None and shape is not None:

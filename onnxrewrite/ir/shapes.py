@@ -1,4 +1,4 @@
-"""Shape inference of operators whose result has a shape of its own: Reshape, Expand, MatMul, loops and branches.
+"""Shape inference of operators whose result has a shape of its own: Reshape, Expand, MatMul, Loop, If.
 
 Like ``elements.py``, it replaces what the library gets wrong: a size that is only likely is unknown here.
 """
@@ -6,18 +6,25 @@ Like ``elements.py``, it replaces what the library gets wrong: a size that is on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import onnx_ir as ir
 
 from onnxrewrite.ir import dims, elements
 from onnxrewrite.ir.dims import UNKNOWN, Dim
-from onnxrewrite.ir.elements import Context, Infer, known, length_of, set_shape
+from onnxrewrite.ir.elements import Infer, known, length_of, set_shape
+
+if TYPE_CHECKING:
+    from onnx_shape_inference import ShapeInferenceContext as Context
+else:
+    Context: TypeAlias = Any
 
 
 def _reshape(context: Context, node: ir.Node) -> None:
     """Reshape: a size is taken as it stands, 0 copies (unless ``allowzero``), -1 is what is left.
 
-    A symbolic size that turns out 0 copies too; what the node then computes has this shape, or it does not run.
+    A symbolic size that turns out 0 copies too; what the node then computes has this shape, or it does not
+    run.
     """
     data = node.inputs[0]
     if data is None:
@@ -57,7 +64,7 @@ def reshaped(source: Sequence[Dim] | None, target: Sequence[Dim], allowzero: boo
     (place,) = missing
     others = [d for d in result if dims.is_known(d)]
     # Where the other sizes may make up zero, -1 does not run, but an unknown size could be any.
-    if target[place] == -1 and not any(d == 0 for d in others) or all(dims.at_least(d) > 0 for d in others):
+    if (target[place] == -1 and not any(d == 0 for d in others)) or all(dims.at_least(d) > 0 for d in others):
         result[place] = dims.quotient(dims.product(source), dims.product(others))
     return result
 
@@ -78,7 +85,9 @@ def _expand(context: Context, node: ir.Node) -> None:
     if data.shape is None:
         return
     if wanted is None:
-        set_shape(context, output, None if rank is None else [UNKNOWN] * max(len(data.shape), rank), data.dtype)
+        set_shape(
+            context, output, None if rank is None else [UNKNOWN] * max(len(data.shape), rank), data.dtype
+        )
         return
     result = dims.broadcast([data.shape.dims, wanted])
     set_shape(context, output, result, data.dtype)
@@ -146,11 +155,20 @@ def _loop(context: Context, node: ir.Node) -> None:
         if inner is None or output.shape is None:
             continue
         if place >= carried:
-            kept = [d if isinstance(d, int) else UNKNOWN for d in inner.shape.dims] if inner.shape is not None else None
+            kept = (
+                [d if isinstance(d, int) else UNKNOWN for d in inner.shape.dims]
+                if inner.shape is not None
+                else None
+            )
             set_shape(context, output, None if kept is None else [UNKNOWN, *kept], None)
             continue
         start = node.inputs[place + 2]
-        if start is None or start.shape is None or inner.shape is None or len(start.shape) != len(inner.shape):
+        if (
+            start is None
+            or start.shape is None
+            or inner.shape is None
+            or len(start.shape) != len(inner.shape)
+        ):
             output.shape = None
             continue
         pairs = zip(start.shape.dims, inner.shape.dims, strict=True)
@@ -190,7 +208,10 @@ def _qlinear_matmul(context: Context, node: ir.Node) -> None:
         left, right = a.shape.dims, b.shape.dims
         if len(left) > 1 and len(right) > 1:
             set_shape(
-                context, node.outputs[0], [*dims.broadcast([left[:-2], right[:-2]]), left[-2], right[-1]], None
+                context,
+                node.outputs[0],
+                [*dims.broadcast([left[:-2], right[:-2]]), left[-2], right[-1]],
+                None,
             )
 
 

@@ -7,11 +7,12 @@ last and all together; what is left over is the remainder, which only the patter
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -75,18 +76,14 @@ class ChainMatch:
         self._divides = self.dtype is not None and self.dtype.is_floating_point()
         self.tree = self._grow(value)
         self.pieces = sorted(self.tree.walk(), key=self._last)
-        operands = item.operands
-        self.literals = [(i.value, s) for i, s in operands if isinstance(i, Literal)]
-        self.scalars = [(i, s) for i, s in operands if isinstance(i, Scalar)]
-        others = [(i, s) for i, s in operands if not isinstance(i, Literal | Scalar)]
-        self.operands = sorted(others, key=lambda o: _specific(o[0]))
-        neutral = numbers.product(self.literals) == 1 if self.is_product else numbers.total(self.literals) == 0
-        self._needs_numbers = not neutral
+        self.literals, self.scalars, self.operands, self._needs_numbers, self._required = _plan(item)
 
     def run(self, binding: Binding) -> Iterator[Binding]:
         """Every way to spread the pattern's operands over the chain."""
-        if not self._promising():
-            self.matcher._miss(binding, lambda: f"expected {self._kind()}, found {self.matcher._describe(self.value)}")
+        if self._required > len(self.tree.leaves):
+            self.matcher._miss(
+                binding, lambda: f"expected {self._kind()}, found {self.matcher._describe(self.value)}"
+            )
             return
         for taken, matched in self._assign(0, (), binding):
             yield from self._finish(taken, matched)
@@ -95,10 +92,6 @@ class ChainMatch:
         """Constants are tried after other values, and the whole chain at last, so that what is optional is found."""
         is_constant = piece.value is None or self.facts.tensor(resolve(piece.value)) is not None
         return 2 if piece is self.tree else int(is_constant)
-
-    def _promising(self) -> bool:
-        required = sum(not _is_optional(i) for i, _ in (*self.operands, *self.scalars))
-        return required + self._needs_numbers <= len(self.tree.leaves)
 
     def _kind(self) -> str:
         return "a product" if self.is_product else "a sum"
@@ -119,8 +112,7 @@ class ChainMatch:
                 piece.parts = tuple(Piece(v, piece.sign * s) for v, s in above)
                 queue.extend(piece.parts)
         for number, piece in enumerate(reversed(list(root.walk()))):
-            parts = [p.leaves for p in piece.parts]
-            piece.leaves = frozenset[int]().union(*parts) if parts else frozenset({number})
+            piece.leaves = _leaves(piece.parts) if piece.parts else frozenset({number})
         return root
 
     def _above(self, node: ir.Node) -> list[tuple[ir.Value | None, int]] | None:
@@ -129,7 +121,9 @@ class ChainMatch:
             return None  # an attribute is that of an opset before 7, which broadcasts in another way
         first, *rest = node.inputs
         if not self.is_product:
-            signs = {"Add": (1, 1), "Sub": (1, -1), "Neg": (-1,), "Sum": (1,) * len(node.inputs)}.get(node.op_type)
+            signs = {"Add": (1, 1), "Sub": (1, -1), "Neg": (-1,), "Sum": (1,) * len(node.inputs)}.get(
+                node.op_type
+            )
             return None if signs is None else list(zip(node.inputs, signs, strict=True))
         match node.op_type:
             case "Mul":
@@ -144,7 +138,9 @@ class ChainMatch:
                 return self._repeated(first, numbers.scalar(self.facts, rest[0]))
         return None
 
-    def _repeated(self, base: ir.Value | None, exponent: float | None) -> list[tuple[ir.Value | None, int]] | None:
+    def _repeated(
+        self, base: ir.Value | None, exponent: float | None
+    ) -> list[tuple[ir.Value | None, int]] | None:
         """A small integer power as a product."""
         if exponent not in (2, 3, 4) and not (self._divides and exponent in (-1, -2, -3, -4)):
             return None
@@ -161,7 +157,7 @@ class ChainMatch:
             yield taken, binding
             return
         item, sign = self.operands[index]
-        used = frozenset[int]().union(*(p.leaves for p in taken))
+        used = _leaves(taken)
         for piece in self.pieces:
             if piece.value is None or piece.leaves & used:
                 continue
@@ -196,18 +192,18 @@ class ChainMatch:
         """Compare the numbers, then look at what is left over."""
         for consumed, matched in self._numbers(taken, binding):
             whole = (*taken, *consumed)
-            left_over = self.tree.leaves - frozenset[int]().union(*(p.leaves for p in whole))
-            if left_over and not self._may_remain(whole):
+            rest = self._remainder(whole)
+            if rest and not self._may_remain(whole, rest):
                 self.matcher._miss(binding, self._longer, further=len(self.operands))
                 continue
             extended = matched.cover(*self._covered(whole))
-            remainder = self._put_back(self._remainder(whole))
-            yield Binding(extended.bound, extended.nodes, remainder) if remainder else extended
+            yield Binding(extended.bound, extended.nodes, self._put_back(rest)) if rest else extended
 
     def _without_number(self, taken: tuple[Piece, ...]) -> str:
         (expected, sign), *_ = self.literals or [(0.0, 1)]
-        rest = [value for value, _ in self._remainder(taken)]
-        return f"expected constant {expected:.6g}, found " + (numbers.describe(self.facts, rest[0]) if rest else "none")
+        rest = [p.value for p in self._remainder(taken) if p.value is not None]
+        found = numbers.describe(self.facts, rest[0]) if rest else "none"
+        return f"expected constant {expected:.6g}, found {found}"
 
     def _longer(self) -> str:
         return f"the chain at `{self.value.name}` is longer than the pattern"
@@ -223,31 +219,30 @@ class ChainMatch:
         """Whether a node of the chain is taken apart: the pattern took something above it."""
         return any(t is not piece and t in taken for t in piece.walk())
 
-    def _remainder(self, taken: tuple[Piece, ...]) -> list[tuple[ir.Value, int]]:
+    def _remainder(self, taken: tuple[Piece, ...]) -> list[Piece]:
         """The largest pieces that the pattern left alone."""
-        used = frozenset[int]().union(*(t.leaves for t in taken))
-        rest: list[tuple[ir.Value, int]] = []
+        used = _leaves(taken)
 
-        def collect(piece: Piece) -> None:
-            if not piece.leaves & used and piece.value is not None:
-                rest.append((piece.value, piece.sign))
-            elif not piece.leaves <= used:
-                for part in piece.parts:
-                    collect(part)
+        def untouched(piece: Piece) -> list[Piece]:
+            if not piece.leaves & used:
+                return [piece]
+            return [found for part in piece.parts for found in untouched(part)]
 
-        collect(self.tree)
-        return rest
+        return untouched(self.tree)
 
-    def _put_back(self, rest: list[tuple[ir.Value, int]]) -> tuple[tuple[ir.Value, str], ...]:
+    def _put_back(self, rest: list[Piece]) -> tuple[tuple[ir.Value, str], ...]:
         more, less = ("Mul", "Div") if self.is_product else ("Add", "Sub")
-        return tuple((value, more if sign > 0 else less) for value, sign in rest)
+        return tuple((p.value, more if p.sign > 0 else less) for p in rest if p.value is not None)
 
-    def _may_remain(self, taken: tuple[Piece, ...]) -> bool:
-        """A remainder is for the anchor, and only where the pattern's part is no value of its own in the chain,
-        for there it is found from that value."""
-        used = frozenset[int]().union(*(t.leaves for t in taken))
-        virtual = any(p.value is None and not p.leaves <= used for p in self.pieces if not p.parts)
-        return self.root and not virtual and not any(used <= part.leaves for part in self.tree.parts)
+    def _may_remain(self, taken: tuple[Piece, ...], rest: list[Piece]) -> bool:
+        """Whether something may be left over: at the anchor, if it has a value, and only where the pattern's part is
+        no value of its own in the chain, for there it is found from that value."""
+        used = _leaves(taken)
+        return (
+            self.root
+            and all(p.value is not None for p in rest)
+            and not any(used <= part.leaves for part in self.tree.parts)
+        )
 
     # -- numbers ---------------------------------------------------------------------------------------------
 
@@ -259,10 +254,14 @@ class ChainMatch:
     def _signed(self, group: tuple[Piece, ...]) -> list[tuple[float, int]]:
         return [(self._number(p) or 0, p.sign) for p in group]
 
-    def _numbers(self, taken: tuple[Piece, ...], binding: Binding) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
+    def _numbers(
+        self, taken: tuple[Piece, ...], binding: Binding
+    ) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
         """Every way to account for the pattern's numbers with the chain's."""
-        used = frozenset[int]().union(*(p.leaves for p in taken))
-        numeric = [p for p in self.pieces if not p.parts and not p.leaves & used and self._number(p) is not None]
+        used = _leaves(taken)
+        numeric = [
+            p for p in self.pieces if not p.parts and not p.leaves & used and self._number(p) is not None
+        ]
         groups = [tuple(numeric)] if numeric else []
         groups += [(p,) for p in numeric] if len(numeric) > 1 else []
         if not self.scalars and not self._needs_numbers:
@@ -302,7 +301,9 @@ class ChainMatch:
         elif binding.bound[capture] == number:
             yield binding
 
-    def _several_scalars(self, numeric: list[Piece], binding: Binding) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
+    def _several_scalars(
+        self, numeric: list[Piece], binding: Binding
+    ) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
         """Several scalars in one chain take one number each, in the order of both."""
         if self.literals or len(numeric) != len(self.scalars):
             return
@@ -340,6 +341,31 @@ class ChainMatch:
         flip = self.is_product and len(found) == 1 and found[0][1] < 0
         expected = numbers.product([(combine(self.literals), -1)]) if flip else combine(self.literals)
         return numbers.tell(expected, found[0][0] if flip else combine(found))
+
+
+def _leaves(pieces: Iterable[Piece]) -> frozenset[int]:
+    return frozenset[int]().union(*(p.leaves for p in pieces))
+
+
+class _Plan(NamedTuple):
+    """The operands of an n-ary term by what they are, each with its sign, and how many leaves they need at least."""
+
+    literals: list[tuple[float, int]]
+    scalars: list[tuple[Scalar, int]]
+    operands: list[tuple[Term, int]]
+    needs_numbers: bool
+    required: int
+
+
+@functools.cache
+def _plan(item: Sum | Product) -> _Plan:
+    literals = [(i.value, s) for i, s in item.operands if isinstance(i, Literal)]
+    scalars = [(i, s) for i, s in item.operands if isinstance(i, Scalar)]
+    others = [(i, s) for i, s in item.operands if not isinstance(i, Literal | Scalar)]
+    operands = sorted(others, key=lambda o: _specific(o[0]))
+    neutral = numbers.product(literals) == 1 if isinstance(item, Product) else numbers.total(literals) == 0
+    values, constants = (sum(not _is_optional(i) for i, _ in of) for of in (operands, scalars))
+    return _Plan(literals, scalars, operands, not neutral, values + max(constants, not neutral))
 
 
 def _specific(item: Term) -> tuple[int, int]:

@@ -31,7 +31,8 @@ def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> d
     - ``dims``: the names of symbolic sizes of the inputs;
     - ``operators``: to count; ``nodes``: their sum; ``constants``: Constant nodes; ``subgraphs``: how many;
       ``functions``: to number of nodes;
-    - ``size`` in bytes, external weights included; ``weights``: ``{tensors, bytes, dtypes, external_bytes, external_files}``;
+    - ``size`` in bytes, external weights included;
+    - ``weights``: ``{tensors, bytes, dtypes, external_bytes, external_files}``;
     - ``repairs``: what had to be repaired to read it.
     """
     known = carry.origin(model)

@@ -51,7 +51,7 @@ def check_report(data: Data, a: str, b: str, *, verbose: bool = False) -> Render
 
 
 def rules_table(rules: Sequence[Data], *, verbose: bool = False) -> RenderableType:
-    """Rule, times applied, times refused and why."""
+    """Rule, times applied, times refused and why; those that did something come first."""
     has_undone = any(r["undone"] for r in rules)
     table = plain_table("rule", *(["stage"] if verbose else []), "applied>", "refused>")
     table.columns[0].no_wrap = True
@@ -59,7 +59,7 @@ def rules_table(rules: Sequence[Data], *, verbose: bool = False) -> RenderableTy
         table.add_column("undone", justify="right", no_wrap=True)
     if any(r["reasons"] for r in rules):
         table.add_column("why not", overflow="fold", ratio=1)
-    for rule in rules:
+    for rule in sorted(rules, key=lambda r: not (r["applied"] or r["undone"])):
         cells = [Text(rule["rule"])]
         cells += [Text(rule["stage"])] if verbose else []
         cells += [_number(rule["applied"], "green"), _number(rule["refused"], "")]

@@ -15,6 +15,7 @@ from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.pattern.terms import Term
+from onnxrewrite.rewrite import edit
 
 Input = ir.Value | npt.NDArray[Any] | float | int | bool | None
 
@@ -101,12 +102,14 @@ class Builder:
         Args:
             array: Anything numpy takes.
             like: The dtype, or a term or value that has it; without it float64 becomes float32 and the rest stays.
+
+        Refuses what the dtype cannot hold: a fraction or a NaN in an integer, a finite number that becomes infinite.
         """
         data = np.asarray(array)
         dtype = self._dtype(like)
         if dtype is None:
             dtype = ir.DataType.FLOAT if data.dtype == np.float64 else ir.DataType.from_numpy(data.dtype)
-        tensor = ir.tensor(np.ascontiguousarray(data.astype(dtype.numpy())).reshape(data.shape), dtype=dtype)
+        tensor = ir.tensor(_converted(data, dtype), dtype=dtype)
         value = ir.Value(type=ir.TensorType(dtype), shape=ir.Shape(data.shape), const_value=tensor)
         self.constants.append(value)
         return value
@@ -127,8 +130,7 @@ class Builder:
     def discard(self) -> None:
         """Take back everything built: the nodes are no longer users of the values they read."""
         for node in self.nodes:
-            for index in range(len(node.inputs)):
-                node.replace_input_with(index, None)
+            edit.detach(node)
             for output in node.outputs:
                 self._facts.forget(output)
         self.nodes.clear()
@@ -141,9 +143,7 @@ class Builder:
 
     def _schema(self, op_type: str) -> tuple[int | None, schema.Schema | None]:
         """The version to write the node for, None for the model's own, and the schema of that version."""
-        imported = self._imports.get(self._domain, 1 if self._domain else None)
-        if imported is None:
-            return None, None
+        imported = self._imports.get(self._domain, 1)
         version = schema.oldest_version(self._domain, op_type, imported)
         return version, schema.schema(self._domain, op_type, version or imported)
 
@@ -178,18 +178,37 @@ class Builder:
         return self.const(data)
 
 
+def _converted(data: npt.NDArray[Any], dtype: ir.DataType) -> npt.NDArray[Any]:
+    """``data`` in another dtype, the shape kept; refuses if a number does not survive."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = np.ascontiguousarray(data.astype(dtype.numpy())).reshape(data.shape)
+    if result.dtype == data.dtype:
+        return result
+    if dtype.is_floating_point():
+        lost = ~np.isfinite(result.astype(np.float64)) & np.isfinite(data.astype(np.float64))
+    elif dtype.is_integer():
+        lost = np.asarray((result.astype(np.int64) if dtype.bitwidth < 64 else result) != data)
+    else:
+        return result
+    if lost.any():
+        raise Refused(f"a constant of {float(data[lost].flat[0]):.6g} does not fit into {dtype.name.lower()}")
+    return result
+
+
 def _attribute(op_type: str, name: str, given: Any, kind: ir.AttributeType | None) -> ir.Attr:
+    if isinstance(given, ir.Graph):
+        raise RuleError(f"{op_type}: attribute {name}: a graph belongs to the node that has it")
     if isinstance(given, np.ndarray | np.generic):
         given = given.tolist()
     if isinstance(given, list):
         given = tuple(given)
-    if kind == ir.AttributeType.FLOAT:
-        given = float(np.float32(given))  # as it will be stored
-    elif kind == ir.AttributeType.FLOATS:
-        given = tuple(float(np.float32(g)) for g in given)
-    elif kind == ir.AttributeType.INT:
-        given = int(given)
     try:
+        if kind == ir.AttributeType.FLOAT:
+            given = float(np.float32(given))  # as it will be stored
+        elif kind == ir.AttributeType.FLOATS:
+            given = tuple(float(np.float32(g)) for g in given)
+        elif kind == ir.AttributeType.INT:
+            given = int(given)
         return ir.convenience.convert_attribute(name, given, kind)
     except (TypeError, ValueError) as error:
         raise RuleError(f"{op_type}: attribute {name}={given!r}: {error}") from None

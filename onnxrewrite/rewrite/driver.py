@@ -6,7 +6,7 @@ legality, let the caller check the numbers, and only then touch the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -29,7 +29,7 @@ Progress: TypeAlias = Callable[[Stage, int, int], None]
 """Told of progress: the stage, nodes visited, nodes waiting."""
 
 _TOTAL = 10
-"""At most so many rewrites per node of the original graph, and a thousand more."""
+"""A stage does at most so many rewrites per node that it starts with, and a thousand more."""
 
 _TELL = 64
 """Progress is told every so many nodes."""
@@ -78,7 +78,6 @@ class Driver:
         self._check = check
         self._limits = limits or Limits()
         self._progress = progress
-        self._budget = _TOTAL * self._size() + 1000
 
     def run(self) -> Trace:
         """Run every stage to its fixpoint.  Canonicalization stays active throughout."""
@@ -94,10 +93,14 @@ class Driver:
         edit.sweep([n for scope in self._work.scopes() for n in scope])
         queue = Worklist(n for scope in self._work.scopes() for n in scope)
         loops = LoopGuard(self._size())
+        most = len(self.trace.applied) + _TOTAL * self._size() + 1000
         visited = 0
-        while queue and not self._exhausted():
+        while queue:
+            if len(self.trace.applied) >= most:
+                self._warn_exhausted(stage, most)
+                break
             node = queue.pop()
-            if node.graph is None:
+            if node.graph is None or not self._work.enclosing(node.graph):
                 continue
             visited += 1
             if self._progress is not None and visited % _TELL == 0:
@@ -119,11 +122,18 @@ class Driver:
                 key = (rule.name, output.name or "")
                 if key in self._limits.quarantine or loops.has_stopped(key):
                     continue
-                for match in matcher.matches(rule.outputs, output):
+                for match in self._matches(matcher, rule, output):
                     changed = self._attempt(rule, match, scope, loops)
                     if changed is not None:
                         return changed
         return []
+
+    def _matches(self, matcher: RecursiveMatcher, rule: Rule, output: ir.Value) -> Iterator[Match]:
+        """The matches of a rule at one value; none where a predicate of its pattern raises."""
+        try:
+            yield from matcher.matches(rule.outputs, output)
+        except Exception as error:  # a predicate can fail in any way, and must not take the run down
+            self.trace.warnings.append(f"{rule.name}: its pattern raised {type(error).__name__}: {error} (at `{output.name}`)")
 
     def _attempt(self, rule: Rule, match: Match, scope: ir.Graph, loops: LoopGuard) -> list[ir.Node] | None:
         """Guard, build, check, commit; None if it was refused."""
@@ -155,13 +165,10 @@ class Driver:
         if refusal.__cause__ is not None:
             self.trace.warnings.append(f"{rule.name}: {refusal.reason} (at `{value}`)")
 
-    def _exhausted(self) -> bool:
-        done = len(self.trace.applied)
-        if done < self._budget:
-            return False
+    def _warn_exhausted(self, stage: Stage, done: int) -> None:
         often = ", ".join(f"{name} ({n}×)" for name, n in self.trace.counts().most_common(3))
-        self.trace.warnings.append(f"stopped after {done} rewrites; most often applied: {often}")
-        return True
+        name = stage.name.lower()
+        self.trace.warnings.append(f"{name}: stopped after {done} rewrites; most often applied: {often}")
 
     def _size(self) -> int:
         return sum(len(scope) for scope in self._work.scopes())

@@ -14,6 +14,7 @@ class Names:
 
     def __init__(self, model: ir.Model):
         self._taken: set[str] = set()
+        self._numbers: dict[str, int] = {}
         for graph in scopes(model):
             self._taken.update(v.name for v in graph.inputs if v.name)
             self._taken.update(graph.initializers)
@@ -22,10 +23,11 @@ class Names:
 
     def fresh(self, base: str) -> str:
         """``base``, or ``base_1``, ``base_2``, ... where it is taken."""
-        name, number = base, 0
+        name, number = base, self._numbers.get(base, 0)
         while name in self._taken:
             number += 1
             name = f"{base}_{number}"
+        self._numbers[base] = number
         self._taken.add(name)
         return name
 

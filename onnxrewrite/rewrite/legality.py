@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -11,6 +11,7 @@ from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Dim, Facts, same_dim
 from onnxrewrite.ir.graph import depends_on, is_circular
 from onnxrewrite.ir.target import Target
+from onnxrewrite.pattern.look import resolve
 from onnxrewrite.pattern.match import Match
 
 Lowerable: TypeAlias = Callable[[ir.Node], bool]
@@ -33,6 +34,9 @@ def illegal_node(
             return problem
         if node.version is not None and node.version > imports.get(node.domain, node.version):
             return f"{node.op_type} needs opset {node.version}, model has {imports.get(node.domain)}"
+        mixed = _mixed(node, found, facts)
+        if mixed is not None:
+            return mixed
     dtypes = type_variables(node, found, facts) if found is not None else {}
     indirect = node.domain == "" and not schema.has_body(found)
     return target.refuses(node.domain, node.op_type, version, dtypes, indirect=indirect)
@@ -49,10 +53,23 @@ def type_variables(node: ir.Node, found: schema.Schema, facts: Facts) -> dict[st
     return result
 
 
+def _mixed(node: ir.Node, found: schema.Schema, facts: Facts) -> str | None:
+    """Operands of different dtypes where the schema asks for one, told as a reason."""
+    met: dict[str, ir.DataType] = {}
+    for index, value in enumerate(node.inputs):
+        formal = found.inputs[min(index, len(found.inputs) - 1)]
+        dtype = facts.dtype(value) if value is not None else None
+        if dtype is not None and met.setdefault(formal.type_var, dtype) != dtype:
+            return f"{node.op_type} mixes {_dtype(met[formal.type_var])} and {_dtype(dtype)}"
+    return None
+
+
 def _misuses(node: ir.Node, found: schema.Schema) -> str | None:
     """Why ``node`` does not fit the schema of its operator."""
     if not found.min_inputs <= len(node.inputs) <= found.max_inputs:
         return f"{node.op_type} of opset {found.since_version} does not take {len(node.inputs)} inputs"
+    if not found.min_outputs <= len(node.outputs) <= found.max_outputs:
+        return f"{node.op_type} of opset {found.since_version} does not have {len(node.outputs)} outputs"
     for formal, value in zip(found.inputs, node.inputs, strict=False):
         if value is None and not formal.optional and not formal.variadic:
             return f"{node.op_type} lacks its input {formal.name}"
@@ -72,6 +89,8 @@ def wrong_result(facts: Facts, old: ir.Value, new: ir.Value, minted: frozenset[s
     """
     if facts.dtype(old) != facts.dtype(new):
         return f"the result has dtype {_dtype(facts.dtype(new))}, not {_dtype(facts.dtype(old))}"
+    if facts.dtype(old) is None and old.type is not None and old.type != new.type:
+        return f"the result has type {new.type}, not {old.type}"
     before, after = facts.shape(old), facts.shape(new)
     if before is None or after is None:
         return None
@@ -102,24 +121,56 @@ def _unknown(dim: Dim, minted: frozenset[str]) -> bool:
 def makes_cycle(match: Match, nodes: Sequence[ir.Node], results: Sequence[ir.Value]) -> bool:
     """Whether the replacement would depend on what it replaces.
 
-    A single output is safe when the replacement reads only what the pattern found above it.  Of several outputs, one
-    may depend on another, as long as that goes one way only.
+    A single output is safe when the replacement reads only what the covered nodes read on the way up from it.  Of
+    several outputs, one may depend on another, as long as that goes one way only.
     """
-    built = {o for n in nodes for o in n.outputs}
-    read = {v for n in nodes for v in n.inputs if v is not None} | set(results)
-    outside = [v for v in read if v not in built and v.producer() is not None]
+    outside = [v for v in read_outside(nodes, results) if v.producer() is not None]
     if any(v in match.outputs for v in outside):
         return True
-    if len(match.outputs) == 1 and all(v in match.above for v in outside):
-        return False
+    if len(match.outputs) == 1:
+        above = _above(match)
+        if all(v in above for v in outside):
+            return False
     if not depends_on(outside, match.outputs):
         return False
     return len(match.outputs) == 1 or is_circular(results, dict(zip(match.outputs, results, strict=True)))
 
 
-def shared_inside(match: Match) -> str | None:
-    """An inner value of the match that is needed elsewhere too, told as a reason; None where there is none."""
+def read_outside(nodes: Sequence[ir.Node], results: Sequence[ir.Value]) -> list[ir.Value]:
+    """What a replacement takes from the graph: whatever it reads or returns and has not built."""
+    built = {o for n in nodes for o in n.outputs}
+    read = [*(v for n in nodes for v in n.inputs if v is not None), *results]
+    return [v for v in dict.fromkeys(read) if v not in built]
+
+
+def out_of_sight(values: Iterable[ir.Value], visible: Container[ir.Graph | None]) -> str | None:
+    """A value that is not in one of the ``visible`` graphs: of a node that was removed, or was not built on the tape,
+    or of a subgraph; told as a reason."""
+    hidden = next((v for v in values if v.graph not in visible), None)
+    return None if hidden is None else f"the replacement reads `{hidden.name}`, which is not there"
+
+
+def _above(match: Match) -> set[ir.Value]:
+    """Every value that the covered nodes read on the way up from the outputs, also behind Identities."""
     covered = set(match.nodes)
+    stack = [o.producer() for o in match.outputs]
+    seen: set[ir.Node] = set()
+    found: set[ir.Value] = set()
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        for value in (v for v in node.inputs if v is not None):
+            found.update((value, resolve(value)))
+            stack.extend(p for p in (value.producer(), resolve(value).producer()) if p in covered)
+    return found
+
+
+def shared_inside(match: Match, built: Iterable[ir.Node] = ()) -> str | None:
+    """An inner value of the match that is needed elsewhere too, by other nodes than those ``built`` to replace it,
+    told as a reason; None where there is none."""
+    covered = {*match.nodes, *built}
     for node in match.nodes:
         for value in node.outputs:
             if value in match.outputs:

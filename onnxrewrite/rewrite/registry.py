@@ -55,11 +55,13 @@ class Registry:
         return self._rules[name]
 
     def add(self, rules: Iterable[Rule]) -> None:
-        """Add rules; RuleError if another rule has the same name, citing both files."""
+        """Add rules; RuleError if another rule has the same name, citing both files, and then none is added."""
+        added = dict(self._rules)
         for rule in rules:
-            known = self._rules.setdefault(rule.name, rule)
+            known = added.setdefault(rule.name, rule)
             if known is not rule:
                 raise RuleError(f"two rules are called {rule.name!r}: one in {known.source}, one in {rule.source}")
+        self._rules = added
 
     def select(self, only: Iterable[str] = (), without: Iterable[str] = ()) -> list[Rule]:
         """The rules to run, given by name or by family.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,6 +83,8 @@ class Rule:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise RuleError("a rule needs a name")
+        if not re.fullmatch(r"[a-z0-9]+([-_.][a-z0-9]+)*", self.name):
+            raise RuleError(f"rule {self.name!r}: a name is lower case, with hyphens")
         if not isinstance(self.stage, Stage):
             raise RuleError(f"rule {self.name}: stage must be a Stage, not {self.stage!r}")
         if not self.outputs or not all(isinstance(t, Term) for t in self.outputs):
@@ -112,7 +116,7 @@ class Rule:
     @property
     def doc(self) -> str:
         """The rewrite's docstring."""
-        return inspect.getdoc(self.rewrite) or ""
+        return inspect.getdoc(self._function) or ""
 
     @property
     def summary(self) -> str:
@@ -122,7 +126,19 @@ class Rule:
     @property
     def source(self) -> str:
         """The file that defines the rule."""
-        return inspect.getsourcefile(inspect.unwrap(self.rewrite)) or "?"
+        found = self._function
+        try:
+            return inspect.getsourcefile(found if inspect.isroutine(found) else type(found)) or "?"
+        except TypeError:  # it is built in
+            return "?"
+
+    @cached_property
+    def _function(self) -> Callable[..., object]:
+        """The function behind decorators and partial applications."""
+        found: Callable[..., object] = inspect.unwrap(self.rewrite)
+        while isinstance(found, functools.partial):
+            found = inspect.unwrap(found.func)
+        return found
 
 
 _SUM_OPS = frozenset({"Add", "Sub", "Sum", "Neg"})

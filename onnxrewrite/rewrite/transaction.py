@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import calls
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.graph import scopes
+from onnxrewrite.ir.graph import outer_values, scopes, subgraphs
 from onnxrewrite.ir.target import Target
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.pattern.recursive import RecursiveMatcher
@@ -36,6 +36,7 @@ class Workspace:
         self.model = model
         self.target = target
         self.names = edit.Names(model)
+        self._owners = {g: n for scope in scopes(model) for n in scope for g in subgraphs(n)}
         self.functions = {(f.domain, f.name) for f in model.functions.values()}
         self._lowering = RuleIndex(lowering)
         self.bodies = {f.graph for f in model.functions.values()}
@@ -52,6 +53,18 @@ class Workspace:
     def scopes(self) -> list[ir.Graph]:
         """Every graph, function and subgraph."""
         return scopes(self.model)
+
+    def enclosing(self, scope: ir.Graph) -> list[ir.Graph]:
+        """The graphs whose values are visible in ``scope``, itself first; empty if the model no longer holds it."""
+        found: list[ir.Graph] = []
+        graph: ir.Graph | None = scope
+        while graph is not None:
+            found.append(graph)
+            owner = self._owners.get(graph)
+            if owner is None:
+                return found
+            graph = _graph_of(owner)
+        return []
 
     def illegal(self, build: Builder, facts: Facts, stage: Stage) -> str | None:
         """Why what was built cannot run; before the lower stage, what can be lowered is no problem."""
@@ -108,12 +121,16 @@ class Transaction:
         for old, new in zip(self.match.outputs, self.results, strict=True):
             _refuse_if(legality.wrong_result(self.facts, old, new, minted))
         _refuse_if(legality.raises_rank(self.match))
+        if self.scope is not None:
+            visible = self.work.enclosing(self.scope)
+            taken = legality.read_outside(self.build.nodes, self.results)
+            _refuse_if(legality.out_of_sight((v for v in taken if v not in self.build.constants), visible))
         if legality.makes_cycle(self.match, self.build.nodes, self.results):
             raise Refused("the replacement depends on what it replaces")
 
     def _refuse_shared(self) -> None:
         if not self.rule.keeps_shared and self.scope is not None:
-            _refuse_if(legality.shared_inside(self.match))
+            _refuse_if(legality.shared_inside(self.match, self.build.nodes))
 
     def discard(self) -> None:
         """Take the tape back."""
@@ -169,12 +186,12 @@ class Transaction:
     def _replacement(self) -> list[ir.Value]:
         try:
             made = self.rule.rewrite(self.match, self.build)
+            results = [made] if isinstance(made, ir.Value) else list(made) if made is not None else []
         except Refused:
             raise
         except Exception as error:  # a rule can fail in any way, and must not take the run down
             raise Refused(f"the rule raised {type(error).__name__}: {error}") from error
         outputs = self.match.outputs
-        results = [made] if isinstance(made, ir.Value) else list(made or ())
         if len(results) != len(outputs) or not all(isinstance(r, ir.Value) for r in results):
             raise Refused(f"the rule must return {len(outputs)} values, it returned {made!r}")
         if self.match.remainder:
@@ -239,6 +256,7 @@ class Transaction:
             node = ir.Node("", "Constant", [], [ir.AttrTensor("value", constant.const_value)], name=constant.name)
             output = node.outputs[0]
             output.name, output.type, output.shape = constant.name, constant.type, constant.shape
+            output.const_value = constant.const_value
             edit.redirect(constant, output)
             self.results = [output if r is constant else r for r in self.results]
             nodes.append(node)
@@ -274,16 +292,18 @@ def _topological(nodes: Sequence[ir.Node]) -> tuple[ir.Node, ...]:
     """Covered nodes, producers first."""
     members = set(nodes)
     done: dict[ir.Node, None] = {}
-
-    def visit(node: ir.Node) -> None:
-        if node in done:
-            return
-        for value in node.inputs:
-            producer = value.producer() if value is not None else None
-            if producer is not None and producer in members:
-                visit(producer)
-        done[node] = None
-
-    for node in nodes:
-        visit(node)
+    stack = list(reversed(nodes))
+    while stack:
+        node = stack[-1]
+        read = (v.producer() for v in (*node.inputs, *outer_values(node)) if v is not None)
+        missing = [p for p in read if p in members and p not in done] if node not in done else []
+        if missing:
+            stack.extend(p for p in reversed(missing) if p is not None)
+        else:
+            done[stack.pop()] = None
     return tuple(done)
+
+
+def _graph_of(node: ir.Node) -> ir.Graph | None:
+    """The graph that holds a node; None for one that was removed."""
+    return node.graph if isinstance(node.graph, ir.Graph) else None

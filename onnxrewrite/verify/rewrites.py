@@ -12,6 +12,7 @@ import onnx_ir as ir
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import extract, outer_values, subgraphs
+from onnxrewrite.pattern.look import passed
 from onnxrewrite.rewrite.trace import Site
 from onnxrewrite.verify.site import ELEMENTS, check_site
 
@@ -50,7 +51,7 @@ class SiteChecker:
             return None
         before, after = cut(site)
         self.lower(after)
-        key = f"{text.print_model(before, canonical_names=True)}\n{text.print_model(after, canonical_names=True)}"
+        key = self._key(before, after)
         result = check_site(before, after, seed=self.seed, key=key)
         if result.status == "failed":
             return result.reason
@@ -60,6 +61,12 @@ class SiteChecker:
         else:
             self.not_run[result.reason] += 1
         return None
+
+    def _key(self, before: ir.Model, after: ir.Model) -> str:
+        """What the result depends on: both structures, what is known of shape tensors, and the seed."""
+        elements = [v.metadata_props.get(ELEMENTS) for v in before.graph.inputs]
+        texts = [text.print_model(m, canonical_names=True) for m in (before, after)]
+        return "\n".join([*texts, json.dumps(elements), str(self.seed)])
 
 
 def cut(site: Site) -> tuple[ir.Model, ir.Model]:
@@ -117,11 +124,12 @@ def _sources(site: Site) -> list[ir.Node] | None:
 def _widened(site: Site) -> Site:
     """The site with the nodes right above it that read what the replacement reads instead of their results: where a
     rewrite looks behind an input of the original, both sides compute that input."""
-    if _sources(site) is not None:
-        return site
     wanted = {*_read(site.after), *site.results}
     given = dict.fromkeys(v for v in _read(site.before) if v not in {o for n in site.before for o in n.outputs})
-    above = dict.fromkeys(p for v in given if (p := v.producer()) is not None and wanted & set(p.inputs))
+    chains = [passed(v)[::-1] for v in given]  # what patterns look through, also where a constant lies behind it
+    above = dict.fromkeys(n for chain in chains if any(wanted & set(n.inputs) for n in chain) for n in chain)
+    if _sources(site) is None:
+        above.update(dict.fromkeys(p for v in given if (p := v.producer()) is not None and wanted & set(p.inputs)))
     return replace(site, before=(*above, *site.before)) if above else site
 
 

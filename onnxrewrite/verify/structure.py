@@ -47,7 +47,7 @@ def check_structure(model: ModelLike, *, kernels: bool = True) -> list[str]:
     return problems
 
 
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -109,9 +109,9 @@ def _inference_problems(model: onnx.ModelProto) -> list[str]:
     Strict mode also complains of operators it has no schema for.  With such operators in the graph, and only
     then, inference runs unstrict: contradictions are still found by ORT when it opens the model.
     """
-    foreign = (
-        {canonical(n.domain) for n in _nodes(model.graph)} - _KNOWN - {f.domain for f in model.functions}
-    )
+    bodies = [model.graph, *model.functions]
+    used = {canonical(n.domain) for body in bodies for n in _nodes(body)}
+    foreign = used - _KNOWN - {f.domain for f in model.functions}
     reason = ""
     for propagate in (True, False):
         try:

@@ -1,14 +1,39 @@
 """The rule library: one family of rules a file."""
 
-from onnxrewrite_patterns import attention, attention_lower, casts, clamps, constants, gelu, identity, logic, pieces, shapes, swish, transpose
+from onnxrewrite_patterns import (
+    attention,
+    attention_lower,
+    batchnorm_conv,
+    casts,
+    clamps,
+    constants,
+    conv_batchnorm,
+    expands,
+    explicit_padding,
+    gathers,
+    gelu,
+    grouped_conv,
+    identity,
+    logic,
+    pieces,
+    shapes,
+    swish,
+    transpose,
+)
 
 RULES = (
     *attention.RULES,
     *attention_lower.RULES,
+    *batchnorm_conv.RULES,
     *casts.RULES,
     *clamps.RULES,
     *constants.RULES,
+    *conv_batchnorm.RULES,
+    *expands.RULES,
+    *explicit_padding.RULES,
+    *gathers.RULES,
     *gelu.RULES,
+    *grouped_conv.RULES,
     *identity.RULES,
     *logic.RULES,
     *pieces.RULES,

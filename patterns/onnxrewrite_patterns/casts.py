@@ -1,7 +1,7 @@
 """Casts that lose nothing, alone and in chains.
 
-Why: exporters cast shapes and masks to and fro.  A cast loses nothing where every number of the one dtype is a number
-of the other; only such a cast may be left out between two others.
+Why: exporters cast shapes and masks to and fro.  A cast loses nothing where every number of the one dtype is
+a number of the other; only such a cast may be left out between two others.
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ def keeps_all(source: ir.DataType, to: ir.DataType) -> bool:
         return False
     bits = source.bitwidth - (source in _SIGNED)
     if to in _FLOATS:
-        info = ml_dtypes.finfo(to.numpy())
+        info = ml_dtypes.finfo(to.numpy())  # type: ignore[no-untyped-call]
         return bool(bits <= info.nmant + 1 and bits < info.maxexp)
-    return (to in _SIGNED and bits < to.bitwidth) or (to in _UNSIGNED and source in _UNSIGNED and bits <= to.bitwidth)
+    return (to in _SIGNED and bits < to.bitwidth) or (
+        to in _UNSIGNED and source in _UNSIGNED and bits <= to.bitwidth
+    )
 
 
 def _within(source: ir.DataType, to: ir.DataType) -> bool:
-    narrow, wide = ml_dtypes.finfo(source.numpy()), ml_dtypes.finfo(to.numpy())
+    narrow, wide = (ml_dtypes.finfo(d.numpy()) for d in (source, to))  # type: ignore[no-untyped-call]
     return bool(narrow.nmant <= wide.nmant and narrow.maxexp <= wide.maxexp and narrow.minexp >= wide.minexp)
 
 
 def _always_defined(source: ir.DataType, to: ir.DataType) -> bool:
-    """Whether a cast is defined for every number, so that it makes the same of the same number in a wider dtype."""
+    """Whether a cast is defined for every number, so that it makes the same of it in a wider dtype."""
     if to == D.BOOL or source == D.BOOL:
         return True
     return to in _FLOATS or (source in (*_SIGNED, *_UNSIGNED) and to in (*_SIGNED, *_UNSIGNED))
@@ -93,7 +95,9 @@ CAST_LIKE = Rule(
     examples=(
         Rewrites("int64 x; float z; y = CastLike(x, z)", to="int64 x; float z; y = Cast<to=1>(x)"),
         Rejects(
-            "int64 x; float8e4m3fn z; y = CastLike<saturate=0>(x, z)", because="does not consider saturate", opset=19
+            "int64 x; float8e4m3fn z; y = CastLike<saturate=0>(x, z)",
+            because="does not consider saturate",
+            opset=19,
         ),
     ),
 )
@@ -106,8 +110,13 @@ def one_cast(m: Match, build: Builder) -> Value:
     """Cast(Cast(x, wider), dtype) ⟶ Cast(x, dtype), or x itself."""
     source, via, dtype = m.dtype(x), m.dtype(first), D(m[to])
     m.require(source is not None and via is not None, "the dtype is not known", at=x)
-    assert source is not None and via is not None
-    m.require(keeps_all(source, via), f"{via.name.lower()} does not hold every number of {source.name.lower()}", at=first)
+    assert source is not None
+    assert via is not None
+    m.require(
+        keeps_all(source, via),
+        f"{via.name.lower()} does not hold every number of {source.name.lower()}",
+        at=first,
+    )
     if dtype == source:
         return m[x]
     # Numbers out of range, and NaN as an integer, are whatever the cast from that very dtype makes of them.
@@ -126,9 +135,18 @@ CASTS = Rule(
         Rewrites("int32 x; a = Cast<to=7>(x)  b = Cast<to=6>(a)  y = Neg(b)", to="int32 x; y = Neg(x)"),
         Rewrites("float16 x; a = Cast<to=1>(x)  y = Cast<to=11>(a)", to="float16 x; y = Cast<to=11>(x)"),
         Rewrites("bool x; a = Cast<to=7>(x)  y = Cast<to=1>(a)", to="bool x; y = Cast<to=1>(x)"),
-        Rejects("float x; a = Cast<to=7>(x)  y = Cast<to=1>(a)", because="int64 does not hold every number of float"),
-        Rejects("float x; a = Cast<to=10>(x)  y = Cast<to=1>(a)", because="float16 does not hold every number of float"),
-        Rejects("int64 x; a = Cast<to=11>(x)  y = Cast<to=7>(a)", because="double does not hold every number of int64"),
+        Rejects(
+            "float x; a = Cast<to=7>(x)  y = Cast<to=1>(a)",
+            because="int64 does not hold every number of float",
+        ),
+        Rejects(
+            "float x; a = Cast<to=10>(x)  y = Cast<to=1>(a)",
+            because="float16 does not hold every number of float",
+        ),
+        Rejects(
+            "int64 x; a = Cast<to=11>(x)  y = Cast<to=7>(a)",
+            because="double does not hold every number of int64",
+        ),
         Rejects("float x; a = Cast<to=11>(x)  y = Cast<to=6>(a)", because="out of range"),
     ),
 )

@@ -1,8 +1,9 @@
 """Relu, Clip, Min and Max in a row.
 
-Why: each is a pass over memory; two of them are one.  Exactly so: ONNX Runtime's Clip lets NaN through, keeps the
-sign of zero, gives the upper bound where the bounds are crossed, and takes an absent bound for the largest finite
-number, so that a Clip without bounds still changes infinity.  Max and Min make NaN of NaN on either side.
+Why: each is a pass over memory; two of them are one.  Exactly so: ONNX Runtime's Clip lets NaN through, keeps
+the sign of zero, gives the upper bound where the bounds are crossed, and takes an absent bound for the
+largest finite number, so that a Clip without bounds still changes infinity.  Max and Min make NaN of NaN on
+either side.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from onnxrewrite import (
 
 x = Var("x")
 
-# -- twice the same ----------------------------------------------------------------------------------------------
+# -- twice the same ------------------------------------------------------------------------------------------
 
 IDEMPOTENT = ("Relu", "Abs", "Ceil", "Floor", "Round", "Sign")
 again = op[IDEMPOTENT](before := op[IDEMPOTENT](x))
@@ -80,7 +81,7 @@ RELU_OF_NONNEGATIVE = Rule(
     ),
 )
 
-# -- one interval after another ----------------------------------------------------------------------------------
+# -- one interval after another ------------------------------------------------------------------------------
 
 CLAMPS = ("Clip", "Relu")
 inner = op[CLAMPS](x, Each("inner_bounds", at_least=0))
@@ -91,9 +92,11 @@ Interval = tuple[float, float]
 
 def limits(dtype: ir.DataType) -> Interval:
     """The least and the largest finite number of a dtype: what an absent bound of Clip stands for."""
-    info = ml_dtypes.finfo(dtype.numpy()) if dtype.is_floating_point() else ml_dtypes.iinfo(dtype.numpy())
-    kind = float if dtype.is_floating_point() else int
-    return kind(info.min), kind(info.max)
+    if dtype.is_floating_point():
+        info = ml_dtypes.finfo(dtype.numpy())  # type: ignore[no-untyped-call]
+        return float(info.min), float(info.max)
+    whole = np.iinfo(dtype.numpy())
+    return int(whole.min), int(whole.max)
 
 
 def interval(m: Match, clamp: Call, dtype: ir.DataType) -> Interval:
@@ -105,7 +108,9 @@ def interval(m: Match, clamp: Call, dtype: ir.DataType) -> Interval:
     for name, absent in zip(("min", "max"), limits(dtype), strict=True):
         bound = parameter(m.facts, node, name)
         bound = bound[0] if isinstance(bound, tuple) and len(bound) == 1 else bound
-        m.require(bound is None or isinstance(bound, int | float), f"the {name} of a Clip is not constant", at=clamp)
+        m.require(
+            bound is None or isinstance(bound, int | float), f"the {name} of a Clip is not constant", at=clamp
+        )
         m.require(bound is None or bound == bound, f"the {name} of a Clip is NaN", at=clamp)
         bounds.append(absent if bound is None else bound)
     low, high = bounds
@@ -113,15 +118,19 @@ def interval(m: Match, clamp: Call, dtype: ir.DataType) -> Interval:
 
 
 def clamped(value: float, to: Interval) -> float:
-    """``value`` clamped as ONNX Runtime does it: what equals a bound stays as it is, so that zero keeps its sign."""
+    """``value`` clamped as ONNX Runtime does it: what equals a bound stays, so that zero keeps its sign."""
     value = to[0] if value < to[0] else value
     return to[1] if value > to[1] else value
 
 
 def one_clamp(m: Match, build: Builder) -> Value:
-    """Clip(Clip(x, a, b), c, d) ⟶ Clip(x, a clamped to [c, d], b clamped to [c, d]); Relu is Clip to [0, ∞)."""
+    """Clip(Clip(x, a, b), c, d) ⟶ Clip(x, a in [c, d], b in [c, d]), where Relu is Clip to [0, ∞)."""
     dtype = m.dtype(x)
-    m.require(dtype is not None and (dtype.is_floating_point() or dtype.is_integer()), "the dtype is not known", at=x)
+    m.require(
+        dtype is not None and (dtype.is_floating_point() or dtype.is_integer()),
+        "the dtype is not known",
+        at=x,
+    )
     assert dtype is not None
     first, second = interval(m, inner, dtype), interval(m, outer, dtype)
     low, high = clamped(first[0], second), clamped(first[1], second)
@@ -143,16 +152,22 @@ CLAMP = Rule(
     examples=(
         Rewrites("float x; a = Clip(x, -1.0, 6.0)  y = Relu(a)", to="float x; y = Clip(x, 0.0, 6.0)"),
         Rewrites("float x; a = Relu(x)  y = Clip(a, -1.0, 6.0)", to="float x; y = Clip(x, 0.0, 6.0)"),
-        Rewrites("float x; a = Clip(x, 0.0, 1.0)  y = Clip(a, 2.0, 3.0)", to="float x; y = Clip(x, 2.0, 2.0)"),
+        Rewrites(
+            "float x; a = Clip(x, 0.0, 1.0)  y = Clip(a, 2.0, 3.0)", to="float x; y = Clip(x, 2.0, 2.0)"
+        ),
         Rewrites("float x; a = Clip(x, 0.0, 6.0)  y = Relu(a)", to="float x; y = Clip(x, 0.0, 6.0)"),
-        Rewrites("float x; a = Relu(x)  y = Clip<max=6.0>(a)", to="float x; y = Clip<min=0.0,max=6.0>(x)", opset=10),
+        Rewrites(
+            "float x; a = Relu(x)  y = Clip<max=6.0>(a)", to="float x; y = Clip<min=0.0,max=6.0>(x)", opset=10
+        ),
         Rejects("float x; a = Clip(x, -5.0, -2.0)  y = Relu(a)", because="sign of zero"),
-        Rejects("float x; float b; a = Clip(x, 0.0, b)  y = Relu(a)", because="the max of a Clip is not constant"),
+        Rejects(
+            "float x; float b; a = Clip(x, 0.0, b)  y = Relu(a)", because="the max of a Clip is not constant"
+        ),
         Rejects("a = Tanh(x)  y = Relu(a)", because="found Tanh"),
     ),
 )
 
-# -- extrema -----------------------------------------------------------------------------------------------------
+# -- extrema -------------------------------------------------------------------------------------------------
 
 EXTREMA = ("Max", "Min")
 c, d = Const("c"), Const("d")

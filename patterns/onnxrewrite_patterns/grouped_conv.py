@@ -1,7 +1,7 @@
 """Parallel convolutions whose results are concatenated are one convolution.
 
-Over the parts of one tensor that was split by channels they are its groups, as in AlexNet and ResNeXt; over one and
-the same tensor they compute more output channels, as the branches of Inception do.
+Over the parts of one tensor that was split by channels they are its groups, as in AlexNet and ResNeXt; over
+one and the same tensor they compute more output channels, as the branches of Inception do.
 
 Why: one large kernel instead of several small ones, and neither Split nor Concat copies.
 Krizhevsky et al., 2012, section 3.2; Xie et al., 2017, arXiv:1611.05431, figure 3.
@@ -17,14 +17,53 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
-
-from onnxrewrite import Attr, Builder, Each, Match, Rejects, Rewrites, Rule, Stage, Value, op, parameter, resolve
+from onnxrewrite import (
+    Attr,
+    Builder,
+    Each,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    Value,
+    op,
+    parameter,
+    resolve,
+)
 
 Array = npt.NDArray[Any]
 
 ELEMENTWISE = frozenset(
-    "Abs Celu Clip Elu Erf Exp Gelu HardSigmoid HardSwish LeakyRelu Mish Neg PRelu QuickGelu FastGelu Relu Selu"
-    " Sigmoid Softplus Softsign Sqrt Swish Tanh ThresholdedRelu".split()
+    (
+        *(
+            "Abs",
+            "Celu",
+            "Clip",
+            "Elu",
+            "Erf",
+            "Exp",
+            "FastGelu",
+            "Gelu",
+            "HardSigmoid",
+            "HardSwish",
+            "LeakyRelu",
+        ),
+        *(
+            "Mish",
+            "Neg",
+            "PRelu",
+            "QuickGelu",
+            "Relu",
+            "Selu",
+            "Sigmoid",
+            "Softplus",
+            "Softsign",
+            "Sqrt",
+            "Swish",
+        ),
+        *("Tanh", "ThresholdedRelu"),
+    )
 )
 """Functions of each element alone, if all inputs but the first are single numbers."""
 
@@ -42,6 +81,7 @@ class Branch:
         bias: Its bias, or None.
         groups: Its number of groups.
         key: What must be equal for two of them to be one.
+
     """
 
     conv: ir.Node
@@ -56,7 +96,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Cut:
-    """The channels ``start`` to ``stop`` of ``source``, which has ``total`` of them, taken by a Split or Slice."""
+    """The channels ``start`` to ``stop`` of ``source``, which has ``total``, taken by a Split or Slice."""
 
     node: ir.Node
     source: Value
@@ -79,21 +119,28 @@ def merge_convs(m: Match, build: Builder) -> Value:
     merged: list[Value] = []
     at = 0
     while at < len(branches):
-        alike = list(itertools.takewhile(lambda b: _alike(branches[at], b), branches[at:]))
-        run = [b for b in alike if b is not None]
+        run = run_of(branches[at:])
         same, groups = over_one_input(run), over_parts(m, run)
         count = max(same, groups, 1)
         merged.append(m[parts][at] if count == 1 else one_conv(m, build, run[:count], grouped=groups > same))
         at += count
-    m.require(len(merged) < len(branches), "no neighbouring inputs are convolutions that make one", at=m[parts][0])
+    m.require(
+        len(merged) < len(branches), "no neighbouring inputs are convolutions that make one", at=m[parts][0]
+    )
     return merged[0] if len(merged) == 1 else build.Concat(*merged, axis=m[axis])
 
 
-def _alike(a: Branch | None, b: Branch | None) -> bool:
-    return a is not None and b is not None and a.key == b.key
+def run_of(branches: Sequence[Branch | None]) -> list[Branch]:
+    """The branches at the front that could be one convolution."""
+    found: list[Branch] = []
+    for each in branches:
+        if each is None or (found and each.key != found[0].key):
+            break
+        found.append(each)
+    return found
 
 
-# -- what can be one convolution -------------------------------------------------------------------------------
+# -- what can be one convolution -----------------------------------------------------------------------------
 
 
 def over_one_input(run: Sequence[Branch]) -> int:
@@ -103,13 +150,17 @@ def over_one_input(run: Sequence[Branch]) -> int:
 
 
 def over_parts(m: Match, run: Sequence[Branch]) -> int:
-    """How many of these branches read the consecutive equal parts of one value, or 0 if they are not all of its parts."""
-    end = 0
+    """How many of these branches read the equal parts of one value, all and in order; 0 if they do not."""
+    end, whole = 0, None
     for count, each in enumerate(run, start=1):
         found = cut(m, each.source, each.weight.ndim)
-        if found is None or found.start != end or each.weight.shape != run[0].weight.shape:
-            return 0
-        if each.groups != run[0].groups or (count > 1 and found.source is not whole):
+        alike = each.groups == run[0].groups and each.weight.shape == run[0].weight.shape
+        if (
+            found is None
+            or not alike
+            or found.start != end
+            or (whole is not None and found.source is not whole)
+        ):
             return 0
         whole, end = found.source, found.stop
         if end == found.total:
@@ -126,20 +177,21 @@ def cut(m: Match, part: Value, rank: int) -> Cut | None:
     assert source is not None
     if node.op_type == "Split":
         sizes = [m.dim(o, 1) for o in node.outputs]
-        index = part.index() or 0
-        if parameter(m.facts, node, "axis") not in (1, 1 - rank) or not all(isinstance(s, int) for s in sizes):
+        ends = [0, *itertools.accumulate(s for s in sizes if isinstance(s, int))]
+        if parameter(m.facts, node, "axis") not in (1, 1 - rank) or len(ends) <= len(sizes):
             return None
-        ends = [0, *itertools.accumulate(int(s) for s in sizes if isinstance(s, int))]
+        index = part.index() or 0
         return Cut(node, source, ends[index], ends[index + 1], ends[-1])
-    starts, ends_, axes, steps = (parameter(m.facts, node, name) for name in ("starts", "ends", "axes", "steps"))
+    bounds = [parameter(m.facts, node, name) for name in ("starts", "ends", "axes", "steps")]
     total = m.dim(source, 1)
-    single = axes in ((1,), (1 - rank,)) and steps in (None, (1,)) and isinstance(total, int)
-    if not single or not isinstance(starts, tuple) or not isinstance(ends_, tuple) or starts[0] < 0 or ends_[0] < 0:
+    if not isinstance(total, int) or bounds[2] not in ((1,), (1 - rank,)) or bounds[3] not in (None, (1,)):
         return None
-    return Cut(node, source, min(starts[0], total), min(ends_[0], total), total)
+    if not all(isinstance(bound, tuple) and bound[0] >= 0 for bound in bounds[:2]):
+        return None
+    return Cut(node, source, min(bounds[0][0], total), min(bounds[1][0], total), total)
 
 
-# -- one branch ------------------------------------------------------------------------------------------------
+# -- one branch ----------------------------------------------------------------------------------------------
 
 
 def branch(m: Match, part: Value) -> Branch | None:
@@ -174,7 +226,9 @@ def _is_number(m: Match, value: Value | None) -> bool:
     return value is None or (tensor is not None and tensor.size == 1)
 
 
-def _with_constants(m: Match, conv: ir.Node, tail: Sequence[ir.Node], idle: Sequence[ir.Node]) -> Branch | None:
+def _with_constants(
+    m: Match, conv: ir.Node, tail: Sequence[ir.Node], idle: Sequence[ir.Node]
+) -> Branch | None:
     source, weight, bias = (*conv.inputs, None)[:3]
     assert source is not None
     assert weight is not None
@@ -214,7 +268,7 @@ def _input_width(each: Branch) -> int:
     return width
 
 
-# -- the one convolution ---------------------------------------------------------------------------------------
+# -- the one convolution -------------------------------------------------------------------------------------
 
 
 def one_conv(m: Match, build: Builder, run: Sequence[Branch], *, grouped: bool) -> Value:
@@ -263,14 +317,16 @@ MERGE = Rule(
             to="float[n,2,h,w] x; y = Conv(x, float[2,1,1,1] {2, 3}, {0.0, 5.0}, group=2)",
         ),
         Rewrites(
-            "float[n,2,w] x; a = Slice(x, {0}, {1}, {1})  b = Slice(x, {1}, {2}, {1})  c = Conv(a, float[1,1,1] {2})"
-            "  r = Relu(c)  d = Conv(b, float[1,1,1] {3})  s = Relu(d)  y = Concat(r, s, axis=-2)",
+            "float[n,2,w] x; a = Slice(x, {0}, {1}, {1})  b = Slice(x, {1}, {2}, {1})"
+            "  c = Conv(a, float[1,1,1] {2})  r = Relu(c)"
+            "  d = Conv(b, float[1,1,1] {3})  s = Relu(d)  y = Concat(r, s, axis=-2)",
             to="float[n,2,w] x; c = Conv(x, float[2,1,1] {2, 3}, group=2)  y = Relu(c)",
         ),
         Rewrites(
-            "a = Conv(x, float[1,2,1] {1, 2})  b = Conv(x, float[2,2,1] {3, 4, 5, 6}, strides=[1])  p = MaxPool(x, kernel_shape=[1])"
-            "  y = Concat(p, a, b, axis=1)",
-            to="p = MaxPool(x, kernel_shape=[1])  a = Conv(x, float[3,2,1] {1, 2, 3, 4, 5, 6})  y = Concat(p, a, axis=1)",
+            "a = Conv(x, float[1,2,1] {1, 2})  b = Conv(x, float[2,2,1] {3, 4, 5, 6}, strides=[1])"
+            "  p = MaxPool(x, kernel_shape=[1])  y = Concat(p, a, b, axis=1)",
+            to="p = MaxPool(x, kernel_shape=[1])  a = Conv(x, float[3,2,1] {1, 2, 3, 4, 5, 6})"
+            "  y = Concat(p, a, axis=1)",
         ),
         Rejects(
             "a = Conv(x, float[1,2,1] {1, 2})  b = Conv(x, float[1,2,1] {3, 4}, pads=[1, 1], strides=[2])"

@@ -1,8 +1,9 @@
 """Nodes that change nothing: their readers read what they read.
 
-Why: every such node is a pass over memory, and hides what lies behind it from other patterns.  What counts as nothing
-is strict: dtype and shape provably the same, every element the same to the bit, NaN, infinities and the sign of
-zero included.  So ``x + 0.0`` stays, for it turns -0.0 into 0.0; ``x - 0.0`` and ``x + (-0.0)`` go.
+Why: every such node is a pass over memory, and hides what lies behind it from other patterns.  What counts as
+nothing is strict: dtype and shape provably the same, every element the same to the bit, NaN, infinities and
+the sign of zero included.  So ``x + 0.0`` stays, for it turns -0.0 into 0.0; ``x - 0.0`` and ``x + (-0.0)``
+go.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ def operand(m: Match, node: ir.Node, index: int = 0) -> Value:
     value = node.inputs[index] if index < len(node.inputs) else None
     if value is None:
         m.refuse(f"{node.op_type} lacks its input {index}")
-    return value  # type: ignore[return-value]
+    return value
 
 
 def require_same_shape(m: Match, out: Value, source: Value) -> None:
+    """Refuse unless the two values are shown to have one shape."""
     known = m.shape(out), m.shape(source)
     shown = " and ".join("unknown" if s is None else f"[{', '.join(map(str, s))}]" for s in known)
     m.require(same_shape(*known), f"the shapes are not shown to be the same: {shown}", at=source)
 
 
-# -- by definition -----------------------------------------------------------------------------------------------
+# -- by definition -------------------------------------------------------------------------------------------
 
 identity = AnyNode(op_types=("Identity",))
 
@@ -72,7 +74,9 @@ NO_RESHAPE = Rule(
         Rewrites("float[n,4] x; s = Shape(x)  e = Expand(x, s)  y = Relu(e)", to="float[n,4] x; y = Relu(x)"),
         Rewrites("float[n,4] x; f = Flatten<axis=-1>(x)  y = Relu(f)", to="float[n,4] x; y = Relu(x)"),
         Rewrites("float[n,4] x; t = Tile(x, {1, 1})  y = Relu(t)", to="float[n,4] x; y = Relu(x)"),
-        Rejects("float[n,4] x; float[m,4] z; s = Shape(z)  r = Reshape(x, s)  y = Relu(r)", because="not shown"),
+        Rejects(
+            "float[n,4] x; float[m,4] z; s = Shape(z)  r = Reshape(x, s)  y = Relu(r)", because="not shown"
+        ),
         Rejects("t = Tile(x, {1, 1})  y = Relu(t)", because="unknown"),
         Rejects("float[n,m,4] x; f = Flatten(x)  y = Relu(f)", because="not shown"),
     ),
@@ -124,7 +128,7 @@ NO_SPLIT = Rule(
     ),
 )
 
-# -- by parameters -----------------------------------------------------------------------------------------------
+# -- by parameters -------------------------------------------------------------------------------------------
 
 slice_ = AnyNode(op_types=("Slice",))
 
@@ -147,7 +151,10 @@ NO_SLICE = Rule(
     rewrite=drop_slice,
     benefit=80,
     examples=(
-        Rewrites("float[n,4] x; s = Slice(x, {0}, {9223372036854775807}, {0})  y = Relu(s)", to="float[n,4] x; y = Relu(x)"),
+        Rewrites(
+            "float[n,4] x; s = Slice(x, {0}, {9223372036854775807}, {0})  y = Relu(s)",
+            to="float[n,4] x; y = Relu(x)",
+        ),
         Rewrites("float[n,4] x; s = Slice(x, {-4}, {7}, {-1})  y = Relu(s)", to="float[n,4] x; y = Relu(x)"),
         Rejects("float[n,4] x; s = Slice(x, {-1}, {-5}, {1}, {-1})  y = Relu(s)", because="reverses"),
         Rejects("float[n,4] x; s = Slice(x, {0}, {5}, {0})  y = Relu(s)", because="not shown"),
@@ -173,7 +180,7 @@ NO_PAD = Rule(
     rewrite=drop_pad,
     benefit=80,
     examples=(
-        Rewrites("p = Pad<mode=\"reflect\">(x, {0, 0, 0, 0})  y = Relu(p)", to="y = Relu(x)"),
+        Rewrites('p = Pad<mode="reflect">(x, {0, 0, 0, 0})  y = Relu(p)', to="y = Relu(x)"),
         Rewrites("p = Pad<pads=[0,0]>(x)  y = Relu(p)", to="y = Relu(x)", opset=10),
         Rejects("float[4] x; y = Pad(x, {1, -1})", because="the pads are (1, -1)"),
         Rejects("int64[4] p; y = Pad(x, p)", because="UNKNOWN"),
@@ -203,11 +210,17 @@ NO_RESIZE = Rule(
     rewrite=drop_resize,
     benefit=80,
     examples=(
-        Rewrites("float[n,3,h,w] x; r = Resize(x, , {1.0, 1.0, 1.0, 1.0})  y = Relu(r)", to="float[n,3,h,w] x; y = Relu(x)"),
-        Rewrites("float[n,3,h,w] x; s = Shape(x)  r = Resize(x, , , s)  y = Relu(r)", to="float[n,3,h,w] x; y = Relu(x)"),
+        Rewrites(
+            "float[n,3,h,w] x; r = Resize(x, , {1.0, 1.0, 1.0, 1.0})  y = Relu(r)",
+            to="float[n,3,h,w] x; y = Relu(x)",
+        ),
+        Rewrites(
+            "float[n,3,h,w] x; s = Shape(x)  r = Resize(x, , , s)  y = Relu(r)",
+            to="float[n,3,h,w] x; y = Relu(x)",
+        ),
         Rejects("float[n,3,h,w] x; y = Resize(x, , {1.0, 1.0, 2.0, 2.0})", because="the scales are"),
         Rejects(
-            "float[1,3,4,4] x; y = Resize<coordinate_transformation_mode=\"tf_crop_and_resize\">"
+            'float[1,3,4,4] x; y = Resize<coordinate_transformation_mode="tf_crop_and_resize">'
             "(x, {0.0,0.0,0.2,0.2,1.0,1.0,0.8,0.8}, {1.0,1.0,1.0,1.0})",
             because="crops",
         ),
@@ -244,9 +257,11 @@ DROPOUT = Rule(
     ),
 )
 
-# -- by the other operand ----------------------------------------------------------------------------------------
+# -- by the other operand ------------------------------------------------------------------------------------
 
-neutral = AnyNode(op_types=("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor"))
+neutral = AnyNode(
+    op_types=("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor")
+)
 
 _Test = Callable[[np.ndarray], bool]
 

@@ -1,6 +1,7 @@
 """Negations that cancel, and choices that are made.
 
-Why: exporters write masks by comparing, negating and selecting, often where the answer is known before the model runs.
+Why: exporters write masks by comparing, negating and selecting, often where the answer is known before the
+model runs.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ NOT_COMPARISON = Rule(
     pattern=negated,
     rewrite=opposite,
     examples=(
-        Rewrites("int64 a; int64 b; c = Less(a, b)  y = Not(c)", to="int64 a; int64 b; y = GreaterOrEqual(a, b)"),
+        Rewrites(
+            "int64 a; int64 b; c = Less(a, b)  y = Not(c)", to="int64 a; int64 b; y = GreaterOrEqual(a, b)"
+        ),
         Rejects("float a; float b; c = Less(a, b)  y = Not(c)", because="has dtype float"),
     ),
 )
@@ -102,7 +105,9 @@ def taken(m: Match, build: Builder) -> list[Value]:
     """If(true, then, else) ⟶ then, its nodes in the place of the If."""
     node = m.node(branching)
     condition = m.facts.constant(operand(m, node))
-    m.require(condition is not None and condition.size == 1, "the condition is not constant", at=node.inputs[0])
+    m.require(
+        condition is not None and condition.size == 1, "the condition is not constant", at=node.inputs[0]
+    )
     assert condition is not None
     branch = node.attributes["then_branch" if condition.all() else "else_branch"].as_graph()
     m.widen([node], node.outputs)
@@ -112,7 +117,9 @@ def taken(m: Match, build: Builder) -> list[Value]:
         assert value.const_value is not None
         copies[value] = build.const(value.const_value.numpy(), like=value.const_value.dtype)
     for inner in branch:
-        nested = any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in inner.attributes.values())
+        nested = any(
+            a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in inner.attributes.values()
+        )
         m.require(not nested, f"the branch has a subgraph of its own, in {inner.op_type} `{inner.name}`")
         inputs = [None if i is None else copies.get(i, i) for i in inner.inputs]
         attributes = {name: a.value for name, a in inner.attributes.items()}
@@ -134,7 +141,8 @@ BRANCH = Rule(
             to="float x; a = Relu(x)  y = Mul(a, 2.0)",
         ),
         Rejects(
-            "float x; bool c; y = If<then_branch = () => (a) { a = Relu(x) }, else_branch = () => (b) { b = Abs(x) }>(c)",
+            "float x; bool c; y = If<then_branch = () => (a) { a = Relu(x) }, else_branch = () => (b) { b"
+            " = Abs(x) }>(c)",
             because="not constant",
         ),
     ),

@@ -1,7 +1,7 @@
-"""Taking apart and putting together: Slice, Split, Concat and Gather that undo or repeat one another.
+"""Taking apart and putting together: Slice, Split and Concat that undo or repeat one another.
 
-Why: every one of them copies its data.  Two slices are one, what is split and joined again was there before, and a
-piece cut out of a Concat is one of its operands.
+Why: every one of them copies its data.  Two slices are one, what is split and joined again was there before,
+and a piece cut out of a Concat is one of its operands.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import onnx_ir as ir
 from onnxrewrite import (
     AnyNode,
     Builder,
-    Const,
     Dim,
     Each,
     Match,
@@ -44,11 +43,12 @@ def axis_of(m: Match, node: ir.Node, rank: int | None, default: int | None = Non
     """The axis attribute of a node, counted from the front."""
     axis = parameter(m.facts, node, "axis")
     axis = default if axis is None else axis
-    m.require(isinstance(axis, int) and (axis >= 0 or rank is not None), "the axis cannot be told, for the rank is unknown")
-    return int(axis) if axis >= 0 else int(axis) + (rank or 0)
+    if not isinstance(axis, int) or (axis < 0 and rank is None):
+        m.refuse("the axis cannot be told, for the rank is unknown")
+    return axis if axis >= 0 else axis + (rank or 0)
 
 
-# -- Slice of Slice ----------------------------------------------------------------------------------------------
+# -- Slice of Slice ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,14 @@ def cuts(m: Match, node: ir.Node, rank: int | None) -> list[Cut]:
     starts, ends, axes, steps = lists
     if not isinstance(starts, tuple) or not isinstance(ends, tuple):
         m.refuse(f"the bounds of Slice `{node.name}` are not constant")
-    m.require(all(p is None or isinstance(p, tuple) for p in (axes, steps)), "its axes or steps are not constant")
+    m.require(
+        all(p is None or isinstance(p, tuple) for p in (axes, steps)), "its axes or steps are not constant"
+    )
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
-    m.require(rank is not None or all(a >= 0 for a in axes), "an axis cannot be told, for the rank is unknown")
+    m.require(
+        rank is not None or all(a >= 0 for a in axes), "an axis cannot be told, for the rank is unknown"
+    )
     axes = tuple(a if a >= 0 else a + (rank or 0) for a in axes)
     m.require(len(set(axes)) == len(axes), "an axis is cut twice")
     return [Cut(*cut) for cut in zip(axes, starts, ends, steps, strict=True)]
@@ -80,8 +84,8 @@ def cuts(m: Match, node: ir.Node, rank: int | None) -> list[Cut]:
 def one_cut(a: Cut, b: Cut, size: Dim | None) -> Cut | None:
     """``x[a][b]`` as one cut of an axis; None where it depends on its size.
 
-    With a known size it is computed.  With any size, bounds that count from the front add up; an end that counts
-    from the back stays where the other cut goes to the end.
+    With a known size it is computed.  With any size, bounds that count from the front add up; an end that
+    counts from the back stays where the other cut goes to the end.
     """
     if isinstance(size, int):
         chosen = range(size)[a.start : a.end : a.step][b.start : b.end : b.step]
@@ -113,15 +117,21 @@ def one_slice(m: Match, build: Builder) -> Value:
     by_axis = {cut.axis: cut for cut in before}
     for cut in after:
         earlier = by_axis.get(cut.axis)
-        merged = cut if earlier is None else one_cut(earlier, cut, shape[cut.axis] if shape is not None else None)
+        merged = (
+            cut if earlier is None else one_cut(earlier, cut, shape[cut.axis] if shape is not None else None)
+        )
         if merged is None:
             m.refuse(f"what both cut of axis {cut.axis} depends on its size", at=inner)
         by_axis[cut.axis] = merged
     made = list(by_axis.values())
-    bounds = {"starts": [c.start for c in made], "ends": [c.end for c in made], "axes": [c.axis for c in made]}
+    bounds = {
+        "starts": [c.start for c in made],
+        "ends": [c.end for c in made],
+        "axes": [c.axis for c in made],
+    }
     if any(c.step != 1 for c in made):
         bounds["steps"] = [c.step for c in made]
-    return build.node("Slice", [m[x]], {name: np.array(b, np.int64) for name, b in bounds.items()})[0]  # type: ignore[no-any-return]
+    return build.node("Slice", [m[x]], {name: np.array(b, np.int64) for name, b in bounds.items()})[0]
 
 
 ONE_SLICE = Rule(
@@ -144,39 +154,52 @@ ONE_SLICE = Rule(
         ),
         Rejects("float[n] x; a = Slice(x, {0}, {-1})  y = Slice(a, {0}, {4})", because="depends on its size"),
         Rejects("float[n] x; a = Slice(x, {-3}, {9})  y = Slice(a, {1}, {4})", because="depends on its size"),
-        Rejects("float[n] x; int64[1] e; a = Slice(x, {0}, e)  y = Slice(a, {0}, {4})", because="not constant"),
+        Rejects(
+            "float[n] x; int64[1] e; a = Slice(x, {0}, e)  y = Slice(a, {0}, {4})", because="not constant"
+        ),
     ),
 )
 
-# -- Concat ------------------------------------------------------------------------------------------------------
+# -- Concat --------------------------------------------------------------------------------------------------
 
 concat = AnyNode(op_types=("Concat",))
 
 
 def flatter(m: Match, build: Builder) -> Value:
-    """Concat(Concat(a, b), c) ⟶ Concat(a, b, c) along the same axis; operands of length zero go, constants join."""
+    """Concat(Concat(a, b), c) ⟶ Concat(a, b, c) along one axis; empty operands go, constants join."""
     node, rank = m.node(concat), m.rank(concat)
     axis = axis_of(m, node, rank)
     parts: list[Value] = []
     for value in node.inputs:
         producer = value.producer() if value is not None else None
-        alone = producer is not None and producer.graph is node.graph and value is not None and _used_once(value)
-        if alone and producer is not None and producer.op_type == "Concat" and not producer.domain:
-            if axis_of(m, producer, rank) == axis:
-                parts += [i for i in producer.inputs if i is not None]
-                m.cover(producer)
-                continue
-        parts += [value] if value is not None else []
+        if (
+            producer is not None
+            and _is_inner_concat(value, producer, node)
+            and axis_of(m, producer, rank) == axis
+        ):
+            parts += [i for i in producer.inputs if i is not None]
+            m.cover(producer)
+        elif value is not None:
+            parts.append(value)
     lengths = [m.dim(p, axis) for p in parts]
     kept = [p for p, length in zip(parts, lengths, strict=True) if length != 0] or parts[:1]
     joined = list(_join_constants(m, build, kept, axis))
-    m.require(len(joined) != len(node.inputs) or len(m.nodes) > 1, "no operand is a Concat of the same axis, empty, or constant next to one")
+    m.require(
+        len(joined) != len(node.inputs) or len(m.nodes) > 1,
+        "no operand is a Concat of the same axis, empty, or constant next to one",
+    )
     made: Value = joined[0] if len(joined) == 1 else build.Concat(*joined, axis=axis)
     return made
 
 
-def _used_once(value: Value) -> bool:
-    return len(value.uses()) == 1 and not value.is_graph_output()
+def used_once(value: Value | None) -> bool:
+    """Whether a value has one reader and is no output of the graph."""
+    return value is not None and len(value.uses()) == 1 and not value.is_graph_output()
+
+
+def _is_inner_concat(value: Value | None, producer: ir.Node, reader: ir.Node) -> bool:
+    is_concat = producer.op_type == "Concat" and not producer.domain
+    return is_concat and producer.graph is reader.graph and used_once(value)
 
 
 def _join_constants(m: Match, build: Builder, parts: Sequence[Value], axis: int) -> Iterator[Value]:
@@ -212,8 +235,14 @@ FLATTER = Rule(
             "float[n,s] a; float[n,0] b; float[n,t] c; y = Concat<axis=1>(a, b, c)",
             to="float[n,s] a; float[n,0] b; float[n,t] c; y = Concat<axis=1>(a, c)",
         ),
-        Rewrites("int64[2] a; y = Concat<axis=0>(a, {1}, {2, 3})", to="int64[2] a; y = Concat<axis=0>(a, {1, 2, 3})"),
-        Rejects("float[n,s] a; c = Concat<axis=0>(a, a)  y = Concat<axis=1>(c, c)", because="no operand is a Concat"),
+        Rewrites(
+            "int64[2] a; y = Concat<axis=0>(a, {1}, {2, 3})",
+            to="int64[2] a; y = Concat<axis=0>(a, {1, 2, 3})",
+        ),
+        Rejects(
+            "float[n,s] a; c = Concat<axis=0>(a, a)  y = Concat<axis=1>(c, c)",
+            because="no operand is a Concat",
+        ),
     ),
 )
 
@@ -225,9 +254,15 @@ def rejoined(m: Match, build: Builder) -> Value:
     split = splits.pop() if len(splits) == 1 else None
     if split is None or split.op_type != "Split" or split.domain or split.inputs[0] is None:
         m.refuse("the operands are not the pieces of one Split")
-    m.require([resolve(i) for i in node.inputs if i is not None] == list(split.outputs), "not all pieces in their order")
+    m.require(
+        [resolve(i) for i in node.inputs if i is not None] == list(split.outputs),
+        "not all pieces in their order",
+    )
     rank = m.rank(split.inputs[0])
-    m.require(axis_of(m, node, rank) == axis_of(m, split, rank, default=0), "Split and Concat go along different axes")
+    m.require(
+        axis_of(m, node, rank) == axis_of(m, split, rank, default=0),
+        "Split and Concat go along different axes",
+    )
     return split.inputs[0]
 
 
@@ -238,9 +273,18 @@ REJOINED = Rule(
     rewrite=rejoined,
     benefit=60,
     examples=(
-        Rewrites("float[n,6] x; a, b = Split<axis=1>(x, {2, 4})  c = Concat<axis=-1>(a, b)  y = Relu(c)", to="float[n,6] x; y = Relu(x)"),
-        Rejects("float[n,6] x; a, b = Split<axis=1>(x, {2, 4})  y = Concat<axis=1>(b, a)", because="in their order"),
-        Rejects("float[4,6] x; a, b = Split<axis=1>(x, {3, 3})  y = Concat<axis=0>(a, b)", because="different axes"),
+        Rewrites(
+            "float[n,6] x; a, b = Split<axis=1>(x, {2, 4})  c = Concat<axis=-1>(a, b)  y = Relu(c)",
+            to="float[n,6] x; y = Relu(x)",
+        ),
+        Rejects(
+            "float[n,6] x; a, b = Split<axis=1>(x, {2, 4})  y = Concat<axis=1>(b, a)",
+            because="in their order",
+        ),
+        Rejects(
+            "float[4,6] x; a, b = Split<axis=1>(x, {3, 3})  y = Concat<axis=0>(a, b)",
+            because="different axes",
+        ),
     ),
 )
 
@@ -257,28 +301,42 @@ def operand_itself(m: Match, build: Builder) -> Value:
     axis = axis_of(m, joined, None if shape is None else len(shape))
     sizes = [m.dim(i, axis) if i is not None else None for i in joined.inputs]
     start, end = _range(m, node, axis, shape)
+    value = _at(joined.inputs, sizes, start, end)
+    if value is None:
+        m.refuse(f"elements {start} to {end} are no operand of the Concat", at=node.inputs[0])
+    return value
+
+
+def _at(values: Sequence[Value | None], sizes: Sequence[Dim | None], start: int, end: int) -> Value | None:
+    """Which of ``values``, that lie side by side, goes from ``start`` to ``end``."""
     offset = 0
-    for value, size in zip(joined.inputs, sizes, strict=True):
+    for value, size in zip(values, sizes, strict=True):
         if not isinstance(size, int):
-            break
-        if offset == start and offset + size == end and value is not None:
+            return None
+        if (offset, offset + size) == (start, end):
             return value
         offset += size
-    m.refuse(f"elements {start} to {end} are no operand of the Concat", at=node.inputs[0])
+    return None
 
 
 def _range(m: Match, node: ir.Node, axis: int, shape: Sequence[Dim] | None) -> tuple[int, int]:
     """Which elements of the axis a piece takes."""
     if node.op_type == "Slice":
         found = cuts(m, node, None if shape is None else len(shape))
-        m.require(len(found) == 1 and found[0].axis == axis and found[0].step == 1, "the Slice cuts another axis too")
+        m.require(
+            len(found) == 1 and found[0].axis == axis and found[0].step == 1,
+            "the Slice cuts another axis too",
+        )
         cut, size = found[0], shape[axis] if shape is not None else None
         if isinstance(size, int):
             start, end, _ = slice(cut.start, cut.end).indices(size)
             return start, end
         m.require(cut.start >= 0 and 0 <= cut.end < _FAR, "the bounds depend on the size of the axis")
         return cut.start, cut.end
-    m.require(axis_of(m, node, None if shape is None else len(shape), default=0) == axis, "Split goes along another axis")
+    m.require(
+        axis_of(m, node, None if shape is None else len(shape), default=0) == axis,
+        "Split goes along another axis",
+    )
     sizes = [m.dim(o, axis) for o in node.outputs]
     m.require(all(isinstance(s, int) for s in sizes), "the sizes of the pieces are not known")
     lengths = [s for s in sizes if isinstance(s, int)]
@@ -295,7 +353,8 @@ PIECE = Rule(
     keeps_shared=True,
     examples=(
         Rewrites(
-            "float[n,2] a; float[n,4] b; c = Concat<axis=1>(a, b)  p, q = Split<axis=1>(c, {2, 4})  y = Relu(p)  z = Abs(q)",
+            "float[n,2] a; float[n,4] b; c = Concat<axis=1>(a, b)  p, q = Split<axis=1>(c, {2, 4})"
+            "  y = Relu(p)  z = Abs(q)",
             to="float[n,2] a; float[n,4] b; y = Relu(a)  z = Abs(b)",
         ),
         Rewrites(
@@ -303,94 +362,15 @@ PIECE = Rule(
             to="float[n,2] a; float[n,4] b; y = Relu(b)",
         ),
         Rejects(
-            "float[n,2] a; float[n,4] b; c = Concat<axis=1>(a, b)  y = Slice(c, {1}, {3}, {1})", because="no operand"
+            "float[n,2] a; float[n,4] b; c = Concat<axis=1>(a, b)  y = Slice(c, {1}, {3}, {1})",
+            because="no operand",
         ),
-        Rejects("float[n,s] a; float[n,t] b; c = Concat<axis=1>(a, b)  y = Slice(c, {0}, {2}, {1})", because="no operand"),
+        Rejects(
+            "float[n,s] a; float[n,t] b; c = Concat<axis=1>(a, b)  y = Slice(c, {0}, {2}, {1})",
+            because="no operand",
+        ),
         Rejects("float[n,6] x; y = Slice(x, {0}, {2}, {1})", because="not a Concat"),
     ),
 )
 
-# -- Gather ------------------------------------------------------------------------------------------------------
-
-index = Const("index", rank=0)
-gather = op.Gather(x, index)
-unsqueezed = op.Unsqueeze(gather, Each("axes", at_least=0))
-
-
-def gather_one(m: Match, build: Builder) -> Value:
-    """Unsqueeze(Gather(x, i)) ⟶ Gather(x, {i}) where the new axis is the one gathered from."""
-    rank = m.rank(x)
-    axis, axes = axis_of(m, m.node(gather), rank, default=0), parameter(m.facts, m.node(unsqueezed), "axes")
-    axes = (axes,) if isinstance(axes, int) else axes
-    m.require(isinstance(axes, tuple) and len(axes) == 1, "more than one axis is added")
-    m.require(axes[0] >= 0 or rank is not None, "the rank is not known", at=x)
-    m.require(axes[0] % rank == axis if rank is not None else axes[0] == axis, "the new axis is another one")
-    made: Value = build.Gather(m[x], np.array([int(m[index])], np.int64), axis=axis)
-    return made
-
-
-GATHER_ONE = Rule(
-    name="unsqueeze-of-gather",
-    stage=Stage.CANONICALIZE,
-    pattern=unsqueezed,
-    rewrite=gather_one,
-    benefit=50,
-    examples=(
-        Rewrites("float[n,s] x; h = Shape(x)  g = Gather(h, 1)  y = Unsqueeze(g, {0})", to="float[n,s] x; h = Shape(x)  y = Gather<axis=0>(h, {1})"),
-        Rejects("float[n,s] x; g = Gather(x, 1)  y = Unsqueeze(g, {1})", because="another one"),
-    ),
-)
-
-
-def gather_all(m: Match, build: Builder) -> Value:
-    """Concat(Gather(x, {i}), Gather(x, {j})) ⟶ Gather(x, {i, j}) along one axis."""
-    node = m.node(concat)
-    axis = axis_of(m, node, m.rank(concat))
-    groups: list[tuple[Value | None, list[int], list[Value]]] = []
-    for value in node.inputs:
-        if value is None:
-            m.refuse("an operand is missing")
-        source, indices = _gathered(m, value, axis, node)
-        if source is not None and groups and groups[-1][0] is source:
-            groups[-1][1].extend(indices)
-            groups[-1][2].append(value)
-        else:
-            groups.append((source, indices, [value]))
-    m.require(len(groups) < len(node.inputs), "no two neighbours gather from one value")
-    made = [
-        values[0] if len(values) == 1 else build.Gather(source, np.array(indices, np.int64), axis=axis)
-        for source, indices, values in groups
-    ]
-    result: Value = made[0] if len(made) == 1 else build.Concat(*made, axis=axis)
-    return result
-
-
-def _gathered(m: Match, value: Value, axis: int, reader: ir.Node) -> tuple[Value | None, list[int]]:
-    """What a value gathers along ``axis``, by a constant list of indices."""
-    node = resolve(value).producer()
-    if node is None or node.op_type != "Gather" or node.domain or node.graph is not reader.graph:
-        return None, []
-    indices = m.facts.constant(node.inputs[1]) if node.inputs[1] is not None else None
-    if node.inputs[0] is None or indices is None or indices.ndim != 1 or not _used_once(value):
-        return None, []
-    if axis_of(m, node, m.rank(node.inputs[0]), default=0) != axis:
-        return None, []
-    return resolve(node.inputs[0]), indices.tolist()
-
-
-GATHER_ALL = Rule(
-    name="concat-of-gathers",
-    stage=Stage.CANONICALIZE,
-    pattern=concat,
-    rewrite=gather_all,
-    benefit=30,
-    examples=(
-        Rewrites(
-            "int64[4] x; a = Gather(x, {0})  b = Gather(x, {2})  y = Concat<axis=0>(a, b, {7})",
-            to="int64[4] x; g = Gather<axis=0>(x, {0, 2})  y = Concat<axis=0>(g, {7})",
-        ),
-        Rejects("int64[4] x; int64[4] z; a = Gather(x, {0})  b = Gather(z, {2})  y = Concat<axis=0>(a, b)", because="no two neighbours"),
-    ),
-)
-
-RULES = (ONE_SLICE, FLATTER, REJOINED, PIECE, GATHER_ONE, GATHER_ALL)
+RULES = (ONE_SLICE, FLATTER, REJOINED, PIECE)

@@ -1,15 +1,16 @@
-"""Shapes that need not be computed: constant targets for Reshape and Expand, and chains of views as one.
+"""Shapes that need not be computed: constant Reshape targets, chains of views as one, each shape once.
 
-Why: exporters compute the target of every Reshape from the input's shape (Shape, Gather, Unsqueeze, Concat: six to ten
-nodes).  A target says the same by a constant: 0 copies the input's dimension, one -1 takes what is left.  In ONNX
-Runtime -1 next to a size of zero is an error, so -1 stands only where the other sizes are certainly not zero, or
-where it stood before.
+Why: exporters compute the target of every Reshape from the input's shape (Shape, Gather, Unsqueeze, Concat:
+six to ten nodes).  A target says the same by a constant: 0 copies the input's dimension, one -1 takes what is
+left.  In ONNX Runtime -1 next to a size of zero is an error, so -1 stands only where the other sizes are
+certainly not zero, or where it stood before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite import (
@@ -27,7 +28,6 @@ from onnxrewrite import (
     at_least,
     op,
     parameter,
-    resolve,
     same_dim,
     same_shape,
 )
@@ -35,16 +35,19 @@ from onnxrewrite_patterns.identity import operand
 
 x = Var("x")
 
-# -- the target of a Reshape -------------------------------------------------------------------------------------
+# -- the target of a Reshape ---------------------------------------------------------------------------------
 
 
-def target(source: Sequence[Dim] | None, wanted: Sequence[Dim], spelled: Sequence[Dim] | None) -> list[int] | None:
+def target(
+    source: Sequence[Dim] | None, wanted: Sequence[Dim], spelled: Sequence[Dim] | None
+) -> list[int] | None:
     """A constant target that reshapes ``source`` to ``wanted``; None where there is none.
 
     Args:
         source: The input's shape; None when unknown.
         wanted: The result's shape.
         spelled: The target that the model has, if any; its -1 may stay.
+
     """
     made: list[int | None] = [_entry(source, place, size) for place, size in enumerate(wanted)]
     left = [place for place, entry in enumerate(made) if entry is None]
@@ -83,8 +86,7 @@ def _reshaped(m: Match, build: Builder, source: Value, out: Value) -> Value:
     if found is None:
         shown = f"[{', '.join(map(str, m.shape(source) or '?'))}] to [{', '.join(map(str, wanted))}]"
         m.refuse(f"no constant target turns {shown}", at=out)
-    made: Value = build.Reshape(source, found) if build.opset >= 5 else build.Reshape(source, shape=found)
-    return made
+    return build.Reshape(source, shape=np.array(found, np.int64))
 
 
 reshape = AnyNode(op_types=("Reshape",))
@@ -93,7 +95,9 @@ reshape = AnyNode(op_types=("Reshape",))
 def constant_target(m: Match, build: Builder) -> Value:
     """Reshape(x, [n, s, 6, 32]) ⟶ Reshape(x, {0, 0, 6, 32}) for an x of shape [n, s, 192]."""
     node = m.node(reshape)
-    m.require(m.facts.tensor(operand(m, node, 1)) is None, "the target is constant already", at=node.inputs[1])
+    m.require(
+        m.facts.tensor(operand(m, node, 1)) is None, "the target is constant already", at=node.inputs[1]
+    )
     return _reshaped(m, build, operand(m, node), m[reshape])
 
 
@@ -105,7 +109,8 @@ CONSTANT_TARGET = Rule(
     benefit=60,
     examples=(
         Rewrites(
-            "float[n,s,192] x; h = Shape(x)  a = Slice(h, {0}, {2})  t = Concat<axis=0>(a, {6, 32})  y = Reshape(x, t)",
+            "float[n,s,192] x; h = Shape(x)  a = Slice(h, {0}, {2})  t = Concat<axis=0>(a, {6, 32})"
+            "  y = Reshape(x, t)",
             to="float[n,s,192] x; y = Reshape(x, {0, 0, 6, 32})",
         ),
         Rewrites(
@@ -114,7 +119,8 @@ CONSTANT_TARGET = Rule(
             to="float[n,s,192] x; y = Reshape(x, {-1, 192})",
         ),
         Rewrites(
-            "float[n,s,6,32] x; h = Shape(x)  a = Slice(h, {0}, {2})  t = Concat<axis=0>(a, {-1})  y = Reshape(x, t)",
+            "float[n,s,6,32] x; h = Shape(x)  a = Slice(h, {0}, {2})  t = Concat<axis=0>(a, {-1})"
+            "  y = Reshape(x, t)",
             to="float[n,s,6,32] x; y = Reshape(x, {0, 0, 192})",
         ),
         Rejects(
@@ -123,7 +129,8 @@ CONSTANT_TARGET = Rule(
             because="no constant target",
         ),
         Rejects(
-            "float[n,s,t] x; h = Shape(x)  a = Gather(h, {0})  b = Gather(h, {1})  c = Gather(h, {2})  d = Mul(b, c)"
+            "float[n,s,t] x; h = Shape(x)  a = Gather(h, {0})  b = Gather(h, {1})  c = Gather(h, {2})"
+            "  d = Mul(b, c)"
             "  t = Concat<axis=0>(a, d)  y = Reshape(x, t)",
             because="no constant target",
         ),
@@ -132,7 +139,7 @@ CONSTANT_TARGET = Rule(
     ),
 )
 
-# -- chains of views ---------------------------------------------------------------------------------------------
+# -- chains of views -----------------------------------------------------------------------------------------
 
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 inner_view = op[VIEWS](x, Each("inner_rest", at_least=0))
@@ -156,13 +163,21 @@ ONE_VIEW = Rule(
             "float[n,4,6] x; a = Reshape(x, {0, 2, 12})  y = Reshape(a, {0, 0, 3, 4})",
             to="float[n,4,6] x; y = Reshape(x, {0, 2, 3, 4})",
         ),
-        Rewrites("float[n,4,1,1] x; a = Squeeze(x, {2,3})  y = Flatten(a)", to="float[n,4,1,1] x; y = Reshape(x, {0, 4})"),
+        Rewrites(
+            "float[n,4,1,1] x; a = Squeeze(x, {2,3})  y = Flatten(a)",
+            to="float[n,4,1,1] x; y = Reshape(x, {0, 4})",
+        ),
         Rewrites(
             "float[n,4] x; a = Unsqueeze(x, {0})  y = Reshape<allowzero=1>(a, {-1, 2, 2})",
             to="float[n,4] x; y = Reshape(x, {0, 2, 2})",
         ),
-        Rejects("float[n,s] x; int64[2] t; a = Reshape(x, {-1})  y = Reshape(a, t)", because="no constant target"),
-        Rejects("float[n,4] x; a = Reshape(x, {-1})  b = Reshape(a, {2, -1})  y = Add(b, a)", because="also used by"),
+        Rejects(
+            "float[n,s] x; int64[2] t; a = Reshape(x, {-1})  y = Reshape(a, t)", because="no constant target"
+        ),
+        Rejects(
+            "float[n,4] x; a = Reshape(x, {-1})  b = Reshape(a, {2, -1})  y = Add(b, a)",
+            because="also used by",
+        ),
     ),
 )
 
@@ -182,8 +197,7 @@ def one_axes(m: Match, build: Builder) -> Value:
     new = [axis for axis, place in enumerate(places) if place is None]
     m.require(not (gone and new), "some axes go and others come")
     if gone:
-        made: Value = build.Squeeze(m[x], axes=gone)
-        return made
+        return build.Squeeze(m[x], axes=gone)
     return build.Unsqueeze(m[x], axes=new) if new else m[x]
 
 
@@ -210,9 +224,18 @@ ONE_AXES = Rule(
     rewrite=one_axes,
     benefit=50,
     examples=(
-        Rewrites("float[n,s] x; a = Unsqueeze(x, {1})  y = Unsqueeze(a, {-1})", to="float[n,s] x; y = Unsqueeze(x, {1, 3})"),
-        Rewrites("float[n,1,s,1] x; a = Squeeze(x, {1})  y = Squeeze(a, {2})", to="float[n,1,s,1] x; y = Squeeze(x, {1, 3})"),
-        Rewrites("float[n,s] x; a = Unsqueeze(x, {1})  b = Squeeze(a, {-2})  y = Relu(b)", to="float[n,s] x; y = Relu(x)"),
+        Rewrites(
+            "float[n,s] x; a = Unsqueeze(x, {1})  y = Unsqueeze(a, {-1})",
+            to="float[n,s] x; y = Unsqueeze(x, {1, 3})",
+        ),
+        Rewrites(
+            "float[n,1,s,1] x; a = Squeeze(x, {1})  y = Squeeze(a, {2})",
+            to="float[n,1,s,1] x; y = Squeeze(x, {1, 3})",
+        ),
+        Rewrites(
+            "float[n,s] x; a = Unsqueeze(x, {1})  b = Squeeze(a, {-2})  y = Relu(b)",
+            to="float[n,s] x; y = Relu(x)",
+        ),
         Rewrites(
             "float[n,s] x; a = Unsqueeze<axes=[0,1]>(x)  y = Squeeze<axes=[0]>(a)",
             to="float[n,s] x; y = Unsqueeze<axes=[0]>(x)",
@@ -223,108 +246,7 @@ ONE_AXES = Rule(
     ),
 )
 
-# -- Expand ------------------------------------------------------------------------------------------------------
-
-expand = AnyNode(op_types=("Expand",))
-
-
-def constant_expand(m: Match, build: Builder) -> Value:
-    """Expand(x, [n, 6, s]) ⟶ Expand(x, {1, 6, 1}) for an x of shape [n, 1, s]."""
-    node = m.node(expand)
-    m.require(m.facts.tensor(operand(m, node, 1)) is None, "the shape is constant already", at=node.inputs[1])
-    source, wanted = m.shape(operand(m, node)), m.shape(expand)
-    if source is None or wanted is None:
-        m.refuse("a rank is not known", at=m[expand])
-    padded = [1] * (len(wanted) - len(source)) + list(source)
-    kept = [size if isinstance(size, int) else 1 if same_dim(size, own) else None for size, own in zip(wanted, padded, strict=True)]
-    m.require(None not in kept, f"the result is [{', '.join(map(str, wanted))}]", at=m[expand])
-    made: Value = build.Expand(operand(m, node), kept)
-    return made
-
-
-CONSTANT_EXPAND = Rule(
-    name="expand-constant",
-    stage=Stage.CANONICALIZE,
-    pattern=expand,
-    rewrite=constant_expand,
-    benefit=60,
-    examples=(
-        Rewrites(
-            "float[n,1,s] x; h = Shape(x)  a = Gather(h, {0})  b = Gather(h, {2})  t = Concat<axis=0>(a, {6}, b)  y = Expand(x, t)",
-            to="float[n,1,s] x; y = Expand(x, {1, 6, 1})",
-        ),
-        Rejects("float[1,s] x; float[n,s] z; h = Shape(z)  y = Expand(x, h)", because="the result is [n, s]"),
-    ),
-)
-
-inner_expand = op.Expand(x, Var("inner_shape"))
-outer_expand = op.Expand(inner_expand, (outer_shape := Var("outer_shape")))
-
-
-def one_expand(m: Match, build: Builder) -> Value:
-    """Expand(Expand(x, s), t) ⟶ Expand(x, t) where t says every size of the result."""
-    wanted = m.shape(outer_expand)
-    m.require(same_shape(m.facts.elements(m[outer_shape]), wanted), "the outer shape does not say all", at=outer_shape)
-    made: Value = build.Expand(m[x], m[outer_shape])
-    return made
-
-
-ONE_EXPAND = Rule(
-    name="expand-of-expand",
-    stage=Stage.CANONICALIZE,
-    pattern=outer_expand,
-    rewrite=one_expand,
-    benefit=50,
-    examples=(
-        Rewrites(
-            "float[1,1] x; a = Expand(x, {1, 4})  y = Expand(a, {3, 4})", to="float[1,1] x; y = Expand(x, {3, 4})"
-        ),
-        Rejects("float[1,1] x; a = Expand(x, {1, 4})  y = Expand(a, {3, 1})", because="does not say all"),
-    ),
-)
-
-BROADCASTING = (
-    ("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Min", "Max", "And", "Or", "Xor", "Where")
-    + ("Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "BitwiseAnd", "BitwiseOr", "BitwiseXor")
-)  # fmt: skip
-broadcasting = AnyNode(op_types=BROADCASTING)
-
-
-def without_expand(m: Match, build: Builder) -> Value:
-    """Expand(x, s) + y ⟶ x + y where the sum broadcasts x by itself, and likewise any elementwise operator."""
-    node = m.node(broadcasting)
-    inputs = [None if i is None else _before_expand(resolve(i), node) for i in node.inputs]
-    m.require(any(a is not b for a, b in zip(inputs, node.inputs, strict=True)), "no operand is an Expand")
-    attributes = {name: a.value for name, a in node.attributes.items()}
-    made: Value = build.node(node.op_type, inputs, attributes)[0]
-    same = same_shape(m.shape(made), m.shape(broadcasting))
-    m.require(same, "without the Expand the result is not shown to have the same shape", at=m[broadcasting])
-    return made
-
-
-def _before_expand(value: Value, reader: ir.Node) -> Value:
-    node = value.producer()
-    is_expand = node is not None and node.op_type == "Expand" and not node.domain and node.graph is reader.graph
-    return node.inputs[0] if is_expand and node is not None and node.inputs[0] is not None else value
-
-
-WITHOUT_EXPAND = Rule(
-    name="expand-into-elementwise",
-    stage=Stage.CANONICALIZE,
-    pattern=broadcasting,
-    rewrite=without_expand,
-    benefit=30,
-    examples=(
-        Rewrites(
-            "float[1,s] x; float[n,s] z; h = Shape(z)  e = Expand(x, h)  y = Add(e, z)",
-            to="float[1,s] x; float[n,s] z; y = Add(x, z)",
-        ),
-        Rejects("float[1,1] x; float[1,4] z; e = Expand(x, {3, 1})  y = Add(e, z)", because="not shown"),
-        Rejects("y = Add(x, z)", because="no operand is an Expand"),
-    ),
-)
-
-# -- Shape -------------------------------------------------------------------------------------------------------
+# -- Shape ---------------------------------------------------------------------------------------------------
 
 shape_of = op.Shape(x)
 
@@ -344,7 +266,11 @@ def _origin(m: Match, value: Value) -> Value:
         node = value.producer()
         if node is None or here is None or node.graph is not here.graph:
             return value
-        same = (i for i in node.inputs if i is not None and i.const_value is None and same_shape(m.shape(i), m.shape(value)))
+        same = (
+            i
+            for i in node.inputs
+            if i is not None and i.const_value is None and same_shape(m.shape(i), m.shape(value))
+        )
         above = next(same, None)
         if above is None:
             return value
@@ -364,7 +290,9 @@ EARLIER = Rule(
     ),
 )
 
-again = AnyNode(where=lambda node, facts: len(node.outputs) == 1 and facts.equal_shape_tensor(node.outputs[0]) is not None)
+again = AnyNode(
+    where=lambda node, facts: len(node.outputs) == 1 and facts.equal_shape_tensor(node.outputs[0]) is not None
+)
 
 
 def the_first(m: Match, build: Builder) -> Value:
@@ -383,13 +311,15 @@ EQUAL_SHAPES = Rule(
     keeps_shared=True,
     examples=(
         Rewrites(
-            "float[n,s] x; float[s,n] z; h = Shape(x)  a = Gather(h, {0})  k = Shape(z)  b = Gather(k, {1})  y = Sub(a, b)",
+            "float[n,s] x; float[s,n] z; h = Shape(x)  a = Gather(h, {0})  k = Shape(z)"
+            "  b = Gather(k, {1})  y = Sub(a, b)",
             to="float[n,s] x; float[s,n] z; h = Shape(x)  a = Gather(h, {0})  y = Sub(a, a)",
         ),
         Rejects(
-            "float[n,s] x; h = Shape(x)  a = Gather(h, {0})  b = Gather(h, {1})  y = Sub(a, b)", because="no operator"
+            "float[n,s] x; h = Shape(x)  a = Gather(h, {0})  b = Gather(h, {1})  y = Sub(a, b)",
+            because="no operator",
         ),
     ),
 )
 
-RULES = (CONSTANT_TARGET, ONE_VIEW, ONE_AXES, CONSTANT_EXPAND, ONE_EXPAND, WITHOUT_EXPAND, EARLIER, EQUAL_SHAPES)
+RULES = (CONSTANT_TARGET, ONE_VIEW, ONE_AXES, EARLIER, EQUAL_SHAPES)

@@ -11,7 +11,7 @@ This module knows single nodes only; ``transpose_motion.py`` decides which of th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,12 @@ from onnxrewrite import Builder, Facts, Value, parameter
 Axes = tuple[int, ...]
 Perm = tuple[int, ...]
 """As ``Transpose`` has it: axis ``i`` of the result is axis ``perm[i]`` of the operand."""
+
+MOVE = 1_000_000
+"""The price of a Transpose that moves data."""
+
+SMALL = 2
+"""The price of one that only moves dimensions of size one, and of a Reshape, Gather or the like that has to be added."""
 
 Emit = Callable[[Builder, "list[Value | None]", Perm], "tuple[Value, ...]"]
 
@@ -60,7 +66,7 @@ class Frame:
         relaid: Inputs that are broadcast against the frame, right-aligned: constants, and what has fewer axes.
         emit: Builds the node for another order of the axes, from inputs in that layout.
         fits: Whether the node can be had in that order.
-        extra: What the other order costs, in nodes that must be added.
+        extra: What that order costs beside the Transposes around it.
     """
 
     rank: int
@@ -69,7 +75,7 @@ class Frame:
     emit: Emit
     relaid: frozenset[int] = frozenset()
     fits: Callable[[Perm], bool] = field(default=lambda order: True)
-    extra: int = 0
+    extra: Callable[[Perm], int] = field(default=lambda order: 0)
 
     def order(self, axes: Axes, layout: Perm) -> Perm:
         """The order of the frame that permutes an operand which holds ``axes`` by ``layout``; others stay in place."""
@@ -189,7 +195,12 @@ def _along_axis(node: ir.Node, facts: Facts) -> Frame | None:
 def _softmax(node: ir.Node, facts: Facts) -> Frame | None:
     """Before opset 13 all axes from ``axis`` on are one: they must stay together, for Hardmax also in order."""
     if facts.version(node) >= 13:
-        return _along_axis(node, facts)
+        frame = _along_axis(node, facts)
+        axis = _axes(node, facts, "axis", frame.rank) if frame is not None else None
+        if frame is None or axis is None or axis[0] != frame.rank - 1:
+            return frame
+        # ORT computes it along the last axis; elsewhere it moves the data there and back.
+        return replace(frame, extra=lambda order: MOVE * (order[-1] != axis[0]))
     frame = _pointwise(node, facts)
     axis = _axes(node, facts, "axis", frame.rank) if frame is not None else None
     if frame is None or axis is None:
@@ -318,7 +329,7 @@ def _pad(node: ir.Node, facts: Facts) -> Frame | None:
         return _again(build, node, [inputs[0], _permuted(build, facts, pads, both), *inputs[2:]])
 
     dynamic = pads is not None and axes is None and facts.tensor(pads) is None
-    return Frame(rank, {0: _all(rank)}, {0: _all(rank)}, emit, extra=int(dynamic))
+    return Frame(rank, {0: _all(rank)}, {0: _all(rank)}, emit, extra=lambda order: SMALL * dynamic)
 
 
 def _gather(node: ir.Node, facts: Facts) -> Frame | None:
@@ -349,7 +360,7 @@ def _expand(node: ir.Node, facts: Facts) -> Frame | None:
     moving = {0: _all(rank)} if moves else {}
     relaid = frozenset(() if moves else (0,))
     # A Transpose had better stay where the tensor is small.
-    return Frame(rank, moving, {0: _all(rank)}, emit, relaid, extra=2)
+    return Frame(rank, moving, {0: _all(rank)}, emit, relaid, extra=lambda order: SMALL)
 
 
 def _shape(node: ir.Node, facts: Facts) -> Frame | None:
@@ -364,7 +375,7 @@ def _shape(node: ir.Node, facts: Facts) -> Frame | None:
         whole = build.Shape(*inputs)
         return (build.Gather(whole, np.array(wanted, dtype=np.int64), axis=0),)
 
-    return Frame(rank, {0: _all(rank)}, {}, emit, extra=1)
+    return Frame(rank, {0: _all(rank)}, {}, emit, extra=lambda order: SMALL)
 
 
 def _size(node: ir.Node, facts: Facts) -> Frame | None:
@@ -412,7 +423,7 @@ def _resize(node: ir.Node, facts: Facts) -> Frame | None:
         {0: _all(rank)},
         emit,
         fits=lambda order: nearest or not resized & set(order[:2]),
-        extra=2,
+        extra=lambda order: SMALL,
     )
 
 

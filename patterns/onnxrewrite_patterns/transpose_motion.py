@@ -25,6 +25,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 import numpy as np
 import onnx_ir as ir
 from onnxrewrite_patterns.transpose_frames import (
+    MOVE,
+    SMALL,
     Frame,
     Perm,
     compose,
@@ -39,12 +41,6 @@ from onnxrewrite import Builder, Facts, Value, cheapest_cut, same_shape
 
 Shape = Sequence[int | ir.SymbolicDim] | None
 
-MOVE = 1_000_000
-"""The price of a Transpose that moves data."""
-
-RESHAPE = 2
-"""The price of one that only moves dimensions of size one, and of the Reshape that does the same."""
-
 BESIDE = 1
 """The price of a place beside a convolution."""
 
@@ -55,6 +51,8 @@ _FUSES = frozenset(
     "Conv ConvTranspose ConvInteger QLinearConv BatchNormalization MaxPool AveragePool GlobalAveragePool".split()
 )
 _PRODUCTS = frozenset("MatMul Gemm MatMulInteger QLinearMatMul FusedMatMul Attention MultiHeadAttention Einsum".split())
+
+_SCALES = frozenset("Cast Identity Mul Div QuantizeLinear DequantizeLinear".split())
 
 _KEPT, _TURNED = "kept", "turned"
 
@@ -84,7 +82,7 @@ def price(shape: Shape, perm: Perm) -> int:
         return 0
     if reshaped(shape, perm) is None or shape is None:
         return MOVE
-    return 0 if same_shape([shape[a] for a in perm], shape) else RESHAPE
+    return 0 if same_shape([shape[a] for a in perm], shape) else SMALL
 
 
 class Region:
@@ -184,16 +182,18 @@ class Region:
     # -- what it costs -------------------------------------------------------------------------------------------
 
     def cheapest(self) -> list[ir.Node]:
-        """The nodes to turn."""
-        if not self.frames:
+        """The nodes to turn: none if that is as cheap, else all that may be, for a Transpose is best far away."""
+        costs = list(self._costs()) if self.frames else []
+        kept = cheapest_cut(costs, _KEPT, _TURNED)
+        if kept.issuperset(self.frames):
             return []
-        kept = cheapest_cut(self._costs(), _KEPT, _TURNED)
-        return [n for n in self.frames if n not in kept]
+        turned = cheapest_cut(((b, a, cost) for a, b, cost in costs), _TURNED, _KEPT)
+        return [n for n in self.frames if n in turned]
 
     def _costs(self) -> Iterator[tuple[Hashable, Hashable, int | None]]:
         for node, (frame, order) in self.frames.items():
             relaid = (self._relaid(node.inputs[i], frame.rank, order) for i in frame.relaid)
-            yield _KEPT, node, frame.extra + sum(relaid)
+            yield _KEPT, node, frame.extra(order) + sum(relaid)
         for value, layout in self.layouts.items():
             above, readers = self.above(value), self._readers(value)
             for turn, (_, perm) in self._turns(value):
@@ -250,7 +250,7 @@ class Region:
         if value is None or self.facts.tensor(value) is not None or is_single(self.facts.shape(value)):
             return 0
         own, inserted = operand_layout(self.facts.rank(value) or 0, rank, order)
-        return price(self.facts.shape(value), own) + RESHAPE * bool(inserted)
+        return price(self.facts.shape(value), own) + SMALL * bool(inserted)
 
 
 class Turning:
@@ -301,13 +301,13 @@ class Turning:
             goes = output in replaced or not (self._is_read(output) or output in read)
             if turn is not None and goes:
                 before += price(self._facts.shape(turn[0]), turn[1]) + BESIDE * is_beside(node)
-        after = sum(self.region.frames[n][0].extra for n in self.nodes)
+        after = sum(frame.extra(order) for frame, order in map(self.region.frames.__getitem__, self.nodes))
         fused = {new for old, new in replaced.items() if any(c.op_type in _FUSES for c in old.consumers())}
         for node in self._build.nodes:
             if node.op_type == "Transpose":
                 beside = node.outputs[0] in fused or _is_made_by(node.inputs[0], _FUSES)
                 after += MOVE + BESIDE * beside
-        return before - after - RESHAPE * self._added
+        return before - after - SMALL * self._added
 
     # -- values --------------------------------------------------------------------------------------------------
 
@@ -359,7 +359,7 @@ class Turning:
             cost, target = price(shape, perm), reshaped(shape, perm)
             if not cost:
                 self._laid[key] = value
-            elif cost == RESHAPE and target is not None:
+            elif cost == SMALL and target is not None:
                 self._added += 1
                 self._laid[key] = self._build.Reshape(value, np.array(target, dtype=np.int64))
             else:
@@ -436,8 +436,12 @@ def _is_made_by(value: Value | None, operators: frozenset[str]) -> bool:
     return producer is not None and producer.op_type in operators
 
 
-def _feeds_product(node: ir.Node) -> bool:
-    return any(n.op_type in _PRODUCTS for n in node.outputs[0].consumers())
+def _feeds_product(node: ir.Node, depth: int = 4) -> bool:
+    """Whether a matrix product reads what a node computes, at once or scaled, cast or quantized."""
+    readers = set(node.outputs[0].consumers())
+    if any(n.op_type in _PRODUCTS for n in readers):
+        return True
+    return depth > 0 and any(n.op_type in _SCALES and _feeds_product(n, depth - 1) for n in readers)
 
 
 def _operands(node: ir.Node, frame: Frame) -> Iterator[tuple[Value, tuple[int, ...]]]:

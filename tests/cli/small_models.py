@@ -5,7 +5,8 @@ from pathlib import Path
 import onnx
 
 GELU = """<ir_version: 8, opset_import: ["": 17]>
-g (float[batch, 8] x) => (float[batch, 8] y) <float half = {0.5}, float one = {1.0}, float root = {1.41421356}> {
+g (float[batch, 8] x) => (float[batch, 8] y)
+<float half = {0.5}, float one = {1.0}, float root = {1.41421356}> {
   d = Div(x, root)
   e = Erf(d)
   a = Add(e, one)

@@ -203,7 +203,7 @@ def test_json_with_dry_run(cli, gelu, tmp_path):
     assert left_behind(tmp_path) == ["gelu.onnx", "r.json"]
 
 
-# ---------------------------------------------------------------------------------------------- a check fails
+# --------------------------------------------------------------------------------------------- a check fails
 
 
 def test_failed_check(refused, gelu, tmp_path, monkeypatch):
@@ -217,7 +217,7 @@ def test_failed_check(refused, gelu, tmp_path, monkeypatch):
     assert left_behind(tmp_path) == ["gelu.onnx", "r.json"]
 
 
-# -------------------------------------------------------------------------------------------- bad arguments
+# --------------------------------------------------------------------------------------------- bad arguments
 
 
 @pytest.fixture
@@ -317,7 +317,7 @@ def test_output_must_not_be_the_weights_of_the_input(refused, gelu, tmp_path):
     assert (tmp_path / "weights.bin").read_bytes() == before
 
 
-# ------------------------------------------------------------------------------------------ while it writes
+# ------------------------------------------------------------------------------------------- while it writes
 
 
 def test_disk_full(refused, gelu, tmp_path, monkeypatch):

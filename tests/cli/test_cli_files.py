@@ -1,4 +1,4 @@
-"""Every bad file in TRAPS.md, given to every command: one clear line, status 2, no traceback, nothing written."""
+"""Every bad file in TRAPS.md, given to every command: one clear line, status 2, nothing written."""
 
 import random
 from pathlib import Path
@@ -8,12 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-COMMANDS = (
-    ("apply", "{bad}"),
-    ("inspect", "{bad}"),
-    ("check", "{good}", "{bad}"),
-    ("check", "{bad}", "{good}"),
-)
+COMMANDS = ("apply {bad}", "inspect {bad}", "check {good} {bad}", "check {bad} {good}")
 
 
 def info(name):
@@ -70,7 +65,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: " ".join(c))
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("kind", BAD)
 def test_bad_file(refused, tmp_path, kind, command):
     folder = tmp_path / "models"
@@ -82,7 +77,7 @@ def test_bad_file(refused, tmp_path, kind, command):
         bad.write_bytes(content)
     good.write_bytes(data(model([relu()])))
     before = sorted(p.name for p in folder.iterdir())
-    line = refused(*(word.format(bad=bad, good=good) for word in command))
+    line = refused(*(word.format(bad=bad, good=good) for word in command.split()))
     assert part in line
     assert len(line) < 500
     assert sorted(p.name for p in folder.iterdir()) == before

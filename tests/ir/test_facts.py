@@ -26,7 +26,8 @@ BINDINGS: tuple[dict[str, int], ...] = ({"batch": 1, "seq": 5}, {"batch": 3, "se
 
 def _inputs_module() -> ModuleType:
     spec = importlib.util.spec_from_file_location("corpus_inputs", CORPUS / "inputs.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -57,7 +58,7 @@ def run_all(model: ir.Model, inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 class Truth:
-    """What symbols stand for in one run; a symbol that inference made up takes its value where it is first seen."""
+    """What symbols stand for in one run; one that inference made up takes the value it is first seen with."""
 
     def __init__(self, facts: Facts, bindings: dict[str, int]):
         self.facts = facts
@@ -94,7 +95,8 @@ def lies(model: ir.Model, inputs: dict[str, Any], bindings: dict[str, int]) -> l
             wrong.append(f"{where}: dtype {facts.dtype(value)} is {actual.dtype}")
         shape = facts.shape(value)
         if shape is not None and (
-            len(shape) != actual.ndim or not all(truth.check(d, a) for d, a in zip(shape, actual.shape, strict=True))
+            len(shape) != actual.ndim
+            or not all(truth.check(d, a) for d, a in zip(shape, actual.shape, strict=True))
         ):
             wrong.append(f"{where}: shape {list(map(str, shape))} is {actual.shape}")
         known = facts.elements(value)
@@ -122,7 +124,7 @@ def test_facts_never_lie_on_real_models(path: Path) -> None:
             break
 
 
-# -- where inference is tempted to guess -------------------------------------------------------------------------
+# -- where inference is tempted to guess ---------------------------------------------------------------------
 
 GUESSES = [
     "y = Add(x, z)",
@@ -177,12 +179,16 @@ GUESSES = [
     "y = ConvTranspose<strides=[2,2], output_padding=[1,1]>(w4, float[3,2,3,3] ~)",
     "y = If<then_branch = () => (t) { t = Relu(x) }, else_branch = () => (e) { e = Relu(z) }>(true)",
     "s = ReduceSum(x)  c = Less(s, 0.0)"
-    "  y = If<then_branch = () => (t) { t = Relu(x) }, else_branch = () => (e) { e = Concat<axis=0>(x, x) }>(c)",
-    "y = Loop<body = (int64 i, bool c, float[l,4] v) => (d, w) { d = Identity(c)  w = Concat<axis=0>(v, v) }>(2, true, x)",
-    "y = Loop<body = (int64 i, bool c, float[l,4] v) => (d, w) { d = Identity(c)  w = Concat<axis=0>(v, v) }>(0, true, x)",
+    "  y = If<then_branch = () => (t) { t = Relu(x) }, else_branch = () => (e) { e = Concat<axis=0>(x, x)"
+    " }>(c)",
+    "y = Loop<body = (int64 i, bool c, float[l,4] v) => (d, w) { d = Identity(c)"
+    "  w = Concat<axis=0>(v, v) }>(2, true, x)",
+    "y = Loop<body = (int64 i, bool c, float[l,4] v) => (d, w) { d = Identity(c)"
+    "  w = Concat<axis=0>(v, v) }>(0, true, x)",
 ]
 DECLARED = (
-    "float[n,4] x; float[m,4] z; bool[m,1] b; float[n,2,3] p; float[m,3,2] q; int64[1] k; int64[2] r2; float[n,3,h,w] w4"
+    "float[n,4] x; float[m,4] z; bool[m,1] b; float[n,2,3] p; float[m,3,2] q; int64[1] k; int64[2] r2; "
+    "float[n,3,h,w] w4"
 )
 
 
@@ -216,7 +222,9 @@ def test_symbols_that_meet_in_a_broadcast_are_not_taken_for_equal() -> None:
     model = text.parse("float[n,4] x; float[m,4] z; a = Add(x, z)  y = Add(a, x)")
     facts = Facts(model.graph, {"": 17})
     shape = facts.shape(model.graph[1].outputs[0])
-    assert shape is not None and str(shape[0]) not in ("n", "m") and shape[1] == 4
+    assert shape is not None
+    assert str(shape[0]) not in ("n", "m")
+    assert shape[1] == 4
 
 
 @pytest.mark.parametrize("name", ["?", "None", "", "unk"])
@@ -224,7 +232,8 @@ def test_dimensions_without_a_name_are_not_equal(name: str) -> None:
     model = text.parse("float[a,b] x; y = Relu(x)")
     model.graph.inputs[0].shape = ir.Shape([name, name])
     shape = Facts(model.graph, {"": 17}).shape(model.graph[0].outputs[0])
-    assert shape is not None and shape[0] != shape[1]
+    assert shape is not None
+    assert shape[0] != shape[1]
 
 
 @pytest.mark.parametrize("name", ["batch size", "enc::seq", "1st"])
@@ -232,4 +241,5 @@ def test_a_dimension_may_have_any_name(name: str) -> None:
     model = text.parse("float[a,4] x; h = Concat<axis=0>(x, x)  y = Flatten<axis=2>(h)")
     model.graph.inputs[0].shape = ir.Shape([name, 4])
     shape = Facts(model.graph, {"": 17}).shape(model.graph[1].outputs[0])
-    assert shape is not None and name in str(shape[0])
+    assert shape is not None
+    assert name in str(shape[0])

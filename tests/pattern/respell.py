@@ -1,8 +1,8 @@
 """A pattern written out as a graph, in one of its many spellings, or in one that misses it by one thing.
 
-The spelling varies what the engine promises to absorb: operand order, association, ``x / c`` or ``x * 1/c``, ``- c`` or
-``+ -c``, constants split or merged, Neg and Reciprocal, powers, Sqrt or Pow, initializers, Constant nodes and ``[1]``, Identities
-and Casts to the dtype that is already there.
+The spelling varies what the engine promises to absorb: operand order, association, ``x / c`` or ``x * 1/c``,
+``- c`` or ``+ -c``, constants split or merged, Neg and Reciprocal, powers, Sqrt or Pow, initializers, Constant
+nodes and ``[1]``, Identities and Casts to the dtype that is already there.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ NUMPY = {
     "double": np.dtype(np.float64),
 }
 TYPE_CODE = {"float": 1, "float16": 10, "bfloat16": 16, "double": 11}
+NO_FLOATS = ("Shape", "IsNaN", "IsInf", "Not", "And", "Or", "Equal", "Greater", "Less")
 COMMUTATIVE = ("Add", "Mul", "Min", "Max")
 PARAMETERS: dict[str, Any] = {"axes": [-1], "axis": -1, "keepdims": 1, "perm": [1, 0], "low": -1.0}
 
@@ -69,7 +70,7 @@ class Speller:
     def text(self, item: Term) -> str:
         """The graph, whose output is ``y``."""
         last = self.spell(item)
-        declared = "".join(f"{self.dtype}[2,3] {name}; " for name in self.inputs)
+        declared = "".join(f"{self.dtype}[2,3] {name}; " for name in self.inputs.values())
         return f"{declared}{'  '.join(self.lines)}  y = Identity({last})"
 
     def spell(self, item: Term) -> str:
@@ -110,8 +111,7 @@ class Speller:
     # -- leaves ----------------------------------------------------------------------------------------------
 
     def _input(self, name: str) -> str:
-        self.inputs[name] = name
-        return name
+        return self.inputs.setdefault(name, f"in{len(self.inputs)}")
 
     def number(self, value: float, plain: bool = False) -> str:
         """A constant of one element."""
@@ -145,7 +145,7 @@ class Speller:
         chance = self.rng.random()
         if chance < 0.05:
             return self.assign(f"Identity({name})")
-        if chance < 0.1 and op_type not in ("Shape",):
+        if chance < 0.1 and op_type not in NO_FLOATS:
             return self.assign(f"Cast<to = {TYPE_CODE[self.dtype]}>({name})")
         return name
 
@@ -164,7 +164,7 @@ class Speller:
                 raise Unspellable(name)
             else:
                 value = PARAMETERS[name] if isinstance(expected, Attr) else self._wrong_number(expected)
-                attributes.append(f"{name} = {value}")
+                attributes.append(f"{name} = {list(value) if isinstance(value, tuple) else value}")
         domain = f"{item.domain}." if item.domain else ""
         text = f"<{', '.join(attributes)}>" if attributes else ""
         return self.node(self._wrong_operator(item), *inputs, attributes=text, domain=domain)
@@ -204,7 +204,15 @@ class Speller:
         return self._input("other") if self._now(f"another {name}") else name
 
     def _wrong_operator(self, item: Call) -> str:
-        swaps = {"Erf": "Tanh", "Tanh": "Erf", "Sigmoid": "Tanh", "Exp": "Tanh", "Softplus": "Exp", "Min": "Max", "Max": "Min"}
+        swaps = {
+            "Erf": "Tanh",
+            "Tanh": "Erf",
+            "Sigmoid": "Tanh",
+            "Exp": "Tanh",
+            "Softplus": "Exp",
+            "Min": "Max",
+            "Max": "Min",
+        }
         op_type = self.rng.choice(item.op_types)
         if op_type in swaps and self._now(f"operator {op_type}"):
             return swaps[op_type]
@@ -302,7 +310,11 @@ class ProductWriter(ChainWriter):
         return 1 / number, -sign
 
     def rearranged(self, numbers: list[tuple[float, int]], others: bool) -> list[tuple[float, int]]:
-        return [n for n in super().rearranged(numbers, others) if not (others and n[0] == 1 and self.rng.random() < 0.8)]
+        return [
+            n
+            for n in super().rearranged(numbers, others)
+            if not (others and n[0] == 1 and self.rng.random() < 0.8)
+        ]
 
     def combine(self, a: str, a_sign: int, b: str, b_sign: int) -> tuple[str, int]:
         node = self.speller.node

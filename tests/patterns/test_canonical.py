@@ -9,13 +9,17 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 import pytest
+from onnxrewrite_patterns import casts, clamps, constants, expands, gathers, identity, logic, pieces, shapes
 
 from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite.driver import Driver
-from onnxrewrite_patterns import casts, clamps, constants, identity, logic, pieces, shapes
 
-RULES = [r for family in (constants, identity, casts, clamps, logic, shapes, pieces) for r in family.RULES]
+RULES = [
+    r
+    for family in (constants, identity, casts, clamps, logic, shapes, expands, pieces, gathers)
+    for r in family.RULES
+]
 
 SPECIAL = [np.nan, -np.inf, np.inf, -0.0, 0.0, -3.5, 3.5, 1e-40, -1e-40, 0.5, 2.5, -1.0]
 FAILS = "the original fails"
@@ -43,7 +47,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def check(graph: str, *feeds: dict[str, Any], opset: int = 17, left: Sequence[str] | None = None) -> ir.Model:
-    """Rewrite ``graph`` and compare it with itself on every one of ``feeds``; ``left`` are its operators afterwards."""
+    """Rewrite ``graph`` and compare both on every one of ``feeds``; ``left`` are the operators afterwards."""
     before, after = text.parse(graph, opset=opset), text.parse(graph, opset=opset)
     Driver(after, RULES, target("onnxruntime-cpu")).run()
     operators = sorted(n.op_type for n in after.graph if n.op_type != "Constant")
@@ -61,9 +65,19 @@ def values(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-# -- numbers -----------------------------------------------------------------------------------------------------
+# -- numbers -------------------------------------------------------------------------------------------------
 
-BOUNDS = [(-1.0, 6.0), (0.0, 6.0), (-0.0, 6.0), (2.0, 1.0), (-5.0, -2.0), (2.0, 3.0), (None, 1.0), (0.5, None), (None, None)]
+BOUNDS = [
+    (-1.0, 6.0),
+    (0.0, 6.0),
+    (-0.0, 6.0),
+    (2.0, 1.0),
+    (-5.0, -2.0),
+    (2.0, 3.0),
+    (None, 1.0),
+    (0.5, None),
+    (None, None),
+]
 BOUNDS += [(-np.inf, np.inf), (0.0, np.inf)]
 
 
@@ -75,7 +89,9 @@ def _clip(result: str, source: str, bounds: tuple[float | None, float | None], d
 @pytest.mark.parametrize("dtype", ["float", "float16", "double"])
 @pytest.mark.parametrize("outer", [*BOUNDS, "Relu"])
 @pytest.mark.parametrize("inner", [*BOUNDS, "Relu"])
-def test_trap_clip_of_clip_with_disjoint_crossed_and_absent_bounds(inner: Any, outer: Any, dtype: str) -> None:
+def test_trap_clip_of_clip_with_disjoint_crossed_and_absent_bounds(
+    inner: Any, outer: Any, dtype: str
+) -> None:
     first = "a = Relu(x)" if inner == "Relu" else _clip("a", "x", inner, dtype)
     second = "y = Relu(a)" if outer == "Relu" else _clip("y", "a", outer, dtype)
     x = np.array(SPECIAL * 3, {"float": np.float32, "float16": np.float16, "double": np.float64}[dtype])
@@ -96,14 +112,21 @@ def test_clip_of_integers() -> None:
 @pytest.mark.parametrize("opset", [8, 10])
 def test_clip_by_attributes(opset: int) -> None:
     x = np.array(SPECIAL, np.float32)
-    check("float[n] x; a = Clip<min=-1.0>(x)  b = Relu(a)  y = Clip<max=6.0>(b)", {"x": x}, opset=opset, left=["Clip"])
+    check(
+        "float[n] x; a = Clip<min=-1.0>(x)  b = Relu(a)  y = Clip<max=6.0>(b)",
+        {"x": x},
+        opset=opset,
+        left=["Clip"],
+    )
 
 
 @pytest.mark.parametrize("kind", ["Max", "Min"])
 def test_trap_extrema_of_nan_and_higher_rank(kind: str) -> None:
     x = np.array([SPECIAL] * 2, np.float32)
     check(f"float[n,12] x; a = {kind}(x, nan)  y = {kind}(a, 1.0)", {"x": x}, left=[kind])
-    check(f"float[12] x; a = {kind}(x, 2.0)  y = {kind}(a, float[2,1] {{-1.0, 1.0}})", {"x": x[0]}, left=[kind])
+    check(
+        f"float[12] x; a = {kind}(x, 2.0)  y = {kind}(a, float[2,1] {{-1.0, 1.0}})", {"x": x[0]}, left=[kind]
+    )
 
 
 @pytest.mark.parametrize("op", ["Relu", "Abs", "Ceil", "Floor", "Round", "Sign"])
@@ -142,12 +165,21 @@ def test_trap_times_almost_one_in_double() -> None:
 
 def test_trap_ones_that_broadcast_stay() -> None:
     ones = "float[3,1] {1.0, 1.0, 1.0}"
-    check(f"float[n,4] x; a = Mul(x, {ones})  y = Neg(a)", {"x": values(1, 4)}, {"x": values(3, 4)}, left=["Mul", "Neg"])
+    check(
+        f"float[n,4] x; a = Mul(x, {ones})  y = Neg(a)",
+        {"x": values(1, 4)},
+        {"x": values(3, 4)},
+        left=["Mul", "Neg"],
+    )
     check(f"float[3,4] x; a = Mul(x, {ones})  y = Neg(a)", {"x": values(3, 4)}, left=["Neg"])
 
 
 def test_trap_overridable_one_stays() -> None:
-    check("float[n] x; float c; a = Mul(x, c)  y = Neg(a)", {"x": values(3), "c": np.array(2, np.float32)}, left=["Mul", "Neg"])
+    check(
+        "float[n] x; float c; a = Mul(x, c)  y = Neg(a)",
+        {"x": values(3), "c": np.array(2, np.float32)},
+        left=["Mul", "Neg"],
+    )
 
 
 CASTS = {"float": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10, "double": 11}
@@ -176,16 +208,21 @@ def test_double_negation_and_negated_comparison() -> None:
     check("int64[n] x; a = Neg(x)  b = Neg(a)  y = Abs(b)", {"x": x}, left=["Abs"])
     check("int64[n] x; c = Less(x, 1)  d = Not(c)  y = Not(d)", {"x": x}, left=["Less"])
     check("int64[n] x; c = Less(x, 1)  y = Not(c)", {"x": x}, left=["GreaterOrEqual"])
-    check("float[n] x; c = Less(x, 1.0)  y = Not(c)", {"x": np.array(SPECIAL, np.float32)}, left=["Less", "Not"])
+    check(
+        "float[n] x; c = Less(x, 1.0)  y = Not(c)", {"x": np.array(SPECIAL, np.float32)}, left=["Less", "Not"]
+    )
 
 
 def test_branch_of_a_constant_condition_is_inlined() -> None:
     then = "then_branch = () => (t) { u = Mul(x, w)  t = Add(u, x) }"
-    graph = f"float[n] x; float w = 2.0; c = Less(1.0, 2.0)  y = If<{then}, else_branch = () => (e) {{ e = Relu(x) }}>(c)"
+    graph = (
+        f"float[n] x; float w = 2.0; c = Less(1.0, 2.0)"
+        f"  y = If<{then}, else_branch = () => (e) {{ e = Relu(x) }}>(c)"
+    )
     check(graph, {"x": values(3)}, left=["Add", "Mul"])
 
 
-# -- shapes ------------------------------------------------------------------------------------------------------
+# -- shapes --------------------------------------------------------------------------------------------------
 
 SIZES = [(2, 3), (1, 1), (3, 1), (0, 3), (3, 0), (0, 0), (1, 5)]
 
@@ -194,28 +231,35 @@ SIZES = [(2, 3), (1, 1), (3, 1), (0, 3), (3, 0), (0, 0), (1, 5)]
 @pytest.mark.parametrize(
     ("graph", "left"),
     [
-        ("h = Shape(x)  a = Slice(h, {0}, {2})  t = Concat<axis=0>(a, {6, 32})  y = Reshape(x, t)", ["Reshape"]),
+        ("h = Shape(x)  a = Slice(h, {0}, {2})  t = Concat<axis=0>(a, {6, 32})"
+         "  y = Reshape(x, t)", ["Reshape"]),
         ("h = Shape(x)  a = Gather(h, 0)  b = Gather(h, 1)  c = Mul(a, b)  d = Unsqueeze(c, {0})"
          "  t = Concat<axis=0>(d, {192})  y = Reshape(x, t)", ["Reshape"]),
         ("h = Shape(x)  a = Gather(h, {0})  t = Concat<axis=0>(a, {-1, 192})  y = Reshape(x, t)", None),
-        ("h = Shape(x)  a = Gather(h, {1})  b = Gather(h, {0})  t = Concat<axis=0>(a, b, {192})  y = Reshape(x, t)", None),
+        ("h = Shape(x)  a = Gather(h, {1})  b = Gather(h, {0})  t = Concat<axis=0>(a, b, {192})"
+         "  y = Reshape(x, t)", None),
         ("a = Reshape(x, {0, 0, 6, 32})  y = Reshape(a, {0, 0, -1})", None),
         ("a = Reshape(x, {-1, 32})  b = Reshape(a, {-1, 6, 32})  y = Neg(b)", ["Neg", "Reshape"]),
         ("a = Flatten<axis=2>(x)  b = Reshape<allowzero=1>(a, {-1, 8, 24})  y = Neg(b)", ["Neg", "Reshape"]),
-        ("a = Unsqueeze(x, {1})  b = Unsqueeze(a, {-1})  c = Squeeze(b, {1})  y = Neg(c)", ["Neg", "Unsqueeze"]),
+        ("a = Unsqueeze(x, {1})  b = Unsqueeze(a, {-1})  c = Squeeze(b, {1})"
+         "  y = Neg(c)", ["Neg", "Unsqueeze"]),
         ("h = Shape(x)  e = Expand(x, h)  y = Neg(e)", ["Neg"]),
-        ("h = Shape(x)  a = Slice(h, {0}, {1})  t = Concat<axis=0>(a, {1, 192})  e = Expand(x, t)  y = Neg(e)", None),
-        ("a = Slice(x, {0}, {2}, {1})  b = Slice(a, {1}, {9223372036854775807}, {1})  y = Slice(b, {0}, {1}, {0})", ["Slice"]),
+        ("h = Shape(x)  a = Slice(h, {0}, {1})  t = Concat<axis=0>(a, {1, 192})  e = Expand(x, t)"
+         "  y = Neg(e)", None),
+        ("a = Slice(x, {0}, {2}, {1})  b = Slice(a, {1}, {9223372036854775807}, {1})"
+         "  y = Slice(b, {0}, {1}, {0})", ["Slice"]),
         ("a = Slice(x, {1}, {9223372036854775807}, {1})  y = Slice(a, {0}, {-1}, {1})", ["Slice"]),
         ("a = Slice(x, {0}, {-1}, {1})  y = Slice(a, {0}, {2}, {1})", ["Slice", "Slice"]),
-        ("a = Slice(x, {-1}, {-9223372036854775807}, {1}, {-1})  y = Slice(a, {1}, {9}, {1})", ["Slice", "Slice"]),
+        ("a = Slice(x, {-1}, {-9223372036854775807}, {1}, {-1})"
+         "  y = Slice(a, {1}, {9}, {1})", ["Slice", "Slice"]),
         ("a, b = Split<axis=2>(x, {64, 128})  c = Concat<axis=-1>(a, b)  y = Neg(c)", ["Neg"]),
         ("a, b = Split<axis=2>(x, {64, 128})  c = Concat<axis=-1>(b, a)  p, q = Split<axis=2>(c, {128, 64})"
          "  d = Concat<axis=2>(q, p)  y = Neg(d)", ["Neg"]),
         ("a = Relu(x)  b = Concat<axis=1>(a, x)  y = Concat<axis=1>(b, a)", ["Concat", "Relu"]),
         ("p = Pad(x, {0,0,0,0,0,0})  t = Tile(p, {1,1,1})  y = Neg(t)", ["Neg"]),
         ("y = Pad(x, {0,0,-1,0,0,1})", ["Pad"]),
-        ("a = Relu(x)  h = Shape(a)  z = ConstantOfShape(h)  y = Add(x, z)", ["Add", "ConstantOfShape", "Shape"]),
+        ("a = Relu(x)  h = Shape(a)  z = ConstantOfShape(h)"
+         "  y = Add(x, z)", ["Add", "ConstantOfShape", "Shape"]),
         ("a = Squeeze(x)  y = Neg(a)", ["Neg", "Squeeze"]),
     ],
 )  # fmt: skip
@@ -233,7 +277,11 @@ def test_trap_minus_one_next_to_a_size_of_zero(sizes: tuple[int, int, int]) -> N
 def test_trap_two_symbols_may_be_one_and_broadcast(m: int) -> None:
     feeds = {"x": values(3, 4), "z": values(m, 4)}
     check("float[n,4] x; float[m,4] z; w = Where(true, z, x)  y = Neg(w)", feeds, left=["Neg", "Where"])
-    check("float[n,4] x; float[m,4] z; h = Shape(x)  e = Expand(z, h)  y = Neg(e)", feeds, left=["Expand", "Neg", "Shape"])
+    check(
+        "float[n,4] x; float[m,4] z; h = Shape(x)  e = Expand(z, h)  y = Neg(e)",
+        feeds,
+        left=["Expand", "Neg", "Shape"],
+    )
     check("float[n,4] x; float[m,4] z; h = Shape(x)  e = Expand(z, h)  y = Add(e, x)", feeds)
 
 
@@ -250,13 +298,18 @@ def test_trap_squeeze_without_axes_has_no_known_rank(shape: tuple[int, ...]) -> 
 
 
 def test_trap_reshape_target_from_outside_may_be_minus_one() -> None:
-    graph = "int64[1] t; float[n,4] x; u = Concat<axis=0>(t, {4})  e = Equal(u, {-1})  w = Where(e, {1}, u)  y = Reshape(x, u)  z = Neg(w)"
+    graph = (
+        "int64[1] t; float[n,4] x; u = Concat<axis=0>(t, {4})  e = Equal(u, {-1})"
+        "  w = Where(e, {1}, u)  y = Reshape(x, u)  z = Neg(w)"
+    )
     for size in (-1, 3):
         check(graph, {"x": values(3, 4), "t": np.array([size])})
 
 
 def test_forty_no_ops_in_a_row() -> None:
-    graph = "float[n,4] x; a0 = Relu(x)" + "".join(f"  b{i} = Mul(a{i}, 1.0)  a{i + 1} = Identity(b{i})" for i in range(40))
+    graph = "float[n,4] x; a0 = Relu(x)" + "".join(
+        f"  b{i} = Mul(a{i}, 1.0)  a{i + 1} = Identity(b{i})" for i in range(40)
+    )
     check(graph + "  y = Neg(a40)", {"x": values(2, 4)}, left=["Neg", "Relu"])
 
 

@@ -1,4 +1,4 @@
-"""Swish, HardSigmoid, HardSwish and Mish before and after, in every spelling that exporters have; and their traps."""
+"""Swish, HardSigmoid, HardSwish and Mish before and after, in every spelling of exporters; and their traps."""
 
 from __future__ import annotations
 
@@ -42,7 +42,11 @@ def test_swish(spelling: str, opset: int) -> None:
     if "exp" in spelling:  # ONNX Runtime's Sigmoid is good to 1e-7 of 1, not of itself
         for x in (samples()["normal"], SPECIAL):
             np.testing.assert_allclose(
-                run(sides.after, {"x": x})[0], run(sides.before, {"x": x})[0], rtol=1e-6, atol=4e-6, equal_nan=True
+                run(sides.after, {"x": x})[0],
+                run(sides.before, {"x": x})[0],
+                rtol=1e-6,
+                atol=4e-6,
+                equal_nan=True,
             )
     else:
         same_everywhere(sides, by(beta))
@@ -76,10 +80,15 @@ def test_trap_minus_infinity_and_nan_are_as_before() -> None:
 
 def test_trap_a_beta_that_may_be_overridden_or_varies() -> None:
     x = {"x": np.ones(3, np.float32)}
-    sides = rewrite("float[n] x; input b = float {1.702}; m = Mul(x, b)  s = Sigmoid(m)  y = Mul(x, s)", RULES)
+    sides = rewrite(
+        "float[n] x; input b = float {1.702}; m = Mul(x, b)  s = Sigmoid(m)  y = Mul(x, s)", RULES
+    )
     assert "Sigmoid" in sides.operators
     sides.same({**x, "b": np.array(3, np.float32)})
-    assert "Sigmoid" in rewrite("float[3] x; m = Mul(x, {1.0, 2.0, 3.0})  s = Sigmoid(m)  y = Mul(x, s)", RULES).operators
+    assert (
+        "Sigmoid"
+        in rewrite("float[3] x; m = Mul(x, {1.0, 2.0, 3.0})  s = Sigmoid(m)  y = Mul(x, s)", RULES).operators
+    )
 
 
 def test_trap_a_beta_of_shape_1_1_raises_the_rank() -> None:
@@ -165,7 +174,11 @@ def test_clip_with_attributes(opset: int) -> None:
 def test_not_hard_sigmoid(graph: str) -> None:
     sides = rewrite(f"float[n] x; {graph}", RULES)
     assert "HardSigmoid" not in sides.operators
-    feeds = {"x": np.array([-4, 9], np.float32), "z": np.zeros(2, np.float32), "high": np.array(3, np.float32)}
+    feeds = {
+        "x": np.array([-4, 9], np.float32),
+        "z": np.zeros(2, np.float32),
+        "high": np.array(3, np.float32),
+    }
     sides.same(feeds)
 
 
@@ -202,7 +215,9 @@ def test_hard_swish(spelling: str, opset: int) -> None:
     same_everywhere(sides, hard_swish)
 
 
-@pytest.mark.parametrize("attributes", ["alpha = 0.2, beta = 0.5", "alpha = 0.16666667, beta = 0.4", "beta = 0.5"])
+@pytest.mark.parametrize(
+    "attributes", ["alpha = 0.2, beta = 0.5", "alpha = 0.16666667, beta = 0.4", "beta = 0.5"]
+)
 def test_not_hard_swish(attributes: str) -> None:
     sides = rewrite(f"float[n] x; h = HardSigmoid<{attributes}>(x)  y = Mul(x, h)", RULES)
     assert sides.operators == ["HardSigmoid", "Mul"]

@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnx.checker
+import onnx.compose
 import onnx.reference
 import onnx_ir as ir
 import onnxruntime as ort
@@ -45,6 +46,16 @@ def proto(graph: str | onnx.ModelProto, opset: int = 17, ir_version: int = 10) -
         if each.type.tensor_type.elem_type == onnx.TensorProto.BOOL and not each.type.tensor_type.HasField("shape"):
             each.type.tensor_type.shape.SetInParent()
     return model
+
+
+def beside(*graphs: str, opset: int = 17) -> onnx.ModelProto:
+    """Several graphs in one model, each with inputs and outputs of its own: many siblings for the price of one."""
+    models = [onnx.compose.add_prefix(proto(g, opset), f"s{i}_") for i, g in enumerate(graphs)]
+    first = models[0]
+    for model in models[1:]:
+        for field in ("node", "input", "output", "initializer"):
+            getattr(first.graph, field).extend(getattr(model.graph, field))
+    return first
 
 
 @dataclasses.dataclass
@@ -112,6 +123,7 @@ def trap(
     overrides: Iterable[Feeds] | None = None,
     edges: bool = False,
     exact: bool = False,
+    signs: bool = True,
     tolerance: float = 1.0,
     random: bool = False,
     twin: onnx.ModelProto | None = None,
@@ -131,6 +143,7 @@ def trap(
         overrides: What is fed for overridable initializers; without it, every float one is overridden.
         edges: Feed NaN, infinities, both zeros and denormal numbers too.
         exact: Outputs must be equal to the bit, the sign of zero included; else up to rounding.
+        signs: Whether ``exact`` includes the sign of zero.
         tolerance: How many times the usual rounding error is allowed.
         random: The outputs are random, so only their types and shapes are compared.
         twin: A model that computes what is right, where ONNX Runtime gets the original wrong.
@@ -153,7 +166,7 @@ def trap(
         assert_same_interface(original, model)
         assert_valid(model, original)
         for given, old, new in zip(made, expected, run(model, made), strict=True):
-            assert_equal(old, new, exact=exact, tolerance=tolerance, random=random, note=f"{level}, {given}")
+            assert_equal(old, new, exact=exact, signs=signs, tolerance=tolerance, random=random, note=f"{level}, {given}")
     seen = Seen(original, results, models)
     if not undone and len(levels) > 1:
         found = [operators(m) for m in models.values()]
@@ -188,7 +201,14 @@ def assert_valid(model: onnx.ModelProto, original: onnx.ModelProto) -> None:
 
 
 def assert_equal(
-    old: Sequence[Any], new: Sequence[Any], *, exact: bool, tolerance: float, random: bool, note: str
+    old: Sequence[Any],
+    new: Sequence[Any],
+    *,
+    exact: bool,
+    signs: bool,
+    tolerance: float,
+    random: bool,
+    note: str,
 ) -> None:
     """Outputs of the original and of the result."""
     assert len(old) == len(new)
@@ -197,7 +217,7 @@ def assert_equal(
         if isinstance(a, list) or a is None:
             assert (a is None) == (b is None), where
             if a is not None:
-                assert_equal(a, b, exact=exact, tolerance=tolerance, random=random, note=where)
+                assert_equal(a, b, exact=exact, signs=signs, tolerance=tolerance, random=random, note=where)
             continue
         a, b = np.asarray(a), np.asarray(b)
         assert a.dtype == b.dtype, where
@@ -213,7 +233,8 @@ def assert_equal(
         x, y = a.astype(np.float64), b.astype(np.float64)
         if exact:
             np.testing.assert_array_equal(x, y, err_msg=where)
-            np.testing.assert_array_equal(np.signbit(x[x == 0]), np.signbit(y[x == 0]), err_msg=f"-0.0: {where}")
+            if signs:
+                np.testing.assert_array_equal(np.signbit(x[x == 0]), np.signbit(y[x == 0]), err_msg=f"-0.0: {where}")
             continue
         largest = np.abs(x[np.isfinite(x)]).max(initial=0.0)
         np.testing.assert_allclose(

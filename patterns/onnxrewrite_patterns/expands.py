@@ -1,0 +1,139 @@
+"""Expand by a constant, once, or not at all.
+
+Why: Expand writes its operand out many times over, mostly for an operator that would broadcast it by itself;
+and exporters compute its shape, of which only the sizes that grow matter: a 1 keeps what is there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxrewrite import (
+    AnyNode,
+    Builder,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    Value,
+    Var,
+    op,
+    resolve,
+    same_dim,
+    same_shape,
+)
+from onnxrewrite_patterns.identity import operand
+
+x = Var("x")
+
+expand = AnyNode(op_types=("Expand",))
+
+
+def constant_expand(m: Match, build: Builder) -> Value:
+    """Expand(x, [n, 6, s]) ⟶ Expand(x, {1, 6, 1}) for an x of shape [n, 1, s]."""
+    node = m.node(expand)
+    m.require(m.facts.tensor(operand(m, node, 1)) is None, "the shape is constant already", at=node.inputs[1])
+    source, wanted = m.shape(operand(m, node)), m.shape(expand)
+    if source is None or wanted is None:
+        m.refuse("a rank is not known", at=m[expand])
+    padded = [1] * (len(wanted) - len(source)) + list(source)
+    kept = [
+        size if isinstance(size, int) else 1 if same_dim(size, own) else None
+        for size, own in zip(wanted, padded, strict=True)
+    ]
+    m.require(None not in kept, f"the result is [{', '.join(map(str, wanted))}]", at=m[expand])
+    return build.Expand(operand(m, node), np.array(kept, np.int64))
+
+
+CONSTANT_EXPAND = Rule(
+    name="expand-constant",
+    stage=Stage.CANONICALIZE,
+    pattern=expand,
+    rewrite=constant_expand,
+    benefit=60,
+    examples=(
+        Rewrites(
+            "float[n,1,s] x; h = Shape(x)  a = Gather(h, {0})  b = Gather(h, {2})"
+            "  t = Concat<axis=0>(a, {6}, b)  y = Expand(x, t)",
+            to="float[n,1,s] x; y = Expand(x, {1, 6, 1})",
+        ),
+        Rejects("float[1,s] x; float[n,s] z; h = Shape(z)  y = Expand(x, h)", because="the result is [n, s]"),
+    ),
+)
+
+inner_expand = op.Expand(x, Var("inner_shape"))
+outer_expand = op.Expand(inner_expand, (outer_shape := Var("outer_shape")))
+
+
+def one_expand(m: Match, build: Builder) -> Value:
+    """Expand(Expand(x, s), t) ⟶ Expand(x, t) where t says every size of the result."""
+    wanted = m.shape(outer_expand)
+    m.require(
+        same_shape(m.facts.elements(m[outer_shape]), wanted),
+        "the outer shape does not say all",
+        at=outer_shape,
+    )
+    return build.Expand(m[x], m[outer_shape])
+
+
+ONE_EXPAND = Rule(
+    name="expand-of-expand",
+    stage=Stage.CANONICALIZE,
+    pattern=outer_expand,
+    rewrite=one_expand,
+    benefit=50,
+    examples=(
+        Rewrites(
+            "float[1,1] x; a = Expand(x, {1, 4})  y = Expand(a, {3, 4})",
+            to="float[1,1] x; y = Expand(x, {3, 4})",
+        ),
+        Rejects("float[1,1] x; a = Expand(x, {1, 4})  y = Expand(a, {3, 1})", because="does not say all"),
+    ),
+)
+
+BROADCASTING = (
+    *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Min", "Max", "And", "Or", "Xor", "Where"),
+    *("Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "BitwiseAnd", "BitwiseOr", "BitwiseXor"),
+)
+broadcasting = AnyNode(op_types=BROADCASTING)
+
+
+def without_expand(m: Match, build: Builder) -> Value:
+    """Expand(x, s) + y ⟶ x + y where the sum broadcasts x by itself, and likewise elementwise operators."""
+    node = m.node(broadcasting)
+    inputs = [None if i is None else _before_expand(resolve(i), node) for i in node.inputs]
+    m.require(any(a is not b for a, b in zip(inputs, node.inputs, strict=True)), "no operand is an Expand")
+    attributes = {name: a.value for name, a in node.attributes.items()}
+    made: Value = build.node(node.op_type, inputs, attributes)[0]
+    same = same_shape(m.shape(made), m.shape(broadcasting))
+    m.require(same, "without the Expand the result is not shown to have the same shape", at=m[broadcasting])
+    return made
+
+
+def _before_expand(value: Value, reader: ir.Node) -> Value:
+    node = value.producer()
+    is_expand = (
+        node is not None and node.op_type == "Expand" and not node.domain and node.graph is reader.graph
+    )
+    return node.inputs[0] if is_expand and node is not None and node.inputs[0] is not None else value
+
+
+WITHOUT_EXPAND = Rule(
+    name="expand-into-elementwise",
+    stage=Stage.CANONICALIZE,
+    pattern=broadcasting,
+    rewrite=without_expand,
+    benefit=30,
+    examples=(
+        Rewrites(
+            "float[1,s] x; float[n,s] z; h = Shape(z)  e = Expand(x, h)  y = Add(e, z)",
+            to="float[1,s] x; float[n,s] z; y = Add(x, z)",
+        ),
+        Rejects("float[1,1] x; float[1,4] z; e = Expand(x, {3, 1})  y = Add(e, z)", because="not shown"),
+        Rejects("y = Add(x, z)", because="no operand is an Expand"),
+    ),
+)
+
+RULES = (CONSTANT_EXPAND, ONE_EXPAND, WITHOUT_EXPAND)

@@ -1,0 +1,118 @@
+"""Gather of single elements, which exporters write for every dimension of a shape.
+
+Why: what is gathered one by one and joined again is one Gather.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxrewrite import (
+    AnyNode,
+    Builder,
+    Const,
+    Each,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    Value,
+    Var,
+    op,
+    parameter,
+    resolve,
+)
+from onnxrewrite_patterns.pieces import axis_of, used_once
+
+x = Var("x")
+concat = AnyNode(op_types=("Concat",))
+
+index = Const("index", rank=0)
+gather = op.Gather(x, index)
+unsqueezed = op.Unsqueeze(gather, Each("axes", at_least=0))
+
+
+def gather_one(m: Match, build: Builder) -> Value:
+    """Unsqueeze(Gather(x, i)) ⟶ Gather(x, {i}) where the new axis is the one gathered from."""
+    rank = m.rank(x)
+    axis, axes = axis_of(m, m.node(gather), rank, default=0), parameter(m.facts, m.node(unsqueezed), "axes")
+    axes = (axes,) if isinstance(axes, int) else axes
+    m.require(isinstance(axes, tuple) and len(axes) == 1, "more than one axis is added")
+    m.require(axes[0] >= 0 or rank is not None, "the rank is not known", at=x)
+    m.require(axes[0] % rank == axis if rank is not None else axes[0] == axis, "the new axis is another one")
+    return build.Gather(m[x], np.array([int(m[index])], np.int64), axis=axis)
+
+
+GATHER_ONE = Rule(
+    name="unsqueeze-of-gather",
+    stage=Stage.CANONICALIZE,
+    pattern=unsqueezed,
+    rewrite=gather_one,
+    benefit=50,
+    examples=(
+        Rewrites(
+            "float[n,s] x; h = Shape(x)  g = Gather(h, 1)  y = Unsqueeze(g, {0})",
+            to="float[n,s] x; h = Shape(x)  y = Gather<axis=0>(h, {1})",
+        ),
+        Rejects("float[n,s] x; g = Gather(x, 1)  y = Unsqueeze(g, {1})", because="another one"),
+    ),
+)
+
+
+def gather_all(m: Match, build: Builder) -> Value:
+    """Concat(Gather(x, {i}), Gather(x, {j})) ⟶ Gather(x, {i, j}) along one axis."""
+    node = m.node(concat)
+    axis = axis_of(m, node, m.rank(concat))
+    groups: list[tuple[Value | None, list[int], list[Value]]] = []
+    for value in node.inputs:
+        if value is None:
+            m.refuse("an operand is missing")
+        source, indices = _gathered(m, value, axis, node)
+        if source is not None and groups and groups[-1][0] is source:
+            groups[-1][1].extend(indices)
+            groups[-1][2].append(value)
+        else:
+            groups.append((source, indices, [value]))
+    m.require(len(groups) < len(node.inputs), "no two neighbours gather from one value")
+    made = [
+        values[0] if len(values) == 1 else build.Gather(source, np.array(indices, np.int64), axis=axis)
+        for source, indices, values in groups
+    ]
+    result: Value = made[0] if len(made) == 1 else build.Concat(*made, axis=axis)
+    return result
+
+
+def _gathered(m: Match, value: Value, axis: int, reader: ir.Node) -> tuple[Value | None, list[int]]:
+    """What a value gathers along ``axis``, by a constant list of indices."""
+    node = resolve(value).producer()
+    if node is None or node.op_type != "Gather" or node.domain or node.graph is not reader.graph:
+        return None, []
+    indices = m.facts.constant(node.inputs[1]) if node.inputs[1] is not None else None
+    if node.inputs[0] is None or indices is None or indices.ndim != 1 or not used_once(value):
+        return None, []
+    if axis_of(m, node, m.rank(node.inputs[0]), default=0) != axis:
+        return None, []
+    return resolve(node.inputs[0]), indices.tolist()
+
+
+GATHER_ALL = Rule(
+    name="concat-of-gathers",
+    stage=Stage.CANONICALIZE,
+    pattern=concat,
+    rewrite=gather_all,
+    benefit=30,
+    examples=(
+        Rewrites(
+            "int64[4] x; a = Gather(x, {0})  b = Gather(x, {2})  y = Concat<axis=0>(a, b, {7})",
+            to="int64[4] x; g = Gather<axis=0>(x, {0, 2})  y = Concat<axis=0>(g, {7})",
+        ),
+        Rejects(
+            "int64[4] x; int64[4] z; a = Gather(x, {0})  b = Gather(z, {2})  y = Concat<axis=0>(a, b)",
+            because="no two neighbours",
+        ),
+    ),
+)
+
+RULES = (GATHER_ONE, GATHER_ALL)

@@ -1,0 +1,145 @@
+"""What is visited, in which order, and how loops are found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+from driving import rule, x
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxrewrite import AnyNode, op
+from onnxrewrite.ir import text
+from onnxrewrite.rewrite.worklist import LoopGuard, RuleIndex, Worklist, reach
+
+
+def keep(m: Any, build: Any) -> Any:
+    return m[x]
+
+
+def nodes(source: str) -> dict[str, ir.Node]:
+    """By the name of their first output."""
+    model = text.parse(source)
+    return {n.outputs[0].name or "": n for n in model.graph.all_nodes()}
+
+
+def test_rules_by_operator() -> None:
+    relu = rule("b-relu", op.Relu(x), keep)
+    strong = rule("z-relu", op.Relu(x), keep, benefit=5)
+    both = rule("a-both", op["Relu", "Neg"](x), keep)
+    anywhere = rule("c-any", AnyNode(), keep)
+    index = RuleIndex([relu, strong, both, anywhere])
+    found = nodes("float x; a = Relu(x)  b = Neg(a)  c = Abs(b)")
+    assert [r.name for r in index.at(found["a"])] == ["z-relu", "a-both", "b-relu", "c-any"]
+    assert [r.name for r in index.at(found["b"])] == ["a-both", "c-any"]
+    assert [r.name for r in index.at(found["c"])] == ["c-any"]
+
+
+def test_the_order_does_not_depend_on_that_of_the_rules() -> None:
+    rules = [rule(f"r{i}", op.Relu(x), keep, benefit=i % 3) for i in range(9)]
+    node = nodes("float x; a = Relu(x)")["a"]
+    assert RuleIndex(rules).at(node) == RuleIndex(rules[::-1]).at(node)
+
+
+def test_no_rules() -> None:
+    assert list(RuleIndex([]).at(nodes("float x; a = Relu(x)")["a"])) == []
+
+
+def test_each_node_waits_once_and_in_order() -> None:
+    found = nodes("float x; a = Relu(x)  b = Neg(a)  c = Abs(b)")
+    a, b, c = found.values()
+    queue = Worklist([a, b])
+    queue.extend([a, c, b])
+    assert len(queue) == 3
+    assert queue.pop() is a
+    queue.extend([a, b])
+    assert [queue.pop(), queue.pop(), queue.pop()] == [b, c, a]
+    assert len(queue) == 0
+
+
+def test_nodes_of_no_graph_do_not_wait() -> None:
+    assert len(Worklist([ir.Node("", "Relu", [ir.Value(name="x")])])) == 0
+
+
+@given(st.lists(st.one_of(st.none(), st.lists(st.integers(0, 7), max_size=5)), max_size=30))
+def test_worklist_is_a_queue_of_distinct_nodes(steps: list[list[int] | None]) -> None:
+    graph = text.parse("float x; " + " ".join(f"v{i} = Neg(x)" for i in range(8))).graph
+    members = list(graph)
+    queue, model = Worklist([]), list[ir.Node]()
+    for step in steps:
+        if step is not None:
+            queue.extend(members[i] for i in step)
+            model += [members[i] for i in dict.fromkeys(step) if members[i] not in model]
+        elif model:
+            assert queue.pop() is model.pop(0)
+        assert len(queue) == len(model)
+
+
+def test_reach() -> None:
+    found = nodes("float x; a = Relu(x)  b = Neg(a)  c = Abs(b)  d = Exp(c)  e = Add(a, c)  f = Sin(x)")
+
+    def names(depth: int, *start: str) -> str:
+        return "".join(n.outputs[0].name or "" for n in reach([found[s] for s in start], depth))
+
+    assert names(0, "a") == "a"
+    assert names(1, "a") == "abe"
+    assert names(2, "a") == "abec"
+    assert names(9, "a") == "abecd"
+    assert names(1, "c", "f") == "cfde"
+    assert names(3) == ""
+
+
+def test_reach_goes_into_subgraphs_and_not_out() -> None:
+    found = nodes(
+        "float x; bool c; a = Relu(x)  y = If<then_branch = () => (b) { b = Neg(a) }, "
+        "else_branch = () => (d) { d = Abs(x) }>(c)  z = Exp(y)"
+    )
+    assert reach([found["a"]], 3) == [found["a"], found["b"]]
+    assert reach([found["y"]], 3) == [found["y"], found["z"]]
+
+
+# -- loops --------------------------------------------------------------------------------------------------------
+
+
+def counted(guard: LoopGuard, key: tuple[str, str], times: int, growth: int = 0) -> None:
+    for _ in range(times):
+        guard.count(key, growth)
+
+
+def test_one_rule_in_a_circle() -> None:
+    guard = LoopGuard(10)
+    counted(guard, ("a", "y"), 32)
+    assert not guard.has_stopped(("a", "y"))
+    guard.count(("a", "y"), 0)
+    assert guard.has_stopped(("a", "y"))
+    assert not guard.has_stopped(("a", "z"))
+    assert not guard.has_stopped(("b", "y"))
+    assert guard.warnings == ["a goes in circles at `y`: stopped after 32 rounds"]
+
+
+def test_two_rules_that_undo_each_other_are_both_named() -> None:
+    guard = LoopGuard(10)
+    for _ in range(33):
+        guard.count(("there", "y"), 1)
+        guard.count(("back", "y"), -1)
+        guard.count(("innocent", "z"), 0)
+    assert guard.has_stopped(("there", "y"))
+    assert guard.has_stopped(("back", "y"))
+    assert not guard.has_stopped(("innocent", "z"))
+    assert guard.warnings[0] == "back and there undo each other at `y`: stopped after 32 rounds"
+
+
+def test_progress_is_no_loop() -> None:
+    guard = LoopGuard(1000)
+    counted(guard, ("shrink", "y"), 999, growth=-1)
+    assert guard.warnings == []
+    assert not guard.has_stopped(("shrink", "y"))
+
+
+def test_growth_and_shrinking_back_is_no_progress() -> None:
+    guard = LoopGuard(10)
+    for _ in range(40):
+        guard.count(("grow", "y"), 3)
+        guard.count(("shrink", "y"), -3)
+    assert guard.has_stopped(("grow", "y"))

@@ -1,0 +1,169 @@
+"""The shape of the code: who imports whom, how long modules are, what they must not contain."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "onnxrewrite"
+PATTERNS = ROOT / "patterns" / "onnxrewrite_patterns"
+
+RANKS = {
+    "errors": 0,
+    "ir": 1,
+    "pattern": 2,
+    "rewrite": 3,
+    "verify": 4,
+    "explain": 5,
+    "measure": 5,
+    "pipeline": 6,
+    "report": 6,
+    "testing": 6,
+    "golden": 6,
+    "cli": 7,
+    "__main__": 8,
+}
+"""A room imports from rooms of lower rank, and from itself; rooms of rank 6 from each other."""
+
+MAX_LINES = 500
+
+MODULES = sorted([*PACKAGE.rglob("*.py"), *PATTERNS.rglob("*.py")])
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything a module imports, inside functions too, but not for type checking."""
+    stack: list[ast.AST] = [parsed(path)]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            stack.extend(node.orelse)
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+        stack.extend(ast.iter_child_nodes(node))
+
+
+def room(full_name: str) -> str | None:
+    """The room of the package that an import reaches, None for the public face and for other packages."""
+    parts = full_name.split(".")
+    return parts[1] if parts[0] == "onnxrewrite" and len(parts) > 1 and parts[1] in RANKS else None
+
+
+def test_every_room_has_a_rank() -> None:
+    """A room that nobody ranked would escape the test below."""
+    found = {
+        p.stem if p.is_file() else p.name
+        for p in PACKAGE.iterdir()
+        if p.suffix == ".py" or (p / "__init__.py").exists()
+    }
+    assert found - {"__init__"} <= set(RANKS)
+
+
+def test_imports_run_one_way() -> None:
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if own == "__init__":
+            continue
+        for line, name in imports(path):
+            assert not name.startswith("."), f"{named(path)}:{line}: relative import"
+            other = room(name)
+            if other is None or other == own:
+                continue
+            if RANKS[other] > RANKS[own] or (RANKS[other] == RANKS[own] and RANKS[own] < 6):
+                wrong.append(f"{named(path)}:{line}: {own} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nobody_inside_uses_the_public_face() -> None:
+    """It would make every room depend on every other."""
+    wrong = [
+        f"{named(path)}:{line}: {name}"
+        for path in PACKAGE.rglob("*.py")
+        if path.name != "golden.py"
+        for line, name in imports(path)
+        if name.split(".")[0] == "onnxrewrite" and room(name) is None and name != "onnxrewrite.__version__"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_rules_use_the_public_face_only() -> None:
+    import onnxrewrite
+
+    face = {f"onnxrewrite.{name}" for name in onnxrewrite._FACE}
+    wrong = [
+        f"{named(path)}:{line}: {name}"
+        for path in PATTERNS.rglob("*.py")
+        for line, name in imports(path)
+        if name.split(".")[0] == "onnxrewrite" and name not in face
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_package_does_not_import_its_rules() -> None:
+    wrong = [
+        named(p) for p in PACKAGE.rglob("*.py") for _, n in imports(p) if n.split(".")[0] == PATTERNS.name
+    ]
+    assert not wrong
+
+
+def test_the_public_face_is_whole() -> None:
+    """What type checkers see is what there is."""
+    import onnxrewrite
+
+    seen = {
+        alias.asname or alias.name
+        for node in ast.walk(parsed(PACKAGE / "__init__.py"))
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.ImportFrom)
+        for alias in inner.names
+    }
+    assert seen == set(onnxrewrite._FACE)
+    for name in onnxrewrite._FACE:
+        assert getattr(onnxrewrite, name) is not None
+
+
+@pytest.mark.parametrize("path", MODULES, ids=named)
+def test_module(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert ast.get_docstring(parsed(path)), f"{named(path)} has no docstring"
+    assert len(text.splitlines()) <= MAX_LINES, f"{named(path)} is too long"
+
+
+def tracked() -> list[Path]:
+    """The text files of the repository; of a folder without git, the code."""
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        return [*MODULES, *(ROOT / "tests").rglob("*.py"), ROOT / "pyproject.toml", ROOT / "README.md"]
+    suffixes = {".py", ".md", ".toml", ".yml", ".yaml", ".cfg", ".txt", ".json"}
+    return [ROOT / n for n in done.stdout.split("\0") if Path(n).suffix in suffixes and (ROOT / n).is_file()]
+
+
+def test_no_paths_of_a_machine() -> None:
+    """A checkout works wherever it lies."""
+    machine = re.compile(r"(?<![\w.])/(?:home|root|Users|work|mnt|opt|data)/\w|\b[A-Z]:\\\\?Users")
+    wrong = [
+        f"{named(path)}:{number}: {line.strip()[:100]}"
+        for path in tracked()
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
+        if machine.search(line) and path != Path(__file__).resolve()
+    ]
+    assert not wrong, "\n".join(wrong)
