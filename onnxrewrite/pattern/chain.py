@@ -1,8 +1,8 @@
 """Sums and products: n-ary terms against chains of Add, Sub, Neg and of Mul, Div, Neg, Reciprocal.
 
-A chain is the tree of such nodes above a value.  Its leaves carry a sign: +1 for what is added or multiplied, -1 for
-what is subtracted or divided by.  An operand of the pattern takes a leaf or a whole subtree; numbers are compared
-last and all together; what is left over is the remainder, which only the pattern's anchor may have.
+A chain is the tree of such nodes above a value.  Its leaves carry a sign: +1 for what is added or multiplied,
+-1 for what is subtracted or divided by.  An operand of the pattern takes a leaf or a whole subtree; numbers are
+compared last and all together; what is left over is the remainder, which only the pattern's anchor may have.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Piece:
     leaves: frozenset[int] = frozenset()
 
     def walk(self) -> Iterator[Piece]:
-        """This piece and all below it, parents first."""
+        """The piece and all below it, parents first."""
         yield self
         for part in self.parts:
             yield from part.walk()
@@ -89,7 +89,7 @@ class ChainMatch:
             yield from self._finish(taken, matched)
 
     def _last(self, piece: Piece) -> int:
-        """Constants are tried after other values, and the whole chain at last, so that what is optional is found."""
+        """Constants are tried after other values, the whole chain last, so that what is optional is found."""
         is_constant = piece.value is None or self.facts.tensor(resolve(piece.value)) is not None
         return 2 if piece is self.tree else int(is_constant)
 
@@ -170,8 +170,9 @@ class ChainMatch:
                 yield from self._assign(index + 1, taken, matched)
 
     def _operand(self, item: Term, sign: int, piece: Piece, binding: Binding) -> Iterator[Binding]:
-        """One operand against one piece.  ``- c`` is ``+ -c`` and ``/ c`` is ``* 1/c``: a constant of the other sign
-        is bound to its opposite, an array."""
+        """One operand against one piece.  ``- c`` is ``+ -c`` and ``/ c`` is ``* 1/c``: a constant of the
+        other sign is bound to its opposite, an array.
+        """
         assert piece.value is not None
         if piece.sign == sign:
             yield from self.matcher._term(item, piece.value, binding)
@@ -200,7 +201,7 @@ class ChainMatch:
             yield Binding(extended.bound, extended.nodes, self._put_back(rest)) if rest else extended
 
     def _without_number(self, taken: tuple[Piece, ...]) -> str:
-        (expected, sign), *_ = self.literals or [(0.0, 1)]
+        (expected, _), *_ = self.literals or [(0.0, 1)]
         rest = [p.value for p in self._remainder(taken) if p.value is not None]
         found = numbers.describe(self.facts, rest[0]) if rest else "none"
         return f"expected constant {expected:.6g}, found {found}"
@@ -235,8 +236,9 @@ class ChainMatch:
         return tuple((p.value, more if p.sign > 0 else less) for p in rest if p.value is not None)
 
     def _may_remain(self, taken: tuple[Piece, ...], rest: list[Piece]) -> bool:
-        """Whether something may be left over: at the anchor, if it has a value, and only where the pattern's part is
-        no value of its own in the chain, for there it is found from that value."""
+        """Whether something may be left over: at the anchor, if it has a value, and only where the pattern's
+        part is no value of its own in the chain, for there it is found from that value.
+        """
         used = _leaves(taken)
         return (
             self.root
@@ -348,7 +350,7 @@ def _leaves(pieces: Iterable[Piece]) -> frozenset[int]:
 
 
 class _Plan(NamedTuple):
-    """The operands of an n-ary term by what they are, each with its sign, and how many leaves they need at least."""
+    """The signed operands of an n-ary term by what they are, and how many leaves they need at least."""
 
     literals: list[tuple[float, int]]
     scalars: list[tuple[Scalar, int]]

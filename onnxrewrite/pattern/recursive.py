@@ -1,7 +1,7 @@
 """The plain matcher: terms against values, by recursion, with full backtracking.
 
-It is written to be obviously right rather than fast, and enumerates every match.  ``misses`` collects why not: the
-reason of the attempt that got furthest.
+It is written to be obviously right rather than fast, and enumerates every match.  ``misses`` collects why not:
+the reason of the attempt that got furthest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from onnxrewrite.pattern.terms import (
     walk,
 )
 
-COMMUTATIVE = frozenset("Add Mul Min Max And Or Xor Equal BitwiseAnd BitwiseOr BitwiseXor".split())
+COMMUTATIVE = frozenset(
+    {"Add", "Mul", "Min", "Max", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
+)
 """Operators of two inputs whose order does not matter."""
 
 
@@ -56,9 +58,10 @@ class RecursiveMatcher:
 
     Args:
         facts: What is known about the graph's values.
-        graph: Only nodes of this graph are matched: a pattern never reaches across the border of a subgraph.  None
-            for nodes that have been built and are in no graph yet.
+        graph: Only nodes of this graph are matched: a pattern never reaches across the border of a subgraph.
+            None for nodes that have been built and are in no graph yet.
         misses: Collects the reason of the nearest miss, if given.
+
     """
 
     def __init__(self, facts: Facts, graph: ir.Graph | None, misses: Misses | None = None):

@@ -122,6 +122,8 @@ class Driver:
                 key = (rule.name, output.name or "")
                 if key in self._limits.quarantine or loops.has_stopped(key):
                     continue
+                if len(rule.outputs) == 1 and not edit.is_read(output):
+                    continue
                 for match in self._matches(matcher, rule, output):
                     changed = self._attempt(rule, match, scope, loops)
                     if changed is not None:

@@ -52,7 +52,12 @@ def detach(node: ir.Node) -> list[ir.Value]:
 
 def is_dead(node: ir.Node) -> bool:
     """Whether nothing reads any output of ``node``."""
-    return not any(o.uses() or o.is_graph_output() for o in node.outputs)
+    return not any(map(is_read, node.outputs))
+
+
+def is_read(value: ir.Value) -> bool:
+    """Whether a node or the caller reads ``value``."""
+    return bool(value.uses()) or value.is_graph_output()
 
 
 def sweep(nodes: Iterable[ir.Node]) -> tuple[list[ir.Node], list[ir.Value]]:

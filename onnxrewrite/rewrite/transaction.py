@@ -198,6 +198,8 @@ class Transaction:
             results[0] = self._with_remainder(results[0])
         if all(new is old for new, old in zip(results, outputs, strict=True)):
             raise Refused("there is nothing to change")
+        if self.scope is not None and not any(map(edit.is_read, outputs)):
+            raise Refused("nothing reads what it replaces")
         exported: set[ir.Value] = set()
         for place, (old, new) in enumerate(zip(outputs, results, strict=True)):
             results[place] = self._exportable(old, new, exported)

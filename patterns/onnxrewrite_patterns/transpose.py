@@ -48,7 +48,8 @@ JOIN = Rule(
             to="t = Transpose<perm=[0,2,3,1]>(x)  r = Relu(t)  y = Conv(x, w)",
         ),
         Rewrites(
-            "t = Transpose<perm=[1,2,0]>(x)  y = Transpose<perm=[1,2,0]>(t)", to="y = Transpose<perm=[2,0,1]>(x)"
+            "t = Transpose<perm=[1,2,0]>(x)  y = Transpose<perm=[1,2,0]>(t)",
+            to="y = Transpose<perm=[2,0,1]>(x)",
         ),
         Rewrites("t = Transpose(x)  u = Transpose(t)  y = Relu(u)", to="y = Relu(x)"),
         Rewrites("t = Transpose(x)  y = Transpose(t)", to="y = Identity(x)"),
@@ -76,8 +77,12 @@ DROP = Rule(
     examples=(
         Rewrites("t = Transpose<perm=[0,1,2]>(x)  y = Relu(t)", to="y = Relu(x)"),
         Rewrites("float[3] x; t = Transpose(x)  y = Relu(t)", to="float[3] x; y = Relu(x)"),
-        Rewrites("float[1,1,c] x; t = Transpose<perm=[1,0,2]>(x)  y = Relu(t)", to="float[1,1,c] x; y = Relu(x)"),
-        Rejects("float[n,1,c] x; t = Transpose<perm=[1,0,2]>(x)  y = Relu(t)", because="not known to have size 1"),
+        Rewrites(
+            "float[1,1,c] x; t = Transpose<perm=[1,0,2]>(x)  y = Relu(t)", to="float[1,1,c] x; y = Relu(x)"
+        ),
+        Rejects(
+            "float[n,1,c] x; t = Transpose<perm=[1,0,2]>(x)  y = Relu(t)", because="not known to have size 1"
+        ),
         Rejects("t = Transpose(x)  y = Relu(t)", because="the rank is unknown"),
     ),
 )
@@ -171,7 +176,9 @@ ONES = Rule(
             "float[n,1,1,8] x; t = Transpose<perm=[0,3,1,2]>(x)  y = Conv(t, w)",
             to="float[n,1,1,8] x; t = Reshape(x, {0, 8, 1, 1})  y = Conv(t, w)",
         ),
-        Rejects("float[n,1,2,8] x; t = Transpose<perm=[0,3,1,2]>(x)  y = Conv(t, w)", because="it moves data"),
+        Rejects(
+            "float[n,1,2,8] x; t = Transpose<perm=[0,3,1,2]>(x)  y = Conv(t, w)", because="it moves data"
+        ),
         Rejects("float[n,1,m] x; t = Transpose<perm=[0,2,1]>(x)  y = Relu(t)", because="cannot be written"),
     ),
 )
@@ -233,9 +240,12 @@ MATMUL = Rule(
             to="float[m,k] p; float[n,k] q; y = Gemm<transB=1>(p, q)",
         ),
         Rejects(
-            "float[m,k] p; float[n,k] q; t = Transpose<perm=[0,1]>(q)  y = MatMul(p, t)", because="it swaps nothing"
+            "float[m,k] p; float[n,k] q; t = Transpose<perm=[0,1]>(q)  y = MatMul(p, t)",
+            because="it swaps nothing",
         ),
-        Rejects("float[k,m,b] p; float[k,n] q; t = Transpose(p)  y = MatMul(t, q)", because="p must have rank 2"),
+        Rejects(
+            "float[k,m,b] p; float[k,n] q; t = Transpose(p)  y = MatMul(t, q)", because="p must have rank 2"
+        ),
     ),
 )
 

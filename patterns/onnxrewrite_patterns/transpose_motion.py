@@ -50,7 +50,9 @@ _LARGE = 400
 _FUSES = frozenset(
     "Conv ConvTranspose ConvInteger QLinearConv BatchNormalization MaxPool AveragePool GlobalAveragePool".split()
 )
-_PRODUCTS = frozenset("MatMul Gemm MatMulInteger QLinearMatMul FusedMatMul Attention MultiHeadAttention Einsum".split())
+_PRODUCTS = frozenset(
+    "MatMul Gemm MatMulInteger QLinearMatMul FusedMatMul Attention MultiHeadAttention Einsum".split()
+)
 
 _SCALES = frozenset("Cast Identity Mul Div QuantizeLinear DequantizeLinear".split())
 
@@ -169,7 +171,12 @@ class Region:
 
     def turn(self, node: ir.Node) -> tuple[Value, Perm] | None:
         """The operand of a Transpose, and how it is permuted."""
-        if node.op_type != "Transpose" or node.domain or node.graph is not self.graph or node.inputs[0] is None:
+        if (
+            node.op_type != "Transpose"
+            or node.domain
+            or node.graph is not self.graph
+            or node.inputs[0] is None
+        ):
             return None
         perm = perm_of(node, self.facts.rank(node.inputs[0]))
         return None if perm is None else (node.inputs[0], perm)
@@ -428,7 +435,9 @@ def is_beside(turn: ir.Node | None) -> bool:
     """Whether a Transpose stands right beside a convolution or the like."""
     if turn is None:
         return False
-    return _is_made_by(turn.inputs[0], _FUSES) or any(n.op_type in _FUSES for n in turn.outputs[0].consumers())
+    return _is_made_by(turn.inputs[0], _FUSES) or any(
+        n.op_type in _FUSES for n in turn.outputs[0].consumers()
+    )
 
 
 def _is_made_by(value: Value | None, operators: frozenset[str]) -> bool:

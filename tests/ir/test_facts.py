@@ -13,10 +13,11 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
+from corpus import SHARED_MODELS
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Dim, Facts
 
-CORPUS = Path("/work/shared/models")
+CORPUS = SHARED_MODELS
 PATHS = sorted(CORPUS.glob("*/*.onnx"))
 BATCH = 96
 """So many inner values are made outputs at once."""

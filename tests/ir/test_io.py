@@ -15,6 +15,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from corpus import SHARED_MODELS
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir import external, io
 
@@ -747,7 +748,7 @@ def test_bytes_are_deterministic():
     assert io.to_bytes(io.load(everything())) == io.to_bytes(io.load(everything()))
 
 
-MODELS = sorted(glob.glob("/work/shared/models/*/*.onnx"))
+MODELS = sorted(map(str, SHARED_MODELS.glob("*/*.onnx")))
 
 
 def comparable(model):

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpus import SHARED_MODELS
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir import text as text_module
 from onnxrewrite.ir.text.literals import tensor_hash
@@ -27,7 +28,7 @@ from onnxrewrite.ir.text.syntax import DTYPES
 from onnxrewrite.ir.text import diff, parse, print_graph, print_model, print_node
 
 GELU = "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)"
-MODELS = sorted(Path("/work/shared/models").glob("*/*.onnx"))
+MODELS = sorted(SHARED_MODELS.glob("*/*.onnx"))
 
 
 def constant(model: ir.Model, node: int = 0, operand: int = 1) -> np.ndarray:

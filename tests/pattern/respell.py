@@ -1,8 +1,8 @@
 """A pattern written out as a graph, in one of its many spellings, or in one that misses it by one thing.
 
 The spelling varies what the engine promises to absorb: operand order, association, ``x / c`` or ``x * 1/c``,
-``- c`` or ``+ -c``, constants split or merged, Neg and Reciprocal, powers, Sqrt or Pow, initializers, Constant
-nodes and ``[1]``, Identities and Casts to the dtype that is already there.
+``- c`` or ``+ -c``, constants split or merged, Neg and Reciprocal, powers, Sqrt or Pow, initializers,
+Constant nodes and ``[1]``, Identities and Casts to the dtype that is already there.
 """
 
 from __future__ import annotations

@@ -296,8 +296,8 @@ def test_every_order_and_association(op_type: str, pattern: Term, order: Sequenc
 
 @pytest.mark.parametrize(
     "tree",
-    ["t = Sub(r, b)  y = Sub(t, c)", "t = Add(b, c)  y = Sub(r, t)", "n = Neg(b)  t = Sub(n, c)  y = Add(t, r)",
-     "t = Sub(b, r)  s = Add(t, c)  y = Neg(s)", "n = Neg(b)  m = Neg(c)  y = Sum(n, m, r)"],
+    ["t = Sub(r, b)  y = Sub(t, c)", "t = Add(b, c)  y = Sub(r, t)",
+     "n = Neg(b)  t = Sub(n, c)  y = Add(t, r)", "t = Sub(b, r)  s = Add(t, c)  y = Neg(s)", "n = Neg(b)  m = Neg(c)  y = Sum(n, m, r)"],
 )  # fmt: skip
 def test_differences(tree: str) -> None:
     found = find(op.Relu(x) - y - z, f"{THREE} r = Relu(a)  {tree}")
@@ -349,7 +349,7 @@ def test_a_negative_power_divides() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("number", "spelled"),
-    [(math.sqrt(2), "Mul(a, {})"), (1 / math.sqrt(2), "Div(a, {})"), (0.1, "Div(a, {})"), (3.0, "Div(a, {})"), (0.044715, "Mul(a, {})")],
+    [(math.sqrt(2), "Mul(a, {})"), (1 / math.sqrt(2), "Div(a, {})"), (0.1, "Div(a, {})"), (0.044715, "Mul(a, {})")],
 )  # fmt: skip
 def test_a_number_rounded_to_the_dtype_or_its_reciprocal(dtype: str, number: float, spelled: str) -> None:
     written = repr(float(np.float64(1 / number if "Div" in spelled else number).astype(NUMPY[dtype])))
@@ -533,8 +533,8 @@ def test_further_outputs_are_reached_through_consumers() -> None:
 
 def test_two_outputs_that_share_a_captured_value() -> None:
     pattern = (op.MatMul(x, y), op.MatMul(x, z))
-    graph = "float[2,2] a; float[2,2] b; float[2,2] c; float[2,2] d; y = MatMul(a, b)"
-    "  z = MatMul(a, c)  w = MatMul(d, b)"
+    square = "".join(f"float[2,2] {name}; " for name in "abcd")
+    graph = f"{square} y = MatMul(a, b)  z = MatMul(a, c)  w = MatMul(d, b)"
     (found,) = find(pattern, graph, at="y")
     assert names(found, x, y, z) == ["a", "b", "c"]
 
@@ -550,9 +550,10 @@ def test_outputs_of_one_node() -> None:
 # -- borders -------------------------------------------------------------------------------------------------
 
 
-IF = "float[2] a; bool c; r = Relu(a)"
-"  y = If(c)<then_branch = t () => (float[2] p) {{ {} }}, else_branch = f () => (float[2] q) {{ q ="
-" Abs(a) }}>"
+IF = (
+    "float[2] a; bool c; r = Relu(a)  y = If(c)<then_branch = t () => (float[2] p) {{ {} }},"
+    " else_branch = f () => (float[2] q) {{ q = Abs(a) }}>"
+)
 
 
 def inner(graph: str, pattern: Term, at: str) -> list[Match]:

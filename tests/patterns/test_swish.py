@@ -1,4 +1,4 @@
-"""Swish, HardSigmoid, HardSwish and Mish before and after, in every spelling of exporters; and their traps."""
+"""Swish, HardSigmoid, HardSwish and Mish before and after, as exporters spell them; and their traps."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ import pytest
 from driving import drive, printed, reason, renaming, rule, valid, x
 
 from onnxrewrite import AnyNode, Stage, Var, op
-from onnxrewrite.ir.facts import Facts
 
 z = Var("z")
 RELU = "float[2,3] x; y = Relu(x)"
@@ -34,7 +33,6 @@ def why(rewrite: Any, graph: str = RELU, pattern: Any = None, *, opset: int = 17
     [
         (lambda m, b: b.Relu(m[x], m[x]), "Relu of opset 14 does not take 2 inputs"),
         (lambda m, b: b.Conv(m[x]), "Conv of opset 11 does not take 1 inputs"),
-        (lambda m, b: b.node("Relu", []), "the rule must return 1 values"),
         (lambda m, b: b.node("Neg", [])[0], "Neg of opset 13 does not take 0 inputs"),
         (lambda m, b: b.Where(None, m[x], m[x]), "Where lacks its input condition"),
         (lambda m, b: b.Relu(m[x], outputs=2)[0], "Relu of opset 14 does not have 2 outputs"),
@@ -74,8 +72,8 @@ def test_operators_of_the_models_own_functions_are_legal() -> None:
     driver = drive(graph, [rule("again", op.Relu(x), lambda m, b: b.domain("own").F(m[x]))])
     # Nothing is known of the function's result, and that it is float has to be shown.
     assert reason(driver, "again") == "the result has dtype unknown, not float"
-    declared = graph.replace("a = own.F", "float[2] a = own.F")
-    assert reason(drive(declared, [rule("again", op.Relu(x), lambda m, b: b.domain("own").F(m[x]))]), "again")
+    driver = drive(graph, [rule("first", op.Relu(x), lambda m, b: b.Neg(b.Relu(b.domain("own").F(m[x]))))])
+    assert reason(driver, "first").endswith("of Relu unknown")
 
 
 # -- raising ------------------------------------------------------------------------------------------------------
@@ -158,11 +156,11 @@ def test_sequences_of_another_type() -> None:
 
 
 def test_a_number_of_shape_one_may_raise_the_rank() -> None:
-    graph = "float x; a = Mul(x, {2.0})  y = Relu(a)"
+    graph = "a = Mul(x, {2.0})  y = Relu(a)"
     double = rule("double", 2.0 * x, lambda m, b: b.Add(m[x], m[x]))
     driver = drive(graph, [double])
     assert reason(driver, "double") == "constant `c0` of rank 1 may raise the rank at `Mul`"
-    for known in ("float[n] x; a = Mul(x, {2.0})  y = Relu(a)", "float x; a = Mul(x, 2.0)  y = Relu(a)"):
+    for known in ("float[n] x; a = Mul(x, {2.0})  y = Relu(a)", "a = Mul(x, 2.0)  y = Relu(a)"):
         assert len(drive(known, [double]).trace.applied) == 1
 
 
@@ -319,9 +317,7 @@ def test_one_output_may_depend_on_the_other() -> None:
     chained = pair(lambda m, b: b.Sin(m[x]), lambda m, b: b.Cos(b.nodes[0].outputs[0]))
     driver = drive(graph, [chained])
     assert [a.rule for a in driver.trace.applied] == ["pair"]
-    assert printed(driver) == "[Relu/Sin] a = Sin(x)\n[Relu/Cos] b = Cos(a)\n[Add] y = Add(a, b)".replace(
-        "[Relu/Sin]", "[Relu]"
-    )
+    assert printed(driver) == '[Relu] a = Sin(x)\n["Relu/Cos"] b = Cos(a)\n[Add] y = Add(a, b)'
     valid(driver)
 
 
@@ -354,7 +350,5 @@ def test_results_that_are_no_values(result: Any) -> None:
     assert said.startswith(("the rule must return 1 values", "the rule raised TypeError"))
 
 
-def test_renaming_is_what_it_seems() -> None:
-    """The helper of these tests does apply where nothing speaks against it."""
+def test_where_nothing_speaks_against_it_the_rule_applies() -> None:
     assert printed(drive(RELU, [renaming("Relu", "Abs")])) == "[Relu] y = Abs(x)"
-    assert Facts is not None

@@ -9,10 +9,11 @@ import onnx
 import onnxruntime as ort
 import pytest
 
+from corpus import SHARED_MODELS
 from onnxrewrite.errors import UsageError
 from onnxrewrite.verify.model import Baseline, compare_models
 
-SHARED = Path("/work/shared/models")
+SHARED = SHARED_MODELS
 SOME = [
     "hf_ts/bert__ts17_sdpa_dyn",
     "plain/nhwc_tf_like__ts17",

@@ -7,12 +7,13 @@ import numpy as np
 import onnx
 import pytest
 
+from corpus import SHARED_MODELS
 from onnxrewrite.errors import UsageError
 from onnxrewrite.verify.dims import InputSpec, candidates, evaluate
 from onnxrewrite.verify.sample import Sampler, bindings, is_finite, usable
 from onnxrewrite.verify.session import Session, open_session, skeleton
 
-SHARED = Path("/work/shared/models")
+SHARED = SHARED_MODELS
 MODELS = sorted(SHARED.rglob("*.onnx"))
 INT, FLOAT = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
 

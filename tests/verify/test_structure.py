@@ -7,9 +7,10 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from corpus import SHARED_MODELS
 from onnxrewrite.verify.structure import check_structure
 
-SHARED = Path("/work/shared/models")
+SHARED = SHARED_MODELS
 MODELS = sorted(SHARED.rglob("*.onnx"))
 
 
