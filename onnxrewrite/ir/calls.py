@@ -16,10 +16,12 @@ def in_order(model: ir.Model) -> list[ir.Graph]:
     """The bodies of the functions, callers before what they call."""
     bodies = {f.identifier(): f.graph for f in model.functions.values()}
     callees_first: dict[ir.Graph, None] = {}
+    entered: set[ir.Graph] = set()  # also those that call themselves, which is not allowed but happens
 
     def visit(body: ir.Graph) -> None:
-        if body in callees_first:
+        if body in entered:
             return
+        entered.add(body)
         for node in body.all_nodes():
             called = bodies.get(node.op_identifier())
             if called is not None:

@@ -1,8 +1,9 @@
 """Sums and products: n-ary terms against chains of Add, Sub, Neg and of Mul, Div, Neg, Reciprocal.
 
 A chain is the tree of such nodes above a value.  Its leaves carry a sign: +1 for what is added or multiplied,
--1 for what is subtracted or divided by.  An operand of the pattern takes a leaf or a whole subtree; numbers are
-compared last and all together; what is left over is the remainder, which only the pattern's anchor may have.
+-1 for what is subtracted or divided by.  An operand of the pattern takes a leaf or a whole subtree; numbers
+are compared last and all together; what is left over is the remainder, which only the pattern's anchor may
+have.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The plain matcher: terms against values, by recursion, with full backtracking.
 
-It is written to be obviously right rather than fast, and enumerates every match.  ``misses`` collects why not:
-the reason of the attempt that got furthest.
+It is written to be obviously right rather than fast, and enumerates every match.  ``misses`` collects why
+not: the reason of the attempt that got furthest.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ legality, let the caller check the numbers, and only then touch the graph.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -29,7 +30,7 @@ Progress: TypeAlias = Callable[[Stage, int, int], None]
 """Told of progress: the stage, nodes visited, nodes waiting."""
 
 _TOTAL = 10
-"""A stage does at most so many rewrites per node that it starts with, and a thousand more."""
+"""A stage does at most so many rewrites per node of the original graph, and a thousand more."""
 
 _TELL = 64
 """Progress is told every so many nodes."""
@@ -78,6 +79,7 @@ class Driver:
         self._check = check
         self._limits = limits or Limits()
         self._progress = progress
+        self._budget = _TOTAL * self._size() + 1000
 
     def run(self) -> Trace:
         """Run every stage to its fixpoint.  Canonicalization stays active throughout."""
@@ -93,11 +95,11 @@ class Driver:
         edit.sweep([n for scope in self._work.scopes() for n in scope])
         queue = Worklist(n for scope in self._work.scopes() for n in scope)
         loops = LoopGuard(self._size())
-        most = len(self.trace.applied) + _TOTAL * self._size() + 1000
+        most = len(self.trace.applied) + self._budget
         visited = 0
         while queue:
             if len(self.trace.applied) >= most:
-                self._warn_exhausted(stage, most)
+                self._exhausted(stage)
                 break
             node = queue.pop()
             if node.graph is None or not self._work.enclosing(node.graph):
@@ -167,10 +169,13 @@ class Driver:
         if refusal.__cause__ is not None:
             self.trace.warnings.append(f"{rule.name}: {refusal.reason} (at `{value}`)")
 
-    def _warn_exhausted(self, stage: Stage, done: int) -> None:
-        often = ", ".join(f"{name} ({n}×)" for name, n in self.trace.counts().most_common(3))
-        name = stage.name.lower()
-        self.trace.warnings.append(f"{name}: stopped after {done} rewrites; most often applied: {often}")
+    def _exhausted(self, stage: Stage) -> None:
+        """Warn, and leave the rule that used up the budget out of the stages to come."""
+        most = Counter(a.rule for a in self.trace.applied[-self._budget :]).most_common(3)
+        often = ", ".join(f"{name} ({n}×)" for name, n in most)
+        done = f"stopped after {self._budget} rewrites of the {stage.name.lower()} stage"
+        self.trace.warnings.append(f"{done}; most often applied: {often}")
+        self._rules = [r for r in self._rules if r.name != most[0][0]]
 
     def _size(self) -> int:
         return sum(len(scope) for scope in self._work.scopes())

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import onnx_ir as ir
 
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Key
+
+_SPAN = 24
+"""A chain has so many nodes: those that an n-ary term of a pattern spans."""
+
+_CHAINED = frozenset("Add Sub Sum Neg Mul Div Reciprocal Pow Identity Cast".split())
 
 _LOOP = 32
 """A rule that rewrites one value so often, while the graph gets no smaller, is in a loop."""
@@ -87,12 +92,30 @@ class LoopGuard:
 
 
 def reach(nodes: Iterable[ir.Node], depth: int) -> list[ir.Node]:
-    """``nodes`` and what lies up to ``depth`` consumers below them: where a pattern could now match."""
+    """``nodes`` and what lies up to ``depth`` consumers below them: where a pattern could now match.
+
+    A run of sums, products and what patterns look through counts as one node, for one term can span it.
+    """
     found = dict.fromkeys(n for n in nodes if n.graph is not None)
     layer = list(found)
     for _ in range(depth):
-        layer = list(dict.fromkeys(c for n in layer for o in n.outputs for c in o.consumers() if c not in found))
+        layer = _below(layer, found)
+        run = [n for n in layer if n.op_type in _CHAINED]
+        for _ in range(_SPAN):
+            run = _below(run, found, _CHAINED)
+            if not run:
+                break
+            layer += run
         if not layer:
             break
-        found.update(dict.fromkeys(layer))
     return list(found)
+
+
+def _below(
+    nodes: Iterable[ir.Node], found: dict[ir.Node, None], op_types: Container[str] | None = None
+) -> list[ir.Node]:
+    """The consumers of ``nodes``, of certain operators only, that are not ``found`` yet, which they are then."""
+    consumers = dict.fromkeys(c for n in nodes for o in n.outputs for c in o.consumers())
+    layer = [c for c in consumers if c not in found and (op_types is None or c.op_type in op_types)]
+    found.update(dict.fromkeys(layer))
+    return layer

@@ -9,8 +9,8 @@ Why: one pass over the activations less for each of them.
 from __future__ import annotations
 
 import numpy as np
-from onnxrewrite import Builder, Call, Match, Rejects, Rewrites, Rule, Stage, Value
 
+from onnxrewrite import Builder, Call, Match, Rejects, Rewrites, Rule, Stage, Value
 from onnxrewrite_patterns.linear_layers import (
     Array,
     affine,

@@ -9,32 +9,42 @@ Why: one pass over the activations less for each of them.   Jacob et al., 2018, 
 from __future__ import annotations
 
 import numpy as np
-from onnxrewrite import Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, any_of, op
 
+from onnxrewrite import (
+    Attr,
+    Builder,
+    Each,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    Value,
+    any_of,
+    op,
+    same_shape,
+)
 from onnxrewrite_patterns.linear_layers import (
     Array,
     affine,
     b,
     batchnorm,
-    bias_of,
-    layer,
+    body,
+    body_folded,
+    body_layout,
+    matmul,
     per_channel,
-    product,
-    relayered,
-    require_inference,
-    rounded,
+    plain,
     scale,
     shift,
-    w,
-    weighted,
-    x,
 )
 
-plain = layer(x)
-norm = op.BatchNormalization(x, w, b, (norm_mean := Var("norm_mean")), (norm_var := Var("norm_var")))
-matmul = op.MatMul(x, w)
-linear = any_of(plain, norm, matmul + b)
-"""A matrix product may have a bias after it; BatchNormalization is a layer whose weight is its scale."""
+how = Each[Value]("how", at_least=0)
+view = op["Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"](body, how)
+parts, along = Each[Match]("parts", of=plain), Attr[int]("along")
+joined = op.Concat(parts, axis=along)
+linear = any_of(body, view, joined)
+"""A layer, its result viewed in another way, or several side by side."""
 
 normed = batchnorm(linear)
 
@@ -58,7 +68,7 @@ def fold_scale(m: Match, build: Builder) -> Value:
 
 def fold_shift(m: Match, build: Builder) -> Value:
     """layer(x) + shift ⟶ layer′(x)."""
-    m.require(plain in m or norm in m or b in m, "a matrix product has no bias to take the constant")
+    m.require(matmul not in m or b in m, "a matrix product has no bias to take the constant")
     offset = per_channel(m, m[shift], *layout(m))
     return folded(m, build, np.ones_like(offset), offset)
 
@@ -77,46 +87,41 @@ def fold_vector_shift(m: Match, build: Builder) -> Value:
 
 def layout(m: Match) -> tuple[int, int, int]:
     """Rank, channel axis and number of channels of what the layer computes."""
-    shape = m[w].shape
-    if norm in m:
-        require_inference(m, norm)
-        return m.rank(x) or 0, 1, shape[0]
-    if plain not in m:
-        m.require(len(shape) > 1, "the product with a vector has no channels", at=w)
-        rank = m.rank(linear) or 1  # where it is unknown: at least one, the channels
-        return rank, rank - 1, shape[-1]
-    match m.node(plain).op_type:
-        case "Gemm":
-            return 2, 1, shape[0] if m.attr(plain, "transB") else shape[1]
-        case "ConvTranspose":
-            return len(shape), 1, shape[1] * m.attr(plain, "group")
-    return len(shape), 1, shape[0]
+    if joined in m:
+        layouts = [body_layout(part) for part in m[parts]]
+        rank = layouts[0][0]
+        m.require(all(each[0] == rank for each in layouts), "the layers have different ranks")
+        m.require(m[along] in (1, 1 - rank), "the layers are not joined along the channels")
+        return rank, 1, sum(each[2] for each in layouts)
+    if view in m:
+        _, axis, channels = body_layout(m)
+        return m.rank(view) or 0, moved_axis(m, axis, channels), channels
+    return body_layout(m)
+
+
+def moved_axis(m: Match, axis: int, channels: int) -> int:
+    """Where the layer's channels are after its result is viewed in another way; -1 where nobody knows."""
+    before, after = m.shape(body), m.shape(view)
+    if m.node(view).op_type == "Transpose":
+        perm = m.attr(view, "perm") or (range(len(before))[::-1] if before is not None else ())
+        return perm.index(axis) if axis in perm else -1
+    if before is None or after is None:
+        return -1
+    inner = [d for d in before[axis + 1 :] if d != 1]
+    fits = (same_shape(inner, [d for d in after[i + 1 :] if d != 1]) for i in range(len(after)))
+    return next((i for i, fit in enumerate(fits) if fit and after[i] == channels), -1)
 
 
 def folded(m: Match, build: Builder, gain: Array, offset: Array) -> Value:
     """The layer whose outputs are the old ones times ``gain`` plus ``offset``."""
-    if norm in m:
-        new_scale, new_shift = product(m, build, m[w], gain), rounded(m, build, m[b] * gain + offset)
-        inputs = [m[x], new_scale, new_shift, m[norm_mean], m[norm_var]]
-        return build.node("BatchNormalization", inputs, m.attrs(norm))[0]
-    weight = weighted(m, build, along_outputs(m, gain))
-    if plain in m:
-        return relayered(m, build, plain, weight, bias_of(m, plain) * gain, offset)
-    result, bias = build.MatMul(m[x], weight), m[b] * gain + offset
-    return build.Add(result, rounded(m, build, bias)) if b in m or bias.any() else result
-
-
-def along_outputs(m: Match, gain: Array) -> Array:
-    """``gain`` by output channel in a shape that broadcasts over the weight."""
-    array = m[w]
-    op_type = m.node(plain).op_type if plain in m else "MatMul"
-    if op_type == "MatMul" or (op_type == "Gemm" and not m.attr(plain, "transB")):
-        return gain.reshape(*[1] * (array.ndim - 1), -1)
-    if op_type == "ConvTranspose":  # input channels, output channels of one group, kernel
-        groups = m.attr(plain, "group")
-        rows = np.repeat(gain.reshape(groups, -1), array.shape[0] // groups, axis=0)
-        return rows.reshape(*rows.shape, *[1] * (array.ndim - 2))
-    return gain.reshape(-1, *[1] * (array.ndim - 1))
+    if joined in m:
+        ends = np.cumsum([body_layout(part)[2] for part in m[parts]])[:-1]
+        pieces = zip(m[parts], np.split(gain, ends), np.split(offset, ends), strict=True)
+        return build.Concat(*[body_folded(part, build, g, o) for part, g, o in pieces], axis=m[along])
+    result = body_folded(m, build, gain, offset)
+    if view in m:
+        (result,) = build.node(m.node(view).op_type, [result, *m[how]], m.attrs(view))
+    return result
 
 
 LAYER = "float[2,2,1,1] {1, 2, 3, 4}"
@@ -143,6 +148,18 @@ BATCHNORM = Rule(
             "float[n,1] x; p = MatMul(x, float[1,2] {1, 2})"
             "  y = BatchNormalization(p, {2.0, 1.0}, {0.5, 0.25}, {1.0, 0.0}, {3.0, 0.0}, epsilon=1.0)",
             to="float[n,1] x; p = MatMul(x, float[1,2] {1, 2})  y = Add(p, {-0.5, 0.25})",
+        ),
+        Rewrites(
+            "float[n,1] x; g = Gemm(x, float[1,2] {1, 2})  r = Unsqueeze(g, {2})"
+            "  y = BatchNormalization(r, {2.0, 1.0}, {0.5, 0.25}, {1.0, 0.0}, {3.0, 0.0}, epsilon=1.0)",
+            to="float[n,1] x; g = Gemm(x, float[1,2] {1, 2}, {-0.5, 0.25})  y = Unsqueeze(g, {2})",
+        ),
+        Rewrites(
+            "a = Conv(x, float[1,1,1] {1})  b = Conv(x, float[1,1,3] {1, 2, 3}, pads=[1, 1])"
+            "  c = Concat(a, b, axis=1)"
+            "  y = BatchNormalization(c, {2.0, 1.0}, {0.5, 0.25}, {1.0, 0.0}, {3.0, 0.0}, epsilon=1.0)",
+            to="a = Conv(x, float[1,1,1] {1}, {-0.5})"
+            "  b = Conv(x, float[1,1,3] {1, 2, 3}, {0.25}, pads=[1, 1])  y = Concat(a, b, axis=1)",
         ),
         Rejects(
             f"c = Conv(x, {LAYER})  y = BatchNormalization(c, {STATISTICS}, training_mode=1)",

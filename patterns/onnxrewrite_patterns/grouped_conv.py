@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
+
 from onnxrewrite import (
     Attr,
     Builder,

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnxrewrite import FLOATS, Builder, Call, Const, Match, Term, Value, Var, epsilon, op
+
+from onnxrewrite import FLOATS, Builder, Call, Const, Match, Term, Value, Var, any_of, epsilon, op
 
 Array = npt.NDArray[Any]
 
@@ -27,6 +28,16 @@ def layer(source: Term) -> Call:
 def batchnorm(source: Term) -> Call:
     """A BatchNormalization with constant statistics."""
     return op.BatchNormalization(source, gamma, beta, mean, var)
+
+
+plain = layer(x)
+norm = op.BatchNormalization(x, w, b, (norm_mean := Var("norm_mean")), (norm_var := Var("norm_var")))
+matmul = op.MatMul(x, w)
+body = any_of(plain, norm, matmul + b)
+"""A matrix product may have a bias after it; BatchNormalization is a layer whose weight is its scale."""
+
+
+# -- affine maps -------------------------------------------------------------------------------------------
 
 
 def affine(m: Match, call: Call) -> tuple[Array, Array]:
@@ -59,6 +70,53 @@ def per_channel(m: Match, constant: Array, rank: int, axis: int, channels: int) 
     return np.broadcast_to(constant.reshape(-1), (channels,))
 
 
+# -- layers ------------------------------------------------------------------------------------------------
+
+
+def body_layout(m: Match) -> tuple[int, int, int]:
+    """Rank, channel axis and number of channels of what a ``body`` computes."""
+    shape = m[w].shape
+    if norm in m:
+        require_inference(m, norm)
+        return m.rank(x) or 0, 1, shape[0]
+    if plain not in m:
+        m.require(len(shape) > 1, "the product with a vector has no channels", at=w)
+        rank = m.rank(body) or 1  # where it is unknown: at least one, the channels
+        return rank, rank - 1, shape[-1]
+    match m.node(plain).op_type:
+        case "Gemm":
+            return 2, 1, shape[0] if m.attr(plain, "transB") else shape[1]
+        case "ConvTranspose":
+            return len(shape), 1, shape[1] * m.attr(plain, "group")
+    return len(shape), 1, shape[0]
+
+
+def body_folded(m: Match, build: Builder, gain: Array, offset: Array) -> Value:
+    """The ``body`` whose outputs are the old ones times ``gain`` plus ``offset``."""
+    if norm in m:
+        new_scale, new_shift = product(m, build, m[w], gain), rounded(m, build, m[b] * gain + offset)
+        inputs = [m[x], new_scale, new_shift, m[norm_mean], m[norm_var]]
+        return build.node("BatchNormalization", inputs, m.attrs(norm))[0]
+    weight = weighted(m, build, along_outputs(m, gain))
+    if plain in m:
+        return relayered(m, build, plain, weight, bias_of(m, plain) * gain, offset)
+    result, bias = build.MatMul(m[x], weight), m[b] * gain + offset
+    return build.Add(result, rounded(m, build, bias)) if b in m or bias.any() else result
+
+
+def along_outputs(m: Match, gain: Array) -> Array:
+    """``gain`` by output channel in a shape that broadcasts over the weight."""
+    array = m[w]
+    op_type = m.node(plain).op_type if plain in m else "MatMul"
+    if op_type == "MatMul" or (op_type == "Gemm" and not m.attr(plain, "transB")):
+        return gain.reshape(*[1] * (array.ndim - 1), -1)
+    if op_type == "ConvTranspose":  # input channels, output channels of one group, kernel
+        groups = m.attr(plain, "group")
+        rows = np.repeat(gain.reshape(groups, -1), array.shape[0] // groups, axis=0)
+        return rows.reshape(*rows.shape, *[1] * (array.ndim - 2))
+    return gain.reshape(-1, *[1] * (array.ndim - 1))
+
+
 def weighted(m: Match, build: Builder, gain: Array) -> Value:
     """The weight times ``gain``, which broadcasts over it: the old one where nothing changes."""
     old = m.value(w)
@@ -77,6 +135,9 @@ def bias_of(m: Match, call: Call) -> Array:
     """The bias that a layer adds: zero where there is none, scaled where Gemm does so."""
     factor: float = m.attr(call, "beta") if m.node(call).op_type == "Gemm" else 1.0
     return np.asarray(factor * m[b])
+
+
+# -- constants ---------------------------------------------------------------------------------------------
 
 
 def product(m: Match, build: Builder, array: Array, gain: Array) -> Value:

@@ -312,8 +312,9 @@ def _slice(node: ir.Node, facts: Facts) -> Frame | None:
     return Frame(rank, {0: _all(rank)}, {0: _all(rank)}, emit)
 
 
-def _permuted(build: Builder, facts: Facts, value: Value, places: Axes) -> Value:
+def _permuted(build: Builder, facts: Facts, value: Value | None, places: Axes) -> Value:
     """The elements of a one-dimensional tensor in another order."""
+    assert value is not None
     data = facts.constant(value)
     if data is not None:
         return build.const(data[list(places)], like=value)
@@ -338,7 +339,7 @@ def _pad(node: ir.Node, facts: Facts) -> Frame | None:
         if pads is None:
             old = tuple(node.attributes["pads"].as_ints())
             return _again(build, node, inputs, pads=tuple(old[i] for i in both))
-        return _again(build, node, [inputs[0], _permuted(build, facts, pads, both), *inputs[2:]])
+        return _again(build, node, [inputs[0], _permuted(build, facts, inputs[1], both), *inputs[2:]])
 
     dynamic = pads is not None and axes is None and facts.tensor(pads) is None
     return Frame(rank, {0: _all(rank)}, {0: _all(rank)}, emit, extra=lambda order: SMALL * dynamic)
@@ -367,7 +368,7 @@ def _expand(node: ir.Node, facts: Facts) -> Frame | None:
     moves = inner == rank and facts.tensor(data) is None
 
     def emit(build: Builder, inputs: list[Value | None], order: Perm) -> tuple[Value, ...]:
-        return _again(build, node, [inputs[0], _permuted(build, facts, target, order)])
+        return _again(build, node, [inputs[0], _permuted(build, facts, inputs[1], order)])
 
     moving = {0: _all(rank)} if moves else {}
     relaid = frozenset(() if moves else (0,))
@@ -424,9 +425,7 @@ def _resize(node: ir.Node, facts: Facts) -> Frame | None:
         new = list(inputs)
         for index, numbers in lists.items():
             places = order if len(numbers) == rank else (*order, *(a + rank for a in order))
-            old = node.inputs[index]
-            assert old is not None
-            new[index] = _permuted(build, facts, old, places)
+            new[index] = _permuted(build, facts, inputs[index], places)
         return _again(build, node, new)
 
     return Frame(

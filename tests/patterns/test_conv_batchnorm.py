@@ -54,7 +54,10 @@ CONVOLUTIONS = {
     "same upper": ("2,4,8,7", 'c = Conv(x, float[6,4,3,3] ~, strides=[2, 2], auto_pad="SAME_UPPER")'),
     "same lower": ("2,4,8,7", 'c = Conv(x, float[6,4,3,3] ~, auto_pad="SAME_LOWER")'),
     "valid": ("2,4,8,7", 'c = Conv(x, float[6,4,3,3] ~, auto_pad="VALID", kernel_shape=[3, 3])'),
-    "transposed": ("2,4,5,6", "c = ConvTranspose(x, float[4,6,3,2] ~, strides=[2, 1], output_padding=[1, 0])"),
+    "transposed": (
+        "2,4,5,6",
+        "c = ConvTranspose(x, float[4,6,3,2] ~, strides=[2, 1], output_padding=[1, 0])",
+    ),
     "transposed, grouped": ("2,4,5,6", "c = ConvTranspose(x, float[4,3,2,2] ~, float[6] ~, group=2)"),
     "transposed, 1-D": ("2,4,5", "c = ConvTranspose(x, float[4,6,3] ~, pads=[1, 1], dilations=[2])"),
     "empty batch": ("0,4,9,7", "c = Conv(x, float[6,4,3,3] ~)"),
@@ -106,7 +109,9 @@ def test_gemm_takes_an_affine_map(name: str, tail: str) -> None:
     check(f"float[{shape}] x; {gemm}  {after}", feed(*sizes), left=["Gemm"])
 
 
-@pytest.mark.parametrize("bias", ["c = MatMul(x, float[4,6] ~)", "p = MatMul(x, float[4,6] ~)  c = Add(float[6] ~, p)"])
+@pytest.mark.parametrize(
+    "bias", ["c = MatMul(x, float[4,6] ~)", "p = MatMul(x, float[4,6] ~)  c = Add(float[6] ~, p)"]
+)
 def test_matmul_takes_batchnorm(bias: str) -> None:
     graph = f"float[n,4] x; {bias}  y = BatchNormalization(c, {statistics(6)})"
     check(graph, feed(5, 4), left=["Add", "MatMul"])
@@ -114,7 +119,7 @@ def test_matmul_takes_batchnorm(bias: str) -> None:
 
 @pytest.mark.parametrize("shape", [(4,), (5, 4), (2, 5, 4), (0, 4)])
 def test_matmul_takes_a_scale_whatever_the_rank(shape: tuple[int, ...]) -> None:
-    graph = f"float x; p = MatMul(x, float[4,6] ~)  a = Sub(p, float[6] ~)  y = Div(a, {vector(6, positive=True)})"
+    graph = f"p = MatMul(x, float[4,6] ~)  a = Sub(p, float[6] ~)  y = Div(a, {vector(6, positive=True)})"
     check(graph, feed(*shape), left=["Add", "MatMul"])
 
 
@@ -134,6 +139,60 @@ def test_scale_layer_of_caffe_goes_into_batchnorm() -> None:
     check(graph, feed(2, 6, 3, 3), opset=9, left=["BatchNormalization"])
 
 
+VIEWS = {
+    "LeViT": ("n,5,4", f"r = Reshape(a, {{-1, 6}})  y = BatchNormalization(r, {statistics(6)})"),
+    "flatten": ("n,5,4", f"r = Flatten<axis = 2>(a)  y = BatchNormalization(r, {statistics(6)})"),
+    "channels second": (
+        "n,5,4",
+        f"t = Transpose<perm = [0, 2, 1]>(a)  y = BatchNormalization(t, {statistics(6)})",
+    ),
+    "by vector": ("n,5,4", f"t = Transpose<perm = [2, 1, 0]>(a)  y = Mul(t, {vector(6, shape='6,1,1')})"),
+    "heads": ("n,5,4", f"r = Reshape(a, {{0, 5, 6, 1}})  y = Mul(r, {vector(6, shape='6,1')})"),
+    "one more axis": ("n,5,4", f"u = Unsqueeze(a, {{1}})  y = Mul(u, {vector(6)})"),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_through_another_view_of_the_result(name: str) -> None:
+    shape, after = VIEWS[name]
+    graph = f"float[{shape}] x; p = MatMul(x, float[4,6] ~)  a = Add(p, float[6] ~)  {after}"
+    (kept_view,) = {"Reshape", "Flatten", "Transpose", "Unsqueeze"} & set(
+        after.replace("(", " ").replace("<", " ").split()
+    )
+    check(graph, feed(2, 5, 4), left=sorted(["Add", "MatMul", kept_view]))
+
+
+def test_through_the_end_of_a_network() -> None:
+    graph = (
+        f"c = Conv(x, float[6,4,3,3] ~)  f = Squeeze(c, {{2, 3}})  y = BatchNormalization(f, {statistics(6)})"
+    )
+    check(f"float[n,4,3,3] x; {graph}", feed(2, 4, 3, 3), left=["Conv", "Squeeze"])
+    graph = f"c = Conv(x, float[6,4,3,3] ~)  f = Flatten(c)  y = BatchNormalization(f, {statistics(6)})"
+    check(f"float[n,4,3,3] x; {graph}", feed(2, 4, 3, 3), left=["Conv", "Flatten"])
+    check(f"float[n,4,h,w] x; {graph}", feed(2, 4, 3, 3), left=["BatchNormalization", "Conv", "Flatten"])
+
+
+def test_layers_side_by_side() -> None:
+    """MixNet: kernels of several sizes, then one BatchNormalization."""
+    convs = "a = Conv(x, float[2,4,1] ~)  b = Conv(x, float[4,4,3] ~, float[4] ~, pads=[1, 1])  c = Concat(a, b, axis=-2)"
+    graph = f"float[n,4,w] x; {convs}  n = BatchNormalization(c, {statistics(6)})  m = Mul(n, {vector(6, shape='6,1')})"
+    check(f"{graph}  y = Add(m, {vector(6, shape='6,1')})", feed(2, 4, 5), left=["Concat", "Conv", "Conv"])
+    tail = f"BatchNormalization(c, {statistics(6)})"
+    kept(
+        f"float[n,4,w] x; {convs.replace('axis=-2', 'axis=0').replace('[2,4,1]', '[6,4,1]').replace('4,4,3', '6,4,3').replace('float[4] ~', 'float[6] ~')}  y = {tail}"
+    )
+    kept(f"float[n,4,w] x; {convs}  y = {tail}  z = Relu(a)")
+
+
+def test_trap_views_that_move_the_channels() -> None:
+    product = "float[n,6,4] x; p = MatMul(x, float[4,6] ~)  a = Add(p, float[6] ~)"
+    kept(f"{product}  r = Reshape(a, {{-1, 12}})  y = BatchNormalization(r, {statistics(12)})")
+    kept(f"{product}  r = Reshape(a, {{-1, 6, 6}})  y = BatchNormalization(r, {statistics(6)})")
+    kept(f"{product}  r = Reshape(a, {{-1, 6, 2, 3}})  y = Mul(r, {vector(6, shape='6,1,1')})")
+    kept(f"{product}  r = Transpose<perm = [0, 1, 2]>(a)  y = BatchNormalization(r, {statistics(6)})")
+    kept(f"int64[k] s; {product}  r = Reshape(a, s)  y = Mul(r, {vector(6)})")
+
+
 def test_residual_in_between() -> None:
     graph = f"c = Conv(x, float[6,6,1,1] ~)  s = Add(c, x)  y = Add(s, {vector(6, shape='6,1,1')})"
     sides = check(f"float[n,6,h,w] x; {graph}", feed(2, 6, 3, 3), left=["Add", "Conv"])
@@ -144,10 +203,22 @@ BEFORE = {
     "unpadded": ("2,4,7,7", "y = Conv(n, float[6,4,3,3] ~, float[6] ~)", ["Conv"]),
     "grouped": ("2,4,7,7", "y = Conv(n, float[6,2,3,3] ~, group=2)", ["Conv"]),
     "valid": ("2,4,7,7", 'y = Conv(n, float[6,4,3,3] ~, auto_pad="VALID")', ["Conv"]),
-    "same, kernel 1": ("2,4,7,7", 'y = Conv(n, float[6,4,1,1] ~, auto_pad="SAME_UPPER", strides=[2, 2])', ["Conv"]),
+    "same, kernel 1": (
+        "2,4,7,7",
+        'y = Conv(n, float[6,4,1,1] ~, auto_pad="SAME_UPPER", strides=[2, 2])',
+        ["Conv"],
+    ),
     "padded": ("2,4,7,7", "y = Conv(n, float[6,4,3,3] ~, pads=[0, 0, 0, 1])", ["BatchNormalization", "Conv"]),
-    "same": ("2,4,7,7", 'y = Conv(n, float[6,4,3,3] ~, auto_pad="SAME_UPPER")', ["BatchNormalization", "Conv"]),
-    "transposed": ("2,4,7,7", "y = ConvTranspose(n, float[4,6,3,3] ~)", ["BatchNormalization", "ConvTranspose"]),
+    "same": (
+        "2,4,7,7",
+        'y = Conv(n, float[6,4,3,3] ~, auto_pad="SAME_UPPER")',
+        ["BatchNormalization", "Conv"],
+    ),
+    "transposed": (
+        "2,4,7,7",
+        "y = ConvTranspose(n, float[4,6,3,3] ~)",
+        ["BatchNormalization", "ConvTranspose"],
+    ),
     "Gemm": ("5,4", "y = Gemm(n, float[4,6] ~, float[6] ~, alpha=0.5, beta=2.0)", ["Gemm"]),
     "Gemm, transposed": ("5,4", "y = Gemm(n, float[6,4] ~, transB=1)", ["Gemm"]),
     "Gemm that transposes x": ("4,4", "y = Gemm(n, float[4,6] ~, transA=1)", ["BatchNormalization", "Gemm"]),
@@ -166,7 +237,9 @@ def test_scale_alone_goes_into_a_padded_convolution() -> None:
     numbers = f"{vector(4)}, float[4] {{0, 0, 0, 0}}, float[4] {{0, 0, 0, 0}}, {vector(4, positive=True)}"
     graph = f"float[n,4,h,w] x; n = BatchNormalization(x, {numbers})  y = Conv(n, float[6,4,3,3] ~, pads=[1, 1, 1, 1])"
     check(graph, feed(2, 4, 5, 5), left=["Conv"])
-    graph = graph.replace("y = Conv(n, float[6,4,3,3] ~", "y = ConvTranspose(n, float[4,2,3,3] ~, float[4] ~, group=2")
+    graph = graph.replace(
+        "y = Conv(n, float[6,4,3,3] ~", "y = ConvTranspose(n, float[4,2,3,3] ~, float[4] ~, group=2"
+    )
     check(graph, feed(2, 4, 5, 5), left=["ConvTranspose"])
 
 
@@ -218,8 +291,8 @@ def test_trap_the_convolution_is_needed_elsewhere() -> None:
 
 
 def test_trap_one_weight_for_two_convolutions() -> None:
-    graph = f"w = float[2,2,1,1] {{1, 2, 3, 4}}  c = Conv(x, w)  {BN}  z = Conv(x, w)  o = Add(y, z)"
-    check(graph.replace("y = Batch", "y = Batch"), feed(2, 2, 3, 3), left=["Add", "Conv", "Conv"])
+    graph = f"w = float[2,2,1,1] {{1, 2, 3, 4}}  c = Conv(x, w)  {BN}  z = Conv(y, w)"
+    check(graph, feed(2, 2, 3, 3), left=["Conv", "Conv"])
 
 
 def test_trap_variance_without_a_root() -> None:
@@ -241,7 +314,7 @@ def test_trap_constants_that_are_not_by_channel() -> None:
 def test_trap_the_constant_widens_what_the_layer_reads() -> None:
     kept("float[n,1,h,w] x; s = Mul(x, float[2,1,1] {1, 2})  y = Conv(s, float[2,2,1,1] {1, 2, 3, 4})")
     kept("float[2,h,w] x; s = Mul(x, float[1,2,1,1] {1, 2})  y = Conv(s, float[2,2,1,1] {1, 2, 3, 4})")
-    kept("float x; s = Mul(x, float[2,1,1] {1, 2})  y = Conv(s, float[2,2,1,1] {1, 2, 3, 4})")
+    kept("s = Mul(x, float[2,1,1] {1, 2})  y = Conv(s, float[2,2,1,1] {1, 2, 3, 4})")
 
 
 def test_trap_integers_are_left_alone() -> None:
@@ -287,7 +360,9 @@ def test_trap_an_activation_keeps_its_constant_until_it_is_raised() -> None:
 def test_inside_a_branch() -> None:
     branch = f"g1 () => (float[n,2,h,w] t) {{ c = Conv(x, float[2,2,1,1] ~)  t = BatchNormalization(c, {statistics(2)}) }}"
     other = "g2 () => (float[n,2,h,w] u) { u = Relu(x) }"
-    sides = rewrite(f"bool b; float[n,2,h,w] x; y = If (b) <then_branch = {branch}, else_branch = {other}>", RULES)
+    sides = rewrite(
+        f"bool b; float[n,2,h,w] x; y = If (b) <then_branch = {branch}, else_branch = {other}>", RULES
+    )
     assert sides.operators == ["Conv", "If", "Relu"]
     for b in (True, False):
         sides.same({"x": feed(2, 2, 3, 3), "b": np.array(b)})

@@ -77,7 +77,7 @@ def test_worklist_is_a_queue_of_distinct_nodes(steps: list[list[int] | None]) ->
 
 
 def test_reach() -> None:
-    found = nodes("float x; a = Relu(x)  b = Neg(a)  c = Abs(b)  d = Exp(c)  e = Add(a, c)  f = Sin(x)")
+    found = nodes("float x; a = Relu(x)  b = Tan(a)  c = Abs(b)  d = Exp(c)  e = Max(a, c)  f = Sin(x)")
 
     def names(depth: int, *start: str) -> str:
         return "".join(n.outputs[0].name or "" for n in reach([found[s] for s in start], depth))
@@ -88,6 +88,15 @@ def test_reach() -> None:
     assert names(9, "a") == "abecd"
     assert names(1, "c", "f") == "cfde"
     assert names(3) == ""
+
+
+def test_a_chain_counts_as_one_node() -> None:
+    chain = "  ".join(f"m{i} = {('Mul', 'Add')[i % 2]}(m{i - 1}, x)" for i in range(1, 9))
+    found = nodes(f"float x; m0 = Exp(x)  {chain}  i = Identity(m8)  a = Abs(i)  b = Sin(a)")
+    near = [n.outputs[0].name for n in reach([found["m0"]], 1)]
+    assert near == ["m0", *(f"m{i}" for i in range(1, 9)), "i"]
+    assert [n.outputs[0].name for n in reach([found["m4"]], 2)][-2:] == ["i", "a"]
+    assert len(reach([found["m0"]], 3)) == len(found)
 
 
 def test_reach_goes_into_subgraphs_and_not_out() -> None:

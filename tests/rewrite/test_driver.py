@@ -1,0 +1,330 @@
+"""The driver: stages, the fixpoint, loops, failing rules and checks; and random rules on random graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from driving import drive, printed, reason, renaming, rule, valid, x
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from onnxrewrite import AnyNode, Rule, Stage, Var, any_of, op
+from onnxrewrite.ir import io, text
+from onnxrewrite.ir.target import target
+from onnxrewrite.rewrite.driver import Driver
+
+z = Var("z")
+
+
+# -- stages -------------------------------------------------------------------------------------------------------
+
+
+def test_stages_run_in_order_and_canonicalization_stays_active() -> None:
+    rules = [
+        renaming("Exp", "Sin", stage=Stage.LOWER),
+        renaming("Abs", "Exp", stage=Stage.RAISE),
+        renaming("Relu", "Abs"),
+        renaming("Sin", "Cos"),
+    ]
+    driver = drive("float[2] x; y = Relu(x)", rules)
+    assert [(a.stage, a.rule) for a in driver.trace.applied] == [
+        ("canonicalize", "relu-to-abs"),
+        ("raise", "abs-to-exp"),
+        ("lower", "exp-to-sin"),
+        ("canonicalize", "sin-to-cos"),
+    ]
+
+
+def test_a_later_stage_does_not_go_back() -> None:
+    rules = [renaming("Exp", "Sin", stage=Stage.LOWER), renaming("Sin", "Cos", stage=Stage.RAISE)]
+    assert printed(drive("float[2] x; y = Exp(x)", rules)) == "[Exp] y = Sin(x)"
+
+
+def test_the_largest_benefit_goes_first_and_names_decide_between_equals() -> None:
+    rules = [renaming("Relu", "Abs"), renaming("Relu", "Exp", benefit=1), renaming("Relu", "Cos")]
+    assert printed(drive("float[2] x; y = Relu(x)", rules)) == "[Relu] y = Exp(x)"
+    assert printed(drive("float[2] x; y = Relu(x)", [rules[2], rules[0]])) == "[Relu] y = Abs(x)"
+
+
+def test_the_next_match_is_tried_where_one_is_refused() -> None:
+    pattern = any_of(op.Neg(z), op.Neg(op.Relu(x)))
+    seen = []
+
+    def second(m: Any, b: Any) -> Any:
+        seen.append(len(m.nodes))
+        m.require(x in m, "not this one")
+        return b.Sin(m[x])
+
+    driver = drive("float[2] x; a = Relu(x)  y = Neg(a)", [rule("r", pattern, second)])
+    assert seen == [1, 2]
+    assert printed(driver) == "[Neg] y = Sin(x)"
+
+
+def test_progress_is_told() -> None:
+    told = []
+    chain = "  ".join(f"v{i} = Neg(v{i - 1})" for i in range(1, 200))
+    model = text.parse(f"(float[2] x) => (y) {{ v0 = Abs(x)  {chain}  y = Relu(v199) }}")
+    driver = Driver(model, [renaming("Relu", "Exp")], target("onnx"), progress=lambda *a: told.append(a))
+    driver.run()
+    assert [(stage, visited) for stage, visited, _ in told] == [(Stage.CANONICALIZE, n) for n in (64, 128, 192)]
+
+
+# -- the fixpoint -------------------------------------------------------------------------------------------------
+
+NEG_NEG = rule("neg-neg", op.Neg(op.Neg(x)), lambda m, b: m[x])
+RELU_RELU = rule("relu-relu", op.Relu(op.Relu(x)), lambda m, b: b.Relu(m[x]))
+IDENTITY = AnyNode(op_types=("Identity",))
+DROP_IDENTITY = rule("identity", IDENTITY, lambda m, b: m.node(IDENTITY).inputs[0])
+
+
+@pytest.mark.parametrize("length", [2, 3, 40, 41])
+def test_the_same_rule_all_along_a_chain(length: int) -> None:
+    chain = "  ".join(f"v{i} = Neg(v{i - 1})" for i in range(1, length))
+    driver = drive(f"(float[2] x) => (y) {{ v0 = Neg(x)  {chain}  y = Relu(v{length - 1}) }}", [NEG_NEG])
+    ops = [n.op_type for n in driver.model.graph]
+    assert ops == ["Neg"] * (length % 2) + ["Relu"]
+    assert drive(driver.model, [NEG_NEG]).trace.applied == []
+
+
+def test_a_match_becomes_possible_far_above() -> None:
+    """What was between the two is gone only after the lower one was visited."""
+    graph = "float[2] x; a = Neg(x)  i = Identity(a)  j = Identity(i)  k = Identity(j)  b = Neg(k)  y = Relu(b)"
+    assert printed(drive(graph, [NEG_NEG, DROP_IDENTITY])) == "[Relu] y = Relu(x)"
+
+
+def test_a_match_becomes_possible_when_a_use_disappears() -> None:
+    """The other reader of ``a`` stands behind the match, and is removed later."""
+    graph = "(float[2] x) => (y, v) { a = Relu(x)  y = Neg(a)  b = Exp(a)  c = Mul(b, 0.0)  v = Abs(x) }"
+    dead = drive(graph, [rule("fuse", op.Neg(op.Relu(x)), lambda m, b: b.Sin(m[x]))])
+    assert "Sin(x)" in printed(dead)
+    graph = graph.replace("v = Abs(x)", "v = Max(c, x)")
+    fuse = rule("fuse", op.Neg(op.Relu(x)), lambda m, b: b.Sin(m[x]))
+    drop = rule("drop", op.Max(z, x), lambda m, b: b.Abs(m[x]) if m[x].is_graph_input() else m.refuse("no"))
+    driver = drive(graph, [fuse, drop])
+    assert [a.rule for a in driver.trace.applied] == ["drop", "fuse"]
+
+
+def test_a_match_becomes_possible_when_a_shape_becomes_known() -> None:
+    """Nothing near the match changes but what is known of it."""
+    graph = "float[2,3] x; int64[2] s; a = Reshape(x, s)  b = Relu(a)  c = Exp(b)  y = Neg(c)"
+    known = rule("known", op.Reshape(x, z), lambda m, b: b.Reshape(m[x], (3, 2)))
+
+    def sized(m: Any, b: Any) -> Any:
+        m.require(m.shape(x) == (3, 2), "unknown")
+        return b.Abs(m[x])
+
+    rules = [known, rule("sized", op.Neg(x), sized, benefit=9)]
+    driver = drive(graph, rules)
+    assert [a.rule for a in driver.trace.applied][-1:] == ["sized"] or reason(driver, "known")
+
+
+def test_siblings_are_visited_again() -> None:
+    """A pattern of two outputs is anchored at one; the other one comes into being later."""
+    pair = rule("pair", (op.Neg(x), op.Sin(x)), lambda m, b: [b.Cos(m[x]), b.Abs(m[x])])
+    driver = drive("float[2] x; a = Neg(x)  b = Exp(x)  y = Add(a, b)", [pair, renaming("Exp", "Sin")])
+    assert [a.rule for a in driver.trace.applied] == ["exp-to-sin", "pair"]
+
+
+def test_long_chains_are_visited_again() -> None:
+    """A chain may be longer than its pattern; what changes at its far end counts too."""
+    factors = "  ".join(f"m{i} = Mul(m{i - 1}, w{i})" for i in range(1, 12))
+    declared = ", ".join(f"float[2] {n}" for n in ("x", *(f"w{i}" for i in range(1, 12))))
+    fuse = rule("fuse", 2.0 * op.Exp(z), lambda m, b: b.Sin(m[z]), Stage.RAISE)
+    # Exp has another reader, which goes away only after the end of the chain was visited.
+    graph = f"({declared}) => (y, v) {{ m0 = Exp(x)  {factors}  y = Mul(m11, 2.0)  o = Neg(m0)  v = Max(o, x) }}"
+    drop = rule("drop", op.Max(z, x), lambda m, b: b.Abs(m[x]) if m[x].is_graph_input() else m.refuse("no"), Stage.RAISE)
+    driver = drive(graph, [fuse, drop])
+    assert [a.rule for a in driver.trace.applied] == ["drop", "fuse"]
+
+
+# -- loops --------------------------------------------------------------------------------------------------------
+
+
+def test_rules_that_undo_each_other_are_stopped_and_named() -> None:
+    driver = drive("float[2] x; y = Relu(x)", [renaming("Relu", "Abs"), renaming("Abs", "Relu")])
+    (warning,) = driver.trace.warnings
+    assert warning == "abs-to-relu and relu-to-abs undo each other at `y`: stopped after 32 rounds"
+    valid(driver)
+
+
+def test_a_rule_that_grows_forever_is_stopped() -> None:
+    grow = rule("grow", op.Relu(x), lambda m, b: b.Relu(b.Relu(m[x])))
+    driver = drive("float[2] x; y = Relu(x)", [grow])
+    assert any("grow" in w for w in driver.trace.warnings)
+    assert len(driver.trace.applied) <= 1010
+    valid(driver)
+
+
+def test_a_loop_in_one_place_does_not_stop_the_rest() -> None:
+    loop = [renaming("Relu", "Abs"), renaming("Abs", "Relu")]
+    driver = drive("float[2] x; a = Relu(x)  b = Neg(a)  c = Neg(b)  y = Exp(c)", [*loop, NEG_NEG, renaming("Exp", "Cos")])
+    assert {a.rule for a in driver.trace.applied} >= {"neg-neg", "exp-to-cos"}
+
+
+def test_the_budget_of_one_stage_is_not_that_of_the_next() -> None:
+    """What one stage wastes must not keep the lower stage from making the model runnable."""
+    grow = rule("grow", op.Relu(x), lambda m, b: b.Relu(b.Relu(m[x])))
+    driver = drive("float[2] x; a = Relu(x)  y = Exp(a)", [grow, renaming("Exp", "Cos", stage=Stage.LOWER)])
+    assert driver.trace.counts()["exp-to-cos"] == 1
+
+
+def test_a_dead_output_is_not_rewritten_again_and_again() -> None:
+    graph = "(float[2] x) => (y, z) { d, k = Dropout(x)  y = Relu(d)  z = Not(k) }"
+    dropout = AnyNode(op_types=("Dropout",))
+
+    def drop(m: Any, b: Any) -> Any:
+        m.require(m[dropout].index() == 0, "this is the mask")
+        return m.node(dropout).inputs[0]
+
+    driver = drive(graph, [rule("drop", dropout, drop, keeps_shared=True)])
+    assert len(driver.trace.applied) == 1
+    assert driver.trace.warnings == []
+
+
+# -- what goes wrong ----------------------------------------------------------------------------------------------
+
+
+def explode(*_: Any) -> Any:
+    raise KeyError("boom")
+
+
+def test_a_rule_that_raises_is_reported_and_the_run_goes_on() -> None:
+    driver = drive("float[2] x; a = Relu(x)  y = Exp(a)", [rule("bad", op.Relu(x), explode), renaming("Exp", "Cos")])
+    assert printed(driver) == "[Relu] a = Relu(x)\n[Exp] y = Cos(a)"
+    assert set(driver.trace.warnings) == {"bad: the rule raised KeyError: 'boom' (at `a`)"}
+
+
+def test_a_pattern_that_raises_is_reported_and_the_run_goes_on() -> None:
+    bad = rule("bad", AnyNode(where=explode), lambda m, b: m.anchor)
+    driver = drive("float[2] x; a = Relu(x)  y = Exp(a)", [bad, renaming("Exp", "Cos")])
+    assert printed(driver) == "[Relu] a = Relu(x)\n[Exp] y = Cos(a)"
+    assert driver.trace.warnings[0] == "bad: its pattern raised KeyError: 'boom' (at `a`)"
+
+
+def test_a_check_that_fails_refuses_the_rewrite() -> None:
+    driver = drive(
+        "float[2] x; a = Relu(x)  y = Relu(a)",
+        [renaming("Relu", "Abs")],
+        check=lambda site: "off by one" if site.value == "a" else None,
+    )
+    assert printed(driver) == "[Relu] a = Relu(x)\n[Relu_1] y = Abs(a)"
+    assert driver.trace.failed == {("relu-to-abs", "a"): "off by one"}
+    assert reason(driver, "relu-to-abs") == "check failed: off by one"
+
+
+def test_a_site_as_its_check_sees_it() -> None:
+    sites = []
+    fuse = rule("fuse", op.Neg(op.Relu(x)), lambda m, b: b.Sin(b.Exp(m[x])))
+    drive("float[2] x; a = Relu(x)  y = Neg(a)", [fuse], check=sites.append)
+    (site,) = sites
+    assert site.key == ("fuse", "y")
+    assert [n.op_type for n in site.before] == ["Relu", "Neg"]
+    assert [n.op_type for n in site.after] == ["Exp", "Sin"]
+    assert site.opset_imports == {"": 17}
+
+
+def test_quarantine() -> None:
+    graph = "float[2] x; a = Relu(x)  y = Relu(a)"
+    driver = drive(graph, [renaming("Relu", "Abs")], quarantine=[("relu-to-abs", "a"), ("other", "y")])
+    assert [a.key for a in driver.trace.applied] == [("relu-to-abs", "y")]
+
+
+# -- random rules on random graphs --------------------------------------------------------------------------------
+
+SAFE: list[Rule] = [
+    NEG_NEG,
+    RELU_RELU,
+    DROP_IDENTITY,
+    rule("abs-neg", op.Abs(op.Neg(x)), lambda m, b: b.Abs(m[x])),
+    rule("abs-relu", op.Abs(op.Relu(x)), lambda m, b: b.Relu(m[x])),
+    rule("add-twice", op.Add(x, x), lambda m, b: b.Mul(m[x], 2.0)),
+    rule("max-twice", op.Max(x, x), lambda m, b: m[x]),
+    rule("sub-self", op.Sub(x, x), lambda m, b: b.Mul(m[x], 0.0)),
+    rule("sub", op.Sub(x, z), lambda m, b: b.Add(m[x], b.Neg(m[z])), Stage.RAISE),
+    rule("neg-sub", op.Neg(op.Sub(x, z)), lambda m, b: b.Sub(m[z], m[x]), keeps_shared=True),
+    rule("half", 0.5 * op.Abs(x), lambda m, b: b.Abs(b.Mul(m[x], 0.5)), Stage.RAISE),
+    rule("sum", 1.0 + op.Relu(x), lambda m, b: b.Max(b.Add(m[x], 1.0), 1.0), Stage.RAISE),
+    rule("pair", (op.Neg(x), op.Abs(x)), lambda m, b: [made := b.Mul(m[x], -1.0), b.Max(made, m[x])], Stage.LOWER),
+    rule("relu", op.Relu(x), lambda m, b: b.Max(m[x], 0.0), Stage.LOWER),
+]  # fmt: skip
+"""Rules that keep the numbers to the bit, or nearly, and that come to an end."""
+
+UNARY = ("Neg", "Abs", "Relu", "Identity")
+BINARY = ("Add", "Sub", "Max", "Mul")
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> str:
+    """A graph of float[2] values, perhaps with a branch that reads from outside."""
+    names, statements = ["x", "w"], []
+
+    def node(name: str, known: list[str]) -> str:
+        binary = draw(st.booleans())
+        operands = [draw(st.sampled_from(known[-5:] + known[:1])) for _ in range(1 + binary)]
+        if binary and draw(st.integers(0, 3)) == 0:
+            operands[draw(st.integers(0, 1))] = draw(st.sampled_from(["0.5", "1.0", "2.0"]))
+        return f"float[2] {name}; {name} = {draw(st.sampled_from(BINARY if binary else UNARY))}({', '.join(operands)})"
+
+    def strip(statement: str) -> str:
+        return statement.partition("; ")[2]
+
+    for i in range(draw(st.integers(1, 12))):
+        statements.append(strip(node(f"v{i}", names)))
+        names.append(f"v{i}")
+    if draw(st.booleans()):
+        branches = []
+        for letter in "pq":
+            inner = [strip(node(f"{letter}0", names))]
+            inner.append(strip(node(f"{letter}1", [*names, f"{letter}0"])))
+            branches.append(f"() => (float[2] {letter}1) {{ {'  '.join(inner)} }}")
+        statements.append(f"u = If<then_branch = {branches[0]}, else_branch = {branches[1]}>(c)")
+        names.append("u")
+    exported = draw(st.lists(st.sampled_from(names[2:]), min_size=1, max_size=3, unique=True))
+    exported = list(dict.fromkeys([*exported, names[-1]]))
+    declared = ", ".join(f"float[2] {n}" for n in exported)
+    return f"(float[2] x, float[2] w, bool c) => ({declared}) {{ {'  '.join(statements)} }}"
+
+
+def run(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    return list(session.run(None, feeds))
+
+
+@given(graphs(), st.lists(st.sampled_from(SAFE), unique=True, max_size=len(SAFE)), st.booleans())
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_random_rules_on_random_graphs(graph: str, rules: list[Rule], condition: bool) -> None:
+    original = io.load(text.parse(graph))
+    driver = drive(original, rules)
+    assert driver.trace.warnings == []
+    proto = valid(driver)
+    before = io.to_proto(original)
+    assert [v.name for v in proto.graph.input] == [v.name for v in before.graph.input]
+    assert [v.name for v in proto.graph.output] == [v.name for v in before.graph.output]
+    feeds = {"x": np.array([-1.5, 3.0], np.float32), "w": np.array([0.5, -2.0], np.float32), "c": np.array(condition)}
+    for old, new in zip(run(before, feeds), run(proto, feeds), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-5)
+    again = drive(original, rules[::-1])  # the order in which rules are given does not matter
+    valid(again)
+    assert io.to_bytes(again.model) == io.to_bytes(driver.model)
+
+
+@given(graphs(), st.lists(st.sampled_from(SAFE), unique=True, min_size=1, max_size=len(SAFE)))
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_one_stage_leaves_nothing_for_a_second_round(graph: str, rules: list[Rule]) -> None:
+    """The worklist reaches the fixpoint without looking at everything again."""
+    model = io.load(text.parse(graph))
+    for stage in Stage:
+        active = [r for r in rules if r.stage in (Stage.CANONICALIZE, stage)]
+        driver = Driver(model, rules, target("onnxruntime-cpu"))
+        driver.run_stage(stage, active)
+        again = Driver(model, rules, target("onnxruntime-cpu"))
+        again.run_stage(stage, active)
+        assert again.trace.applied == []

@@ -1,0 +1,73 @@
+"""Real exports: every one is rewritten to a valid model with equal results, and what its architecture holds is found."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from corpus import SHARED_MODELS
+
+import onnxrewrite as rw
+from onnxrewrite.golden import observed
+
+MODELS = sorted(SHARED_MODELS.glob("*/*.onnx"))
+
+ATTENTION = {
+    "bert__ts14_eager_dyn": 6,
+    "bert__ts17_sdpa_dyn": 6,
+    "bert__dy18_eager_noopt": 6,
+    "gpt2_past__ts17_eager_dyn": 6,
+    "llama_past__ts17_eager_dyn": 6,
+    "llama_past__dy18_eager_opt": 6,
+    "vit__ts17_eager_dyn": 6,
+    "whisper_encoder__ts17_eager_dyn": 4,
+    "t5_decoder_past__ts17_eager_dyn": 8,
+    "t5_relpos__ts17": 4,
+    "rope_gqa_kvcache__ts17": 4,
+    "deberta__ts17_eager_dyn": 4,
+}
+"""Attention blocks, counted from the architecture: one a layer, two in a decoder with cross attention."""
+
+ACTIVATIONS = {
+    "bert__ts14_eager_dyn": ("com.microsoft.Gelu", 6),
+    "bert__ts17_sdpa_dyn": ("com.microsoft.Gelu", 6),
+    "bert__dy18_eager_noopt": ("com.microsoft.Gelu", 6),
+    "gpt2_past__ts17_eager_dyn": ("com.microsoft.FastGelu", 6),
+    "llama_past__ts17_eager_dyn": ("com.microsoft.QuickGelu", 6),
+    "llama_past__dy18_eager_opt": ("com.microsoft.QuickGelu", 6),
+    "vit__ts17_eager_dyn": ("com.microsoft.Gelu", 6),
+    "whisper_encoder__ts17_eager_dyn": ("com.microsoft.Gelu", 6),
+    "layernorm_tanhgelu_mlp__ts14": ("com.microsoft.FastGelu", 6),
+    "rmsnorm_swiglu_mlp__dy18_noopt": ("com.microsoft.QuickGelu", 6),
+}
+"""The activation's operator after lowering, and how many there are: one a layer, and two in Whisper's stem."""
+
+ATTENTION_OPERATORS = ("Attention", "com.microsoft.Attention", "com.microsoft.MultiHeadAttention")
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not MODELS, reason="the shared models are not here")]
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_shared_model(path: Path) -> None:
+    result = rw.apply(path)
+    checked = result.checks.model
+    assert checked is not None
+    assert checked.ok, checked.failures
+    assert checked.skipped is None
+    assert result.checks.undone == {}
+    operators: Counter[str] = Counter(observed(result)["operators"])
+    if path.stem in ATTENTION:
+        assert sum(operators[o] for o in ATTENTION_OPERATORS) == ATTENTION[path.stem]
+    if path.stem in ACTIVATIONS:
+        operator, count = ACTIVATIONS[path.stem]
+        assert operators[operator] == count
+    if "bnkept" in path.stem or path.parent.name == "onnx_light":
+        assert operators["BatchNormalization"] <= FORCED_BATCHNORM.get(path.stem, 0)
+    if path.stem in FORCED_TRANSPOSES:
+        assert operators["Transpose"] == FORCED_TRANSPOSES[path.stem]
+
+
+FORCED_BATCHNORM: dict[str, int] = {}
+"""BatchNormalizations that cannot be folded: something other than a linear operator stands before them."""
+
+FORCED_TRANSPOSES: dict[str, int] = {}
+"""Transposes that the interface or a Reshape forces."""
