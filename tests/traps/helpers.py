@@ -68,11 +68,15 @@ class Seen:
 
     @property
     def result(self) -> onnxrewrite.Result:
-        return self.results["full"]
+        return next(iter(self.results.values()))
+
+    @property
+    def last(self) -> onnxrewrite.Result:
+        return next(reversed(self.results.values()))
 
     @property
     def model(self) -> onnx.ModelProto:
-        return self.models["off"]
+        return next(reversed(self.models.values()))
 
     @property
     def ops(self) -> Counter[str]:
@@ -84,10 +88,10 @@ class Seen:
 
     @property
     def rules(self) -> Counter[str]:
-        return self.results["off"].trace.counts()
+        return self.last.trace.counts()
 
     def text(self) -> str:
-        return text.print_model(self.results["off"].model)
+        return text.print_model(self.last.model)
 
     def keeps(self, *op_types: str) -> Seen:
         """As many of these operators as before; without arguments, of all."""
