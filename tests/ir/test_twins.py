@@ -1,0 +1,109 @@
+"""Nodes that compute the same: everything that may be different, and what may not."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+
+from onnxrewrite.ir import text
+from onnxrewrite.ir.twins import same_tensor, twin
+
+
+def is_twin(a: str, b: str, before: str = "float[2] x; float[2] w;") -> bool:
+    """Whether the last two nodes are twins, which must be so both ways."""
+    model = text.parse(f"{before} {a}  {b}")
+    *_, left, right = model.graph
+    found = twin(left) is right
+    assert (twin(right) is left) == found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ("a = Relu(x)", "b = Relu(x)", True),
+        ("a = Relu(x)", "b = Relu(w)", False),
+        ("a = Relu(x)", "b = Neg(x)", False),
+        ("a = Add(x, w)", "b = Add(x, w)", True),
+        ("a = Add(x, w)", "b = Add(w, x)", False),
+        ("a = Add(x, 1.0)", "b = Add(x, 1.0)", True),
+        ("a = Add(x, 1.0)", "b = Add(x, {1.0})", False),
+        ("a = Add(x, 0.0)", "b = Add(x, -0.0)", False),
+        ("a = Gelu(x)", "b = com.microsoft.Gelu(x)", False),
+        ("a = Clip(x, 1.0)", "b = Clip(x, 1.0)", True),
+        ("a = Clip(x, 1.0)", "b = Clip(x, , 1.0)", False),
+        ("a = Clip(x, , 1.0)", "b = Clip(x, , 1.0)", True),
+        ("a = Softmax<axis=0>(x)", "b = Softmax<axis=0>(x)", True),
+        ("a = Softmax<axis=0>(x)", "b = Softmax<axis=1>(x)", False),
+        ("a = Softmax<axis=-1>(x)", "b = Softmax(x)", False),
+        ("a = LeakyRelu<alpha=0.0>(x)", "b = LeakyRelu<alpha=-0.0>(x)", False),
+        ("a = LeakyRelu<alpha=0.1>(x)", "b = LeakyRelu<alpha=0.1>(x)", True),
+        ("a = Transpose<perm=[1,0]>(x)", "b = Transpose<perm=[1,0]>(x)", True),
+        ("a = Transpose<perm=[1,0]>(x)", "b = Transpose<perm=[0,1]>(x)", False),
+        ("a, c = Split(x)", "b, d = Split(x)", True),
+        ("a, c = Split(x)", "b, d, e = Split(x)", False),
+        ("s = ConstantOfShape<value = float[1] {0.0}>(n)", "t = ConstantOfShape<value = float[1] {0.0}>(n)", True),
+        ("s = ConstantOfShape<value = float[1] {0.0}>(n)", "t = ConstantOfShape<value = float[1] {1.0}>(n)", False),
+        ('a = Equal(s, string[1] {"p"})', 'b = Equal(s, string[1] {"p"})', True),
+        ('a = Equal(s, string[1] {"p"})', 'b = Equal(s, string[1] {"q"})', False),
+    ],
+)  # fmt: skip
+def test_twins(a: str, b: str, expected: bool) -> None:
+    assert is_twin(a, b, "float[2] x; float[2] w; int64[1] n; string[1] s;") == expected
+
+
+def test_references_to_different_attributes_of_a_function_are_no_twins() -> None:
+    def body(first: str, second: str) -> list[ir.Node]:
+        x = ir.Value(name="x")
+        nodes = [
+            ir.Node("", "LeakyRelu", [x], [ir.RefAttr("alpha", name, ir.AttributeType.FLOAT)])
+            for name in (first, second)
+        ]
+        return list(ir.Graph([x], [n.outputs[0] for n in nodes], nodes=nodes))
+
+    a, b = body("slope", "slope")
+    assert twin(a) is b
+    a, b = body("slope", "other")
+    assert twin(a) is None
+    fixed = ir.Node("", "LeakyRelu", [a.inputs[0]], [ir.AttrFloat32("alpha", 0.1)], graph=a.graph)
+    assert twin(fixed) is None
+
+
+def test_nodes_with_subgraphs_constants_only_or_no_inputs_have_no_twins() -> None:
+    assert not is_twin("a = Neg(1.0)", "b = Neg(1.0)")
+    assert not is_twin("a = RandomNormal<shape=[2]>()", "b = RandomNormal<shape=[2]>()")
+    branch = "If<then_branch = () => (p{0}) {{ p{0} = Neg(x) }}, else_branch = () => (q{0}) {{ q{0} = Abs(x) }}>(c)"
+    assert not is_twin(f"a = {branch.format(0)}", f"b = {branch.format(1)}", "float[2] x; bool c;")
+
+
+def test_nodes_of_different_graphs_are_no_twins() -> None:
+    model = text.parse(
+        "float[2] x; bool c; a = Neg(x)  y = If<then_branch = () => (p) { p = Neg(x) }, else_branch = () => (q) { q = Abs(x) }>(c)"
+    )
+    assert twin(next(iter(model.graph))) is None
+
+
+def test_nodes_of_different_versions_are_no_twins() -> None:
+    model = text.parse("float[2] x; a = Neg(x)  b = Neg(x)")
+    left, right = model.graph
+    left.version = 20
+    assert twin(left) is None
+    right.version = 20
+    assert twin(left) is right
+
+
+def test_a_crowd_is_not_searched() -> None:
+    readers = "  ".join(f"v{i} = Neg(x)" for i in range(300))
+    model = text.parse(f"float[2] x; {readers}")
+    assert twin(next(iter(model.graph))) is None
+
+
+def test_same_tensor() -> None:
+    def tensor(numbers: list[float], dtype: ir.DataType = ir.DataType.FLOAT) -> ir.TensorProtocol:
+        return ir.tensor(numbers, dtype=dtype)
+
+    assert same_tensor(tensor([1.0, 2.0]), tensor([1.0, 2.0]))
+    assert same_tensor(tensor([float("nan")]), tensor([float("nan")]))
+    assert not same_tensor(tensor([0.0]), tensor([-0.0]))
+    assert not same_tensor(tensor([1.0]), tensor([1.0], ir.DataType.DOUBLE))
+    assert not same_tensor(tensor([1.0] * 5000), tensor([1.0] * 5000)), "large ones are not compared"
