@@ -61,7 +61,7 @@ def load(folder: Path) -> Golden:
     try:
         text = (folder / "expected.toml").read_text(encoding="utf-8")
         facts = tomllib.loads(text)
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:  # no TOML, or no UTF-8
         raise UsageError(f"golden model {folder}: {error}") from error
     return Golden(folder, facts, facts.pop("expected", {}))
 

@@ -41,7 +41,10 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 """Told of progress: the phase (a stage, or a check), what is done of it, what waits; 0 and 0 where nobody knows."""
 
 _SAMPLES = {"full": 3, "fast": 1}
-_MAX_CULPRITS = 8
+_WRONG_RULE = 2
+"""A rule that was found guilty so often is not trusted at any other site of the model."""
+
+_MAX_CULPRITS = 16
 """With more wrong rewrites than this, something else is wrong."""
 
 
@@ -222,19 +225,22 @@ class _Run:
 
     def execute(self) -> Result:
         """Rewrite, check the whole, and repeat without what was found guilty."""
-        quarantine: set[Key] = set()
         guilty: dict[Key, str] = {}
+        found: Counter[str] = Counter()
         with self._baseline() as baseline:
             while True:
-                model, trace = self.rewrite(quarantine)
+                model, trace = self.rewrite(set(guilty))
                 problems, checked = self.verify(model, baseline)
                 if not problems:
                     break
-                key = self._culprit(trace.applied, quarantine, baseline) if len(guilty) < _MAX_CULPRITS else None
+                key = self._culprit(trace.applied, set(guilty), baseline) if found.total() < _MAX_CULPRITS else None
                 if key is None:
                     raise CheckError(f"the result is not equal to the original and nothing was written: {problems[0]}")
-                quarantine.add(key)
                 guilty[key] = problems[0]
+                found[key[0]] += 1
+                if found[key[0]] >= _WRONG_RULE:
+                    others = (a.key for a in trace.applied if a.rule == key[0])
+                    guilty |= {k: f"the rule was wrong at {found[key[0]]} other sites" for k in others if k not in guilty}
         for (rule, value), reason in guilty.items():
             trace.refuse(rule, value, f"undone: {reason}")
         return Result(
@@ -307,19 +313,29 @@ class _Run:
             return {_check_of(p) for p in check_structure(original, kernels=self._kernels)}
 
     def _culprit(self, applied: Sequence[Applied], quarantine: set[Key], baseline: Baseline | None) -> Key | None:
-        """The rewrite without which the result is right, by bisection over those applied.
+        """The rewrite that makes a right result wrong, by bisection over those applied.
 
-        None if there is none: nothing was rewritten, or the result is wrong without any rewrite too.
+        None if there is none: the result is wrong without any rewrite too.  At every step the result is wrong without
+        the ``innocent`` rewrites, and right without the suspects as well.
         """
+        innocent = set(quarantine)
         suspects = list(dict.fromkeys(a.key for a in applied))
-        model, trace = self.rewrite(quarantine | set(suspects))
-        if not trace.applied and self.verify(model, baseline)[0]:
-            return None
+        while True:
+            model, trace = self.rewrite(innocent | set(suspects))
+            if not self.verify(model, baseline)[0]:
+                break
+            others = [k for k in dict.fromkeys(a.key for a in trace.applied) if k not in suspects]
+            if not others:
+                return None
+            suspects += others
         while len(suspects) > 1:
             half = suspects[: len(suspects) // 2]
-            model, _ = self.rewrite(quarantine | set(half))
-            problems, _ = self.verify(model, baseline)
-            suspects = suspects[len(half) :] if problems else half
+            model, _ = self.rewrite(innocent | set(half))
+            if self.verify(model, baseline)[0]:
+                innocent |= set(half)
+                suspects = suspects[len(half) :]
+            else:
+                suspects = half
         return suspects[0] if suspects else None
 
     def _site_checker(self) -> SiteChecker:
@@ -385,11 +401,12 @@ def _makers(node: ir.Node, trace: Trace) -> list[Key]:
 def finish(model: ir.Model, *, keep_types: bool) -> None:
     """Leave nothing behind that only the work needed: opset marks, unused constants, made-up dimension names, and,
     unless ``keep_types``, the types of inner values."""
+    bodies = {f.graph for f in model.functions.values()}
     for graph in scopes(model):
         for node in graph:
             node.version = None
             for output in node.outputs:
-                if not keep_types and not output.is_graph_output():
+                if not keep_types and (graph in bodies or not output.is_graph_output()):
                     output.type, output.shape = None, None
                 elif output.shape is not None:
                     output.shape = ir.Shape([d if isinstance(d, int) or _is_name(d) else None for d in output.shape])

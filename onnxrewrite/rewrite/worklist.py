@@ -18,6 +18,9 @@ _CHAINED = frozenset("Add Sub Sum Neg Mul Div Reciprocal Pow Identity Cast".spli
 _LOOP = 32
 """A rule that rewrites one value so often, while the graph gets no smaller, is in a loop."""
 
+_PER_NODE, _AT_LEAST = 4, 64
+"""A rule that is applied so often per node, and a few times more, while the graph gets no smaller, never ends."""
+
 
 class RuleIndex:
     """Rules by the operator that they are anchored at, by benefit and then by name."""
@@ -59,7 +62,8 @@ class Worklist:
 
 
 class LoopGuard:
-    """Finds rules that undo each other: one value rewritten again and again while the graph gets no smaller.
+    """Finds rules that undo each other: one value rewritten again and again while the graph gets no smaller.  A rule
+    that never comes back to a value, for it makes new ones all the time, is stopped altogether.
 
     Attributes:
         warnings: One line for each loop that was stopped, naming the rules.
@@ -68,12 +72,15 @@ class LoopGuard:
     def __init__(self, size: int):
         self.warnings: list[str] = []
         self._size = self._smallest = size
+        self._most = _PER_NODE * size + _AT_LEAST
+        self._of_rule: Counter[str] = Counter()
+        self._endless: set[str] = set()
         self._counts: Counter[Key] = Counter()
         self._stopped: set[Key] = set()
 
     def has_stopped(self, key: Key) -> bool:
         """Whether a rule may not be applied at a value any more."""
-        return key in self._stopped
+        return key in self._stopped or key[0] in self._endless
 
     def count(self, key: Key, growth: int) -> None:
         """Count one rewrite, which made the graph larger by ``growth`` nodes."""
@@ -81,6 +88,11 @@ class LoopGuard:
         if self._size < self._smallest:
             self._smallest = self._size
             self._counts.clear()
+            self._of_rule.clear()
+        self._of_rule[key[0]] += 1
+        if self._of_rule[key[0]] > self._most:
+            self._endless.add(key[0])
+            self.warnings.append(f"{key[0]} applies to what it makes, without end: stopped after {self._most} rewrites")
         self._counts[key] += 1
         if self._counts[key] > _LOOP:
             partners = {k for k, n in self._counts.items() if n >= _LOOP - 1 and k[1] == key[1]} | {key}

@@ -48,6 +48,9 @@ linear = any_of(body, view, joined)
 
 normed = batchnorm(linear)
 
+MODERATE = 16.0
+"""A factor up to this, or its reciprocal, may change places with others in a product."""
+
 
 def fold_batchnorm(m: Match, build: Builder) -> Value:
     """γ·(layer(x) - μ)/√(σ² + ε) + β ⟶ layer′(x)."""
@@ -63,6 +66,10 @@ def fold_batchnorm(m: Match, build: Builder) -> Value:
 def fold_scale(m: Match, build: Builder) -> Value:
     """layer(x)·scale ⟶ layer′(x)."""
     gain = per_channel(m, m[scale], *layout(m))
+    moderate = (np.abs(gain) >= 1 / MODERATE).all() and (np.abs(gain) <= MODERATE).all()
+    m.require(
+        moderate or not m.remainder, "other factors come first, and what is left could overflow", at=scale
+    )
     return folded(m, build, gain, np.zeros_like(gain))
 
 

@@ -45,8 +45,9 @@ def affine(m: Match, call: Call) -> tuple[Array, Array]:
     require_inference(m, call)
     variance = m[var] + m.attr(call, "epsilon")
     m.require((variance > 0).all(), "var + epsilon must be positive", at=var)
-    gain = m[gamma] / np.sqrt(variance)
-    return gain, m[beta] - m[mean] * gain
+    with np.errstate(all="ignore"):
+        gain = m[gamma] / np.sqrt(variance)
+        return gain, m[beta] - m[mean] * gain
 
 
 def require_inference(m: Match, call: Call) -> None:

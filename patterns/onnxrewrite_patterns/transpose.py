@@ -1,7 +1,7 @@
 """Redundant Transposes: pairs become one, identities vanish, and the others move until they meet.
 
-Why: a Transpose is a pass over memory that computes nothing, and it hides what is on its other side from every other
-rule.  How they move, and why that ends: ``transpose_motion.py``.
+Why: a Transpose is a pass over memory that computes nothing, and it hides what is on its other side from all
+other rules.  How they move, and why that ends: ``transpose_region.py``.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from onnxrewrite_patterns.transpose_frames import Perm, compose, inverse, is_identity
-from onnxrewrite_patterns.transpose_motion import Region, Turning, price, reshaped
 
 from onnxrewrite import FLOATS, Attr, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, any_of, op
+from onnxrewrite_patterns.transpose_frames import Perm, compose, inverse, is_identity, price, reshaped
+from onnxrewrite_patterns.transpose_motion import Turning
+from onnxrewrite_patterns.transpose_region import Region
 
 x = Var("x")
 perm, next_perm = Attr[Perm]("perm", default=()), Attr[Perm]("next_perm", default=())
@@ -131,13 +132,16 @@ MEET = Rule(
             to="float[n,8,h,w] x; y = ReduceMean<axes=[2,3], keepdims=0>(x)",
         ),
         Rewrites(
-            "float[n,c,h,w] a; float[n,c,h,w] b; s = Transpose<perm=[0,2,3,1]>(a)  t = Transpose<perm=[0,2,3,1]>(b)"
-            "  y = Concat<axis=3>(s, t)",
-            to="float[n,c,h,w] a; float[n,c,h,w] b; u = Concat<axis=1>(a, b)  y = Transpose<perm=[0,2,3,1]>(u)",
+            "float[n,c,h,w] a; float[n,c,h,w] b; s = Transpose<perm=[0,2,3,1]>(a)"
+            "  t = Transpose<perm=[0,2,3,1]>(b)  y = Concat<axis=3>(s, t)",
+            to="float[n,c,h,w] a; float[n,c,h,w] b; u = Concat<axis=1>(a, b)"
+            "  y = Transpose<perm=[0,2,3,1]>(u)",
         ),
         Rewrites(
-            "float[n,h,w,c] x; p = Pad(x, {0, 1, 1, 0, 0, 1, 1, 0})  t = Transpose<perm=[0,3,1,2]>(p)  y = Conv(t, k)",
-            to="float[n,h,w,c] x; t = Transpose<perm=[0,3,1,2]>(x)  p = Pad(t, {0, 0, 1, 1, 0, 0, 1, 1})  y = Conv(p, k)",
+            "float[n,h,w,c] x; p = Pad(x, {0, 1, 1, 0, 0, 1, 1, 0})  t = Transpose<perm=[0,3,1,2]>(p)"
+            "  y = Conv(t, k)",
+            to="float[n,h,w,c] x; t = Transpose<perm=[0,3,1,2]>(x)  p = Pad(t, {0, 0, 1, 1, 0, 0, 1, 1})"
+            "  y = Conv(p, k)",
         ),
         Rejects(
             "float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  y = Reshape(t, {0, -1})",
@@ -148,8 +152,8 @@ MEET = Rule(
             because="leaves as many Transposes",
         ),
         Rejects(
-            "float[b,s,h,d] x; t = Transpose<perm=[0,2,1,3]>(x)  s = Mul(t, 0.125)  u = Transpose<perm=[0,1,3,2]>(s)"
-            "  y = MatMul(q, u)",
+            "float[b,s,h,d] x; t = Transpose<perm=[0,2,1,3]>(x)  s = Mul(t, 0.125)"
+            "  u = Transpose<perm=[0,1,3,2]>(s)  y = MatMul(q, u)",
             because="leaves as many Transposes",
         ),
     ),
@@ -195,7 +199,7 @@ def into_gemm(m: Match, build: Builder) -> Value:
     m.require(m[perm] in ((), (1, 0)), "it swaps nothing")
     call, name = (gemm_a, "transA") if m.alternative(gemm) is gemm_a else (gemm_b, "transB")
     attributes = m.attrs(call) | {name: 1 - bool(m.attr(call, name))}
-    return build.Gemm(m[a], m[b], m.value(c), **attributes)
+    return build.node("Gemm", [m[a], m[b], m.value(c)], attributes)[0]
 
 
 GEMM = Rule(
@@ -224,8 +228,8 @@ product = any_of(product_p, product_q)
 def matmul_into_gemm(m: Match, build: Builder) -> Value:
     """MatMul(Transpose(p), q) ⟶ Gemm(p, q, transA=1) for matrices, and the same for q."""
     m.require(m[perm] in ((), (1, 0)), "it swaps nothing")
-    name = "transA" if m.alternative(product) is product_p else "transB"
-    return build.Gemm(m[p], m[q], **{name: 1})
+    first = m.alternative(product) is product_p
+    return build.Gemm(m[p], m[q], transA=int(first), transB=int(not first))
 
 
 MATMUL = Rule(
@@ -237,7 +241,7 @@ MATMUL = Rule(
     examples=(
         Rewrites(
             "float[m,k] p; float[n,k] q; t = Transpose(q)  y = MatMul(p, t)",
-            to="float[m,k] p; float[n,k] q; y = Gemm<transB=1>(p, q)",
+            to="float[m,k] p; float[n,k] q; y = Gemm<transA=0, transB=1>(p, q)",
         ),
         Rejects(
             "float[m,k] p; float[n,k] q; t = Transpose<perm=[0,1]>(q)  y = MatMul(p, t)",

@@ -328,6 +328,14 @@ def test_trap_numbers_that_a_half_cannot_hold() -> None:
     kept(conv.format("0.001", "0.0001"))
 
 
+def test_trap_factors_that_change_places_do_not_overflow() -> None:
+    tail = "m = Mul(c, g)  y = Mul(m, float[2,1] {{{}, 1}})"
+    graph = f"float[n,2,h] x; float[n,2,h] g; c = Conv(x, float[2,2,1] ~)  {tail}"
+    kept(graph.format("1e38"))
+    assert rewrite(graph.format("2.0"), RULES).operators == ["Conv", "Mul"]
+    kept("c = Conv(x, float[2,2,1] ~)  m = Mul(c, float[2,1] {1, 1e-42})  y = Mul(m, float[2,1] {1, 1e38})")
+
+
 def test_trap_half_convolution_with_float_statistics() -> None:
     graph = f"float16[n,2,h] x; c = Conv(x, float16[2,2,1] {{1, 2, 3, 4}})  y = BatchNormalization(c, {statistics(2)})"
     graph = graph.replace("float[2] {", "float16[2] {", 2)

@@ -1,0 +1,68 @@
+"""The same model and the same rules give the same bytes: in every process, whatever the hash seed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onnxrewrite.ir import io
+from onnxrewrite.ir.target import target
+from onnxrewrite.rewrite import registry
+from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rewrite.rule import Stage
+
+ROOT = Path(__file__).resolve().parents[1] / "golden_models"
+MODELS = sorted(path.parent.name for path in ROOT.glob("*/model.onnx"))
+
+SCRIPT = """
+import hashlib, sys
+junk = [object() for _ in range(int(sys.argv[2]) * 997)]  # other addresses, too
+import onnxrewrite as rw
+from onnxrewrite.ir import io
+for level, name in (each.split(":") for each in sys.argv[3:]):
+    result = rw.apply(f"{sys.argv[1]}/{name}/model.onnx", check=level)
+    undone = sorted(result.checks.undone)
+    refused = [(r, v, why) for r, of in result.trace.refused.items() for v, why in of.items()]
+    told = repr([result.trace.applied, refused, undone, result.notes])
+    print(name, hashlib.sha256(io.to_bytes(result.model)).hexdigest(), hashlib.sha256(told.encode()).hexdigest())
+"""
+
+
+def test_three_processes_three_hash_seeds_the_same_bytes() -> None:
+    asked = ["off:bert_dynamo", "off:yolo", "fast:bert_dynamo", "fast:nhwc_cnn"]
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(ROOT), str(seed), *asked],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in (0, 1, 4242)
+    ]
+    printed = [run.communicate()[0].splitlines() for run in runs]
+    assert [run.returncode for run in runs] == [0, 0, 0]
+    assert len(printed[0]) == len(asked)
+    for lines in zip(*printed, strict=True):
+        assert len(set(lines)) == 1, lines
+    assert printed[0][0] == printed[0][2].replace("fast", "off"), "checks do not change the result"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_worklist_reaches_the_fixpoint(name: str) -> None:
+    """What one run has left, a second look at every node does not change; nor does one with facts inferred afresh."""
+    rules = registry.load(plugins=False).select()
+    model = io.load(ROOT / name / "model.onnx")
+    driver = Driver(model, rules, target("onnxruntime-cpu"))
+    for stage in Stage:
+        active = [r for r in rules if r.stage in (Stage.CANONICALIZE, stage)]
+        driver.run_stage(stage, active)
+        applied = len(driver.trace.applied)
+        driver.run_stage(stage, active)
+        assert [a.key for a in driver.trace.applied[applied:]] == []
+    assert driver.trace.warnings == []
+    afresh = Driver(model, rules, target("onnxruntime-cpu")).run()
+    assert [a.key for a in afresh.applied] == []
