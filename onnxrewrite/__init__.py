@@ -49,6 +49,7 @@ _FACE = {
 
 if TYPE_CHECKING:
     from onnx_ir import Value as Value
+
     from onnxrewrite.errors import OnnxRewriteError as OnnxRewriteError
     from onnxrewrite.ir.dims import Dim as Dim
     from onnxrewrite.ir.dims import at_least as at_least
@@ -60,15 +61,15 @@ if TYPE_CHECKING:
     from onnxrewrite.pattern.look import resolve as resolve
     from onnxrewrite.pattern.match import Match as Match
     from onnxrewrite.pattern.numbers import epsilon as epsilon
+    from onnxrewrite.pattern.terms import FLOATS as FLOATS
+    from onnxrewrite.pattern.terms import INTS as INTS
+    from onnxrewrite.pattern.terms import SQRT2 as SQRT2
     from onnxrewrite.pattern.terms import AnyNode as AnyNode
     from onnxrewrite.pattern.terms import Attr as Attr
     from onnxrewrite.pattern.terms import Call as Call
     from onnxrewrite.pattern.terms import Const as Const
     from onnxrewrite.pattern.terms import Each as Each
-    from onnxrewrite.pattern.terms import FLOATS as FLOATS
-    from onnxrewrite.pattern.terms import INTS as INTS
     from onnxrewrite.pattern.terms import Operators as Operators
-    from onnxrewrite.pattern.terms import SQRT2 as SQRT2
     from onnxrewrite.pattern.terms import Scalar as Scalar
     from onnxrewrite.pattern.terms import Term as Term
     from onnxrewrite.pattern.terms import Var as Var

@@ -1,8 +1,8 @@
 """Golden models: a model, and what the rules make of it.
 
 ``expected.toml`` has two parts.  A person writes the first: what the model is, and what its architecture holds.  The
-second, below a marker, is what ``apply`` made of it: rules and how often, operators afterwards, the error.  A test compares
-it; ``pytest --update-golden`` renews it.
+second, below a marker, is what ``apply`` made of it: rules and how often, operators afterwards, the error.  A test
+compares it; ``pytest --update-golden`` renews it.
 """
 
 from __future__ import annotations

@@ -134,8 +134,8 @@ def apply(
         opset: Convert the model to this ai.onnx opset first.
         dims: Sizes of named dimensions for the checks.
         inputs: Arrays for the checks, by input name; the others are generated.
-        check: ``full``: every site, and the whole model on three samples at each of two bindings; ``fast``: every site, and
-            the whole model on one sample; ``off``: legality and structure only.
+        check: ``full``: every site, and the whole model on three samples at each of two bindings; ``fast``: every
+            site, and the whole model on one sample; ``off``: legality and structure only.
         seed: Of the generated inputs.
         progress: Called with (phase, nodes visited, nodes waiting).
 
@@ -240,7 +240,9 @@ class _Run:
                 found[key[0]] += 1
                 if found[key[0]] >= _WRONG_RULE:
                     others = (a.key for a in trace.applied if a.rule == key[0])
-                    guilty |= {k: f"the rule was wrong at {found[key[0]]} other sites" for k in others if k not in guilty}
+                    guilty |= {
+                        k: f"the rule was wrong at {found[key[0]]} other sites" for k in others if k not in guilty
+                    }
         for (rule, value), reason in guilty.items():
             trace.refuse(rule, value, f"undone: {reason}")
         return Result(
@@ -357,9 +359,7 @@ class _Run:
         from onnxrewrite.verify.model import Baseline
 
         with _openable(self.original) as original:
-            yield Baseline(
-                original, dims=self.dims, inputs=self.inputs, seed=self.seed, samples=_SAMPLES[self.level]
-            )
+            yield Baseline(original, dims=self.dims, inputs=self.inputs, seed=self.seed, samples=_SAMPLES[self.level])
 
     def _checks(self, checked: ModelCheck | None, undone: dict[Key, str]) -> Checks:
         result = Checks(level=self.level, structure=self._excused, model=checked, undone=undone)

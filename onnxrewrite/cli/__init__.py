@@ -90,9 +90,7 @@ def _explain(error: BaseException) -> int:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "onnxrewrite"
         message = error.format_message().rstrip(".").replace("Value error, ", "")
-        complain(
-            f"{message[:1].lower()}{message[1:]}{'' if message.endswith('?') else ';'} see {command} --help"
-        )
+        complain(f"{message[:1].lower()}{message[1:]}{'' if message.endswith('?') else ';'} see {command} --help")
         return 2
     if isinstance(error, _Stopped):
         complain(f"{error}; nothing was left half done")

@@ -49,9 +49,7 @@ def apply(
     without: Annotated[
         Names, typer.Option("--without", metavar="RULE", help="Leave this rule or family out.  Repeatable.")
     ] = [],  # noqa: B006
-    target: Annotated[
-        TargetName, typer.Option("--target", help="What the result must run on.")
-    ] = TargetName.CPU,
+    target: Annotated[TargetName, typer.Option("--target", help="What the result must run on.")] = TargetName.CPU,
     opset: Annotated[
         int | None, typer.Option("--opset", min=1, metavar="N", help="Convert to this ai.onnx opset first.")
     ] = None,

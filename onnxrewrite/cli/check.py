@@ -19,9 +19,7 @@ def check(
     input_: options.Inputs = [],  # noqa: B006
     samples: Annotated[
         int,
-        typer.Option(
-            "--samples", min=1, metavar="N", help="Sets of random inputs at each binding of the dimensions."
-        ),
+        typer.Option("--samples", min=1, metavar="N", help="Sets of random inputs at each binding of the dimensions."),
     ] = 3,
     seed: options.Seed = 0,
     json: options.Json = None,

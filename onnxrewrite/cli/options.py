@@ -38,13 +38,9 @@ Rules = Annotated[
 ]
 Json = Annotated[
     str | None,
-    typer.Option(
-        "--json", metavar="FILE", help="The report for machines; - for stdout, in place of the table."
-    ),
+    typer.Option("--json", metavar="FILE", help="The report for machines; - for stdout, in place of the table."),
 ]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print the result in one line, or errors; nothing else.")
-]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result in one line, or errors; nothing else.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all details.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the generated inputs.")]
 
@@ -140,9 +136,7 @@ def feeds(model: ir.Model, inputs: dict[str, Path], dims: dict[str, int]) -> dic
     arrays = {}
     for name, path in inputs.items():
         if name not in specs:
-            raise UsageError(
-                f"--input {name}: the model has no such input; it has {', '.join(specs) or 'none'}"
-            )
+            raise UsageError(f"--input {name}: the model has no such input; it has {', '.join(specs) or 'none'}")
         arrays[name] = _typed(_array(name, path), specs[name])
         _fits(arrays[name], specs[name], bound)
     return arrays
@@ -184,11 +178,7 @@ def _typed(array: np.ndarray[Any, Any], spec: InputSpec) -> np.ndarray[Any, Any]
     wanted = onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)
     if spec.elem_type == onnx.TensorProto.STRING and array.dtype.kind in "US":
         return array.astype(str).astype(object)
-    if (
-        array.dtype.kind == "V"
-        and array.dtype.itemsize == np.dtype(wanted).itemsize
-        and array.dtype.names is None
-    ):
+    if array.dtype.kind == "V" and array.dtype.itemsize == np.dtype(wanted).itemsize and array.dtype.names is None:
         return array.view(wanted)
     if array.dtype != wanted:
         raise UsageError(

@@ -28,7 +28,9 @@ def to_opset(model: ir.Model, version: int) -> ir.Model:
         converted = onnx.version_converter.convert_version(original, version)
     except Exception as error:  # the converter raises whatever its C++ code does
         text = " ".join(str(error).split())[:200]
-        raise UsageError(f"opset {version}: the model cannot be converted from opset {io.opset(model)}: {text}") from error
+        raise UsageError(
+            f"opset {version}: the model cannot be converted from opset {io.opset(model)}: {text}"
+        ) from error
     _restore(converted, original)
     return io.load(converted)
 

@@ -172,9 +172,7 @@ def _dominant(met: Sequence[Dim]) -> Dim:
     """
     for dim in met:
         others = [o for o in met if o is not dim]
-        if at_least(dim) >= 2 or all(
-            str(o).startswith("Min(") and str(o).endswith(f", {dim})") for o in others
-        ):
+        if at_least(dim) >= 2 or all(str(o).startswith("Min(") and str(o).endswith(f", {dim})") for o in others):
             return dim
     return UNKNOWN
 

@@ -35,9 +35,7 @@ _END = 2**31 - 1
 """A bound of this size or more means the end of the axis."""
 
 
-def set_shape(
-    context: Context, output: ir.Value, shape: Iterable[Dim] | None, dtype: ir.DataType | None
-) -> None:
+def set_shape(context: Context, output: ir.Value, shape: Iterable[Dim] | None, dtype: ir.DataType | None) -> None:
     """Give ``output`` its shape, with a new symbol for every unknown dimension, and its dtype."""
     if dtype is not None:
         output.dtype = dtype
@@ -201,13 +199,7 @@ def _cast(context: Context, node: ir.Node) -> None:
     """A cast between integers keeps elements; numbers that a float holds exactly become integers."""
     data, output = node.inputs[0], node.outputs[0]
     like = node.inputs[1] if node.op_type == "CastLike" else None
-    to = (
-        ir.DataType(node.attributes["to"].as_int())
-        if node.op_type == "Cast"
-        else like.dtype
-        if like
-        else None
-    )
+    to = ir.DataType(node.attributes["to"].as_int()) if node.op_type == "Cast" else like.dtype if like else None
     if data is None or to is None:
         return
     set_shape(context, output, data.shape, to)
@@ -378,12 +370,7 @@ def _reduce(combine: Callable[[Dim, Dim], Dim], empty: int) -> Infer:
     def infer(context: Context, node: ir.Node) -> None:
         data, output = node.inputs[0], node.outputs[0]
         elements = known(context, data)
-        if (
-            elements is None
-            or length_of(data) is None
-            or output.shape is None
-            or any(d != 1 for d in output.shape)
-        ):
+        if elements is None or length_of(data) is None or output.shape is None or any(d != 1 for d in output.shape):
             return
         result: Dim = empty
         for element in elements:

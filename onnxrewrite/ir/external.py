@@ -53,9 +53,7 @@ def check(tensor: onnx.TensorProto, folder: str, what: str) -> None:
     try:
         status = os.stat(path)
     except OSError:
-        raise ModelError(
-            f"{what}: its external data file {path} is missing; put it beside the model"
-        ) from None
+        raise ModelError(f"{what}: its external data file {path} is missing; put it beside the model") from None
     if not os.path.isfile(path):
         raise ModelError(f"{what}: its external data {path} is not a file")
     if status.st_nlink > 1:
@@ -69,9 +67,7 @@ def check(tensor: onnx.TensorProto, folder: str, what: str) -> None:
     if expected is None or length is None or any(d < 0 for d in tensor.dims):
         raise ModelError(f"{what}: external data of this type or shape are not allowed")
     if offset < 0 or length != expected:
-        raise ModelError(
-            f"{what}: its external data are {length} bytes at {offset}, its shape needs {expected}"
-        )
+        raise ModelError(f"{what}: its external data are {length} bytes at {offset}, its shape needs {expected}")
     if offset + length > status.st_size:
         raise ModelError(
             f"{what}: its external data file {path} is too short ({status.st_size} bytes, "
@@ -124,9 +120,7 @@ def _put_weight(value: ir.Value) -> Callable[[ir.TensorProtocol], None]:
 def _put_attribute(node: ir.Node, attr: ir.Attr) -> Callable[[ir.TensorProtocol], None]:
     def put(tensor: ir.TensorProtocol) -> None:
         same = tensor is attr.value
-        node.attributes[attr.name] = (
-            attr if same else ir.Attr(attr.name, attr.type, tensor, doc_string=attr.doc_string)
-        )
+        node.attributes[attr.name] = attr if same else ir.Attr(attr.name, attr.type, tensor, doc_string=attr.doc_string)
 
     return put
 
@@ -226,9 +220,7 @@ def write(plan: Iterable[Placed], file: BinaryIO) -> None:
         else:
             file.write(each.slot.tensor.tobytes())
         if file.tell() != offset + length:
-            raise ModelError(
-                f"tensor '{each.slot.tensor.name}' has other data than its shape needs; check its rule"
-            )
+            raise ModelError(f"tensor '{each.slot.tensor.name}' has other data than its shape needs; check its rule")
 
 
 def reads_from(model: ir.Model, path: str) -> list[Slot]:

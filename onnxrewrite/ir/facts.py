@@ -62,11 +62,7 @@ class _Context(inference.ShapeInferenceContext):  # type: ignore[misc]
         if tensor is None:
             return known
         dtype = tensor.dtype
-        short = (
-            len(tensor.shape) <= 1
-            and tensor.size <= LIMIT
-            and (dtype.is_integer() or dtype == ir.DataType.BOOL)
-        )
+        short = len(tensor.shape) <= 1 and tensor.size <= LIMIT and (dtype.is_integer() or dtype == ir.DataType.BOOL)
         return [int(e) for e in tensor.numpy().ravel()] if short else None
 
 
@@ -153,12 +149,7 @@ class Facts:
     def nbytes(self, value: ir.Value) -> int | None:
         """The size of a tensor in bytes; None when a dimension or the dtype is unknown, and for strings."""
         shape, dtype = self.shape(value), self.dtype(value)
-        if (
-            dtype is None
-            or dtype == ir.DataType.STRING
-            or shape is None
-            or not all(isinstance(d, int) for d in shape)
-        ):
+        if dtype is None or dtype == ir.DataType.STRING or shape is None or not all(isinstance(d, int) for d in shape):
             return None
         return math.ceil(math.prod(int(d) for d in shape) * dtype.bitwidth / 8)  # type: ignore[arg-type, misc]
 
@@ -299,9 +290,7 @@ class Facts:
         if node.version is None or node.version == self.opset_imports.get(node.domain):
             return self._context
         if version not in self._contexts:
-            context = _Context(
-                {**self.opset_imports, "": version}, policy="refine", allocator=self._context._allocator
-            )
+            context = _Context({**self.opset_imports, "": version}, policy="refine", allocator=self._context._allocator)
             context._symbolic_values = self._context._symbolic_values
             self._contexts[version] = context
         return self._contexts[version]

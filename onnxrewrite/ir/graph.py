@@ -224,6 +224,7 @@ def extract(
         inputs: What the part may read; constants among the values read become initializers.
         outputs: What it computes; each goes through an Identity, for it may be an input or a constant as well.
         opset_imports: Domain to version.
+        name: Of the graph.
         modernize: Whether a node written for a newer version raises its domain's; else it keeps its own version.
     """
     mapping: dict[ir.Value, ir.Value] = {}
@@ -273,7 +274,7 @@ def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
 
 
 def dense_tensor(value: ir.Value) -> ir.TensorProtocol | None:
-    """The constant tensor behind a value, also that of a Constant node; None for a sparse one, at which onnx_ir raises."""
+    """The constant tensor behind a value, also that of a Constant node; None for a sparse one, where onnx_ir raises."""
     producer = value.producer()
     if value.const_value is None and producer is not None and "sparse_value" in producer.attributes:
         return None

@@ -158,9 +158,7 @@ def _from_model(source: ir.Model) -> ir.Model:
         return _from_unsorted(source)
     try:
         model = source.clone()
-        inputs, outputs = (
-            [ir.to_proto(v) for v in each] for each in (model.graph.inputs, model.graph.outputs)
-        )
+        inputs, outputs = ([ir.to_proto(v) for v in each] for each in (model.graph.inputs, model.graph.outputs))
     except RecursionError:
         raise ModelError("model: its graphs are nested too deeply") from None
     except Exception as error:
@@ -362,6 +360,4 @@ def _check_interface(model: ir.Model, target: Path) -> None:
         ("outputs", known.outputs, model.graph.outputs),
     ):
         if [proto.name for proto in before] != [value.name for value in after]:
-            raise ModelError(
-                f"{target}: not written, for the model's {kind} changed; this is a bug of a rule"
-            )
+            raise ModelError(f"{target}: not written, for the model's {kind} changed; this is a bug of a rule")

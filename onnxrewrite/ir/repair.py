@@ -52,8 +52,7 @@ def _check_opsets(proto: onnx.ModelProto | onnx.FunctionProto, where: str) -> No
         domain = normal_domain(node.domain)
         if domain in standard_domains() and domain not in versions:
             raise ModelError(
-                f"{where}: uses {node.op_type} of {domain or 'ai.onnx'}, but imports no opset of it; "
-                "export it again"
+                f"{where}: uses {node.op_type} of {domain or 'ai.onnx'}, but imports no opset of it; export it again"
             )
 
 
@@ -117,8 +116,7 @@ class _Checker:
             for name in node.output:
                 if name in own:
                     raise ModelError(
-                        f"{self.where}: value '{name}' is defined twice: "
-                        f"by {own[name]} and by {_called(node)}"
+                        f"{self.where}: value '{name}' is defined twice: by {own[name]} and by {_called(node)}"
                     )
                 if name:
                     own[name] = _called(node)
@@ -147,9 +145,7 @@ class _Checker:
             raise ModelError(f"{self.where}: {_called(node)}: has no operator")
         for name in node.input:
             if name and not any(name in names for names in visible):
-                raise ModelError(
-                    f"{self.where}: input '{name}' of {_called(node)} is not produced by anything"
-                )
+                raise ModelError(f"{self.where}: input '{name}' of {_called(node)} is not produced by anything")
         for attr in node.attribute:
             what = f"attribute '{attr.name}' of {_called(node)}"
             for tensor in (*([attr.t] if attr.HasField("t") else ()), *attr.tensors):
@@ -181,9 +177,7 @@ def repair_header(proto: onnx.ModelProto) -> list[str]:
             domain = normal_domain(node.domain)
             if domain not in imports:
                 imports[domain] = 1
-                said.append(
-                    f"opset import of {domain}, used by {_called(node)}, was missing: version 1 assumed"
-                )
+                said.append(f"opset import of {domain}, used by {_called(node)}, was missing: version 1 assumed")
             _name_attribute_types(node, said)
         del owner.opset_import[:]
         owner.opset_import.extend(onnx.helper.make_opsetid(*each) for each in imports.items())

@@ -314,6 +314,4 @@ def oldest_version(domain: str, op_type: str, imported: int) -> int | None:
     newest = schema(domain, op_type, None)
     if schema(domain, op_type, imported) is not None or newest is None or newest.since_version <= imported:
         return None
-    return next(
-        v for v in range(imported + 1, newest.since_version + 1) if schema(domain, op_type, v) is not None
-    )
+    return next(v for v in range(imported + 1, newest.since_version + 1) if schema(domain, op_type, v) is not None)

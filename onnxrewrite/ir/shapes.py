@@ -85,9 +85,7 @@ def _expand(context: Context, node: ir.Node) -> None:
     if data.shape is None:
         return
     if wanted is None:
-        set_shape(
-            context, output, None if rank is None else [UNKNOWN] * max(len(data.shape), rank), data.dtype
-        )
+        set_shape(context, output, None if rank is None else [UNKNOWN] * max(len(data.shape), rank), data.dtype)
         return
     result = dims.broadcast([data.shape.dims, wanted])
     set_shape(context, output, result, data.dtype)
@@ -155,20 +153,11 @@ def _loop(context: Context, node: ir.Node) -> None:
         if inner is None or output.shape is None:
             continue
         if place >= carried:
-            kept = (
-                [d if isinstance(d, int) else UNKNOWN for d in inner.shape.dims]
-                if inner.shape is not None
-                else None
-            )
+            kept = [d if isinstance(d, int) else UNKNOWN for d in inner.shape.dims] if inner.shape is not None else None
             set_shape(context, output, None if kept is None else [UNKNOWN, *kept], None)
             continue
         start = node.inputs[place + 2]
-        if (
-            start is None
-            or start.shape is None
-            or inner.shape is None
-            or len(start.shape) != len(inner.shape)
-        ):
+        if start is None or start.shape is None or inner.shape is None or len(start.shape) != len(inner.shape):
             output.shape = None
             continue
         pairs = zip(start.shape.dims, inner.shape.dims, strict=True)

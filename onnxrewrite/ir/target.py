@@ -200,9 +200,7 @@ def _accepts(kernel: _Kernel, found: Schema, dtypes: Iterable[tuple[str, ir.Data
     return True
 
 
-def _session_builds(
-    provider: str, found: Schema, version: int, dtypes: Iterable[tuple[str, ir.DataType]]
-) -> bool:
+def _session_builds(provider: str, found: Schema, version: int, dtypes: Iterable[tuple[str, ir.DataType]]) -> bool:
     """Whether ONNX Runtime places a model of this one node with default attributes; False if not askable."""
     types = {type_string(dtype): dtype for dtype in ir.DataType} | dict(dtypes)
     chosen = [(f, types.get(f.type_var)) for f in found.inputs if not f.optional]

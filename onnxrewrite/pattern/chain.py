@@ -82,9 +82,7 @@ class ChainMatch:
     def run(self, binding: Binding) -> Iterator[Binding]:
         """Every way to spread the pattern's operands over the chain."""
         if self._required > len(self.tree.leaves):
-            self.matcher._miss(
-                binding, lambda: f"expected {self._kind()}, found {self.matcher._describe(self.value)}"
-            )
+            self.matcher._miss(binding, lambda: f"expected {self._kind()}, found {self.matcher._describe(self.value)}")
             return
         for taken, matched in self._assign(0, (), binding):
             yield from self._finish(taken, matched)
@@ -122,9 +120,7 @@ class ChainMatch:
             return None  # an attribute is that of an opset before 7, which broadcasts in another way
         first, *rest = node.inputs
         if not self.is_product:
-            signs = {"Add": (1, 1), "Sub": (1, -1), "Neg": (-1,), "Sum": (1,) * len(node.inputs)}.get(
-                node.op_type
-            )
+            signs = {"Add": (1, 1), "Sub": (1, -1), "Neg": (-1,), "Sum": (1,) * len(node.inputs)}.get(node.op_type)
             return None if signs is None else list(zip(node.inputs, signs, strict=True))
         match node.op_type:
             case "Mul":
@@ -139,9 +135,7 @@ class ChainMatch:
                 return self._repeated(first, numbers.scalar(self.facts, rest[0]))
         return None
 
-    def _repeated(
-        self, base: ir.Value | None, exponent: float | None
-    ) -> list[tuple[ir.Value | None, int]] | None:
+    def _repeated(self, base: ir.Value | None, exponent: float | None) -> list[tuple[ir.Value | None, int]] | None:
         """A small integer power as a product."""
         if exponent not in (2, 3, 4) and not (self._divides and exponent in (-1, -2, -3, -4)):
             return None
@@ -257,14 +251,10 @@ class ChainMatch:
     def _signed(self, group: tuple[Piece, ...]) -> list[tuple[float, int]]:
         return [(self._number(p) or 0, p.sign) for p in group]
 
-    def _numbers(
-        self, taken: tuple[Piece, ...], binding: Binding
-    ) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
+    def _numbers(self, taken: tuple[Piece, ...], binding: Binding) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
         """Every way to account for the pattern's numbers with the chain's."""
         used = _leaves(taken)
-        numeric = [
-            p for p in self.pieces if not p.parts and not p.leaves & used and self._number(p) is not None
-        ]
+        numeric = [p for p in self.pieces if not p.parts and not p.leaves & used and self._number(p) is not None]
         groups = [tuple(numeric)] if numeric else []
         groups += [(p,) for p in numeric] if len(numeric) > 1 else []
         if not self.scalars and not self._needs_numbers:
@@ -304,9 +294,7 @@ class ChainMatch:
         elif binding.bound[capture] == number:
             yield binding
 
-    def _several_scalars(
-        self, numeric: list[Piece], binding: Binding
-    ) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
+    def _several_scalars(self, numeric: list[Piece], binding: Binding) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
         """Several scalars in one chain take one number each, in the order of both."""
         if self.literals or len(numeric) != len(self.scalars):
             return

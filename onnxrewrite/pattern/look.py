@@ -19,7 +19,7 @@ def resolve(value: ir.Value) -> ir.Value:
 
 
 def passed(value: ir.Value) -> list[ir.Node]:
-    """The Identities and Casts to the dtype that is already there which ``resolve`` looks through, the last one first."""
+    """The Identities and Casts to the dtype already there that ``resolve`` looks through, the last one first."""
     nodes: list[ir.Node] = []
     while True:
         node = value.producer()

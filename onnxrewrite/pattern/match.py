@@ -212,4 +212,3 @@ class Match:
 
     def _array(self, bound: Any) -> Array:
         return numbers.array(self.facts, bound) if isinstance(bound, ir.Value) else np.asarray(bound)
-

@@ -52,7 +52,9 @@ def rounded(number: float, dtype: ir.DataType | None) -> float:
     return float(np.asarray(number, np.float64).astype(dtype.numpy()))
 
 
-def product_equals(found: Sequence[tuple[float, int]], expected: Sequence[tuple[float, int]], dtype: ir.DataType) -> bool:
+def product_equals(
+    found: Sequence[tuple[float, int]], expected: Sequence[tuple[float, int]], dtype: ir.DataType
+) -> bool:
     """Whether a product of constants, each multiplied (+1) or divided by (-1), equals the expected one.
 
     One constant against one number is compared exactly, as itself or as its reciprocal, each rounded to ``dtype``.
@@ -69,9 +71,7 @@ def product_equals(found: Sequence[tuple[float, int]], expected: Sequence[tuple[
     return a == b or rounded(a, dtype) == rounded(b, dtype) or abs(a - b) <= _rounding(found, expected, dtype) * abs(b)
 
 
-def _rounding(
-    found: Sequence[tuple[float, int]], expected: Sequence[tuple[float, int]], dtype: ir.DataType
-) -> float:
+def _rounding(found: Sequence[tuple[float, int]], expected: Sequence[tuple[float, int]], dtype: ir.DataType) -> float:
     """How far, relatively, rounding can move a product or a sum of constants."""
     if not dtype.is_floating_point():
         return 0.0

@@ -103,12 +103,7 @@ class RecursiveMatcher:
     def _candidates(self, item: Term, binding: Binding) -> list[ir.Value]:
         """Values that ``item`` could stand for: what can be reached downwards from its bound parts."""
         bound = [binding.bound[t] for t in walk(item) if t in binding.bound]
-        values = [
-            v
-            for b in bound
-            for v in (b.outputs if isinstance(b, ir.Node) else (b,))
-            if isinstance(v, ir.Value)
-        ]
+        values = [v for b in bound for v in (b.outputs if isinstance(b, ir.Node) else (b,)) if isinstance(v, ir.Value)]
         depth = sum(1 for _ in walk(item))
         found: dict[ir.Value, None] = {}
         layer = dict.fromkeys(values)
@@ -131,17 +126,13 @@ class RecursiveMatcher:
             case Output(call=call, index=index):
                 yield from self._call(call, index, value, binding)
             case Sum() | Product():
-                yield from self._shared(
-                    item, value, binding, lambda: self._chain(item, value, binding, root=False)
-                )
+                yield from self._shared(item, value, binding, lambda: self._chain(item, value, binding, root=False))
             case Power():
                 yield from self._shared(item, value, binding, lambda: self._power(item, value, binding))
             case AnyNode():
                 yield from self._any_node(item, value, binding)
             case AnyOf():
-                yield from self._shared(
-                    item, value, binding, lambda: self._any_of(item, value, binding, root=False)
-                )
+                yield from self._shared(item, value, binding, lambda: self._any_of(item, value, binding, root=False))
 
     def _any_of(self, item: AnyOf, value: ir.Value, binding: Binding, root: bool) -> Iterator[Binding]:
         for alternative in item.alternatives:
@@ -177,14 +168,10 @@ class RecursiveMatcher:
         elif item.dtypes is not None and self.facts.dtype(value) not in item.dtypes:
             self._miss(
                 binding,
-                lambda: (
-                    f"{item.name} has dtype {_dtype(self.facts.dtype(value))}, which the rule does not take"
-                ),
+                lambda: f"{item.name} has dtype {_dtype(self.facts.dtype(value))}, which the rule does not take",
             )
         elif item.rank is not None and self.facts.rank(value) != item.rank:
-            self._miss(
-                binding, lambda: f"{item.name} must have rank {item.rank}, found {self.facts.rank(value)}"
-            )
+            self._miss(binding, lambda: f"{item.name} must have rank {item.rank}, found {self.facts.rank(value)}")
         elif isinstance(item, Scalar):
             yield from self._scalar(item, value, binding)
         else:
@@ -255,12 +242,7 @@ class RecursiveMatcher:
         result: dict[str, tuple[Any, int | None]] = {}
         for name, expected in item.parameters.items():
             index = schema.formal_index(found, name)
-            if (
-                index is None
-                and found is not None
-                and name not in found.attributes
-                and not _optional(expected)
-            ):
+            if index is None and found is not None and name not in found.attributes and not _optional(expected):
                 return None
             result[name] = (expected, index)
         return result
@@ -294,17 +276,13 @@ class RecursiveMatcher:
         for matched in self._operand(item, value, node, binding):
             yield from self._sequence(others, node, matched)
 
-    def _operand(
-        self, item: Term | None, value: ir.Value | None, node: ir.Node, binding: Binding
-    ) -> Iterator[Binding]:
+    def _operand(self, item: Term | None, value: ir.Value | None, node: ir.Node, binding: Binding) -> Iterator[Binding]:
         """One input, which may be absent on either side."""
         if item is None:
             if value is None:
                 yield binding
             else:
-                self._miss(
-                    binding, lambda: f"{node.op_type} `{node.name}` has an input that the pattern excludes"
-                )
+                self._miss(binding, lambda: f"{node.op_type} `{node.name}` has an input that the pattern excludes")
         elif value is not None:
             yield from self._term(item, value, binding)
         elif isinstance(item, Capture) and item.optional:
@@ -362,17 +340,11 @@ class RecursiveMatcher:
         elif numbers.same_parameter(binding.bound[expected], actual):
             yield binding
         else:
-            self._miss(
-                binding, lambda: f"{expected!r} must be the same in both places, here it is {actual!r}"
-            )
+            self._miss(binding, lambda: f"{expected!r} must be the same in both places, here it is {actual!r}")
 
-    def _each(
-        self, rest: Each[Any], values: Sequence[ir.Value], node: ir.Node, binding: Binding
-    ) -> Iterator[Binding]:
+    def _each(self, rest: Each[Any], values: Sequence[ir.Value], node: ir.Node, binding: Binding) -> Iterator[Binding]:
         if len(values) < rest.at_least:
-            self._miss(
-                binding, lambda: f"{node.op_type} `{node.name}` has fewer than {rest.at_least} operands"
-            )
+            self._miss(binding, lambda: f"{node.op_type} `{node.name}` has fewer than {rest.at_least} operands")
         elif rest.of is None:
             yield binding.bind(rest, tuple(values))
         else:
@@ -436,9 +408,7 @@ def _optional(expected: Any) -> bool:
 
 
 def _attrs(item: Term) -> set[Any]:
-    return {
-        p for t in walk(item) if isinstance(t, Call) for p in t.parameters.values() if isinstance(p, Attr)
-    }
+    return {p for t in walk(item) if isinstance(t, Call) for p in t.parameters.values() if isinstance(p, Attr)}
 
 
 def _name(value: ir.Value) -> str:

@@ -321,7 +321,7 @@ def flipped(item: Term, divides: bool) -> Term | None:
 
 
 class Operators:
-    """The operators of one domain as functions on terms: ``op.Erf(x)``, ``op.Conv(x, w, b, group=Attr[int]("group"))``."""
+    """The operators of one domain as functions on terms: ``op.Erf(x)``, ``op.Conv(x, w, b, group=groups)``."""
 
     def __init__(self, domain: str = ""):
         self._domain = domain

@@ -120,9 +120,7 @@ def _weights(model: ir.Model) -> dict[str, Any]:
 def inspection_report(data: Mapping[str, Any], *, verbose: bool = False) -> RenderableType:
     """The same for people."""
     opsets = [f"{domain or 'ai.onnx'} {version}" for domain, version in data["opsets"].items()]
-    head = Text.assemble(
-        (str(data["model"]), "bold"), f": opset {', '.join(opsets)}; IR version {data['ir_version']}"
-    )
+    head = Text.assemble((str(data["model"]), "bold"), f": opset {', '.join(opsets)}; IR version {data['ir_version']}")
     if data["producer"]:
         head.append(f"; by {data['producer']}")
     parts: list[RenderableType] = [head, ""]
@@ -137,11 +135,7 @@ def inspection_report(data: Mapping[str, Any], *, verbose: bool = False) -> Rend
 def _values(kind: str, values: list[dict[str, Any]], limit: int | None) -> RenderableType:
     table = plain_table(kind, "type", *([""] if any(v["overridable"] for v in values) else []))
     for value in values[:limit]:
-        default = (
-            ["has a default, can be overridden" if value["overridable"] else ""]
-            if len(table.columns) > 2
-            else []
-        )
+        default = ["has a default, can be overridden" if value["overridable"] else ""] if len(table.columns) > 2 else []
         table.add_row(Text(value["name"]), Text(value["type"]), *default)
     if limit is not None and len(values) > limit:
         table.add_row(Text(f"{len(values) - limit} more (-v lists them)", "dim"), "")
@@ -155,9 +149,7 @@ def _operators(operators: Mapping[str, int], limit: int | None) -> RenderableTyp
         table.add_row(Text(name), str(count))
     if limit is not None and len(ranked) > limit:
         rest = ranked[limit:]
-        table.add_row(
-            Text(f"{len(rest)} other operators (-v lists them)", "dim"), str(sum(n for _, n in rest))
-        )
+        table.add_row(Text(f"{len(rest)} other operators (-v lists them)", "dim"), str(sum(n for _, n in rest)))
     return Padding(table, (0, 0, 0, 2))
 
 

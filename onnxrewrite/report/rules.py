@@ -24,9 +24,7 @@ def rule_list(rules: Sequence[Rule]) -> RenderableType:
     table = plain_table("rule", "stage", "what it does", "from")
     table.columns[0].no_wrap = table.columns[1].no_wrap = True
     for rule in sorted(rules, key=lambda r: (r.stage, r.name)):
-        table.add_row(
-            Text(rule.name), Text(_stage(rule)), Text(rule.summary.rstrip(".") or "-"), Text(package(rule))
-        )
+        table.add_row(Text(rule.name), Text(_stage(rule)), Text(rule.summary.rstrip(".") or "-"), Text(package(rule)))
     return Group(table, "", Text(f"{len(rules)} rules; onnxrewrite rules NAME shows one of them", "dim"))
 
 
@@ -67,9 +65,7 @@ def _page(rule: Rule) -> RenderableType:
     facts = [("Pattern", ", ".join(map(repr, rule.outputs)))]
     facts.append(("Stage", f"{_stage(rule)}: {_STAGES[_stage(rule)]}"))
     if rule.benefit:
-        facts.append(
-            ("Benefit", f"{rule.benefit}; of rules that match at one value, the largest is tried first")
-        )
+        facts.append(("Benefit", f"{rule.benefit}; of rules that match at one value, the largest is tried first"))
     if rule.keeps_shared:
         facts.append(("Shared", "applies where inner values are used elsewhere too"))
     facts.append(("From", f"{package(rule)}, {source(rule)}"))
@@ -90,9 +86,7 @@ _STAGES = {
 
 
 def _example(example: Example) -> list[RenderableType]:
-    where = ", ".join(
-        [f"opset {example.opset}", *([example.target] if example.target != "onnxruntime-cpu" else [])]
-    )
+    where = ", ".join([f"opset {example.opset}", *([example.target] if example.target != "onnxruntime-cpu" else [])])
     if isinstance(example, Rejects):
         return [
             _indented(f"Kept ({where}), because: {example.because}", "bold"),

@@ -163,9 +163,7 @@ def grouped_counts(reasons: Mapping[str, int]) -> dict[str, int]:
 
 def operator_counts(model: ir.Model) -> dict[str, int]:
     """How often each operator occurs, in subgraphs and functions too, constants left out; sorted by name."""
-    return dict(
-        sorted(Counter(operator_name(n) for g in scopes(model) for n in g if not _is_constant(n)).items())
-    )
+    return dict(sorted(Counter(operator_name(n) for g in scopes(model) for n in g if not _is_constant(n)).items()))
 
 
 def operator_name(node: ir.Node) -> str:

@@ -106,9 +106,7 @@ def operators_table(data: Data, *, verbose: bool = False) -> RenderableType:
 
 def outputs_table(outputs: Sequence[Data], limit: int | None = None) -> RenderableType:
     """Each output's error beside the original's own and what is allowed, the worst first."""
-    worst = sorted(
-        outputs, key=lambda o: (o["ok"], -(o["error"] if o["error"] is not None else float("inf")))
-    )
+    worst = sorted(outputs, key=lambda o: (o["ok"], -(o["error"] if o["error"] is not None else float("inf"))))
     table = plain_table("output", "error>", "original's own>", "allowed>", "against")
     for output in worst[:limit]:
         if output["error"] == 0.0:
@@ -140,9 +138,7 @@ def facts_grid(facts: Iterable[tuple[str, str]]) -> RenderableType:
     grid.add_column(overflow="fold")
     last = ""
     for label, text in facts:
-        grid.add_row(
-            Text("" if label == last else label, _STYLES.get(label, "bold")), Text(text, overflow="fold")
-        )
+        grid.add_row(Text("" if label == last else label, _STYLES.get(label, "bold")), Text(text, overflow="fold"))
         last = label
     return Padding(grid, (0, 0, 0, 2))
 
@@ -173,10 +169,7 @@ def _details(data: Data) -> list[RenderableType]:
     """One line per site, unwrapped, so that names can be searched for and copied."""
     parts: list[RenderableType] = []
     if data["sites"]:
-        lines = [
-            f"  {s['stage']}  {s['rule']}  `{s['value']}`{_scope(s, data)}: {_change(s)}"
-            for s in data["sites"]
-        ]
+        lines = [f"  {s['stage']}  {s['rule']}  `{s['value']}`{_scope(s, data)}: {_change(s)}" for s in data["sites"]]
         parts += [Text("Applied", "bold"), *map(_unwrapped, lines), ""]
     if data["refused"]:
         lines = [f"  {r['rule']}  `{r['value']}`: {r['reason']}" for r in data["refused"]]
@@ -249,9 +242,7 @@ def _checked_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
     if model is not None and not model["skipped"] and model["runs"]:
         facts.append(("Checked", f"the whole model: {_runs(model)}"))
     if sites["run"]:
-        facts.append(
-            ("Checked", f"each rewrite by itself: {sites['run']} run, {sites['distinct']} different")
-        )
+        facts.append(("Checked", f"each rewrite by itself: {sites['run']} run, {sites['distinct']} different"))
     facts.append(("Checked", f"structure{', kernels' if data['target'] != 'onnx' else ''}"))
     if verbose and model is not None and model["tolerance"]:
         facts.append(("Allowed", model["tolerance"]))

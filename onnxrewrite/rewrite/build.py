@@ -115,7 +115,7 @@ class Builder:
         return value
 
     def evaluate(self, node: ir.Node) -> list[npt.NDArray[Any]]:
-        """What a node computes whose inputs are constant, by the rules of the model's opset; refuses if it cannot be run."""
+        """What a node computes whose inputs are constant, in the model's opset; refuses if it cannot be run."""
         from onnxrewrite.ir.evaluate import evaluate
 
         try:

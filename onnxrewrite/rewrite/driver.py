@@ -80,6 +80,7 @@ class Driver:
         self._limits = limits or Limits()
         self._progress = progress
         self._budget = _TOTAL * self._size() + 1000
+        self._loops = LoopGuard(self._size())
 
     def run(self) -> Trace:
         """Run every stage to its fixpoint.  Canonicalization stays active throughout."""
@@ -94,7 +95,7 @@ class Driver:
         depth = max((r.depth for r in rules), default=0)
         edit.sweep([n for scope in self._work.scopes() for n in scope])
         queue = Worklist(n for scope in self._work.scopes() for n in scope)
-        loops = LoopGuard(self._size())
+        loops = self._loops
         most = len(self.trace.applied) + self._budget
         visited = 0
         while queue:
@@ -110,6 +111,7 @@ class Driver:
             changed = self._visit(node, node.graph, index, loops)
             queue.extend(reach(changed, depth))
         self.trace.warnings.extend(loops.warnings)
+        loops.warnings.clear()
         self._sort()
 
     def facts(self, scope: ir.Graph) -> Facts:
@@ -137,7 +139,9 @@ class Driver:
         try:
             yield from matcher.matches(rule.outputs, output)
         except Exception as error:  # a predicate can fail in any way, and must not take the run down
-            self.trace.warnings.append(f"{rule.name}: its pattern raised {type(error).__name__}: {error} (at `{output.name}`)")
+            self.trace.warnings.append(
+                f"{rule.name}: its pattern raised {type(error).__name__}: {error} (at `{output.name}`)"
+            )
 
     def _attempt(self, rule: Rule, match: Match, scope: ir.Graph, loops: LoopGuard) -> list[ir.Node] | None:
         """Guard, build, check, commit; None if it was refused."""

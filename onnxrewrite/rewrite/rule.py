@@ -15,7 +15,20 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import RuleError
 from onnxrewrite.pattern.match import Match
-from onnxrewrite.pattern.terms import AnyNode, AnyOf, Call, Capture, Literal, Output, Power, Product, Sum, Term, children, walk
+from onnxrewrite.pattern.terms import (
+    AnyNode,
+    AnyOf,
+    Call,
+    Capture,
+    Literal,
+    Output,
+    Power,
+    Product,
+    Sum,
+    Term,
+    children,
+    walk,
+)
 
 if TYPE_CHECKING:
     from onnxrewrite.rewrite.build import Builder

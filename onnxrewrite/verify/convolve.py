@@ -67,11 +67,7 @@ def _same_pads(
         size = shape[2 + i] if shape is not None else None
         if size is None and strides[i] != 1:
             raise Unsupported("auto_pad with strides on a dynamic size")
-        total = (
-            reach - 1
-            if size is None
-            else max(0, (math.ceil(size / strides[i]) - 1) * strides[i] + reach - size)
-        )
+        total = reach - 1 if size is None else max(0, (math.ceil(size / strides[i]) - 1) * strides[i] + reach - size)
         low = total // 2 if auto == b"SAME_UPPER" else total - total // 2
         begins.append(low)
         ends.append(total - low)
@@ -188,9 +184,7 @@ def _average_pool(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[
         return [e.mul(total, e.const(1.0 / math.prod(w.kernel)))]
     ones = e.op(
         "Add",
-        e.mul(
-            e.op("Cast", e.op("Cast", x, to=onnx.TensorProto.BOOL), to=onnx.TensorProto.DOUBLE), e.const(0.0)
-        ),
+        e.mul(e.op("Cast", e.op("Cast", x, to=onnx.TensorProto.BOOL), to=onnx.TensorProto.DOUBLE), e.const(0.0)),
         e.const(1.0),
     )
     return [str(e.op("Div", total, _window_sum(e, padded(e, ones, w), w)))]

@@ -178,12 +178,7 @@ def _ids_length(specs: Sequence[InputSpec]) -> str | None:
     """The length of the first two-dimensional integer input that is no mask."""
     for spec in specs:
         ids = spec.elem_type in _INTEGERS and spec.dims is not None and len(spec.dims) == 2
-        if (
-            ids
-            and spec.dims is not None
-            and "mask" not in spec.name.lower()
-            and isinstance(spec.dims[1], str)
-        ):
+        if ids and spec.dims is not None and "mask" not in spec.name.lower() and isinstance(spec.dims[1], str):
             return spec.dims[1]
     return None
 
@@ -244,11 +239,7 @@ def _refine(role: str, name: str, specs: Sequence[InputSpec]) -> str:
     if role not in ("sequence", "frames"):
         return role
     places = _places(name, specs)
-    if any(
-        s.elem_type in _INTEGERS
-        for s, _ in places
-        if "mask" not in s.name.lower() and "len" not in s.name.lower()
-    ):
+    if any(s.elem_type in _INTEGERS for s, _ in places if "mask" not in s.name.lower() and "len" not in s.name.lower()):
         return role
     by_place = {_role_by_place(s, axis) for s, axis in places}
     return next((r for r in ("samples", "frames") if r in by_place and _is_audio(places)), role)
@@ -256,9 +247,7 @@ def _refine(role: str, name: str, specs: Sequence[InputSpec]) -> str:
 
 def _is_audio(places: Sequence[tuple[InputSpec, int]]) -> bool:
     names = " ".join(s.name.lower() for s, _ in places)
-    return bool(
-        re.search(r"audio|wave|speech|signal|input_values|input_features|^feats?|mel|pcm|sound", names)
-    )
+    return bool(re.search(r"audio|wave|speech|signal|input_values|input_features|^feats?|mel|pcm|sound", names))
 
 
 _INTEGERS = {onnx.TensorProto.INT32, onnx.TensorProto.INT64}
@@ -306,9 +295,7 @@ def candidates(specs: Sequence[InputSpec], given: Mapping[str, int], limit: int 
             return
 
 
-def _free_names(
-    names: Sequence[str], derived: Mapping[str, tuple[str, ...]], given: Mapping[str, int]
-) -> list[str]:
+def _free_names(names: Sequence[str], derived: Mapping[str, tuple[str, ...]], given: Mapping[str, int]) -> list[str]:
     texts = [t for n in names for t in derived.get(n, ())]
     parts = [p for t in texts for p in sorted(expression_parts(t) or ({t} - {"1"}))]
     wanted = [n for n in names if n not in derived] + [p for p in parts if p not in derived]
@@ -333,9 +320,7 @@ def complete(
     return known
 
 
-def _proposals(
-    free: Sequence[str], roles: Mapping[str, str], specs: Sequence[InputSpec]
-) -> Iterator[Binding]:
+def _proposals(free: Sequence[str], roles: Mapping[str, str], specs: Sequence[InputSpec]) -> Iterator[Binding]:
     """Columns of the preference table, height unlike width; the columns as they are; then one common size."""
     columns = range(len(PREFERENCES["batch"]))
     oblong = {n: k for n, k in _spread(free, roles).items() if roles[n] == "spatial"}

@@ -298,9 +298,7 @@ def _explicit_dtype(node: onnx.NodeProto) -> None:
     """Spell out dtype defaults that mean float."""
     names = {a.name for a in node.attribute}
     if node.op_type == "ConstantOfShape" and "value" not in names:
-        node.attribute.append(
-            helper.make_attribute("value", numpy_helper.from_array(np.zeros(1, np.float64)))
-        )
+        node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(np.zeros(1, np.float64))))
     if node.op_type in _WINDOWS and "output_datatype" not in names:
         node.attribute.append(helper.make_attribute("output_datatype", T.DOUBLE))
 

@@ -104,9 +104,7 @@ class Baseline:
         self.bare = skeleton(model)
         self.notes: list[str] = []
         self.random = stochastic_ops(self.bare)
-        self.sampler = Sampler(
-            self.bare, given=inputs or {}, dims=_known_dims(self.bare, dims or {}), seed=seed
-        )
+        self.sampler = Sampler(self.bare, given=inputs or {}, dims=_known_dims(self.bare, dims or {}), seed=seed)
 
     @cached_property
     def session(self) -> Session | str:
@@ -141,9 +139,7 @@ class Baseline:
                 self._add(made, trial, 0, feeds, overridden=True)
         return made
 
-    def _add(
-        self, made: list[Run], trial: Trial, sample: int, feeds: dict[str, Any], *, overridden: bool
-    ) -> None:
+    def _add(self, made: list[Run], trial: Trial, sample: int, feeds: dict[str, Any], *, overridden: bool) -> None:
         assert isinstance(self.session, Session)
         outputs = self.session.run(feeds)
         if isinstance(outputs, str):
@@ -266,9 +262,7 @@ class Baseline:
     def _compare(self, outputs: Sequence[Outputs], result: ModelCheck) -> None:
         names = list(self.runs[0].outputs)
         moved = [
-            n
-            for n in names
-            if not all(identical(r.outputs[n], o[n]) for r, o in zip(self.runs, outputs, strict=True))
+            n for n in names if not all(identical(r.outputs[n], o[n]) for r, o in zip(self.runs, outputs, strict=True))
         ]
         result.identical = not moved
         if moved:
@@ -304,9 +298,7 @@ class Baseline:
 
     def _tolerance(self, names: Sequence[str]) -> str:
         dtypes = {
-            np.asarray(self.runs[0].outputs[n]).dtype
-            for n in names
-            if not isinstance(self.runs[0].outputs[n], list)
+            np.asarray(self.runs[0].outputs[n]).dtype for n in names if not isinstance(self.runs[0].outputs[n], list)
         }
         lines = []
         for dtype in sorted(dtypes, key=str):
@@ -321,8 +313,7 @@ class Baseline:
             else:
                 stated = row.stated * row.unit
                 lines.append(
-                    f"{dtype}: {stated:.1e} of the largest value, "
-                    f"or {row.k:g}x the effect of a one-ulp perturbation"
+                    f"{dtype}: {stated:.1e} of the largest value, or {row.k:g}x the effect of a one-ulp perturbation"
                 )
         return "; ".join(lines)
 
@@ -365,9 +356,7 @@ def interface_problems(before: onnx.ModelProto, after: onnx.ModelProto) -> list[
 
 def _interface(model: onnx.ModelProto, kind: str) -> list[tuple[str, int]]:
     """Names and dtypes; before IR version 4 an input with an initializer is a constant."""
-    constants = (
-        {t.name for t in model.graph.initializer} if kind == "input" and model.ir_version < 4 else set()
-    )
+    constants = {t.name for t in model.graph.initializer} if kind == "input" and model.ir_version < 4 else set()
     return [(v.name, _elem_type(v)) for v in getattr(model.graph, kind) if v.name not in constants]
 
 
@@ -382,8 +371,7 @@ def _shape_problems(runs: Sequence[Run], outputs: Sequence[Outputs]) -> list[str
             old, new = np.asarray(value), np.asarray(made[name])
             if old.dtype != new.dtype or old.shape != new.shape:
                 problems.append(
-                    f"output {name}, {run.describe()}: {new.dtype}{list(new.shape)}, "
-                    f"was {old.dtype}{list(old.shape)}"
+                    f"output {name}, {run.describe()}: {new.dtype}{list(new.shape)}, was {old.dtype}{list(old.shape)}"
                 )
     return problems[:5]
 

@@ -262,11 +262,7 @@ def _exact_only(original: npt.NDArray[Any], rewritten: npt.NDArray[Any]) -> Comp
     different = np.argwhere(original != rewritten)
     where = tuple(int(i) for i in different[0]) if len(different) else None
     count = f"{len(different)} of {original.size} {original.dtype} elements differ"
-    example = (
-        f", first at {list(where)}: {rewritten[where]!s}, was {original[where]!s}"
-        if where is not None
-        else ""
-    )
+    example = f", first at {list(where)}: {rewritten[where]!s}, was {original[where]!s}" if where is not None else ""
     return refuse(count + example, where)
 
 
@@ -276,16 +272,13 @@ def _patterns(original: npt.NDArray[Any], rewritten: npt.NDArray[Any]) -> Compar
         if not np.array_equal(before, after):
             where = tuple(int(i) for i in np.argwhere(before != after)[0])
             return refuse(
-                f"{name} in {int(after.sum())} elements, was in {int(before.sum())}; "
-                f"first difference at {list(where)}",
+                f"{name} in {int(after.sum())} elements, was in {int(before.sum())}; first difference at {list(where)}",
                 where,
             )
     return None
 
 
-def _compare_lists(
-    reference: Any, original: Any, rewritten: Any, noise: Norms | None, stated: bool
-) -> Comparison:
+def _compare_lists(reference: Any, original: Any, rewritten: Any, noise: Norms | None, stated: bool) -> Comparison:
     if not (isinstance(original, list) and isinstance(rewritten, list)):
         return refuse("a sequence on one side only")
     if len(original) != len(rewritten):

@@ -101,9 +101,7 @@ def _lstm(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
         h_next = body.mul(body.op("Sigmoid", o), body.op("Tanh", c_next))
         shown = body.op("Identity", h_next)
         starts = [_start(e, _argument(node, k), d, x, hidden) for k in (5, 6)]
-        found.append(
-            _scan(e, body, starts, gates, [h, c, step], [h_next, c_next, shown], _reverses(attrs, d))
-        )
+        found.append(_scan(e, body, starts, gates, [h, c, step], [h_next, c_next, shown], _reverses(attrs, d)))
     last_h, last_c, sequence = (list(part) for part in zip(*found, strict=True))
     return [_join(e, sequence, 1), _join(e, last_h, 0), _join(e, last_c, 0)]
 
@@ -118,9 +116,7 @@ def _gru(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
         weights = e.op("Transpose", _pick(e, r, d), perm=[1, 0])
         body = Emit(e.opset, f"{e.prefix}.gru{d}", {})
         h, step = (f"{body.prefix}.{n}" for n in ("h", "x"))
-        h_next = _gru_step(
-            body, h, step, weights, recurrent_bias, hidden, bool(attrs.get("linear_before_reset", 0))
-        )
+        h_next = _gru_step(body, h, step, weights, recurrent_bias, hidden, bool(attrs.get("linear_before_reset", 0)))
         shown = body.op("Identity", h_next)
         start = _start(e, _argument(node, 5), d, x, hidden)
         found.append(_scan(e, body, [start], gates, [h, step], [h_next, shown], _reverses(attrs, d)))
@@ -180,9 +176,7 @@ def _resize(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
     return [x]
 
 
-def _resize_axis(
-    e: Emit, x: str, axis: int, rank: int, target: str, by_size: bool, passed: dict[str, Any]
-) -> str:
+def _resize_axis(e: Emit, x: str, axis: int, rank: int, target: str, by_size: bool, passed: dict[str, Any]) -> str:
     """Transpose the axis to the end, multiply, transpose back."""
     size = e.op("Slice", e.op("Shape", x), e.ints([axis]), e.ints([axis + 1]))
     square = e.op("Expand", e.const([[0.0]], np.float32), e.op("Concat", size, size, axis=0))

@@ -135,9 +135,7 @@ def build_reference(model: ModelLike, *, threads: int = 0) -> Reference:
         return _open(proto, threads)
     except NotDoublable as error:
         return Reference("float32", one_line(error))
-    except (
-        Exception
-    ) as error:  # inliner, converter and shape inference raise many classes; none may stop a check
+    except Exception as error:  # inliner, converter and shape inference raise many classes; none may stop a check
         return Reference("float32", f"no double copy: {one_line(error)}")
 
 

@@ -75,9 +75,7 @@ class Sampler:
             if spec.name in self.given:
                 made[spec.name] = self.given[spec.name]
             elif not spec.tensor:
-                raise UsageError(
-                    f"input {spec.name}: sequences, maps and optionals cannot be generated; use --input"
-                )
+                raise UsageError(f"input {spec.name}: sequences, maps and optionals cannot be generated; use --input")
             else:
                 made[spec.name] = self.value(spec, binding, sample, care)
         made.update({name: value for name, value in self.given.items() if name not in made})
@@ -115,9 +113,7 @@ def _bound_by(given: Mapping[str, Any], specs: Sequence[InputSpec]) -> dict[str,
         for dim, size in zip(spec.dims, array.shape, strict=True):
             expected = bound.setdefault(dim, int(size)) if isinstance(dim, str) else dim
             if expected != size:
-                raise UsageError(
-                    f"--input {name}: shape {list(array.shape)}, the model wants {list(spec.dims)}"
-                )
+                raise UsageError(f"--input {name}: shape {list(array.shape)}, the model wants {list(spec.dims)}")
     return bound
 
 
@@ -128,11 +124,7 @@ def _past(specs: Sequence[InputSpec], binding: Mapping[str, int]) -> int:
         if "past" in name.lower() and name not in relations(names, specs) and "encoder" not in name.lower():
             return binding.get(name, 0)
     for spec in specs:
-        if (
-            re.search(r"^past|past_key|cache", spec.name.lower())
-            and spec.dims is not None
-            and len(spec.dims) == 4
-        ):
+        if re.search(r"^past|past_key|cache", spec.name.lower()) and spec.dims is not None and len(spec.dims) == 4:
             return shape_of(spec, binding)[2]
     return 0
 
@@ -259,9 +251,7 @@ def _mask(r: Request) -> np.ndarray[Any, np.dtype[np.int64]]:
     return mask
 
 
-def usable(
-    sampler: Sampler, session: Session, wanted: int = 2, limit: int = 40
-) -> tuple[list[Trial], list[str]]:
+def usable(sampler: Sampler, session: Session, wanted: int = 2, limit: int = 40) -> tuple[list[Trial], list[str]]:
     """Bindings at which the model runs, varying every symbolic size, and why the others failed.
 
     At least ``wanted`` where possible; further ones until every size that is free took two values.
@@ -288,9 +278,7 @@ def _covered(trials: Sequence[Trial], free: Sequence[str], wanted: int) -> bool:
 
 def _adds(trials: Sequence[Trial], binding: Binding, free: Sequence[str]) -> bool:
     return any(
-        binding[s] not in {t.binding[s] for t in trials}
-        for s in free
-        if len({t.binding[s] for t in trials}) < 2
+        binding[s] not in {t.binding[s] for t in trials} for s in free if len({t.binding[s] for t in trials}) < 2
     )
 
 

@@ -241,9 +241,7 @@ class _Site:
     def _result(self, status: str, found: Comparison, place: str) -> SiteCheck:
         kind = self.reference.kind if self.reference else "not needed"
         reason = f"{place}: {found.reason}" if status == "failed" else ""
-        return SiteCheck(
-            status, reason, kind, found.error_original, found.error_rewritten, found.bound, place
-        )
+        return SiteCheck(status, reason, kind, found.error_original, found.error_rewritten, found.bound, place)
 
     def _compare(self, group: Sequence[_Run], name: str) -> tuple[Comparison, _Run]:
         """The first comparison that fails, else the worst; conditioning is only measured when one fails."""
@@ -319,12 +317,8 @@ def _concrete(elements: Sequence[Any] | None, binding: Mapping[str, int]) -> lis
     """The elements as numbers; a dimension that no input of the site has gets a size of its own."""
     if elements is None:
         return None
-    names = sorted(
-        {n for e in elements if isinstance(e, str) for n in expression_parts(e) | {e} if n.isidentifier()}
-    )
-    known = {name: 2 + (zlib.crc32(name.encode()) + sum(binding.values())) % 5 for name in names} | dict(
-        binding
-    )
+    names = sorted({n for e in elements if isinstance(e, str) for n in expression_parts(e) | {e} if n.isidentifier()})
+    known = {name: 2 + (zlib.crc32(name.encode()) + sum(binding.values())) % 5 for name in names} | dict(binding)
     values = [int(e) if isinstance(e, (int, np.integer)) else evaluate(str(e), known) for e in elements]
     return [v for v in values if v is not None] if None not in values else None
 

@@ -58,9 +58,7 @@ def _nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodePro
 def _opset_problems(model: onnx.ModelProto) -> list[str]:
     if not model.HasField("graph"):
         return ["has no graph"]
-    problems = _missing_opsets(
-        {canonical(o.domain) for o in model.opset_import}, _nodes(model.graph), "the model"
-    )
+    problems = _missing_opsets({canonical(o.domain) for o in model.opset_import}, _nodes(model.graph), "the model")
     for function in model.functions:
         imported = {canonical(o.domain) for o in function.opset_import}
         problems += _missing_opsets(imported, function.node, f"function {function.name}")
@@ -69,9 +67,7 @@ def _opset_problems(model: onnx.ModelProto) -> list[str]:
 
 def _missing_opsets(imported: set[str], nodes: Iterable[onnx.NodeProto], where: str) -> list[str]:
     used = {canonical(n.domain) for n in nodes}
-    return [
-        f"{where} uses domain {d or 'ai.onnx'} without importing its opset" for d in sorted(used - imported)
-    ]
+    return [f"{where} uses domain {d or 'ai.onnx'} without importing its opset" for d in sorted(used - imported)]
 
 
 def _standard_checks(model: ModelLike, bare: onnx.ModelProto) -> list[str]:
@@ -115,9 +111,7 @@ def _inference_problems(model: onnx.ModelProto) -> list[str]:
     reason = ""
     for propagate in (True, False):
         try:
-            shape_inference.infer_shapes(
-                model, check_type=not foreign, strict_mode=not foreign, data_prop=propagate
-            )
+            shape_inference.infer_shapes(model, check_type=not foreign, strict_mode=not foreign, data_prop=propagate)
         except Exception as error:  # InferenceError, and whatever a schema's own code raises
             reason = one_line(error)
         else:

@@ -98,11 +98,7 @@ class _Graph:
     def scalar(self, name: str) -> float | None:
         """The value of a constant with one element."""
         tensor = self.tensors.get(name)
-        if (
-            tensor is None
-            or int(np.prod(tensor.dims)) != 1
-            or tensor.data_location == onnx.TensorProto.EXTERNAL
-        ):
+        if tensor is None or int(np.prod(tensor.dims)) != 1 or tensor.data_location == onnx.TensorProto.EXTERNAL:
             return None
         if tensor.data_type == onnx.TensorProto.STRING:
             return None

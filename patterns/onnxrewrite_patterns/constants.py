@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 import onnx_ir as ir
 
 from onnxrewrite import AnyNode, Builder, Facts, Match, Rejects, Rewrites, Rule, Stage, Value
@@ -59,10 +58,13 @@ FOLD = Rule(
     benefit=100,
     examples=(
         Rewrites("a = Add({1.0, 2.0}, 3.0)  y = Mul(x, a)", to="y = Mul(x, {4.0, 5.0})"),
-        Rewrites("float[2,n] x; s = Shape(x)  d = Gather(s, 0)  y = Cast<to=1>(d)", to="float[2,n] x; y = Identity(2.0)"),
+        Rewrites(
+            "float[2,n] x; s = Shape(x)  d = Gather(s, 0)  y = Cast<to=1>(d)", to="float[2,n] x; y = Identity(2.0)"
+        ),
         Rejects("r = RandomNormal<shape=[2]>()  y = Mul(x, r)", because="random"),
         Rejects(
-            "w = DequantizeLinear(int8[2] {1, 2}, 0.5, int8 0)  y = Mul(x, w)", because="a quantized constant stays quantized"
+            "w = DequantizeLinear(int8[2] {1, 2}, 0.5, int8 0)  y = Mul(x, w)",
+            because="a quantized constant stays quantized",
         ),
         Rejects("e = Expand(1.0, {4096, 4096})  y = Mul(x, e)", because="would take 67108864 bytes"),
     ),
@@ -90,9 +92,7 @@ MERGE = Rule(
     keeps_shared=True,
     examples=(
         Rewrites("a = Relu(x)  b = Relu(x)  y = Add(a, b)", to="a = Relu(x)  y = Add(a, a)"),
-        Rejects(
-            "a = RandomNormalLike(x)  b = RandomNormalLike(x)  y = Add(a, b)", because="random"
-        ),
+        Rejects("a = RandomNormalLike(x)  b = RandomNormalLike(x)  y = Add(a, b)", because="random"),
     ),
 )
 

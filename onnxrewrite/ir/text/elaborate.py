@@ -58,19 +58,13 @@ class Scope:
     def dtype(self, name: str) -> ir.DataType | None:
         """The dtype of a tensor, None where unknown."""
         type_ = self.types.get(name)
-        return (
-            ir.DataType(type_.tensor_type.elem_type)
-            if type_ is not None and type_.tensor_type.elem_type
-            else None
-        )
+        return ir.DataType(type_.tensor_type.elem_type) if type_ is not None and type_.tensor_type.elem_type else None
 
 
 class Elaborator:
     """From what was read to a ``ModelProto``: names resolved, literals typed, nothing left to guess."""
 
-    def __init__(
-        self, parser: Parser, opset: int, domains: Mapping[str, int], weights: Mapping[str, Array]
-    ) -> None:
+    def __init__(self, parser: Parser, opset: int, domains: Mapping[str, int], weights: Mapping[str, Array]) -> None:
         self.fail = parser.source.fail
         self.text = parser.model()
         self.opset, self.domains = opset, domains
@@ -115,9 +109,7 @@ class Elaborator:
 
     # -- graphs
 
-    def graph(
-        self, text: GraphText, outer: Scope, *, is_main: bool = False, is_inner: bool = False
-    ) -> onnx.GraphProto:
+    def graph(self, text: GraphText, outer: Scope, *, is_main: bool = False, is_inner: bool = False) -> onnx.GraphProto:
         """One graph.  Only the main one may leave inputs to be found; only an inner one reads outer names."""
         inputs = self.inputs(text, is_main)
         input_names = {declared.name.text for declared in inputs}
@@ -154,9 +146,7 @@ class Elaborator:
         """The type of an input without one: that of its default value, else float of unknown rank."""
         if declared.value is None:
             return tensor_type(ir.DataType.FLOAT)
-        dtype, array = self.values.array(
-            declared.value, self.values.own_dtype(declared.value), declared.name.text
-        )
+        dtype, array = self.values.array(declared.value, self.values.own_dtype(declared.value), declared.name.text)
         return tensor_type(dtype, array.shape)
 
     def found_inputs(self, text: GraphText) -> list[Declaration]:
@@ -194,9 +184,7 @@ class Elaborator:
         return [Declaration(n) for node in text.nodes for n in node.outputs if n.text and n.text not in used]
 
     def initializer(self, name: Token, value: Literal, scope: Scope) -> onnx.TensorProto:
-        tensor = self.values.tensor(
-            value, self.values.own_dtype(value), name.text, has_bits=self.text.is_complete
-        )
+        tensor = self.values.tensor(value, self.values.own_dtype(value), name.text, has_bits=self.text.is_complete)
         scope.know(tensor)
         return tensor
 
@@ -204,9 +192,7 @@ class Elaborator:
 
     def node(self, text: NodeText, scope: Scope, graph: onnx.GraphProto) -> None:
         schema = schema_of(text.domain, text.op.text, opset_of(scope.opsets, text.domain))
-        node = onnx.NodeProto(
-            name=text.name, op_type=text.op.text, domain=text.domain, overload=text.overload
-        )
+        node = onnx.NodeProto(name=text.name, op_type=text.op.text, domain=text.domain, overload=text.overload)
         node.output.extend(name.text for name in text.outputs)
         seed = text.outputs[0].text
         node.attribute.extend(self.attribute(attribute, schema, scope, seed) for attribute in text.attributes)
@@ -237,9 +223,7 @@ class Elaborator:
 
     # -- attributes
 
-    def attribute(
-        self, text: Attribute, schema: Schema | None, scope: Scope, seed: str
-    ) -> onnx.AttributeProto:
+    def attribute(self, text: Attribute, schema: Schema | None, scope: Scope, seed: str) -> onnx.AttributeProto:
         formal = schema.attributes.get(text.name.text) if schema is not None else None
         wanted = text.type or (formal.type if formal is not None else None)
         proto = onnx.AttributeProto(name=text.name.text)
@@ -253,9 +237,7 @@ class Elaborator:
         values = text.value if is_list else (text.value,)
         type_ = self.attribute_type(text, values, is_list, wanted)
         if text.type is not None and type_ is not text.type:
-            self.fail(
-                f"an attribute said to be {text.type.name.lower()} that is {type_.name.lower()}", text.name
-            )
+            self.fail(f"an attribute said to be {text.type.name.lower()} that is {type_.name.lower()}", text.name)
         proto.type = onnx.AttributeProto.AttributeType.Value(type_.name)
         converted = [self.attribute_value(value, type_, scope, seed) for value in values]
         _fill(proto, type_, converted)
@@ -341,18 +323,12 @@ def _domains(graph: GraphText) -> Iterator[str]:
             yield from _domains(inner)
 
 
-def _inferred_types(
-    node: onnx.NodeProto, schema: Schema | None, scope: Scope
-) -> Mapping[str, onnx.TypeProto]:
+def _inferred_types(node: onnx.NodeProto, schema: Schema | None, scope: Scope) -> Mapping[str, onnx.TypeProto]:
     """What is known of the outputs of one node: as ONNX infers it, else by the schema's type variables."""
     if schema is None:
         return {}
     variables = {formal.type_var: formal.types for formal in schema.outputs}
-    known = {
-        v: DTYPES[next(iter(t))[7:-1]]
-        for v, t in variables.items()
-        if len(t) == 1 and "tensor(" in min(t)[:7]
-    }
+    known = {v: DTYPES[next(iter(t))[7:-1]] for v, t in variables.items() if len(t) == 1 and "tensor(" in min(t)[:7]}
     for position, name in enumerate(node.input):
         formal, dtype = formal_of(schema, position), scope.dtype(name)
         if formal is not None and not formal.variadic and dtype is not None:
@@ -372,9 +348,7 @@ def _inferred_by_onnx(node: onnx.NodeProto, scope: Scope) -> Mapping[str, onnx.T
     imports = _opset_protos(scope.opsets)
     try:
         schema = onnx.defs.get_schema(node.op_type, version, normal_domain(node.domain))
-        return onnx.shape_inference.infer_node_outputs(
-            schema, node, types, scope.tensors, opset_imports=imports
-        )
+        return onnx.shape_inference.infer_node_outputs(schema, node, types, scope.tensors, opset_imports=imports)
     except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError):
         return {}
     except (RuntimeError, ValueError):  # what pybind makes of the rest

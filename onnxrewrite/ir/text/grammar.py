@@ -250,9 +250,7 @@ class Parser:
     # -- literals
 
     def at_number(self) -> bool:
-        return self.next.kind in ("int", "float") or (
-            self.next.kind == "id" and is_literal_word(self.next.text)
-        )
+        return self.next.kind in ("int", "float") or (self.next.kind == "id" and is_literal_word(self.next.text))
 
     def at_literal(self) -> bool:
         return self.at_number() or self.at("{") or (self.at_type() and self.next.text in DTYPES)
@@ -279,9 +277,7 @@ class Parser:
         if self.at("[") or (self.next.text == "external" and self.follows("[")):
             if not self.at("["):
                 self.advance()
-            return Literal(
-                at, "external", dtype, shape, location=tuple(self.listed(self.string_pair, "[", "]"))
-            )
+            return Literal(at, "external", dtype, shape, location=tuple(self.listed(self.string_pair, "[", "]")))
         if self.at("{"):
             return Literal(at, "values", dtype, shape, tuple(self.values()), braces=True)
         if self.at_number() or self.next.kind == "str":

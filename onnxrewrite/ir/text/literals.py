@@ -42,9 +42,7 @@ def literal_dtype(
     operand under the same type variable; float, int64, or the first of ONNX's dtypes that the schema allows.
     An operator without a schema is taken to have one type variable for everything.
     """
-    others = [
-        dtype for at, dtype in enumerate(dtypes) if at != position and shares_type(schema, position, at)
-    ]
+    others = [dtype for at, dtype in enumerate(dtypes) if at != position and shares_type(schema, position, at)]
     bound = next((dtype for dtype in others if dtype is not None), None)
     if schema is None:
         default = ir.DataType.FLOAT if is_fractional else ir.DataType.INT64
@@ -123,9 +121,7 @@ class Values:
         if literal.form == "external":
             proto = onnx.TensorProto(name=name, data_type=int(dtype), dims=literal.dims)
             proto.data_location = onnx.TensorProto.EXTERNAL
-            proto.external_data.extend(
-                onnx.StringStringEntryProto(key=k, value=v) for k, v in literal.location
-            )
+            proto.external_data.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in literal.location)
             return proto
         _, array = self.array(literal, dtype, seed or name, has_bits=has_bits)
         return ir.to_proto(make_tensor(array, dtype, name))
@@ -159,9 +155,7 @@ class Values:
         if not dtype.is_floating_point():
             low, high = _integer_range(dtype)
             whole = [self.whole(value, low, high, dtype.name.lower()) for value in values]
-            return np.array(whole, dtype=np.uint64 if dtype is ir.DataType.UINT64 else np.int64).astype(
-                target
-            )
+            return np.array(whole, dtype=np.uint64 if dtype is ir.DataType.UINT64 else np.int64).astype(target)
         if has_bits and dtype.bitwidth in (8, 16) and all(value.kind == "int" for value in values):
             bits = [self.whole(value, 0, 2**dtype.bitwidth - 1, "bit pattern") for value in values]
             return np.array(bits, dtype=f"uint{dtype.bitwidth}").view(target)

@@ -121,9 +121,7 @@ def model_header(model: ir.Model, canonical: bool) -> str:
         if model.model_version:
             fields.append(f"model_version: {model.model_version}")
         if model.metadata_props:
-            pairs = (
-                f"{_quoted(key)} : {_quoted(value)}" for key, value in sorted(model.metadata_props.items())
-            )
+            pairs = (f"{_quoted(key)} : {_quoted(value)}" for key, value in sorted(model.metadata_props.items()))
             fields.append(f"metadata_props: [{', '.join(pairs)}]")
     return f"<{', '.join(fields)}>"
 
@@ -147,9 +145,7 @@ def _structural_order(nodes: Sequence[ir.Node], outputs: Iterable[ir.Value]) -> 
     """Operands before users, in the order in which a walk from the outputs meets them; unused nodes last."""
     own, done, order = set(nodes), set[ir.Node](), list[ir.Node]()
     roots = [value.producer() for value in outputs]
-    pending = [
-        (root, False) for root in (*reversed(nodes), *reversed(roots)) if root is not None and root in own
-    ]
+    pending = [(root, False) for root in (*reversed(nodes), *reversed(roots)) if root is not None and root in own]
     while pending:
         node, is_ready = pending.pop()
         if is_ready:
@@ -196,9 +192,7 @@ class Printer:
 
     def initializers(self, graph: ir.Graph | ir.GraphView) -> list[str]:
         """The constants that are not written where they are used."""
-        named = [
-            value for value in graph.initializers.values() if not self.is_inline(value) or not value.uses()
-        ]
+        named = [value for value in graph.initializers.values() if not self.is_inline(value) or not value.uses()]
         if self.canonical:
             met = {value: at for at, value in enumerate(self.names)}
             named.sort(key=lambda value: met.get(value, len(met)))

@@ -15,9 +15,7 @@ AttrType = ir.AttributeType
 DTYPES: Mapping[str, ir.DataType] = {d.name.lower(): d for d in ir.DataType if d is not ir.DataType.UNDEFINED}
 """The name of a dtype in text, which is ONNX's own, and the dtype."""
 
-ATTRIBUTE_TYPES: Mapping[str, ir.AttributeType] = {
-    t.name.lower(): t for t in AttrType if t is not AttrType.UNDEFINED
-}
+ATTRIBUTE_TYPES: Mapping[str, ir.AttributeType] = {t.name.lower(): t for t in AttrType if t is not AttrType.UNDEFINED}
 """The name of an attribute's type in text, which is ONNX's own, and the type."""
 
 NESTED_TYPES = ("seq", "optional", "sparse_tensor", "map", "opaque")
