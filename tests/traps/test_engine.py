@@ -194,7 +194,7 @@ def test_a_rule_that_grows():
 # -- rules that are wrong ----------------------------------------------------------------------------------------
 
 tanh = op.Tanh(x)
-GRAPH = f"float[n,4] x; a = Tanh(x)  b = Exp(a)  {gelu('b', 'h')}  y = Tanh(h)  c = Mul(y, 1.0)  z = Neg(c)"
+GRAPH = f"float[n,4] x; a = Tanh(x)  b = Exp(a)  {gelu('b', 'h', '2')}  y = Tanh(h)  c = Mul(y, 1.0)  z = Neg(c)"
 
 
 def stop(m: Any, build: Any) -> Any:
@@ -561,7 +561,7 @@ def test_pattern_of_two_values(rewrite, level):
     """A rule of two values that returns too few, too many, or the wrong ones: undone and reported."""
     wrong_numbers = rewrite.__code__.co_consts == (None,) and False
     two = Rule(name="bad", stage=Stage.CANONICALIZE, pattern=(tanh, op.Sigmoid(x)), rewrite=rewrite)
-    graph = f"float[n,4] x; a = Tanh(x)  b = Sigmoid(x)  {gelu()}  u = Add(a, b)  w = Sub(a, b)"
+    graph = f"float[n,4] x; a = Tanh(x)  b = Sigmoid(x)  {gelu(tag='2')}  u = Add(a, b)  w = Sub(a, b)"
     numbers = level == "off" and not wrong_numbers
     try:
         seen = apply_bad(two, level, graph=graph)
