@@ -31,6 +31,7 @@ from onnxrewrite.rewrite.driver import Driver, Limits
 from onnxrewrite.rewrite.edit import drop_unused_initializers
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Applied, Key, Trace
+from onnxrewrite.rewrite.untouched import Tampered
 
 if TYPE_CHECKING:
     from onnxrewrite.verify.model import Baseline, ModelCheck
@@ -222,6 +223,7 @@ class _Run:
         self.sites: SiteChecker | None = None
         self._has_inner_types = has_inner_types(original)
         self._excused: list[str] = []
+        self._tampered: dict[str, Tampered] = {}
 
     def execute(self) -> Result:
         """Rewrite, check the whole, and repeat without what was found guilty."""
@@ -259,8 +261,22 @@ class _Run:
     def rewrite(self, quarantine: set[Key]) -> tuple[ir.Model, Trace]:
         """Rewrite a copy of the original, but for the sites in ``quarantine``.
 
-        A raised operator that the lower stage could not make legal after all is not raised in the next round.
+        A raised operator that the lower stage could not make legal after all is not raised in the next round.  Nor does
+        a rule take part in it that changed the graph by itself.
         """
+        while True:
+            try:
+                model, trace = self._rewrite(quarantine)
+                break
+            except Tampered as error:
+                self._tampered[error.rule] = error
+                self.lowering = [r for r in self.lowering if r.name != error.rule]
+        for error in self._tampered.values():
+            trace.refuse(error.rule, error.value, error.reason)
+            trace.warnings.append(str(error))
+        return model, trace
+
+    def _rewrite(self, quarantine: set[Key]) -> tuple[ir.Model, Trace]:
         banned = set(quarantine)
         unlowerable: dict[Key, str] = {}
         while True:
@@ -269,7 +285,7 @@ class _Run:
                 model = io.load(self.start)
                 driver = Driver(
                     model,
-                    self.rules,
+                    [r for r in self.rules if r.name not in self._tampered],
                     self.target,
                     check=self.sites,
                     limits=Limits(quarantine=banned),

@@ -118,9 +118,7 @@ def test_rules_use_the_public_face_only() -> None:
 
 
 def test_the_package_does_not_import_its_rules() -> None:
-    wrong = [
-        named(p) for p in PACKAGE.rglob("*.py") for _, n in imports(p) if n.split(".")[0] == PATTERNS.name
-    ]
+    wrong = [named(p) for p in PACKAGE.rglob("*.py") for _, n in imports(p) if n.split(".")[0] == PATTERNS.name]
     assert not wrong
 
 

@@ -102,7 +102,7 @@ def test_what_cannot_be_read(folder: Path, content: str | None) -> None:
         path.unlink()
     else:
         path.write_bytes(content.encode("utf-8", "surrogateescape"))
-    with pytest.raises(UsageError, match="golden model .*small: "):
+    with pytest.raises(UsageError, match=r"golden model .*small: "):
         golden.load(folder)
 
 

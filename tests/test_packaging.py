@@ -256,9 +256,7 @@ def there(wheel: Path, tmp_path: Path) -> Place:
 
 
 def test_a_package_with_rules(there: Place, tmp_path: Path, model: Path) -> None:
-    there.install(
-        package(tmp_path, "their_rules", RULE), package(tmp_path, "broken_rules", "import no_such_module")
-    )
+    there.install(package(tmp_path, "their_rules", RULE), package(tmp_path, "broken_rules", "import no_such_module"))
     listed = there.run(there.python, "-m", "onnxrewrite", "rules")
     assert listed.returncode == 0
     (line,) = [line for line in listed.stdout.splitlines() if line.startswith("their-log-softmax")]

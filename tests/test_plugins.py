@@ -254,9 +254,7 @@ def test_a_broken_plugin_takes_nobody_down(
     assert "plugin my_exit (my_exit) cannot be used" in capsys.readouterr().err
 
 
-def test_a_plugin_with_a_name_that_is_taken(
-    installed, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plugin_with_a_name_that_is_taken(installed, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     installed(my_first=TWELVE_LINES, my_second=TWELVE_LINES)
     line = refused(capsys, "apply", model)
     assert "my_first.py" in line
@@ -266,9 +264,7 @@ def test_a_plugin_with_a_name_that_is_taken(
 
 
 @pytest.mark.parametrize("target", ["my_good", "my_good:RULE", "my_good:rules", "my_good:both"])
-def test_what_an_entry_point_may_name(
-    installed: Install, monkeypatch: pytest.MonkeyPatch, target: str
-) -> None:
+def test_what_an_entry_point_may_name(installed: Install, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     more = "\nRULE = LOG\nboth = (LOG,)\ndef rules():\n    return [LOG]\n"
     installed(my_good=TWELVE_LINES + more)
     points = [EntryPoint("good", target, registry.GROUP)]

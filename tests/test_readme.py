@@ -67,7 +67,9 @@ def test_transcript(checkout: Path, update_golden: bool) -> None:
 
 def test_table_of_rules(update_golden: bool) -> None:
     rules = sorted(registry.load(plugins=False), key=lambda r: (r.stage, Path(r.source).stem, r.name))
-    rows = [f"| `{r.name}` | {r.stage.name.lower()} | {r.summary.rstrip('.').replace('|', chr(92) + '|')} |" for r in rules]
+    rows = [
+        f"| `{r.name}` | {r.stage.name.lower()} | {r.summary.rstrip('.').replace('|', chr(92) + '|')} |" for r in rules
+    ]
     made = "\n".join(["| rule | stage | what it does |", "|---|---|---|", *rows, ""])
     if update_golden:
         renew("rules", made)
@@ -97,7 +99,9 @@ def test_shown_commands_are_the_tested_ones() -> None:
 
 
 def test_ci_runs_the_readme_command() -> None:
-    commands = [line[2:] for b in blocks("console") for line in b.splitlines() if line.startswith("$ ") and "pytest" in line]
+    commands = [
+        line[2:] for b in blocks("console") for line in b.splitlines() if line.startswith("$ ") and "pytest" in line
+    ]
     assert len(commands) == 1
     assert "sed -n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 

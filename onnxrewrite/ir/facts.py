@@ -122,9 +122,14 @@ class Facts:
         return value.const_value
 
     def constant(self, value: ir.Value) -> np.ndarray | None:
-        """The constant behind a value as an array in its own dtype; None when the value is not constant."""
+        """The constant behind a value as an array in its own dtype, read-only, for it is the model's own memory; None
+        when the value is not constant."""
         tensor = self.tensor(value)
-        return None if tensor is None else tensor.numpy()
+        if tensor is None:
+            return None
+        array = tensor.numpy().view()
+        array.flags.writeable = False
+        return array
 
     def elements(self, value: ir.Value) -> tuple[Dim, ...] | None:
         """The elements of an integer tensor of rank 0 or 1, symbolic where they are dimensions."""

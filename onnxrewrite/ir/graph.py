@@ -52,6 +52,22 @@ def outer_values(node: ir.Node) -> list[ir.Value]:
     return [v for v in read if v not in inside]
 
 
+def topological(nodes: Sequence[ir.Node]) -> tuple[ir.Node, ...]:
+    """Some nodes of a graph, producers first, in the given order otherwise."""
+    members = set(nodes)
+    done: dict[ir.Node, None] = {}
+    stack = list(reversed(nodes))
+    while stack:
+        node = stack[-1]
+        read = (v.producer() for v in (*node.inputs, *outer_values(node)) if v is not None)
+        missing = [p for p in read if p in members and p not in done] if node not in done else []
+        if missing:
+            stack.extend(p for p in reversed(missing) if p is not None)
+        else:
+            done[stack.pop()] = None
+    return tuple(done)
+
+
 def digraph(nodes: Iterable[ir.Node]) -> nx.DiGraph[ir.Node]:
     """Nodes as vertices, an edge from each to the nodes that read its outputs."""
     import networkx as nx

@@ -20,7 +20,7 @@ from onnxrewrite.pattern.recursive import RecursiveMatcher
 from onnxrewrite.rewrite import edit
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
-from onnxrewrite.rewrite.transaction import Transaction, Workspace
+from onnxrewrite.rewrite.transaction import Transaction, Workspace, described
 from onnxrewrite.rewrite.worklist import LoopGuard, RuleIndex, Worklist, reach
 
 SiteCheck: TypeAlias = Callable[[Site], str | None]
@@ -83,7 +83,11 @@ class Driver:
         self._loops = LoopGuard(self._size())
 
     def run(self) -> Trace:
-        """Run every stage to its fixpoint.  Canonicalization stays active throughout."""
+        """Run every stage to its fixpoint.  Canonicalization stays active throughout.
+
+        Raises:
+            Tampered: A rule changed the graph by itself; the model is of no use any more.
+        """
         for stage in Stage:
             if stage is Stage.CANONICALIZE or any(r.stage == stage for r in self._rules):
                 self.run_stage(stage, [r for r in self._rules if r.stage in (Stage.CANONICALIZE, stage)])
@@ -139,9 +143,7 @@ class Driver:
         try:
             yield from matcher.matches(rule.outputs, output)
         except Exception as error:  # a predicate can fail in any way, and must not take the run down
-            self.trace.warnings.append(
-                f"{rule.name}: its pattern raised {type(error).__name__}: {error} (at `{output.name}`)"
-            )
+            self.trace.warnings.append(f"{rule.name}: its pattern raised {described(error)} (at `{output.name}`)")
 
     def _attempt(self, rule: Rule, match: Match, scope: ir.Graph, loops: LoopGuard) -> list[ir.Node] | None:
         """Guard, build, check, commit; None if it was refused."""

@@ -6,12 +6,13 @@ Nothing is ever undone in the graph, because nothing is done to it before it is 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import onnx_ir as ir
 
 from onnxrewrite.ir import calls
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.graph import outer_values, scopes, subgraphs
+from onnxrewrite.ir.graph import scopes, subgraphs, topological
 from onnxrewrite.ir.target import Target
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.pattern.recursive import RecursiveMatcher
@@ -19,6 +20,7 @@ from onnxrewrite.rewrite import edit, legality
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Applied, Site, provenance
+from onnxrewrite.rewrite.untouched import untouched
 from onnxrewrite.rewrite.worklist import RuleIndex
 
 
@@ -142,7 +144,7 @@ class Transaction:
             rule=self.rule.name,
             value=self.match.anchor.name or "",
             scope=self.scope.name or "" if self.scope is not None else "",
-            before=_topological(self.match.nodes),
+            before=topological(self.match.nodes),
             after=tuple(self.build.nodes),
             outputs=self.match.outputs,
             results=tuple(self.results),
@@ -184,13 +186,8 @@ class Transaction:
     # -- proposing -------------------------------------------------------------------------------------------
 
     def _replacement(self) -> list[ir.Value]:
-        try:
-            made = self.rule.rewrite(self.match, self.build)
-            results = [made] if isinstance(made, ir.Value) else list(made) if made is not None else []
-        except Refused:
-            raise
-        except Exception as error:  # a rule can fail in any way, and must not take the run down
-            raise Refused(f"the rule raised {type(error).__name__}: {error}") from error
+        with untouched(self.rule.name, self.match.anchor, self.match.nodes, self.scope):
+            made, results = self._made()
         outputs = self.match.outputs
         if len(results) != len(outputs) or not all(isinstance(r, ir.Value) for r in results):
             raise Refused(f"the rule must return {len(outputs)} values, it returned {made!r}")
@@ -204,6 +201,16 @@ class Transaction:
         for place, (old, new) in enumerate(zip(outputs, results, strict=True)):
             results[place] = self._exportable(old, new, exported)
         return results
+
+    def _made(self) -> tuple[Any, list[Any]]:
+        """What the rule returned, and that as a list."""
+        try:
+            made: Any = self.rule.rewrite(self.match, self.build)
+            return made, [made] if isinstance(made, ir.Value) else list(made) if made is not None else []
+        except Refused:
+            raise
+        except Exception as error:  # a rule can fail in any way, and must not take the run down
+            raise Refused(f"the rule raised {described(error)}") from error
 
     def _with_remainder(self, result: ir.Value) -> ir.Value:
         """Put back what a longer chain had left over: ``result * rest`` or ``result + rest``."""
@@ -277,6 +284,12 @@ class Transaction:
             new.metadata_props.update(old.metadata_props)
 
 
+def described(error: Exception) -> str:
+    """An exception in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def _refuse_if(reason: str | None) -> None:
     if reason is not None:
         raise Refused(reason)
@@ -288,22 +301,6 @@ def _first(scope: ir.Graph, nodes: Sequence[ir.Node | None]) -> ir.Node:
     if len(members) == 1:
         return next(iter(members))
     return next(n for n in scope if n in members)
-
-
-def _topological(nodes: Sequence[ir.Node]) -> tuple[ir.Node, ...]:
-    """Covered nodes, producers first."""
-    members = set(nodes)
-    done: dict[ir.Node, None] = {}
-    stack = list(reversed(nodes))
-    while stack:
-        node = stack[-1]
-        read = (v.producer() for v in (*node.inputs, *outer_values(node)) if v is not None)
-        missing = [p for p in read if p in members and p not in done] if node not in done else []
-        if missing:
-            stack.extend(p for p in reversed(missing) if p is not None)
-        else:
-            done[stack.pop()] = None
-    return tuple(done)
 
 
 def _graph_of(node: ir.Node) -> ir.Graph | None:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.graph import extract, outer_values, subgraphs
+from onnxrewrite.ir.graph import extract, outer_values, subgraphs, topological
 from onnxrewrite.pattern.look import passed
 from onnxrewrite.rewrite.trace import Site
 from onnxrewrite.verify.site import ELEMENTS, check_site
@@ -130,7 +130,7 @@ def _widened(site: Site) -> Site:
     chains = [passed(v)[::-1] for v in given]  # what patterns look through, also where a constant lies behind it
     above = dict.fromkeys(n for chain in chains if any(wanted & set(n.inputs) for n in chain) for n in chain)
     above.update(dict.fromkeys(p for v in given if (p := v.producer()) is not None and wanted & set(p.inputs)))
-    return replace(site, before=(*above, *site.before)) if above else site
+    return replace(site, before=topological((*above, *site.before))) if above else site
 
 
 def _read(nodes: Sequence[ir.Node]) -> list[ir.Value]:

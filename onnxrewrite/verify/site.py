@@ -32,6 +32,7 @@ ELEMENTS = "onnxrewrite.elements"
 
 CLASSES = ("normal", "offset", "large", "tiny", "zeros", "constant rows")
 MAYBE_OVERFLOWS = ("offset", "large")
+UNIFORM = ("zeros", "constant rows")
 CACHE_LIMIT = 4096
 LARGE = 2**16
 """Elements of all inputs together."""
@@ -260,7 +261,17 @@ class _Site:
     ) -> tuple[Comparison, _Run]:
         islands = self.reference is not None and self.reference.islands
         results = [
-            (compare(reference, r.original[name], r.rewritten.get(name), noise=own, stated=islands), r)
+            (
+                compare(
+                    reference,
+                    r.original[name],
+                    r.rewritten.get(name),
+                    noise=own,
+                    stated=islands,
+                    averaged=r.values not in UNIFORM,
+                ),
+                r,
+            )
             for r, reference in zip(group, references, strict=True)
         ]
         failed = [pair for pair in results if not pair[0].accept]

@@ -181,9 +181,7 @@ def _merged_mask(m: Match, build: Builder) -> Value:
     if not isinstance(windows, int) or windows == 0:
         m.refuse("into how many parts the first dimension is split is not known", at=split)
     images = np.array([1]) if same_dim(first, of_split[0]) else build.Div(batch, np.array([windows]))
-    full = build.Expand(
-        padded, build.Concat(images, np.array([windows]), np.ones(len(of_split) - 2, np.int64), axis=0)
-    )
+    full = build.Expand(padded, build.Concat(images, np.array([windows]), np.ones(len(of_split) - 2, np.int64), axis=0))
     rest = build.Slice(build.Shape(padded), np.array([2]), np.array([len(of_split)]), np.array([0]))
     return build.Reshape(full, build.Concat(batch, rest, axis=0))
 
@@ -239,9 +237,7 @@ def to_attention(m: Match, build: Builder) -> Value:
             at=found.mask,
         )
         full = zip((m.shape(found.mask) or ())[-2:], (m.shape(scores) or ())[-2:], strict=True)
-        m.require(
-            all(same_dim(a, b) for a, b in full), "the kernel does not broadcast the mask", at=found.mask
-        )
+        m.require(all(same_dim(a, b) for a, b in full), "the kernel does not broadcast the mask", at=found.mask)
     heads = 1 if rank == 3 else None
     return build.Attention(
         found.query,
@@ -281,9 +277,7 @@ ATTENTION = Rule(
             to="float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; bool[s,l] keep;"
             "y = Attention<scale=1.0>(q, k, v, keep)",
         ),
-        Rejects(
-            f"{_MASKED} p = Softmax<axis=1>(a)  y = MatMul(p, v)", because="must run along the last axis"
-        ),
+        Rejects(f"{_MASKED} p = Softmax<axis=1>(a)  y = MatMul(p, v)", because="must run along the last axis"),
         Rejects(
             f"{_QKV} float[b,3,s,m] mask; s = MatMul(q, kt)  a = Add(s, mask) {_END}",
             because="a dimension of the mask is m, and not shown to be l or 1",
@@ -297,8 +291,7 @@ ATTENTION = Rule(
             because="NaN become zeros, and nobody knows which entries are masked",
         ),
         Rejects(
-            "float[1,3,s,8] q; float[b,3,8,l] kt; float[b,3,l,8] v;"
-            "s = MatMul(q, kt)  p = Softmax(s)  y = MatMul(p, v)",
+            "float[1,3,s,8] q; float[b,3,8,l] kt; float[b,3,l,8] v;s = MatMul(q, kt)  p = Softmax(s)  y = MatMul(p, v)",
             because="dimension 0 of q is 1, that of k or v is b",
         ),
         Rejects(

@@ -80,9 +80,7 @@ def multi_head(m: Match, build: Builder, given: Operands, heads: int) -> Value:
         if were_split or not same_dim(_width(m, key), width):
             key, value = _merged(m, build, key), _merged(m, build, value)
     bias = None if given.mask is None else _bias(m, build, given, query, key)
-    result = build.microsoft.MultiHeadAttention(
-        query, key, value, None, None, bias, num_heads=heads, scale=given.scale
-    )
+    result = build.microsoft.MultiHeadAttention(query, key, value, None, None, bias, num_heads=heads, scale=given.scale)
     by_head = given.mask is not None and m.dim(given.mask, -3) not in (None, 1)
     if not by_head:
         result = _zero_where_masked(m, build, given.mask, result)
@@ -130,11 +128,7 @@ def _merged(m: Match, build: Builder, x: Value) -> Value:
         assert isinstance(heads, int)
         return build.Reshape(build.Transpose(x, perm=HEADS), np.array([0, 0, heads * _width(m, x)]))
     transposed = x.producer()
-    reshaped = (
-        transposed.inputs[0].producer()
-        if transposed is not None and transposed.inputs[0] is not None
-        else None
-    )
+    reshaped = transposed.inputs[0].producer() if transposed is not None and transposed.inputs[0] is not None else None
     m.cover(*(n for n in (transposed, reshaped) if n is not None))
     return source
 
@@ -224,9 +218,7 @@ ATTENTION_LOWER = Rule(
             "c = Cast<to=1>(keep)  n = ReduceSum<keepdims=1>(c, {-1})  some = Greater(n, 0.0)"
             "y = Where(some, m, 0.0)",
         ),
-        Rejects(
-            f"{_HEADS} y = Attention<scale=0.5>(q4, k4, v4)", because="own opset has Attention", opset=23
-        ),
+        Rejects(f"{_HEADS} y = Attention<scale=0.5>(q4, k4, v4)", because="own opset has Attention", opset=23),
         Rejects(
             "float[b,h,s,8] q; float[b,h,s,8] k; float[b,h,s,8] v; y = Attention(q, k, v)",
             because="same known number of heads",
@@ -254,8 +246,7 @@ SDPA_LOWER = Rule(
             opset=23,
         ),
         Rejects(
-            "float[6,s,8] q; float[6,8,l] kt; float[6,l,8] v;"
-            "s = MatMul(q, kt)  p = Softmax(s)  y = MatMul(p, v)",
+            "float[6,s,8] q; float[6,8,l] kt; float[6,l,8] v;s = MatMul(q, kt)  p = Softmax(s)  y = MatMul(p, v)",
             because="raise stage",
         ),
     ),
@@ -271,9 +262,7 @@ x = Var("x", dtype=FLOATS, rank=3)
 weights = Const("wq", rank=2), Const("wk", rank=2), Const("wv", rank=2)
 biases = Const("bq", rank=1), Const("bk", rank=1), Const("bv", rank=1)
 num_heads, pack_scale = Attr[int]("num_heads"), Attr[float]("scale")
-projections = [
-    any_of(op.Add(op.MatMul(x, w), b), op.MatMul(x, w)) for w, b in zip(weights, biases, strict=True)
-]
+projections = [any_of(op.Add(op.MatMul(x, w), b), op.MatMul(x, w)) for w, b in zip(weights, biases, strict=True)]
 multi_head_attention = microsoft.MultiHeadAttention(
     *projections, None, None, mask, num_heads=num_heads, scale=pack_scale
 )

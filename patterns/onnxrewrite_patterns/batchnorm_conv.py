@@ -104,9 +104,7 @@ def along_inputs(m: Match, call: Call, gain: Array) -> Array:
     op_type = m.node(call).op_type
     if op_type == "ConvTranspose" or (op_type == "Gemm" and not m.attr(call, "transB")):
         return gain.reshape(-1, *[1] * (array.ndim - 1))
-    groups = (
-        m.attr(call, "group") if op_type == "Conv" else 1
-    )  # output channels, input channels of one group, kernel
+    groups = m.attr(call, "group") if op_type == "Conv" else 1  # output channels, input channels of one group, kernel
     rows = np.repeat(gain.reshape(groups, -1), array.shape[0] // groups, axis=0)
     return rows.reshape(*rows.shape, *[1] * (array.ndim - 2))
 

@@ -33,9 +33,7 @@ def keeps_all(source: ir.DataType, to: ir.DataType) -> bool:
     if to in _FLOATS:
         info = ml_dtypes.finfo(to.numpy())  # type: ignore[no-untyped-call]
         return bool(bits <= info.nmant + 1 and bits < info.maxexp)
-    return (to in _SIGNED and bits < to.bitwidth) or (
-        to in _UNSIGNED and source in _UNSIGNED and bits <= to.bitwidth
-    )
+    return (to in _SIGNED and bits < to.bitwidth) or (to in _UNSIGNED and source in _UNSIGNED and bits <= to.bitwidth)
 
 
 def _within(source: ir.DataType, to: ir.DataType) -> bool:

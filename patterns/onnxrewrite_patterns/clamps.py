@@ -108,9 +108,7 @@ def interval(m: Match, clamp: Call, dtype: ir.DataType) -> Interval:
     for name, absent in zip(("min", "max"), limits(dtype), strict=True):
         bound = parameter(m.facts, node, name)
         bound = bound[0] if isinstance(bound, tuple) and len(bound) == 1 else bound
-        m.require(
-            bound is None or isinstance(bound, int | float), f"the {name} of a Clip is not constant", at=clamp
-        )
+        m.require(bound is None or isinstance(bound, int | float), f"the {name} of a Clip is not constant", at=clamp)
         m.require(bound is None or bound == bound, f"the {name} of a Clip is NaN", at=clamp)
         bounds.append(absent if bound is None else bound)
     low, high = bounds
@@ -152,17 +150,11 @@ CLAMP = Rule(
     examples=(
         Rewrites("float x; a = Clip(x, -1.0, 6.0)  y = Relu(a)", to="float x; y = Clip(x, 0.0, 6.0)"),
         Rewrites("float x; a = Relu(x)  y = Clip(a, -1.0, 6.0)", to="float x; y = Clip(x, 0.0, 6.0)"),
-        Rewrites(
-            "float x; a = Clip(x, 0.0, 1.0)  y = Clip(a, 2.0, 3.0)", to="float x; y = Clip(x, 2.0, 2.0)"
-        ),
+        Rewrites("float x; a = Clip(x, 0.0, 1.0)  y = Clip(a, 2.0, 3.0)", to="float x; y = Clip(x, 2.0, 2.0)"),
         Rewrites("float x; a = Clip(x, 0.0, 6.0)  y = Relu(a)", to="float x; y = Clip(x, 0.0, 6.0)"),
-        Rewrites(
-            "float x; a = Relu(x)  y = Clip<max=6.0>(a)", to="float x; y = Clip<min=0.0,max=6.0>(x)", opset=10
-        ),
+        Rewrites("float x; a = Relu(x)  y = Clip<max=6.0>(a)", to="float x; y = Clip<min=0.0,max=6.0>(x)", opset=10),
         Rejects("float x; a = Clip(x, -5.0, -2.0)  y = Relu(a)", because="sign of zero"),
-        Rejects(
-            "float x; float b; a = Clip(x, 0.0, b)  y = Relu(a)", because="the max of a Clip is not constant"
-        ),
+        Rejects("float x; float b; a = Clip(x, 0.0, b)  y = Relu(a)", because="the max of a Clip is not constant"),
         Rejects("a = Tanh(x)  y = Relu(a)", because="found Tanh"),
     ),
 )

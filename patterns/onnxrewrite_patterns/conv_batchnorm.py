@@ -57,9 +57,7 @@ def fold_batchnorm(m: Match, build: Builder) -> Value:
     gain, offset = affine(m, normed)
     _, axis, channels = layout(m)
     m.require(axis == 1, "the axis that is normalized is not that of the layer's channels")
-    m.require(
-        gain.shape == (channels,), f"the layer has {channels} channels, the statistics have {gain.size}"
-    )
+    m.require(gain.shape == (channels,), f"the layer has {channels} channels, the statistics have {gain.size}")
     return folded(m, build, gain, offset)
 
 
@@ -67,9 +65,7 @@ def fold_scale(m: Match, build: Builder) -> Value:
     """layer(x)·scale ⟶ layer′(x)."""
     gain = per_channel(m, m[scale], *layout(m))
     moderate = (np.abs(gain) >= 1 / MODERATE).all() and (np.abs(gain) <= MODERATE).all()
-    m.require(
-        moderate or not m.remainder, "other factors come first, and what is left could overflow", at=scale
-    )
+    m.require(moderate or not m.remainder, "other factors come first, and what is left could overflow", at=scale)
     return folded(m, build, gain, np.zeros_like(gain))
 
 
@@ -213,12 +209,8 @@ VECTOR_SCALE = Rule(
             to="p = MatMul(x, float[1,2] {2, 20})  y = Add(p, {6.0, 40.0})",
         ),
         Rejects(f"c = Conv(x, {LAYER})  y = Mul(c, float[2] {{2, 10}})", because="varies along another axis"),
-        Rejects(
-            f"c = Conv(x, {LAYER})  y = Mul(c, float[1,1,2,1,1] {{2, 10}})", because="may raise the rank"
-        ),
-        Rejects(
-            f"c = Conv(x, {LAYER})  y = Mul(c, float[3,1,1] {{2, 10, 1}})", because="does not fit 2 channels"
-        ),
+        Rejects(f"c = Conv(x, {LAYER})  y = Mul(c, float[1,1,2,1,1] {{2, 10}})", because="may raise the rank"),
+        Rejects(f"c = Conv(x, {LAYER})  y = Mul(c, float[3,1,1] {{2, 10, 1}})", because="does not fit 2 channels"),
         Rejects(f"c = Conv(x, {LAYER})  y = Mul(c, 3.0)", because="may belong to an activation"),
         Rejects(f"c = Conv(x, {LAYER})  y = Div(c, float[2,1,1] {{0, 1}})", because="not finite"),
     ),
@@ -238,9 +230,7 @@ VECTOR_SHIFT = Rule(
             "g = Gemm(x, float[1,2] {1, 2}, {1.0, 2.0})  y = Sub(g, {3.0, 5.0})",
             to="y = Gemm(x, float[1,2] {1, 2}, {-2.0, -3.0})",
         ),
-        Rejects(
-            f"c = Conv(x, {LAYER})  y = Add(c, float[2,1] {{2, 10}})", because="varies along another axis"
-        ),
+        Rejects(f"c = Conv(x, {LAYER})  y = Add(c, float[2,1] {{2, 10}})", because="varies along another axis"),
         Rejects("p = MatMul(x, float[1,2] {1, 2})  y = Add(p, {3.0, 4.0})", because="no bias"),
         Rejects(
             f"c = Conv(x, {LAYER}, b)  y = Add(c, float[2,1,1] {{2, 10}})",

@@ -114,9 +114,7 @@ def without_expand(m: Match, build: Builder) -> Value:
 
 def _before_expand(value: Value, reader: ir.Node) -> Value:
     node = value.producer()
-    is_expand = (
-        node is not None and node.op_type == "Expand" and not node.domain and node.graph is reader.graph
-    )
+    is_expand = node is not None and node.op_type == "Expand" and not node.domain and node.graph is reader.graph
     return node.inputs[0] if is_expand and node is not None and node.inputs[0] is not None else value
 
 

@@ -89,9 +89,7 @@ def _pool(m: Match, call: Call) -> tuple[int, ...]:
     m.require(not m.attr(call, "ceil_mode"), "with ceil_mode the last window looks beyond the padding")
     m.require(set(m.attr(call, "dilations") or (1,)) == {1}, "a dilated window may see nothing but padding")
     total = _total(m, call, len(kernel) + 2)
-    m.require(
-        all(p < k for p, k in zip(total, kernel * 2, strict=True)), "a window would see nothing but padding"
-    )
+    m.require(all(p < k for p, k in zip(total, kernel * 2, strict=True)), "a window would see nothing but padding")
     return total
 
 
@@ -137,12 +135,8 @@ CONV = Rule(
             to="y = Conv(x, float[1,1,1] {2}, pads=[1, 1])",
             opset=9,
         ),
-        Rejects(
-            "p = Pad(x, {0, 0, 1, 0, 0, 1}, 3.0)  y = Conv(p, float[1,1,1] {2})", because="pads with zeros"
-        ),
-        Rejects(
-            'p = Pad(x, {0, 0, 1, 0, 0, 1}, mode="edge")  y = Conv(p, float[1,1,1] {2})', because="edge mode"
-        ),
+        Rejects("p = Pad(x, {0, 0, 1, 0, 0, 1}, 3.0)  y = Conv(p, float[1,1,1] {2})", because="pads with zeros"),
+        Rejects('p = Pad(x, {0, 0, 1, 0, 0, 1}, mode="edge")  y = Conv(p, float[1,1,1] {2})', because="edge mode"),
         Rejects("p = Pad(x, {0, 1, 1, 0, 0, 1})  y = Conv(p, float[1,1,1] {2})", because="the channels"),
         Rejects("p = Pad(x, {0, 0, -1, 0, 0, 1})  y = Conv(p, float[1,1,1] {2})", because="negative pads"),
         Rejects(
@@ -191,9 +185,7 @@ MAXIMUM = Rule(
             "r = Clip(x, 0.0, 6.0)  p = Pad(r, {0, 0, 1, 0, 0, 1})  y = MaxPool(p, kernel_shape=[2])",
             to="r = Clip(x, 0.0, 6.0)  y = MaxPool(r, kernel_shape=[2], pads=[1, 1])",
         ),
-        Rejects(
-            "p = Pad(x, {0, 0, 1, 0, 0, 1})  y = MaxPool(p, kernel_shape=[2])", because="x may be negative"
-        ),
+        Rejects("p = Pad(x, {0, 0, 1, 0, 0, 1})  y = MaxPool(p, kernel_shape=[2])", because="x may be negative"),
         Rejects(
             "r = Clip(x, -1.0, 6.0)  p = Pad(r, {0, 0, 1, 0, 0, 1})  y = MaxPool(p, kernel_shape=[2])",
             because="x may be negative",

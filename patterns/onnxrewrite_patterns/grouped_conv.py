@@ -125,9 +125,7 @@ def merge_convs(m: Match, build: Builder) -> Value:
         count = max(same, groups, 1)
         merged.append(m[parts][at] if count == 1 else one_conv(m, build, run[:count], grouped=groups > same))
         at += count
-    m.require(
-        len(merged) < len(branches), "no neighbouring inputs are convolutions that make one", at=m[parts][0]
-    )
+    m.require(len(merged) < len(branches), "no neighbouring inputs are convolutions that make one", at=m[parts][0])
     return merged[0] if len(merged) == 1 else build.Concat(*merged, axis=m[axis])
 
 
@@ -156,12 +154,7 @@ def over_parts(m: Match, run: Sequence[Branch]) -> int:
     for count, each in enumerate(run, start=1):
         found = cut(m, each.source, each.weight.ndim)
         alike = each.groups == run[0].groups and each.weight.shape == run[0].weight.shape
-        if (
-            found is None
-            or not alike
-            or found.start != end
-            or (whole is not None and found.source is not whole)
-        ):
+        if found is None or not alike or found.start != end or (whole is not None and found.source is not whole):
             return 0
         whole, end = found.source, found.stop
         if end == found.total:
@@ -227,9 +220,7 @@ def _is_number(m: Match, value: Value | None) -> bool:
     return value is None or (tensor is not None and tensor.size == 1)
 
 
-def _with_constants(
-    m: Match, conv: ir.Node, tail: Sequence[ir.Node], idle: Sequence[ir.Node]
-) -> Branch | None:
+def _with_constants(m: Match, conv: ir.Node, tail: Sequence[ir.Node], idle: Sequence[ir.Node]) -> Branch | None:
     source, weight, bias = (*conv.inputs, None)[:3]
     assert source is not None
     assert weight is not None

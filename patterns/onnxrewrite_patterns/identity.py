@@ -74,9 +74,7 @@ NO_RESHAPE = Rule(
         Rewrites("float[n,4] x; s = Shape(x)  e = Expand(x, s)  y = Relu(e)", to="float[n,4] x; y = Relu(x)"),
         Rewrites("float[n,4] x; f = Flatten<axis=-1>(x)  y = Relu(f)", to="float[n,4] x; y = Relu(x)"),
         Rewrites("float[n,4] x; t = Tile(x, {1, 1})  y = Relu(t)", to="float[n,4] x; y = Relu(x)"),
-        Rejects(
-            "float[n,4] x; float[m,4] z; s = Shape(z)  r = Reshape(x, s)  y = Relu(r)", because="not shown"
-        ),
+        Rejects("float[n,4] x; float[m,4] z; s = Shape(z)  r = Reshape(x, s)  y = Relu(r)", because="not shown"),
         Rejects("t = Tile(x, {1, 1})  y = Relu(t)", because="unknown"),
         Rejects("float[n,m,4] x; f = Flatten(x)  y = Relu(f)", because="not shown"),
     ),

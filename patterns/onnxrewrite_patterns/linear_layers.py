@@ -53,9 +53,7 @@ def affine(m: Match, call: Call) -> tuple[Array, Array]:
 def require_inference(m: Match, call: Call) -> None:
     """Refuse a BatchNormalization that makes statistics, as each opset says it, or has them by position."""
     m.require(not m.attr(call, "training_mode"), "BatchNormalization is in training mode")
-    m.require(
-        sum(bool(o.name) for o in m.node(call).outputs) == 1, "its further outputs put it in training mode"
-    )
+    m.require(sum(bool(o.name) for o in m.node(call).outputs) == 1, "its further outputs put it in training mode")
     m.require(m.attr(call, "is_test") in (None, 1), "without is_test it is in training mode")
     m.require(m.attr(call, "spatial") in (None, 1), "with spatial=0 it has statistics for each position")
 

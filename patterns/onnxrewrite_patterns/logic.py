@@ -58,9 +58,7 @@ NOT_COMPARISON = Rule(
     pattern=negated,
     rewrite=opposite,
     examples=(
-        Rewrites(
-            "int64 a; int64 b; c = Less(a, b)  y = Not(c)", to="int64 a; int64 b; y = GreaterOrEqual(a, b)"
-        ),
+        Rewrites("int64 a; int64 b; c = Less(a, b)  y = Not(c)", to="int64 a; int64 b; y = GreaterOrEqual(a, b)"),
         Rejects("float a; float b; c = Less(a, b)  y = Not(c)", because="has dtype float"),
     ),
 )
@@ -105,9 +103,7 @@ def taken(m: Match, build: Builder) -> list[Value]:
     """If(true, then, else) ⟶ then, its nodes in the place of the If."""
     node = m.node(branching)
     condition = m.facts.constant(operand(m, node))
-    m.require(
-        condition is not None and condition.size == 1, "the condition is not constant", at=node.inputs[0]
-    )
+    m.require(condition is not None and condition.size == 1, "the condition is not constant", at=node.inputs[0])
     assert condition is not None
     branch = node.attributes["then_branch" if condition.all() else "else_branch"].as_graph()
     m.widen([node], node.outputs)
@@ -117,9 +113,7 @@ def taken(m: Match, build: Builder) -> list[Value]:
         assert value.const_value is not None
         copies[value] = build.const(value.const_value.numpy(), like=value.const_value.dtype)
     for inner in branch:
-        nested = any(
-            a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in inner.attributes.values()
-        )
+        nested = any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in inner.attributes.values())
         m.require(not nested, f"the branch has a subgraph of its own, in {inner.op_type} `{inner.name}`")
         inputs = [None if i is None else copies.get(i, i) for i in inner.inputs]
         attributes = {name: a.value for name, a in inner.attributes.items()}

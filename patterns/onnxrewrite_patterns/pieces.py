@@ -68,14 +68,10 @@ def cuts(m: Match, node: ir.Node, rank: int | None) -> list[Cut]:
     starts, ends, axes, steps = lists
     if not isinstance(starts, tuple) or not isinstance(ends, tuple):
         m.refuse(f"the bounds of Slice `{node.name}` are not constant")
-    m.require(
-        all(p is None or isinstance(p, tuple) for p in (axes, steps)), "its axes or steps are not constant"
-    )
+    m.require(all(p is None or isinstance(p, tuple) for p in (axes, steps)), "its axes or steps are not constant")
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
-    m.require(
-        rank is not None or all(a >= 0 for a in axes), "an axis cannot be told, for the rank is unknown"
-    )
+    m.require(rank is not None or all(a >= 0 for a in axes), "an axis cannot be told, for the rank is unknown")
     axes = tuple(a if a >= 0 else a + (rank or 0) for a in axes)
     m.require(len(set(axes)) == len(axes), "an axis is cut twice")
     return [Cut(*cut) for cut in zip(axes, starts, ends, steps, strict=True)]
@@ -117,9 +113,7 @@ def one_slice(m: Match, build: Builder) -> Value:
     by_axis = {cut.axis: cut for cut in before}
     for cut in after:
         earlier = by_axis.get(cut.axis)
-        merged = (
-            cut if earlier is None else one_cut(earlier, cut, shape[cut.axis] if shape is not None else None)
-        )
+        merged = cut if earlier is None else one_cut(earlier, cut, shape[cut.axis] if shape is not None else None)
         if merged is None:
             m.refuse(f"what both cut of axis {cut.axis} depends on its size", at=inner)
         by_axis[cut.axis] = merged
@@ -154,9 +148,7 @@ ONE_SLICE = Rule(
         ),
         Rejects("float[n] x; a = Slice(x, {0}, {-1})  y = Slice(a, {0}, {4})", because="depends on its size"),
         Rejects("float[n] x; a = Slice(x, {-3}, {9})  y = Slice(a, {1}, {4})", because="depends on its size"),
-        Rejects(
-            "float[n] x; int64[1] e; a = Slice(x, {0}, e)  y = Slice(a, {0}, {4})", because="not constant"
-        ),
+        Rejects("float[n] x; int64[1] e; a = Slice(x, {0}, e)  y = Slice(a, {0}, {4})", because="not constant"),
     ),
 )
 
@@ -172,11 +164,7 @@ def flatter(m: Match, build: Builder) -> Value:
     parts: list[Value] = []
     for value in node.inputs:
         producer = value.producer() if value is not None else None
-        if (
-            producer is not None
-            and _is_inner_concat(value, producer, node)
-            and axis_of(m, producer, rank) == axis
-        ):
+        if producer is not None and _is_inner_concat(value, producer, node) and axis_of(m, producer, rank) == axis:
             parts += [i for i in producer.inputs if i is not None]
             m.cover(producer)
         elif value is not None:

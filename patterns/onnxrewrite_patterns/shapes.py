@@ -38,9 +38,7 @@ x = Var("x")
 # -- the target of a Reshape ---------------------------------------------------------------------------------
 
 
-def target(
-    source: Sequence[Dim] | None, wanted: Sequence[Dim], spelled: Sequence[Dim] | None
-) -> list[int] | None:
+def target(source: Sequence[Dim] | None, wanted: Sequence[Dim], spelled: Sequence[Dim] | None) -> list[int] | None:
     """A constant target that reshapes ``source`` to ``wanted``; None where there is none.
 
     Args:
@@ -95,9 +93,7 @@ reshape = AnyNode(op_types=("Reshape",))
 def constant_target(m: Match, build: Builder) -> Value:
     """Reshape(x, [n, s, 6, 32]) ⟶ Reshape(x, {0, 0, 6, 32}) for an x of shape [n, s, 192]."""
     node = m.node(reshape)
-    m.require(
-        m.facts.tensor(operand(m, node, 1)) is None, "the target is constant already", at=node.inputs[1]
-    )
+    m.require(m.facts.tensor(operand(m, node, 1)) is None, "the target is constant already", at=node.inputs[1])
     return _reshaped(m, build, operand(m, node), m[reshape])
 
 
@@ -109,8 +105,7 @@ CONSTANT_TARGET = Rule(
     benefit=60,
     examples=(
         Rewrites(
-            "float[n,s,192] x; h = Shape(x)  a = Slice(h, {0}, {2})  t = Concat<axis=0>(a, {6, 32})"
-            "  y = Reshape(x, t)",
+            "float[n,s,192] x; h = Shape(x)  a = Slice(h, {0}, {2})  t = Concat<axis=0>(a, {6, 32})  y = Reshape(x, t)",
             to="float[n,s,192] x; y = Reshape(x, {0, 0, 6, 32})",
         ),
         Rewrites(
@@ -119,8 +114,7 @@ CONSTANT_TARGET = Rule(
             to="float[n,s,192] x; y = Reshape(x, {-1, 192})",
         ),
         Rewrites(
-            "float[n,s,6,32] x; h = Shape(x)  a = Slice(h, {0}, {2})  t = Concat<axis=0>(a, {-1})"
-            "  y = Reshape(x, t)",
+            "float[n,s,6,32] x; h = Shape(x)  a = Slice(h, {0}, {2})  t = Concat<axis=0>(a, {-1})  y = Reshape(x, t)",
             to="float[n,s,6,32] x; y = Reshape(x, {0, 0, 192})",
         ),
         Rejects(
@@ -171,9 +165,7 @@ ONE_VIEW = Rule(
             "float[n,4] x; a = Unsqueeze(x, {0})  y = Reshape<allowzero=1>(a, {-1, 2, 2})",
             to="float[n,4] x; y = Reshape(x, {0, 2, 2})",
         ),
-        Rejects(
-            "float[n,s] x; int64[2] t; a = Reshape(x, {-1})  y = Reshape(a, t)", because="no constant target"
-        ),
+        Rejects("float[n,s] x; int64[2] t; a = Reshape(x, {-1})  y = Reshape(a, t)", because="no constant target"),
         Rejects(
             "float[n,4] x; a = Reshape(x, {-1})  b = Reshape(a, {2, -1})  y = Add(b, a)",
             because="also used by",
@@ -267,9 +259,7 @@ def _origin(m: Match, value: Value) -> Value:
         if node is None or here is None or node.graph is not here.graph:
             return value
         same = (
-            i
-            for i in node.inputs
-            if i is not None and i.const_value is None and same_shape(m.shape(i), m.shape(value))
+            i for i in node.inputs if i is not None and i.const_value is None and same_shape(m.shape(i), m.shape(value))
         )
         above = next(same, None)
         if above is None:

@@ -78,12 +78,8 @@ DROP = Rule(
     examples=(
         Rewrites("t = Transpose<perm=[0,1,2]>(x)  y = Relu(t)", to="y = Relu(x)"),
         Rewrites("float[3] x; t = Transpose(x)  y = Relu(t)", to="float[3] x; y = Relu(x)"),
-        Rewrites(
-            "float[1,1,c] x; t = Transpose<perm=[1,0,2]>(x)  y = Relu(t)", to="float[1,1,c] x; y = Relu(x)"
-        ),
-        Rejects(
-            "float[n,1,c] x; t = Transpose<perm=[1,0,2]>(x)  y = Relu(t)", because="not known to have size 1"
-        ),
+        Rewrites("float[1,1,c] x; t = Transpose<perm=[1,0,2]>(x)  y = Relu(t)", to="float[1,1,c] x; y = Relu(x)"),
+        Rejects("float[n,1,c] x; t = Transpose<perm=[1,0,2]>(x)  y = Relu(t)", because="not known to have size 1"),
         Rejects("t = Transpose(x)  y = Relu(t)", because="the rank is unknown"),
     ),
 )
@@ -134,12 +130,10 @@ MEET = Rule(
         Rewrites(
             "float[n,c,h,w] a; float[n,c,h,w] b; s = Transpose<perm=[0,2,3,1]>(a)"
             "  t = Transpose<perm=[0,2,3,1]>(b)  y = Concat<axis=3>(s, t)",
-            to="float[n,c,h,w] a; float[n,c,h,w] b; u = Concat<axis=1>(a, b)"
-            "  y = Transpose<perm=[0,2,3,1]>(u)",
+            to="float[n,c,h,w] a; float[n,c,h,w] b; u = Concat<axis=1>(a, b)  y = Transpose<perm=[0,2,3,1]>(u)",
         ),
         Rewrites(
-            "float[n,h,w,c] x; p = Pad(x, {0, 1, 1, 0, 0, 1, 1, 0})  t = Transpose<perm=[0,3,1,2]>(p)"
-            "  y = Conv(t, k)",
+            "float[n,h,w,c] x; p = Pad(x, {0, 1, 1, 0, 0, 1, 1, 0})  t = Transpose<perm=[0,3,1,2]>(p)  y = Conv(t, k)",
             to="float[n,h,w,c] x; t = Transpose<perm=[0,3,1,2]>(x)  p = Pad(t, {0, 0, 1, 1, 0, 0, 1, 1})"
             "  y = Conv(p, k)",
         ),
@@ -180,9 +174,7 @@ ONES = Rule(
             "float[n,1,1,8] x; t = Transpose<perm=[0,3,1,2]>(x)  y = Conv(t, w)",
             to="float[n,1,1,8] x; t = Reshape(x, {0, 8, 1, 1})  y = Conv(t, w)",
         ),
-        Rejects(
-            "float[n,1,2,8] x; t = Transpose<perm=[0,3,1,2]>(x)  y = Conv(t, w)", because="it moves data"
-        ),
+        Rejects("float[n,1,2,8] x; t = Transpose<perm=[0,3,1,2]>(x)  y = Conv(t, w)", because="it moves data"),
         Rejects("float[n,1,m] x; t = Transpose<perm=[0,2,1]>(x)  y = Relu(t)", because="cannot be written"),
     ),
 )
@@ -247,9 +239,7 @@ MATMUL = Rule(
             "float[m,k] p; float[n,k] q; t = Transpose<perm=[0,1]>(q)  y = MatMul(p, t)",
             because="it swaps nothing",
         ),
-        Rejects(
-            "float[k,m,b] p; float[k,n] q; t = Transpose(p)  y = MatMul(t, q)", because="p must have rank 2"
-        ),
+        Rejects("float[k,m,b] p; float[k,n] q; t = Transpose(p)  y = MatMul(t, q)", because="p must have rank 2"),
     ),
 )
 

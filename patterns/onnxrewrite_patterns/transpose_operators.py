@@ -27,9 +27,7 @@ def frame_of(node: ir.Node, facts: Facts) -> Frame | None:
     return make(node, facts)
 
 
-def _again(
-    build: Builder, node: ir.Node, inputs: Sequence[Value | None], **changed: Any
-) -> tuple[Value, ...]:
+def _again(build: Builder, node: ir.Node, inputs: Sequence[Value | None], **changed: Any) -> tuple[Value, ...]:
     """The node once more, on other inputs and with some parameters changed."""
     attributes = {name: a.value for name, a in node.attributes.items()} | changed
     tape = build.domain(node.domain) if node.domain else build
@@ -68,9 +66,7 @@ def _pointwise(node: ir.Node, facts: Facts) -> Frame | None:
     rank = _rank(node, facts)
     if rank is None:
         return None
-    return Frame(
-        rank, {0: _all(rank)}, _moving(node, rank), lambda build, inputs, _: _again(build, node, inputs)
-    )
+    return Frame(rank, {0: _all(rank)}, _moving(node, rank), lambda build, inputs, _: _again(build, node, inputs))
 
 
 def _broadcasting(node: ir.Node, facts: Facts) -> Frame | None:
@@ -82,9 +78,7 @@ def _broadcasting(node: ir.Node, facts: Facts) -> Frame | None:
     constant = {i for i, v in enumerate(node.inputs) if v is not None and facts.tensor(v) is not None}
     moving = {i: _all(rank) for i, r in enumerate(ranks) if r == rank and i not in constant}
     relaid = frozenset(range(len(ranks))) - set(moving)
-    return Frame(
-        rank, moving, _moving(node, rank), lambda build, inputs, _: _again(build, node, inputs), relaid
-    )
+    return Frame(rank, moving, _moving(node, rank), lambda build, inputs, _: _again(build, node, inputs), relaid)
 
 
 def _dropout(node: ir.Node, facts: Facts) -> Frame | None:
@@ -168,9 +162,7 @@ def _reduce(node: ir.Node, facts: Facts) -> Frame | None:
         axes = _all(rank)
     if not axes:
         return None
-    kept = (
-        _all(rank) if parameter(facts, node, "keepdims") else tuple(a for a in range(rank) if a not in axes)
-    )
+    kept = _all(rank) if parameter(facts, node, "keepdims") else tuple(a for a in range(rank) if a not in axes)
 
     def emit(build: Builder, inputs: list[Value | None], order: Perm) -> tuple[Value, ...]:
         if given in (None, ()):
@@ -228,9 +220,7 @@ def _slice(node: ir.Node, facts: Facts) -> Frame | None:
 
     def emit(build: Builder, inputs: list[Value | None], order: Perm) -> tuple[Value, ...]:
         new = _places(order, axes)
-        return _again(
-            build, node, inputs, axes=new if starts is None else build.const(np.array(new), like=starts)
-        )
+        return _again(build, node, inputs, axes=new if starts is None else build.const(np.array(new), like=starts))
 
     return Frame(rank, {0: _all(rank)}, {0: _all(rank)}, emit)
 
@@ -255,9 +245,7 @@ def _pad(node: ir.Node, facts: Facts) -> Frame | None:
 
     def emit(build: Builder, inputs: list[Value | None], order: Perm) -> tuple[Value, ...]:
         if axes is not None:
-            return _again(
-                build, node, inputs, axes=build.const(np.array(_places(order, axes)), like=node.inputs[3])
-            )
+            return _again(build, node, inputs, axes=build.const(np.array(_places(order, axes)), like=node.inputs[3]))
         both = (*order, *(a + rank for a in order))
         if pads is None:
             old = tuple(node.attributes["pads"].as_ints())

@@ -150,12 +150,7 @@ class Region:
 
     def turn(self, node: ir.Node) -> tuple[Value, Perm] | None:
         """The operand of a Transpose, and how it is permuted."""
-        if (
-            node.op_type != "Transpose"
-            or node.domain
-            or node.graph is not self.graph
-            or node.inputs[0] is None
-        ):
+        if node.op_type != "Transpose" or node.domain or node.graph is not self.graph or node.inputs[0] is None:
             return None
         perm = perm_of(node, self.facts.rank(node.inputs[0]))
         return None if perm is None else (node.inputs[0], perm)

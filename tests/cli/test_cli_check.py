@@ -45,9 +45,7 @@ def test_not_equal(cli, gelu, tmp_path):
     "text",
     [
         RELU.replace(") { y", ", float[batch, 8] z) { z = Abs(x) y"),
-        RELU.replace("float[batch, 8] x", "double[batch, 8] x").replace(
-            "float[batch, 8] y", "double[batch, 8] y"
-        ),
+        RELU.replace("float[batch, 8] x", "double[batch, 8] x").replace("float[batch, 8] y", "double[batch, 8] y"),
         RELU.replace("x)", "input)"),
     ],
     ids=["another output", "another dtype", "another name"],
@@ -86,9 +84,7 @@ def test_options(cli, gelu, tmp_path):
 
 
 def test_what_cannot_be_run_was_not_compared(cli, tmp_path):
-    text = (
-        '<ir_version: 8, opset_import: ["": 17, "my": 1]> g (float[2] x) => (float[2] y) { y = my.Secret(x) }'
-    )
+    text = '<ir_version: 8, opset_import: ["": 17, "my": 1]> g (float[2] x) => (float[2] y) { y = my.Secret(x) }'
     secret = write(tmp_path / "secret.onnx", text)
     done = cli("check", secret, secret)
     assert done.code == 2
@@ -96,9 +92,7 @@ def test_what_cannot_be_run_was_not_compared(cli, tmp_path):
 
 
 def test_random_operators_were_not_compared(cli, tmp_path):
-    text = (
-        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = RandomNormalLike(x) }'
-    )
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = RandomNormalLike(x) }'
     model = write(tmp_path / "random.onnx", text)
     done = cli("check", model, model)
     assert done.code == 2

@@ -40,9 +40,7 @@ def test_one(cli, wide):
     lines = done.out.splitlines()
     assert lines[:2] == ["gelu-erf", "  ½·x·(1 + erf(x/√2)) ⟶ Gelu(x)."]
     assert any(line.startswith("  Pattern  ") and "Erf(" in line for line in lines)
-    assert any(
-        line.startswith("  From     onnxrewrite_patterns, ") and line.endswith("gelu.py") for line in lines
-    )
+    assert any(line.startswith("  From     onnxrewrite_patterns, ") and line.endswith("gelu.py") for line in lines)
     assert "  Rewritten (opset 17)\n      d = Div(x, 1.41421356)\n      e = Erf(d)\n" in done.out
     assert "  to\n      y = Gelu(x)\n" in done.out
     assert "  Kept (opset 17), because: expected constant 1.41421, found 1.5\n" in done.out

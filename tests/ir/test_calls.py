@@ -25,7 +25,10 @@ def typed(source: str) -> list[str]:
     model = text.parse(source + BODY)
     body = bodies(model)["F"]
     give_types(body, model)
-    return [f"{v.dtype.name.lower() if v.dtype is not None else '?'}{v.shape if v.shape is not None else ''}" for v in body.inputs]
+    return [
+        f"{v.dtype.name.lower() if v.dtype is not None else '?'}{v.shape if v.shape is not None else ''}"
+        for v in body.inputs
+    ]
 
 
 def test_callers_come_before_what_they_call() -> None:
@@ -38,9 +41,7 @@ def test_callers_come_before_what_they_call() -> None:
 
 
 def test_calls_from_subgraphs_count() -> None:
-    source = (
-        "(float x, bool c) => (y) { y = If<then_branch = () => (p) { p = own.A(x) }, else_branch = () => (q) { q = own.C(x) }>(c) }"
-    )
+    source = "(float x, bool c) => (y) { y = If<then_branch = () => (p) { p = own.A(x) }, else_branch = () => (q) { q = own.C(x) }>(c) }"
     model = text.parse(source + FUNCTIONS)
     assert in_order(model)[0] is bodies(model)["A"]
 

@@ -12,8 +12,8 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
-
 from corpus import SHARED_MODELS
+
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Dim, Facts
 
@@ -96,8 +96,7 @@ def lies(model: ir.Model, inputs: dict[str, Any], bindings: dict[str, int]) -> l
             wrong.append(f"{where}: dtype {facts.dtype(value)} is {actual.dtype}")
         shape = facts.shape(value)
         if shape is not None and (
-            len(shape) != actual.ndim
-            or not all(truth.check(d, a) for d, a in zip(shape, actual.shape, strict=True))
+            len(shape) != actual.ndim or not all(truth.check(d, a) for d, a in zip(shape, actual.shape, strict=True))
         ):
             wrong.append(f"{where}: shape {list(map(str, shape))} is {actual.shape}")
         known = facts.elements(value)

@@ -28,6 +28,7 @@ from onnxrewrite.ir.graph import (
     outer_values,
     scopes,
     subgraphs,
+    topological,
 )
 
 NESTED = (
@@ -64,7 +65,9 @@ def test_subgraphs_are_those_directly_inside() -> None:
 
 def test_subgraphs_of_lists_and_references() -> None:
     inner = [ir.Graph([], [], nodes=[], name=n) for n in "ab"]
-    node = ir.Node("own", "Switch", [], [ir.AttrGraphs("cases", inner), ir.RefAttr("body", "b", ir.AttributeType.GRAPH)])
+    node = ir.Node(
+        "own", "Switch", [], [ir.AttrGraphs("cases", inner), ir.RefAttr("body", "b", ir.AttributeType.GRAPH)]
+    )
     assert subgraphs(node) == inner
 
 
@@ -116,7 +119,18 @@ def test_digraph_sees_what_subgraphs_read() -> None:
 
 @pytest.mark.parametrize(
     ("part", "expected"),
-    [("ab", True), ("abd", False), ("acd", False), ("abcd", True), ("bc", True), ("ad", False), ("", True), ("e", True), ("ae", True), ("de", True)],
+    [
+        ("ab", True),
+        ("abd", False),
+        ("acd", False),
+        ("abcd", True),
+        ("bc", True),
+        ("ad", False),
+        ("", True),
+        ("e", True),
+        ("ae", True),
+        ("de", True),
+    ],
 )
 def test_is_convex(part: str, expected: bool) -> None:
     """A diamond a → b, c → d with a tail e."""
@@ -155,6 +169,19 @@ def test_convexity_and_dependence_against_their_definitions(model: ir.Model, dat
     assert is_convex(part, members) == (not between)
     a, b = data.draw(st.sampled_from(members)), data.draw(st.sampled_from(members))
     assert depends_on(a.outputs, b.outputs) == (a in reach[b])
+
+
+@given(random_graphs(), st.data())
+@settings(max_examples=40, deadline=None)
+def test_topological_order_of_a_part(model: ir.Model, data: st.DataObject) -> None:
+    members = list(model.graph)
+    part = data.draw(st.lists(st.sampled_from(members), unique=True))
+    made = topological(part)
+    assert sorted(map(id, made)) == sorted(map(id, part))
+    graph = digraph(part)
+    assert all(made.index(a) < made.index(b) for a, b in graph.edges)
+    in_order = [m for m in members if m in part]
+    assert list(topological(in_order)) == in_order, "what is in order stays so"
 
 
 def test_depends_on() -> None:
@@ -332,16 +359,16 @@ def test_newer_nodes_raise_the_opset_or_keep_their_version() -> None:
     node.version = 20
     modern = extract([node], list(model.graph.inputs), node.outputs, {"": 17})
     assert modern.opset_imports == {"": 20}
-    assert [n.version for n in modern.graph][0] is None
+    assert next(n.version for n in modern.graph) is None
     kept = extract([node], list(model.graph.inputs), node.outputs, {"": 17}, modernize=False)
     assert kept.opset_imports == {"": 17}
-    assert [n.version for n in kept.graph][0] == 20
+    assert next(n.version for n in kept.graph) == 20
 
 
 def test_a_subgraph_that_reads_from_outside_cannot_be_cut_out() -> None:
     model = text.parse(NESTED)
     found = nodes(model)
-    with pytest.raises(ValueError, match="If `.*` has a subgraph that reads from outside"):
+    with pytest.raises(ValueError, match=r"If `.*` has a subgraph that reads from outside"):
         extract([found["y"]], [values(model)["c"]], found["y"].outputs, {"": 17})
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import glob
 import json
 import os
 import random
@@ -13,9 +12,9 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
+from corpus import SHARED_MODELS
 from onnx import TensorProto, helper, numpy_helper
 
-from corpus import SHARED_MODELS
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir import external, io
 
@@ -142,9 +141,7 @@ def test_no_outputs():
 
 
 def test_cycle():
-    refused(
-        proto([node("Add", "x b", "a"), node("Relu", "a", "b"), node("Relu", "b", "y")]), "cycle through node"
-    )
+    refused(proto([node("Add", "x b", "a"), node("Relu", "a", "b"), node("Relu", "b", "y")]), "cycle through node")
 
 
 def test_cycle_through_a_subgraph():
@@ -185,9 +182,7 @@ def test_output_defined_twice():
 
 @pytest.mark.parametrize("weights", [[weight("y", 3)], []])
 def test_output_defined_by_initializer_or_input_too(weights):
-    refused(
-        proto([node("Relu", "x", "y" if weights else "x")], weights=weights, outputs=["x"]), "defined twice"
-    )
+    refused(proto([node("Relu", "x", "y" if weights else "x")], weights=weights, outputs=["x"]), "defined twice")
 
 
 def test_initializer_defined_twice():
@@ -370,9 +365,7 @@ def test_external_data_in_an_attribute_and_a_subgraph(tmp_path):
     with_data(tmp_path)
     tensor = onnx.load(tmp_path / "m.onnx", load_external_data=False).graph.initializer[0]
     branch = helper.make_graph([node("Constant", "", "t", value=tensor)], "b", [], [info("t", None)])
-    model = proto(
-        [node("If", "c", "y", then_branch=branch, else_branch=branch)], [info("c", (), 9)], [info("y", None)]
-    )
+    model = proto([node("If", "c", "y", then_branch=branch, else_branch=branch)], [info("c", (), 9)], [info("y", None)])
     path = written(tmp_path / "n.onnx", model)
     assert run(io.to_proto(io.load(path)), c=np.array(True))[0][-1, -1] == 2047
     io.save(io.load(path), tmp_path / "out.onnx", external_data=True)
@@ -404,9 +397,7 @@ def test_unsorted_because_of_a_subgraph():
 
 
 def test_node_names():
-    model = io.load(
-        proto([node("Relu", "x", "a", "n"), node("Abs", "a", "b", "n"), node("Neg", "b", "y", "")])
-    )
+    model = io.load(proto([node("Relu", "x", "a", "n"), node("Abs", "a", "b", "n"), node("Neg", "b", "y", "")]))
     assert [n.name for n in model.graph] == ["n", "n_1", "Neg"]
     assert len(io.repairs(model)) == 2
 
@@ -854,8 +845,7 @@ def test_saved_with_external_data(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data"]
     onnx.checker.check_model(str(tmp_path / "m.onnx"))
     small = {
-        t.name: t.data_location
-        for t in onnx.load(tmp_path / "m.onnx", load_external_data=False).graph.initializer
+        t.name: t.data_location for t in onnx.load(tmp_path / "m.onnx", load_external_data=False).graph.initializer
     }
     assert small == {"w": 0, "k": 0, "big": TensorProto.EXTERNAL}
     assert (run(str(tmp_path / "m.onnx"), x=X)[0] == (X + 5) * 2).all()
@@ -1011,9 +1001,7 @@ def test_interrupted(tmp_path, monkeypatch, external_data):
 
 def test_a_tensor_that_lies_about_its_size(tmp_path):
     model = io.load(relu())
-    lazy = ir.LazyTensor(
-        lambda: ir.tensor(np.ones(3, np.float32)), ir.DataType.FLOAT, ir.Shape([3000]), name="w"
-    )
+    lazy = ir.LazyTensor(lambda: ir.tensor(np.ones(3, np.float32)), ir.DataType.FLOAT, ir.Shape([3000]), name="w")
     model.graph.register_initializer(ir.Value(name="w", const_value=lazy))
     not_saved(model, tmp_path / "m.onnx", "tensor 'w'", external_data=True)
     assert not list(tmp_path.iterdir())

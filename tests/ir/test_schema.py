@@ -104,9 +104,7 @@ def test_every_default_is_plain():
     for each in onnx.defs.get_all_schemas_with_history():
         found = schema(each.domain, each.name, each.since_version)
         for attr in found.attributes.values() if found else ():
-            assert attr.default is None or isinstance(
-                attr.default, (int, float, str, tuple, ir.TensorProtocol)
-            )
+            assert attr.default is None or isinstance(attr.default, (int, float, str, tuple, ir.TensorProtocol))
 
 
 def test_latest_versions():

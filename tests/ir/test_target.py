@@ -101,9 +101,7 @@ def test_cpu_refuses(cpu, domain, op_type, version, dtypes, reason):
 
 def test_opset_beyond_the_runtime(cpu):
     reason = cpu.refuses("", "Add", cpu.opset_max + 1, {"T": F.FLOAT})
-    assert (
-        reason == f"onnxruntime-cpu runs ai.onnx up to opset {cpu.opset_max}, model has {cpu.opset_max + 1}"
-    )
+    assert reason == f"onnxruntime-cpu runs ai.onnx up to opset {cpu.opset_max}, model has {cpu.opset_max + 1}"
 
 
 def test_indirect(cpu):

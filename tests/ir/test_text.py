@@ -17,15 +17,15 @@ import onnx.printer
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
+from corpus import SHARED_MODELS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpus import SHARED_MODELS
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir import text as text_module
+from onnxrewrite.ir.text import diff, parse, print_graph, print_model, print_node
 from onnxrewrite.ir.text.literals import tensor_hash
 from onnxrewrite.ir.text.syntax import DTYPES
-from onnxrewrite.ir.text import diff, parse, print_graph, print_model, print_node
 
 GELU = "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)"
 MODELS = sorted(SHARED_MODELS.glob("*/*.onnx"))
@@ -470,9 +470,7 @@ class TestPrint:
         scalar = "{1.0, 2.0}" if dtype.startswith("complex") else numbers[0]
         values = f"{dtype}[{count}] {{{', '.join(numbers)}}}"
         one_by_n = f"{dtype}[1,{count}] {{{', '.join(numbers)}}}"
-        model = parse(
-            f"y = my.F({values}, {dtype} {scalar}, {one_by_n}, {dtype}[0] {{}}, t = {values}) w = {values}"
-        )
+        model = parse(f"y = my.F({values}, {dtype} {scalar}, {one_by_n}, {dtype}[0] {{}}, t = {values}) w = {values}")
         assert_round_trip(model)
         again = parse(print_model(model))
         for old, new in zip(model.graph[0].inputs, again.graph[0].inputs, strict=True):
@@ -483,9 +481,7 @@ class TestPrint:
 
     @given(st.data())
     def test_floating_point_is_exact(self, data):
-        name = data.draw(
-            st.sampled_from(["float", "double", "float16", "bfloat16", "float8e5m2", "float8e4m3fn"])
-        )
+        name = data.draw(st.sampled_from(["float", "double", "float16", "bfloat16", "float8e5m2", "float8e4m3fn"]))
         dtype = DTYPES[name]
         bits = data.draw(st.lists(st.integers(0, 2**dtype.bitwidth - 1), min_size=1, max_size=8))
         array = np.array(bits, f"uint{dtype.bitwidth}").view(dtype.numpy())
@@ -498,9 +494,7 @@ class TestPrint:
 
     @given(st.data())
     def test_constants_of_any_operator_keep_their_dtype(self, data):
-        op = data.draw(
-            st.sampled_from(["Add", "Reshape", "Pow", "Gather", "Where", "Clip", "com.microsoft.BiasGelu"])
-        )
+        op = data.draw(st.sampled_from(["Add", "Reshape", "Pow", "Gather", "Where", "Clip", "com.microsoft.BiasGelu"]))
         types = [data.draw(st.sampled_from(["float", "float16", "int64", "int32", "bool"])) for _ in range(3)]
         literals = [f"{t} {'true' if t == 'bool' else '1'}" for t in types]
         operands = [data.draw(st.sampled_from([literal, "x"])) for literal in literals]
@@ -509,9 +503,7 @@ class TestPrint:
         assert [v.dtype for v in again.graph[0].inputs] == [v.dtype for v in model.graph[0].inputs]
 
     def test_shortest_numbers(self):
-        printed = print_model(
-            parse("y = Sum(x, 1e-5, 0.1, 1e10, 123456789, double 0.1, float16 0.1, bfloat16 0.1)")
-        )
+        printed = print_model(parse("y = Sum(x, 1e-5, 0.1, 1e10, 123456789, double 0.1, float16 0.1, bfloat16 0.1)"))
         assert "Sum(x, 1e-5, 0.1, 1e10, 1.2345679e8, double 0.1, float16 0.1, bfloat16 0.1)" in printed
 
     def test_snapshot(self):
@@ -548,9 +540,7 @@ class TestPrint:
         assert_round_trip(model)
 
     def test_names_that_are_no_identifiers(self):
-        model = parse(
-            'float["N + 1"] "/a.1" "float" = Relu("/a.1") "nan" = Abs("float") y = Neg("nan") input = Abs(y)'
-        )
+        model = parse('float["N + 1"] "/a.1" "float" = Relu("/a.1") "nan" = Abs("float") y = Neg("nan") input = Abs(y)')
         assert_round_trip(model)
 
     def test_bytes_of_strings_are_exact(self):
@@ -575,9 +565,7 @@ class TestPrint:
     def test_large_external_data_is_not_loaded(self, tmp_path):
         model = parse("w = float[4,4] ~ y = MatMul(x, w)")
         shape = ir.Shape([4096, 4096 + 1])
-        tensor = ir.ExternalTensor(
-            "gone.bin", 0, None, ir.DataType.FLOAT, shape=shape, name="w", base_dir=tmp_path
-        )
+        tensor = ir.ExternalTensor("gone.bin", 0, None, ir.DataType.FLOAT, shape=shape, name="w", base_dir=tmp_path)
         model.graph.initializers["w"].const_value = tensor
         printed = print_model(model)
         assert 'float[4096,4097] w = external ["location": "gone.bin", "offset": "0"]' in printed
@@ -624,9 +612,7 @@ class TestDiff:
         assert diff(parse(GELU), parse(GELU)) == ""
 
     def test_changed_line_with_context(self):
-        text = diff(
-            parse(GELU).graph, parse(GELU.replace("a = Add(e, 1.0)", "a = Sub(e, 1.0)")).graph, context=1
-        )
+        text = diff(parse(GELU).graph, parse(GELU.replace("a = Add(e, 1.0)", "a = Sub(e, 1.0)")).graph, context=1)
         assert text == (
             "--- before\n+++ after\n@@ -3,3 +3,3 @@\n"
             "   e = Erf(d)\n-  a = Add(e, 1.0)\n+  a = Sub(e, 1.0)\n   m = Mul(x, a)\n"

@@ -311,9 +311,7 @@ class ProductWriter(ChainWriter):
 
     def rearranged(self, numbers: list[tuple[float, int]], others: bool) -> list[tuple[float, int]]:
         return [
-            n
-            for n in super().rearranged(numbers, others)
-            if not (others and n[0] == 1 and self.rng.random() < 0.8)
+            n for n in super().rearranged(numbers, others) if not (others and n[0] == 1 and self.rng.random() < 0.8)
         ]
 
     def combine(self, a: str, a_sign: int, b: str, b_sign: int) -> tuple[str, int]:

@@ -49,9 +49,7 @@ def check(graph: str, feeds: Feeds, *, opset: int = 17, fused: bool = True, rtol
     return left
 
 
-def qkv(
-    b: int = 2, h: int = 3, s: int = 5, n: int = 7, d: int = 8, *, size: float = 1.0, seed: int = 0
-) -> Feeds:
+def qkv(b: int = 2, h: int = 3, s: int = 5, n: int = 7, d: int = 8, *, size: float = 1.0, seed: int = 0) -> Feeds:
     rng = np.random.default_rng(seed)
     shapes = {"q": (b, h, s, d), "k": (b, h, n, d), "v": (b, h, n, d)}
     return {name: (size * rng.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
@@ -172,9 +170,7 @@ def test_bias_and_mask_both_survive() -> None:
     check(f"{head} c = Add(mask, bias)  a = Add(s, c) {TAIL}", feeds)
     check(f"{head} c = Add(s, bias)  d = Mul(c, 0.3)  a = Add(d, mask) {TAIL}", feeds)
     check(
-        f"{head} t = Mul(s, 2.0)  c = Add(t, bias)  a = Mul(c, 0.3) {TAIL}".replace(
-            "float[b,1,1,l] mask;", ""
-        ),
+        f"{head} t = Mul(s, 2.0)  c = Add(t, bias)  a = Mul(c, 0.3) {TAIL}".replace("float[b,1,1,l] mask;", ""),
         feeds,
     )
 
@@ -200,9 +196,7 @@ def test_trap_batches_that_broadcast() -> None:
     [(11, "<axis=3>", True), (11, "", False), (13, "", True), (11, "<axis=1>", False)],
 )
 def test_trap_softmax_before_opset_13(opset: int, axis: str, fused: bool) -> None:
-    check(
-        f"{HEAD} a = MatMul(q, kt)  p = Softmax{axis}(a)  y = MatMul(p, v)", qkv(), opset=opset, fused=fused
-    )
+    check(f"{HEAD} a = MatMul(q, kt)  p = Softmax{axis}(a)  y = MatMul(p, v)", qkv(), opset=opset, fused=fused)
 
 
 @pytest.mark.parametrize("opset", [9, 11, 12, 13, 14, 18, 20, 21, 22])
@@ -220,9 +214,7 @@ def test_opsets(opset: int) -> None:
 @pytest.mark.parametrize("opset", [23, 24])
 @pytest.mark.parametrize("value", [-INF, LOWEST])
 @pytest.mark.parametrize("shape", ["[s,l]", "[b,1,1,l]"])
-def test_trap_rows_masked_throughout_in_models_that_have_attention(
-    opset: int, value: float, shape: str
-) -> None:
+def test_trap_rows_masked_throughout_in_models_that_have_attention(opset: int, value: float, shape: str) -> None:
     feeds = {**qkv(), "keep": normal(*MASKS[shape]) > 0}
     feeds["keep"][..., :1, :] = False
     graph = f"{HEAD} bool{shape} keep; m = Where(keep, float 0.0, float {value})"
@@ -255,9 +247,7 @@ def test_keys(spelling: str) -> None:
 def test_heads_in_the_batch() -> None:
     shapes = {"q": (6, 5, 8), "k": (6, 7, 8), "v": (6, 7, 4), "mask": (6, 5, 7), "row": (1, 7)}
     feeds = {name: normal(*shape) for name, shape in shapes.items()}
-    graph = (
-        "float[n,s,8] q; float[n,l,8] k; float[n,l,4] v; kt = Transpose<perm=[0,2,1]>(k)  s = MatMul(q, kt)"
-    )
+    graph = "float[n,s,8] q; float[n,l,8] k; float[n,l,4] v; kt = Transpose<perm=[0,2,1]>(k)  s = MatMul(q, kt)"
     for spelling in (
         "float[n,s,l] mask; a = Add(s, mask)",
         "float[1,l] row; a = Add(row, s)",
@@ -298,9 +288,7 @@ def test_heads_are_split_no_more() -> None:
     feeds = {name: normal(2, 6, 24) for name in ("x", "y", "z")}
     split = "r{0} = Reshape({0}, {{0, 0, 3, 8}})  {1} = Transpose<perm=[0,2,1,3]>(r{0})"
     graph = "float[b,s,24] x; float[b,s,24] y; float[b,s,24] z;" + "  ".join(map(split.format, "xyz", "qkv"))
-    left = check(
-        f"{graph} kt = Transpose<perm=[0,1,3,2]>(k)  a = MatMul(q, kt) {TAIL.replace('y =', 'out =')}", feeds
-    )
+    left = check(f"{graph} kt = Transpose<perm=[0,1,3,2]>(k)  a = MatMul(q, kt) {TAIL.replace('y =', 'out =')}", feeds)
     assert left.count("Transpose") == 1, "that of the result"
 
 

@@ -16,9 +16,7 @@ from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite.driver import Driver
 
 RULES = [
-    r
-    for family in (constants, identity, casts, clamps, logic, shapes, expands, pieces, gathers)
-    for r in family.RULES
+    r for family in (constants, identity, casts, clamps, logic, shapes, expands, pieces, gathers) for r in family.RULES
 ]
 
 SPECIAL = [np.nan, -np.inf, np.inf, -0.0, 0.0, -3.5, 3.5, 1e-40, -1e-40, 0.5, 2.5, -1.0]
@@ -89,9 +87,7 @@ def _clip(result: str, source: str, bounds: tuple[float | None, float | None], d
 @pytest.mark.parametrize("dtype", ["float", "float16", "double"])
 @pytest.mark.parametrize("outer", [*BOUNDS, "Relu"])
 @pytest.mark.parametrize("inner", [*BOUNDS, "Relu"])
-def test_trap_clip_of_clip_with_disjoint_crossed_and_absent_bounds(
-    inner: Any, outer: Any, dtype: str
-) -> None:
+def test_trap_clip_of_clip_with_disjoint_crossed_and_absent_bounds(inner: Any, outer: Any, dtype: str) -> None:
     first = "a = Relu(x)" if inner == "Relu" else _clip("a", "x", inner, dtype)
     second = "y = Relu(a)" if outer == "Relu" else _clip("y", "a", outer, dtype)
     x = np.array(SPECIAL * 3, {"float": np.float32, "float16": np.float16, "double": np.float64}[dtype])
@@ -124,9 +120,7 @@ def test_clip_by_attributes(opset: int) -> None:
 def test_trap_extrema_of_nan_and_higher_rank(kind: str) -> None:
     x = np.array([SPECIAL] * 2, np.float32)
     check(f"float[n,12] x; a = {kind}(x, nan)  y = {kind}(a, 1.0)", {"x": x}, left=[kind])
-    check(
-        f"float[12] x; a = {kind}(x, 2.0)  y = {kind}(a, float[2,1] {{-1.0, 1.0}})", {"x": x[0]}, left=[kind]
-    )
+    check(f"float[12] x; a = {kind}(x, 2.0)  y = {kind}(a, float[2,1] {{-1.0, 1.0}})", {"x": x[0]}, left=[kind])
 
 
 @pytest.mark.parametrize("op", ["Relu", "Abs", "Ceil", "Floor", "Round", "Sign"])
@@ -208,16 +202,13 @@ def test_double_negation_and_negated_comparison() -> None:
     check("int64[n] x; a = Neg(x)  b = Neg(a)  y = Abs(b)", {"x": x}, left=["Abs"])
     check("int64[n] x; c = Less(x, 1)  d = Not(c)  y = Not(d)", {"x": x}, left=["Less"])
     check("int64[n] x; c = Less(x, 1)  y = Not(c)", {"x": x}, left=["GreaterOrEqual"])
-    check(
-        "float[n] x; c = Less(x, 1.0)  y = Not(c)", {"x": np.array(SPECIAL, np.float32)}, left=["Less", "Not"]
-    )
+    check("float[n] x; c = Less(x, 1.0)  y = Not(c)", {"x": np.array(SPECIAL, np.float32)}, left=["Less", "Not"])
 
 
 def test_branch_of_a_constant_condition_is_inlined() -> None:
     then = "then_branch = () => (t) { u = Mul(x, w)  t = Add(u, x) }"
     graph = (
-        f"float[n] x; float w = 2.0; c = Less(1.0, 2.0)"
-        f"  y = If<{then}, else_branch = () => (e) {{ e = Relu(x) }}>(c)"
+        f"float[n] x; float w = 2.0; c = Less(1.0, 2.0)  y = If<{then}, else_branch = () => (e) {{ e = Relu(x) }}>(c)"
     )
     check(graph, {"x": values(3)}, left=["Add", "Mul"])
 

@@ -109,9 +109,7 @@ def test_gemm_takes_an_affine_map(name: str, tail: str) -> None:
     check(f"float[{shape}] x; {gemm}  {after}", feed(*sizes), left=["Gemm"])
 
 
-@pytest.mark.parametrize(
-    "bias", ["c = MatMul(x, float[4,6] ~)", "p = MatMul(x, float[4,6] ~)  c = Add(float[6] ~, p)"]
-)
+@pytest.mark.parametrize("bias", ["c = MatMul(x, float[4,6] ~)", "p = MatMul(x, float[4,6] ~)  c = Add(float[6] ~, p)"])
 def test_matmul_takes_batchnorm(bias: str) -> None:
     graph = f"float[n,4] x; {bias}  y = BatchNormalization(c, {statistics(6)})"
     check(graph, feed(5, 4), left=["Add", "MatMul"])
@@ -163,9 +161,7 @@ def test_through_another_view_of_the_result(name: str) -> None:
 
 
 def test_through_the_end_of_a_network() -> None:
-    graph = (
-        f"c = Conv(x, float[6,4,3,3] ~)  f = Squeeze(c, {{2, 3}})  y = BatchNormalization(f, {statistics(6)})"
-    )
+    graph = f"c = Conv(x, float[6,4,3,3] ~)  f = Squeeze(c, {{2, 3}})  y = BatchNormalization(f, {statistics(6)})"
     check(f"float[n,4,3,3] x; {graph}", feed(2, 4, 3, 3), left=["Conv", "Squeeze"])
     graph = f"c = Conv(x, float[6,4,3,3] ~)  f = Flatten(c)  y = BatchNormalization(f, {statistics(6)})"
     check(f"float[n,4,3,3] x; {graph}", feed(2, 4, 3, 3), left=["Conv", "Flatten"])
@@ -174,7 +170,9 @@ def test_through_the_end_of_a_network() -> None:
 
 def test_layers_side_by_side() -> None:
     """MixNet: kernels of several sizes, then one BatchNormalization."""
-    convs = "a = Conv(x, float[2,4,1] ~)  b = Conv(x, float[4,4,3] ~, float[4] ~, pads=[1, 1])  c = Concat(a, b, axis=-2)"
+    convs = (
+        "a = Conv(x, float[2,4,1] ~)  b = Conv(x, float[4,4,3] ~, float[4] ~, pads=[1, 1])  c = Concat(a, b, axis=-2)"
+    )
     graph = f"float[n,4,w] x; {convs}  n = BatchNormalization(c, {statistics(6)})  m = Mul(n, {vector(6, shape='6,1')})"
     check(f"{graph}  y = Add(m, {vector(6, shape='6,1')})", feed(2, 4, 5), left=["Concat", "Conv", "Conv"])
     tail = f"BatchNormalization(c, {statistics(6)})"
@@ -237,9 +235,7 @@ def test_scale_alone_goes_into_a_padded_convolution() -> None:
     numbers = f"{vector(4)}, float[4] {{0, 0, 0, 0}}, float[4] {{0, 0, 0, 0}}, {vector(4, positive=True)}"
     graph = f"float[n,4,h,w] x; n = BatchNormalization(x, {numbers})  y = Conv(n, float[6,4,3,3] ~, pads=[1, 1, 1, 1])"
     check(graph, feed(2, 4, 5, 5), left=["Conv"])
-    graph = graph.replace(
-        "y = Conv(n, float[6,4,3,3] ~", "y = ConvTranspose(n, float[4,2,3,3] ~, float[4] ~, group=2"
-    )
+    graph = graph.replace("y = Conv(n, float[6,4,3,3] ~", "y = ConvTranspose(n, float[4,2,3,3] ~, float[4] ~, group=2")
     check(graph, feed(2, 4, 5, 5), left=["ConvTranspose"])
 
 
@@ -366,11 +362,11 @@ def test_trap_an_activation_keeps_its_constant_until_it_is_raised() -> None:
 
 
 def test_inside_a_branch() -> None:
-    branch = f"g1 () => (float[n,2,h,w] t) {{ c = Conv(x, float[2,2,1,1] ~)  t = BatchNormalization(c, {statistics(2)}) }}"
-    other = "g2 () => (float[n,2,h,w] u) { u = Relu(x) }"
-    sides = rewrite(
-        f"bool b; float[n,2,h,w] x; y = If (b) <then_branch = {branch}, else_branch = {other}>", RULES
+    branch = (
+        f"g1 () => (float[n,2,h,w] t) {{ c = Conv(x, float[2,2,1,1] ~)  t = BatchNormalization(c, {statistics(2)}) }}"
     )
+    other = "g2 () => (float[n,2,h,w] u) { u = Relu(x) }"
+    sides = rewrite(f"bool b; float[n,2,h,w] x; y = If (b) <then_branch = {branch}, else_branch = {other}>", RULES)
     assert sides.operators == ["Conv", "If", "Relu"]
     for b in (True, False):
         sides.same({"x": feed(2, 2, 3, 3), "b": np.array(b)})

@@ -33,9 +33,7 @@ PADS = {
 
 
 @pytest.mark.parametrize("opset", PADS)
-@pytest.mark.parametrize(
-    "conv", ["pads = [0, 1, 1, 0]", 'auto_pad = "VALID"', "strides = [2, 2]", "group = 2"]
-)
+@pytest.mark.parametrize("conv", ["pads = [0, 1, 1, 0]", 'auto_pad = "VALID"', "strides = [2, 2]", "group = 2"])
 def test_convolution(conv: str, opset: int) -> None:
     channels = 2 if "group" in conv else 4
     graph = f"float[n,4,h,w] x; {PADS[opset]}  y = Conv<{conv}>(p, float[6,{channels},3,3] ~, float[6] ~)"
@@ -54,9 +52,7 @@ def test_average_counts_the_zeros(pool: str, opset: int) -> None:
 @pytest.mark.parametrize("positive", ["Relu(x)", "Sigmoid(x)", "Abs(x)", "HardSigmoid<alpha = 0.1>(x)"])
 def test_maximum_of_what_is_not_negative(positive: str, opset: int) -> None:
     pad = PADS[opset].replace("(x", "(r")
-    graph = (
-        f"float[n,4,h,w] x; r = {positive}  {pad}  y = MaxPool<kernel_shape = [3, 3], strides = [2, 2]>(p)"
-    )
+    graph = f"float[n,4,h,w] x; r = {positive}  {pad}  y = MaxPool<kernel_shape = [3, 3], strides = [2, 2]>(p)"
     check(graph, feed(2, 4, 7, 6), sorted(["MaxPool", positive.split("<")[0].split("(")[0]]), opset=opset)
 
 

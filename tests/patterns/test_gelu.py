@@ -36,10 +36,8 @@ ERF = {
     "reciprocal of a root": "r = Sqrt(2.0)  q = Reciprocal(r)  d = Mul(x, q)  e = Erf(d)  a = Add(e, 1.0)"
     "  m = Mul(x, a)  y = Mul(m, 0.5)",
     "tensorflow": "r = Sqrt(2.0)  d = Div(x, r)  e = Erf(d)  a = Add(1.0, e)  c = Mul(0.5, a)  y = Mul(x, c)",
-    "jax, by erfc": "n = Neg(x)  d = Mul(n, 0.70710678)  e = Erf(d)  c = Sub(1.0, e)  m = Mul(x, c)"
-    "  y = Mul(m, 0.5)",
-    "erfc of a product": "d = Mul(x, -0.70710678)  e = Erf(d)  c = Sub(1.0, e)  h = Mul(x, 0.5)"
-    "  y = Mul(h, c)",
+    "jax, by erfc": "n = Neg(x)  d = Mul(n, 0.70710678)  e = Erf(d)  c = Sub(1.0, e)  m = Mul(x, c)  y = Mul(m, 0.5)",
+    "erfc of a product": "d = Mul(x, -0.70710678)  e = Erf(d)  c = Sub(1.0, e)  h = Mul(x, 0.5)  y = Mul(h, c)",
     "normal cdf": "s = Sub(x, 0.0)  d = Div(s, 1.41421356)  e = Erf(d)  h = Mul(e, 0.5)"
     "  c = Add(h, 0.5)  y = Mul(x, c)",
     "multiplied out": f"{E}  h = Mul(x, 0.5)  m = Mul(h, e)  y = Add(h, m)",
@@ -69,14 +67,11 @@ def test_erf(spelling: str, opset: int) -> None:
 T = "t = Tanh(u)  a = Add(t, 1.0)  h = Mul(x, 0.5)  y = Mul(h, a)"
 TANH = {
     "transformers": f"c = Pow(x, 3.0)  k = Mul(c, 0.044715)  s = Add(x, k)  u = Mul(s, 0.7978845608)  {T}",
-    "products": f"q = Mul(x, x)  c = Mul(q, x)  k = Mul(0.044715, c)  s = Add(k, x)"
-    f"  u = Mul(0.79788456, s)  {T}",
+    "products": f"q = Mul(x, x)  c = Mul(q, x)  k = Mul(0.044715, c)  s = Add(k, x)  u = Mul(0.79788456, s)  {T}",
     "x times its square": f"q = Pow(x, 2.0)  c = Mul(x, q)  k = Mul(0.044715, c)  s = Add(k, x)"
     f"  u = Mul(s, 0.79788456)  {T}",
-    "Horner": f"a1 = Mul(x, 0.044715)  a2 = Mul(a1, x)  a3 = Mul(a2, x)  s = Add(x, a3)"
-    f"  u = Mul(s, 0.79788456)  {T}",
-    "Megatron": f"k = Mul(x, 0.044715)  q = Mul(k, x)  s = Add(1.0, q)  w = Mul(x, 0.79788456)"
-    f"  u = Mul(w, s)  {T}",
+    "Horner": f"a1 = Mul(x, 0.044715)  a2 = Mul(a1, x)  a3 = Mul(a2, x)  s = Add(x, a3)  u = Mul(s, 0.79788456)  {T}",
+    "Megatron": f"k = Mul(x, 0.044715)  q = Mul(k, x)  s = Add(1.0, q)  w = Mul(x, 0.79788456)  u = Mul(w, s)  {T}",
     "Megatron, x outside": f"q = Mul(x, x)  k = Mul(q, 0.044715)  s = Add(k, 1.0)  v = Mul(s, x)"
     f"  u = Mul(v, 0.79788456)  {T}",
     "constants merged": f"q = Mul(x, x)  k = Mul(q, 0.035677408)  s = Add(k, 0.79788456)  u = Mul(x, s)  {T}",
@@ -84,8 +79,7 @@ TANH = {
     "half of the cdf": "c = Pow(x, 3.0)  k = Mul(c, 0.044715)  s = Add(x, k)  u = Mul(s, 0.79788456)"
     "  t = Tanh(u)"
     "  b = Mul(t, 0.5)  a = Add(b, 0.5)  y = Mul(x, a)",
-    "integer exponent": f"c = Pow(x, int64 3)  k = Mul(c, 0.044715)  s = Add(x, k)"
-    f"  u = Mul(s, 0.7978845608)  {T}",
+    "integer exponent": f"c = Pow(x, int64 3)  k = Mul(c, 0.044715)  s = Add(x, k)  u = Mul(s, 0.7978845608)  {T}",
 }
 
 
@@ -99,12 +93,8 @@ def test_tanh(spelling: str, opset: int) -> None:
 
 @pytest.mark.parametrize("opset", [9, 10, 11, 12])
 def test_old_opsets(opset: int) -> None:
-    assert rewrite(f"float[n] x; {ERF['transformers']}", RULES, opset=opset).operators == [
-        "com.microsoft.Gelu"
-    ]
-    assert rewrite(f"float[n] x; {TANH['transformers']}", RULES, opset=opset).operators == [
-        "com.microsoft.FastGelu"
-    ]
+    assert rewrite(f"float[n] x; {ERF['transformers']}", RULES, opset=opset).operators == ["com.microsoft.Gelu"]
+    assert rewrite(f"float[n] x; {TANH['transformers']}", RULES, opset=opset).operators == ["com.microsoft.FastGelu"]
 
 
 @pytest.mark.parametrize(
@@ -157,9 +147,7 @@ def test_trap_float32_root_two_is_off_in_double() -> None:
 )
 def test_trap_a_constant_of_shape_1_1_raises_the_rank(x: str, fused: bool) -> None:
     declared = f"{x} x;" if x != "float" else ""  # without a declaration the rank is unknown
-    sides = rewrite(
-        f"{declared} {E}  a = Add(e, {{1.0}})  m = Mul(x, a)  y = Mul(m, float[1,1] {{0.5}})", RULES
-    )
+    sides = rewrite(f"{declared} {E}  a = Add(e, {{1.0}})  m = Mul(x, a)  y = Mul(m, float[1,1] {{0.5}})", RULES)
     assert ("com.microsoft.Gelu" in sides.operators) == fused
     shape = (2, 3) if "2" in x else (3,)
     if x != "float[]":
@@ -206,9 +194,7 @@ def test_a_gate_in_the_middle_of_the_product_is_left_over() -> None:
     )
     assert sides.operators == ["Mul", "com.microsoft.Gelu"]
     rng = np.random.default_rng(1)
-    sides.same(
-        {"x": rng.standard_normal(50).astype(np.float32), "g": rng.standard_normal(50).astype(np.float32)}
-    )
+    sides.same({"x": rng.standard_normal(50).astype(np.float32), "g": rng.standard_normal(50).astype(np.float32)})
 
 
 @pytest.mark.parametrize("inner", ["d", "e", "a", "m"])

@@ -53,9 +53,7 @@ SLICES = {
 @pytest.mark.parametrize("opset", SPLITS)
 def test_parts_of_a_split_are_groups(opset: int) -> None:
     convs = [f"Conv<pads = [1, 1, 1, 1]>({part}, float[3,2,3,3] ~, float[3] ~)" for part in "abc"]
-    sides = check(
-        f"float[n,6,h,w] x; {SPLITS[opset]}  {parallel(convs)}", feed(2, 6, 5, 4), ["Conv"], opset=opset
-    )
+    sides = check(f"float[n,6,h,w] x; {SPLITS[opset]}  {parallel(convs)}", feed(2, 6, 5, 4), ["Conv"], opset=opset)
     assert sides.driver.model.graph.node(0).attributes["group"].as_int() == 3
 
 
@@ -176,9 +174,7 @@ def test_trap_activations_differ() -> None:
     kept(f"float[n,4,w] x; {convs}  r = Clip(c, 0.0)  s = Clip(d, 1.0)  y = Concat<axis = 1>(r, s)")
     kept(f"float[n,4,w] x; {convs}  r = Relu(c)  y = Concat<axis = 1>(r, d)")
     kept(f"float[n,4,w] x; float m; {convs}  r = Clip(c, m)  s = Clip(d, m)  y = Concat<axis = 1>(r, s)")
-    kept(
-        f"float[n,4,w] x; {convs}  r = PRelu(c, float[2,1] ~)  s = PRelu(d, float[2,1] ~)  y = Concat<axis = 1>(r, s)"
-    )
+    kept(f"float[n,4,w] x; {convs}  r = PRelu(c, float[2,1] ~)  s = PRelu(d, float[2,1] ~)  y = Concat<axis = 1>(r, s)")
 
 
 @pytest.mark.parametrize(

@@ -80,14 +80,11 @@ def test_trap_minus_infinity_and_nan_are_as_before() -> None:
 
 def test_trap_a_beta_that_may_be_overridden_or_varies() -> None:
     x = {"x": np.ones(3, np.float32)}
-    sides = rewrite(
-        "float[n] x; input b = float {1.702}; m = Mul(x, b)  s = Sigmoid(m)  y = Mul(x, s)", RULES
-    )
+    sides = rewrite("float[n] x; input b = float {1.702}; m = Mul(x, b)  s = Sigmoid(m)  y = Mul(x, s)", RULES)
     assert "Sigmoid" in sides.operators
     sides.same({**x, "b": np.array(3, np.float32)})
     assert (
-        "Sigmoid"
-        in rewrite("float[3] x; m = Mul(x, {1.0, 2.0, 3.0})  s = Sigmoid(m)  y = Mul(x, s)", RULES).operators
+        "Sigmoid" in rewrite("float[3] x; m = Mul(x, {1.0, 2.0, 3.0})  s = Sigmoid(m)  y = Mul(x, s)", RULES).operators
     )
 
 
@@ -215,9 +212,7 @@ def test_hard_swish(spelling: str, opset: int) -> None:
     same_everywhere(sides, hard_swish)
 
 
-@pytest.mark.parametrize(
-    "attributes", ["alpha = 0.2, beta = 0.5", "alpha = 0.16666667, beta = 0.4", "beta = 0.5"]
-)
+@pytest.mark.parametrize("attributes", ["alpha = 0.2, beta = 0.5", "alpha = 0.16666667, beta = 0.4", "beta = 0.5"])
 def test_not_hard_swish(attributes: str) -> None:
     sides = rewrite(f"float[n] x; h = HardSigmoid<{attributes}>(x)  y = Mul(x, h)", RULES)
     assert sides.operators == ["HardSigmoid", "Mul"]

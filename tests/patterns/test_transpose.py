@@ -287,9 +287,7 @@ def test_gemm_takes_transposes(dtype: str, trans_b: int) -> None:
 
 
 def test_matmul_of_integers_or_of_stacks_stays() -> None:
-    assert (
-        "MatMul" in rewrite("int32[k,m] a; int32[k,n] b; t = Transpose(a)  y = MatMul(t, b)", RULES).operators
-    )
+    assert "MatMul" in rewrite("int32[k,m] a; int32[k,n] b; t = Transpose(a)  y = MatMul(t, b)", RULES).operators
     graph = "float[s,k,m] a; float[k,n] b; t = Transpose<perm=[0,2,1]>(a)  y = MatMul(t, b)"
     assert "MatMul" in rewrite(graph, RULES).operators
 
@@ -354,11 +352,7 @@ class Graph:
         )
         self.turn()
         for _ in range(draw(st.integers(2, 12))):
-            draw(
-                st.sampled_from(
-                    (*steps, self.pad, self.squeeze, self.unsqueeze, self.split, self.shape, self.back)
-                )
-            )()
+            draw(st.sampled_from((*steps, self.pad, self.squeeze, self.unsqueeze, self.split, self.shape, self.back)))()
 
     @property
     def text(self) -> str:
@@ -401,9 +395,7 @@ class Graph:
 
     def constant(self) -> None:
         name, shape = self.pick()
-        own = tuple(
-            d if self.draw(st.booleans()) else 1 for d in shape[self.draw(st.integers(0, len(shape))) :]
-        )
+        own = tuple(d if self.draw(st.booleans()) else 1 for d in shape[self.draw(st.integers(0, len(shape))) :])
         if 0 not in own:
             numbers = ", ".join(f"{v:.1f}" for v in array(*own).ravel())
             self.add(f"Add({name}, float[{','.join(map(str, own))}] {{{numbers}}})", shape)
@@ -422,9 +414,7 @@ class Graph:
     def concat(self) -> None:
         name, shape = self.pick()
         axis = self.draw(st.sampled_from(range(len(shape))))
-        others = [
-            n for n, s in self.shapes.items() if len(s) == len(shape) and _but(s, axis) == _but(shape, axis)
-        ]
+        others = [n for n, s in self.shapes.items() if len(s) == len(shape) and _but(s, axis) == _but(shape, axis)]
         other = self.draw(st.sampled_from(others))
         both = shape[axis] + self.shapes[other][axis]
         self.add(f"Concat<axis={axis}>({name}, {other})", (*shape[:axis], both, *shape[axis + 1 :]))

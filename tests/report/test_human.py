@@ -16,9 +16,7 @@ def test_size(count, text):
     assert human.size(count) == text
 
 
-@pytest.mark.parametrize(
-    ("number", "text"), [(3.14e-7, "3.1e-07"), (0.0, "0"), (None, "not finite"), (2.0, "2.0e+00")]
-)
+@pytest.mark.parametrize(("number", "text"), [(3.14e-7, "3.1e-07"), (0.0, "0"), (None, "not finite"), (2.0, "2.0e+00")])
 def test_error(number, text):
     assert human.error(number) == text
 

@@ -127,19 +127,14 @@ def test_apply_verbose():
     text = shown(apply_report(DATA, verbose=True))
     assert "  rule       stage  applied  refused  why not" in text
     assert "1× other" in text
-    assert (
-        "Applied\n  raise  gelu-erf  `y`: a, b → Gelu\n  raise  gelu-erf  `z` in body: c → nothing new\n"
-        in text
-    )
+    assert "Applied\n  raise  gelu-erf  `y`: a, b → Gelu\n  raise  gelu-erf  `z` in body: c → nothing new\n" in text
     assert "Refused\n  gelu-erf  `u`: `u` is used elsewhere\n" in text
     assert "  Allowed  float32: 10x the original's error\n" in text
     assert text.endswith("  Seconds  check model 2.50, rewrite 1.00")
 
 
 def test_undone():
-    undone = [
-        {"rule": "wrong", "value": v, "reason": "-Inf in 0, was in 38", "by": "site"} for v in ("a", "b", "c")
-    ]
+    undone = [{"rule": "wrong", "value": v, "reason": "-Inf in 0, was in 38", "by": "site"} for v in ("a", "b", "c")]
     data = {**DATA, "rules": [rule("right", 1), rule("wrong", 2, undone=3)], "undone": undone}
     text = shown(apply_report(data), width=100)
     rows = [line.split() for line in text.splitlines()[2:5]]
@@ -234,9 +229,7 @@ def test_nothing_is_wider_than_the_screen(width):
 
 
 def test_colour_says_nothing_that_words_do_not():
-    plain, coloured = (
-        shown(apply_report(DATA), **how) for how in ({}, {"force_terminal": True, "color_system": None})
-    )
+    plain, coloured = (shown(apply_report(DATA), **how) for how in ({}, {"force_terminal": True, "color_system": None}))
     assert plain == coloured.replace("\x1b[0m", "").replace("\x1b[1m", "").replace("\x1b[2m", "")
 
 

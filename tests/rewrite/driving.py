@@ -44,9 +44,7 @@ def drive(
 ) -> Driver:
     """Apply ``rules``; the driver holds the model and what happened."""
     model = text.parse(source, opset=opset) if isinstance(source, str) else source
-    driver = Driver(
-        io.load(model), rules, target(runs_on), check=check, limits=Limits(quarantine=set(quarantine))
-    )
+    driver = Driver(io.load(model), rules, target(runs_on), check=check, limits=Limits(quarantine=set(quarantine)))
     driver.run()
     return driver
 

@@ -29,9 +29,7 @@ class Tape:
         self.imports = dict(self.model.opset_imports)
         self.facts = Facts(self.model.graph, self.imports)
         self.y = self.model.graph.outputs[0]
-        self.match: Match = next(
-            RecursiveMatcher(self.facts, self.model.graph).matches((op.Relu(x),), self.y)
-        )
+        self.match: Match = next(RecursiveMatcher(self.facts, self.model.graph).matches((op.Relu(x),), self.y))
         self.build = Builder(self.facts, self.match, self.imports)
 
     @property
@@ -92,7 +90,9 @@ def emitted(opset: int, op_type: str, *inputs: Any, **parameters: Any) -> str:
         (9, "Upsample", {"scales": (1.0, 1.0, 2.0)}, "Upsample(*, float[3] [1.0, 1.0, 2.0]) {}"),
     ],
 )  # fmt: skip
-def test_parameters_are_attributes_or_inputs(opset: int, op_type: str, parameters: dict[str, Any], expected: str) -> None:
+def test_parameters_are_attributes_or_inputs(
+    opset: int, op_type: str, parameters: dict[str, Any], expected: str
+) -> None:
     assert emitted(opset, op_type, **parameters) == expected
 
 
@@ -344,7 +344,8 @@ def test_evaluate_runs_a_node_of_constants() -> None:
 
 def test_evaluate_of_what_cannot_run_is_a_refusal() -> None:
     driver = drive(
-        "float[2] x; n = Neg(x)  y = Relu(n)", [rule("run", op.Relu(x), lambda m, build: build.evaluate(m[x].producer()))]
+        "float[2] x; n = Neg(x)  y = Relu(n)",
+        [rule("run", op.Relu(x), lambda m, build: build.evaluate(m[x].producer()))],
     )
     assert reason(driver, "run").startswith("Neg cannot be run here:")
 
@@ -379,14 +380,14 @@ def test_a_refused_rewrite_leaves_no_uses_behind() -> None:
 
 
 def test_refuse_while_building() -> None:
-    driver = drive(
-        "float[2] x; y = Relu(x)", [rule("no", op.Relu(x), lambda m, build: build.refuse("not here"))]
-    )
+    driver = drive("float[2] x; y = Relu(x)", [rule("no", op.Relu(x), lambda m, build: build.refuse("not here"))])
     assert reason(driver, "no") == "not here"
 
 
 def test_opset_of_a_model_without_standard_operators() -> None:
-    model = text.parse('<ir_version: 10, opset_import: ["my.own": 2]> g (float[3] x) => (float[3] y) { y = my.own.F(x) }')
+    model = text.parse(
+        '<ir_version: 10, opset_import: ["my.own": 2]> g (float[3] x) => (float[3] y) { y = my.own.F(x) }'
+    )
     facts = Facts(model.graph, dict(model.opset_imports))
     f = op.__class__("my.own").F(x)
     match = next(RecursiveMatcher(facts, model.graph).matches((f,), model.graph.outputs[0]))

@@ -136,7 +136,9 @@ def test_long_chains_are_visited_again() -> None:
     fuse = rule("fuse", 2.0 * op.Exp(z), lambda m, b: b.Sin(m[z]), Stage.RAISE)
     # Exp has another reader, which goes away only after the end of the chain was visited.
     graph = f"({declared}) => (y, v) {{ m0 = Exp(x)  {factors}  y = Mul(m11, 2.0)  o = Neg(m0)  v = Max(o, x) }}"
-    drop = rule("drop", op.Max(z, x), lambda m, b: b.Abs(m[x]) if m[x].is_graph_input() else m.refuse("no"), Stage.RAISE)
+    drop = rule(
+        "drop", op.Max(z, x), lambda m, b: b.Abs(m[x]) if m[x].is_graph_input() else m.refuse("no"), Stage.RAISE
+    )
     driver = drive(graph, [fuse, drop])
     assert [a.rule for a in driver.trace.applied] == ["drop", "fuse"]
 
@@ -161,7 +163,9 @@ def test_a_rule_that_grows_forever_is_stopped() -> None:
 
 def test_a_loop_in_one_place_does_not_stop_the_rest() -> None:
     loop = [renaming("Relu", "Abs"), renaming("Abs", "Relu")]
-    driver = drive("float[2] x; a = Relu(x)  b = Neg(a)  c = Neg(b)  y = Exp(c)", [*loop, NEG_NEG, renaming("Exp", "Cos")])
+    driver = drive(
+        "float[2] x; a = Relu(x)  b = Neg(a)  c = Neg(b)  y = Exp(c)", [*loop, NEG_NEG, renaming("Exp", "Cos")]
+    )
     assert {a.rule for a in driver.trace.applied} >= {"neg-neg", "exp-to-cos"}
 
 
@@ -328,3 +332,20 @@ def test_one_stage_leaves_nothing_for_a_second_round(graph: str, rules: list[Rul
         again = Driver(model, rules, target("onnxruntime-cpu"))
         again.run_stage(stage, active)
         assert again.trace.applied == []
+
+
+def test_the_budget_stops_what_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule that used it up does not run in the stages that follow."""
+    from onnxrewrite.rewrite import driver as module
+
+    monkeypatch.setattr(module.LoopGuard, "count", lambda self, key, growth: None)
+    loop = [renaming("Relu", "Abs"), renaming("Abs", "Relu")]
+    lowering = renaming("Exp", "Cos", stage=Stage.LOWER)
+    driver = drive("float[2] x; a = Relu(x)  y = Exp(a)", [*loop, lowering])
+    (warning,) = driver.trace.warnings
+    assert warning == (
+        "stopped after 1020 rewrites of the canonicalize stage; most often applied: "
+        "relu-to-abs (510×), abs-to-relu (510×)"
+    )
+    assert driver.trace.counts()["exp-to-cos"] == 1
+    valid(driver)

@@ -112,6 +112,8 @@ def test_detach_forgets_inner_uses() -> None:
 
 
 def test_unused_initializers() -> None:
-    model = text.parse("(float x, float o = 1.0) => (y, e) <float u = {1.0}, float e = {2.0}, float v = {3.0}> { y = Add(x, v) }")
+    model = text.parse(
+        "(float x, float o = 1.0) => (y, e) <float u = {1.0}, float e = {2.0}, float v = {3.0}> { y = Add(x, v) }"
+    )
     drop_unused_initializers(model.graph)
     assert sorted(model.graph.initializers) == ["e", "o", "v"]

@@ -212,9 +212,7 @@ def test_nodes_that_the_rewrite_covers_may_be_shared_no_more() -> None:
 def test_attributes_that_nobody_looked_at() -> None:
     soft = op.Softmax(x)
     graph = "float[2,3] x; y = Softmax<axis=0>(x)"
-    assert why(lambda m, b: b.Sigmoid(m[x]), graph, soft) == (
-        "the rule does not consider axis=0 of Softmax `Softmax`"
-    )
+    assert why(lambda m, b: b.Sigmoid(m[x]), graph, soft) == ("the rule does not consider axis=0 of Softmax `Softmax`")
     for graph in ("float[2,3] x; y = Softmax<axis=-1>(x)", "float[2,3] x; y = Softmax(x)"):
         assert len(drive(graph, [rule("r", soft, lambda m, b: b.Sigmoid(m[x]))]).trace.applied) == 1
 
@@ -340,7 +338,9 @@ def test_outputs_that_depend_on_each_other_through_the_graph() -> None:
 
 def test_too_few_or_too_many_results() -> None:
     for results in (lambda m, b: b.Sin(m[x]), lambda m, b: [b.Sin(m[x])] * 3, lambda m, b: [], lambda m, b: None):
-        driver = drive("float[2] x; a = Relu(x)  b = Neg(x)  y = Add(a, b)", [rule("pair", (op.Relu(x), op.Neg(x)), results)])
+        driver = drive(
+            "float[2] x; a = Relu(x)  b = Neg(x)  y = Add(a, b)", [rule("pair", (op.Relu(x), op.Neg(x)), results)]
+        )
         assert reason(driver, "pair").startswith("the rule must return 2 values, it returned")
 
 

@@ -58,7 +58,10 @@ def test_an_existing_value_takes_the_name_of_an_output() -> None:
     [
         # the input itself, a constant, a value that is exported already, and one of an outer scope
         ("float[2] x; n = Neg(x)  y = Neg(n)", "[Neg_1] y = Identity(x)"),
-        ("(float[2] x) => (y, v) <float[2] w = {1.0, 2.0}> { n = Neg(w)  y = Neg(n)  v = Abs(x) }", "Identity({1.0, 2.0})"),
+        (
+            "(float[2] x) => (y, v) <float[2] w = {1.0, 2.0}> { n = Neg(w)  y = Neg(n)  v = Abs(x) }",
+            "Identity({1.0, 2.0})",
+        ),
         ("(float[2] x) => (y, a) { a = Relu(x)  n = Neg(a)  y = Neg(n) }", "[Neg_1] y = Identity(a)"),
     ],
 )
@@ -148,7 +151,9 @@ def test_constants_become_initializers_of_their_scope() -> None:
     valid(driver)
 
 
-FUNCTION = '(float[2] x) => (float[2] y) { y = own.F(x) } <domain: "own", opset_import: ["": 17]> F (p) => (q) { q = Relu(p) }'
+FUNCTION = (
+    '(float[2] x) => (float[2] y) { y = own.F(x) } <domain: "own", opset_import: ["": 17]> F (p) => (q) { q = Relu(p) }'
+)
 
 
 def body(driver: Any) -> list[str]:

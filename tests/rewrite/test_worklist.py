@@ -152,3 +152,21 @@ def test_growth_and_shrinking_back_is_no_progress() -> None:
         guard.count(("grow", "y"), 3)
         guard.count(("shrink", "y"), -3)
     assert guard.has_stopped(("grow", "y"))
+
+
+def test_a_rule_that_never_comes_back_to_a_value_is_stopped_everywhere() -> None:
+    guard = LoopGuard(10)
+    for i in range(104):
+        guard.count(("grow", f"v{i}"), 1)
+    assert not guard.has_stopped(("grow", "v0"))
+    guard.count(("grow", "v104"), 1)
+    assert guard.has_stopped(("grow", "anything"))
+    assert not guard.has_stopped(("other", "anything"))
+    assert guard.warnings == ["grow applies to what it makes, without end: stopped after 104 rewrites"]
+
+
+def test_a_rule_may_apply_at_every_node_of_a_graph() -> None:
+    guard = LoopGuard(500)
+    for i in range(500):
+        guard.count(("tidy", f"v{i}"), 0)
+    assert guard.warnings == []

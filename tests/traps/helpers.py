@@ -31,6 +31,7 @@ INF, NAN = float("inf"), float("nan")
 EDGES = (0.0, -0.0, NAN, INF, -INF, 1e-40, -1e-40, 1.0, -1.0, 0.5, -3.0, 6.5, 1e30, -1e30, 1e-8, -1e-8)
 """Values at which simplifications go wrong; 1e-40 is a denormal number of float32."""
 
+
 def gelu(x: str = "x", y: str = "y", tag: str = "") -> str:
     """The exporter's spelling of GELU; ``tag`` goes to the names d, e, a and m of its inner values."""
     d, e, a, m = (f"{name}{tag}" for name in "deam")
@@ -170,7 +171,9 @@ def trap(
         assert_same_interface(original, model)
         assert_valid(model, original)
         for given, old, new in zip(made, expected, run(model, made), strict=True):
-            assert_equal(old, new, exact=exact, signs=signs, tolerance=tolerance, random=random, note=f"{level}, {given}")
+            assert_equal(
+                old, new, exact=exact, signs=signs, tolerance=tolerance, random=random, note=f"{level}, {given}"
+            )
     seen = Seen(original, results, models)
     if not undone and len(levels) > 1:
         found = [operators(m) for m in models.values()]
@@ -286,7 +289,7 @@ def make_feeds(
         dict.fromkeys(d.dim_param for s in specs for d in s.type.tensor_type.shape.dim if not d.HasField("dim_value"))
     )
     sizes = dims or (
-        [{n: 2 for n in names}, {n: 1 for n in names}, {n: i + 2 for i, n in enumerate(names)}] if names else [{}]
+        [dict.fromkeys(names, 2), dict.fromkeys(names, 1), {n: i + 2 for i, n in enumerate(names)}] if names else [{}]
     )
     for place, size in enumerate(sizes):
         for kind in ("normal", "large", "zeros", "rows", *(("edges",) if edges else ())):

@@ -39,9 +39,7 @@ def make(
 ) -> onnx.ModelProto:
     graph = helper.make_graph(node_list, "g", inputs, outputs, initializer=list(initializers))
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
-    return helper.make_model(
-        graph, opset_imports=imports, ir_version=ir_version, functions=list(functions), **kwargs
-    )
+    return helper.make_model(graph, opset_imports=imports, ir_version=ir_version, functions=list(functions), **kwargs)
 
 
 def tensor(name: str, array) -> TensorProto:
@@ -115,10 +113,16 @@ OVERRIDABLE_SHAPES = {
     "Tile": ("input o = int64[2] {1, 1}  float[2,3] x; r = Tile(x, o)  y = Relu(r)", i64(2, 1)),
     "Slice end": ("input o = int64[1] {3}  float[2,3] x; r = Slice(x, {0}, o, {1})  y = Relu(r)", i64(2)),
     "Slice step": ("input o = int64[1] {1}  float[2,3] x; r = Slice(x, {0}, {3}, {1}, o)  y = Relu(r)", i64(2)),
-    "Slice axis": ("input o = int64[1] {1}  float[3,3] x; r = Slice(x, {0}, {2}, o)  y = Slice(r, {0}, {3}, {1})", i64(0)),
+    "Slice axis": (
+        "input o = int64[1] {1}  float[3,3] x; r = Slice(x, {0}, {2}, o)  y = Slice(r, {0}, {3}, {1})",
+        i64(0),
+    ),
     "Squeeze axis": ("input o = int64[1] {0}  float[1,1,3] x; r = Squeeze(x, o)  y = Unsqueeze(r, o)", i64(1)),
     "Pad": ("input o = int64[4] {0, 0, 0, 0}  float[2,3] x; r = Pad(x, o)  y = Relu(r)", i64(0, 1, 1, 0)),
-    "Gather index": ("input o = int64 {0}  float[n,3] x; t = Shape(x)  g = Gather(t, o)  y = Cast<to=1>(g)", np.int64(1)),
+    "Gather index": (
+        "input o = int64 {0}  float[n,3] x; t = Shape(x)  g = Gather(t, o)  y = Cast<to=1>(g)",
+        np.int64(1),
+    ),
     "Gather data": ("input o = int64[3] {0, 1, 2}  g = Gather(o, {0, 2})  y = Cast<to=1>(g)", i64(4, 5, 6)),
     "Range limit": ("input o = int64 {3}  r = Range(0, o, 1)  y = Cast<to=1>(r)", np.int64(5)),
     "ConstantOfShape": ("input o = int64[1] {3}  r = ConstantOfShape(o)  y = Cos(r)", i64(4)),
@@ -145,7 +149,7 @@ OVERRIDABLE_SHAPES = {
         np.int64(4),
     ),
     "Cast": ("input o = int64 {2}  float[2,3] x; f = Cast<to=1>(o)  y = Pow(x, f)", np.int64(3)),
-    "Resize": ("input o = int64[2] {2, 3}  float[2,3] x; y = Resize<mode=\"nearest\">(x, , , o)", i64(4, 3)),
+    "Resize": ('input o = int64[2] {2, 3}  float[2,3] x; y = Resize<mode="nearest">(x, , , o)', i64(4, 3)),
     "Dropout ratio": ("input o = float {0.5}  float[2,3] x; d = Dropout(x, o)  y = Relu(d)", np.float32(0.25)),
     "Dropout mode": ("input o = bool {false}  float[2,3] x; d = Dropout(x, 0.0, o)  y = Relu(d)", np.array(True)),
 }
@@ -172,19 +176,13 @@ INTERFACES = {
         [X],
         [Y, info("z", "n", 3)],
     ),
-    "identities in a row": make(
-        [helper.make_node("Identity", [a], [b]) for a, b in ("xa", "ab", "by")], [X], [Y]
-    ),
-    "initializer is an output": make(
-        [helper.make_node("Mul", ["x", "w"], ["y"])], [X], [Y, info("w", 3)], [WEIGHT]
-    ),
+    "identities in a row": make([helper.make_node("Identity", [a], [b]) for a, b in ("xa", "ab", "by")], [X], [Y]),
+    "initializer is an output": make([helper.make_node("Mul", ["x", "w"], ["y"])], [X], [Y, info("w", 3)], [WEIGHT]),
     "only initializers are outputs": make([], [X], [info("w", 3)], [WEIGHT]),
     "overridable initializer is an output": make(
         [helper.make_node("Mul", ["x", "w"], ["y"])], [X, info("w", 3)], [Y, info("w", 3)], [WEIGHT]
     ),
-    "initializer through Identity": make(
-        [helper.make_node("Identity", ["w"], ["y"])], [X], [info("y", 3)], [WEIGHT]
-    ),
+    "initializer through Identity": make([helper.make_node("Identity", ["w"], ["y"])], [X], [info("y", 3)], [WEIGHT]),
     "folded output": make(
         [helper.make_node("Sqrt", ["w"], ["a"]), helper.make_node("Neg", ["a"], ["y"])], [X], [info("y", 3)], [WEIGHT]
     ),
@@ -272,7 +270,9 @@ INTERFACES = {
         [info("a/b:0", 3)],
         [info("ü/1", 3), info("c d", 3)],
     ),
-    "scalar": make([helper.make_node("Mul", ["x", "w"], ["y"])], [info("x")], [info("y")], [tensor("w", np.float32(1))]),
+    "scalar": make(
+        [helper.make_node("Mul", ["x", "w"], ["y"])], [info("x")], [info("y")], [tensor("w", np.float32(1))]
+    ),
 }
 
 
@@ -319,7 +319,8 @@ FUSIONS = {
     "attention": (SCORES, "sap"),
     "transposes": ("float[n,3] x; t = Transpose<perm=[1,0]>(x)  y = Transpose<perm=[1,0]>(t)", "t"),
     "moving transposes": (
-        "float[n,3] x; t = Transpose<perm=[1,0]>(x)  r = Exp(t)  y = Transpose<perm=[1,0]>(r)", "tr",
+        "float[n,3] x; t = Transpose<perm=[1,0]>(x)  r = Exp(t)  y = Transpose<perm=[1,0]>(r)",
+        "tr",
     ),
     "reshapes": ("float[n,4] x; r = Reshape(x, {0, 2, 2})  y = Reshape(r, {0, 4})", "r"),
     "slices": ("float[n,4] x; r = Slice(x, {0}, {3}, {1})  y = Slice(r, {1}, {3}, {1})", "r"),
@@ -426,9 +427,14 @@ def test_fusion_inside_a_body(graph):
     """The intermediate of a fusion inside an `If`/`Loop` body is an output of the body: still produced, correct."""
     model = proto(graph)
     feeds = [
-        {**({"g": np.array(g)} if "bool g" in graph else {}), "x": np.random.default_rng(g).standard_normal(shape).astype("f")}
+        {
+            **({"g": np.array(g)} if "bool g" in graph else {}),
+            "x": np.random.default_rng(g).standard_normal(shape).astype("f"),
+        }
         for g in (True, False)
-        for shape in [[d.dim_value or 2 for d in next(i for i in model.graph.input if i.name == "x").type.tensor_type.shape.dim]]
+        for shape in [
+            [d.dim_value or 2 for d in next(i for i in model.graph.input if i.name == "x").type.tensor_type.shape.dim]
+        ]
     ]
     trap(model, feeds=feeds, tolerance=8)
 
@@ -782,9 +788,7 @@ def test_twice_called_like_the_pattern():
 
 def function(body: str, name: str = "Block", *, attributes=(), opset: int = 17) -> onnx.FunctionProto:
     parsed = proto(body, opset)
-    constants = [
-        helper.make_node("Constant", [], [t.name], value=t) for t in parsed.graph.initializer
-    ]
+    constants = [helper.make_node("Constant", [], [t.name], value=t) for t in parsed.graph.initializer]
     return helper.make_function(
         "local",
         name,
@@ -796,7 +800,9 @@ def function(body: str, name: str = "Block", *, attributes=(), opset: int = 17) 
     )
 
 
-def calling(functions: list[onnx.FunctionProto], calls: list[onnx.NodeProto], outputs=(Y,), initializers=()) -> onnx.ModelProto:
+def calling(
+    functions: list[onnx.FunctionProto], calls: list[onnx.NodeProto], outputs=(Y,), initializers=()
+) -> onnx.ModelProto:
     return make(calls, [X], list(outputs), initializers, domains=["local"], functions=functions)
 
 
@@ -969,7 +975,9 @@ def test_sparse_initializers(kind):
     del model.graph.input[1:]
     weight = sparse([1, 1, 1] if kind == "all ones" else [2, 3, -1], [0, 3, 4], [3, 2])
     if kind == "constant":
-        model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], sparse_value=sparse([2, 3], [0, 3], [3, 2], "")))
+        model.graph.node.insert(
+            0, helper.make_node("Constant", [], ["w"], sparse_value=sparse([2, 3], [0, 3], [3, 2], ""))
+        )
     else:
         model.graph.sparse_initializer.append(weight)
     if kind == "read twice":

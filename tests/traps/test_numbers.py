@@ -161,12 +161,20 @@ def test_gelu_in_bfloat16(root):
     model = proto(spelled_gelu(root=f"bfloat16 {root}", one="bfloat16 1", half="bfloat16 0.5", dtype="bfloat16"))
     for level in ("full", "off"):
         result = onnxrewrite.apply(model, check=level)
-        assert [n.op_type for n in result.model.graph] == ["Div", "Erf", "Add", "Mul", "Mul"], text.print_model(result.model)
+        assert [n.op_type for n in result.model.graph] == ["Div", "Erf", "Add", "Mul", "Mul"], text.print_model(
+            result.model
+        )
 
 
 @pytest.mark.parametrize(
     ("dtype", "root"),
-    [("double", "1.41421356"), ("double", "1.4142135"), ("float16", "1.41"), ("float16", "1.415"), ("double", "1.4142135624")],
+    [
+        ("double", "1.41421356"),
+        ("double", "1.4142135"),
+        ("float16", "1.41"),
+        ("float16", "1.415"),
+        ("double", "1.4142135624"),
+    ],
 )
 def test_gelu_constant_rounded_too_far(dtype, root):
     """√2 of float32 in double, and of two digits in float16, is not √2 rounded to that type: keep."""
@@ -179,7 +187,9 @@ def test_gelu_constant_rounded_too_far(dtype, root):
 # -- LayerNormalization ------------------------------------------------------------------------------------------
 
 
-def layer_norm(axes: str = "<axes=[-1]>", second: str | None = None, eps: str = "1e-5", keep: str = "", dims: str = "2,3,4") -> str:
+def layer_norm(
+    axes: str = "<axes=[-1]>", second: str | None = None, eps: str = "1e-5", keep: str = "", dims: str = "2,3,4"
+) -> str:
     return (
         f"float[{dims}] x; m = ReduceMean{axes}(x)  d = Sub(x, m)  q = Mul(d, d)  v = ReduceMean{second or axes}(q)"
         f"  e = Add(v, {eps})  s = Sqrt(e)  n = Div(d, s)  g = Mul(n, {{1.0, 2.0, 3.0, 4.0}})  y = Add(g, {{0.5, 0.0, -0.5, 1.0}})"
@@ -191,7 +201,11 @@ def test_layer_norm_eps_on_constant_rows(eps):
     """LayerNormalization with eps 1e-12 on constant rows: no NaN, and what the original computes."""
     rows = np.repeat(np.float32([[0.1], [3.0], [-7.0]]), 4, axis=1)[None]
     feeds = [{"x": np.ascontiguousarray(rows[:, i : i + 1])} for i in range(3)]
-    feeds += [{"x": np.float32([[[1, 2, 3, 4]]])}, {"x": np.full((1, 1, 4), 1e-3, np.float32)}, {"x": np.zeros((1, 1, 4), np.float32)}]
+    feeds += [
+        {"x": np.float32([[[1, 2, 3, 4]]])},
+        {"x": np.full((1, 1, 4), 1e-3, np.float32)},
+        {"x": np.zeros((1, 1, 4), np.float32)},
+    ]
     trap(layer_norm(eps=eps, dims="1,1,4"), feeds=feeds, tolerance=16)
 
 
@@ -209,7 +223,9 @@ NOT_LAYER_NORM = {
     "cubed": layer_norm().replace("q = Mul(d, d)", "q = Pow(d, 4.0)"),
     "no root": layer_norm().replace("s = Sqrt(e)", "s = Identity(e)"),
     "sum, not mean": layer_norm().replace("v = ReduceMean<axes=[-1]>(q)", "v = ReduceSum(q, {-1})"),
-    "scale that raises the rank": layer_norm().replace("{1.0, 2.0, 3.0, 4.0}", "float[2,1,1,4] {1, 2, 3, 4, 5, 6, 7, 8}"),
+    "scale that raises the rank": layer_norm().replace(
+        "{1.0, 2.0, 3.0, 4.0}", "float[2,1,1,4] {1, 2, 3, 4, 5, 6, 7, 8}"
+    ),
     "scale by row": layer_norm().replace("{1.0, 2.0, 3.0, 4.0}", "float[3,1] {1, 2, 3}"),
     "without keepdims": "float[4,4] x; m = ReduceMean<axes=[-1], keepdims=0>(x)  d = Sub(x, m)  q = Mul(d, d)"
     "  v = ReduceMean<axes=[-1], keepdims=0>(q)  e = Add(v, 1e-5)  s = Sqrt(e)  y = Div(d, s)",
@@ -416,9 +432,12 @@ BATCHNORM_ALONE = [
     f'{X}b = BatchNormalization(x, {STATISTICS})  y = Conv<auto_pad="SAME_LOWER">(b, float[2,2,3,3] ~)',
     f"{X}b = BatchNormalization(x, {STATISTICS})  y = ConvTranspose(b, float[2,2,3,3] ~)",
     f"{X}b = BatchNormalization(x, {STATISTICS})  y = Conv<group=2>(b, float[2,1,3,3] ~)",
-    f"float[2,n] x; b = BatchNormalization(x, {STATISTICS})  y = Gemm<transA=1>(b, float[2,3] ~)".replace("[2,n]", "[n,2]").replace(
-        "float[2,3] ~", "float[n,3] w"
-    ).replace("x; b", "x; float[n,3] w; b").replace("float[n,3] w)", "w)"),
+    f"float[2,n] x; b = BatchNormalization(x, {STATISTICS})  y = Gemm<transA=1>(b, float[2,3] ~)".replace(
+        "[2,n]", "[n,2]"
+    )
+    .replace("float[2,3] ~", "float[n,3] w")
+    .replace("x; b", "x; float[n,3] w; b")
+    .replace("float[n,3] w)", "w)"),
     f"{X}c = Conv(x, float[2,2,3,3] ~)  r = Reshape(c, {{0, 2, -1}})  y = BatchNormalization(r, {STATISTICS})",
     f"{X}c = Conv(x, float[2,2,5,5] ~)  r = Flatten(c)  y = BatchNormalization(r, {STATISTICS})",
     f"float[n,2,2,2] x; c = Conv(x, float[2,2,1,1] ~)  t = Transpose<perm=[0,2,1,3]>(c)  y = BatchNormalization(t, {STATISTICS})",
@@ -466,14 +485,16 @@ def test_conv_then_constant(name, constant):
         for i, layer in enumerate(LAYERS)
     ]
     seen = trap(beside(*graphs), tolerance=16)
-    if "over" in name and not name.startswith("over channels") or name == "over channels and W":
+    if ("over" in name and not name.startswith("over channels")) or name == "over channels and W":
         seen.keeps(*op_types)
     elif name.startswith("over channels"):
         seen.lacks(*op_types)
 
 
 @pytest.mark.parametrize("op_type", ["Mul", "Add", "Sub", "Div"])
-@pytest.mark.parametrize("constant", ["float[3,1,1] {1, 2, 3}", "{1.0, 2.0, 3.0}", "2.0", "float[3,3] {1, 2, 3, 4, 5, 6, 7, 8, 9}"])
+@pytest.mark.parametrize(
+    "constant", ["float[3,1,1] {1, 2, 3}", "{1.0, 2.0, 3.0}", "2.0", "float[3,3] {1, 2, 3, 4, 5, 6, 7, 8, 9}"]
+)
 def test_constant_before_conv(constant, op_type):
     """Constants before the layer, where padding is zero, which a shift is not; and as the first operand."""
     graphs = [
@@ -487,7 +508,14 @@ def test_constant_before_conv(constant, op_type):
 
 # -- Gemm and MatMul ---------------------------------------------------------------------------------------------
 
-FACTORS = ("alpha=0.5, beta=2.0", "alpha=0.5, beta=2.0, transB=1", "alpha=2.0, transA=1", "beta=0.0", "alpha=0.0", "transA=1, transB=1")
+FACTORS = (
+    "alpha=0.5, beta=2.0",
+    "alpha=0.5, beta=2.0, transB=1",
+    "alpha=2.0, transA=1",
+    "beta=0.0",
+    "alpha=0.0",
+    "transA=1, transB=1",
+)
 BIASES = (", {1.0, -2.0}", ", float {3.0}", ", float[4,2] ~", ", float[4,1] ~", ", float[1,2] {7, 8}", "")
 THEN = (
     f"y = BatchNormalization(g, {STATISTICS})",
@@ -745,11 +773,15 @@ def test_pad_into_pool(name, pad):
     """Pad into MaxPool, AveragePool, Conv with non-zero value, reflect mode, negative or channel pads: right or kept."""
     channels = "3" if name == "channels" else "2"
     value = "float[] v; " if name == "value is an input" else ""
-    model = beside(*(f"float[2,2,4,4] x; {value}p = {pad}  y = {p.replace('C,', f'{channels},')}" for p in POOLS.values()))
+    model = beside(
+        *(f"float[2,2,4,4] x; {value}p = {pad}  y = {p.replace('C,', f'{channels},')}" for p in POOLS.values())
+    )
     generator = np.random.default_rng(0)
     feeds = [
         {
-            i.name: np.float32(1.25) if i.name.endswith("v") else generator.standard_normal((2, 2, 4, 4)).astype("f") + shift
+            i.name: np.float32(1.25)
+            if i.name.endswith("v")
+            else generator.standard_normal((2, 2, 4, 4)).astype("f") + shift
             for i in model.graph.input
         }
         for shift in np.float32([0, -9])
@@ -791,7 +823,7 @@ INTEGERS = {
     "overflow in folding": "int64[n,8] x; a = Mul(int64 9223372036854775807, int64 2)  y = Add(x, a)",
     "unsigned above 2⁶³": "uint64[n,8] x; a = Add(x, uint64 18446744073709551615)  y = Add(a, uint64 1)",
     "modulo": "int64[n,8] x; a = Mod(x, 5)  y = Mod(a, 5)",
-    "shift": "uint32[n,8] x; a = BitShift<direction=\"RIGHT\">(x, uint32 3)  y = BitShift<direction=\"LEFT\">(a, uint32 3)",
+    "shift": 'uint32[n,8] x; a = BitShift<direction="RIGHT">(x, uint32 3)  y = BitShift<direction="LEFT">(a, uint32 3)',
     "square of an integer": "int32[n,8] x; y = Pow(x, int32 2)",
     "integer to a negative power": "int64[n,8] x; a = Abs(x)  b = Add(a, 1)  y = Pow(b, -1)",
 }
@@ -919,7 +951,16 @@ EDGE_OPERATORS = {
 }
 LOSES_SIGNS = {"Where, same on both sides", "Where of a true constant", "Where of a false constant that repeats"}
 """ONNX Runtime's Where makes 0.0 of a chosen -0.0; the standard does not, nor what replaces it."""
-INEXACT = {"swish by division", "quick gelu", "mish", "hard swish", "hard sigmoid", "gelu", "Softmax spelled out", "swish"}
+INEXACT = {
+    "swish by division",
+    "quick gelu",
+    "mish",
+    "hard swish",
+    "hard sigmoid",
+    "gelu",
+    "Softmax spelled out",
+    "swish",
+}
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,9 @@ def test_scalars(graph):
 
 UNKNOWN_RANK = {
     "gelu": gelu(),
-    "gelu with constants of rank one": gelu().replace("1.41421356", "float[1] {1.41421356}").replace("0.5)", "float[1] {0.5})"),
+    "gelu with constants of rank one": gelu()
+    .replace("1.41421356", "float[1] {1.41421356}")
+    .replace("0.5)", "float[1] {0.5})"),
     "mul by one of rank one": "m = Mul(x, float[1] {1})  y = Neg(m)",
     "mul by ones": "m = Mul(x, {1.0, 1.0, 1.0})  y = Neg(m)",
     "add minus zero of rank two": "m = Add(x, float[1,1] {-0.0})  y = Neg(m)",
@@ -169,15 +171,24 @@ def test_rank_unknown(graph):
 # -- broadcasting ------------------------------------------------------------------------------------------------
 
 BROADCASTS = {
-    "add zeros that repeat": ("float[1,3] x; a = Add(x, float[4,3] {-0.0, -0.0, -0.0, -0.0, -0.0, -0.0, -0.0, -0.0, -0.0, -0.0, -0.0, -0.0})  y = Neg(a)", "Add"),
+    "add zeros that repeat": (
+        "float[1,3] x; a = Add(x, float[4,3] {-0.0, -0.0, -0.0, -0.0, -0.0, -0.0, -0.0, -0.0, -0.0, -0.0, -0.0, -0.0})  y = Neg(a)",
+        "Add",
+    ),
     "sub zeros that repeat": ("float[1,3] x; a = Sub(x, float[2,1] {0, 0})  y = Neg(a)", "Sub"),
     "mul ones that repeat": ("float[1,3] x; a = Mul(x, float[2,1] {1, 1})  y = Neg(a)", "Mul"),
     "mul ones, rank raised": ("float[2,3] x; a = Mul(x, float[1,1,1] {1})  y = Neg(a)", "Mul"),
-    "mul ones, rank raised and repeated": ("float[2,3] x; a = Mul(x, float[2,1,3] {1, 1, 1, 1, 1, 1})  y = Neg(a)", "Mul"),
+    "mul ones, rank raised and repeated": (
+        "float[2,3] x; a = Mul(x, float[2,1,3] {1, 1, 1, 1, 1, 1})  y = Neg(a)",
+        "Mul",
+    ),
     "mul ones over a dynamic size": ("float[n,3] x; a = Mul(x, float[2,3] {1, 1, 1, 1, 1, 1})  y = Neg(a)", "Mul"),
     "div ones over a dynamic size": ("float[n,c] x; a = Div(x, {1.0, 1.0, 1.0})  y = Neg(a)", "Div"),
     "pow ones": ("float[n,1] x; a = Pow(x, {1.0, 1.0})  y = Neg(a)", "Pow"),
-    "ones over ones": ("float[n,1] x; a = Mul({{1, 1}}, x)  y = Neg(a)".replace("{{1, 1}}", "float[1,2] {1, 1}"), "Mul"),
+    "ones over ones": (
+        "float[n,1] x; a = Mul({{1, 1}}, x)  y = Neg(a)".replace("{{1, 1}}", "float[1,2] {1, 1}"),
+        "Mul",
+    ),
     "and true": ("bool[n,1] x; a = And(x, bool[2] {true, true})  y = Not(a)", "And"),
     "or false": ("bool[1] x; a = Or(x, bool[3,1] {false, false, false})  y = Not(a)", "Or"),
     "integers": ("int64[1,3] x; a = Add(x, int64[2,1] {0, 0})  y = Neg(a)", "Add"),
@@ -400,7 +411,9 @@ def test_split_in_every_opset(graph, opset):
 # -- other semantics before opset 13 and 14 ----------------------------------------------------------------------
 
 OLD_SOFTMAX = [
-    f"float[n,2,3] x; y = {op_type}{axis}(x)" for op_type in ("Softmax", "LogSoftmax", "Hardmax") for axis in ("", "<axis=0>", "<axis=1>", "<axis=2>")
+    f"float[n,2,3] x; y = {op_type}{axis}(x)"
+    for op_type in ("Softmax", "LogSoftmax", "Hardmax")
+    for axis in ("", "<axis=0>", "<axis=1>", "<axis=2>")
 ]
 
 
@@ -467,7 +480,9 @@ def test_batchnorm_by_position(opset, norm):
         assert [n.op_type for n in result.model.graph] == ["Conv", "BatchNormalization"]
 
 
-@pytest.mark.parametrize(("opset", "outputs"), [(6, "y"), (6, "y, m, v, sm, sv"), (9, "y, m, v, sm, sv"), (14, "y, m, v")])
+@pytest.mark.parametrize(
+    ("opset", "outputs"), [(6, "y"), (6, "y, m, v, sm, sv"), (9, "y, m, v, sm, sv"), (14, "y, m, v")]
+)
 def test_training_batchnorm(opset, outputs):
     """BatchNormalization in the training mode of each opset, by outputs, is_test or training_mode: kept."""
     mode = "<training_mode=1>" if opset >= 14 else "<is_test=0>" if opset < 7 else ""
@@ -501,7 +516,9 @@ def test_old_broadcasting(opset, graph):
         assert not result.checks.undone
         for node in result.to_proto().graph.node:
             if node.op_type in ("Add", "Mul", "Gemm"):
-                assert any(a.name == "broadcast" and a.i == 1 for a in node.attribute), onnx.printer.to_text(result.to_proto())
+                assert any(a.name == "broadcast" and a.i == 1 for a in node.attribute), onnx.printer.to_text(
+                    result.to_proto()
+                )
 
 
 # -- Transpose ---------------------------------------------------------------------------------------------------

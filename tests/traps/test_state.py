@@ -47,7 +47,15 @@ RANDOM = {
 
 
 def _makers() -> set[str]:
-    return {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
+    return {
+        "RandomNormal",
+        "RandomUniform",
+        "RandomNormalLike",
+        "RandomUniformLike",
+        "Bernoulli",
+        "Multinomial",
+        "Dropout",
+    }
 
 
 @pytest.mark.parametrize("graph", RANDOM.values(), ids=RANDOM.keys())
@@ -106,11 +114,18 @@ def test_inference_dropout(opset, node):
 def test_random_functions():
     """A model-local function that is random: two calls with equal inputs stay two, and are not folded."""
     body = helper.make_function(
-        "local", "Noise", ["a"], ["b"], [helper.make_node("RandomNormalLike", ["a"], ["b"])], [helper.make_opsetid("", 17)]
+        "local",
+        "Noise",
+        ["a"],
+        ["b"],
+        [helper.make_node("RandomNormalLike", ["a"], ["b"])],
+        [helper.make_opsetid("", 17)],
     )
     model = proto("float[2,3] x; u = Identity(x)  v = Identity(x)  y = Sub(u, v)")
     constant = onnx.numpy_helper.from_array(np.ones((2, 3), np.float32), "k")
-    calls = [helper.make_node("Noise", [a], [b], domain="local") for a, b in (("x", "u"), ("x", "v"), ("k", "w"), ("k", "z"))]
+    calls = [
+        helper.make_node("Noise", [a], [b], domain="local") for a, b in (("x", "u"), ("x", "v"), ("k", "w"), ("k", "z"))
+    ]
     del model.graph.node[:-1]
     for call in reversed(calls):
         model.graph.node.insert(0, call)
@@ -151,12 +166,16 @@ def test_large_constant(graph):
     for level in ("off",):
         new = onnxrewrite.apply(model, check=level).to_proto()
         assert new.ByteSize() < model.ByteSize() + 16 * 2**20 + 4096
-        assert "ReduceSum" in operators(new) or "ReduceMax" in operators(new) or new.ByteSize() < model.ByteSize() + 4096
+        assert (
+            "ReduceSum" in operators(new) or "ReduceMax" in operators(new) or new.ByteSize() < model.ByteSize() + 4096
+        )
 
 
 def test_expand_of_a_scalar_is_kept():
     """Expand of a scalar to 64 MB: kept, and what reads it still right."""
-    trap("float[n] x; e = Expand(1.5, {4096, 4096})  s = ReduceSum<keepdims=0>(e)  y = Mul(x, s)", levels=("off",)).has(Expand=1)
+    trap("float[n] x; e = Expand(1.5, {4096, 4096})  s = ReduceSum<keepdims=0>(e)  y = Mul(x, s)", levels=("off",)).has(
+        Expand=1
+    )
 
 
 @pytest.mark.parametrize(
@@ -261,7 +280,9 @@ def test_opset_of_a_function_body():
     parsed = proto(gelu(), 13)
     constants = [helper.make_node("Constant", [], [t.name], value=t) for t in parsed.graph.initializer]
     for opset in (13, 20):
-        body = helper.make_function("local", "Block", ["x"], ["y"], [*constants, *parsed.graph.node], [helper.make_opsetid("", opset)])
+        body = helper.make_function(
+            "local", "Block", ["x"], ["y"], [*constants, *parsed.graph.node], [helper.make_opsetid("", opset)]
+        )
         model = proto("float[n,3] x; y = Neg(x)", 17)
         del model.graph.node[:]
         model.graph.node.append(helper.make_node("Block", ["x"], ["y"], domain="local"))

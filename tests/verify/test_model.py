@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-
 from corpus import SHARED_MODELS
+
 from onnxrewrite.errors import UsageError
 from onnxrewrite.verify.model import Baseline, compare_models
 
@@ -88,9 +88,7 @@ def test_random_models_are_only_checked_for_structure(model: Any) -> None:
 
 
 def test_what_cannot_run_is_skipped_with_a_reason(model: Any) -> None:
-    a = model(
-        "g (float[n, m] x) => (float[n, m] y) <int64[1] k = {999983}> { r = Reshape(x, k) y = Reshape(r, k) }"
-    )
+    a = model("g (float[n, m] x) => (float[n, m] y) <int64[1] k = {999983}> { r = Reshape(x, k) y = Reshape(r, k) }")
     found = compare_models(a, a)
     assert found.skipped is not None
     assert "--input" in found.skipped
@@ -114,10 +112,7 @@ def test_user_inputs_and_dims(model: Any) -> None:
 
 def test_a_candidate_that_does_not_run(model: Any) -> None:
     a = model("g (float[n] x) => (float[n] y) { y = Neg(x) }")
-    assert (
-        "does not open"
-        in compare_models(a, model("g (float[n] x) => (float[n] y) { y = NoSuch(x) }")).failures[0]
-    )
+    assert "does not open" in compare_models(a, model("g (float[n] x) => (float[n] y) { y = NoSuch(x) }")).failures[0]
     stuck = model("g (float[n] x) => (float[n] y) <int64[1] k = {13}> { r = Reshape(x, k) y = Neg(r) }")
     assert "fails" in compare_models(a, stuck).failures[0]
 

@@ -41,9 +41,9 @@ def test_gelu_with_a_wrong_constant_is_refused() -> None:
 
 def test_gelu_in_another_order_is_accepted() -> None:
     x = X.astype(np.float32)
-    other = (
-        x * (np.float32(0.5) + np.float32(0.5) * erf(x * np.float32(np.sqrt(0.5))).astype(np.float32))
-    ).astype(np.float32)
+    other = (x * (np.float32(0.5) + np.float32(0.5) * erf(x * np.float32(np.sqrt(0.5))).astype(np.float32))).astype(
+        np.float32
+    )
     assert compare(gelu(x), gelu(x, dtype=np.float32), other).accept
 
 

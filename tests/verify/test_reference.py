@@ -17,9 +17,7 @@ RNG = np.random.default_rng(0)
 def exact(proto: Any, feeds: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     reference = build_reference(proto)
     assert reference.session is not None, reference.reason
-    outputs = reference.session.run(
-        {k: v.astype(np.float64) if v.dtype.kind == "f" else v for k, v in feeds.items()}
-    )
+    outputs = reference.session.run({k: v.astype(np.float64) if v.dtype.kind == "f" else v for k, v in feeds.items()})
     assert not isinstance(outputs, str), outputs
     return reference.kind, outputs
 
@@ -209,8 +207,7 @@ def test_bodies_constants_and_casts(model: Any) -> None:
 
 def test_quantized_models_have_no_float64_reference(model: Any) -> None:
     proto = model(
-        "g (float[n] x) => (float[n] y)"
-        " <float s = {0.1}> { q = QuantizeLinear(x, s) y = DequantizeLinear(q, s) }"
+        "g (float[n] x) => (float[n] y) <float s = {0.1}> { q = QuantizeLinear(x, s) y = DequantizeLinear(q, s) }"
     )
     found = build_reference(proto)
     assert (found.kind, found.session) == ("float32", None)
@@ -238,9 +235,7 @@ def test_old_opsets_are_raised(model: Any) -> None:
 
 
 def test_random_operators_are_found(model: Any) -> None:
-    assert stochastic_ops(model("g (float[n] x) => (float[n] y) { y = RandomNormalLike(x) }")) == [
-        "RandomNormalLike"
-    ]
+    assert stochastic_ops(model("g (float[n] x) => (float[n] y) { y = RandomNormalLike(x) }")) == ["RandomNormalLike"]
     assert not stochastic_ops(model("g (float[n] x) => (float[n] y) { y = Dropout(x) }"))
     train = model("g (float[n] x) => (float[n] y) <float r = {0.5}, bool t = {1}> { y = Dropout(x, r, t) }")
     assert stochastic_ops(train) == ["Dropout"]

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-
 from corpus import SHARED_MODELS
+
 from onnxrewrite.errors import UsageError
 from onnxrewrite.verify.dims import InputSpec, candidates, evaluate
 from onnxrewrite.verify.sample import Sampler, bindings, is_finite, usable
@@ -42,9 +42,7 @@ PAST = ("past_key_values.0.key", FLOAT, ("batch", 2, "past_sequence_length", 32)
     ],
 )
 def test_a_mask_covers_past_and_present(total: str | None) -> None:
-    inputs = specs(
-        ("input_ids", INT, ("batch", "sequence_length")), ("attention_mask", INT, ("batch", total)), PAST
-    )
+    inputs = specs(("input_ids", INT, ("batch", "sequence_length")), ("attention_mask", INT, ("batch", total)), PAST)
     name = total or "attention_mask.1"
     found = first(inputs)
     assert found[name] == found["past_sequence_length"] + found["sequence_length"]
@@ -65,9 +63,7 @@ def test_one_step_decoders() -> None:
 def test_a_mask_is_as_long_as_what_it_masks() -> None:
     found = first(specs(("input_values", FLOAT, (None, None)), ("attention_mask", INT, (None, None))))
     assert found["attention_mask.1"] == found["input_values.1"] >= 1600
-    found = first(
-        specs(("pixel_values", FLOAT, (None, 3, None, None)), ("pixel_mask", INT, (None, None, None)))
-    )
+    found = first(specs(("pixel_values", FLOAT, (None, 3, None, None)), ("pixel_mask", INT, (None, None, None))))
     assert (found["pixel_mask.1"], found["pixel_mask.2"]) == (
         found["pixel_values.2"],
         found["pixel_values.3"],
@@ -144,13 +140,10 @@ def test_given_arrays_bind_sizes(model: Any) -> None:
 
 
 def test_sizes_that_fail_are_passed_over(model: Any) -> None:
-    proto = model(
-        "g (float[b, h] x) => (float[b, 2, k] y) <int64[3] shape = {0, 2, 999983}> { y = Reshape(x, shape) }"
-    )
+    proto = model("g (float[b, h] x) => (float[b, 2, k] y) <int64[3] shape = {0, 2, 999983}> { y = Reshape(x, shape) }")
     assert bindings(proto) == []
     proto = model(
-        "g (float[b, n, 8] x) => (float[k, 8] y)"
-        " <int64[2] shape = {-1, 64}> { r = Reshape(x, shape) y = Relu(r) }"
+        "g (float[b, n, 8] x) => (float[k, 8] y) <int64[2] shape = {-1, 64}> { r = Reshape(x, shape) y = Relu(r) }"
     )
     found = bindings(proto)
     assert found
@@ -158,9 +151,7 @@ def test_sizes_that_fail_are_passed_over(model: Any) -> None:
 
 
 def test_unknown_inputs_get_safe_values(model: Any) -> None:
-    proto = model(
-        "g (int64[n] which, float[m, 4] rows) => (float[n, 4] y) { e = Gather(rows, which) y = Relu(e) }"
-    )
+    proto = model("g (int64[n] which, float[m, 4] rows) => (float[n, 4] y) { e = Gather(rows, which) y = Relu(e) }")
     session = open_session(proto)
     assert isinstance(session, Session)
     trials, _ = usable(Sampler(proto), session)

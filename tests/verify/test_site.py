@@ -18,9 +18,7 @@ NORM = (
     "{ m = ReduceMean<axes=[-1]>(x) d = Sub(x, m) q = Pow(d, two) v = ReduceMean<axes=[-1]>(q) ve = Add(v, e)"
     " sd = Sqrt(ve) o = Div(d, sd) y = Mul(o, w) }"
 )
-FUSED_NORM = (
-    "g (float[b,s,64] x, float[64] w) => (float[b,s,64] y) { y = LayerNormalization<epsilon=%s>(x, w) }"
-)
+FUSED_NORM = "g (float[b,s,64] x, float[64] w) => (float[b,s,64] y) { y = LayerNormalization<epsilon=%s>(x, w) }"
 
 
 @pytest.fixture(autouse=True)

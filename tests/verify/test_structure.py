@@ -6,8 +6,8 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 import pytest
-
 from corpus import SHARED_MODELS
+
 from onnxrewrite.verify.structure import check_structure
 
 SHARED = SHARED_MODELS
