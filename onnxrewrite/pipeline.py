@@ -271,9 +271,9 @@ class _Run:
             except Tampered as error:
                 self._tampered[error.rule] = error
                 self.lowering = [r for r in self.lowering if r.name != error.rule]
-        for error in self._tampered.values():
-            trace.refuse(error.rule, error.value, error.reason)
-            trace.warnings.append(str(error))
+        for tampering in self._tampered.values():
+            trace.refuse(tampering.rule, tampering.value, tampering.reason)
+            trace.warnings.append(str(tampering))
         return model, trace
 
     def _rewrite(self, quarantine: set[Key]) -> tuple[ir.Model, Trace]:

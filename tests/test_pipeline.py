@@ -440,6 +440,20 @@ def test_functions_are_rewritten_and_checked() -> None:
     assert not result.to_proto().functions[0].value_info
 
 
+def test_attributes_of_a_function_are_not_lost_with_a_branch() -> None:
+    """A decided If is taken apart, but not where its nodes refer to the function's attributes."""
+    branches = (
+        "then_branch = () => (t) { t = LeakyRelu<alpha: float = @slope>(p) }, else_branch = () => (e) { e = Neg(p) }"
+    )
+    source = (
+        '(float[2] x) => (float[2] y) { y = own.F<slope=0.5>(x) } <domain: "own", opset_import: ["": 17]>'
+        f" F <slope> (p) => (q) {{ c = Constant<value = bool true>()  q = If<{branches}>(c) }}"
+    )
+    result = rw.apply(model(source), check="off")
+    assert rw.check(model(source), result.model).ok
+    assert "alpha: float = @slope" in text.print_model(result.model)
+
+
 def test_functions_that_call_themselves_do_not_crash() -> None:
     source = (
         '(float[2] x) => (float[2] y) { y = own.F(x) } <domain: "own", opset_import: ["": 17, "own": 1]>'

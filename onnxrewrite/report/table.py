@@ -51,15 +51,19 @@ def check_report(data: Data, a: str, b: str, *, verbose: bool = False) -> Render
 
 
 def rules_table(rules: Sequence[Data], *, verbose: bool = False) -> RenderableType:
-    """Rule, times applied, times refused and why; those that did something come first."""
+    """Rule, times applied, times refused and why; those that did something come first.
+
+    Canonicalizations try many places; those that only refused are one line unless ``verbose``.
+    """
     has_undone = any(r["undone"] for r in rules)
+    quiet = [r for r in rules if not verbose and _only_refused(r)]
     table = plain_table("rule", *(["stage"] if verbose else []), "applied>", "refused>")
     table.columns[0].no_wrap = True
     if has_undone:
         table.add_column("undone", justify="right", no_wrap=True)
     if any(r["reasons"] for r in rules):
         table.add_column("why not", overflow="fold", ratio=1)
-    for rule in sorted(rules, key=lambda r: not (r["applied"] or r["undone"])):
+    for rule in sorted((r for r in rules if r not in quiet), key=lambda r: not (r["applied"] or r["undone"])):
         cells = [Text(rule["rule"])]
         cells += [Text(rule["stage"])] if verbose else []
         cells += [_number(rule["applied"], "green"), _number(rule["refused"], "")]
@@ -68,7 +72,15 @@ def rules_table(rules: Sequence[Data], *, verbose: bool = False) -> RenderableTy
             *cells,
             *([_reasons(rule["reasons"], None if verbose else _MAX_REASONS)] if rule["reasons"] else []),
         )
+    if quiet:
+        refused = sum(r["refused"] for r in quiet)
+        name = Text(f"{len(quiet)} other, see -v", "dim")
+        table.add_row(name, "-", str(refused))
     return Padding(table, (0, 0, 0, 2))
+
+
+def _only_refused(rule: Data) -> bool:
+    return not rule["applied"] and not rule["undone"] and rule["stage"] != "raise"
 
 
 def operators_table(data: Data, *, verbose: bool = False) -> RenderableType:

@@ -1,8 +1,8 @@
 """Rules return what they want and leave the graph alone: whether one kept to that.
 
-A rule that changes the graph itself cannot be undone, for nobody knows what it did.  So it is caught in the act, and the
-whole run is repeated without it.  What is looked at is what a rule has in its hands: the nodes of the match and their
-readers, and the interface, the size and the constants of the graph around them.
+A rule that changes the graph itself cannot be undone, for nobody knows what it did.  So it is caught in the act, and
+the whole run is repeated without it.  What is looked at is what a rule has in its hands: the nodes of the match, their
+readers and their constants, and the interface and the size of the graph around them.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ def _state(nodes: Sequence[ir.Node], graph: ir.Graph | None) -> dict[str, Any]:
         "the outputs of a node": [[(id(o), o.name) for o in n.outputs] for n in nodes],
         "an attribute": [[(name, id(a)) for name, a in n.attributes.items()] for n in nodes],
         "which graph a node is in": [id(n.graph) for n in nodes],
+        "a constant": [(i.name, id(i.const_value)) for n in nodes for i in n.inputs if i is not None],
     }
     if graph is not None:
         state["the inputs of the graph"] = [(id(v), v.name) for v in graph.inputs]
         state["the outputs of the graph"] = [(id(v), v.name) for v in graph.outputs]
         state["the nodes of the graph"] = len(graph)
-        state["a constant"] = [(name, id(v.const_value)) for name, v in graph.initializers.items()]
+        state["the constants of the graph"] = len(graph.initializers)
     return state

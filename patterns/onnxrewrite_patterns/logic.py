@@ -115,6 +115,8 @@ def taken(m: Match, build: Builder) -> list[Value]:
     for inner in branch:
         nested = any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in inner.attributes.values())
         m.require(not nested, f"the branch has a subgraph of its own, in {inner.op_type} `{inner.name}`")
+        refers = inner.overload or any(a.is_ref() for a in inner.attributes.values())
+        m.require(not refers, f"{inner.op_type} `{inner.name}` refers to an attribute or an overload of a function")
         inputs = [None if i is None else copies.get(i, i) for i in inner.inputs]
         attributes = {name: a.value for name, a in inner.attributes.items()}
         made = build.domain(inner.domain).node(inner.op_type, inputs, attributes, outputs=len(inner.outputs))

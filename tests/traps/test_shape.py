@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import onnx
 import pytest
@@ -569,7 +571,7 @@ def test_transposes(graph):
 def test_pair_from_input_to_output(pairs):
     """Transpose pairs that compose to identity from graph input to graph output: one Identity is left for the name."""
     names = ["x", *(f"t{i}" for i in range(2 * pairs - 1)), "y"]
-    text = "  ".join(f"{b} = Transpose<perm=[1,0]>({a})" for a, b in zip(names, names[1:], strict=False))
+    text = "  ".join(f"{b} = Transpose<perm=[1,0]>({a})" for a, b in itertools.pairwise(names))
     trap(f"float[n,3] x; {text}", exact=True).only("Identity")
 
 
