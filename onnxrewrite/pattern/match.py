@@ -169,12 +169,6 @@ class Match:
         """Take further nodes into the match, which the rewrite has found by looking up from those of the pattern."""
         self.nodes = tuple(dict.fromkeys((*self.nodes, *nodes)))
 
-    @property
-    def above(self) -> set[ir.Value]:
-        """Every value that the pattern found on its way up from the outputs."""
-        bound = (b for b in self._bound.values() if isinstance(b, ir.Value))
-        return {*bound, *(i for n in self.nodes for i in n.inputs if i is not None)}
-
     def widen(self, nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> None:
         """Cover ``nodes`` too, and replace ``outputs`` instead of the pattern's own: for a rewrite of a region around
         the anchor, of a size that no pattern can spell."""
