@@ -53,21 +53,31 @@ def one_voice(quiet: bool, verbose: bool) -> None:
 
 def writable(path: str | Path, option: str) -> Path:
     """``path``; UsageError if no file can be written there."""
+    try:
+        reason = _unwritable(path)
+    except OSError as error:
+        reason = f"{path}: {error.strerror or error}"
+    if reason is not None:
+        raise UsageError(f"{option}{reason if reason.startswith(':') else f' {reason}'}")
+    return Path(path)
+
+
+def _unwritable(path: str | Path) -> str | None:
     found = Path(path)
     folder = found.parent
     if not found.name or str(path) == "-":
-        raise UsageError(f"{option}: '{path}' is no file name")
+        return f": '{path}' is no file name"
     if found.is_dir():
-        raise UsageError(f"{option} {path}: is a folder; give a file name")
+        return f"{path}: is a folder; give a file name"
     if not folder.is_dir():
-        raise UsageError(f"{option} {path}: there is no folder {folder}")
+        return f"{path}: there is no folder {folder}"
     if found.exists() and not found.is_file():
-        raise UsageError(f"{option} {path}: is not a regular file")
+        return f"{path}: is not a regular file"
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"{option} {path}: the folder {folder} is not writable")
+        return f"{path}: the folder {folder} is not writable"
     if found.exists() and not os.access(found, os.W_OK):
-        raise UsageError(f"{option} {path}: is write-protected")
-    return found
+        return f"{path}: is write-protected"
+    return None
 
 
 def json_path(option: str | None, *others: str | Path | None) -> Path | None:

@@ -201,10 +201,25 @@ class Facts:
         except Exception as error:  # a library's failure on one operator must not lose the rest of the model
             logging.getLogger(__name__).debug("no facts for %s %s: %s", node.op_type, node.name, error)
         context.mute = False
+        self._type_by_schema(node, version)
         for output, (_, shape, _) in zip(node.outputs, before, strict=True):
             output.shape = self._sharper(shape, output.shape)
             self._context.name_anonymous_dims(output)
         return before != [self._known(o) for o in node.outputs]
+
+    @staticmethod
+    def _type_by_schema(node: ir.Node, version: int) -> None:
+        """Give outputs of which nothing could be inferred the dtype of the inputs that share their type variable."""
+        found = schema.schema(node.domain, node.op_type, version)
+        if found is None or all(o.type is not None for o in node.outputs):
+            return
+        known: dict[str, ir.TypeProtocol] = {}
+        for formal, value in zip(found.inputs, node.inputs, strict=False):
+            if value is not None and isinstance(value.type, ir.TensorType) and not formal.variadic:
+                known.setdefault(formal.type_var, value.type)
+        for formal, output in zip(found.outputs, node.outputs, strict=False):
+            if output.type is None and not formal.variadic:
+                output.type = known.get(formal.type_var)
 
     @staticmethod
     def _inference(node: ir.Node, version: int) -> Callable[[_Context, ir.Node], None] | None:

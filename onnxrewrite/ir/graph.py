@@ -145,17 +145,21 @@ def cheapest_cut(
     ``sink``; None forbids it.
     """
     import networkx as nx
+    from networkx.algorithms.flow import boykov_kolmogorov
 
     network: nx.DiGraph[Hashable] = nx.DiGraph()
     network.add_nodes_from((source, sink))
     for tail, head, cost in costs:
+        network.add_nodes_from((tail, head))
         if cost is None:
             network.add_edge(tail, head)
+        elif not cost:
+            continue
         elif not network.has_edge(tail, head):
             network.add_edge(tail, head, capacity=cost)
         elif "capacity" in network[tail][head]:
             network[tail][head]["capacity"] += cost
-    _, (near, _) = nx.minimum_cut(network, source, sink)
+    _, (near, _) = nx.minimum_cut(network, source, sink, flow_func=boykov_kolmogorov)
     return set(near)
 
 

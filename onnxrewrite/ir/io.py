@@ -223,6 +223,12 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
         return carry.serialized(model)
 
 
+def to_bare_proto(model: ir.Model) -> onnx.ModelProto:
+    """The model as one proto whose external weights stay in their files; to be looked at, not to be run."""
+    with carry.completed(model):
+        return carry.serialized(model)
+
+
 def to_bytes(model: ir.Model) -> bytes:
     """The bytes of ``to_proto``; the same model gives the same bytes."""
     return _bytes(to_proto(model), "model")

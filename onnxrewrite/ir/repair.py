@@ -6,6 +6,7 @@ This module must not know how models are stored.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -26,6 +27,7 @@ Names = dict[str, str]
 def check(proto: onnx.ModelProto, folder: str | None, where: str) -> None:
     """ModelError unless every name is defined once, opsets are known and external data are there."""
     _check_header(proto, where)
+    _check_functions(proto, where)
     for graph in (proto.graph, *proto.functions):
         _check_opsets(graph if isinstance(graph, onnx.FunctionProto) else proto, where)
         _Checker(folder, where).body(graph, [])
@@ -41,6 +43,25 @@ def _check_header(proto: onnx.ModelProto, where: str) -> None:
         )
     if not proto.graph.output:
         raise ModelError(f"{where}: its graph has no outputs; there is nothing to compute")
+
+
+def _check_functions(proto: onnx.ModelProto, where: str) -> None:
+    """ModelError for two functions of one name, and for a function that calls itself."""
+    functions = {(normal_domain(f.domain), f.name, f.overload): f for f in proto.functions}
+    if len(functions) < len(proto.functions):
+        names = [f"{f.domain}.{f.name}" for f in proto.functions]
+        twice = next((name for name in names if names.count(name) > 1), names[0])
+        raise ModelError(f"{where}: function {twice} is defined twice")
+    calls = {
+        key: {(normal_domain(n.domain), n.op_type, n.overload) for n in nested(f.node)} & functions.keys()
+        for key, f in functions.items()
+    }
+    while calls:  # take away those that call nothing that is left
+        leaves = {key for key, called in calls.items() if not called & calls.keys()}
+        if not leaves:
+            domain, name, _ = next(iter(calls))
+            raise ModelError(f"{where}: function {domain}.{name} calls itself")
+        calls = {key: called for key, called in calls.items() if key not in leaves}
 
 
 def _check_opsets(proto: onnx.ModelProto | onnx.FunctionProto, where: str) -> None:
@@ -164,6 +185,27 @@ class _Checker:
             found = len(tensor.raw_data)
             if expected is not None and expected != found:
                 raise ModelError(f"{what}: has {found} bytes, its type and shape need {expected}")
+        else:
+            self.elements(tensor, what)
+
+    def elements(self, tensor: onnx.TensorProto, what: str) -> None:
+        """A tensor whose elements are listed one by one has as many as its shape says; those of less than a byte may
+        be packed."""
+        if any(size < 0 for size in tensor.dims):
+            raise ModelError(f"{what}: has the shape {list(tensor.dims)}, a size of which is negative")
+        found = sum(len(getattr(tensor, name)) for name in _ELEMENTS)
+        expected = math.prod(tensor.dims) * (2 if tensor.data_type in _COMPLEX else 1)
+        packed = tensor.data_type in ir.DataType._value2member_map_ and _is_packed(ir.DataType(tensor.data_type))
+        if found != expected and not (packed and 0 < found <= expected):
+            raise ModelError(f"{what}: has {found} elements, its shape needs {expected}")
+
+
+_ELEMENTS: Final = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+_COMPLEX: Final = (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
+
+
+def _is_packed(dtype: ir.DataType) -> bool:
+    return dtype not in (ir.DataType.UNDEFINED, ir.DataType.STRING) and dtype.bitwidth < 8
 
 
 def repair_header(proto: onnx.ModelProto) -> list[str]:

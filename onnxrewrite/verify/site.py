@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from onnxrewrite.errors import UsageError
+from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.verify.dims import Binding, InputSpec, evaluate, expression_parts, shape_of
 from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Norms, compare, identical, measure
 from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_weights
@@ -93,7 +93,7 @@ def check_site(
     start = time.perf_counter()
     try:
         result = _Site(before, after, dims_hint, seed).check()
-    except UsageError as error:
+    except (UsageError, ModelError) as error:  # inputs that cannot be made; weights too large for one message
         result = SiteCheck("not run", str(error))
     result = replace(result, seconds=time.perf_counter() - start)
     if key is not None:

@@ -74,15 +74,36 @@ def _standard_checks(model: ModelLike, bare: onnx.ModelProto) -> list[str]:
     try:
         if isinstance(model, (str, Path)):
             checker.check_model(str(model))
-        elif weight_bytes(model) <= PROTO_LIMIT:
-            checker.check_model(_checkable(model))
+        else:
+            checkable = _checkable(model)
+            if weight_bytes(checkable) <= PROTO_LIMIT:
+                checker.check_model(checkable)
     except Exception as error:  # ValidationError, and protobuf's own
         return [f"checker: {one_line(error)}"]
     return _inference_problems(_light(bare))
 
 
 def _checkable(model: ModelLike) -> onnx.ModelProto:
-    return as_proto(model) if isinstance(model, ir.Model) else skeleton(model)
+    if isinstance(model, ir.Model) and weight_bytes(model) <= PROTO_LIMIT:
+        return as_proto(model)
+    return _weightless(skeleton(model))
+
+
+def _weightless(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with inputs in place of external weights, whose files the checker would look for."""
+    outside = [t for t in model.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
+    if not outside:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    inputs, names = {i.name for i in model.graph.input}, {t.name for t in outside}
+    kept = [t for t in copy.graph.initializer if t.name not in names]
+    del copy.graph.initializer[:]
+    copy.graph.initializer.extend(kept)
+    copy.graph.input.extend(
+        onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in outside if t.name not in inputs
+    )
+    return copy
 
 
 def _light(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -29,6 +29,7 @@ import onnx_ir as ir
 
 from onnxrewrite import Facts, Value, cheapest_cut
 from onnxrewrite_patterns.transpose_frames import (
+    MOVE,
     SMALL,
     Frame,
     Perm,
@@ -95,12 +96,19 @@ class Region:
     def _grow(self) -> None:
         queue = list(self.layouts)
         for value in queue:
-            around = dict.fromkeys((value.producer(), *value.consumers()))
-            for node in around:
-                if node is None or node.graph is not self.graph or node in self.frames:
-                    continue
-                if node.op_type != "Transpose" and len(self.frames) < _LARGE:
-                    queue.extend(self._join(node, value))
+            maker = value.producer()
+            queue.extend(self._enter(maker, value))
+            cheap = price(self.facts.shape(value), self.layouts[value]) < MOVE
+            if cheap and maker not in self.frames and self.above(value) is None:
+                continue  # a table that many read, and that costs nothing in either layout, ties nobody together
+            for node in dict.fromkeys(value.consumers()):
+                queue.extend(self._enter(node, value))
+
+    def _enter(self, node: ir.Node | None, value: Value) -> list[Value]:
+        """Come to a node by one of its values; the values that are new."""
+        if node is None or node.graph is not self.graph or node in self.frames or node.op_type == "Transpose":
+            return []
+        return self._join(node, value) if len(self.frames) < _LARGE else []
 
     def _join(self, node: ir.Node, value: Value) -> list[Value]:
         """Take a node in, if every operand gets its one other layout then; the values that are new."""

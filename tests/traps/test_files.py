@@ -140,7 +140,11 @@ def undefined_output_of_a_body(model: onnx.ModelProto) -> None:
 
 def recursive_function(model: onnx.ModelProto) -> None:
     body = helper.make_function(
-        "local", "F", ["a"], ["b"], [helper.make_node("F", ["a"], ["b"], domain="local")],
+        "local",
+        "F",
+        ["a"],
+        ["b"],
+        [helper.make_node("F", ["a"], ["b"], domain="local")],
         [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)],
     )
     model.functions.append(body)
@@ -149,7 +153,9 @@ def recursive_function(model: onnx.ModelProto) -> None:
 
 
 def undefined_in_a_function(model: onnx.ModelProto) -> None:
-    body = helper.make_function("local", "F", ["a"], ["b"], [node("Neg", ["nowhere"], ["b"])], [helper.make_opsetid("", 17)])
+    body = helper.make_function(
+        "local", "F", ["a"], ["b"], [node("Neg", ["nowhere"], ["b"])], [helper.make_opsetid("", 17)]
+    )
     model.functions.append(body)
     model.opset_import.append(helper.make_opsetid("local", 1))
     model.graph.node.append(helper.make_node("F", ["x"], ["f"], domain="local"))
@@ -195,14 +201,24 @@ def set_opset(version: int, domain: str = "") -> Write:
 
 
 def deep(path: Path) -> None:
-    """Nested graphs, more than protobuf reads."""
-    graph = helper.make_graph([node("Neg", ["x"], ["y0"])], "g", [], [helper.make_tensor_value_info("y0", 1, None)])
-    for i in range(1, 60):
-        made = node("If", ["c"], [f"y{i}"], then_branch=graph, else_branch=graph) if i < 3 else node("If", ["c"], [f"y{i}"], then_branch=graph)
-        graph = helper.make_graph([made], "g", [], [helper.make_tensor_value_info(f"y{i}", 1, None)])
+    """Graphs inside graphs, more than protobuf reads; put together by hand, for it does not write them either."""
+
+    def field(number: int, content: bytes) -> bytes:
+        size, length = b"", len(content)
+        while length > 127:
+            size, length = size + bytes([length & 127 | 128]), length >> 7
+        return bytes([number << 3 | 2]) + size + bytes([length]) + content
+
+    graph = good().graph.SerializeToString()
+    for _ in range(100):
+        attribute = field(1, b"then_branch") + field(6, graph) + b"\xa0\x01\x05"
+        graph = (
+            field(1, field(1, b"x") + field(2, b"y") + field(4, b"If") + field(5, attribute))
+            + good().graph.SerializeToString()
+        )
     model = good()
-    model.graph.node.append(node("If", ["x"], ["z"], then_branch=graph))
-    path.write_bytes(model.SerializeToString())
+    model.ClearField("graph")
+    path.write_bytes(model.SerializeToString() + field(7, graph))
 
 
 def zipped(path: Path) -> None:
@@ -226,16 +242,21 @@ BAD: dict[str, Write] = {
     "JSON": lambda path: path.write_text(json.dumps({"graph": {}})) and None,
     "HTML": lambda path: path.write_text("<!DOCTYPE html><html><body>404: not found</body></html>") and None,
     "a text in UTF-8": lambda path: path.write_text("größer, schöner, wärmer\n" * 20) and None,
-    "Git LFS pointer": lambda path: path.write_text(
-        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
-    ) and None,
+    "Git LFS pointer": lambda path: (
+        path.write_text(
+            "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
+        )
+        and None
+    ),
     "random bytes": random_bytes(0, 1000),
     "more random bytes": random_bytes(1, 100_000),
     "random bytes behind a header": random_bytes(2, 500, b"\x08\x08\x12\x07pytorch"),
     "zip": zipped,
     "pickle": lambda path: path.write_bytes(pickle.dumps({"w": np.zeros(5)})) and None,
     "gzip of a model": lambda path: path.write_bytes(gzip.compress(good().SerializeToString())) and None,
-    "a tensor, not a model": lambda path: path.write_bytes(onnx.numpy_helper.from_array(np.ones(3, np.float32)).SerializeToString()) and None,
+    "a tensor, not a model": lambda path: (
+        path.write_bytes(onnx.numpy_helper.from_array(np.ones(3, np.float32)).SerializeToString()) and None
+    ),
     "a graph, not a model": lambda path: path.write_bytes(good().graph.SerializeToString()) and None,
     "without graph": changed(lambda m: m.ClearField("graph")),
     "empty graph": changed(lambda m: m.graph.Clear()),
@@ -374,7 +395,9 @@ def test_bad_file_in_a_process(kind, tmp_path):
 # -- external data -----------------------------------------------------------------------------------------------
 
 
-def with_data(folder: Path, location: str = "model.bin", *, offset: str = "0", length: str = "64", write: bool = True) -> Path:
+def with_data(
+    folder: Path, location: str = "model.bin", *, offset: str = "0", length: str = "64", write: bool = True
+) -> Path:
     """The good model whose weight lies in another file."""
     model = good()
     weight = model.graph.initializer[0]
@@ -444,7 +467,9 @@ def test_good_external_data(tmp_path, capsys):
     assert main(["apply", str(path), "-o", str(tmp_path / "out.onnx"), "-q"]) == 0
     capsys.readouterr()
     x = np.random.default_rng(0).standard_normal((2, 4)).astype("f")
-    np.testing.assert_allclose(session(str(tmp_path / "out.onnx")).run(None, {"x": x})[0], run(good(), [{"x": x}])[0][0], rtol=1e-5)
+    np.testing.assert_allclose(
+        session(str(tmp_path / "out.onnx")).run(None, {"x": x})[0], run(good(), [{"x": x}])[0][0], rtol=1e-5
+    )
 
 
 def test_external_data_cut_while_it_runs(tmp_path):
@@ -712,7 +737,9 @@ def large_model(folder: Path, *, weights: int = 3) -> Path:
     model = proto(f"float[n,{size}] x; {inputs} {'  '.join(statements)}  {gelu(names[-1], 'y')}")
     del model.graph.input[1:]
     for i in range(weights):
-        tensor = TensorProto(name=f"w{i}", data_type=TensorProto.FLOAT, dims=[size, size], data_location=TensorProto.EXTERNAL)
+        tensor = TensorProto(
+            name=f"w{i}", data_type=TensorProto.FLOAT, dims=[size, size], data_location=TensorProto.EXTERNAL
+        )
         for key, value in (("location", "model.bin"), ("offset", i * GIGABYTE), ("length", GIGABYTE)):
             tensor.external_data.add(key=key, value=str(value))
         model.graph.initializer.append(tensor)
@@ -781,7 +808,9 @@ def test_new_weights_of_a_large_model(tmp_path, capsys, monkeypatch):
     """2 GB and more (here: less): weights that a rule made are written with the others."""
     monkeypatch.setattr(external, "EXTERNAL_THRESHOLD", 16)
     monkeypatch.setattr(external, "INLINE_LIMIT", 16)
-    model = proto("float[n,4] x; w = float[4,4] ~  t = Transpose(w)  h = MatMul(x, t)  y = Mul(h, {1.0, 2.0, 3.0, 4.0})")
+    model = proto(
+        "float[n,4] x; w = float[4,4] ~  t = Transpose(w)  h = MatMul(x, t)  y = Mul(h, {1.0, 2.0, 3.0, 4.0})"
+    )
     path, output = tmp_path / "model.onnx", tmp_path / "out.onnx"
     path.write_bytes(model.SerializeToString())
     assert main(["apply", str(path), "-o", str(output), "-q"]) == 0
