@@ -116,7 +116,8 @@ def test_from_python(model: Path, tmp_path: Path) -> None:
     assert rw.apply(model, rules=[rule]).trace.counts()["my-log-softmax"] == 1
 
 
-def test_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     rules = written(tmp_path / "my_rule.py", TWELVE_LINES)
     assert main(["rules", "--rules", str(rules)]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("my-log-softmax")]

@@ -40,6 +40,8 @@ def fold(m: Match, build: Builder) -> Value:
         return build.const(data.reshape([-1] if rank else []), like=node)
     m.require(m.facts.is_deterministic(found), f"{found.op_type} is random, or nobody knows that it is not")
     m.require(found.op_type not in QUANTIZED, "a quantized constant stays quantized")
+    values = [v for v in (*found.inputs, m[node]) if v is not None]
+    m.require(all(m.dtype(v) != ir.DataType.STRING for v in values), "strings are left alone")
     inputs = [m.facts.tensor(i) for i in found.inputs if i is not None]
     m.require(all(t is not None for t in inputs), "not all inputs are constant")
     read = sum(t.nbytes for t in inputs if t is not None)

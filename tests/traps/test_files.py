@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import errno
 import gzip
 import json
@@ -732,7 +733,7 @@ def large_model(folder: Path, *, weights: int = 3) -> Path:
     """GELU behind products with weights of 1 GB each, which lie in a file full of holes."""
     size = 16384
     names = ["x", *(f"h{i}" for i in range(weights))]
-    statements = [f"{b} = MatMul({a}, w{i})" for i, (a, b) in enumerate(zip(names, names[1:], strict=False))]
+    statements = [f"{b} = MatMul({a}, w{i})" for i, (a, b) in enumerate(itertools.pairwise(names))]
     inputs = "  ".join(f"float[{size},{size}] w{i};" for i in range(weights))
     model = proto(f"float[n,{size}] x; {inputs} {'  '.join(statements)}  {gelu(names[-1], 'y')}")
     del model.graph.input[1:]
