@@ -107,6 +107,8 @@ class Builder:
         """
         data = np.asarray(array)
         dtype = self._dtype(like)
+        if dtype == ir.DataType.STRING or data.dtype.kind in "OSU":
+            raise Refused("strings are left alone")
         if dtype is None:
             dtype = ir.DataType.FLOAT if data.dtype == np.float64 else ir.DataType.from_numpy(data.dtype)
         tensor = ir.tensor(_converted(data, dtype), dtype=dtype)

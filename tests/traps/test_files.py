@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import errno
 import gzip
+import itertools
 import json
 import os
 import pickle
