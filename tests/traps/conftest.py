@@ -1,0 +1,19 @@
+"""What the traps share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from onnxrewrite.rewrite import registry
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _plugins_are_found_once() -> Iterator[None]:
+    """Looking for installed plugins takes longer than rewriting a small graph, and always finds the same."""
+    found = list(registry._plugins())
+    patch = pytest.MonkeyPatch()
+    patch.setattr(registry, "_plugins", lambda: found)
+    yield
+    patch.undo()
