@@ -22,10 +22,11 @@ import numpy as np
 import onnx_ir as ir
 import onnx_shape_inference as inference
 
-from onnxrewrite.ir import schema, shapes, twins
+from onnxrewrite.ir import schema, shapes
 from onnxrewrite.ir.dims import UNKNOWN, Dim, declared, is_known, plain, same_dim, same_shape
 from onnxrewrite.ir.elements import LIMIT
 from onnxrewrite.ir.graph import dense_tensor, subgraphs
+from onnxrewrite.ir.twins import Twins
 
 __all__ = ["Dim", "Facts", "plain", "same_dim", "same_shape"]
 
@@ -97,6 +98,7 @@ class Facts:
         self._context.reserve_symbol_names(_symbol_names(graph.inputs))
         self._contexts: dict[int, _Context] = {}
         self._by_elements: dict[tuple[object, ...], ir.Value] = {}
+        self._twins = Twins()
         self._infer_graph(graph)
 
     # -- what is known ---------------------------------------------------------------------------------------
@@ -163,8 +165,8 @@ class Facts:
         return not schema.is_random(node, self.opset_imports.get(""))
 
     def twin(self, node: ir.Node) -> ir.Node | None:
-        """Another node of the same operator, attributes and inputs; which may be random all the same."""
-        return twins.twin(node)
+        """The first node asked for of the same operator, attributes and inputs; which may be random all the same."""
+        return self._twins.find(node)
 
     def equal_shape_tensor(self, value: ir.Value) -> ir.Value | None:
         """The first shape tensor of the graph, of those asked for, with the same elements as ``value``."""

@@ -1,79 +1,88 @@
-"""Nodes that compute the same."""
+"""Nodes that compute the same, found by what they compute: operator, attributes and inputs."""
 
 from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir.graph import subgraphs
 
-_CROWD = 256
-"""Values with more readers are not searched: they are constants of no account."""
+Expression: TypeAlias = tuple[Hashable, ...]
 
 _SMALL = 4096
+"""Constants of no more elements are compared by content, larger ones are the same only if they are one."""
 
 _FLOATS = (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS)
 
 
-def twin(node: ir.Node) -> ir.Node | None:
-    """Another node of the same graph with the same operator, attributes and inputs, and so the same outputs.
+class Twins:
+    """The first node met of every expression.
 
-    Constants of equal content are the same.  Whether the operator is random is the caller's question.
+    A node whose inputs change is met again under another expression; what stands under the old one is looked at
+    before it is believed.
     """
-    inputs = [i for i in node.inputs if i is not None and i.const_value is None]
-    if not inputs or subgraphs(node):
-        return None
-    rarest = min(inputs, key=lambda i: len(i.uses()))
-    readers = rarest.consumers()
-    if len(readers) > _CROWD:
-        return None
-    return next((r for r in readers if r is not node and _same(node, r)), None)
+
+    def __init__(self) -> None:
+        self._first: dict[Expression, ir.Node] = {}
+
+    def find(self, node: ir.Node) -> ir.Node | None:
+        """The node of the same graph that was met first with the same operator, attributes and inputs, and so the same
+        outputs; None if that is ``node`` itself.
+
+        Constants of equal content are the same.  Whether the operator is random is the caller's question.
+        """
+        if not any(i is not None and i.const_value is None for i in node.inputs) or subgraphs(node):
+            return None
+        key = expression(node)
+        first = self._first.setdefault(key, node)
+        if first is node:
+            return None
+        if first.graph is not node.graph or expression(first) != key:
+            self._first[key] = node
+            return None
+        return first
 
 
-def _same(a: ir.Node, b: ir.Node) -> bool:
-    return (
-        a.op_type == b.op_type
-        and a.domain == b.domain
-        and a.overload == b.overload
-        and a.version == b.version
-        and a.graph is b.graph
-        and len(a.inputs) == len(b.inputs)
-        and len(a.outputs) == len(b.outputs)
-        and all(_same_value(x, y) for x, y in zip(a.inputs, b.inputs, strict=True))
-        and _same_attributes(a, b)
-    )
-
-
-def _same_value(a: ir.Value | None, b: ir.Value | None) -> bool:
-    if a is b:
-        return True
-    if a is None or b is None or a.const_value is None or b.const_value is None:
-        return False
-    return same_tensor(a.const_value, b.const_value)
+def expression(node: ir.Node) -> Expression:
+    """What a node computes, as a key: equal for two nodes of one graph that compute the same."""
+    operator = (node.domain, node.op_type, node.overload, node.version, id(node.graph), len(node.outputs))
+    inputs = tuple(map(_value, node.inputs))
+    attributes = tuple(sorted((name, _attribute(a)) for name, a in node.attributes.items())) if node.attributes else ()
+    return (*operator, inputs, attributes)
 
 
 def same_tensor(a: ir.TensorProtocol, b: ir.TensorProtocol) -> bool:
     """Whether two tensors are small and equal to the bit."""
-    if a.dtype != b.dtype or tuple(a.shape) != tuple(b.shape) or a.size > _SMALL:
-        return False
-    if a.dtype == ir.DataType.STRING:
-        return bool((a.numpy() == b.numpy()).all())
-    return a.tobytes() == b.tobytes()
+    return a is b or (a.size <= _SMALL and _tensor(a) == _tensor(b))
 
 
-def _same_attributes(a: ir.Node, b: ir.Node) -> bool:
-    if a.attributes.keys() != b.attributes.keys():
-        return False
-    for name, left in a.attributes.items():
-        right = b.attributes[name]
-        if left.type != right.type or left.ref_attr_name != right.ref_attr_name:
-            return False
-        if left.type == ir.AttributeType.TENSOR and not left.is_ref():
-            if not same_tensor(left.as_tensor(), right.as_tensor()):
-                return False
-        elif left.type in _FLOATS and not left.is_ref():
-            if np.float32(left.value).tobytes() != np.float32(right.value).tobytes():  # 0.0 is not -0.0
-                return False
-        elif left.value != right.value:
-            return False
-    return True
+def _value(value: ir.Value | None) -> Hashable:
+    if value is None:
+        return None
+    tensor = value.const_value
+    return id(value) if tensor is None or tensor.size > _SMALL else _tensor(tensor)
+
+
+def _tensor(tensor: ir.TensorProtocol) -> Hashable:
+    if tensor.size > _SMALL:
+        return id(tensor)
+    text = tensor.dtype == ir.DataType.STRING
+    content = tuple(tensor.numpy().ravel().tolist()) if text else tensor.tobytes()
+    return (int(tensor.dtype), tuple(tensor.shape.dims), content)
+
+
+def _attribute(attribute: ir.Attr) -> tuple[Hashable, ...]:
+    kind = int(attribute.type)
+    if attribute.is_ref():
+        return (kind, True, attribute.ref_attr_name)
+    if attribute.type == ir.AttributeType.TENSOR:
+        return (kind, False, _tensor(attribute.as_tensor()))
+    if attribute.type in _FLOATS:
+        return (kind, False, np.asarray(attribute.value, np.float32).tobytes())  # 0.0 is not -0.0
+    value = attribute.value
+    if isinstance(value, list | tuple):
+        value = tuple(value)
+    return (kind, False, value if isinstance(value, Hashable) else id(value))

@@ -10,26 +10,35 @@ from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 
 
+_TRANSPARENT = frozenset({"Identity", "Cast"})
+
+
 def resolve(value: ir.Value) -> ir.Value:
     """The value behind Identities and Casts to the dtype that is already there."""
-    for node in passed(value):
-        assert node.inputs[0] is not None
-        value = node.inputs[0]
+    while (node := value.producer()) is not None and _is_passed(node, value):
+        source = node.inputs[0]
+        assert source is not None
+        value = source
     return value
 
 
 def passed(value: ir.Value) -> list[ir.Node]:
     """The Identities and Casts to the dtype already there that ``resolve`` looks through, the last one first."""
     nodes: list[ir.Node] = []
-    while True:
-        node = value.producer()
-        if node is None or node.domain or node.op_type not in ("Identity", "Cast"):
-            return nodes
-        source = node.inputs[0]
-        if source is None or source.type is None or source.type != value.type:
-            return nodes
+    while (node := value.producer()) is not None and _is_passed(node, value):
         nodes.append(node)
+        source = node.inputs[0]
+        assert source is not None
         value = source
+    return nodes
+
+
+def _is_passed(node: ir.Node, value: ir.Value) -> bool:
+    """Whether ``value``, which ``node`` computes, is its input."""
+    if node.op_type not in _TRANSPARENT or node.domain:
+        return False
+    source = node.inputs[0]
+    return source is not None and source.type is not None and source.type == value.type
 
 
 def parameter(facts: Facts, node: ir.Node, name: str) -> Any:

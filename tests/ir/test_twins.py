@@ -6,16 +6,19 @@ import onnx_ir as ir
 import pytest
 
 from onnxrewrite.ir import text
-from onnxrewrite.ir.twins import same_tensor, twin
+from onnxrewrite.ir.twins import Twins, same_tensor
 
 
 def is_twin(a: str, b: str, before: str = "float[2] x; float[2] w;") -> bool:
-    """Whether the last two nodes are twins, which must be so both ways."""
+    """Whether the last two nodes are twins; it is always the later one that finds the earlier."""
     model = text.parse(f"{before} {a}  {b}")
     *_, left, right = model.graph
-    found = twin(left) is right
-    assert (twin(right) is left) == found
-    return found
+    twins = Twins()
+    assert twins.find(left) is None
+    found = twins.find(right)
+    assert found in (left, None)
+    assert twins.find(left) is None
+    return found is left
 
 
 @pytest.mark.parametrize(
@@ -61,12 +64,13 @@ def test_references_to_different_attributes_of_a_function_are_no_twins() -> None
         ]
         return list(ir.Graph([x], [n.outputs[0] for n in nodes], nodes=nodes))
 
+    twins = Twins()
     a, b = body("slope", "slope")
-    assert twin(a) is b
+    assert [twins.find(a), twins.find(b)] == [None, a]
     a, b = body("slope", "other")
-    assert twin(a) is None
+    assert [twins.find(a), twins.find(b)] == [None, None]
     fixed = ir.Node("", "LeakyRelu", [a.inputs[0]], [ir.AttrFloat32("alpha", 0.1)], graph=a.graph)
-    assert twin(fixed) is None
+    assert twins.find(fixed) is None
 
 
 def test_nodes_with_subgraphs_constants_only_or_no_inputs_have_no_twins() -> None:
@@ -80,22 +84,40 @@ def test_nodes_of_different_graphs_are_no_twins() -> None:
     model = text.parse(
         "float[2] x; bool c; a = Neg(x)  y = If<then_branch = () => (p) { p = Neg(x) }, else_branch = () => (q) { q = Abs(x) }>(c)"
     )
-    assert twin(next(iter(model.graph))) is None
+    twins = Twins()
+    assert not any(twins.find(n) for n in model.graph.all_nodes())
 
 
 def test_nodes_of_different_versions_are_no_twins() -> None:
     model = text.parse("float[2] x; a = Neg(x)  b = Neg(x)")
     left, right = model.graph
     left.version = 20
-    assert twin(left) is None
+    twins = Twins()
+    assert [twins.find(n) for n in (left, right)] == [None, None]
     right.version = 20
-    assert twin(left) is right
+    twins = Twins()
+    assert [twins.find(n) for n in (left, right)] == [None, left]
 
 
-def test_a_crowd_is_not_searched() -> None:
+def test_a_node_that_left_or_changed_is_no_twin() -> None:
+    model = text.parse("float[2] x; float[2] w; a = Neg(x)  b = Neg(x)  c = Neg(x)")
+    a, b, c = model.graph
+    twins = Twins()
+    assert [twins.find(n) for n in (a, b)] == [None, a]
+    a.replace_input_with(0, model.graph.inputs[1])
+    assert [twins.find(n) for n in (b, c, a)] == [None, b, None]
+    model.graph.outputs.clear()
+    model.graph.remove(b)
+    assert [twins.find(n) for n in (c, a)] == [None, None]
+
+
+def test_a_crowd_is_searched_as_fast_as_a_pair() -> None:
     readers = "  ".join(f"v{i} = Neg(x)" for i in range(300))
     model = text.parse(f"float[2] x; {readers}")
-    assert twin(next(iter(model.graph))) is None
+    twins = Twins()
+    first, *others = model.graph
+    assert twins.find(first) is None
+    assert {twins.find(n) for n in others} == {first}
 
 
 def test_same_tensor() -> None:

@@ -699,14 +699,14 @@ FORMULA = op.Tanh(0.3 * A * B - A / (1 + op.Exp(Var("c"))) + 0.7 * op.Sqrt(B) - 
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(DTYPES))
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 def test_a_formula_in_any_spelling(rng: random.Random, dtype: str) -> None:
     graph = Speller(rng, dtype).text(FORMULA)
     assert matches(FORMULA, graph), graph
 
 
 @given(st.randoms(use_true_random=False), st.integers(0, 12), st.sampled_from(DTYPES))
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 def test_a_formula_with_one_mistake(rng: random.Random, mistake: int, dtype: str) -> None:
     speller = Speller(rng, dtype, mutate=mistake)
     graph = speller.text(FORMULA)

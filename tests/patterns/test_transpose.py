@@ -477,3 +477,10 @@ def test_any_graph_computes_the_same_bits_with_no_more_transposes(data: st.DataO
     sides = rewrite(text, rules, opset=graph.opset)
     assert turns(sides) <= text.count("Transpose")
     same_bits(sides, **graph.feeds)
+
+
+def test_twins_of_several_outputs_are_merged_once() -> None:
+    graph = "(float[2,2,2,2] x) => (a, b, c, d) { a, b = Split<axis=2>(x, {1, 1})  c, d = Split<axis=2>(x, {1, 1}) }"
+    sides = rewrite(graph, [*EARLY, *constants.RULES], opset=17)
+    assert sides.operators.count("Split") == 1
+    same_bits(sides, x=array(2, 2, 2, 2))

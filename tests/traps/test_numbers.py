@@ -130,7 +130,9 @@ SHAPES = {
 def test_gelu_in_other_dtypes(dtype, inverse, opset):
     """The same in float16, double, with √2 rounded to that type; constants of shape `[1]` or `[1,1]`; `·0.70710678`
     for `÷1.41421356`: fuse where the target has the kernel, else keep."""
-    value = {"float": 0.70710678, "float16": 0.70703125, "double": 0.7071067811865476}[dtype] if inverse else ROOTS[dtype]
+    value = (
+        {"float": 0.70710678, "float16": 0.70703125, "double": 0.7071067811865476}[dtype] if inverse else ROOTS[dtype]
+    )
 
     def spelled(shapes: dict[str, str]) -> str:
         root, one, half = (
