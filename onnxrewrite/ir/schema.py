@@ -194,6 +194,23 @@ def formal_index(schema: Schema | None, name: str) -> int | None:
     return next((i for i, formal in enumerate(schema.inputs) if formal.name == name), None)
 
 
+def input_names(domain: str, op_type: str) -> frozenset[str]:
+    """The names that any version of an operator gives its inputs."""
+    key = (normal_domain(domain), op_type)
+    if key[0] in standard_domains():
+        return _standard_input_names().get(key, frozenset())
+    return frozenset(formal.name for version in _contrib().get(key, ()) for formal in version.inputs)
+
+
+@functools.cache
+def _standard_input_names() -> Mapping[tuple[str, str], frozenset[str]]:
+    found: dict[tuple[str, str], frozenset[str]] = {}
+    for each in onnx.defs.get_all_schemas_with_history():
+        key = (normal_domain(each.domain), each.name)
+        found[key] = found.get(key, frozenset()).union(formal.name for formal in each.inputs)
+    return found
+
+
 def attribute(node: ir.Node, name: str, version: int | None) -> Any:
     """The node's value of an attribute, or the schema's default at opset ``version`` of the node's domain.
 

@@ -1,26 +1,22 @@
-"""Sums and products: n-ary terms against chains of Add, Sub, Neg and of Mul, Div, Neg, Reciprocal.
+"""Chains: the trees of Add, Sub, Neg, or of Mul, Div, Neg, Reciprocal, that compute a sum or a product.
 
-A chain is the tree of such nodes above a value.  Its leaves carry a sign: +1 for what is added or multiplied,
--1 for what is subtracted or divided by.  An operand of the pattern takes a leaf or a whole subtree; numbers
-are compared last and all together; what is left over is the remainder, which only the pattern's anchor may
-have.
+The leaves of a chain carry a sign: +1 for what is added or multiplied, -1 for what is subtracted or divided by.  How
+patterns match them is in ``nary.py``; this module says what a chain is, and what an n-ary term asks of one.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-import numpy as np
 import onnx_ir as ir
 
+from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern import numbers
-from onnxrewrite.pattern.look import passed, resolve
-from onnxrewrite.pattern.match import Binding
+from onnxrewrite.pattern.look import resolve
 from onnxrewrite.pattern.terms import (
     AnyOf,
     Call,
@@ -33,18 +29,17 @@ from onnxrewrite.pattern.terms import (
     Scalar,
     Sum,
     Term,
-    flipped,
     walk,
 )
 
-if TYPE_CHECKING:
-    from onnxrewrite.pattern.recursive import RecursiveMatcher
+SUM_OPS = frozenset({"Add", "Sub", "Sum", "Neg"})
+PRODUCT_OPS = frozenset({"Mul", "Div", "Neg", "Reciprocal", "Pow"})
 
-_MAX_NODES = 24
+MAX_NODES = 24
 """A chain has so many nodes, those nearest to its end; what lies above them is taken as leaves."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Piece:
     """A part of a chain: a value with its sign, and the node and parts it is made of unless it is a leaf.
 
@@ -55,7 +50,7 @@ class Piece:
     sign: int
     node: ir.Node | None = None
     parts: tuple[Piece, ...] = ()
-    leaves: frozenset[int] = frozenset()
+    leaves: frozenset[int] = field(default=frozenset())
 
     def walk(self) -> Iterator[Piece]:
         """The piece and all below it, parents first."""
@@ -64,282 +59,87 @@ class Piece:
             yield from part.walk()
 
 
-class ChainMatch:
-    """One n-ary term against the chain above one value."""
+def grow(
+    facts: Facts, producer: Callable[[ir.Value], ir.Node | None], value: ir.Value, is_product: bool
+) -> list[Piece]:
+    """The chain above ``value``, level by level; ``producer`` gives the node that computes a value, if that counts.
 
-    def __init__(self, matcher: RecursiveMatcher, item: Sum | Product, value: ir.Value, root: bool):
-        self.matcher = matcher
-        self.facts = matcher.facts
-        self.value = value
-        self.root = root
-        self.is_product = isinstance(item, Product)
-        self.dtype = self.facts.dtype(value)
-        self._divides = self.dtype is not None and self.dtype.is_floating_point()
-        self.tree = self._grow(value)
-        self.pieces = sorted(self.tree.walk(), key=self._last)
-        self.literals, self.scalars, self.operands, self._needs_numbers, self._required = _plan(item)
+    Returns:
+        All its pieces, the whole first, each before its parts; no two leaves have a number in common.
+    """
+    dtype = facts.dtype(value)
+    divides = dtype is not None and dtype.is_floating_point()
+    pieces = [Piece(value, 1)]
+    queue, budget = deque(pieces), MAX_NODES
+    while queue and budget:
+        piece = queue.popleft()
+        node = producer(resolve(piece.value)) if piece.value is not None else None
+        above = None if node is None else operands(facts, node, is_product, divides)
+        if above is not None:
+            budget -= 1
+            piece.node = node
+            piece.parts = tuple(Piece(v, piece.sign * s) for v, s in above)
+            queue.extend(piece.parts)
+            pieces.extend(piece.parts)
+    for number, piece in enumerate(reversed(pieces)):
+        piece.leaves = leaves_of(piece.parts) if piece.parts else frozenset({number})
+    return pieces
 
-    def run(self, binding: Binding) -> Iterator[Binding]:
-        """Every way to spread the pattern's operands over the chain."""
-        if self._required > len(self.tree.leaves):
-            self.matcher._miss(binding, lambda: f"expected {self._kind()}, found {self.matcher._describe(self.value)}")
-            return
-        for taken, matched in self._assign(0, (), binding):
-            yield from self._finish(taken, matched)
 
-    def _last(self, piece: Piece) -> int:
-        """Constants are tried after other values, the whole chain last, so that what is optional is found."""
-        is_constant = piece.value is None or self.facts.tensor(resolve(piece.value)) is not None
-        return 2 if piece is self.tree else int(is_constant)
+def operands(facts: Facts, node: ir.Node, is_product: bool, divides: bool) -> list[tuple[ir.Value | None, int]] | None:
+    """The signed operands of a node of a sum or a product; None for any other node.
 
-    def _kind(self) -> str:
-        return "a product" if self.is_product else "a sum"
-
-    # -- the chain -------------------------------------------------------------------------------------------
-
-    def _grow(self, value: ir.Value) -> Piece:
-        """The tree above ``value``, level by level."""
-        root = Piece(value, 1)
-        queue, budget = deque([root]), _MAX_NODES
-        while queue and budget:
-            piece = queue.popleft()
-            node = self.matcher._producer(piece.value) if piece.value is not None else None
-            above = self._above(node) if node is not None else None
-            if above is not None:
-                budget -= 1
-                piece.node = node
-                piece.parts = tuple(Piece(v, piece.sign * s) for v, s in above)
-                queue.extend(piece.parts)
-        for number, piece in enumerate(reversed(list(root.walk()))):
-            piece.leaves = _leaves(piece.parts) if piece.parts else frozenset({number})
-        return root
-
-    def _above(self, node: ir.Node) -> list[tuple[ir.Value | None, int]] | None:
-        """The signed operands of a node of this kind of chain; None for any other node."""
-        if node.domain or node.attributes or not node.inputs or any(i is None for i in node.inputs):
-            return None  # an attribute is that of an opset before 7, which broadcasts in another way
-        first, *rest = node.inputs
-        if not self.is_product:
-            signs = {"Add": (1, 1), "Sub": (1, -1), "Neg": (-1,), "Sum": (1,) * len(node.inputs)}.get(node.op_type)
-            return None if signs is None else list(zip(node.inputs, signs, strict=True))
-        match node.op_type:
-            case "Mul":
-                return [(first, 1), (rest[0], 1)]
-            case "Div" if self._divides:
-                return [(first, 1), (rest[0], -1)]
-            case "Reciprocal" if self._divides:
-                return [(first, -1)]
-            case "Neg":
-                return [(None, 1), (first, 1)]
-            case "Pow" if rest[0] is not None:
-                return self._repeated(first, numbers.scalar(self.facts, rest[0]))
+    ``divides`` says whether dividing by c is multiplying by 1/c, which it is for floating-point numbers.
+    """
+    if node.op_type not in (PRODUCT_OPS if is_product else SUM_OPS) or node.domain or node.attributes:
+        return None  # an attribute is that of an opset before 7, which broadcasts in another way
+    inputs = node.inputs
+    if not inputs or any(i is None for i in inputs):
         return None
-
-    def _repeated(self, base: ir.Value | None, exponent: float | None) -> list[tuple[ir.Value | None, int]] | None:
-        """A small integer power as a product."""
-        if exponent not in (2, 3, 4) and not (self._divides and exponent in (-1, -2, -3, -4)):
-            return None
-        times = int(exponent)
-        return [(base, 1 if times > 0 else -1)] * abs(times)
-
-    # -- operands --------------------------------------------------------------------------------------------
-
-    def _assign(
-        self, index: int, taken: tuple[Piece, ...], binding: Binding
-    ) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
-        """Give every operand that is not a number a piece of its own, or its default."""
-        if index == len(self.operands):
-            yield taken, binding
-            return
-        item, sign = self.operands[index]
-        used = _leaves(taken)
-        for piece in self.pieces:
-            if piece.value is None or piece.leaves & used:
-                continue
-            if piece is self.tree and self._others_required(index):
-                continue
-            for matched in self._operand(item, sign, piece, binding):
-                yield from self._assign(index + 1, (*taken, piece), matched)
-        if isinstance(item, Capture) and item.optional:
-            for matched in self.matcher._absent(item, binding):
-                yield from self._assign(index + 1, taken, matched)
-
-    def _operand(self, item: Term, sign: int, piece: Piece, binding: Binding) -> Iterator[Binding]:
-        """One operand against one piece.  ``- c`` is ``+ -c`` and ``/ c`` is ``* 1/c``: a constant of the
-        other sign is bound to its opposite, an array.
-        """
-        assert piece.value is not None
-        if piece.sign == sign:
-            yield from self.matcher._term(item, piece.value, binding)
-        elif isinstance(item, Const) and item not in binding.bound and (self._divides or not self.is_product):
-            for matched in self.matcher._term(item, piece.value, binding):
-                array = numbers.array(self.facts, resolve(piece.value))
-                with np.errstate(divide="ignore"):
-                    yield matched.bind(item, 1 / array if self.is_product else -array)
-        elif (opposite := flipped(item, self.is_product)) is not None:
-            yield from self.matcher._term(opposite, piece.value, binding)
-
-    def _others_required(self, index: int) -> bool:
-        """Whether any other operand has to be there, so that this one cannot be the whole chain."""
-        others = [i for n, (i, _) in enumerate(self.operands) if n != index] + [i for i, _ in self.scalars]
-        return self._needs_numbers or any(not _is_optional(i) for i in others)
-
-    def _finish(self, taken: tuple[Piece, ...], binding: Binding) -> Iterator[Binding]:
-        """Compare the numbers, then look at what is left over."""
-        for consumed, matched in self._numbers(taken, binding):
-            whole = (*taken, *consumed)
-            rest = self._remainder(whole)
-            if rest and not self._may_remain(whole, rest):
-                self.matcher._miss(binding, self._longer, further=len(self.operands))
-                continue
-            extended = matched.cover(*self._covered(whole))
-            yield Binding(extended.bound, extended.nodes, self._put_back(rest)) if rest else extended
-
-    def _without_number(self, taken: tuple[Piece, ...]) -> str:
-        (expected, _), *_ = self.literals or [(0.0, 1)]
-        rest = [p.value for p in self._remainder(taken) if p.value is not None]
-        found = numbers.describe(self.facts, rest[0]) if rest else "none"
-        return f"expected constant {expected:.6g}, found {found}"
-
-    def _longer(self) -> str:
-        return f"the chain at `{self.value.name}` is longer than the pattern"
-
-    def _covered(self, taken: tuple[Piece, ...]) -> Iterator[ir.Node]:
-        """The nodes that are taken apart, with the Identities behind them."""
-        for piece in self.pieces:
-            if piece.node is not None and piece.value is not None and self._is_split(piece, taken):
-                yield from (piece.node, *passed(piece.value))
-
-    @staticmethod
-    def _is_split(piece: Piece, taken: tuple[Piece, ...]) -> bool:
-        """Whether a node of the chain is taken apart: the pattern took something above it."""
-        return any(t is not piece and t in taken for t in piece.walk())
-
-    def _remainder(self, taken: tuple[Piece, ...]) -> list[Piece]:
-        """The largest pieces that the pattern left alone."""
-        used = _leaves(taken)
-
-        def untouched(piece: Piece) -> list[Piece]:
-            if not piece.leaves & used:
-                return [piece]
-            return [found for part in piece.parts for found in untouched(part)]
-
-        return untouched(self.tree)
-
-    def _put_back(self, rest: list[Piece]) -> tuple[tuple[ir.Value, str], ...]:
-        more, less = ("Mul", "Div") if self.is_product else ("Add", "Sub")
-        return tuple((p.value, more if p.sign > 0 else less) for p in rest if p.value is not None)
-
-    def _may_remain(self, taken: tuple[Piece, ...], rest: list[Piece]) -> bool:
-        """Whether something may be left over: at the anchor, if it has a value, and only where the pattern's
-        part is no value of its own in the chain, for there it is found from that value.
-        """
-        used = _leaves(taken)
-        return (
-            self.root
-            and all(p.value is not None for p in rest)
-            and not any(used <= part.leaves for part in self.tree.parts)
-        )
-
-    # -- numbers ---------------------------------------------------------------------------------------------
-
-    def _number(self, piece: Piece) -> float | int | None:
-        if piece.value is None:
-            return -1
-        return numbers.scalar(self.facts, piece.value)
-
-    def _signed(self, group: tuple[Piece, ...]) -> list[tuple[float, int]]:
-        return [(self._number(p) or 0, p.sign) for p in group]
-
-    def _numbers(self, taken: tuple[Piece, ...], binding: Binding) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
-        """Every way to account for the pattern's numbers with the chain's."""
-        used = _leaves(taken)
-        numeric = [p for p in self.pieces if not p.parts and not p.leaves & used and self._number(p) is not None]
-        groups = [tuple(numeric)] if numeric else []
-        groups += [(p,) for p in numeric] if len(numeric) > 1 else []
-        if not self.scalars and not self._needs_numbers:
-            yield from ((group, binding) for group in (*groups, ()) if self._equal(self._signed(group)))
-            return
-        if len(self.scalars) > 1:
-            yield from self._several_scalars(numeric, binding)
-            return
-        if self._needs_numbers and not groups:
-            self.matcher._miss(binding, lambda: self._without_number(taken), further=len(self.operands))
-        for group in groups:
-            yield from ((group, matched) for matched in self._group(group, binding))
-        if self.scalars and _is_optional(self.scalars[0][0]):
-            yield from self._scalar_absent(groups, binding)
-
-    def _group(self, group: tuple[Piece, ...], binding: Binding) -> Iterator[Binding]:
-        """The pattern's literals and at most one scalar against these numbers."""
-        found = self._signed(group)
-        if not self.scalars:
-            if self._equal(found):
-                yield binding
-            else:
-                self.matcher._miss(binding, lambda: self._unequal(found), further=len(self.operands))
-            return
-        (capture, sign) = self.scalars[0]
-        if self.is_product:
-            number = numbers.product([*found, *((v, -s) for v, s in self.literals)])
-            number = number if sign > 0 else numbers.product([(number, -1)])
-        else:
-            number = sign * numbers.total([*found, *((v, -s) for v, s in self.literals)])
-        if len(found) == 1 and not self.literals and found[0][1] == sign:
-            number = found[0][0]
-        if math.isnan(number):
-            self.matcher._miss(binding, lambda: f"{capture.name} is no number")
-        elif capture not in binding.bound:
-            yield binding.bind(capture, number)
-        elif binding.bound[capture] == number:
-            yield binding
-
-    def _several_scalars(self, numeric: list[Piece], binding: Binding) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
-        """Several scalars in one chain take one number each, in the order of both."""
-        if self.literals or len(numeric) != len(self.scalars):
-            return
-        for (capture, sign), piece in zip(self.scalars, numeric, strict=True):
-            if piece.sign != sign or piece.value is None:
-                return
-            found = list(self.matcher._term(capture, piece.value, binding))
-            if not found:
-                return
-            binding = found[0]
-        yield tuple(numeric), binding
-
-    def _scalar_absent(
-        self, groups: list[tuple[Piece, ...]], binding: Binding
-    ) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
-        """An optional scalar that is not there: the literals alone have to account for the numbers."""
-        for matched in self.matcher._absent(self.scalars[0][0], binding):
-            if not self.literals:
-                yield (), matched
-            for group in groups if self.literals else ():
-                if self._equal(self._signed(group)):
-                    yield group, matched
-
-    def _equal(self, found: list[tuple[float, int]]) -> bool:
-        if not found and not self.literals:
-            return True
-        if self.dtype is None:
-            return False
-        equal = numbers.product_equals if self.is_product else numbers.total_equals
-        return equal(found, self.literals, self.dtype)
-
-    def _unequal(self, found: list[tuple[float, int]]) -> str:
-        """The two numbers as the graph spells them: as divisors where it divides by its one constant."""
-        combine = numbers.product if self.is_product else numbers.total
-        flip = self.is_product and len(found) == 1 and found[0][1] < 0
-        expected = numbers.product([(combine(self.literals), -1)]) if flip else combine(self.literals)
-        return numbers.tell(expected, found[0][0] if flip else combine(found))
+    match node.op_type:
+        case "Add" | "Sum":
+            return [(i, 1) for i in inputs]
+        case "Sub":
+            return [(inputs[0], 1), (inputs[1], -1)]
+        case "Neg":
+            return [(None, 1), (inputs[0], 1)] if is_product else [(inputs[0], -1)]
+        case "Mul":
+            return [(inputs[0], 1), (inputs[1], 1)]
+        case "Div" if divides:
+            return [(inputs[0], 1), (inputs[1], -1)]
+        case "Reciprocal" if divides:
+            return [(inputs[0], -1)]
+        case "Pow" if inputs[1] is not None:
+            return _repeated(inputs[0], numbers.scalar(facts, inputs[1]), divides)
+    return None
 
 
-def _leaves(pieces: Iterable[Piece]) -> frozenset[int]:
+def _repeated(base: ir.Value | None, exponent: float | None, divides: bool) -> list[tuple[ir.Value | None, int]] | None:
+    """A small integer power as a product."""
+    if exponent not in (2, 3, 4) and not (divides and exponent in (-1, -2, -3, -4)):
+        return None
+    times = int(exponent)
+    return [(base, 1 if times > 0 else -1)] * abs(times)
+
+
+def number(facts: Facts, piece: Piece) -> float | int | None:
+    """The number in a leaf of a chain; None where it is none."""
+    return -1 if piece.value is None else numbers.scalar(facts, piece.value)
+
+
+def leaves_of(pieces: Iterable[Piece]) -> frozenset[int]:
+    """The leaves below some pieces."""
     return frozenset[int]().union(*(p.leaves for p in pieces))
 
 
-class _Plan(NamedTuple):
-    """The signed operands of an n-ary term by what they are, and how many leaves they need at least."""
+class Plan(NamedTuple):
+    """The signed operands of an n-ary term by what they are.
+
+    Attributes:
+        operands: Those that are no numbers, the ones that few values match first.
+        needs_numbers: Whether the literals come to something that has to be there.
+        required: How many leaves a chain needs at least.
+    """
 
     literals: list[tuple[float, int]]
     scalars: list[tuple[Scalar, int]]
@@ -349,14 +149,15 @@ class _Plan(NamedTuple):
 
 
 @functools.cache
-def _plan(item: Sum | Product) -> _Plan:
+def plan(item: Sum | Product) -> Plan:
+    """What an n-ary term asks of a chain."""
     literals = [(i.value, s) for i, s in item.operands if isinstance(i, Literal)]
     scalars = [(i, s) for i, s in item.operands if isinstance(i, Scalar)]
     others = [(i, s) for i, s in item.operands if not isinstance(i, Literal | Scalar)]
-    operands = sorted(others, key=lambda o: _specific(o[0]))
+    ordered = sorted(others, key=lambda o: _specific(o[0]))
     neutral = numbers.product(literals) == 1 if isinstance(item, Product) else numbers.total(literals) == 0
-    values, constants = (sum(not _is_optional(i) for i, _ in of) for of in (operands, scalars))
-    return _Plan(literals, scalars, operands, not neutral, values + max(constants, not neutral))
+    values, constants = (sum(not is_optional(i) for i, _ in of) for of in (ordered, scalars))
+    return Plan(literals, scalars, ordered, not neutral, values + max(constants, not neutral))
 
 
 def _specific(item: Term) -> tuple[int, int]:
@@ -372,5 +173,6 @@ def _specific(item: Term) -> tuple[int, int]:
             return 3, 0
 
 
-def _is_optional(item: Term) -> bool:
+def is_optional(item: object) -> bool:
+    """Whether a term may be absent."""
     return isinstance(item, Capture) and item.optional

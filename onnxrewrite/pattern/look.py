@@ -9,6 +9,10 @@ import onnx_ir as ir
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 
+COMMUTATIVE = frozenset(
+    {"Add", "Mul", "Min", "Max", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
+)
+"""Operators of two inputs whose order does not matter."""
 
 _TRANSPARENT = frozenset({"Identity", "Cast"})
 

@@ -152,3 +152,11 @@ def tell(expected: float, found: float) -> str:
 def epsilon(dtype: ir.DataType) -> float:
     """The distance from 1 to the next larger number of a floating-point dtype."""
     return float(ml_dtypes.finfo(dtype.numpy()).eps)  # type: ignore[no-untyped-call]
+
+
+def is_normal(number: float, dtype: ir.DataType) -> bool:
+    """Whether a number of ``dtype`` is zero, or as precise as its epsilon says: neither denormal nor infinite."""
+    if not dtype.is_floating_point():
+        return math.isfinite(number)
+    info = ml_dtypes.finfo(dtype.numpy())  # type: ignore[no-untyped-call]
+    return number == 0 or float(info.tiny) <= abs(number) <= float(info.max)

@@ -6,16 +6,17 @@ not: the reason of the attempt that got furthest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.pattern import chain, numbers
-from onnxrewrite.pattern.look import parameter, passed, resolve
+from onnxrewrite.pattern import numbers
+from onnxrewrite.pattern.look import COMMUTATIVE, parameter, passed, resolve
 from onnxrewrite.pattern.match import Binding, Match
+from onnxrewrite.pattern.nary import ChainMatch
 from onnxrewrite.pattern.terms import (
     AnyNode,
     AnyOf,
@@ -33,11 +34,6 @@ from onnxrewrite.pattern.terms import (
     Var,
     walk,
 )
-
-COMMUTATIVE = frozenset(
-    {"Add", "Mul", "Min", "Max", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
-)
-"""Operators of two inputs whose order does not matter."""
 
 
 class Misses:
@@ -101,17 +97,28 @@ class RecursiveMatcher:
                     yield from self._others(items[1:], (*outputs, candidate), extended)
 
     def _candidates(self, item: Term, binding: Binding) -> list[ir.Value]:
-        """Values that ``item`` could stand for: what can be reached downwards from its bound parts."""
-        bound = [binding.bound[t] for t in walk(item) if t in binding.bound]
-        values = [v for b in bound for v in (b.outputs if isinstance(b, ir.Node) else (b,)) if isinstance(v, ir.Value)]
-        depth = sum(1 for _ in walk(item))
+        """Values that ``item`` could stand for: what is computed from its bound parts in so many steps as it has terms,
+        Identities not counted.
+        """
         found: dict[ir.Value, None] = {}
-        layer = dict.fromkeys(values)
-        for _ in range(depth):
+        layer = dict.fromkeys(self._starts(item, binding))
+        for _ in range(sum(1 for _ in walk(item))):
             found.update(layer)
-            below = (o for v in layer for n in v.consumers() if n.graph is self.graph for o in n.outputs)
-            layer = dict.fromkeys(v for v in below if v not in found)
+            layer = dict.fromkeys(v for v in self._below(layer) if v not in found)
         return list(found)
+
+    def _starts(self, item: Term, binding: Binding) -> Iterable[ir.Value]:
+        """The values of the parts of ``item`` that are bound."""
+        return (v for part in walk(item) if part in binding.bound for v in values_of(binding.bound[part]))
+
+    def _below(self, values: Iterable[ir.Value]) -> Iterator[ir.Value]:
+        """What the nodes of this graph compute that read ``values``, as they are or through Identities."""
+        stack = list(values)
+        while stack:
+            for node in stack.pop().consumers():
+                outputs = node.outputs if node.graph is self.graph else ()
+                yield from outputs
+                stack.extend(o for o in outputs if passed(o)[:1] == [node])
 
     # -- one term against one value --------------------------------------------------------------------------
 
@@ -369,7 +376,7 @@ class RecursiveMatcher:
     # -- chains ----------------------------------------------------------------------------------------------
 
     def _chain(self, item: Sum | Product, value: ir.Value, binding: Binding, root: bool) -> Iterator[Binding]:
-        yield from chain.ChainMatch(self, item, value, root).run(binding)
+        yield from ChainMatch(self, item, value, root).run(binding)
 
     # -- helpers ---------------------------------------------------------------------------------------------
 
@@ -399,6 +406,13 @@ class RecursiveMatcher:
     def _miss(self, binding: Binding, reason: Callable[[], str], further: int = 0) -> None:
         if self.misses is not None:
             self.misses.add(len(binding.bound) + further, reason())
+
+
+def values_of(bound: Any) -> Sequence[ir.Value]:
+    """The values that something bound stands for."""
+    if isinstance(bound, ir.Node):
+        return bound.outputs
+    return (bound,) if isinstance(bound, ir.Value) else ()
 
 
 def _optional(expected: Any) -> bool:

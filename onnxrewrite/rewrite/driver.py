@@ -6,6 +6,7 @@ legality, let the caller check the numbers, and only then touch the graph.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +16,14 @@ import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.target import Target
+from onnxrewrite.pattern.finder import Matcher
 from onnxrewrite.pattern.match import Match, Refused
-from onnxrewrite.pattern.recursive import RecursiveMatcher
 from onnxrewrite.rewrite import edit
+from onnxrewrite.rewrite.index import RuleIndex, index
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
-from onnxrewrite.rewrite.transaction import Transaction, Workspace, described
-from onnxrewrite.rewrite.worklist import LoopGuard, RuleIndex, Worklist, reach
+from onnxrewrite.rewrite.transaction import Change, Transaction, Workspace, described
+from onnxrewrite.rewrite.worklist import LoopGuard, Worklist
 
 SiteCheck: TypeAlias = Callable[[Site], str | None]
 """Checks one rewrite before it is applied: None, or the reason why it is wrong."""
@@ -31,6 +33,9 @@ Progress: TypeAlias = Callable[[Stage, int, int], None]
 
 _TOTAL = 10
 """A stage does at most so many rewrites per node of the original graph, and a thousand more."""
+
+_MATCHES = 64
+"""A rule is tried in so many ways at one value: what it refuses so often it refuses."""
 
 _TELL = 64
 """Progress is told every so many nodes."""
@@ -89,14 +94,16 @@ class Driver:
             Tampered: A rule changed the graph by itself; the model is of no use any more.
         """
         for stage in Stage:
-            if stage is Stage.CANONICALIZE or any(r.stage == stage for r in self._rules):
-                self.run_stage(stage, [r for r in self._rules if r.stage in (Stage.CANONICALIZE, stage)])
+            own = [r for r in self._rules if r.stage == stage]
+            if stage is Stage.CANONICALIZE:
+                self.run_stage(stage, own)
+            elif own:
+                self.run_stage(stage, own, settled=[r for r in self._rules if r.stage == Stage.CANONICALIZE])
         return self.trace
 
-    def run_stage(self, stage: Stage, rules: Sequence[Rule]) -> None:
-        """Apply ``rules`` until none of them applies any more."""
-        index = RuleIndex(rules)
-        depth = max((r.depth for r in rules), default=0)
+    def run_stage(self, stage: Stage, rules: Sequence[Rule], settled: Sequence[Rule] = ()) -> None:
+        """Apply ``rules`` until none of them applies any more, and those ``settled`` where that changed something."""
+        own, all_rules = index(tuple(rules)), index((*rules, *settled))
         edit.sweep([n for scope in self._work.scopes() for n in scope])
         queue = Worklist(n for scope in self._work.scopes() for n in scope)
         loops = self._loops
@@ -106,14 +113,15 @@ class Driver:
             if len(self.trace.applied) >= most:
                 self._exhausted(stage)
                 break
-            node = queue.pop()
+            node, has_changed = queue.pop()
             if node.graph is None or not self._work.enclosing(node.graph):
                 continue
             visited += 1
             if self._progress is not None and visited % _TELL == 0:
                 self._progress(stage, visited, len(queue))
-            changed = self._visit(node, node.graph, index, loops)
-            queue.extend(reach(changed, depth))
+            change = self._visit(node, node.graph, all_rules if has_changed else own, loops)
+            if change is not None:
+                queue.extend(all_rules.reach.after(*change))
         self.trace.warnings.extend(loops.warnings)
         loops.warnings.clear()
         self._sort()
@@ -122,30 +130,29 @@ class Driver:
         """What is known about the values of one scope."""
         return self._work.facts(scope)
 
-    def _visit(self, node: ir.Node, scope: ir.Graph, index: RuleIndex, loops: LoopGuard) -> list[ir.Node]:
-        """Apply the first rule that passes at ``node``; the nodes around which something changed."""
-        matcher = RecursiveMatcher(self.facts(scope), scope)
-        for rule in index.at(node):
-            for output in node.outputs:
-                key = (rule.name, output.name or "")
-                if key in self._limits.quarantine or loops.has_stopped(key):
-                    continue
-                if len(rule.outputs) == 1 and not edit.is_read(output):
-                    continue
-                for match in self._matches(matcher, rule, output):
-                    changed = self._attempt(rule, match, scope, loops)
-                    if changed is not None:
-                        return changed
-        return []
+    def _visit(self, node: ir.Node, scope: ir.Graph, rules: RuleIndex, loops: LoopGuard) -> Change | None:
+        """Apply the first rule that passes at ``node``; what it changed."""
+        facts = self.facts(scope)
+        for rule, output in rules.at(facts, scope, node):
+            key = (rule.name, output.name or "")
+            if key in self._limits.quarantine or loops.has_stopped(key):
+                continue
+            if len(rule.outputs) == 1 and not edit.is_read(output):
+                continue
+            for match in self._matches(Matcher(facts, scope), rule, output):
+                change = self._attempt(rule, match, scope, loops)
+                if change is not None:
+                    return change
+        return None
 
-    def _matches(self, matcher: RecursiveMatcher, rule: Rule, output: ir.Value) -> Iterator[Match]:
+    def _matches(self, matcher: Matcher, rule: Rule, output: ir.Value) -> Iterator[Match]:
         """The matches of a rule at one value; none where a predicate of its pattern raises."""
         try:
-            yield from matcher.matches(rule.outputs, output)
+            yield from itertools.islice(matcher.matches(rule.outputs, output), _MATCHES)
         except Exception as error:  # a predicate can fail in any way, and must not take the run down
             self.trace.warnings.append(f"{rule.name}: its pattern raised {described(error)} (at `{output.name}`)")
 
-    def _attempt(self, rule: Rule, match: Match, scope: ir.Graph, loops: LoopGuard) -> list[ir.Node] | None:
+    def _attempt(self, rule: Rule, match: Match, scope: ir.Graph, loops: LoopGuard) -> Change | None:
         """Guard, build, check, commit; None if it was refused."""
         transaction = Transaction(self._work, rule, match, scope)
         try:
@@ -155,10 +162,10 @@ class Driver:
             transaction.discard()
             self._note(rule, match, refusal)
             return None
-        record, changed = transaction.commit()
+        record, change = transaction.commit()
         self.trace.applied.append(record)
         loops.count(record.key, record.growth)
-        return changed
+        return change
 
     def _check_site(self, transaction: Transaction) -> None:
         if self._check is None:

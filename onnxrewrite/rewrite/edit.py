@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from onnxrewrite.ir.graph import scopes, subgraphs
+from onnxrewrite.ir.graph import scopes, subgraphs, use_count
 
 
 class Names:
@@ -57,7 +57,7 @@ def is_dead(node: ir.Node) -> bool:
 
 def is_read(value: ir.Value) -> bool:
     """Whether a node or the caller reads ``value``."""
-    return bool(value.uses()) or value.is_graph_output()
+    return use_count(value) > 0 or value.is_graph_output()
 
 
 def sweep(nodes: Iterable[ir.Node]) -> tuple[list[ir.Node], list[ir.Value]]:

@@ -83,6 +83,7 @@ class Rule:
         examples: What it does and what it refuses; they are its documentation and its tests.
         benefit: Of several rules that match at one value, the one with the largest benefit is tried first.
         keeps_shared: Whether it applies where inner values are needed elsewhere too and so are computed anyway.
+        looks: How many nodes above its pattern the rewrite looks for itself; it is tried again when these change.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Rule:
     examples: tuple[Example, ...] = ()
     benefit: int = 0
     keeps_shared: bool = False
+    looks: int = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:

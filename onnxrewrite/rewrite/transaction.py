@@ -6,7 +6,7 @@ Nothing is ever undone in the graph, because nothing is done to it before it is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
@@ -14,14 +14,22 @@ from onnxrewrite.ir import calls
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import scopes, subgraphs, topological
 from onnxrewrite.ir.target import Target
+from onnxrewrite.pattern.finder import Matcher
 from onnxrewrite.pattern.match import Match, Refused
-from onnxrewrite.pattern.recursive import RecursiveMatcher
 from onnxrewrite.rewrite import edit, legality
 from onnxrewrite.rewrite.build import Builder
+from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Applied, Site, provenance
 from onnxrewrite.rewrite.untouched import untouched
-from onnxrewrite.rewrite.worklist import RuleIndex
+
+
+class Change(NamedTuple):
+    """What a rewrite changed: ``nodes`` that are new, or read something new or better known, and values that have lost
+    a reader."""
+
+    nodes: tuple[ir.Node, ...]
+    released: tuple[ir.Value, ...]
 
 
 class Workspace:
@@ -40,7 +48,7 @@ class Workspace:
         self.names = edit.Names(model)
         self._owners = {g: n for scope in scopes(model) for n in scope for g in subgraphs(n)}
         self.functions = {(f.domain, f.name) for f in model.functions.values()}
-        self._lowering = RuleIndex(lowering)
+        self._lowering = index(tuple(lowering))
         self.bodies = {f.graph for f in model.functions.values()}
         self._facts: dict[ir.Graph, Facts] = {}
         for top in (model.graph, *calls.in_order(model)):
@@ -78,9 +86,9 @@ class Workspace:
 
     def _can_lower(self, node: ir.Node, facts: Facts) -> bool:
         """Whether some rule of the lower stage makes ``node`` legal; tried on the tape and taken back."""
-        matcher = RecursiveMatcher(facts, None)
-        for rule in self._lowering.at(node):
-            for match in matcher.matches(rule.outputs, node.outputs[0]):
+        matcher = Matcher(facts, None)
+        for rule, output in self._lowering.at(facts, None, node):
+            for match in matcher.matches(rule.outputs, output):
                 attempt = Transaction(self, rule, match, None)
                 try:
                     attempt.propose()
@@ -152,8 +160,8 @@ class Transaction:
             facts=self.facts,
         )
 
-    def commit(self) -> tuple[Applied, list[ir.Node]]:
-        """Put the replacement into the graph; the record, and the nodes around which something changed."""
+    def commit(self) -> tuple[Applied, Change]:
+        """Put the replacement into the graph; the record, and what changed."""
         assert self.scope is not None
         anchor = _first(self.scope, [o.producer() for o in self.match.outputs])
         name, covered = self.match.anchor.name or "", tuple(n.name or n.op_type for n in self.match.nodes)
@@ -170,7 +178,8 @@ class Transaction:
         for output in (o for n in removed for o in n.outputs):
             self.facts.forget(output)
         sharper = self.facts.refresh(readers)
-        neighbours = [n for v in touched for n in (*v.consumers(), v.producer()) if n is not None]
+        informed = (c for n in sharper for o in n.outputs for c in o.consumers())
+        producers = (p for v in touched if (p := v.producer()) is not None)
         record = Applied(
             rule=self.rule.name,
             stage=self.rule.stage.name.lower(),
@@ -181,7 +190,8 @@ class Transaction:
             values=tuple(o.name or "" for n in self.build.nodes for o in n.outputs),
             growth=len(self.scope) - size,
         )
-        return record, [*self.build.nodes, *readers, *sharper, *neighbours, *self.match.nodes]
+        changed = (*self.build.nodes, *readers, *sharper, *informed, *producers, *self.match.nodes)
+        return record, Change(tuple(dict.fromkeys(changed)), tuple(touched))
 
     # -- proposing -------------------------------------------------------------------------------------------
 

@@ -251,10 +251,14 @@ def earlier(m: Match, build: Builder) -> Value:
     return made
 
 
+_FAR = 32
+"""Earlier values are looked for in so many steps; from there on, equal shape tensors find each other."""
+
+
 def _origin(m: Match, value: Value) -> Value:
     """The earliest value above, along inputs of the same shape."""
     here = m[shape_of].producer()
-    while True:
+    for _ in range(_FAR):
         node = value.producer()
         if node is None or here is None or node.graph is not here.graph:
             return value
@@ -265,6 +269,7 @@ def _origin(m: Match, value: Value) -> Value:
         if above is None:
             return value
         value = above
+    return value
 
 
 EARLIER = Rule(

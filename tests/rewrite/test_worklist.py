@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
-from driving import rule, x
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxrewrite import AnyNode, op
 from onnxrewrite.ir import text
-from onnxrewrite.rewrite.worklist import LoopGuard, RuleIndex, Worklist, reach
-
-
-def keep(m: Any, build: Any) -> Any:
-    return m[x]
+from onnxrewrite.rewrite.worklist import LoopGuard, Worklist
 
 
 def nodes(source: str) -> dict[str, ir.Node]:
@@ -24,38 +16,25 @@ def nodes(source: str) -> dict[str, ir.Node]:
     return {n.outputs[0].name or "": n for n in model.graph.all_nodes()}
 
 
-def test_rules_by_operator() -> None:
-    relu = rule("b-relu", op.Relu(x), keep)
-    strong = rule("z-relu", op.Relu(x), keep, benefit=5)
-    both = rule("a-both", op["Relu", "Neg"](x), keep)
-    anywhere = rule("c-any", AnyNode(), keep)
-    index = RuleIndex([relu, strong, both, anywhere])
-    found = nodes("float x; a = Relu(x)  b = Neg(a)  c = Abs(b)")
-    assert [r.name for r in index.at(found["a"])] == ["z-relu", "a-both", "b-relu", "c-any"]
-    assert [r.name for r in index.at(found["b"])] == ["a-both", "c-any"]
-    assert [r.name for r in index.at(found["c"])] == ["c-any"]
-
-
-def test_the_order_does_not_depend_on_that_of_the_rules() -> None:
-    rules = [rule(f"r{i}", op.Relu(x), keep, benefit=i % 3) for i in range(9)]
-    node = nodes("float x; a = Relu(x)")["a"]
-    assert RuleIndex(rules).at(node) == RuleIndex(rules[::-1]).at(node)
-
-
-def test_no_rules() -> None:
-    assert list(RuleIndex([]).at(nodes("float x; a = Relu(x)")["a"])) == []
-
-
 def test_each_node_waits_once_and_in_order() -> None:
     found = nodes("float x; a = Relu(x)  b = Neg(a)  c = Abs(b)")
     a, b, c = found.values()
     queue = Worklist([a, b])
     queue.extend([a, c, b])
     assert len(queue) == 3
-    assert queue.pop() is a
+    assert queue.pop() == (a, True)
     queue.extend([a, b])
-    assert [queue.pop(), queue.pop(), queue.pop()] == [b, c, a]
+    assert [queue.pop(), queue.pop(), queue.pop()] == [(b, True), (c, True), (a, True)]
     assert len(queue) == 0
+
+
+def test_what_waits_from_the_start_has_not_changed() -> None:
+    found = nodes("float x; a = Relu(x)  b = Neg(a)  c = Abs(b)")
+    a, b, c = found.values()
+    queue = Worklist([a, b, c])
+    assert queue.pop() == (a, False)
+    queue.extend([a, c])
+    assert [queue.pop(), queue.pop(), queue.pop()] == [(b, False), (c, True), (a, True)]
 
 
 def test_nodes_of_no_graph_do_not_wait() -> None:
@@ -72,40 +51,8 @@ def test_worklist_is_a_queue_of_distinct_nodes(steps: list[list[int] | None]) ->
             queue.extend(members[i] for i in step)
             model += [members[i] for i in dict.fromkeys(step) if members[i] not in model]
         elif model:
-            assert queue.pop() is model.pop(0)
+            assert queue.pop()[0] is model.pop(0)
         assert len(queue) == len(model)
-
-
-def test_reach() -> None:
-    found = nodes("float x; a = Relu(x)  b = Tan(a)  c = Abs(b)  d = Exp(c)  e = Max(a, c)  f = Sin(x)")
-
-    def names(depth: int, *start: str) -> str:
-        return "".join(n.outputs[0].name or "" for n in reach([found[s] for s in start], depth))
-
-    assert names(0, "a") == "a"
-    assert names(1, "a") == "abe"
-    assert names(2, "a") == "abec"
-    assert names(9, "a") == "abecd"
-    assert names(1, "c", "f") == "cfde"
-    assert names(3) == ""
-
-
-def test_a_chain_counts_as_one_node() -> None:
-    chain = "  ".join(f"m{i} = {('Mul', 'Add')[i % 2]}(m{i - 1}, x)" for i in range(1, 9))
-    found = nodes(f"float x; m0 = Exp(x)  {chain}  i = Identity(m8)  a = Abs(i)  b = Sin(a)")
-    near = [n.outputs[0].name for n in reach([found["m0"]], 1)]
-    assert near == ["m0", *(f"m{i}" for i in range(1, 9)), "i"]
-    assert [n.outputs[0].name for n in reach([found["m4"]], 2)][-2:] == ["i", "a"]
-    assert len(reach([found["m0"]], 3)) == len(found)
-
-
-def test_reach_goes_into_subgraphs_and_not_out() -> None:
-    found = nodes(
-        "float x; bool c; a = Relu(x)  y = If<then_branch = () => (b) { b = Neg(a) }, "
-        "else_branch = () => (d) { d = Abs(x) }>(c)  z = Exp(y)"
-    )
-    assert reach([found["a"]], 3) == [found["a"], found["b"]]
-    assert reach([found["y"]], 3) == [found["y"], found["z"]]
 
 
 # -- loops --------------------------------------------------------------------------------------------------------

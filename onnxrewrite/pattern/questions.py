@@ -1,0 +1,270 @@
+"""What a decision tree asks: questions about places near the anchor, each with few possible answers.
+
+A place is the way that leads to it from the anchor: input 0 of input 1 of the anchor's node.  It is looked up once
+for each anchor, by whichever question asks first.  Every answer depends on the graph alone, never on what was bound
+before, so that patterns can share it; and nothing is formatted, for most answers are of no use to most patterns.
+
+This module knows nothing of patterns; ``conditions.py`` says which of them ask what.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxrewrite.ir import schema
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.pattern import numbers
+from onnxrewrite.pattern.look import parameter, resolve
+
+NOTHING: tuple[Hashable, ...] = ()
+
+MOST = 64
+"""Inputs of a node are counted up to this number."""
+
+
+class Probe:
+    """The surroundings of one value, looked at no further than somebody asks.
+
+    Args:
+        facts: What is known about the graph's values.
+        graph: Nodes of other graphs are not seen; None for nodes that are in no graph yet.
+        anchor: The value.
+    """
+
+    __slots__ = ("answers", "facts", "graph", "nodes", "values")
+
+    def __init__(self, facts: Facts, graph: ir.Graph | None, anchor: ir.Value):
+        self.facts = facts
+        self.graph = graph
+        self.values: dict[int, ir.Value | None] = {0: anchor}
+        self.nodes: dict[int, ir.Node | None] = {}
+        self.answers: dict[int, Iterable[Hashable]] = {}
+
+    def producer(self, value: ir.Value) -> ir.Node | None:
+        """The node of this graph that computes ``value``."""
+        node = value.producer()
+        return node if node is not None and (node.graph is self.graph or node.graph is None) else None
+
+
+class Position:
+    """A place: an input of the node at another place, or, without a parent, the anchor.
+
+    Args:
+        slot: A number of its own; 0 for the anchor.
+        parent: The place whose node has the input.
+        step: Which input.
+        named: Inputs that are found by name, in the opsets where they are inputs, and are not counted.
+    """
+
+    __slots__ = ("depth", "named", "parent", "slot", "step")
+
+    def __init__(self, slot: int, parent: Position | None = None, step: int = 0, named: frozenset[str] = frozenset()):
+        self.slot = slot
+        self.parent = parent
+        self.step = step
+        self.named = named
+        self.depth: int = parent.depth + 1 if parent is not None else 0
+
+    def value(self, probe: Probe) -> ir.Value | None:
+        """The value at this place; None where there is none."""
+        if self.slot in probe.values:
+            return probe.values[self.slot]
+        assert self.parent is not None
+        node = self.parent.node(probe)
+        found = probe.values[self.slot] = None if node is None else self._input(node, probe.facts)
+        return found
+
+    def node(self, probe: Probe) -> ir.Node | None:
+        """The node that computes the value at this place, seen through Identities."""
+        if self.slot in probe.nodes:
+            return probe.nodes[self.slot]
+        value = self.value(probe)
+        found = probe.nodes[self.slot] = None if value is None else probe.producer(resolve(value))
+        return found
+
+    def _input(self, node: ir.Node, facts: Facts) -> ir.Value | None:
+        inputs = positional(node, facts, self.named) if self.named else node.inputs
+        return inputs[self.step] if self.step < len(inputs) else None
+
+
+def positional(node: ir.Node, facts: Facts, named: Iterable[str]) -> list[ir.Value | None]:
+    """The inputs of a node but for those that are found by name."""
+    found = schema.schema(node.domain, node.op_type, facts.version(node))
+    taken = {schema.formal_index(found, name) for name in named}
+    return [v for i, v in enumerate(node.inputs) if i not in taken]
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something to be asked of a place.
+
+    ``answers`` gives everything that holds there: at most one answer for most questions, several for some.
+    """
+
+    position: Position
+    cost: ClassVar[int]
+
+    def answers(self, probe: Probe) -> Iterable[Hashable]:
+        """The answers at the probed anchor."""
+        raise NotImplementedError
+
+
+def operator_key(op_type: str, domain: str = "", index: int = 0) -> Hashable:
+    """An operator and which of its outputs, as an answer; short for what is asked most."""
+    return (domain, op_type, index) if domain or index else op_type
+
+
+class Operator(Question):
+    """Which operator computes the value, and as which of its outputs?"""
+
+    cost = 0
+
+    def answers(self, probe: Probe) -> Iterable[Hashable]:
+        node = self.position.node(probe)
+        if node is None:
+            return NOTHING
+        index = 0
+        if len(node.outputs) > 1:
+            value = self.position.value(probe)
+            index = resolve(value).index() or 0 if value is not None else 0
+        return (operator_key(node.op_type, node.domain, index),)
+
+
+class Producer(Question):
+    """Which standard operator is there itself, Identities not looked through, whatever the output?"""
+
+    cost = 0
+
+    def answers(self, probe: Probe) -> Iterable[Hashable]:
+        value = self.position.value(probe)
+        node = None if value is None else probe.producer(value)
+        return (node.op_type,) if node is not None and not node.domain else NOTHING
+
+
+@dataclass(frozen=True)
+class Count(Question):
+    """How many inputs are there, up to the last one that is not left out, and named ones not counted?"""
+
+    named: frozenset[str] = frozenset()
+    cost = 1
+
+    def answers(self, probe: Probe) -> Iterable[Hashable]:
+        node = self.position.node(probe)
+        if node is None:
+            return NOTHING
+        inputs = positional(node, probe.facts, self.named) if self.named else node.inputs
+        count = len(inputs)
+        while count and inputs[count - 1] is None:
+            count -= 1
+        return (min(count, MOST),)
+
+
+class IsConstant(Question):
+    """Is the value constant, and is it a single number?"""
+
+    cost = 2
+
+    def answers(self, probe: Probe) -> Iterable[Hashable]:
+        value = self.position.value(probe)
+        tensor = None if value is None else probe.facts.tensor(resolve(value))
+        if tensor is None:
+            return NOTHING
+        return ("constant", "single") if tensor.size == 1 else ("constant",)
+
+
+class Dtype(Question):
+    """Which element type?"""
+
+    cost = 2
+
+    def answers(self, probe: Probe) -> Iterable[Hashable]:
+        value = self.position.value(probe)
+        return NOTHING if value is None else (probe.facts.dtype(value),)
+
+
+class Rank(Question):
+    """How many dimensions?"""
+
+    cost = 2
+
+    def answers(self, probe: Probe) -> Iterable[Hashable]:
+        value = self.position.value(probe)
+        return NOTHING if value is None else (probe.facts.rank(value),)
+
+
+@dataclass(frozen=True)
+class Number(Question):
+    """Which of the numbers that patterns expect here is it, rounded to its own dtype?"""
+
+    expected: dict[float, None] = field(default_factory=dict, compare=False)
+    _rounded: dict[ir.DataType | None, dict[float, tuple[float, ...]]] = field(default_factory=dict, compare=False)
+    cost = 3
+
+    def expect(self, number: float) -> float:
+        """Let ``number`` be one of the answers."""
+        self.expected[number] = None
+        self._rounded.clear()
+        return number
+
+    def answers(self, probe: Probe) -> Iterable[Hashable]:
+        value = self.position.value(probe)
+        found = None if value is None else numbers.scalar(probe.facts, value)
+        if value is None or found is None:
+            return NOTHING
+        dtype = probe.facts.dtype(value)
+        table = self._rounded.get(dtype)
+        if table is None:
+            table = self._rounded[dtype] = self._table(dtype)
+        return table.get(found, NOTHING)
+
+    def _table(self, dtype: ir.DataType | None) -> dict[float, tuple[float, ...]]:
+        table: dict[float, tuple[float, ...]] = {}
+        for number in self.expected:
+            rounded = numbers.rounded(number, dtype)
+            table[rounded] = (*table.get(rounded, ()), number)
+        return table
+
+
+@dataclass(frozen=True)
+class Parameter(Question):
+    """What is the value of an attribute, or of the input that carries it in this opset?"""
+
+    name: str = ""
+    cost = 4
+
+    def answers(self, probe: Probe) -> Iterable[Hashable]:
+        node = self.position.node(probe)
+        return NOTHING if node is None else (comparable(parameter(probe.facts, node, self.name)),)
+
+
+def comparable(value: Any) -> Hashable:
+    """A parameter so that equal ones, floats as float32 holds them, are one key."""
+    if isinstance(value, bool | np.bool_):
+        return int(value)
+    if isinstance(value, int | float):
+        return ctypes.c_float(value).value
+    if isinstance(value, list | tuple):
+        return tuple(map(comparable, value))
+    return value if isinstance(value, str) else type(value).__name__
+
+
+@dataclass(frozen=True)
+class Same(Question):
+    """Is it the value of another place too?  Two constants could be equal: it takes their content to tell."""
+
+    other: Position = field(default_factory=lambda: Position(0))
+    cost = 3
+
+    def answers(self, probe: Probe) -> Iterable[Hashable]:
+        a, b = self.position.value(probe), self.other.value(probe)
+        if a is None or b is None:
+            return NOTHING
+        a, b = resolve(a), resolve(b)
+        facts = probe.facts
+        return (a is b or (facts.tensor(a) is not None and facts.tensor(b) is not None),)

@@ -1,0 +1,181 @@
+"""Which nodes to visit again after a change: those at which a rule could match now that did not match before."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from onnxrewrite.ir.graph import use_count
+from onnxrewrite.pattern.chain import MAX_NODES, PRODUCT_OPS, SUM_OPS, plan
+from onnxrewrite.pattern.look import passed
+from onnxrewrite.pattern.terms import (
+    AnyNode,
+    AnyOf,
+    Call,
+    Capture,
+    Literal,
+    Output,
+    Power,
+    Product,
+    Sum,
+    Term,
+    children,
+    walk,
+)
+from onnxrewrite.rewrite.rule import Rule
+
+Operators: TypeAlias = frozenset[str | None]
+"""Operator names; None stands for any."""
+
+_CROWD = 256
+"""A value with more readers is not searched for partners of a pattern with several outputs."""
+
+
+class Reach:
+    """Where rules could match after a change.
+
+    A change at a node matters to the patterns that the node can be a part of, hence to their anchors, some steps
+    further down.  The way down is followed as far as some pattern has these operators one above the other, and no
+    further.  A run of sums, or of products, counts as one step, for one term can span it.
+    """
+
+    def __init__(self, rules: Sequence[Rule]):
+        self._depth = max((rule.depth for rule in rules), default=0)
+        self._readers = _Readers([r for r in rules if not r.keeps_shared])
+        self._readers_shared = _Readers([r for r in rules if r.keeps_shared])
+        self._most = max((n for rule in rules for n in _inner_uses(rule)), default=1)
+        self._sideways = frozenset(o for r in rules if len(r.outputs) > 1 for t in r.outputs for o in _operators(t))
+        lookers = [rule for rule in rules if rule.looks]
+        self._looks = max((rule.depth + rule.looks for rule in lookers), default=0)
+        self._lookers = frozenset(o for rule in lookers for o in rule.anchors or (None,))
+
+    def after(self, changed: Iterable[ir.Node], released: Iterable[ir.Value] = ()) -> list[ir.Node]:
+        """The nodes to visit.
+
+        Args:
+            changed: Nodes that are new, or that read something new or better known.
+            released: Values that have lost a reader: most rules leave alone what is needed elsewhere too, so those who
+                still read it may match now.
+        """
+        freed = (n for v in released if use_count(v) <= self._most for n in v.consumers())
+        start = list(dict.fromkeys(n for n in (*changed, *freed) if n.graph is not None))
+        start += self._beside(start)
+        found = dict.fromkeys(start)
+        queue = deque((node, 0, 0) for node in start)
+        while queue:
+            node, steps, run = queue.popleft()
+            for reader in self._below(node):
+                is_chained = _is_chained(node, reader)
+                ahead = (reader, steps, run + 1) if is_chained else (reader, steps + 1, 0)
+                if reader not in found and ahead[1] < self._depth and ahead[2] < MAX_NODES:
+                    found[reader] = None
+                    (queue.appendleft if is_chained else queue.append)(ahead)
+        found.update(dict.fromkeys(self._looking(start)))
+        return list(found)
+
+    def _below(self, node: ir.Node) -> Iterator[ir.Node]:
+        """The readers of a node, also behind Identities, that some pattern can have below it.
+
+        What too many nodes read is no inner value of a pattern, unless the rule does not mind.
+        """
+        above = self._readers_shared.of(node.op_type)
+        above_few = above | self._readers.of(node.op_type)
+        stack = list(node.outputs)
+        while stack:
+            value = stack.pop()
+            wanted = above_few if use_count(value) <= self._most else above
+            for reader in value.consumers() if wanted else ():
+                if reader.op_type in wanted:
+                    yield reader
+                stack.extend(o for o in reader.outputs if passed(o)[:1] == [reader])
+
+    def _beside(self, nodes: Sequence[ir.Node]) -> list[ir.Node]:
+        """What reads the same values as a node that can be a further output of a pattern, or values above them."""
+        if not self._sideways:
+            return []
+        found: dict[ir.Node, None] = {}
+        layer = [n for n in nodes if n.op_type in self._sideways or None in self._sideways]
+        for _ in range(self._depth):
+            values = dict.fromkeys(i for n in layer for i in n.inputs if i is not None)
+            found.update(dict.fromkeys(c for v in values if use_count(v) <= _CROWD for c in v.consumers()))
+            layer = [p for p in (v.producer() for v in values) if p is not None]
+        return [n for n in found if n not in set(nodes)]
+
+    def _looking(self, nodes: Sequence[ir.Node]) -> Iterator[ir.Node]:
+        """The anchors, further down, of rules that look beyond their patterns."""
+        seen = dict.fromkeys(nodes)
+        layer = list(nodes)
+        for _ in range(self._looks):
+            below = dict.fromkeys(c for n in layer for o in n.outputs for c in o.consumers())
+            layer = [n for n in below if n not in seen]
+            seen.update(dict.fromkeys(layer))
+            yield from (n for n in layer if n.op_type in self._lookers or None in self._lookers)
+
+
+class _Readers:
+    """Operator to the operators that patterns have directly below it, on the way to the anchor."""
+
+    def __init__(self, rules: Iterable[Rule]):
+        self._readers: dict[str | None, Operators] = {}
+        self._linked: set[tuple[int, Operators]] = set()
+        for rule in rules:
+            for output in rule.outputs:
+                self._link(output, frozenset())
+
+    def of(self, op_type: str) -> Operators:
+        """The operators below one."""
+        found = self._readers.get(op_type, frozenset[str | None]())
+        return found | self._readers[None] if None in self._readers else found
+
+    def _link(self, item: Term, below: Operators) -> None:
+        if (id(item), below) in self._linked:
+            return
+        self._linked.add((id(item), below))
+        own = _operators(item)
+        for operator in own:
+            self._readers[operator] = self._readers.get(operator, frozenset[str | None]()) | below
+        match item:
+            case AnyOf() | Output():
+                own = below
+            case Sum() | Product():
+                for operator in own:
+                    self._readers[operator] |= own
+                if plan(item).required <= 1:  # then the chain can be one operand itself
+                    own |= below
+        for child in children(item):
+            self._link(child, own)
+
+
+def _operators(item: Term) -> Operators:
+    """The operators that stand at a term itself."""
+    match item:
+        case Call(op_types=op_types):
+            return frozenset(op_types)
+        case AnyNode(op_types=op_types):
+            return frozenset(op_types if op_types is not None else (None,))
+        case Power():
+            return frozenset({"Sqrt", "Pow"})
+        case Sum():
+            return SUM_OPS
+        case Product():
+            return PRODUCT_OPS
+        case _:
+            return frozenset()
+
+
+def _inner_uses(rule: Rule) -> Iterator[int]:
+    """How often a pattern uses each of its inner values."""
+    uses = Counter(c for output in rule.outputs for t in walk(output) for c in _operands(t))
+    return (n for t, n in uses.items() if not isinstance(t, Capture | Literal))
+
+
+def _operands(item: Term) -> Sequence[Term]:
+    return [t for t, _ in item.operands] if isinstance(item, Sum | Product) else children(item)
+
+
+def _is_chained(node: ir.Node, reader: ir.Node) -> bool:
+    """Whether two nodes can be taken apart by one term."""
+    return any(node.op_type in ops and reader.op_type in ops for ops in (SUM_OPS, PRODUCT_OPS))
