@@ -356,10 +356,12 @@ def heads(item: Term) -> frozenset[Hashable] | None:
             return _union(map(heads, alternatives))
         case Sum(operands=operands) | Product(operands=operands):
             own: frozenset[Hashable] = chain.PRODUCT_OPS if isinstance(item, Product) else chain.SUM_OPS
-            if chain.plan(item).required > 1:
+            plan = chain.plan(item)
+            if plan.required > 1:
                 return own
-            # With every other operand absent, the chain is one operand itself.
-            return _union([own, *(heads(t) for t, _ in operands if not is_optional(t) and not isinstance(t, Literal))])
+            # With every other operand absent, the chain is one operand itself, or a number.
+            alone = [heads(t) for t, _ in operands if not isinstance(t, Literal) and not is_optional(t)]
+            return _union([own, *alone]) if alone and not plan.needs_numbers else None
         case _:
             return None
 
