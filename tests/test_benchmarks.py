@@ -40,7 +40,7 @@ def test_matching(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytes
     monkeypatch.setattr(matching, "MANY", 12)
     monkeypatch.setattr(matching, "SOME", 6)
     monkeypatch.setattr(matching, "FEW", 2)
-    code = matching.main(["--nodes", "60", "--rounds", "0", "--cap", "1", "--json", str(tmp_path / "m.json")])
+    code = matching.main(["--nodes", "40", "--rounds", "0", "--cap", "1", "--json", str(tmp_path / "m.json")])
     found = written(tmp_path / "m.json")
     assert code == int(not all(g["met"] for g in found["goals"]))
     assert len(found["goals"]) == 12
@@ -50,12 +50,12 @@ def test_matching(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytes
 
 def test_scaling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr(rules, "_SAMPLE", 200)
-    command = ["--sizes", "60", "120", "--rounds", "0", "--megabytes", "4", "--json", str(tmp_path / "s.json")]
+    command = ["--sizes", "40", "80", "--rounds", "0", "--megabytes", "4", "--json", str(tmp_path / "s.json")]
     code = scaling.main(command)
     found = written(tmp_path / "s.json")
     assert code == int(not all(g["met"] for g in found["goals"]))
     assert len(found["tables"]) == 4
-    assert "cost of a rewrite at 120 nodes" in capsys.readouterr().out
+    assert "cost of a rewrite at 80 nodes" in capsys.readouterr().out
 
 
 def test_what_takes_too_long_is_stopped_even_where_exceptions_are_caught():
