@@ -12,7 +12,7 @@ import json
 import signal
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,15 +57,20 @@ def timed(work: Callable[[], object], cap: float | None = None) -> Timing:
     return Timing(clock() - start)
 
 
-def interleaved(tasks: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """The median of what each task returns (it measures itself), the tasks by turns; one round before does not count.
+def interleaved(
+    tasks: Mapping[str, Callable[[], float]], rounds: int, warm: Container[str] | None = None
+) -> dict[str, float]:
+    """The median of what each task returns (it measures itself), the tasks by turns.
 
+    A round before, of the ``warm`` tasks or else of all, does not count; with 0 rounds it is the only one and does.
     The order is reversed every other round, so that nobody always comes after the same neighbour.
     """
     samples: dict[str, list[float]] = {name: [] for name in tasks}
     for number in range(rounds + 1):
         order = list(tasks) if number % 2 else list(tasks)[::-1]
         for name in order:
+            if rounds and not number and warm is not None and name not in warm:
+                continue
             sample = tasks[name]()
             if number or rounds == 0:
                 samples[name].append(sample)
@@ -109,13 +114,15 @@ class Report:
             shown.add_row(*(_text(name, cell) for name, cell in row.items()))
         self.console.print(shown)
 
-    def goal(self, what: str, value: float, limit: float, *, unit: str = "×", least: bool = False) -> None:
-        """State a goal: ``value`` is at most ``limit``, or at least."""
-        met = value >= limit if least else value <= limit
+    def goal(
+        self, what: str, value: float, limit: float, *, unit: str = "×", least: bool = False, stopped: bool = False
+    ) -> None:
+        """State a goal: ``value`` is at most ``limit``, or at ``least``; missed where it was ``stopped`` before it was known."""
+        met = (value >= limit if least else value <= limit) and not stopped
         self.goals.append({"goal": what, "value": value, "limit": limit, "unit": unit, "least": least, "met": met})
         bound = f"{'≥' if least else '≤'} {limit:g} {unit}"
         verdict = "[green]met[/]" if met else "[red]missed[/]"
-        self.console.print(f"  {verdict}  {what}: {value:.3g} {unit} (goal {bound})")
+        self.console.print(f"  {verdict}  {what}: {'> ' if stopped else ''}{value:.3g} {unit} (goal {bound})")
 
     def finish(self, path: Path | None) -> int:
         """Write the JSON, if asked for; the exit code, 1 when a goal is missed."""

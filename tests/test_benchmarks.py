@@ -76,3 +76,9 @@ def test_a_missed_goal_is_the_exit_code(value: float, least: bool, code: int):
     tell = report.Report("test")
     tell.goal("something", value, 2, least=least)
     assert tell.finish(None) == code
+
+
+def test_a_goal_that_was_stopped_is_missed():
+    tell = report.Report("test")
+    tell.goal("something", 1, 2, stopped=True)
+    assert tell.finish(None) == 1
