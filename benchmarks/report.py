@@ -117,7 +117,7 @@ class Report:
     def goal(
         self, what: str, value: float, limit: float, *, unit: str = "×", least: bool = False, stopped: bool = False
     ) -> None:
-        """State a goal: ``value`` is at most ``limit``, or at ``least``; missed where it was ``stopped`` before it was known."""
+        """State a goal: ``value`` is at most ``limit``, or at ``least``.  What had to be ``stopped`` misses it."""
         met = (value >= limit if least else value <= limit) and not stopped
         self.goals.append({"goal": what, "value": value, "limit": limit, "unit": unit, "least": least, "met": met})
         bound = f"{'≥' if least else '≤'} {limit:g} {unit}"
