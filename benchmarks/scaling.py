@@ -37,6 +37,9 @@ GROWTH = 1.5
 PER_SITE = 10
 """Nodes for one site."""
 
+HELD = 100
+"""Rules of the driver whose memory is measured."""
+
 
 # -- apply -----------------------------------------------------------------------------------------------------------
 
@@ -177,7 +180,7 @@ _RULES = (
 def held(tell: report.Report, nodes: int, seed: int) -> None:
     """What facts and indexes take."""
     rows: list[dict[str, report.Cell]] = []
-    chosen = rules.synthetic_rules(100, seed)
+    chosen = rules.synthetic_rules(HELD, seed)
     for kind, make in graphs.KINDS.items():
         Driver(io.load(make(100, seed)), chosen, target(TARGET)).run()  # caches of schemas and kernels fill once
         model = io.load(make(nodes, seed))

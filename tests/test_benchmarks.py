@@ -43,6 +43,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "MANY", 12)
     monkeypatch.setattr(matching, "SOME", 6)
     monkeypatch.setattr(matching, "FEW", 2)
+    monkeypatch.setattr(scaling, "HELD", 6)
 
 
 @pytest.mark.usefixtures("small")
