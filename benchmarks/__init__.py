@@ -1,0 +1,1 @@
+"""Speed and memory, against the peers and against ourselves at other sizes; see README.md."""

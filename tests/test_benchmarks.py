@@ -1,0 +1,92 @@
+"""The benchmarks run and say what they are to say; how fast anything is, is not asked here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import pytest
+
+from benchmarks import graphs, matching, report, rules, scaling
+
+
+def written(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("kind", graphs.KINDS)
+def test_graphs_are_valid_have_no_dead_nodes_and_depend_on_the_seed_only(kind: str):
+    make = graphs.KINDS[kind]
+    model = make(200, 1)
+    assert 180 <= len(model.graph) <= 280
+    assert all(o.uses() or o.is_graph_output() for node in model.graph for o in node.outputs)
+    proto = ir.to_proto(model)
+    onnx.checker.check_model(proto, full_check=True)
+    assert proto == ir.to_proto(make(200, 1))
+
+
+def test_rules_are_different_and_the_same_for_both(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rules, "_SAMPLE", 200)
+    ours, theirs = rules.synthetic_rules(40), rules.peer_rules(40)
+    assert len({repr(r.pattern) for r in ours}) == 40
+    assert [r.name for r in ours] == [r.name for r in theirs]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One kind of graph, and few of everything."""
+    monkeypatch.setattr(graphs, "KINDS", {"cnn": graphs.cnn})
+    monkeypatch.setattr(rules, "_SAMPLE", 100)
+    monkeypatch.setattr(matching, "MANY", 12)
+    monkeypatch.setattr(matching, "SOME", 6)
+    monkeypatch.setattr(matching, "FEW", 2)
+    monkeypatch.setattr(scaling, "HELD", 6)
+
+
+@pytest.mark.usefixtures("small")
+def test_matching(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    code = matching.main(["--nodes", "40", "--rounds", "0", "--cap", "1", "--json", str(tmp_path / "m.json")])
+    found = written(tmp_path / "m.json")
+    assert code == int(not all(g["met"] for g in found["goals"]))
+    assert len(found["goals"]) == 4
+    assert all(row["graph"] == "cnn" for table in found["tables"].values() for row in table)
+    assert "12 rules against 2" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("small")
+def test_scaling(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    command = ["--sizes", "40", "80", "--rounds", "0", "--megabytes", "4", "--json", str(tmp_path / "s.json")]
+    code = scaling.main(command)
+    found = written(tmp_path / "s.json")
+    assert code == int(not all(g["met"] for g in found["goals"]))
+    assert len(found["tables"]) == 4
+    assert "cost of a rewrite at 80 nodes" in capsys.readouterr().out
+
+
+def test_what_takes_too_long_is_stopped_even_where_exceptions_are_caught():
+    def stubborn() -> None:
+        while True:
+            try:
+                sum(range(1000))
+            except Exception:
+                continue
+
+    timing = report.timed(stubborn, cap=0.05)
+    assert timing.at_least
+    assert str(timing).startswith("> ")
+
+
+@pytest.mark.parametrize(("value", "least", "code"), [(1.9, False, 0), (2.1, False, 1), (2.1, True, 0), (1.9, True, 1)])
+def test_a_missed_goal_is_the_exit_code(value: float, least: bool, code: int):
+    tell = report.Report("test")
+    tell.goal("something", value, 2, least=least)
+    assert tell.finish(None) == code
+
+
+def test_a_goal_that_was_stopped_is_missed():
+    tell = report.Report("test")
+    tell.goal("something", 1, 2, stopped=True)
+    assert tell.finish(None) == 1
