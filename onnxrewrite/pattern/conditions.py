@@ -4,23 +4,25 @@ They are necessary, and very nearly sufficient: what they leave open is whether 
 together, and that is settled by the matcher, for the few patterns whose conditions hold.
 
 What can stand in several places has no position of its own: the operands of a sum or a product, those of a
-commutative operator, the terms of ``any_of``.  All such terms that patterns expect around one place are the entries of
-a tree of their own, in which one walk from each value that comes into question finds those that match it.
+commutative operator, the terms of ``any_of``.  Such a term is an entry of the tree in its own right, with a number, as
+if it were a pattern; a pattern that has it as a part asks whether that number is among those found at the values that
+come into question.  What is found at a value is found once, for all patterns and all places in them.
 """
 
 from __future__ import annotations
 
 import bisect
+import functools
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern import chain, numbers
-from onnxrewrite.pattern.chain import is_optional
+from onnxrewrite.pattern.chain import is_optional, plan
 from onnxrewrite.pattern.look import COMMUTATIVE
 from onnxrewrite.pattern.questions import (
     MOST,
@@ -58,58 +60,83 @@ from onnxrewrite.pattern.terms import (
 )
 from onnxrewrite.pattern.tree import Condition, Tree
 
-Option = tuple[Term, int]
-"""A term, and the sign that a value must have in its chain for it: +1, -1, or 0 for either."""
+Option: TypeAlias = tuple[int, int]
+"""The number of a term, and the sign that a value must have in its chain for it: +1, -1, or 0 for either."""
 
 
 class Conditions:
-    """Writes the conditions of patterns, with questions and places that all of them share."""
+    """Writes the conditions of patterns into one tree, with questions and places that all of them share.
+
+    Attributes:
+        tree: The patterns by what stands for them, and the numbered terms by number and sign.
+    """
 
     def __init__(self) -> None:
+        self.tree: Tree[int | Option] = Tree()
         self._anchor = Position(0)
         self._places: dict[tuple[Any, ...], Position] = {}
         self._questions: dict[Question, Question] = {}
-        self._known: dict[Term, tuple[Condition, ...]] = {}
+        self._written: dict[Term, tuple[Condition, ...]] = {}
+        self._numbers: dict[frozenset[tuple[frozenset[Condition], int]], int] = {}
 
-    def of(self, pattern: Term) -> tuple[Condition, ...]:
-        """The conditions of one pattern, or of a part of it; parts that patterns share are written once."""
-        if pattern not in self._known:
-            self._known[pattern] = tuple(dict.fromkeys(self._term(pattern, self._anchor, {})))
-        return self._known[pattern]
+    def add(self, pattern: Term, rank: int) -> None:
+        """Let ``rank`` be found where ``pattern`` can match."""
+        for form in forms(pattern):
+            self.tree.add(self._of(form), rank)
+
+    def _number(self, options: Iterable[tuple[Term, int]]) -> int | None:
+        """The number that is found where one of the terms matches a value of the right sign, 0 being any; None if one
+        of them matches everything."""
+        written = [(self._of(form), sign) for item, sign in options for form in forms(item)]
+        if any(not conditions for conditions, _ in written):
+            return None
+        key = frozenset((frozenset(conditions), sign) for conditions, sign in written)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._numbers)
+            for conditions, sign in written:
+                self.tree.add(conditions, (number, sign))
+        return number
+
+    def _of(self, form: Term) -> tuple[Condition, ...]:
+        """The conditions of one form of a term; those of a term that patterns share are written once."""
+        if form not in self._written:
+            self._written[form] = tuple(dict.fromkeys(self._form(form, self._anchor, {})))
+        return self._written[form]
 
     # -- one term at one place -------------------------------------------------------------------------------
 
     def _term(self, item: Term, at: Position, bound: dict[Term, Position]) -> Iterable[Condition]:
         if item in bound:
             yield self._is(Same(at, bound[item]), True)
-            return
+        elif len(forms(item)) == 1:
+            yield from self._form(forms(item)[0], at, bound)
+        else:
+            heads = [_heads(form) for form in forms(item)]
+            if all(heads):  # asked first, for it is asked most
+                yield self._is(Operator(at), *frozenset[Hashable]().union(*heads))
+            yield from self._among(Here(at), [(item, 0)])
+        if not isinstance(item, Literal | Output | AnyNode):
+            bound[item] = at
+
+    def _form(self, item: Term, at: Position, bound: dict[Term, Position]) -> Iterable[Condition]:
+        """The conditions of a term of one form at one place."""
         match item:
             case Literal(value=value):
                 question = self._shared(Number(at))
-                assert isinstance(question, Number)
                 yield self._is(question, question.expect(value))
-                return
-            case Output(call=call, index=index):
-                yield from self._call(call, at, bound, index)
-                return
-            case AnyNode(op_types=op_types):
-                if op_types is not None:
-                    yield self._is(Producer(at), *op_types)
-                return
-        bound[item] = at
-        match item:
             case Capture():
                 yield from self._capture(item, at)
             case Call():
                 yield from self._call(item, at, bound)
-            case Power(base=base, exponent=exponent):
-                yield self._is(Operator(at), *(("Sqrt", "Pow") if exponent == 0.5 else ("Pow",)))
+            case Output(call=call, index=index):
+                yield from self._call(call, at, bound, index)
+            case Power(base=base):
+                yield self._is(Operator(at), *_heads(item))
                 yield from self._term(base, self._place(at, 0), bound)
-            case AnyOf(alternatives=alternatives):
-                yield from self._operators(item, at)
-                yield from self._among(self._shared(Alternatives(at)), [(a, 0) for a in alternatives])
-            case Sum() | Product():
-                yield from self._operators(item, at)
+            case AnyNode(op_types=op_types) if op_types is not None:
+                yield self._is(Producer(at), *op_types)
+            case Sum() | Product() if plan(item).required > 0:
                 yield from self._chain(item, at)
 
     def _capture(self, item: Capture, at: Position) -> Iterable[Condition]:
@@ -122,13 +149,6 @@ class Conditions:
         if item.rank is not None:
             yield self._is(Rank(at), item.rank)
 
-    def _operators(self, item: Term, at: Position) -> Iterable[Condition]:
-        """What an n-ary term or ``any_of`` can begin with, where that is not just anything: asked first, for it is
-        asked most."""
-        keys = heads(item)
-        if keys is not None:
-            yield self._is(Operator(at), *keys)
-
     # -- calls -----------------------------------------------------------------------------------------------
 
     def _call(self, item: Call, at: Position, bound: dict[Term, Position], index: int = 0) -> Iterable[Condition]:
@@ -139,10 +159,9 @@ class Conditions:
         terms = item.inputs if rest is None else item.inputs[:-1]
         yield self._count(at, named, terms, rest)
         if len(terms) == 2 and not item.domain and COMMUTATIVE.intersection(item.op_types):
-            either = self._shared(Either(at, named=named))
             for operand in terms:
                 if isinstance(operand, Term) and not is_optional(operand):
-                    yield from self._among(either, [(operand, 0)])
+                    yield from self._among(Either(at, named), [(operand, 0)])
         else:
             for place, operand in enumerate(terms):
                 if isinstance(operand, Term) and not is_optional(operand):
@@ -167,22 +186,23 @@ class Conditions:
     # -- terms that can stand in several places --------------------------------------------------------------
 
     def _chain(self, item: Sum | Product, at: Position) -> Iterable[Condition]:
-        question = self._shared(Chain(at, is_product=isinstance(item, Product)))
-        assert isinstance(question, Chain)
-        plan = chain.plan(item)
-        if plan.required > 1:
-            yield self._is(question, question.expect_leaves(plan.required))
-        if plan.needs_numbers and not plan.scalars:
-            yield self._is(question, question.expect_number(plan.literals))
-        elif plan.needs_numbers or any(not is_optional(s) for s, _ in plan.scalars):
+        asked = plan(item)
+        if _heads(item):
+            yield self._is(Operator(at), *_heads(item))
+        question = self._shared(Chain(at, isinstance(item, Product)))
+        if asked.required > 1:
+            yield self._is(question, question.expect_leaves(asked.required))
+        if asked.needs_numbers and not asked.scalars:
+            yield self._is(question, question.expect_total(asked.literals))
+        elif asked.needs_numbers or any(not is_optional(s) for s, _ in asked.scalars):
             yield self._is(question, ANY_NUMBER)
-        for operand, sign in plan.operands:
+        for operand, sign in asked.operands:
             if not is_optional(operand):
-                yield from self._among(question, _options(operand, sign, question.is_product))
+                yield from self._among(question, _signed(operand, sign, question.is_product))
 
-    def _among(self, question: Among, options: Sequence[Option]) -> Iterable[Condition]:
-        """That one of ``options`` is found; nothing where one of them is found anywhere."""
-        number = question.expect(options)
+    def _among(self, question: Question, options: Iterable[tuple[Term, int]]) -> Iterable[Condition]:
+        """That one of the terms is found; nothing where one of them matches everything."""
+        number = self._number(options)
         if number is not None:
             yield self._is(question, number)
 
@@ -201,67 +221,29 @@ class Conditions:
         return self._places[key]
 
 
-@dataclass(frozen=True)
-class Among(Question):
-    """Which terms match one of several values?  The answers are numbers of terms with equal conditions."""
-
-    tree: Tree[tuple[int, int]] = field(default_factory=Tree, compare=False)
-    conditions: Conditions = field(default_factory=Conditions, compare=False)
-    numbers: dict[frozenset[tuple[frozenset[Condition], int]], int] = field(default_factory=dict, compare=False)
-
-    def expect(self, options: Sequence[Option]) -> int | None:
-        """The number that is answered where one of ``options`` matches; None if one of them matches everything."""
-        written = [(self.conditions.of(term), sign) for term, sign in options]
-        if any(not conditions for conditions, _ in written):
-            return None
-        key = frozenset((frozenset(conditions), sign) for conditions, sign in written)
-        number = self.numbers.get(key)
-        if number is None:
-            number = self.numbers[key] = len(self.numbers)
-            for conditions, sign in written:
-                self.tree.add(conditions, (number, sign))
-        return number
-
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
-        known = probe.answers.get(id(self))
-        if known is None:
-            known = probe.answers[id(self)] = self._found(probe)
-        return known
-
-    def _found(self, probe: Probe) -> Iterable[Hashable]:
-        raise NotImplementedError
-
-    def _matching(self, probe: Probe, values: Iterable[tuple[ir.Value | None, int]]) -> set[Hashable]:
-        found: set[Hashable] = set()
-        if len(self.tree) == 0:
-            return found
-        for value, sign in values:
-            if value is not None:
-                hits = self.tree.walk(Probe(probe.facts, probe.graph, value))
-                found.update(number for number, its in hits if its in (0, sign))
-        return found
-
-
-class Alternatives(Among):
-    """Which alternatives match the value?"""
+class Here(Question):
+    """Which of the numbered terms match the value?"""
 
     cost = 5
 
-    def _found(self, probe: Probe) -> Iterable[Hashable]:
-        return self._matching(probe, [(self.position.value(probe), 1)])
+    def answers(self, probe: Probe) -> Iterable[Hashable]:
+        value = self.position.value(probe)
+        return () if value is None else {number for number, _ in probe.terms(value)}
 
 
 @dataclass(frozen=True)
-class Either(Among):
-    """Which operands of a commutative operator match one of its two inputs?"""
+class Either(Question):
+    """Which of the numbered terms match one of the two inputs of a commutative operator?"""
 
     named: frozenset[str] = frozenset()
     cost = 6
 
-    def _found(self, probe: Probe) -> Iterable[Hashable]:
+    def answers(self, probe: Probe) -> Iterable[Hashable]:
         node = self.position.node(probe)
-        inputs = positional(node, probe.facts, self.named) if node is not None else []
-        return self._matching(probe, [(value, 1) for value in inputs])
+        if node is None:
+            return ()
+        inputs = positional(node, probe.facts, self.named) if self.named else node.inputs
+        return {number for value in inputs if value is not None for number, _ in probe.terms(value)}
 
 
 ANY_NUMBER = "number"
@@ -269,10 +251,10 @@ ANY_NUMBER = "number"
 
 
 @dataclass(frozen=True)
-class Chain(Among):
-    """What does a sum or a product consist of: which operands, how many, and what do its numbers come to?
+class Chain(Question):
+    """What does a sum or a product consist of: which terms, how many, and what do its numbers come to?
 
-    Beside the numbers of operands the answers are ``ANY_NUMBER``, ``("leaves", n)`` for chains of n and more, and
+    Beside the numbers of terms the answers are ``ANY_NUMBER``, ``("leaves", n)`` for chains of n and more, and
     ``("total", x)`` for those whose numbers could come to x.
     """
 
@@ -287,21 +269,29 @@ class Chain(Among):
             bisect.insort(self.leaves, count)
         return ("leaves", count)
 
-    def expect_number(self, literals: Sequence[tuple[float, int]]) -> Hashable:
+    def expect_total(self, literals: Sequence[tuple[float, int]]) -> Hashable:
         """What is answered where numbers could come to what ``literals`` come to."""
         total = float(numbers.product(literals) if self.is_product else numbers.total(literals))
         if total not in self.totals:
             bisect.insort(self.totals, total)
         return ("total", total)
 
+    def answers(self, probe: Probe) -> Iterable[Hashable]:
+        known = probe.answers.get(id(self))
+        if known is None:
+            known = probe.answers[id(self)] = self._found(probe)
+        return known
+
     def _found(self, probe: Probe) -> Iterable[Hashable]:
         value = self.position.value(probe)
         if value is None:
             return ()
-        pieces = chain.grow(probe.facts, probe.producer, value, self.is_product)
-        found = self._matching(probe, ((p.value, p.sign) for p in pieces))
-        ends = [p for p in pieces if not p.parts]
-        found.update(("leaves", count) for count in self.leaves[: bisect.bisect_right(self.leaves, len(ends))])
+        whole, *pieces = chain.grow(probe.facts, probe.producer, value, self.is_product)
+        ends = [p for p in pieces if not p.parts] or [whole]
+        found: set[Hashable] = {("leaves", n) for n in self.leaves[: bisect.bisect_right(self.leaves, len(ends))]}
+        for piece in pieces:
+            if piece.value is not None:
+                found.update(n for n, sign in probe.terms(piece.value) if sign in (0, piece.sign))
         signed = [(n, p.sign) for p in ends if (n := chain.number(probe.facts, p)) is not None]
         if signed:
             found.add(ANY_NUMBER)
@@ -335,7 +325,7 @@ _SLACK = 16
 """Numbers that the matcher takes for equal differ by less than so many roundings."""
 
 
-def _options(operand: Term, sign: int, is_product: bool) -> list[Option]:
+def _signed(operand: Term, sign: int, is_product: bool) -> list[tuple[Term, int]]:
     """How an operand may stand in a chain: as it is, or as its opposite under the other sign."""
     if isinstance(operand, Const):
         return [(operand, 0)]
@@ -343,33 +333,28 @@ def _options(operand: Term, sign: int, is_product: bool) -> list[Option]:
     return [(operand, sign)] if opposite is None else [(operand, sign), (opposite, -sign)]
 
 
-def heads(item: Term) -> frozenset[Hashable] | None:
-    """What can compute a term's value, as answers of ``Operator``; None for anything."""
-    match item:
+@functools.cache
+def forms(item: Term) -> tuple[Term, ...]:
+    """The terms that stand for ``item``, one of which matches wherever it does: its alternatives; and for a chain that
+    needs one operand only, which can be all there is, that operand."""
+    if isinstance(item, AnyOf):
+        return tuple(dict.fromkeys(form for each in item.alternatives for form in forms(each)))
+    if isinstance(item, Sum | Product) and plan(item).required == 1:
+        alone = (forms(t) for t, _ in item.operands if not isinstance(t, Literal | Scalar) and not is_optional(t))
+        return (item, *(form for each in alone for form in each))
+    return (item,)
+
+
+def _heads(form: Term) -> frozenset[Hashable]:
+    """What can compute the value of a form, as answers of ``Operator``; empty for anything."""
+    match form:
         case Call(op_types=op_types, domain=domain):
             return frozenset(operator_key(o, domain) for o in op_types)
         case Output(call=Call(op_types=op_types, domain=domain), index=index):
             return frozenset(operator_key(o, domain, index) for o in op_types)
-        case Power():
-            return frozenset({"Sqrt", "Pow"})
-        case AnyOf(alternatives=alternatives):
-            return _union(map(heads, alternatives))
-        case Sum(operands=operands) | Product(operands=operands):
-            own: frozenset[Hashable] = chain.PRODUCT_OPS if isinstance(item, Product) else chain.SUM_OPS
-            plan = chain.plan(item)
-            if plan.required > 1:
-                return own
-            # With every other operand absent, the chain is one operand itself, or a number.
-            alone = [heads(t) for t, _ in operands if not isinstance(t, Literal) and not is_optional(t)]
-            return _union([own, *alone]) if alone and not plan.needs_numbers else None
+        case Power(exponent=exponent):
+            return frozenset({"Sqrt", "Pow"} if exponent == 0.5 else {"Pow"})
+        case Sum() | Product() if plan(form).required > 1 or any(not is_optional(t) for t, _ in plan(form).operands):
+            return chain.PRODUCT_OPS if isinstance(form, Product) else chain.SUM_OPS
         case _:
-            return None
-
-
-def _union(sets: Iterable[frozenset[Hashable] | None]) -> frozenset[Hashable] | None:
-    found: set[Hashable] = set()
-    for each in sets:
-        if each is None:
-            return None
-        found |= each
-    return frozenset(found)
+            return frozenset()

@@ -13,12 +13,11 @@ import onnx_ir as ir
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.assign import AssignedChain
 from onnxrewrite.pattern.chain import is_optional
-from onnxrewrite.pattern.conditions import Conditions
+from onnxrewrite.pattern.conditions import Conditions, Option
 from onnxrewrite.pattern.match import Binding
 from onnxrewrite.pattern.questions import Probe
 from onnxrewrite.pattern.recursive import RecursiveMatcher, values_of
 from onnxrewrite.pattern.terms import AnyOf, Product, Sum, Term, children
-from onnxrewrite.pattern.tree import Tree
 
 P = TypeVar("P")
 
@@ -31,27 +30,48 @@ class Patterns(Generic[P]):
     """
 
     def __init__(self, patterns: Iterable[tuple[Term, P]]):
-        self._payloads: list[P] = []
-        self._tree: Tree[int] = Tree()
+        self.payloads: list[P] = []
         conditions = Conditions()
         for rank, (anchor, payload) in enumerate(patterns):
-            self._payloads.append(payload)
-            for alternative in alternatives(anchor):
-                self._tree.add(conditions.of(alternative), rank)
+            self.payloads.append(payload)
+            conditions.add(anchor, rank)
+        self.tree = conditions.tree
 
-    def at(self, facts: Facts, graph: ir.Graph | None, value: ir.Value) -> list[P]:
+    def view(self, facts: Facts, graph: ir.Graph | None) -> View[P]:
+        """The values of one graph as these patterns see them."""
+        return View(self, facts, graph)
+
+
+class View(Generic[P]):
+    """What patterns find at the values of one graph, remembered until somebody says that it has changed."""
+
+    def __init__(self, patterns: Patterns[P], facts: Facts, graph: ir.Graph | None):
+        self.facts = facts
+        self.graph = graph
+        self._payloads = patterns.payloads
+        self._tree = patterns.tree
+        self._found: dict[ir.Value, tuple[list[int], list[Option]]] = {}
+
+    def at(self, value: ir.Value) -> list[P]:
         """What stands for the patterns that can match at ``value``, in their order."""
-        ranks = self._tree.walk(Probe(facts, graph, value))
-        return [self._payloads[rank] for rank in sorted(set(ranks))]
+        return [self._payloads[rank] for rank in self._look(value)[0]]
 
+    def forget(self, value: ir.Value) -> None:
+        """Look at ``value`` anew the next time."""
+        self._found.pop(value, None)
 
-def alternatives(item: Term) -> Iterator[Term]:
-    """The terms of an ``any_of``, and of those inside it; any other term itself."""
-    if isinstance(item, AnyOf):
-        for each in item.alternatives:
-            yield from alternatives(each)
-    else:
-        yield item
+    def _terms(self, value: ir.Value) -> list[Option]:
+        return self._look(value)[1]
+
+    def _look(self, value: ir.Value) -> tuple[list[int], list[Option]]:
+        found = self._found.get(value)
+        if found is None:
+            accepted = set(self._tree.walk(Probe(self.facts, self.graph, value, self._terms)))
+            ranks = sorted(a for a in accepted if isinstance(a, int))
+            found = ranks, [a for a in accepted if not isinstance(a, int)]
+            if value.graph is self.graph:  # of others only those who own them know when they change
+                self._found[value] = found
+        return found
 
 
 class Matcher(RecursiveMatcher):

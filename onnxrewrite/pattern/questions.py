@@ -10,7 +10,7 @@ This module knows nothing of patterns; ``conditions.py`` says which of them ask 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -35,13 +35,21 @@ class Probe:
         facts: What is known about the graph's values.
         graph: Nodes of other graphs are not seen; None for nodes that are in no graph yet.
         anchor: The value.
+        terms: Gives the numbered terms that match a value, each with a sign.
     """
 
-    __slots__ = ("answers", "facts", "graph", "nodes", "values")
+    __slots__ = ("answers", "facts", "graph", "nodes", "terms", "values")
 
-    def __init__(self, facts: Facts, graph: ir.Graph | None, anchor: ir.Value):
+    def __init__(
+        self,
+        facts: Facts,
+        graph: ir.Graph | None,
+        anchor: ir.Value,
+        terms: Callable[[ir.Value], Iterable[tuple[int, int]]],
+    ):
         self.facts = facts
         self.graph = graph
+        self.terms = terms
         self.values: dict[int, ir.Value | None] = {0: anchor}
         self.nodes: dict[int, ir.Node | None] = {}
         self.answers: dict[int, Iterable[Hashable]] = {}

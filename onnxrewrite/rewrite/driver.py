@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.target import Target
-from onnxrewrite.pattern.finder import Matcher
+from onnxrewrite.pattern.finder import Matcher, View
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.rewrite import edit
 from onnxrewrite.rewrite.index import RuleIndex, index
@@ -86,6 +86,7 @@ class Driver:
         self._progress = progress
         self._budget = _TOTAL * self._size() + 1000
         self._loops = LoopGuard(self._size())
+        self._views: dict[tuple[ir.Graph, RuleIndex], View[Rule]] = {}
 
     def run(self) -> Trace:
         """Run every stage to its fixpoint.  Canonicalization stays active throughout.
@@ -103,6 +104,7 @@ class Driver:
 
     def run_stage(self, stage: Stage, rules: Sequence[Rule], settled: Sequence[Rule] = ()) -> None:
         """Apply ``rules`` until none of them applies any more, and those ``settled`` where that changed something."""
+        self._views.clear()
         own, all_rules = index(tuple(rules)), index((*rules, *settled))
         edit.sweep([n for scope in self._work.scopes() for n in scope])
         queue = Worklist(n for scope in self._work.scopes() for n in scope)
@@ -121,7 +123,9 @@ class Driver:
                 self._progress(stage, visited, len(queue))
             change = self._visit(node, node.graph, all_rules if has_changed else own, loops)
             if change is not None:
-                queue.extend(all_rules.reach.after(*change))
+                again = all_rules.reach.after(*change)
+                self._forget(again)
+                queue.extend(again)
         self.trace.warnings.extend(loops.warnings)
         loops.warnings.clear()
         self._sort()
@@ -133,7 +137,7 @@ class Driver:
     def _visit(self, node: ir.Node, scope: ir.Graph, rules: RuleIndex, loops: LoopGuard) -> Change | None:
         """Apply the first rule that passes at ``node``; what it changed."""
         facts = self.facts(scope)
-        for rule, output in rules.at(facts, scope, node):
+        for rule, output in rules.at(self._view(rules, scope), node):
             key = (rule.name, output.name or "")
             if key in self._limits.quarantine or loops.has_stopped(key):
                 continue
@@ -144,6 +148,19 @@ class Driver:
                 if change is not None:
                     return change
         return None
+
+    def _view(self, rules: RuleIndex, scope: ir.Graph) -> View[Rule]:
+        if (scope, rules) not in self._views:
+            self._views[scope, rules] = rules.view(self.facts(scope), scope)
+        return self._views[scope, rules]
+
+    def _forget(self, nodes: Iterable[ir.Node]) -> None:
+        """Look at what ``nodes`` compute anew the next time."""
+        for (scope, _), view in self._views.items():
+            for node in nodes:
+                if node.graph is scope:
+                    for output in node.outputs:
+                        view.forget(output)
 
     def _matches(self, matcher: Matcher, rule: Rule, output: ir.Value) -> Iterator[Match]:
         """The matches of a rule at one value; none where a predicate of its pattern raises."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.pattern.finder import Patterns
+from onnxrewrite.pattern.finder import Patterns, View
 from onnxrewrite.rewrite.reach import Reach
 from onnxrewrite.rewrite.rule import Rule
 
@@ -33,9 +33,13 @@ class RuleIndex:
         self._rank = {rule: rank for rank, rule in enumerate(self.rules)}
         self._patterns = Patterns((rule.outputs[0], rule) for rule in self.rules)
 
-    def at(self, facts: Facts, graph: ir.Graph | None, node: ir.Node) -> list[tuple[Rule, ir.Value]]:
+    def view(self, facts: Facts, graph: ir.Graph | None) -> View[Rule]:
+        """One graph as these rules see it."""
+        return self._patterns.view(facts, graph)
+
+    def at(self, view: View[Rule], node: ir.Node) -> list[tuple[Rule, ir.Value]]:
         """The rules that can match at a node, each with the output that would be its anchor."""
-        found = [(rule, output) for output in node.outputs for rule in self._patterns.at(facts, graph, output)]
+        found = [(rule, output) for output in node.outputs for rule in view.at(output)]
         if len(node.outputs) > 1:
             found.sort(key=lambda hit: self._rank[hit[0]])
         return found

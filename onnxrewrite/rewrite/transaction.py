@@ -87,7 +87,7 @@ class Workspace:
     def _can_lower(self, node: ir.Node, facts: Facts) -> bool:
         """Whether some rule of the lower stage makes ``node`` legal; tried on the tape and taken back."""
         matcher = Matcher(facts, None)
-        for rule, output in self._lowering.at(facts, None, node):
+        for rule, output in self._lowering.at(self._lowering.view(facts, None), node):
             for match in matcher.matches(rule.outputs, output):
                 attempt = Transaction(self, rule, match, None)
                 try:

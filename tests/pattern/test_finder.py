@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onnxrewrite import FLOATS, AnyNode, Attr, Const, Each, Scalar, Var, any_of, op
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.pattern.finder import Matcher, Patterns
+from onnxrewrite.pattern.finder import Matcher, Patterns, View
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.recursive import RecursiveMatcher
 from onnxrewrite.pattern.terms import Term
@@ -43,11 +43,9 @@ def by_oracle(patterns: Sequence[tuple[Term, ...]], facts: Facts, graph: ir.Grap
     return {(i, *told(m)) for i, p in enumerate(patterns) for m in oracle.matches(p, value)}
 
 
-def by_tree(
-    tree: Patterns[int], patterns: Sequence[tuple[Term, ...]], facts: Facts, graph: ir.Graph, value: ir.Value
-) -> Found:
-    matcher = Matcher(facts, graph)
-    return {(i, *told(m)) for i in tree.at(facts, graph, value) for m in matcher.matches(patterns[i], value)}
+def by_tree(patterns: Sequence[tuple[Term, ...]], view: View[int], value: ir.Value) -> Found:
+    matcher = Matcher(view.facts, view.graph)
+    return {(i, *told(m)) for i in view.at(value) for m in matcher.matches(patterns[i], value)}
 
 
 def compare(patterns: Sequence[tuple[Term, ...]], source: str | ir.Model) -> int:
@@ -57,9 +55,10 @@ def compare(patterns: Sequence[tuple[Term, ...]], source: str | ir.Model) -> int
     tree = Patterns((p[0], i) for i, p in enumerate(patterns))
     count = 0
     for graph in (model.graph, *model.graph.subgraphs()):
+        view = tree.view(facts, graph)
         for value in [o for node in graph for o in node.outputs]:
             expected = by_oracle(patterns, facts, graph, value)
-            assert by_tree(tree, patterns, facts, graph, value) == expected, (value.name, patterns)
+            assert by_tree(patterns, view, value) == expected, (value.name, patterns)
             count += len(expected)
     return count
 
@@ -197,7 +196,8 @@ def test_a_sum_of_twelve(hit: bool) -> None:
     tree = Patterns([(pattern, "sum")])
     value = model.graph.outputs[0]
     found = [
-        next(Matcher(facts, model.graph).matches((pattern,), value), None) for _ in tree.at(facts, model.graph, value)
+        next(Matcher(facts, model.graph).matches((pattern,), value), None)
+        for _ in tree.view(facts, model.graph).at(value)
     ]
     assert (found != [] and found[0] is not None) == hit
     assert time.perf_counter() - start < 2

@@ -22,7 +22,8 @@ def rules_at(rules: list[Rule], source: str, value: str) -> list[tuple[str, str 
     model = text.parse(source)
     facts = Facts(model.graph, dict(model.opset_imports))
     node = next(n for n in model.graph if value in [o.name for o in n.outputs])
-    return [(r.name, v.name) for r, v in RuleIndex(rules).at(facts, model.graph, node)]
+    found = RuleIndex(rules)
+    return [(r.name, v.name) for r, v in found.at(found.view(facts, model.graph), node)]
 
 
 def test_rules_by_operator() -> None:
