@@ -1,7 +1,7 @@
 """What every benchmark shares: timing that can be trusted on a noisy machine, tables, goals, JSON, exit codes.
 
 A figure alone means little on a shared machine, so whatever is compared is measured by turns, in one run, and the
-medians are compared.
+medians are compared.  Seconds are those of the CPU, which do not run on while somebody else has it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from rich.table import Table
 
 Cell: TypeAlias = str | int | float | None
 
-clock = time.perf_counter
+clock = time.process_time
+"""Seconds of CPU that this process has used."""
 
 
 class TimeUp(BaseException):
@@ -86,13 +87,13 @@ def _alarm(cap: float | None) -> Iterator[None]:
     def stop(*_: object) -> None:
         raise TimeUp
 
-    previous = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, cap, 1.0)  # again every second, should somebody swallow it
+    previous = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, cap, 1.0)  # again every second, should somebody swallow it
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
 
 
 @dataclass
