@@ -99,6 +99,7 @@ class Facts:
         self._contexts: dict[int, _Context] = {}
         self._by_elements: dict[tuple[object, ...], ir.Value] = {}
         self._twins = Twins()
+        self._numbers: dict[int, tuple[ir.TensorProtocol, float | int]] = {}
         self._infer_graph(graph)
 
     # -- what is known ---------------------------------------------------------------------------------------
@@ -132,6 +133,17 @@ class Facts:
         array = tensor.numpy().view()
         array.flags.writeable = False
         return array
+
+    def number(self, tensor: ir.TensorProtocol) -> float | int | None:
+        """The number in a tensor of one element; None for any other tensor."""
+        known = self._numbers.get(id(tensor))
+        if known is not None:
+            return known[1]
+        if any(d != 1 for d in tensor.shape) or tensor.dtype == ir.DataType.STRING:
+            return None
+        number: float | int = tensor.numpy().reshape(()).item()
+        self._numbers[id(tensor)] = tensor, number  # which keeps the tensor, and so its id
+        return number
 
     def elements(self, value: ir.Value) -> tuple[Dim, ...] | None:
         """The elements of an integer tensor of rank 0 or 1, symbolic where they are dimensions."""

@@ -26,12 +26,7 @@ class AssignedChain(ChainMatch):
                 [p for p in self.pieces if p.value is not None and any(True for _ in self._operand(*o, p, binding))]
                 for o in self.operands
             ]
-            self._numeric = {
-                leaf
-                for p in self.pieces
-                if not p.parts and chain.number(self.facts, p) is not None
-                for leaf in p.leaves
-            }
+            self._numeric = {leaf for p in self.pieces if not p.parts and p.number is not None for leaf in p.leaves}
             self._doomed: dict[tuple[int, frozenset[int]], bool] = {}
         if not self._is_doomed(index, chain.leaves_of(taken)):
             yield from super()._assign(index, taken, binding)

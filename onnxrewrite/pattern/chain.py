@@ -43,7 +43,7 @@ MAX_NODES = 24
 class Piece:
     """A part of a chain: a value with its sign, and the node and parts it is made of unless it is a leaf.
 
-    ``value`` is None for the number -1 that a Neg multiplies by.
+    ``value`` is None for the number -1 that a Neg multiplies by; ``number`` is that of a leaf, if it is one.
     """
 
     value: ir.Value | None
@@ -51,6 +51,7 @@ class Piece:
     node: ir.Node | None = None
     parts: tuple[Piece, ...] = ()
     leaves: frozenset[int] = field(default=frozenset())
+    number: float | int | None = None
 
     def walk(self) -> Iterator[Piece]:
         """The piece and all below it, parents first."""
@@ -82,7 +83,11 @@ def grow(
             queue.extend(piece.parts)
             pieces.extend(piece.parts)
     for number, piece in enumerate(reversed(pieces)):
-        piece.leaves = leaves_of(piece.parts) if piece.parts else frozenset({number})
+        if piece.parts:
+            piece.leaves = leaves_of(piece.parts)
+        else:
+            piece.leaves = frozenset({number})
+            piece.number = -1 if piece.value is None else numbers.scalar(facts, piece.value)
     return pieces
 
 
@@ -120,11 +125,6 @@ def _repeated(base: ir.Value | None, exponent: float | None, divides: bool) -> l
         return None
     times = int(exponent)
     return [(base, 1 if times > 0 else -1)] * abs(times)
-
-
-def number(facts: Facts, piece: Piece) -> float | int | None:
-    """The number in a leaf of a chain; None where it is none."""
-    return -1 if piece.value is None else numbers.scalar(facts, piece.value)
 
 
 def leaves_of(pieces: Iterable[Piece]) -> frozenset[int]:

@@ -20,9 +20,8 @@ from typing import Any, TypeAlias
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
-from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern import chain, numbers
-from onnxrewrite.pattern.chain import is_optional, plan
+from onnxrewrite.pattern.chain import Piece, is_optional, plan
 from onnxrewrite.pattern.look import COMMUTATIVE
 from onnxrewrite.pattern.questions import (
     MOST,
@@ -193,7 +192,8 @@ class Conditions:
         if asked.required > 1:
             yield self._is(question, question.expect_leaves(asked.required))
         if asked.needs_numbers and not asked.scalars:
-            yield self._is(question, question.expect_total(asked.literals))
+            takers = sum(not isinstance(t, Call | Output | Power) for t, _ in asked.operands)
+            yield self._is(question, question.expect_total(asked.literals, takers))
         elif asked.needs_numbers or any(not is_optional(s) for s, _ in asked.scalars):
             yield self._is(question, ANY_NUMBER)
         for operand, sign in asked.operands:
@@ -261,6 +261,7 @@ class Chain(Question):
     is_product: bool = False
     leaves: list[int] = field(default_factory=list, compare=False)
     totals: list[float] = field(default_factory=list, compare=False)
+    takers: list[int] = field(default_factory=lambda: [0], compare=False)
     cost = 7
 
     def expect_leaves(self, count: int) -> Hashable:
@@ -269,20 +270,15 @@ class Chain(Question):
             bisect.insort(self.leaves, count)
         return ("leaves", count)
 
-    def expect_total(self, literals: Sequence[tuple[float, int]]) -> Hashable:
-        """What is answered where numbers could come to what ``literals`` come to."""
+    def expect_total(self, literals: Sequence[tuple[float, int]], takers: int) -> Hashable:
+        """What is answered where numbers could come to what ``literals`` do, if so many operands can take others."""
+        self.takers[0] = max(self.takers[0], takers)
         total = float(numbers.product(literals) if self.is_product else numbers.total(literals))
         if total not in self.totals:
             bisect.insort(self.totals, total)
         return ("total", total)
 
     def answers(self, probe: Probe) -> Iterable[Hashable]:
-        known = probe.answers.get(id(self))
-        if known is None:
-            known = probe.answers[id(self)] = self._found(probe)
-        return known
-
-    def _found(self, probe: Probe) -> Iterable[Hashable]:
         value = self.position.value(probe)
         if value is None:
             return ()
@@ -292,23 +288,28 @@ class Chain(Question):
         for piece in pieces:
             if piece.value is not None:
                 found.update(n for n, sign in probe.terms(piece.value) if sign in (0, piece.sign))
-        signed = [(n, p.sign) for p in ends if (n := chain.number(probe.facts, p)) is not None]
-        if signed:
+        if any(p.number is not None for p in ends):
             found.add(ANY_NUMBER)
-            found.update(("total", t) for t in self._near(signed, probe.facts, value))
+            found.update(("total", t) for t in self._near((whole, *pieces), probe.facts.dtype(value)))
         return found
 
-    def _near(self, signed: Sequence[tuple[float, int]], facts: Facts, value: ir.Value) -> set[float]:
-        """The expected totals that these numbers, or one of them, could come to."""
-        dtype = facts.dtype(value)
+    def _near(self, pieces: Sequence[Piece], dtype: ir.DataType | None) -> Iterable[float]:
+        """The expected totals that the chain's numbers could come to: all of them but for those in pieces that operands
+        take, or one alone."""
         if dtype is None or not self.totals:
-            return set()
-        if len(signed) > 2:
-            return set(self.totals)  # an operand may take any of them
+            return ()
+        numeric = {leaf: p for p in pieces if p.number is not None for leaf in p.leaves}
+        groups = {frozenset(numeric), *(frozenset({leaf}) for leaf in numeric)}
+        taken = {p.leaves.intersection(numeric) for p in pieces[1:]}
+        for _ in range(self.takers[0] if len(numeric) > 2 else 0):
+            groups |= {group - leaves for group in groups for leaves in taken}
+            if len(groups) > _GROUPS:
+                return self.totals
         found: set[float] = set()
-        for group in (signed, *([s] for s in signed)):
-            total = numbers.product(group) if self.is_product else numbers.total(group)
-            found.update(self._around(float(total), max(abs(n) for n, _ in group), dtype))
+        for group in groups:
+            signed = [(numeric[leaf].number or 0, numeric[leaf].sign) for leaf in sorted(group)]
+            total = numbers.product(signed) if self.is_product else numbers.total(signed)
+            found.update(self._around(float(total), max((abs(n) for n, _ in signed), default=0), dtype))
         return found
 
     def _around(self, total: float, largest: float, dtype: ir.DataType) -> Sequence[float]:
@@ -320,6 +321,9 @@ class Chain(Question):
         low = bisect.bisect_left(self.totals, total - slack * size)
         return self.totals[low : bisect.bisect_right(self.totals, total + slack * size)]
 
+
+_GROUPS = 64
+"""With more ways to choose among the numbers of a chain than this, any total is taken for possible."""
 
 _SLACK = 16
 """Numbers that the matcher takes for equal differ by less than so many roundings."""

@@ -160,14 +160,12 @@ class ChainMatch:
     # -- numbers ---------------------------------------------------------------------------------------------
 
     def _signed(self, group: tuple[Piece, ...]) -> list[tuple[float, int]]:
-        return [(chain.number(self.facts, p) or 0, p.sign) for p in group]
+        return [(p.number or 0, p.sign) for p in group]
 
     def _numbers(self, taken: tuple[Piece, ...], binding: Binding) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
         """Every way to account for the pattern's numbers with the chain's."""
         used = leaves_of(taken)
-        numeric = [
-            p for p in self.pieces if not p.parts and not p.leaves & used and chain.number(self.facts, p) is not None
-        ]
+        numeric = [p for p in self.pieces if not p.parts and not p.leaves & used and p.number is not None]
         groups = [tuple(numeric)] if numeric else []
         groups += [(p,) for p in numeric] if len(numeric) > 1 else []
         if not self.scalars and not self._needs_numbers:

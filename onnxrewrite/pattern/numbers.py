@@ -23,10 +23,7 @@ from onnxrewrite.pattern.look import resolve
 def scalar(facts: Facts, value: ir.Value) -> float | int | None:
     """The number in a constant with one element; None for anything else."""
     tensor = facts.tensor(resolve(value))
-    if tensor is None or tensor.size != 1 or tensor.dtype == ir.DataType.STRING:
-        return None
-    number: float | int = tensor.numpy().reshape(()).item()
-    return number
+    return None if tensor is None else facts.number(tensor)
 
 
 def array(facts: Facts, value: ir.Value) -> npt.NDArray[Any]:

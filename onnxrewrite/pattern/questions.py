@@ -14,7 +14,6 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
@@ -251,11 +250,15 @@ class Parameter(Question):
         return NOTHING if node is None else (comparable(parameter(probe.facts, node, self.name)),)
 
 
+_EXACT = 2**24
+"""Integers up to here are what they are in float32."""
+
+
 def comparable(value: Any) -> Hashable:
     """A parameter so that equal ones, floats as float32 holds them, are one key."""
-    if isinstance(value, bool | np.bool_):
-        return int(value)
-    if isinstance(value, int | float):
+    if isinstance(value, int):
+        return value if -_EXACT < value < _EXACT else ctypes.c_float(value).value
+    if isinstance(value, float):
         return ctypes.c_float(value).value
     if isinstance(value, list | tuple):
         return tuple(map(comparable, value))

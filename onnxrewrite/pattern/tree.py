@@ -83,8 +83,12 @@ def _visit(switch: _Switch[P] | None, probe: Probe, found: list[P]) -> None:
         found.extend(switch.accepted)
         if switch.question is None:
             return
+        key = id(switch.question)
+        answers = probe.answers.get(key)
+        if answers is None:
+            answers = probe.answers[key] = switch.question.answers(probe)
         cases = switch.cases
-        for answer in switch.question.answers(probe):
+        for answer in answers:
             for case in cases.get(answer, ()):
                 _visit(case, probe, found)
         switch = switch.otherwise
