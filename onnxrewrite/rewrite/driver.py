@@ -211,7 +211,10 @@ class Driver:
         return sum(len(scope) for scope in self._work.scopes())
 
     def _sort(self) -> None:
-        """A rewrite of several outputs may leave its nodes below a reader; sorting is stable."""
+        """Sort nodes, in a stable way, if rewrites have left some of them below a reader."""
+        if self._work.order.is_sorted:
+            return
         self.model.graph.sort()
         for function in self.model.functions.values():
             function.sort()
+        self._work.order.is_sorted = True

@@ -76,8 +76,11 @@ class LoopGuard:
             self._of_rule.clear()
         self._of_rule[key[0]] += 1
         if self._of_rule[key[0]] > self._most:
-            self._endless.add(key[0])
-            self.warnings.append(f"{key[0]} applies to what it makes, without end: stopped after {self._most} rewrites")
+            partners = sorted(rule for rule, count in self._of_rule.items() if count > self._most // 2)
+            self._endless.update(partners)
+            done = "feed each other" if len(partners) > 1 else "applies to what it makes"
+            self.warnings.append(f"{' and '.join(partners)} {done}, without end: stopped after {self._most} rewrites")
+            self._of_rule.clear()
         self._counts[key] += 1
         if self._counts[key] > _LOOP:
             partners = {k for k, n in self._counts.items() if n >= _LOOP - 1 and k[1] == key[1]} | {key}
