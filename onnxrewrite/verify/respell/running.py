@@ -1,0 +1,108 @@
+"""Running a model and comparing two: whether one computes what the other does.
+
+Raised operators stand in models whose opset has not got them; to be run, a model takes the opset that has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from onnxrewrite.errors import OnnxRewriteError
+from onnxrewrite.ir import io, schema
+from onnxrewrite.verify.dims import Binding
+from onnxrewrite.verify.numeric import compare
+from onnxrewrite.verify.sample import Sampler, attempt
+from onnxrewrite.verify.session import Outputs, Session, open_session
+from onnxrewrite.verify.site import check_site
+
+_SIZES = 12
+"""So many bindings of symbolic sizes are tried."""
+
+
+@dataclass(frozen=True)
+class Feeder:
+    """A model that runs, and inputs for it.
+
+    Attributes:
+        session: The open model.
+        sampler: Makes inputs, at ``binding`` and with the level of ``care`` that it needs.
+    """
+
+    session: Session
+    sampler: Sampler
+    binding: Binding
+    care: int
+
+    def feeds(self, sample: int = 0) -> dict[str, Any]:
+        """Values for every input."""
+        return self.sampler.feeds(self.binding, sample, self.care)
+
+    def run(self, feeds: Mapping[str, Any]) -> Outputs | str:
+        """What the model computes of them, or why it does not."""
+        return self.session.run(feeds)
+
+
+def runnable(model: ir.Model) -> onnx.ModelProto:
+    """The model at an opset that has all of its operators."""
+    copy = model.clone()
+    schema.date(copy)
+    for node in copy.graph.all_nodes():
+        if node.version is not None:
+            imported = copy.opset_imports.get(node.domain, 1)
+            copy.opset_imports[node.domain] = max(imported, node.version)
+    return io.to_proto(copy)
+
+
+def feeder(model: ir.Model) -> Feeder | None:
+    """The model open, with sizes at which it runs; None where ONNX Runtime does not run it."""
+    try:
+        proto = runnable(model)
+        session = open_session(proto, threads=1)
+        if isinstance(session, str):
+            return None
+        sampler = Sampler(proto)
+        for binding in sampler.candidates(_SIZES):
+            found = attempt(sampler, session, binding)
+            if not isinstance(found, str):
+                return Feeder(session, sampler, found.binding, found.care)
+    except (OnnxRewriteError, ValueError, TypeError):
+        return None
+    return None
+
+
+def difference(before: ir.Model, after: ir.Model) -> str | None:
+    """Why ``after`` does not compute what ``before`` does; None where no difference was found.
+
+    Raises:
+        CannotTell: Neither could be run.
+    """
+    result = check_site(_bare(before), _bare(after))
+    if result.status == "not run":
+        raise CannotTell(result.reason)
+    return result.reason if result.status == "failed" else None
+
+
+class CannotTell(Exception):
+    """A model that does not run."""
+
+
+def _bare(model: ir.Model) -> ir.Model:
+    """The runnable model; what a caller may override is fed, as every other input."""
+    proto = runnable(model)
+    fed = {i.name for i in proto.graph.input}
+    kept = [t for t in proto.graph.initializer if t.name not in fed]
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(kept)
+    return ir.from_proto(proto)
+
+
+def is_same(old: Outputs | str, new: Outputs | str) -> bool:
+    """Whether two runs gave the same, as far as both have the outputs."""
+    if isinstance(old, str) or isinstance(new, str):
+        return False
+    return all(compare(None, old[name], new.get(name)).accept for name in old)
