@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir.graph import subgraphs
+from onnxrewrite.ir.passing import readers, resolve
 
 _CROWD = 256
 """Values with more readers are not searched: they are constants of no account."""
@@ -18,16 +19,15 @@ _FLOATS = (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS)
 def twin(node: ir.Node) -> ir.Node | None:
     """Another node of the same graph with the same operator, attributes and inputs, and so the same outputs.
 
-    Constants of equal content are the same.  Whether the operator is random is the caller's question.
+    Constants of equal content are the same, and so is what Identities pass on.  Whether the operator is random is the caller's question.
     """
-    inputs = [i for i in node.inputs if i is not None and i.const_value is None]
+    inputs = [resolve(i) for i in node.inputs if i is not None and i.const_value is None]
     if not inputs or subgraphs(node):
         return None
     rarest = min(inputs, key=lambda i: len(i.uses()))
-    readers = rarest.consumers()
-    if len(readers) > _CROWD:
+    if len(rarest.uses()) > _CROWD:
         return None
-    return next((r for r in readers if r is not node and _same(node, r)), None)
+    return next((r for r in readers(rarest) if r is not node and _same(node, r)), None)
 
 
 def _same(a: ir.Node, b: ir.Node) -> bool:
@@ -46,6 +46,8 @@ def _same(a: ir.Node, b: ir.Node) -> bool:
 
 def _same_value(a: ir.Value | None, b: ir.Value | None) -> bool:
     if a is b:
+        return True
+    if a is not None and b is not None and resolve(a) is resolve(b):
         return True
     if a is None or b is None or a.const_value is None or b.const_value is None:
         return False

@@ -8,28 +8,9 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.passing import passed, resolve
 
-
-def resolve(value: ir.Value) -> ir.Value:
-    """The value behind Identities and Casts to the dtype that is already there."""
-    for node in passed(value):
-        assert node.inputs[0] is not None
-        value = node.inputs[0]
-    return value
-
-
-def passed(value: ir.Value) -> list[ir.Node]:
-    """The Identities and Casts to the dtype already there that ``resolve`` looks through, the last one first."""
-    nodes: list[ir.Node] = []
-    while True:
-        node = value.producer()
-        if node is None or node.domain or node.op_type not in ("Identity", "Cast"):
-            return nodes
-        source = node.inputs[0]
-        if source is None or source.type is None or source.type != value.type:
-            return nodes
-        nodes.append(node)
-        value = source
+__all__ = ["parameter", "passed", "resolve"]
 
 
 def parameter(facts: Facts, node: ir.Node, name: str) -> Any:

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.match import Match
-from onnxrewrite.pattern.terms import AnyOf, Literal, Power, Product, Sum, Term, walk
+from onnxrewrite.pattern.terms import AnyOf, Capture, Literal, Power, Product, Sum, Term, walk
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Site
 from onnxrewrite.verify.respell.firing import matches
@@ -52,6 +52,7 @@ class Covered:
         chains: The sums and products among them.
         powers: The nodes that a power was matched by.
         literals: The numbers that the pattern is made of.
+        ranked: Values of which the pattern says the rank.
     """
 
     value: str
@@ -59,6 +60,7 @@ class Covered:
     chains: tuple[Chain, ...]
     powers: tuple[str, ...]
     literals: tuple[float, ...]
+    ranked: frozenset[str] = frozenset()
 
     @property
     def explicit(self) -> tuple[str, ...]:
@@ -78,7 +80,8 @@ def covered(rule: Rule, model: ir.Model, site: Site) -> Covered:
     if match is None:
         return Covered(site.value, tuple(n for n in names if n), (), (), literals)
     chains, powers = _algebra(rule, match, anchor)
-    return Covered(site.value, tuple(n for n in names if n), chains, powers, literals)
+    ranked = (n for t, b in match.bindings() if isinstance(t, Capture) and t.rank is not None for n in _names(b))
+    return Covered(site.value, tuple(n for n in names if n), chains, powers, literals, frozenset(ranked))
 
 
 def _same_match(rule: Rule, facts: Facts, graph: ir.Graph, anchor: ir.Value, names: set[str | None]) -> Match | None:

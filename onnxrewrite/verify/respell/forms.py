@@ -26,13 +26,15 @@ def swap(node: ir.Node, rng: random.Random) -> None:
         node.replace_input_with(1, a)
 
 
-def respell_constant(draft: Draft, node: ir.Node, index: int, rng: random.Random) -> None:
-    """Another form of a constant operand: rank, Constant node or initializer, behind an Identity."""
+def respell_constant(draft: Draft, node: ir.Node, index: int, rng: random.Random, ranked: frozenset[str]) -> None:
+    """Another form of a constant operand: a Constant node, an initializer, and of one element any rank that changes
+    nothing, unless it is one of those whose rank the pattern says."""
     value = node.inputs[index]
     array = draft.array(value)
     if value is None or array is None or value.dtype is None:
         return
-    rank = _other_rank(draft, node, index, rng) if array.size == 1 else None
+    may_vary = array.size == 1 and value.name not in ranked
+    rank = _other_rank(node, index, rng) if may_vary else None
     if rank is not None:
         value = draft.constant(array.reshape([1] * rank), value.dtype)
     form = rng.choice(["initializer", "node", "plain", "as it is"])
@@ -43,7 +45,7 @@ def respell_constant(draft: Draft, node: ir.Node, index: int, rng: random.Random
     node.replace_input_with(index, value)
 
 
-def _other_rank(draft: Draft, node: ir.Node, index: int, rng: random.Random) -> int | None:
+def _other_rank(node: ir.Node, index: int, rng: random.Random) -> int | None:
     """A rank that changes nothing, for another operand has it, or a larger one."""
     if node.op_type not in BROADCASTING or node.domain or (node.op_type == "PRelu" and index == 0):
         return None

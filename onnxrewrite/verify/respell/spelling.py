@@ -75,6 +75,6 @@ def _vary_operands(draft: Draft, nodes: Sequence[str], place: Covered, rng: rand
         swap(node, rng)
         for index, value in enumerate(node.inputs):
             if value is not None and rng.random() < 0.5:
-                respell_constant(draft, node, index, rng)
+                respell_constant(draft, node, index, rng, place.ranked)
             if value is not None and rng.random() < often:
                 pass_through(draft, node, index, rng)
