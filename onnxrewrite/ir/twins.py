@@ -19,7 +19,8 @@ _FLOATS = (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS)
 def twin(node: ir.Node) -> ir.Node | None:
     """Another node of the same graph with the same operator, attributes and inputs, and so the same outputs.
 
-    Constants of equal content are the same, and so is what Identities pass on.  Whether the operator is random is the caller's question.
+    Constants of equal content are the same, and so is what Identities pass on.  Whether the operator is random is the
+    caller's question.
     """
     inputs = [resolve(i) for i in node.inputs if i is not None and i.const_value is None]
     if not inputs or subgraphs(node):

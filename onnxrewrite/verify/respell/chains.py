@@ -91,7 +91,8 @@ class _Writer:
             first, second = (leaves.pop(self.rng.randrange(len(leaves))) for _ in range(2))
             leaves.append(self.combined(first, second))
         new = leaves[0].value if leaves[0].sign > 0 else self.opposite(leaves[0].value)
-        if new.producer() is None or new.producer().name not in self.made:  # type: ignore[union-attr]
+        made = new.producer()
+        if made is None or made.name not in self.made:  # one operand is all that there is
             new = self.node("Identity", new)
         self.draft.replace(self.old, new)
         return self.made

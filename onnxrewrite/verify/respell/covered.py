@@ -76,12 +76,16 @@ def covered(rule: Rule, model: ir.Model, site: Site) -> Covered:
     names = tuple(n.name for n in site.before if n.name in nodes)
     anchor = next(o for n in model.graph for o in n.outputs if o.name == site.value)
     match = _same_match(rule, facts, model.graph, anchor, set(names))
-    literals = tuple(dict.fromkeys(t.value for o in rule.outputs for t in walk(o) if isinstance(t, Literal)))
     if match is None:
-        return Covered(site.value, tuple(n for n in names if n), (), (), literals)
+        return Covered(site.value, tuple(n for n in names if n), (), (), literals(rule))
     chains, powers = _algebra(rule, match, anchor)
     ranked = (n for t, b in match.bindings() if isinstance(t, Capture) and t.rank is not None for n in _names(b))
-    return Covered(site.value, tuple(n for n in names if n), chains, powers, literals, frozenset(ranked))
+    return Covered(site.value, tuple(n for n in names if n), chains, powers, literals(rule), frozenset(ranked))
+
+
+def literals(rule: Rule) -> tuple[float, ...]:
+    """The numbers that a rule's pattern is made of."""
+    return tuple(dict.fromkeys(t.value for o in rule.outputs for t in walk(o) if isinstance(t, Literal)))
 
 
 def _same_match(rule: Rule, facts: Facts, graph: ir.Graph, anchor: ir.Value, names: set[str | None]) -> Match | None:
@@ -131,7 +135,9 @@ def _names(bound: Any) -> Iterator[str]:
     yield from (v.name for v in values if isinstance(v, ir.Value) and v.name)
 
 
-def _part(root: ir.Value, kinds: frozenset[str], free: dict[str | None, ir.Node], ends: frozenset[str]) -> Iterator[str]:
+def _part(
+    root: ir.Value, kinds: frozenset[str], free: dict[str | None, ir.Node], ends: frozenset[str]
+) -> Iterator[str]:
     """The names of the nodes of these kinds, upwards from ``root`` to where other terms stand."""
     stack = [root]
     while stack:

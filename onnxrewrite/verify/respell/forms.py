@@ -31,15 +31,16 @@ def respell_constant(draft: Draft, node: ir.Node, index: int, rng: random.Random
     nothing, unless it is one of those whose rank the pattern says."""
     value = node.inputs[index]
     array = draft.array(value)
-    if value is None or array is None or value.dtype is None:
+    dtype = value.dtype if value is not None else None
+    if value is None or array is None or dtype is None:
         return
     may_vary = array.size == 1 and value.name not in ranked
     rank = _other_rank(node, index, rng) if may_vary else None
     if rank is not None:
-        value = draft.constant(array.reshape([1] * rank), value.dtype)
+        value = draft.constant(array.reshape([1] * rank), dtype)
     form = rng.choice(["initializer", "node", "plain", "as it is"])
     if form == "initializer" and rank is None:
-        value = draft.constant(array, value.dtype)
+        value = draft.constant(array, dtype)
     elif form in ("node", "plain"):
         value = _constant_node(draft, node, value, is_plain=form == "plain")
     node.replace_input_with(index, value)
@@ -80,5 +81,3 @@ def pass_through(draft: Draft, node: ir.Node, index: int, rng: random.Random) ->
         made = draft.insert(node, "Identity", [value], like=value)
     made.shape = value.shape
     node.replace_input_with(index, made)
-
-

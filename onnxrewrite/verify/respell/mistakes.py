@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
+from onnxrewrite.pattern.terms import FLOATS
 from onnxrewrite.verify.respell.draft import Array, Draft
 
 Mistake: TypeAlias = Callable[[Draft, Sequence[ir.Node], random.Random], str | None]
@@ -84,7 +85,8 @@ def _wrong(array: Array, dtype: ir.DataType, rng: random.Random) -> Array:
         return ~array
     if dtype.is_floating_point():
         return (array.astype(np.float64) * 1.07 + 0.03).astype(array.dtype)
-    return array + array.dtype.type(rng.choice((1, -1)) if dtype.is_signed() else 1)
+    step = rng.choice((1, -1)) if dtype.is_signed() else 1
+    return np.asarray(array + array.dtype.type(step))
 
 
 def _shown(array: Array) -> str:
@@ -116,7 +118,8 @@ def _version(draft: Draft, node: ir.Node) -> int:
 
 def _other(name: str, old: Any, rng: random.Random) -> Any:
     if isinstance(old, float):
-        return old * 1.07 + 0.03
+        with np.errstate(over="ignore"):
+            return float(np.float32(old * 1.07 + 0.03))  # as it is stored
     if isinstance(old, int):
         if name in COUNTS:
             return old + 1
@@ -177,6 +180,29 @@ def _declarable(draft: Draft, shape: ir.Shape) -> bool:
     """Whether an input can have a shape: its dimensions are numbers or those of other inputs."""
     known = {str(d) for v in draft.graph.inputs if v.shape is not None for d in v.shape if not isinstance(d, int)}
     return all(isinstance(d, int) or str(d) in known for d in shape)
+
+
+def extra(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
+    """One more operand: of an operator that takes many, or one that was left out."""
+    found: list[tuple[ir.Node, ir.Value]] = []
+    for node in nodes:
+        known = schema.schema(node.domain, node.op_type, _version(draft, node))
+        first = node.inputs[0] if node.inputs else None
+        if known is None or first is None or len(node.inputs) >= known.max_inputs:
+            continue
+        formal = known.inputs[min(len(node.inputs), len(known.inputs) - 1)]
+        if formal.variadic:
+            found.append((node, first))
+        elif formal.types == {"tensor(bool)"}:
+            found.append((node, draft.constant(np.asarray(True), ir.DataType.BOOL)))
+        elif formal.type_var == known.inputs[0].type_var and first.dtype in FLOATS:
+            found.append((node, draft.constant(np.asarray(0.53), first.dtype or ir.DataType.FLOAT)))
+    if not found:
+        return None
+    node, value = rng.choice(found)
+    node.resize_inputs(len(node.inputs) + 1)
+    node.replace_input_with(len(node.inputs) - 1, value)
+    return f"{node.op_type} has one operand more, `{value.name}`"
 
 
 def order(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
@@ -248,7 +274,10 @@ def overridable(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> s
     return f"`{value.name}` can be overridden"
 
 
-MEANING: tuple[Mistake, ...] = (constant, constant, attribute, attribute, operator, operator, operand, order, shape)
+MEANING: tuple[Mistake, ...] = (
+    *(constant, constant, attribute, attribute, operator, operator),
+    *(operand, extra, order, shape),
+)
 """Changes after which the graph means something else."""
 
 USE: tuple[Mistake, ...] = (export, reader, overridable)

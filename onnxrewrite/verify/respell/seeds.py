@@ -14,7 +14,7 @@ from onnxrewrite.ir import schema, text
 from onnxrewrite.rewrite import edit
 from onnxrewrite.rewrite.rule import Rewrites, Rule
 from onnxrewrite.verify.respell.chains import meant
-from onnxrewrite.verify.respell.covered import Covered, covered
+from onnxrewrite.verify.respell.covered import Covered, covered, literals
 from onnxrewrite.verify.respell.firing import Trial
 from onnxrewrite.verify.respell.running import Feeder, feeder
 
@@ -23,10 +23,18 @@ D = ir.DataType
 DTYPES = (D.FLOAT16, D.BFLOAT16, D.DOUBLE)
 """What float examples are turned into."""
 
-_NEW = (23, "onnx")
-"""Opset and target at which an operator needs no kernel: for dtypes that ONNX Runtime does not take."""
+_NEW = 23
+"""An opset at which raised operators are the standard's own."""
+
+STANDARD = "onnx"
+"""The target at which an operator needs no kernel: for dtypes that ONNX Runtime does not take."""
 
 _TRIES = 400
+
+_EQUAL: tuple[list[int], ...] = (
+    *([2, 3], [2, 3, 4], [2, 3, 5, 5], [3], [2, 2, 5, 5]),
+    *([2, 1], [2, 1, 5], [2, 1, 5, 5], [3, 3], []),
+)
 
 
 @dataclass(frozen=True)
@@ -60,15 +68,14 @@ def _of_example(rule: Rule, example: Rewrites, library: Sequence[Rule]) -> Itera
     if shaped is not None and shaped is not written:
         yield from _seed(shaped, trial)
     base = shaped or written
-    literals = [number for seed in itertools.islice(_seed(base, trial), 1) for p in seed.places for number in p.literals]
+    numbers = literals(rule)
     for dtype in DTYPES if _has_floats(base) else ():
-        found = next(_seed(retyped(base, dtype, literals), trial), None)
-        if found is None:
-            newer = retyped(base, dtype, literals)
-            newer.opset_imports[""] = max(newer.opset_imports.get("", 1), _NEW[0])
-            found = next(_seed(newer, Trial.of(rule, library, _NEW[1])), None)
-        if found is not None:
-            yield found
+        narrow = retyped(base, dtype, numbers)
+        newer = narrow.clone()
+        newer.opset_imports[""] = max(newer.opset_imports.get("", 1), _NEW)
+        tries = ((narrow, example.target), (newer, example.target), (newer, STANDARD))
+        found = (next(_seed(model, Trial.of(rule, library, target)), None) for model, target in tries)
+        yield from itertools.islice((seed for seed in found if seed is not None), 1)
 
 
 def _seed(model: ir.Model, trial: Trial) -> Iterator[Seed]:
@@ -112,8 +119,7 @@ def with_shapes(model: ir.Model) -> ir.Model | None:
 
 def _proposals(count: int, known: Sequence[int]) -> Iterator[list[list[int]]]:
     """Shapes for so many inputs: all of them equal, then all sorts, also of sizes that the model mentions."""
-    equal = ([2, 3], [2, 3, 4], [2, 3, 5, 5], [3], [2, 2, 5, 5], [2, 1], [2, 1, 5], [2, 1, 5, 5], [3, 3], [])
-    yield from ([shape] * count for shape in equal)
+    yield from ([shape] * count for shape in _EQUAL)
     rng = random.Random(0)
     sizes = (1, 1, 2, 3, 5, *dict.fromkeys(known))
     while True:
@@ -129,30 +135,30 @@ def _has_floats(model: ir.Model) -> bool:
     return any(v.dtype == D.FLOAT for v in values)
 
 
-def retyped(model: ir.Model, dtype: ir.DataType, literals: Sequence[float]) -> ir.Model:
-    """The model with ``dtype`` for float32 everywhere; constants that stand for a literal are rounded anew."""
+def retyped(model: ir.Model, dtype: ir.DataType, numbers: Sequence[float]) -> ir.Model:
+    """The model with ``dtype`` for float32 everywhere; constants that stand for one of ``numbers`` are rounded anew."""
     copy = model.clone()
     for value in (*copy.graph.inputs, *copy.graph.initializers.values()):
         if value.dtype == D.FLOAT and isinstance(value.type, ir.TensorType):
             value.type = ir.TensorType(dtype)
         if value.const_value is not None:
-            value.const_value = _tensor(value.const_value, dtype, literals)
+            value.const_value = _tensor(value.const_value, dtype, numbers)
     for node in copy.graph.all_nodes():
         for output in node.outputs:
             output.type, output.shape, output.const_value = None, None, None
         for attribute in list(node.attributes.values()):
             if attribute.type == ir.AttributeType.TENSOR:
-                tensor = _tensor(attribute.as_tensor(), dtype, literals)
+                tensor = _tensor(attribute.as_tensor(), dtype, numbers)
                 node.attributes[attribute.name] = ir.AttrTensor(attribute.name, tensor)
             elif attribute.name in ("to", "dtype") and attribute.value == int(D.FLOAT):
                 node.attributes[attribute.name] = ir.AttrInt64(attribute.name, int(dtype))
     return copy
 
 
-def _tensor(tensor: ir.TensorProtocol, dtype: ir.DataType, literals: Sequence[float]) -> ir.TensorProtocol:
+def _tensor(tensor: ir.TensorProtocol, dtype: ir.DataType, numbers: Sequence[float]) -> ir.TensorProtocol:
     if tensor.dtype != D.FLOAT:
         return tensor
     array = tensor.numpy()
-    exact = np.array([meant(float(c), D.FLOAT, literals) for c in array.ravel()]).reshape(array.shape)
+    exact = np.array([meant(float(c), D.FLOAT, numbers) for c in array.ravel()]).reshape(array.shape)
     with np.errstate(over="ignore"):
         return ir.tensor(exact.astype(dtype.numpy()), dtype=dtype, name=tensor.name)
