@@ -40,6 +40,9 @@ ALIKE: tuple[tuple[str, ...], ...] = (
 )
 """Operators that take one another's operands."""
 
+PARTIAL = frozenset({"Log", "Sqrt", "Pow"})
+"""Operators that are NaN for ordinary inputs, and so none to put in place of others."""
+
 WORDS: dict[str, tuple[str, ...]] = {
     "mode": ("constant", "reflect", "edge", "wrap", "nearest", "linear", "cubic"),
     "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"),
@@ -147,7 +150,7 @@ def operator(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str 
         for group in ALIKE
         if node.op_type in group
         for other in group
-        if other != node.op_type
+        if other != node.op_type and other not in PARTIAL
     ]
     if not candidates:
         return None

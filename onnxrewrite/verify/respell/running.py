@@ -19,12 +19,12 @@ from onnxrewrite.verify.dims import Binding, input_specs, symbols
 from onnxrewrite.verify.numeric import compare
 from onnxrewrite.verify.sample import Sampler, attempt
 from onnxrewrite.verify.session import Outputs, Session, open_session
-from onnxrewrite.verify.site import CLASSES, MAYBE_OVERFLOWS, check_site
+from onnxrewrite.verify.site import check_site
 
-_SIZES = 12
+_SIZES = 4
 """So many bindings of symbolic sizes are tried."""
 
-_MODERATE = tuple(c for c in CLASSES if c not in MAYBE_OVERFLOWS)
+_ORDINARY = ("normal", "constant rows")
 
 _SMALL = ((2, 3, 5, 7, 4), (7, 5, 3, 2, 6))
 
@@ -89,14 +89,14 @@ def _small(model: onnx.ModelProto) -> list[Binding]:
 def difference(before: ir.Model, after: ir.Model) -> str | None:
     """Why ``after`` does not compute what ``before`` does; None where no difference was found.
 
-    Asked is what the two mean.  Large inputs are left out: where a mistake makes a formula that grows without bounds,
-    it depends on what a runtime keeps in float32 whether float16 overflows.
+    Asked is what the two mean, on ordinary inputs: a mistake can make a formula with a pole at zero or without bounds,
+    and what becomes of an overflow depends on what a runtime keeps in a wider dtype.
 
     Raises:
         CannotTell: Neither could be run.
     """
     bare = _bare(before)
-    result = check_site(bare, _bare(after), dims_hint=_small(io.to_proto(bare)), classes=_MODERATE)
+    result = check_site(bare, _bare(after), dims_hint=_small(io.to_proto(bare)), classes=_ORDINARY)
     if result.status == "not run":
         raise CannotTell(result.reason)
     return result.reason if result.status == "failed" else None
