@@ -140,3 +140,18 @@ def test_a_wrong_rule_is_found(rewrite: object, is_wrong: bool) -> None:
 def test_a_value_that_is_needed_elsewhere_is_asked_for() -> None:
     kinds = Counter(m.mistake.split("`")[-1] for m in near_misses(seeds_of("gelu-erf"), 100))
     assert {" is an output", " is read by another node", " can be overridden"} <= set(kinds)
+
+
+@pytest.mark.parametrize(
+    ("after", "reason"),
+    [
+        ("float[2] x; input w = float[2] {1, 2}  y = Mul(w, x)", ""),
+        ("float[2] x; input w = float[2] {1, 2}  y = Mul(x, {1.0, 2.0})", "error"),
+        ("float[2] x; float[2] w; y = Mul(x, w)", "has lost its default"),
+        ("float[2] x; input w = float[2] {1, 3}  y = Mul(x, w)", "has lost its default"),
+    ],
+)
+def test_what_can_be_overridden_is(after: str, reason: str) -> None:
+    before = text.parse("float[2] x; input w = float[2] {1, 2}  y = Mul(x, w)")
+    assert reason in (difference(before, text.parse(after)) or "")
+    assert bool(reason) == bool(difference(before, text.parse(after)))

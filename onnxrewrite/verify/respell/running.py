@@ -95,8 +95,11 @@ def difference(before: ir.Model, after: ir.Model) -> str | None:
     Raises:
         CannotTell: Neither could be run.
     """
-    bare = _bare(before)
-    result = check_site(bare, _bare(after), dims_hint=_small(io.to_proto(bare)), classes=_ORDINARY)
+    old, new = runnable(before), runnable(after)
+    if _defaults(old) != _defaults(new):
+        return "what a caller may override has lost its default"
+    bare = _bare(old)
+    result = check_site(bare, _bare(new), dims_hint=_small(io.to_proto(bare)), classes=_ORDINARY)
     if result.status == "not run":
         raise CannotTell(result.reason)
     return result.reason if result.status == "failed" else None
@@ -106,11 +109,16 @@ class CannotTell(Exception):
     """A model that does not run."""
 
 
-def _bare(model: ir.Model) -> ir.Model:
-    """The runnable model; what a caller may override is fed, as every other input."""
-    proto = runnable(model)
-    fed = {i.name for i in proto.graph.input}
-    kept = [t for t in proto.graph.initializer if t.name not in fed]
+def _defaults(proto: onnx.ModelProto) -> dict[str, bytes]:
+    """What a caller may override, and its default."""
+    inputs = {i.name for i in proto.graph.input}
+    return {t.name: ir.from_proto(t).tobytes() for t in proto.graph.initializer if t.name in inputs}
+
+
+def _bare(proto: onnx.ModelProto) -> ir.Model:
+    """The model without those defaults, so that other values are fed."""
+    defaults = _defaults(proto)
+    kept = [t for t in proto.graph.initializer if t.name not in defaults]
     del proto.graph.initializer[:]
     proto.graph.initializer.extend(kept)
     return ir.from_proto(proto)
