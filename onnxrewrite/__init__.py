@@ -37,6 +37,7 @@ _FACE = {
     "op": "onnxrewrite.pattern.terms",
     "same_shape": "onnxrewrite.ir.facts",
     "parameter": "onnxrewrite.pattern.look",
+    "passed": "onnxrewrite.pattern.look",
     "resolve": "onnxrewrite.pattern.look",
     "Match": "onnxrewrite.pattern.match",
     "Builder": "onnxrewrite.rewrite.build",
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from onnxrewrite.ir.facts import same_shape as same_shape
     from onnxrewrite.ir.graph import cheapest_cut as cheapest_cut
     from onnxrewrite.pattern.look import parameter as parameter
+    from onnxrewrite.pattern.look import passed as passed
     from onnxrewrite.pattern.look import resolve as resolve
     from onnxrewrite.pattern.match import Match as Match
     from onnxrewrite.pattern.numbers import epsilon as epsilon

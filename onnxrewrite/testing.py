@@ -26,7 +26,7 @@ def check_example(rule: Rule, example: Example, library: Sequence[Rule] = ()) ->
         AssertionError: The claim is wrong; the message shows the graph that came out, or the reason that was given.
     """
     model = text.parse(example.graph, opset=example.opset)
-    _date(model)
+    schema.date(model)
     lowering = [r for r in library if r.stage == Stage.LOWER and r is not rule]
     driver = Driver(model, [rule, *lowering], target(example.target))
     driver.run_stage(rule.stage, [rule])
@@ -41,13 +41,6 @@ def check_example(rule: Rule, example: Example, library: Sequence[Rule] = ()) ->
     assert isomorphic(model.graph, expected.graph), (
         f"{rule.name} made\n{text.print_model(model)}\nnot\n{text.print_model(expected)}"
     )
-
-
-def _date(model: ir.Model) -> None:
-    """Give operators that the model's opset lacks the oldest version that has them, as the raise stage does."""
-    imports = model.opset_imports
-    for node in model.graph.all_nodes():
-        node.version = schema.oldest_version(node.domain, node.op_type, imports.get(node.domain, 1))
 
 
 def why_not(rule: Rule, driver: Driver) -> str:

@@ -26,6 +26,7 @@ from onnxrewrite.ir import schema, shapes
 from onnxrewrite.ir.dims import UNKNOWN, Dim, declared, is_known, plain, same_dim, same_shape
 from onnxrewrite.ir.elements import LIMIT
 from onnxrewrite.ir.graph import dense_tensor, subgraphs
+from onnxrewrite.ir.passing import passed
 from onnxrewrite.ir.twins import Twins
 
 __all__ = ["Dim", "Facts", "plain", "same_dim", "same_shape"]
@@ -220,7 +221,8 @@ class Facts:
             logging.getLogger(__name__).debug("no facts for %s %s: %s", node.op_type, node.name, error)
         context.mute = False
         self._type_by_schema(node, version)
-        for output, (_, shape, _) in zip(node.outputs, before, strict=True):
+        self._pass_constant(node)
+        for output, (_, shape, *_) in zip(node.outputs, before, strict=True):
             output.shape = self._sharper(shape, output.shape)
             self._context.name_anonymous_dims(output)
         return before != [self._known(o) for o in node.outputs]
@@ -240,6 +242,13 @@ class Facts:
                 output.type = known.get(formal.type_var)
 
     @staticmethod
+    def _pass_constant(node: ir.Node) -> None:
+        """What passes a constant on as it is, is that constant."""
+        for output in node.outputs[:1]:
+            if node in passed(output)[:1] and node.inputs[0] is not None:
+                output.const_value = node.inputs[0].const_value
+
+    @staticmethod
     def _inference(node: ir.Node, version: int) -> Callable[[_Context, ir.Node], None] | None:
         """The library's function for an operator, or that of the oldest version that has it.
 
@@ -252,8 +261,8 @@ class Facts:
             found = get(node.domain, node.op_type, version=since)
         return found
 
-    def _known(self, value: ir.Value) -> tuple[ir.TypeProtocol | None, ir.Shape | None, list[Dim] | None]:
-        return value.type, value.shape, self._context._symbolic_values.get(value)
+    def _known(self, value: ir.Value) -> tuple[ir.TypeProtocol | None, ir.Shape | None, list[Dim] | None, bool]:
+        return value.type, value.shape, self._context._symbolic_values.get(value), value.const_value is not None
 
     @contextlib.contextmanager
     def _constants_shown(self, node: ir.Node) -> Iterator[None]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
+from onnxrewrite.ir.passing import passed
+
 if TYPE_CHECKING:
     import networkx as nx
 
@@ -278,10 +280,11 @@ def extract(
 
 
 def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
-    """The tensor of an initializer or of a Constant node; None for any other value."""
-    if value.producer() is None:
+    """The tensor of an initializer, of a Constant node, or of what passes one of them on; None for any other value."""
+    producer = value.producer()
+    if producer is None or passed(value):
         return value.const_value
-    return dense_tensor(value) if value.producer().op_type == "Constant" else None  # type: ignore[union-attr]
+    return dense_tensor(value) if producer.op_type == "Constant" else None
 
 
 def dense_tensor(value: ir.Value) -> ir.TensorProtocol | None:

@@ -332,3 +332,10 @@ def oldest_version(domain: str, op_type: str, imported: int) -> int | None:
     if schema(domain, op_type, imported) is not None or newest is None or newest.since_version <= imported:
         return None
     return next(v for v in range(imported + 1, newest.since_version + 1) if schema(domain, op_type, v) is not None)
+
+
+def date(model: ir.Model) -> None:
+    """Give operators that the model's opset lacks the oldest version that has them, as the raise stage does."""
+    imports = model.opset_imports
+    for node in model.graph.all_nodes():
+        node.version = oldest_version(node.domain, node.op_type, imports.get(node.domain, 1))

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir.graph import subgraphs
+from onnxrewrite.ir.passing import resolve
 
 Expression: TypeAlias = tuple[Hashable, ...]
 
@@ -32,7 +33,8 @@ class Twins:
         """The node of the same graph that was met first with the same operator, attributes and inputs, and so the same
         outputs; None if that is ``node`` itself.
 
-        Constants of equal content are the same.  Whether the operator is random is the caller's question.
+        Constants of equal content are the same, and so is what Identities pass on.  Whether the operator is random is
+        the caller's question.
         """
         if not any(i is not None and i.const_value is None for i in node.inputs) or subgraphs(node):
             return None
@@ -62,6 +64,7 @@ def same_tensor(a: ir.TensorProtocol, b: ir.TensorProtocol) -> bool:
 def _value(value: ir.Value | None) -> Hashable:
     if value is None:
         return None
+    value = resolve(value)
     tensor = value.const_value
     return id(value) if tensor is None or tensor.size > _SMALL else _tensor(tensor)
 

@@ -5,7 +5,7 @@ This module knows the graph through ``Facts`` only, and nothing about how matche
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, overload
 
 import numpy as np
@@ -115,6 +115,14 @@ class Match:
         if isinstance(bound, ir.Node):
             return bound.outputs[0]
         return bound if isinstance(bound, ir.Value) else None
+
+    def bindings(self) -> Iterator[tuple[Any, Any]]:
+        """Every term and what it was bound to, also of the matches that an ``Each`` is made of."""
+        for term, bound in self._bound.items():
+            yield term, bound
+            for inner in bound if isinstance(term, Each) else ():
+                if isinstance(inner, Match):
+                    yield from inner.bindings()
 
     def node(self, call: Call | AnyNode) -> ir.Node:
         """The node that a call was bound to."""

@@ -152,7 +152,7 @@ class RecursiveMatcher:
         """A term that is used twice stands for one value."""
         if item in binding.bound:
             if resolve(binding.bound[item]) is resolve(value):
-                yield binding
+                yield binding.cover(*passed(value))
             return
         for found in match():
             yield found.bind(item, value)
@@ -224,7 +224,7 @@ class RecursiveMatcher:
             return
         if item in binding.bound:
             if binding.bound[item] is node:
-                yield binding
+                yield binding.cover(*passed(value))
             return
         named = self._parameters(item, node)
         if named is None:

@@ -82,6 +82,8 @@ class Builder:
         """Build one node; its outputs."""
         version, found = self._schema(op_type)
         attributes, values = self._arguments(op_type, found, list(inputs), parameters or {})
+        if any(v is not None and self._facts.dtype(v) == ir.DataType.DOUBLE for v in values):
+            _refuse_rounded(attributes, parameters or {})
         while values and values[-1] is None:
             values.pop()
         node = ir.Node(
@@ -195,6 +197,13 @@ def _converted(data: npt.NDArray[Any], dtype: ir.DataType) -> npt.NDArray[Any]:
     if lost.any():
         raise Refused(f"a constant of {float(data[lost].flat[0]):.6g} does not fit into {dtype.name.lower()}")
     return result
+
+
+def _refuse_rounded(attributes: Sequence[ir.Attr], given: dict[str, Any]) -> None:
+    """Attributes are float32, which holds the numbers of a double model only by chance."""
+    for attribute in attributes:
+        if attribute.type == ir.AttributeType.FLOAT and attribute.value != float(given[attribute.name]):
+            raise Refused(f"{attribute.name} = {given[attribute.name]} does not fit a float32 attribute")
 
 
 def _attribute(op_type: str, name: str, given: Any, kind: ir.AttributeType | None) -> ir.Attr:

@@ -82,17 +82,19 @@ def check_site(
     dims_hint: Dims = None,
     seed: int = 0,
     key: str | None = None,
+    classes: Sequence[str] = CLASSES,
 ) -> SiteCheck:
     """Run both models side by side and compare their outputs by name.
 
     ``dims_hint``: sizes known for symbolic dimensions, one mapping or several to try first.
     ``key``: sites of the same key are the same up to names and are checked once.
+    ``classes``: the classes of values to feed.
     """
     if key is not None and key in _CACHE:
         return replace(_CACHE[key], cached=True, seconds=0.0)
     start = time.perf_counter()
     try:
-        result = _Site(before, after, dims_hint, seed).check()
+        result = _Site(before, after, dims_hint, seed, classes).check()
     except (UsageError, ModelError) as error:  # inputs that cannot be made; weights too large for one message
         result = SiteCheck("not run", str(error))
     result = replace(result, seconds=time.perf_counter() - start)
@@ -117,7 +119,8 @@ class _Run:
 
 
 class _Site:
-    def __init__(self, before: ir.Model, after: ir.Model, hint: Dims, seed: int) -> None:
+    def __init__(self, before: ir.Model, after: ir.Model, hint: Dims, seed: int, classes: Sequence[str]) -> None:
+        self.classes = classes
         self.before, self.after = as_proto(before), as_proto(after)
         self.seed = seed
         self.sampler = Sampler(self.before, seed=seed)
@@ -201,7 +204,7 @@ class _Site:
         self, original: Session, rewritten: Session, found: Sequence[tuple[Binding, int]]
     ) -> list[_Run] | SiteCheck:
         runs: list[_Run] = []
-        for turn, values in enumerate(CLASSES if self._has_floats() else CLASSES[:2]):
+        for turn, values in enumerate(self.classes if self._has_floats() else self.classes[:2]):
             for binding, care in [found[turn % len(found)]] if self._is_large(found[0][0]) else found:
                 feeds = self.feeds(binding, values, care)
                 old = original.run(feeds)

@@ -115,19 +115,19 @@ GELU_TANH = Rule(
     rewrite=to_gelu_tanh,
     examples=(
         Rewrites(
-            "c = Pow(x, 3.0)  k = Mul(c, 0.044715)  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)"
+            "float[n] x; c = Pow(x, 3.0)  k = Mul(c, 0.044715)  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)"
             "  a = Add(t, 1.0)  h = Mul(x, 0.5)  y = Mul(h, a)",
-            to='y = Gelu<approximate = "tanh">(x)',
+            to='float[n] x; y = Gelu<approximate = "tanh">(x)',
         ),
         Rewrites(
-            "k = Mul(x, 0.044715)  q = Mul(k, x)  s = Add(q, 1.0)  w = Mul(x, 0.79788456)  u = Mul(w, s)"
+            "float[n] x; k = Mul(x, 0.044715)  q = Mul(k, x)  s = Add(q, 1.0)  w = Mul(x, 0.79788456)  u = Mul(w, s)"
             "  t = Tanh(u)  a = Add(1.0, t)  h = Mul(0.5, x)  y = Mul(h, a)",
-            to='y = Gelu<approximate = "tanh">(x)',
+            to='float[n] x; y = Gelu<approximate = "tanh">(x)',
         ),
         Rewrites(
-            "q = Mul(x, x)  k = Mul(q, 0.035677408)  s = Add(k, 0.79788456)  u = Mul(x, s)  t = Tanh(u)"
+            "float[n] x; q = Mul(x, x)  k = Mul(q, 0.035677408)  s = Add(k, 0.79788456)  u = Mul(x, s)  t = Tanh(u)"
             "  b = Mul(t, 0.5)  a = Add(b, 0.5)  y = Mul(a, x)",
-            to='y = Gelu<approximate = "tanh">(x)',
+            to='float[n] x; y = Gelu<approximate = "tanh">(x)',
         ),
         Rejects(
             "c = Pow(x, 3.0)  k = Mul(c, 0.04)  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)"
@@ -150,6 +150,7 @@ def to_microsoft_gelu(m: Match, build: Builder) -> Value:
     """Gelu(x) ⟶ com.microsoft.Gelu(x), or FastGelu(x) for the tanh form, in models older than opset 20."""
     m.require(m.is_newer(gelu), "the model's own opset has Gelu")
     if m[kind] == "tanh":
+        m.require(m.rank(x), "FastGelu takes no scalar, and this is or may be one", at=x)
         return build.microsoft.FastGelu(m[x])
     return build.microsoft.Gelu(m[x])
 
@@ -161,8 +162,9 @@ GELU_LOWER = Rule(
     rewrite=to_microsoft_gelu,
     examples=(
         Rewrites("y = Gelu(x)", to="y = com.microsoft.Gelu(x)"),
-        Rewrites('y = Gelu<approximate = "tanh">(x)', to="y = com.microsoft.FastGelu(x)"),
+        Rewrites('float[n] x; y = Gelu<approximate = "tanh">(x)', to="float[n] x; y = com.microsoft.FastGelu(x)"),
         Rejects("y = Gelu(x)", opset=20, because="the model's own opset has Gelu"),
+        Rejects('float[] x; y = Gelu<approximate = "tanh">(x)', because="FastGelu takes no scalar"),
         Rejects("y = Gelu(x)", target="onnx", because="standard operators only"),
     ),
 )

@@ -30,6 +30,7 @@ from onnxrewrite import (
     Value,
     op,
     parameter,
+    passed,
     resolve,
 )
 
@@ -76,7 +77,7 @@ class Branch:
     Attributes:
         conv: The convolution.
         tail: The functions, first one first.
-        idle: Identities in between.
+        idle: What does nothing in between.
         source: What the convolution reads.
         weight: Its weight, in its own dtype.
         bias: Its bias, or None.
@@ -167,8 +168,8 @@ def cut(m: Match, part: Value, rank: int) -> Cut | None:
     node = part.producer()
     if node is None or node.domain or node.op_type not in ("Split", "Slice") or not is_private(part):
         return None
-    source = node.inputs[0]
-    assert source is not None
+    assert node.inputs[0] is not None
+    source = resolve(node.inputs[0])
     if node.op_type == "Split":
         sizes = [m.dim(o, 1) for o in node.outputs]
         ends = [0, *itertools.accumulate(s for s in sizes if isinstance(s, int))]
@@ -199,7 +200,7 @@ def branch(m: Match, part: Value) -> Branch | None:
             return None
         if node.op_type in ("Conv", "ConvTranspose") and not node.domain:
             return _with_constants(m, node, tail[::-1], idle)
-        if node.op_type == "Identity" and not node.domain:
+        if resolve(value) is not value:
             idle.append(node)
         elif node.op_type in ELEMENTWISE and all(_is_number(m, i) for i in node.inputs[1:]):
             tail.append(node)
@@ -271,7 +272,8 @@ def one_conv(m: Match, build: Builder, run: Sequence[Branch], *, grouped: bool) 
         m.cover(each.conv, *each.tail, *each.idle)
         found = cut(m, each.source, each.weight.ndim) if grouped else None
         if found is not None:
-            m.cover(found.node)
+            read = each.conv.inputs[0]
+            m.cover(found.node, *(passed(read) if read is not None else ()))
             source = found.source
     transposed = first.conv.op_type == "ConvTranspose"
     weight = np.concatenate([b.weight for b in run], axis=1 if transposed and not grouped else 0)

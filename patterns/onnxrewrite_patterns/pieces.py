@@ -26,6 +26,7 @@ from onnxrewrite import (
     Var,
     op,
     parameter,
+    passed,
     resolve,
 )
 from onnxrewrite_patterns.identity import operand
@@ -163,11 +164,13 @@ def flatter(m: Match, build: Builder) -> Value:
     axis = axis_of(m, node, rank)
     parts: list[Value] = []
     for value in node.inputs:
-        producer = value.producer() if value is not None else None
+        producer = resolve(value).producer() if value is not None else None
+        if value is None:
+            continue
         if producer is not None and _is_inner_concat(value, producer, node) and axis_of(m, producer, rank) == axis:
             parts += [i for i in producer.inputs if i is not None]
-            m.cover(producer)
-        elif value is not None:
+            m.cover(producer, *passed(value))
+        else:
             parts.append(value)
     lengths = [m.dim(p, axis) for p in parts]
     kept = [p for p, length in zip(parts, lengths, strict=True) if length != 0] or parts[:1]
@@ -181,8 +184,11 @@ def flatter(m: Match, build: Builder) -> Value:
 
 
 def used_once(value: Value | None) -> bool:
-    """Whether a value has one reader and is no output of the graph."""
-    return value is not None and len(value.uses()) == 1 and not value.is_graph_output()
+    """Whether a value has one reader and is no output of the graph, nor is what Identities pass on to it."""
+    if value is None:
+        return False
+    values = [value, *(n.inputs[0] for n in passed(value))]
+    return all(v is not None and len(v.uses()) == 1 and not v.is_graph_output() for v in values)
 
 
 def _is_inner_concat(value: Value | None, producer: ir.Node, reader: ir.Node) -> bool:

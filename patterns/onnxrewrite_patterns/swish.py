@@ -14,9 +14,6 @@ difference.
 
 from __future__ import annotations
 
-import numpy as np
-from onnx_ir import DataType
-
 from onnxrewrite import (
     FLOATS,
     Attr,
@@ -35,20 +32,11 @@ from onnxrewrite import (
 )
 
 x = Var("x", dtype=FLOATS)
-
-
-def require_attribute(m: Match, number: float, name: str) -> None:
-    """Attributes are float32, which holds the numbers of a double model only by chance."""
-    exact = float(np.float32(number)) == number
-    m.require(exact or m.dtype(x) != DataType.DOUBLE, f"{name} = {number} does not fit a float32 attribute")
-
-
 beta = Scalar("beta", default=1.0)
 
 
 def to_swish(m: Match, build: Builder) -> Value:
     """x·sigmoid(βx) ⟶ Swish(x, alpha=β)."""
-    require_attribute(m, m[beta], "beta")
     return build.Swish(m[x], alpha=m[beta])
 
 
@@ -114,8 +102,6 @@ def to_hard_sigmoid(m: Match, build: Builder) -> Value:
     m.require(low not in m or m[low] <= 0, "the lower bound of Clip is above 0")
     high = 6.0 if m.alternative(gate) is to_six else 1.0
     start = m[offset] if offset in m else m[slope] * m[shift]
-    require_attribute(m, m[slope] / high, "alpha")
-    require_attribute(m, start / high, "beta")
     return build.HardSigmoid(m[x], alpha=m[slope] / high, beta=start / high)
 
 

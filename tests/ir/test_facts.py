@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 from corpus import SHARED_MODELS
 
-from onnxrewrite.ir import text
+from onnxrewrite.ir import io, text
 from onnxrewrite.ir.facts import Dim, Facts
 
 CORPUS = SHARED_MODELS
@@ -243,3 +243,31 @@ def test_a_dimension_may_have_any_name(name: str) -> None:
     shape = Facts(model.graph, {"": 17}).shape(model.graph[1].outputs[0])
     assert shape is not None
     assert name in str(shape[0])
+
+
+@pytest.mark.parametrize(
+    ("graph", "is_constant"),
+    [
+        ("y = Identity({1.0, 2.0})", True),
+        ("i = Identity({1.0, 2.0})  y = Cast<to = 1>(i)", True),
+        ("c = Constant<value = float {3.0}>()  y = Identity(c)", True),
+        ("y = Cast<to = 7>({1.0, 2.0})", False),
+        ("float[2] x; y = Identity(x)", False),
+        ("input w = float[2] {1, 2}  y = Identity(w)", False),
+    ],
+)
+def test_what_passes_a_constant_on_is_constant(graph: str, is_constant: bool) -> None:
+    model = io.load(text.parse(graph))
+    facts = Facts(model.graph, dict(model.opset_imports))
+    assert (facts.tensor(model.graph.outputs[0]) is not None) == is_constant
+
+
+def test_what_passes_on_a_value_that_becomes_constant_is_news() -> None:
+    model = text.parse("float[2] x; i = Identity(x)  y = Relu(i)")
+    facts = Facts(model.graph, dict(model.opset_imports))
+    identity, relu = model.graph
+    identity.replace_input_with(
+        0, ir.Value(name="c", const_value=ir.tensor(np.ones(2, np.float32)), type=relu.inputs[0].type)
+    )
+    assert facts.refresh([identity]) == [identity]
+    assert facts.tensor(relu.inputs[0]) is not None

@@ -6,12 +6,14 @@ import onnx_ir as ir
 import pytest
 
 from onnxrewrite.ir import text
+from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.twins import Twins, same_tensor
 
 
 def is_twin(a: str, b: str, before: str = "float[2] x; float[2] w;") -> bool:
     """Whether the last two nodes are twins; it is always the later one that finds the earlier."""
     model = text.parse(f"{before} {a}  {b}")
+    Facts(model.graph, dict(model.opset_imports))
     *_, left, right = model.graph
     twins = Twins()
     assert twins.find(left) is None
@@ -27,6 +29,9 @@ def is_twin(a: str, b: str, before: str = "float[2] x; float[2] w;") -> bool:
         ("a = Relu(x)", "b = Relu(x)", True),
         ("a = Relu(x)", "b = Relu(w)", False),
         ("a = Relu(x)", "b = Neg(x)", False),
+        ("i = Identity(x) a = Relu(i)", "b = Relu(x)", True),
+        ("i = Identity(x) j = Cast<to=1>(i) a = Add(i, 1.0)", "b = Add(j, 1.0)", True),
+        ("i = Cast<to=7>(x) j = Cast<to=1>(i) a = Relu(j)", "b = Relu(x)", False),
         ("a = Add(x, w)", "b = Add(x, w)", True),
         ("a = Add(x, w)", "b = Add(w, x)", False),
         ("a = Add(x, 1.0)", "b = Add(x, 1.0)", True),

@@ -203,6 +203,14 @@ def test_each_takes_all_remaining_inputs() -> None:
     assert not find(op.Concat(x, Each("r", at_least=2), axis=0), "float[2] a; float[2] b; y = Concat<axis = 0>(a, b)")
 
 
+def test_a_shared_sub_pattern_may_be_read_through_an_identity() -> None:
+    """Each time it is read, what lies between is covered."""
+    shared = op.Relu(x)
+    graph = "float[2] a; r = Relu(a)  i = Identity(r)  t = Tanh(i)  j = Cast<to = 1>(r)  y = Add(t, j)"
+    (match,) = find(op.Add(op.Tanh(shared), shared), graph)
+    assert sorted(n.op_type for n in match.nodes) == ["Add", "Cast", "Identity", "Relu", "Tanh"]
+
+
 def test_each_of_a_term_binds_anew_but_for_what_is_shared() -> None:
     perm = Attr[tuple[int, ...]]("perm")
     inner = op.Transpose(x, perm=perm)

@@ -247,6 +247,7 @@ SIZES = [(2, 3), (1, 1), (3, 1), (0, 3), (3, 0), (0, 0), (1, 5)]
         ("a, b = Split<axis=2>(x, {64, 128})  c = Concat<axis=-1>(b, a)  p, q = Split<axis=2>(c, {128, 64})"
          "  d = Concat<axis=2>(q, p)  y = Neg(d)", ["Neg"]),
         ("a = Relu(x)  b = Concat<axis=1>(a, x)  y = Concat<axis=1>(b, a)", ["Concat", "Relu"]),
+        ("a = Relu(x)  b = Concat<axis=1>(a, x)  i = Cast<to=1>(b)  y = Concat<axis=1>(i, a)", ["Concat", "Relu"]),
         ("p = Pad(x, {0,0,0,0,0,0})  t = Tile(p, {1,1,1})  y = Neg(t)", ["Neg"]),
         ("y = Pad(x, {0,0,-1,0,0,1})", ["Pad"]),
         ("a = Relu(x)  h = Shape(a)  z = ConstantOfShape(h)"

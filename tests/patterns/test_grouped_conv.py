@@ -221,3 +221,11 @@ def test_trap_a_result_is_read_elsewhere() -> None:
 def test_trap_overridable_weight() -> None:
     convs = "c = Conv(x, w)  d = Conv(x, float[2,4,1] ~)"
     kept(f"float[n,4,w] x; input w = float[2,4,1] ~  {convs}  y = Concat<axis = 1>(c, d)")
+
+
+def test_identities_in_between_do_not_matter() -> None:
+    graph = (
+        "float[n,2,w] x; i = Cast<to=1>(x)  a = Slice(i, {0}, {1}, {1})  b = Slice(x, {1}, {2}, {1})  j = Identity(a)"
+        "  c = Conv(j, float[1,1,1] {2})  k = Cast<to=1>(c)  d = Conv(b, float[1,1,1] {3})  y = Concat<axis=1>(k, d)"
+    )
+    check(graph, feed(3, 2, 5), ["Conv"])

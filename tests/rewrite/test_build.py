@@ -186,6 +186,15 @@ def test_float_attributes_are_what_the_file_will_hold(number: float) -> None:
     assert in_memory == stored == float(np.float32(number))
 
 
+def test_a_double_model_gets_no_rounded_attribute() -> None:
+    tape = Tape(declared="double[2] x")
+    assert tape.build.LeakyRelu(tape.x, alpha=0.25) is not None
+    with pytest.raises(Refused, match=r"alpha = 0.3 does not fit a float32 attribute"):
+        tape.build.LeakyRelu(tape.x, alpha=0.3)
+    single = Tape()
+    assert single.build.LeakyRelu(single.x, alpha=0.3) is not None
+
+
 def test_attributes_come_as_numpy_has_them() -> None:
     tape = Tape()
     tape.build.Transpose(tape.x, perm=np.array([0, 2, 1]))

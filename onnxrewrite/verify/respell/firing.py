@@ -1,0 +1,78 @@
+"""Whether a rule applies to a model: alone, with the lower stage there to make legal what it raises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from onnxrewrite.ir import io, schema
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.target import target
+from onnxrewrite.pattern.finder import Matcher
+from onnxrewrite.pattern.match import Match
+from onnxrewrite.rewrite.driver import Driver, SiteCheck
+from onnxrewrite.rewrite.index import index
+from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.rewrite.trace import Site
+
+
+def matches(rule: Rule, facts: Facts, graph: ir.Graph, value: ir.Value) -> Iterator[Match]:
+    """Every match of a rule's pattern at one value.  The one place that says which matcher is asked."""
+    view = index((rule,)).view(facts, graph)
+    return (match for each in view.at(value) for match in Matcher(facts, graph).matches(each.outputs, value))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A rule on trial.
+
+    Args:
+        rule: The rule.
+        lowering: The rules of the lower stage, this one left out.
+        target: The name of what results must run on.
+    """
+
+    rule: Rule
+    lowering: tuple[Rule, ...]
+    target: str
+
+    @classmethod
+    def of(cls, rule: Rule, library: Sequence[Rule], target: str) -> Trial:
+        """With the lower stage of a whole library."""
+        return cls(rule, tuple(r for r in library if r.stage is Stage.LOWER and r is not rule), target)
+
+    def drive(self, model: ir.Model, check: SiteCheck | None = None) -> Driver:
+        """Run the rule on a copy of the model, to its fixpoint."""
+        copy = io.load(model)
+        schema.date(copy)
+        driver = Driver(copy, [self.rule, *self.lowering], target(self.target), check=check)
+        driver.run_stage(self.rule.stage, [self.rule])
+        return driver
+
+    def sites(self, model: ir.Model) -> dict[str, Site]:
+        """Where the rule applies as the model stands: the value's name, and the site that comes first there."""
+        found: dict[str, Site] = {}
+
+        def veto(site: Site) -> str:
+            found.setdefault(site.value, site)
+            return "only asked"
+
+        self.drive(model, veto)
+        return found
+
+    def fires(self, model: ir.Model, at: frozenset[str]) -> bool:
+        """Whether the rule applies at one of these values: at once, or after it has applied elsewhere."""
+        if not at.isdisjoint(self.sites(model)):
+            return True
+        return any(a.rule == self.rule.name and a.value in at for a in self.drive(model).trace.applied)
+
+    def rewritten(self, model: ir.Model) -> ir.Model | None:
+        """The model after the rule and the lower stage; None where the rule does not apply."""
+        driver = self.drive(model)
+        if not any(a.rule == self.rule.name for a in driver.trace.applied):
+            return None
+        if self.rule.stage is not Stage.LOWER:
+            driver.run_stage(Stage.LOWER, self.lowering)
+        return driver.model

@@ -1,0 +1,131 @@
+"""Running a model and comparing two: whether one computes what the other does.
+
+Raised operators stand in models whose opset has not got them; to be run, a model takes the opset that has.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from onnxrewrite.errors import OnnxRewriteError
+from onnxrewrite.ir import io, schema
+from onnxrewrite.verify.dims import Binding, input_specs, symbols
+from onnxrewrite.verify.numeric import compare
+from onnxrewrite.verify.sample import Sampler, attempt
+from onnxrewrite.verify.session import Outputs, Session, open_session
+from onnxrewrite.verify.site import check_site
+
+_SIZES = 4
+"""So many bindings of symbolic sizes are tried."""
+
+_ORDINARY = ("normal", "constant rows")
+
+_SMALL = ((2, 3, 5, 7, 4), (7, 5, 3, 2, 6))
+
+
+@dataclass(frozen=True)
+class Feeder:
+    """A model that runs, and inputs for it.
+
+    Attributes:
+        session: The open model.
+        sampler: Makes inputs, at ``binding`` and with the level of ``care`` that it needs.
+    """
+
+    session: Session
+    sampler: Sampler
+    binding: Binding
+    care: int
+
+    def feeds(self, sample: int = 0) -> dict[str, Any]:
+        """Values for every input."""
+        return self.sampler.feeds(self.binding, sample, self.care)
+
+    def run(self, feeds: Mapping[str, Any]) -> Outputs | str:
+        """What the model computes of them, or why it does not."""
+        return self.session.run(feeds)
+
+
+def runnable(model: ir.Model) -> onnx.ModelProto:
+    """The model at an opset that has all of its operators."""
+    copy = model.clone()
+    schema.date(copy)
+    for node in copy.graph.all_nodes():
+        if node.version is not None:
+            imported = copy.opset_imports.get(node.domain, 1)
+            copy.opset_imports[node.domain] = max(imported, node.version)
+    return io.to_proto(copy)
+
+
+def feeder(model: ir.Model) -> Feeder | None:
+    """The model open, with sizes at which it runs; None where ONNX Runtime does not run it."""
+    try:
+        proto = runnable(model)
+        session = open_session(proto, threads=1)
+        if isinstance(session, str):
+            return None
+        sampler = Sampler(proto)
+        for binding in itertools.chain(_small(proto), sampler.candidates(_SIZES)):
+            found = attempt(sampler, session, binding)
+            if not isinstance(found, str):
+                return Feeder(session, sampler, found.binding, found.care)
+    except (OnnxRewriteError, ValueError, TypeError):
+        return None
+    return None
+
+
+def _small(model: onnx.ModelProto) -> list[Binding]:
+    """Small sizes, all of them different, in two orders: large sums differ by what is rounded, whatever they sum."""
+    names = symbols(input_specs(model))
+    return [{name: sizes[at % len(sizes)] for at, name in enumerate(names)} for sizes in _SMALL] if names else []
+
+
+def difference(before: ir.Model, after: ir.Model) -> str | None:
+    """Why ``after`` does not compute what ``before`` does; None where no difference was found.
+
+    Asked is what the two mean, on ordinary inputs: a mistake can make a formula with a pole at zero or without bounds,
+    and what becomes of an overflow depends on what a runtime keeps in a wider dtype.
+
+    Raises:
+        CannotTell: Neither could be run.
+    """
+    old, new = runnable(before), runnable(after)
+    if _defaults(old) != _defaults(new):
+        return "what a caller may override has lost its default"
+    bare = _bare(old)
+    result = check_site(bare, _bare(new), dims_hint=_small(io.to_proto(bare)), classes=_ORDINARY)
+    if result.status == "not run":
+        raise CannotTell(result.reason)
+    return result.reason if result.status == "failed" else None
+
+
+class CannotTell(Exception):
+    """A model that does not run."""
+
+
+def _defaults(proto: onnx.ModelProto) -> dict[str, bytes]:
+    """What a caller may override, and its default."""
+    inputs = {i.name for i in proto.graph.input}
+    return {t.name: ir.from_proto(t).tobytes() for t in proto.graph.initializer if t.name in inputs}
+
+
+def _bare(proto: onnx.ModelProto) -> ir.Model:
+    """The model without those defaults, so that other values are fed."""
+    defaults = _defaults(proto)
+    kept = [t for t in proto.graph.initializer if t.name not in defaults]
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(kept)
+    return ir.from_proto(proto)
+
+
+def is_same(old: Outputs | str, new: Outputs | str) -> bool:
+    """Whether two runs gave the same, as far as both have the outputs."""
+    if isinstance(old, str) or isinstance(new, str):
+        return False
+    return all(compare(None, old[name], new.get(name)).accept for name in old)
