@@ -100,7 +100,7 @@ class Facts:
         self._contexts: dict[int, _Context] = {}
         self._by_elements: dict[tuple[object, ...], ir.Value] = {}
         self._twins = Twins()
-        self._numbers: dict[int, tuple[ir.TensorProtocol, float | int]] = {}
+        self._numbers: dict[int, tuple[ir.TensorProtocol, float | int | None]] = {}
         self._infer_graph(graph)
 
     # -- what is known ---------------------------------------------------------------------------------------
@@ -140,9 +140,8 @@ class Facts:
         known = self._numbers.get(id(tensor))
         if known is not None:
             return known[1]
-        if any(d != 1 for d in tensor.shape) or tensor.dtype == ir.DataType.STRING:
-            return None
-        number: float | int = tensor.numpy().reshape(()).item()
+        is_number = all(d == 1 for d in tensor.shape) and tensor.dtype != ir.DataType.STRING
+        number: float | int | None = tensor.numpy().reshape(()).item() if is_number else None
         self._numbers[id(tensor)] = tensor, number  # which keeps the tensor, and so its id
         return number
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -44,13 +44,14 @@ class Piece:
     """A part of a chain: a value with its sign, and the node and parts it is made of unless it is a leaf.
 
     ``value`` is None for the number -1 that a Neg multiplies by; ``number`` is that of a leaf, if it is one.
+    ``leaves`` has a bit for every leaf of the chain that is a part of it.
     """
 
     value: ir.Value | None
     sign: int
     node: ir.Node | None = None
     parts: tuple[Piece, ...] = ()
-    leaves: frozenset[int] = field(default=frozenset())
+    leaves: int = 0
     number: float | int | None = None
 
     def walk(self) -> Iterator[Piece]:
@@ -66,7 +67,7 @@ def grow(
     """The chain above ``value``, level by level; ``producer`` gives the node that computes a value, if that counts.
 
     Returns:
-        All its pieces, the whole first, each before its parts; no two leaves have a number in common.
+        All its pieces, the whole first, each before its parts.
     """
     dtype = facts.dtype(value)
     divides = dtype is not None and dtype.is_floating_point()
@@ -86,7 +87,7 @@ def grow(
         if piece.parts:
             piece.leaves = leaves_of(piece.parts)
         else:
-            piece.leaves = frozenset({number})
+            piece.leaves = 1 << number
             piece.number = -1 if piece.value is None else numbers.scalar(facts, piece.value)
     return pieces
 
@@ -127,9 +128,12 @@ def _repeated(base: ir.Value | None, exponent: float | None, divides: bool) -> l
     return [(base, 1 if times > 0 else -1)] * abs(times)
 
 
-def leaves_of(pieces: Iterable[Piece]) -> frozenset[int]:
+def leaves_of(pieces: Iterable[Piece]) -> int:
     """The leaves below some pieces."""
-    return frozenset[int]().union(*(p.leaves for p in pieces))
+    leaves = 0
+    for piece in pieces:
+        leaves |= piece.leaves
+    return leaves
 
 
 class Plan(NamedTuple):

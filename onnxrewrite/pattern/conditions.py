@@ -68,10 +68,12 @@ class Conditions:
 
     Attributes:
         tree: The patterns by what stands for them, and the numbered terms by number and sign.
+        operands: The number of an operand, given as term, sign and whether of a product; None if it matches everything.
     """
 
     def __init__(self) -> None:
         self.tree: Tree[int | Option] = Tree()
+        self.operands: dict[tuple[Term, int, bool], int | None] = {}
         self._anchor = Position(0)
         self._places: dict[tuple[Any, ...], Position] = {}
         self._questions: dict[Question, Question] = {}
@@ -196,9 +198,11 @@ class Conditions:
             yield self._is(question, question.expect_total(asked.literals, takers))
         elif asked.needs_numbers or any(not is_optional(s) for s, _ in asked.scalars):
             yield self._is(question, ANY_NUMBER)
-        for operand, sign in asked.operands:
-            if not is_optional(operand):
-                yield from self._among(question, _signed(operand, sign, question.is_product))
+        for operand in asked.operands:
+            number = self._number(_signed(*operand, question.is_product))
+            self.operands[(*operand, question.is_product)] = number
+            if number is not None and not is_optional(operand[0]):
+                yield self._is(question, number)
 
     def _among(self, question: Question, options: Iterable[tuple[Term, int]]) -> Iterable[Condition]:
         """That one of the terms is found; nothing where one of them matches everything."""
@@ -298,16 +302,17 @@ class Chain(Question):
         take, or one alone."""
         if dtype is None or not self.totals:
             return ()
-        numeric = {leaf: p for p in pieces if p.number is not None for leaf in p.leaves}
-        groups = {frozenset(numeric), *(frozenset({leaf}) for leaf in numeric)}
-        taken = {p.leaves.intersection(numeric) for p in pieces[1:]}
+        numeric = [p for p in pieces if p.number is not None]
+        everything = chain.leaves_of(numeric)
+        groups = {everything, *(p.leaves for p in numeric)}
+        taken = {p.leaves & everything for p in pieces[1:]}
         for _ in range(self.takers[0] if len(numeric) > 2 else 0):
-            groups |= {group - leaves for group in groups for leaves in taken}
+            groups |= {group & ~leaves for group in groups for leaves in taken}
             if len(groups) > _GROUPS:
                 return self.totals
         found: set[float] = set()
         for group in groups:
-            signed = [(numeric[leaf].number or 0, numeric[leaf].sign) for leaf in sorted(group)]
+            signed = [(p.number or 0, p.sign) for p in numeric if p.leaves & group]
             total = numbers.product(signed) if self.is_product else numbers.total(signed)
             found.update(self._around(float(total), max((abs(n) for n, _ in signed), default=0), dtype))
         return found

@@ -6,13 +6,13 @@ It finds what ``RecursiveMatcher`` finds pattern by pattern, which is its oracle
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.assign import AssignedChain
-from onnxrewrite.pattern.chain import is_optional
+from onnxrewrite.pattern.chain import Piece, is_optional
 from onnxrewrite.pattern.conditions import Conditions, Option
 from onnxrewrite.pattern.match import Binding
 from onnxrewrite.pattern.questions import Probe
@@ -36,6 +36,7 @@ class Patterns(Generic[P]):
             self.payloads.append(payload)
             conditions.add(anchor, rank)
         self.tree = conditions.tree
+        self.operands = conditions.operands
 
     def view(self, facts: Facts, graph: ir.Graph | None) -> View[P]:
         """The values of one graph as these patterns see them."""
@@ -50,6 +51,7 @@ class View(Generic[P]):
         self.graph = graph
         self._payloads = patterns.payloads
         self._tree = patterns.tree
+        self._operands = patterns.operands
         self._found: dict[ir.Value, tuple[list[int], list[Option]]] = {}
 
     def at(self, value: ir.Value) -> list[P]:
@@ -59,6 +61,13 @@ class View(Generic[P]):
     def forget(self, value: ir.Value) -> None:
         """Look at ``value`` anew the next time."""
         self._found.pop(value, None)
+
+    def fits(self, operand: tuple[Term, int], is_product: bool, piece: Piece) -> bool:
+        """Whether an operand of a sum or a product could take a piece of a chain, for all that is known so far."""
+        number = self._operands.get((*operand, is_product))
+        if number is None or piece.value is None:
+            return True
+        return any(n == number and sign in (0, piece.sign) for n, sign in self._look(piece.value)[1])
 
     def _terms(self, value: ir.Value) -> list[Option]:
         return self._look(value)[1]
@@ -101,6 +110,10 @@ class View(Generic[P]):
 
 class Matcher(RecursiveMatcher):
     """The ways in which one pattern matches at one value, without detours through long chains and wide fan-outs."""
+
+    def __init__(self, view: View[Any]):
+        super().__init__(view.facts, view.graph)
+        self.view = view
 
     def _chain(self, item: Sum | Product, value: ir.Value, binding: Binding, root: bool) -> Iterator[Binding]:
         yield from AssignedChain(self, item, value, root).run(binding)

@@ -40,7 +40,7 @@ class ChainMatch:
 
     def run(self, binding: Binding) -> Iterator[Binding]:
         """Every way to spread the pattern's operands over the chain."""
-        if self._required > len(self.tree.leaves):
+        if self._required > self.tree.leaves.bit_count():
             self.matcher._miss(binding, lambda: f"expected {self._kind()}, found {self.matcher._describe(self.value)}")
             return
         for taken, matched in self._assign(0, (), binding):
@@ -154,7 +154,7 @@ class ChainMatch:
         return (
             self.root
             and all(p.value is not None for p in rest)
-            and not any(used <= part.leaves for part in self.tree.parts)
+            and not any(used & ~part.leaves == 0 for part in self.tree.parts)
         )
 
     # -- numbers ---------------------------------------------------------------------------------------------

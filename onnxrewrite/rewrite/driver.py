@@ -106,7 +106,7 @@ class Driver:
         own = frozenset(rules if rules is not None else (r for r in known if r.stage == stage))
         tidying = own.union(r for r in known if r.stage == Stage.CANONICALIZE and rules is None)
         edit.sweep([n for scope in self._work.scopes() for n in scope])
-        queue = Worklist(n for scope in self._work.scopes() for n in scope)
+        queue = Worklist((n for scope in self._work.scopes() for n in scope), self._work.order.rank)
         most = len(self.trace.applied) + self._budget
         visited = 0
         while queue:
@@ -134,14 +134,14 @@ class Driver:
 
     def _visit(self, node: ir.Node, scope: ir.Graph, active: Container[Rule]) -> Change | None:
         """Apply the first of the ``active`` rules that passes at ``node``; what it changed."""
-        facts = self.facts(scope)
-        for rule, output in self._index.at(self._view(scope), node):
+        view = self._view(scope)
+        for rule, output in self._index.at(view, node):
             key = (rule.name, output.name or "")
             if rule not in active or key in self._limits.quarantine or self._loops.has_stopped(key):
                 continue
             if len(rule.outputs) == 1 and not edit.is_read(output):
                 continue
-            for match in self._matches(Matcher(facts, scope), rule, output):
+            for match in self._matches(Matcher(view), rule, output):
                 change = self._attempt(rule, match, scope)
                 if change is not None:
                     return change

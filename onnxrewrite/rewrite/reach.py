@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
@@ -23,7 +25,6 @@ from onnxrewrite.pattern.terms import (
     Sum,
     Term,
     children,
-    walk,
 )
 from onnxrewrite.rewrite.rule import Rule
 
@@ -46,11 +47,9 @@ class Reach:
         self._depth = max((rule.depth for rule in rules), default=0)
         self._readers = _Readers([r for r in rules if not r.keeps_shared])
         self._readers_shared = _Readers([r for r in rules if r.keeps_shared])
-        self._most = max((n for rule in rules for n in _inner_uses(rule)), default=1)
+        self._most = max((n for rule in rules for t in rule.outputs for n in _inner_uses(t).values()), default=1)
         self._sideways = frozenset(o for r in rules if len(r.outputs) > 1 for t in r.outputs for o in _operators(t))
-        lookers = [rule for rule in rules if rule.looks]
-        self._looks = max((rule.depth + rule.looks for rule in lookers), default=0)
-        self._lookers = frozenset(o for rule in lookers for o in rule.anchors or (None,))
+        self._lookers = [_Looker(rule) for rule in rules if rule.looks]
 
     def after(self, changed: Iterable[ir.Node], released: Iterable[ir.Value] = ()) -> list[ir.Node]:
         """The nodes to visit.
@@ -105,14 +104,37 @@ class Reach:
         return [n for n in found if n not in set(nodes)]
 
     def _looking(self, nodes: Sequence[ir.Node]) -> Iterator[ir.Node]:
-        """The anchors, further down, of rules that look beyond their patterns."""
+        """The anchors of rules that look beyond their patterns, and see some of ``nodes`` there."""
+        levels = [list(nodes)]
         seen = dict.fromkeys(nodes)
-        layer = list(nodes)
-        for _ in range(self._looks):
-            below = dict.fromkeys(c for n in layer for o in n.outputs for c in o.consumers())
-            layer = [n for n in below if n not in seen]
+        for _ in range(max((looker.looks for looker in self._lookers), default=0)):
+            below = dict.fromkeys(c for n in levels[-1] for o in n.outputs for c in o.consumers())
+            levels.append([n for n in below if n not in seen])
+            seen.update(dict.fromkeys(levels[-1]))
+        for looker in self._lookers:
+            yield from looker.anchors(n for level in levels[: looker.looks + 1] for n in level)
+
+
+class _Looker:
+    """A rule that looks beyond its pattern: where its anchor can be, below what it sees."""
+
+    def __init__(self, rule: Rule):
+        self.looks = rule.looks
+        self._depth = rule.depth
+        self._anchors = rule.anchors
+        self._readers = _Readers([rule])
+
+    def anchors(self, nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
+        """The anchors at and below those of ``nodes`` that can be in the pattern."""
+        layer = [n for n in nodes if self._readers.knows(n.op_type)]
+        seen = dict.fromkeys(layer)
+        for _ in range(self._depth):
+            yield from (n for n in layer if self._anchors is None or n.op_type in self._anchors)
+            below = (
+                c for n in layer for o in n.outputs for c in o.consumers() if c.op_type in self._readers.of(n.op_type)
+            )
+            layer = [n for n in dict.fromkeys(below) if n not in seen]
             seen.update(dict.fromkeys(layer))
-            yield from (n for n in layer if n.op_type in self._lookers or None in self._lookers)
 
 
 class _Readers:
@@ -125,6 +147,10 @@ class _Readers:
             for output in rule.outputs:
                 self._link(output, frozenset())
 
+    def knows(self, op_type: str) -> bool:
+        """Whether an operator occurs in any of the patterns."""
+        return op_type in self._readers or None in self._readers
+
     def of(self, op_type: str) -> Operators:
         """The operators below one."""
         found = self._readers.get(op_type, frozenset[str | None]())
@@ -135,14 +161,14 @@ class _Readers:
             return
         self._linked.add((id(item), below))
         own = _operators(item)
-        for operator in own:
-            self._readers[operator] = self._readers.get(operator, frozenset[str | None]()) | below
+        for op_type in own:
+            self._readers[op_type] = self._readers.get(op_type, frozenset[str | None]()) | below
         match item:
             case AnyOf() | Output():
                 own = below
             case Sum() | Product():
-                for operator in own:
-                    self._readers[operator] |= own
+                for op_type in own:
+                    self._readers[op_type] |= own
                 if plan(item).required <= 1:  # then the chain can be one operand itself
                     own |= below
         for child in children(item):
@@ -166,14 +192,14 @@ def _operators(item: Term) -> Operators:
             return frozenset()
 
 
-def _inner_uses(rule: Rule) -> Iterator[int]:
-    """How often a pattern uses each of its inner values."""
-    uses = Counter(c for output in rule.outputs for t in walk(output) for c in _operands(t))
-    return (n for t, n in uses.items() if not isinstance(t, Capture | Literal))
-
-
-def _operands(item: Term) -> Sequence[Term]:
-    return [t for t, _ in item.operands] if isinstance(item, Sum | Product) else children(item)
+@functools.cache
+def _inner_uses(item: Term) -> Counter[Term]:
+    """How often a pattern uses each of its inner values, at the most."""
+    if isinstance(item, AnyOf):
+        return functools.reduce(operator.or_, map(_inner_uses, item.alternatives))
+    operands = [t for t, _ in item.operands] if isinstance(item, Sum | Product) else children(item)
+    below = (_inner_uses(t) for t in dict.fromkeys(operands))
+    return sum(below, Counter(t for t in operands if not isinstance(t, Capture | Literal)))
 
 
 def _is_chained(node: ir.Node, reader: ir.Node) -> bool:

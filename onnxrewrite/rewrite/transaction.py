@@ -90,8 +90,9 @@ class Workspace:
 
     def _can_lower(self, node: ir.Node, facts: Facts) -> bool:
         """Whether some rule of the lower stage makes ``node`` legal; tried on the tape and taken back."""
-        matcher = Matcher(facts, None)
-        for rule, output in self._lowering.at(self._lowering.view(facts, None), node):
+        view = self._lowering.view(facts, None)
+        matcher = Matcher(view)
+        for rule, output in self._lowering.at(view, node):
             for match in matcher.matches(rule.outputs, output):
                 attempt = Transaction(self, rule, match, None)
                 try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 import onnx_ir as ir
 
@@ -17,12 +19,24 @@ _PER_NODE, _AT_LEAST = 4, 64
 
 
 class Worklist:
-    """Nodes to visit, in order, each waiting at most once: first all that are there at the start, then what changes."""
+    """Nodes to visit, each waiting at most once, round by round in the order in which they are computed.
 
-    def __init__(self, nodes: Iterable[ir.Node]):
-        self._queue: deque[ir.Node] = deque()
+    What comes in further down than the node visited last still has its turn in this round, so that a node is looked at
+    when nothing above it is left to do; what comes in above waits for the next, so that it is looked at once for all
+    that happens below.
+
+    Args:
+        nodes: All nodes, which wait from the start.
+        rank: The place of a node in that order.
+    """
+
+    def __init__(self, nodes: Iterable[ir.Node], rank: Callable[[ir.Node], int]):
+        self._rank = rank
+        self._queue: list[tuple[int, int, int, ir.Node]] = []
         self._waiting: set[ir.Node] = set()
         self._changed: set[ir.Node] = set()
+        self._count = itertools.count()
+        self._here = (0, 0)
         self.extend(nodes)
         self._changed.clear()
 
@@ -31,17 +45,20 @@ class Worklist:
 
     def extend(self, nodes: Iterable[ir.Node]) -> None:
         """Let nodes that are in a graph, and not waiting yet, wait."""
+        turn, here = self._here
         for node in nodes:
             if node.graph is None:
                 continue
             self._changed.add(node)
             if node not in self._waiting:
                 self._waiting.add(node)
-                self._queue.append(node)
+                rank = self._rank(node)
+                heapq.heappush(self._queue, (turn + (rank < here), rank, next(self._count), node))
 
     def pop(self) -> tuple[ir.Node, bool]:
-        """The node that has waited longest, and whether it has changed since the start."""
-        node = self._queue.popleft()
+        """The node whose turn it is, and whether it has changed since the start."""
+        *here, _, node = heapq.heappop(self._queue)
+        self._here = (here[0], here[1])
         self._waiting.discard(node)
         return node, node in self._changed
 

@@ -21,7 +21,7 @@ from onnxrewrite.rewrite.trace import Site
 def matches(rule: Rule, facts: Facts, graph: ir.Graph, value: ir.Value) -> Iterator[Match]:
     """Every match of a rule's pattern at one value.  The one place that says which matcher is asked."""
     view = index((rule,)).view(facts, graph)
-    return (match for each in view.at(value) for match in Matcher(facts, graph).matches(each.outputs, value))
+    return (match for each in view.at(value) for match in Matcher(view).matches(each.outputs, value))
 
 
 @dataclass(frozen=True)
