@@ -89,8 +89,9 @@ def test_values_that_lose_a_reader() -> None:
 
 def test_rules_that_look_further() -> None:
     assert reached(op.Exp(x), LADDER, "a") == "a"
-    assert reached(op.Exp(x), LADDER, "a", looks=2) == "a d"
-    assert reached(AnyNode(), LADDER, "a", looks=1) == "a b c"
+    assert reached(op.Exp(x), LADDER, "a", looks=2) == "a"
+    assert reached(op.Exp(x), LADDER, "a", looks=3) == "a d"
+    assert reached(AnyNode(), LADDER, "a", looks=1) == "a b"
 
 
 def test_partners_of_several_outputs() -> None:

@@ -16,42 +16,65 @@ def nodes(source: str) -> dict[str, ir.Node]:
     return {n.outputs[0].name or "": n for n in model.graph.all_nodes()}
 
 
-def test_each_node_waits_once_and_in_order() -> None:
-    found = nodes("float x; a = Relu(x)  b = Neg(a)  c = Abs(b)")
-    a, b, c = found.values()
-    queue = Worklist([a, b])
-    queue.extend([a, c, b])
+def waiting(source: str, *names: str) -> tuple[dict[str, ir.Node], Worklist]:
+    """The nodes by name, and a list in which some of them wait, ranked as they stand."""
+    found = nodes(source)
+    return found, Worklist([found[name] for name in names], list(found.values()).index)
+
+
+ABC = "float x; a = Relu(x)  b = Neg(a)  c = Abs(b)"
+
+
+def popped(found: dict[str, ir.Node], queue: Worklist, times: int) -> str:
+    """The names of the next nodes, those that have changed in capitals."""
+    names = {node: name for name, node in found.items()}
+    made = (queue.pop() for _ in range(times))
+    return " ".join(names[node].upper() if has_changed else names[node] for node, has_changed in made)
+
+
+def test_each_node_waits_once_and_in_the_order_in_which_they_are_computed() -> None:
+    found, queue = waiting(ABC)
+    queue.extend([found["c"], found["a"], found["c"], found["b"]])
     assert len(queue) == 3
-    assert queue.pop() == (a, True)
-    queue.extend([a, b])
-    assert [queue.pop(), queue.pop(), queue.pop()] == [(b, True), (c, True), (a, True)]
+    assert popped(found, queue, 3) == "A B C"
     assert len(queue) == 0
 
 
 def test_what_waits_from_the_start_has_not_changed() -> None:
-    found = nodes("float x; a = Relu(x)  b = Neg(a)  c = Abs(b)")
-    a, b, c = found.values()
-    queue = Worklist([a, b, c])
-    assert queue.pop() == (a, False)
-    queue.extend([a, c])
-    assert [queue.pop(), queue.pop(), queue.pop()] == [(b, False), (c, True), (a, True)]
+    found, queue = waiting(ABC, "a", "b", "c")
+    assert popped(found, queue, 1) == "a"
+    queue.extend([found["c"]])
+    assert popped(found, queue, 2) == "b C"
+
+
+def test_what_is_above_waits_for_the_next_round() -> None:
+    found, queue = waiting(ABC, "b", "c")
+    assert popped(found, queue, 1) == "b"
+    queue.extend([found["a"], found["b"]])
+    assert popped(found, queue, 3) == "B c A"
+    queue.extend(found.values())
+    assert popped(found, queue, 3) == "A B C"
 
 
 def test_nodes_of_no_graph_do_not_wait() -> None:
-    assert len(Worklist([ir.Node("", "Relu", [ir.Value(name="x")])])) == 0
+    assert len(Worklist([ir.Node("", "Relu", [ir.Value(name="x")])], lambda node: 0)) == 0
 
 
 @given(st.lists(st.one_of(st.none(), st.lists(st.integers(0, 7), max_size=5)), max_size=30))
-def test_worklist_is_a_queue_of_distinct_nodes(steps: list[list[int] | None]) -> None:
-    graph = text.parse("float x; " + " ".join(f"v{i} = Neg(x)" for i in range(8))).graph
-    members = list(graph)
-    queue, model = Worklist([]), list[ir.Node]()
+def test_worklist_holds_distinct_nodes_and_gives_each_a_turn(steps: list[list[int] | None]) -> None:
+    members = list(text.parse("float x; " + " ".join(f"v{i} = Neg(x)" for i in range(8))).graph)
+    queue, model = Worklist([], members.index), set[ir.Node]()
+    here = 0
     for step in steps:
         if step is not None:
             queue.extend(members[i] for i in step)
-            model += [members[i] for i in dict.fromkeys(step) if members[i] not in model]
+            model.update(members[i] for i in step)
         elif model:
-            assert queue.pop()[0] is model.pop(0)
+            node, _ = queue.pop()
+            below = [n for n in model if members.index(n) >= here]
+            assert node in (below or model)
+            model.remove(node)
+            here = members.index(node)
         assert len(queue) == len(model)
 
 
