@@ -30,6 +30,7 @@ from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver, Limits
 from onnxrewrite.rewrite.edit import drop_unused_initializers
 from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Applied, Key, Trace
 from onnxrewrite.rewrite.untouched import Tampered
 
@@ -90,7 +91,7 @@ class Result:
     original: ir.Model
     trace: Trace
     checks: Checks
-    rules: Sequence[Rule]
+    rules: RuleSet
     target: Target
     notes: list[str]
     seconds: dict[str, float]
@@ -113,7 +114,7 @@ class Result:
 def apply(
     source: io.Source,
     *,
-    rules: Iterable[str | Rule] = (),
+    rules: Iterable[str | Rule | RuleSet] = (),
     only: Iterable[str] = (),
     without: Iterable[str] = (),
     target: str = "onnxruntime-cpu",
@@ -128,9 +129,9 @@ def apply(
 
     Args:
         source: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is not changed.
-        rules: Rules beside the library: ``Rule`` objects, rule files, packages.
-        only: Names of rules or families; without it, all.
-        without: Names of rules or families to leave out.
+        rules: Rules beside the library: ``Rule`` and ``RuleSet`` objects, rule files, packages.
+        only: Names of rules or rule sets; without it, all.
+        without: Names of rules or rule sets to leave out.
         target: ``onnxruntime-cpu``, ``onnxruntime-cuda`` or ``onnx``.
         opset: Convert the model to this ai.onnx opset first.
         dims: Sizes of named dimensions for the checks.
@@ -179,10 +180,10 @@ def check(
         return compare_models(first, second, dims=dims, inputs=inputs, seed=seed, samples=samples)
 
 
-def _rules(extra: Iterable[str | Rule]) -> tuple[registry.Registry, list[str]]:
+def _rules(extra: Iterable[str | Rule | RuleSet]) -> tuple[registry.Registry, list[str]]:
     given = list(extra)
     library = registry.load([r for r in given if isinstance(r, str)])
-    library.add(r for r in given if isinstance(r, Rule))
+    library.add(r for r in given if not isinstance(r, str))
     return library, library.broken
 
 
@@ -201,7 +202,7 @@ class _Run:
         self,
         original: ir.Model,
         opset: int | None,
-        rules: Sequence[Rule],
+        rules: RuleSet,
         target: Target,
         level: CheckLevel,
         dims: Mapping[str, int],

@@ -185,7 +185,7 @@ def _is_constant(node: ir.Node) -> bool:
 
 def _order(result: Result) -> Iterable[str]:
     """The names of the rules, in the order in which they run."""
-    return dict.fromkeys(r.name for r in sorted(result.rules, key=lambda r: r.stage))
+    return dict.fromkeys(r.name for r in result.rules)
 
 
 def _rules(result: Result) -> list[dict[str, Any]]:
