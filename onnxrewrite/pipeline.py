@@ -374,7 +374,7 @@ class _Run:
     def _lower(self, model: ir.Model) -> None:
         """Make the replacement of one site runnable."""
         driver = Driver(model, self.lowering, self.target)
-        driver.run_stage(Stage.LOWER, self.lowering)
+        driver.run_stage(Stage.LOWER)
 
     @contextmanager
     def _baseline(self) -> Iterator[Baseline | None]:

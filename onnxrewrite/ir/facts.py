@@ -156,10 +156,14 @@ class Facts:
             return node.version
         return self.opset_imports.get(node.domain, 1)
 
-    def symbols(self) -> frozenset[str]:
-        """The names of dimensions that inference made up, for it could not tell them."""
-        names: frozenset[str] = self._context.generated_dim_names
-        return names
+    def mark(self) -> int:
+        """How many dimensions inference has made up, for it could not tell them; for ``made_up_since``."""
+        return int(self._context._allocator.counter)
+
+    def made_up_since(self, mark: int) -> frozenset[str]:
+        """The names of dimensions that inference has made up since then."""
+        generated = self._context._allocator.generated
+        return frozenset(n for i in range(mark, self.mark()) if (n := f"_d{i}") in generated)
 
     def is_newer(self, node: ir.Node) -> bool:
         """Whether a node is written for a newer opset than the model's, so that it has to be lowered."""
@@ -280,7 +284,7 @@ class Facts:
         """Whether ``new`` is a number, or made of the model's own names, where ``old`` is not."""
         if isinstance(old, int) or isinstance(new, int):
             return not isinstance(old, int)
-        invented = self._context.generated_dim_names
+        invented = self._context._allocator.generated
         return old.value is None or (
             is_known(new) and not new.free_symbols() & invented and bool(old.free_symbols() & invented)
         )

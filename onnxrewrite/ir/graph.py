@@ -44,6 +44,8 @@ def scopes(model: ir.Model) -> list[ir.Graph]:
 
 def outer_values(node: ir.Node) -> list[ir.Value]:
     """The values that the subgraphs of a node read from outside of it."""
+    if not node.attributes:
+        return []
     inside: set[ir.Value] = set()
     read: dict[ir.Value, None] = {}
     for graph in subgraphs(node):
@@ -98,22 +100,6 @@ def is_convex(part: Iterable[ir.Node], whole: Iterable[ir.Node]) -> bool:
     outside = graph.subgraph(set(graph) - inside)
     reachable = leaving.union(*(nx.descendants(outside, n) for n in leaving)) if leaving else leaving
     return not any(s in inside for n in reachable for s in graph.successors(n))
-
-
-def depends_on(values: Iterable[ir.Value], targets: Iterable[ir.Value]) -> bool:
-    """Whether any of ``values`` is computed from one of ``targets``."""
-    wanted = {v.producer() for v in targets if v.producer() is not None}
-    stack = [v.producer() for v in values]
-    seen: set[ir.Node] = set()
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        if node in wanted:
-            return True
-        seen.add(node)
-        stack.extend(v.producer() for v in (*node.inputs, *outer_values(node)) if v is not None)
-    return False
 
 
 def is_circular(values: Iterable[ir.Value], replaced: Mapping[ir.Value, ir.Value]) -> bool:

@@ -64,13 +64,38 @@ class View(Generic[P]):
         return self._look(value)[1]
 
     def _look(self, value: ir.Value) -> tuple[list[int], list[Option]]:
-        found = self._found.get(value)
-        if found is None:
-            accepted = set(self._tree.walk(Probe(self.facts, self.graph, value, self._terms)))
-            ranks = sorted(a for a in accepted if isinstance(a, int))
-            found = ranks, [a for a in accepted if not isinstance(a, int)]
-            if value.graph is self.graph:  # of others only those who own them know when they change
-                self._found[value] = found
+        """What is found at ``value``, after all that it is computed from: a deep graph must not mean deep recursion."""
+        stack = [value]
+        while True:
+            current = stack[-1]
+            found = self._found.get(current)
+            missing = self._unknown(current) if found is None else []
+            if missing:
+                stack += missing
+                continue
+            if found is None:
+                found = self._walk(current)
+            stack.pop()
+            if not stack:
+                return found
+
+    def _unknown(self, value: ir.Value) -> list[ir.Value]:
+        """The computed values that ``value`` is computed from, as far as nothing is known of them yet."""
+        node = value.producer()
+        if node is None or node.graph is not self.graph:
+            return []
+        return [
+            i
+            for i in node.inputs
+            if i is not None and i not in self._found and (p := i.producer()) is not None and p.graph is self.graph
+        ]
+
+    def _walk(self, value: ir.Value) -> tuple[list[int], list[Option]]:
+        accepted = set(self._tree.walk(Probe(self.facts, self.graph, value, self._terms)))
+        ranks = sorted(a for a in accepted if isinstance(a, int))
+        found = ranks, [a for a in accepted if not isinstance(a, int)]
+        if value.graph is self.graph:  # of others only those who own them know when they change
+            self._found[value] = found
         return found
 
 

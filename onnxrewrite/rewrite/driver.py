@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -19,7 +19,7 @@ from onnxrewrite.ir.target import Target
 from onnxrewrite.pattern.finder import Matcher, View
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.rewrite import edit
-from onnxrewrite.rewrite.index import RuleIndex, index
+from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
 from onnxrewrite.rewrite.transaction import Change, Transaction, Workspace, described
@@ -79,14 +79,14 @@ class Driver:
     ):
         self.model = model
         self.trace = Trace()
-        self._rules = rules
+        self._index = index(tuple(rules))
         self._work = Workspace(model, target, [r for r in rules if r.stage == Stage.LOWER])
         self._check = check
         self._limits = limits or Limits()
         self._progress = progress
         self._budget = _TOTAL * self._size() + 1000
         self._loops = LoopGuard(self._size())
-        self._views: dict[tuple[ir.Graph, RuleIndex], View[Rule]] = {}
+        self._views: dict[ir.Graph, View[Rule]] = {}
 
     def run(self) -> Trace:
         """Run every stage to its fixpoint.  Canonicalization stays active throughout.
@@ -95,20 +95,18 @@ class Driver:
             Tampered: A rule changed the graph by itself; the model is of no use any more.
         """
         for stage in Stage:
-            own = [r for r in self._rules if r.stage == stage]
-            if stage is Stage.CANONICALIZE:
-                self.run_stage(stage, own)
-            elif own:
-                self.run_stage(stage, own, settled=[r for r in self._rules if r.stage == Stage.CANONICALIZE])
+            if stage is Stage.CANONICALIZE or any(r.stage == stage for r in self._index.rules):
+                self.run_stage(stage)
         return self.trace
 
-    def run_stage(self, stage: Stage, rules: Sequence[Rule], settled: Sequence[Rule] = ()) -> None:
-        """Apply ``rules`` until none of them applies any more, and those ``settled`` where that changed something."""
-        self._views.clear()
-        own, all_rules = index(tuple(rules)), index((*rules, *settled))
+    def run_stage(self, stage: Stage, rules: Iterable[Rule] | None = None) -> None:
+        """Apply the stage's rules, or certain ones only, until none of them applies any more; where that changed
+        something, canonicalizations too."""
+        known = self._index.rules
+        own = frozenset(rules if rules is not None else (r for r in known if r.stage == stage))
+        tidying = own.union(r for r in known if r.stage == Stage.CANONICALIZE and rules is None)
         edit.sweep([n for scope in self._work.scopes() for n in scope])
         queue = Worklist(n for scope in self._work.scopes() for n in scope)
-        loops = self._loops
         most = len(self.trace.applied) + self._budget
         visited = 0
         while queue:
@@ -121,46 +119,46 @@ class Driver:
             visited += 1
             if self._progress is not None and visited % _TELL == 0:
                 self._progress(stage, visited, len(queue))
-            change = self._visit(node, node.graph, all_rules if has_changed else own, loops)
+            change = self._visit(node, node.graph, tidying if has_changed else own)
             if change is not None:
-                again = all_rules.reach.after(*change)
+                again = self._index.reach.after(*change)
                 self._forget(again)
                 queue.extend(again)
-        self.trace.warnings.extend(loops.warnings)
-        loops.warnings.clear()
+        self.trace.warnings.extend(self._loops.warnings)
+        self._loops.warnings.clear()
         self._sort()
 
     def facts(self, scope: ir.Graph) -> Facts:
         """What is known about the values of one scope."""
         return self._work.facts(scope)
 
-    def _visit(self, node: ir.Node, scope: ir.Graph, rules: RuleIndex, loops: LoopGuard) -> Change | None:
-        """Apply the first rule that passes at ``node``; what it changed."""
+    def _visit(self, node: ir.Node, scope: ir.Graph, active: Container[Rule]) -> Change | None:
+        """Apply the first of the ``active`` rules that passes at ``node``; what it changed."""
         facts = self.facts(scope)
-        for rule, output in rules.at(self._view(rules, scope), node):
+        for rule, output in self._index.at(self._view(scope), node):
             key = (rule.name, output.name or "")
-            if key in self._limits.quarantine or loops.has_stopped(key):
+            if rule not in active or key in self._limits.quarantine or self._loops.has_stopped(key):
                 continue
             if len(rule.outputs) == 1 and not edit.is_read(output):
                 continue
             for match in self._matches(Matcher(facts, scope), rule, output):
-                change = self._attempt(rule, match, scope, loops)
+                change = self._attempt(rule, match, scope)
                 if change is not None:
                     return change
         return None
 
-    def _view(self, rules: RuleIndex, scope: ir.Graph) -> View[Rule]:
-        if (scope, rules) not in self._views:
-            self._views[scope, rules] = rules.view(self.facts(scope), scope)
-        return self._views[scope, rules]
+    def _view(self, scope: ir.Graph) -> View[Rule]:
+        """A scope as the rules see it."""
+        if scope not in self._views:
+            self._views[scope] = self._index.view(self.facts(scope), scope)
+        return self._views[scope]
 
     def _forget(self, nodes: Iterable[ir.Node]) -> None:
         """Look at what ``nodes`` compute anew the next time."""
-        for (scope, _), view in self._views.items():
-            for node in nodes:
-                if node.graph is scope:
-                    for output in node.outputs:
-                        view.forget(output)
+        for node in nodes:
+            if isinstance(node.graph, ir.Graph):
+                for output in node.outputs:
+                    self._view(node.graph).forget(output)
 
     def _matches(self, matcher: Matcher, rule: Rule, output: ir.Value) -> Iterator[Match]:
         """The matches of a rule at one value; none where a predicate of its pattern raises."""
@@ -169,7 +167,7 @@ class Driver:
         except Exception as error:  # a predicate can fail in any way, and must not take the run down
             self.trace.warnings.append(f"{rule.name}: its pattern raised {described(error)} (at `{output.name}`)")
 
-    def _attempt(self, rule: Rule, match: Match, scope: ir.Graph, loops: LoopGuard) -> Change | None:
+    def _attempt(self, rule: Rule, match: Match, scope: ir.Graph) -> Change | None:
         """Guard, build, check, commit; None if it was refused."""
         transaction = Transaction(self._work, rule, match, scope)
         try:
@@ -181,7 +179,7 @@ class Driver:
             return None
         record, change = transaction.commit()
         self.trace.applied.append(record)
-        loops.count(record.key, record.growth)
+        self._loops.count(record.key, record.growth)
         return change
 
     def _check_site(self, transaction: Transaction) -> None:
@@ -205,13 +203,16 @@ class Driver:
         often = ", ".join(f"{name} ({n}×)" for name, n in most)
         done = f"stopped after {self._budget} rewrites of the {stage.name.lower()} stage"
         self.trace.warnings.append(f"{done}; most often applied: {often}")
-        self._rules = [r for r in self._rules if r.name != most[0][0]]
+        self._loops.stop(most[0][0])
 
     def _size(self) -> int:
         return sum(len(scope) for scope in self._work.scopes())
 
     def _sort(self) -> None:
-        """A rewrite of several outputs may leave its nodes below a reader; sorting is stable."""
+        """Sort nodes, in a stable way, if rewrites have left some of them below a reader."""
+        if self._work.order.is_sorted:
+            return
         self.model.graph.sort()
         for function in self.model.functions.values():
             function.sort()
+        self._work.order.is_sorted = True

@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Dim, Facts, same_dim
-from onnxrewrite.ir.graph import depends_on, is_circular
+from onnxrewrite.ir.graph import is_circular
+from onnxrewrite.ir.order import Order
 from onnxrewrite.ir.target import Target
 from onnxrewrite.pattern.look import resolve
 from onnxrewrite.pattern.match import Match
@@ -118,7 +119,7 @@ def _unknown(dim: Dim, minted: frozenset[str]) -> bool:
     return isinstance(dim, ir.SymbolicDim) and (dim.value is None or bool(dim.free_symbols() & minted))
 
 
-def makes_cycle(match: Match, nodes: Sequence[ir.Node], results: Sequence[ir.Value]) -> bool:
+def makes_cycle(match: Match, nodes: Sequence[ir.Node], results: Sequence[ir.Value], order: Order) -> bool:
     """Whether the replacement would depend on what it replaces.
 
     A single output is safe when the replacement reads only what the covered nodes read on the way up from it.  Of
@@ -131,7 +132,7 @@ def makes_cycle(match: Match, nodes: Sequence[ir.Node], results: Sequence[ir.Val
         above = _above(match)
         if all(v in above for v in outside):
             return False
-    if not depends_on(outside, match.outputs):
+    if not order.depends_on(outside, match.outputs):
         return False
     return len(match.outputs) == 1 or is_circular(results, dict(zip(match.outputs, results, strict=True)))
 

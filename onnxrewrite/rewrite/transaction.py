@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnxrewrite.ir import calls
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import scopes, subgraphs, topological
+from onnxrewrite.ir.order import Order
 from onnxrewrite.ir.target import Target
 from onnxrewrite.pattern.finder import Matcher
 from onnxrewrite.pattern.match import Match, Refused
@@ -40,6 +41,7 @@ class Workspace:
         target: What the result must run on.
         names: All names in use.
         functions: The model's own operators, (domain, name); ``bodies`` are their graphs.
+        order: What depends on what.
     """
 
     def __init__(self, model: ir.Model, target: Target, lowering: Sequence[Rule]):
@@ -51,7 +53,9 @@ class Workspace:
         self._lowering = index(tuple(lowering))
         self.bodies = {f.graph for f in model.functions.values()}
         self._facts: dict[ir.Graph, Facts] = {}
-        for top in (model.graph, *calls.in_order(model)):
+        tops = (model.graph, *calls.in_order(model))
+        self.order = Order(tops, self._owners)
+        for top in tops:
             calls.give_types(top, model)
             facts = Facts(top, dict(top.opset_imports) or dict(model.opset_imports))
             self._facts.update(dict.fromkeys([top, *top.subgraphs()], facts))
@@ -122,12 +126,12 @@ class Transaction:
     def propose(self) -> None:
         """Build the replacement on the tape; raises ``Refused`` with the reason if it may not be applied."""
         self._refuse_shared()
-        known = self.facts.symbols()
+        mark = self.facts.mark()
         self.results = self._replacement()
         self._refuse_shared()  # the rewrite may have covered more nodes
         _refuse_if(self.match.overlooked(self.rule.mentioned))
         _refuse_if(self.work.illegal(self.build, self.facts, self.rule.stage))
-        minted = self.facts.symbols() - known
+        minted = self.facts.made_up_since(mark)
         for old, new in zip(self.match.outputs, self.results, strict=True):
             _refuse_if(legality.wrong_result(self.facts, old, new, minted))
         _refuse_if(legality.raises_rank(self.match))
@@ -135,7 +139,7 @@ class Transaction:
             visible = self.work.enclosing(self.scope)
             taken = legality.read_outside(self.build.nodes, self.results)
             _refuse_if(legality.out_of_sight((v for v in taken if v not in self.build.constants), visible))
-        if legality.makes_cycle(self.match, self.build.nodes, self.results):
+        if legality.makes_cycle(self.match, self.build.nodes, self.results, self.work.order):
             raise Refused("the replacement depends on what it replaces")
 
     def _refuse_shared(self) -> None:
@@ -163,18 +167,23 @@ class Transaction:
     def commit(self) -> tuple[Applied, Change]:
         """Put the replacement into the graph; the record, and what changed."""
         assert self.scope is not None
-        anchor = _first(self.scope, [o.producer() for o in self.match.outputs])
+        anchor = min((p for o in self.match.outputs if (p := o.producer()) is not None), key=self.work.order.rank)
         name, covered = self.match.anchor.name or "", tuple(n.name or n.op_type for n in self.match.nodes)
         size = len(self.scope)
         self._name_nodes()
-        self.scope.insert_before(anchor, [*self._place_constants(self.scope), *self.build.nodes])
+        nodes = [*self._place_constants(self.scope), *self.build.nodes]
+        self.scope.insert_before(anchor, nodes)
+        self.work.order.insert(nodes, anchor)
         readers: dict[ir.Node, None] = {}
         for old, new in zip(self.match.outputs, self.results, strict=True):
             if self.facts.inherit(new, old):
                 readers.update(dict.fromkeys(new.consumers()))
             self._take_name(old, new)
-            readers.update(dict.fromkeys(edit.redirect(old, new)))
+            users = edit.redirect(old, new)
+            self.work.order.redirect(new, users)
+            readers.update(dict.fromkeys(users))
         removed, touched = edit.sweep(self.match.nodes)
+        self.work.order.forget(removed)
         for output in (o for n in removed for o in n.outputs):
             self.facts.forget(output)
         sharper = self.facts.refresh(readers)
@@ -303,14 +312,6 @@ def described(error: Exception) -> str:
 def _refuse_if(reason: str | None) -> None:
     if reason is not None:
         raise Refused(reason)
-
-
-def _first(scope: ir.Graph, nodes: Sequence[ir.Node | None]) -> ir.Node:
-    """The node that comes first in its graph."""
-    members = {n for n in nodes if n is not None}
-    if len(members) == 1:
-        return next(iter(members))
-    return next(n for n in scope if n in members)
 
 
 def _graph_of(node: ir.Node) -> ir.Graph | None:

@@ -9,11 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import onnx_ir as ir
 
 from onnxrewrite.errors import RuleError
+from onnxrewrite.ir.graph import use_count
+
+_FEW = 16
+"""Of a value with more readers none is looked at: they are no part of what the rule was given."""
+
+_NODE = (
+    "which graph a node is in", "an operator", "an operator", "an operator", "an operator", "the inputs of a node",
+    "an attribute", "the outputs of a node", "the outputs of a node", "a constant",
+)  # fmt: skip
+"""What ``_of_node`` tells, as a report calls it."""
+
+_GRAPH = (
+    "the inputs of the graph", "the outputs of the graph", "the nodes of the graph", "the constants of the graph",
+)  # fmt: skip
+"""What ``_of_graph`` tells, as a report calls it."""
 
 
 class Tampered(RuleError):
@@ -29,31 +45,36 @@ class Tampered(RuleError):
 @contextmanager
 def untouched(rule: str, value: ir.Value, nodes: Sequence[ir.Node], graph: ir.Graph | None) -> Iterator[None]:
     """Raise ``Tampered`` if what happens inside changes any of ``nodes``, their readers, or ``graph``."""
-    members = list(dict.fromkeys((*nodes, *(c for n in nodes for o in n.outputs for c in o.consumers()))))
+    outputs = [o for n in nodes for o in n.outputs if use_count(o) <= _FEW]
+    members = list(dict.fromkeys((*nodes, *(c for o in outputs for c in o.consumers()))))
     name = value.name or ""
-    before = _state(members, graph)
+    before, around = list(map(_of_node, members)), _of_graph(graph)
     try:
         yield
     finally:
-        after = _state(members, graph)
-        changed = next((what for what, state in before.items() if after[what] != state), None)
+        pairs = [*zip(before, map(_of_node, members), strict=True), (around, _of_graph(graph))]
+        changed = next((_what(old, new) for old, new in pairs if old != new), None)
         if changed is not None:
             raise Tampered(rule, name, f"the rule itself changed {changed}; it was left out")
 
 
-def _state(nodes: Sequence[ir.Node], graph: ir.Graph | None) -> dict[str, Any]:
-    """What must stay as it is, under the name that a report calls it by."""
-    state: dict[str, Any] = {
-        "an operator": [(n.domain, n.op_type, n.overload, n.version) for n in nodes],
-        "the inputs of a node": [list(map(id, n.inputs)) for n in nodes],
-        "the outputs of a node": [[(id(o), o.name) for o in n.outputs] for n in nodes],
-        "an attribute": [[(name, id(a)) for name, a in n.attributes.items()] for n in nodes],
-        "which graph a node is in": [id(n.graph) for n in nodes],
-        "a constant": [(i.name, id(i.const_value)) for n in nodes for i in n.inputs if i is not None],
-    }
-    if graph is not None:
-        state["the inputs of the graph"] = [(id(v), v.name) for v in graph.inputs]
-        state["the outputs of the graph"] = [(id(v), v.name) for v in graph.outputs]
-        state["the nodes of the graph"] = len(graph)
-        state["the constants of the graph"] = len(graph.initializers)
-    return state
+def _of_node(node: ir.Node) -> tuple[Any, ...]:
+    constants = tuple((i.name, i.const_value) for i in node.inputs if i is not None and i.const_value is not None)
+    outputs = node.outputs
+    return (
+        node.graph, node.op_type, node.domain, node.overload, node.version, node.inputs,
+        tuple(node.attributes.items()), outputs, tuple([(o.name, o.is_graph_output()) for o in outputs]), constants,
+    )  # fmt: skip
+
+
+def _of_graph(graph: ir.Graph | None) -> tuple[Any, ...]:
+    """The beginnings of lists that may be long, and how long they are."""
+    if graph is None:
+        return ()
+    ends = ((len(of), [(v, v.name) for v in islice(of, _FEW)]) for of in (graph.inputs, graph.outputs))
+    return (*ends, len(graph), len(graph.initializers))
+
+
+def _what(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
+    names = _NODE if len(old) == len(_NODE) else _GRAPH
+    return next(name for name, a, b in zip(names, old, new, strict=True) if a != b)

@@ -67,6 +67,10 @@ class LoopGuard:
         """Whether a rule may not be applied at a value any more."""
         return key in self._stopped or key[0] in self._endless
 
+    def stop(self, rule: str) -> None:
+        """Let a rule not be applied any more."""
+        self._endless.add(rule)
+
     def count(self, key: Key, growth: int) -> None:
         """Count one rewrite, which made the graph larger by ``growth`` nodes."""
         self._size += growth
@@ -76,8 +80,11 @@ class LoopGuard:
             self._of_rule.clear()
         self._of_rule[key[0]] += 1
         if self._of_rule[key[0]] > self._most:
-            self._endless.add(key[0])
-            self.warnings.append(f"{key[0]} applies to what it makes, without end: stopped after {self._most} rewrites")
+            rules = sorted(rule for rule, count in self._of_rule.items() if count > self._most // 2)
+            self._endless.update(rules)
+            done = "feed each other" if len(rules) > 1 else "applies to what it makes"
+            self.warnings.append(f"{' and '.join(rules)} {done}, without end: stopped after {self._most} rewrites")
+            self._of_rule.clear()
         self._counts[key] += 1
         if self._counts[key] > _LOOP:
             partners = {k for k, n in self._counts.items() if n >= _LOOP - 1 and k[1] == key[1]} | {key}
