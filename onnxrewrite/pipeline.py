@@ -124,6 +124,7 @@ def apply(
     check: CheckLevel = "full",
     seed: int = 0,
     progress: Progress | None = None,
+    conflicts: bool = False,
 ) -> Result:
     """Rewrite a model and check the result.
 
@@ -140,6 +141,8 @@ def apply(
             site, and the whole model on one sample; ``off``: legality and structure only.
         seed: Of the generated inputs.
         progress: Called with (phase, nodes visited, nodes waiting).
+        conflicts: Find out which rules could have been applied where another one was, ``Result.trace.conflicts``; it
+            takes longer and does not change the result.
 
     Raises:
         UsageError, ModelError, RuleError: Bad arguments, model or rules.
@@ -158,6 +161,7 @@ def apply(
         inputs=inputs or {},
         seed=seed,
         progress=progress,
+        conflicts=conflicts,
     )
     result = run.execute()
     result.notes[:0] = [*io.repairs(run.original), *notes]
@@ -209,6 +213,7 @@ class _Run:
         inputs: Mapping[str, Any],
         seed: int,
         progress: Progress | None,
+        conflicts: bool,
     ):
         self.original = original
         self.start = _converted(original, opset)
@@ -219,6 +224,7 @@ class _Run:
         self.inputs = inputs
         self.seed = seed
         self.progress = progress
+        self.conflicts = conflicts
         self.lowering = [r for r in rules if r.stage == Stage.LOWER]
         self.seconds: Counter[str] = Counter()
         self.sites: SiteChecker | None = None
@@ -291,6 +297,7 @@ class _Run:
                     check=self.sites,
                     limits=Limits(quarantine=banned),
                     progress=self._tell_stage if self.progress is not None else None,
+                    conflicts=self.conflicts,
                 )
                 trace = driver.run()
                 stuck = {k: node.op_type for node in unlowered(driver) for k in _makers(node, trace)}

@@ -103,6 +103,7 @@ def apply(
                 check=check.value,
                 seed=seed,
                 progress=progress,
+                conflicts=verbose,
             )
         except CheckError as error:
             write_json({"model": model, "output": None, "error": str(error)}, json, report)
