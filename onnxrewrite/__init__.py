@@ -45,6 +45,7 @@ _FACE = {
     "Rewrites": "onnxrewrite.rewrite.rule",
     "Rule": "onnxrewrite.rewrite.rule",
     "Stage": "onnxrewrite.rewrite.rule",
+    "RuleSet": "onnxrewrite.rewrite.ruleset",
     "Value": "onnx_ir",
 }
 
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from onnxrewrite.rewrite.rule import Rewrites as Rewrites
     from onnxrewrite.rewrite.rule import Rule as Rule
     from onnxrewrite.rewrite.rule import Stage as Stage
+    from onnxrewrite.rewrite.ruleset import RuleSet as RuleSet
 
 
 def __getattr__(name: str) -> Any:

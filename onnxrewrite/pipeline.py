@@ -30,6 +30,7 @@ from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver, Limits
 from onnxrewrite.rewrite.edit import drop_unused_initializers
 from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Applied, Key, Trace
 from onnxrewrite.rewrite.untouched import Tampered
 
@@ -90,7 +91,7 @@ class Result:
     original: ir.Model
     trace: Trace
     checks: Checks
-    rules: Sequence[Rule]
+    rules: RuleSet
     target: Target
     notes: list[str]
     seconds: dict[str, float]
@@ -113,7 +114,7 @@ class Result:
 def apply(
     source: io.Source,
     *,
-    rules: Iterable[str | Rule] = (),
+    rules: Iterable[str | Rule | RuleSet] = (),
     only: Iterable[str] = (),
     without: Iterable[str] = (),
     target: str = "onnxruntime-cpu",
@@ -123,14 +124,15 @@ def apply(
     check: CheckLevel = "full",
     seed: int = 0,
     progress: Progress | None = None,
+    conflicts: bool = False,
 ) -> Result:
     """Rewrite a model and check the result.
 
     Args:
         source: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is not changed.
-        rules: Rules beside the library: ``Rule`` objects, rule files, packages.
-        only: Names of rules or families; without it, all.
-        without: Names of rules or families to leave out.
+        rules: Rules beside the library: ``Rule`` and ``RuleSet`` objects, rule files, packages.
+        only: Names of rules or rule sets; without it, all.
+        without: Names of rules or rule sets to leave out.
         target: ``onnxruntime-cpu``, ``onnxruntime-cuda`` or ``onnx``.
         opset: Convert the model to this ai.onnx opset first.
         dims: Sizes of named dimensions for the checks.
@@ -139,6 +141,8 @@ def apply(
             site, and the whole model on one sample; ``off``: legality and structure only.
         seed: Of the generated inputs.
         progress: Called with (phase, nodes visited, nodes waiting).
+        conflicts: Find out which rules could have been applied where another one was, ``Result.trace.conflicts``; it
+            takes longer and does not change the result.
 
     Raises:
         UsageError, ModelError, RuleError: Bad arguments, model or rules.
@@ -157,6 +161,7 @@ def apply(
         inputs=inputs or {},
         seed=seed,
         progress=progress,
+        conflicts=conflicts,
     )
     result = run.execute()
     result.notes[:0] = [*io.repairs(run.original), *notes]
@@ -179,10 +184,10 @@ def check(
         return compare_models(first, second, dims=dims, inputs=inputs, seed=seed, samples=samples)
 
 
-def _rules(extra: Iterable[str | Rule]) -> tuple[registry.Registry, list[str]]:
+def _rules(extra: Iterable[str | Rule | RuleSet]) -> tuple[registry.Registry, list[str]]:
     given = list(extra)
     library = registry.load([r for r in given if isinstance(r, str)])
-    library.add(r for r in given if isinstance(r, Rule))
+    library.add(r for r in given if not isinstance(r, str))
     return library, library.broken
 
 
@@ -201,13 +206,14 @@ class _Run:
         self,
         original: ir.Model,
         opset: int | None,
-        rules: Sequence[Rule],
+        rules: RuleSet,
         target: Target,
         level: CheckLevel,
         dims: Mapping[str, int],
         inputs: Mapping[str, Any],
         seed: int,
         progress: Progress | None,
+        conflicts: bool,
     ):
         self.original = original
         self.start = _converted(original, opset)
@@ -218,6 +224,7 @@ class _Run:
         self.inputs = inputs
         self.seed = seed
         self.progress = progress
+        self.conflicts = conflicts
         self.lowering = [r for r in rules if r.stage == Stage.LOWER]
         self.seconds: Counter[str] = Counter()
         self.sites: SiteChecker | None = None
@@ -290,6 +297,7 @@ class _Run:
                     check=self.sites,
                     limits=Limits(quarantine=banned),
                     progress=self._tell_stage if self.progress is not None else None,
+                    conflicts=self.conflicts,
                 )
                 trace = driver.run()
                 stuck = {k: node.op_type for node in unlowered(driver) for k in _makers(node, trace)}

@@ -11,6 +11,7 @@ import pytest
 
 from onnxrewrite.ir import io
 from onnxrewrite.ir.target import target
+from onnxrewrite.pipeline import apply
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Stage
@@ -66,3 +67,13 @@ def test_the_worklist_reaches_the_fixpoint(name: str) -> None:
     assert driver.trace.warnings == []
     afresh = Driver(model, rules, target("onnxruntime-cpu")).run()
     assert [a.key for a in afresh.applied] == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_looking_for_conflicts_changes_nothing(name: str) -> None:
+    path = ROOT / name / "model.onnx"
+    plain, asked = (apply(path, check="off", conflicts=c) for c in (False, True))
+    assert io.to_bytes(asked.model) == io.to_bytes(plain.model)
+    assert asked.trace.applied == plain.trace.applied
+    assert asked.trace.refused == plain.trace.refused
+    assert asked.notes == plain.notes

@@ -107,7 +107,7 @@ def test_only_and_without(gelu: onnx.ModelProto) -> None:
     assert "Erf" in operators(rw.apply(gelu, without=["gelu-erf"], check="off"))
     assert "Erf" in operators(rw.apply(gelu, without=["gelu"], check="off"))
     assert "Erf" in operators(rw.apply(gelu, only=["swish"], check="off"))
-    with pytest.raises(UsageError, match="no rule is called 'gelo'; did you mean gelu"):
+    with pytest.raises(UsageError, match="no rule or rule set is called 'gelo'; did you mean gelu"):
         rw.apply(gelu, only=["gelo"])
 
 

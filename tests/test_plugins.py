@@ -88,6 +88,8 @@ def test_loose_file(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["apply", str(model), "--rules", str(rules), "-o", str(tmp_path / "out.onnx")]) == 0
     assert operators(tmp_path / "out.onnx") == ["LogSoftmax"]
     assert "my-log-softmax" in capsys.readouterr().out
+    assert main(["apply", str(model), "--rules", str(rules), "--without", "my-rule", "--dry-run"]) == 0
+    assert "my-log-softmax" not in capsys.readouterr().out
 
 
 def test_loose_file_by_relative_path_from_the_shell(model: Path, tmp_path: Path) -> None:
@@ -114,6 +116,12 @@ def test_from_python(model: Path, tmp_path: Path) -> None:
     assert rw.apply(model, rules=[str(rules)]).trace.counts()["my-log-softmax"] == 1
     (rule,) = registry.rules_of(registry.load_module(str(rules)))
     assert rw.apply(model, rules=[rule]).trace.counts()["my-log-softmax"] == 1
+    mine = rw.RuleSet("mine", [rule])
+    for chosen in ({}, {"only": ["mine"]}, {"only": ["my-log-softmax"]}):
+        assert rw.apply(model, rules=[mine], **chosen).trace.counts()["my-log-softmax"] == 1
+    assert rw.apply(model, rules=[mine], without=["mine"]).trace.counts()["my-log-softmax"] == 0
+    with pytest.raises(RuleError, match="holds 3, which is no Rule"):
+        rw.apply(model, rules=[3])
 
 
 def test_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +162,7 @@ def test_a_file_of_the_library_by_path() -> None:
         ("x = 1\n", ["my_rule.py", "defines no Rule"]),
         ("", ["my_rule.py", "defines no Rule"]),
         ("RULES = 5\n", ["RULES must be a sequence"]),
-        ("RULES = [[]]\n", ["RULES holds [], which is no Rule"]),
+        ("RULES = [[]]\n", ["my_rule.py", "holds [], which is no Rule"]),
         ("RULES = []\n", ["defines no Rule"]),
         ("raise SystemExit(0)\n", ["my_rule.py", "SystemExit"]),
         (
@@ -264,12 +272,15 @@ def test_a_plugin_with_a_name_that_is_taken(installed, model: Path, capsys: pyte
         registry.load()
 
 
-@pytest.mark.parametrize("target", ["my_good", "my_good:RULE", "my_good:rules", "my_good:both"])
+@pytest.mark.parametrize("target", ["my_good", "my_good:RULE", "my_good:rules", "my_good:both", "my_good:named"])
 def test_what_an_entry_point_may_name(installed: Install, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     more = "\nRULE = LOG\nboth = (LOG,)\ndef rules():\n    return [LOG]\n"
+    more += "from onnxrewrite import RuleSet\nnamed = RuleSet('my-set', both)\n"
     installed(my_good=TWELVE_LINES + more)
     points = [EntryPoint("good", target, registry.GROUP)]
     monkeypatch.setattr(registry, "entry_points", lambda group: points)
     library = registry.load()
     assert library.broken == []
     assert "my-log-softmax" in {r.name for r in library}
+    assert "my-log-softmax" in library.sets["my-good"]
+    assert ("my-set" in library.sets) == (target in ("my_good", "my_good:named"))

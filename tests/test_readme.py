@@ -79,14 +79,20 @@ def test_table_of_rules(update_golden: bool) -> None:
 
 def test_python(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(checkout)
-    api, rule = blocks("python")
+    api, rule, sets = blocks("python")
     exec(compile(api, "README.md", "exec"), {})
+    exec(compile(sets, "README.md", "exec"), {})
     assert (checkout / "bert.onnx").exists()
     (checkout / "log_softmax.py").write_text(rule, encoding="utf-8")
     _log_softmax_model(checkout / "model.onnx")
     assert "LogSoftmax" in run("onnxrewrite rules log-softmax --rules log_softmax.py", checkout)
     printed = run("onnxrewrite apply model.onnx --rules log_softmax.py --only log-softmax", checkout)
     assert re.search(r"log-softmax +1\b", printed)
+
+
+def test_conflict(checkout: Path) -> None:
+    (told,) = re.findall(r"`([^`]* was chosen over [^`]*)`", TEXT)
+    assert f"\n  {told}\n" in run("onnxrewrite apply golden_models/bert/model.onnx --dry-run -v", checkout)
 
 
 def test_shown_commands_are_the_tested_ones() -> None:

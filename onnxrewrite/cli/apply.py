@@ -44,10 +44,10 @@ def apply(
     ] = None,
     rules: options.Rules = [],  # noqa: B006
     only: Annotated[
-        Names, typer.Option("--only", metavar="RULE", help="Apply only this rule or family.  Repeatable.")
+        Names, typer.Option("--only", metavar="RULE", help="Apply only this rule or rule set.  Repeatable.")
     ] = [],  # noqa: B006
     without: Annotated[
-        Names, typer.Option("--without", metavar="RULE", help="Leave this rule or family out.  Repeatable.")
+        Names, typer.Option("--without", metavar="RULE", help="Leave this rule or rule set out.  Repeatable.")
     ] = [],  # noqa: B006
     target: Annotated[TargetName, typer.Option("--target", help="What the result must run on.")] = TargetName.CPU,
     opset: Annotated[
@@ -103,6 +103,7 @@ def apply(
                 check=check.value,
                 seed=seed,
                 progress=progress,
+                conflicts=verbose,
             )
         except CheckError as error:
             write_json({"model": model, "output": None, "error": str(error)}, json, report)

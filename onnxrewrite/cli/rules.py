@@ -13,11 +13,11 @@ from onnxrewrite.cli.console import complain, show
 def rules(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="A rule, or a family such as gelu.", show_default=False),
+        typer.Argument(metavar="NAME", help="A rule, or a rule set such as gelu.", show_default=False),
     ] = None,
     extra: options.Rules = [],  # noqa: B006
 ) -> None:
-    """List the rules, or show one.
+    """List the rules and their sets, or show one.
 
     With NAME: what it matches, what it makes of that, and examples of both.
     """
@@ -27,4 +27,4 @@ def rules(
     library = registry.load(extra)
     for line in library.broken:
         complain(line)
-    show(rule_list(list(library)) if name is None else rule_pages(library.family(name)))
+    show(rule_list(library.rules, library.sets.values()) if name is None else rule_pages(library.named(name)))

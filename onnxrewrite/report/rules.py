@@ -1,11 +1,9 @@
-"""What ``rules`` shows: a table of all rules, and a page about one."""
+"""What ``rules`` shows: tables of all rules and rule sets, and a page about one."""
 
 from __future__ import annotations
 
-import inspect
 import re
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -14,26 +12,36 @@ from rich.text import Text
 
 from onnxrewrite.report.table import facts_grid, plain_table
 from onnxrewrite.rewrite.rule import Example, Rejects, Rule
+from onnxrewrite.rewrite.ruleset import RuleSet
 
 _LOOSE = "onnxrewrite_rules_"
 """What the registry calls the modules of loose files."""
 
 
-def rule_list(rules: Sequence[Rule]) -> RenderableType:
-    """All rules, by stage and name."""
+def rule_list(rules: RuleSet, sets: Iterable[RuleSet] = ()) -> RenderableType:
+    """All rules, by stage and name, and the sets that can be asked for: not those that a rule shares its name with."""
     table = plain_table("rule", "stage", "what it does", "from")
     table.columns[0].no_wrap = table.columns[1].no_wrap = True
     for rule in sorted(rules, key=lambda r: (r.stage, r.name)):
         table.add_row(Text(rule.name), Text(_stage(rule)), Text(rule.summary.rstrip(".") or "-"), Text(package(rule)))
-    return Group(table, "", Text(f"{len(rules)} rules; onnxrewrite rules NAME shows one of them", "dim"))
+    parts: list[RenderableType] = [table, ""]
+    shown = sorted((s for s in sets if s.name not in rules), key=lambda s: s.name)
+    if shown:
+        parts += [_set_table(shown), ""]
+    return Group(*parts, Text(f"{len(rules)} rules; onnxrewrite rules NAME shows one of them, or a rule set", "dim"))
 
 
-def rule_pages(rules: Sequence[Rule]) -> RenderableType:
-    """A page about each; a family begins with what its file says."""
-    parts: list[RenderableType] = []
-    module = sys.modules.get(_module(rules[0]))
-    if len(rules) > 1 and module is not None and module.__doc__:
-        parts += [Text(inspect.cleandoc(module.__doc__)), ""]
+def _set_table(sets: Sequence[RuleSet]) -> RenderableType:
+    table = plain_table("rule set", "rules>", "what it is about")
+    table.columns[0].no_wrap = True
+    for each in sets:
+        table.add_row(Text(each.name), str(len(each)), Text(each.doc.partition("\n")[0].rstrip(".") or "-"))
+    return table
+
+
+def rule_pages(rules: RuleSet) -> RenderableType:
+    """A page about each, after what the set says of itself."""
+    parts: list[RenderableType] = [Text(rules.doc), ""] if rules.doc else []
     for rule in rules:
         parts += [_page(rule), ""]
     return Group(*parts[:-1])

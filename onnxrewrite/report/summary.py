@@ -48,6 +48,8 @@ def summary(
     - ``sites``: one ``{rule, stage, value, scope, before, after}`` per rewrite, in order: the names of the
       nodes that it covered, the operators that it built;
     - ``refused``: one ``{rule, value, reason}`` per refusal;
+    - ``conflicts``: one ``{winner, loser, benefits, places}`` per pair of rules that could be applied at the same
+      value, and in how many places ``winner`` was; none unless ``apply`` was asked for ``conflicts``;
     - ``notes``: repairs of the input, plugins and rules that failed;
     - ``seconds``: phase to time.
 
@@ -81,6 +83,7 @@ def summary(
             for a in result.trace.applied
         ],
         "refused": [{"rule": r, "value": v, "reason": reason} for r, v, reason in refusals(result)],
+        "conflicts": _conflicts(result),
         "notes": list(result.notes),
         "seconds": {phase: round(time, 3) for phase, time in result.seconds.items()},
     }
@@ -185,7 +188,7 @@ def _is_constant(node: ir.Node) -> bool:
 
 def _order(result: Result) -> Iterable[str]:
     """The names of the rules, in the order in which they run."""
-    return dict.fromkeys(r.name for r in sorted(result.rules, key=lambda r: r.stage))
+    return dict.fromkeys(r.name for r in result.rules)
 
 
 def _rules(result: Result) -> list[dict[str, Any]]:
@@ -214,6 +217,20 @@ def _undone(result: Result) -> list[dict[str, str]]:
     return [
         {"rule": rule, "value": value, "reason": reason, "by": "site" if (rule, value) in failed else "model"}
         for (rule, value), reason in result.checks.undone.items()
+    ]
+
+
+def _conflicts(result: Result) -> list[dict[str, Any]]:
+    """Which rule won over which, the most frequent first."""
+    found = sorted(result.trace.conflicts.items(), key=lambda item: (-item[1], item[0]))
+    return [
+        {
+            "winner": winner,
+            "loser": loser,
+            "benefits": [result.rules[r].benefit for r in (winner, loser)],
+            "places": count,
+        }
+        for (winner, loser), count in found
     ]
 
 

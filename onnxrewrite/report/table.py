@@ -186,10 +186,20 @@ def _details(data: Data) -> list[RenderableType]:
     if data["refused"]:
         lines = [f"  {r['rule']}  `{r['value']}`: {r['reason']}" for r in data["refused"]]
         parts += [Text("Refused", "bold"), *map(_unwrapped, lines), ""]
+    if data["conflicts"]:
+        parts += [Text("Conflicts", "bold"), *(_unwrapped(f"  {_conflict(c)}") for c in data["conflicts"]), ""]
     check = data["checks"]["model"]
     if check is not None and check["outputs"]:
         parts += [outputs_table(check["outputs"]), ""]
     return parts
+
+
+def _conflict(conflict: Data) -> str:
+    """``gelu-erf was chosen over my-gelu at 12 places (benefit 10 against 0)``."""
+    won, lost = conflict["benefits"]
+    why = f"benefit {won} against {lost}" if won != lost else f"by name, the benefit of both is {won}"
+    places = human.plural(conflict["places"], "place")
+    return f"{conflict['winner']} was chosen over {conflict['loser']} at {places} ({why})"
 
 
 def _change(site: Data) -> str:

@@ -6,6 +6,7 @@ legality, let the caller check the numbers, and only then touch the graph.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -62,6 +63,7 @@ class Driver:
         check: Called for every rewrite before it is applied.
         limits: What must not be done.
         progress: Told of progress.
+        conflicts: Whether to find out, at some cost, which rules every applied one was chosen over.
 
     Attributes:
         trace: What happened.
@@ -76,6 +78,7 @@ class Driver:
         check: SiteCheck | None = None,
         limits: Limits | None = None,
         progress: Progress | None = None,
+        conflicts: bool = False,
     ):
         self.model = model
         self.trace = Trace()
@@ -84,6 +87,7 @@ class Driver:
         self._check = check
         self._limits = limits or Limits()
         self._progress = progress
+        self._conflicts = conflicts
         self._budget = _TOTAL * self._size() + 1000
         self._loops = LoopGuard(self._size())
         self._views: dict[ir.Graph, View[Rule]] = {}
@@ -134,18 +138,41 @@ class Driver:
 
     def _visit(self, node: ir.Node, scope: ir.Graph, active: Container[Rule]) -> Change | None:
         """Apply the first of the ``active`` rules that passes at ``node``; what it changed."""
-        view = self._view(scope)
-        for rule, output in self._index.at(view, node):
+        matcher = Matcher(self._view(scope))
+        for rule, output in self._candidates(node, scope, active):
+            for match in self._matches(matcher, rule, output):
+                beaten = self._beaten(rule, match, node, scope, active) if self._conflicts else ()
+                change = self._attempt(rule, match, scope)
+                if change is not None:
+                    self.trace.conflicts.update((rule.name, other.name) for other in beaten)
+                    return change
+        return None
+
+    def _candidates(self, node: ir.Node, scope: ir.Graph, active: Container[Rule]) -> Iterator[tuple[Rule, ir.Value]]:
+        """The ``active`` rules to try at ``node``, the first one first, each with the output that is its anchor."""
+        for rule, output in self._index.at(self._view(scope), node):
             key = (rule.name, output.name or "")
             if rule not in active or key in self._limits.quarantine or self._loops.has_stopped(key):
                 continue
-            if len(rule.outputs) == 1 and not edit.is_read(output):
-                continue
-            for match in self._matches(Matcher(view), rule, output):
-                change = self._attempt(rule, match, scope)
-                if change is not None:
-                    return change
-        return None
+            if len(rule.outputs) > 1 or edit.is_read(output):
+                yield rule, output
+
+    def _beaten(
+        self, winner: Rule, match: Match, node: ir.Node, scope: ir.Graph, active: Container[Rule]
+    ) -> list[Rule]:
+        """The rules that come after ``winner`` and could be applied at the very same value; none if it cannot itself.
+
+        This must be asked before ``winner`` is tried in earnest: the nodes on its tape are readers of what they read.
+        """
+        rivals = [rule for rule, output in self._candidates(node, scope, active) if output is match.anchor]
+        rivals = rivals[rivals.index(winner) + 1 :]
+        if not rivals or not self._passes(winner, copy.copy(match), scope):  # a rewrite may cover more nodes
+            return []
+        matcher = Matcher(self._view(scope))
+        return [r for r in rivals if any(self._passes(r, m, scope) for m in self._matches(matcher, r, match.anchor))]
+
+    def _passes(self, rule: Rule, match: Match, scope: ir.Graph) -> bool:
+        return Transaction(self._work, rule, match, scope).passes()
 
     def _view(self, scope: ir.Graph) -> View[Rule]:
         """A scope as the rules see it."""

@@ -1,6 +1,7 @@
 """Where rules come from: the built-in library, installed packages, loose files.
 
-All of them are modules.  A module's rules are its ``RULES``, or, without that, every ``Rule`` among its globals.
+All of them are modules.  A module's rules are its ``RULES``, or, without that, every ``Rule`` among its globals, and
+those of every ``RuleSet`` among its globals.  They form a set that is named after the file, hyphens for underscores.
 The built-in library ``onnxrewrite_patterns`` is a plugin like any other, except that a plain checkout, in which nothing
 is installed, finds it beside the package.
 """
@@ -10,16 +11,19 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
 from onnxrewrite.errors import OnnxRewriteError, RuleError, UsageError
 from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.rewrite.ruleset import RuleSet, nearest
 
 GROUP = "onnxrewrite.rules"
 """The entry-point group of rule packages."""
@@ -28,61 +32,62 @@ _LIBRARY = "onnxrewrite_patterns"
 
 
 class Registry:
-    """Rules by name.
+    """The rules that there are, and the sets that they come in.
 
     Attributes:
+        rules: All rules.
+        sets: The named sets, by name.
         broken: One line per plugin that could not be loaded; the others are not affected.
     """
 
     def __init__(self) -> None:
-        self._rules: dict[str, Rule] = {}
+        self.rules = RuleSet("", ())
+        self.sets: dict[str, RuleSet] = {}
         self.broken: list[str] = []
 
     def __iter__(self) -> Iterator[Rule]:
-        return iter(self._rules.values())
+        return iter(self.rules)
 
     def __len__(self) -> int:
-        return len(self._rules)
+        return len(self.rules)
 
-    def __getitem__(self, name: str) -> Rule:
-        """The rule called ``name``; UsageError, with the nearest names, if there is none."""
-        if name not in self._rules:
-            import difflib
+    def add(self, given: Iterable[Rule | RuleSet]) -> None:
+        """Add rules and sets; sets of one name become one.
 
-            near = difflib.get_close_matches(name, self._rules, n=3, cutoff=0.4)
-            hint = f"; did you mean {' or '.join(near)}?" if near else "; see `onnxrewrite rules`"
-            raise UsageError(f"no rule is called {name!r}{hint}")
-        return self._rules[name]
+        RuleError if two rules have one name, and then nothing is added.
+        """
+        added = list(given)
+        self.rules |= RuleSet("", added)
+        for each in added:
+            if isinstance(each, RuleSet) and each.name:
+                known = self.sets.setdefault(each.name, each)
+                self.sets[each.name] = RuleSet(each.name, (known, each), known.doc or each.doc)
 
-    def add(self, rules: Iterable[Rule]) -> None:
-        """Add rules; RuleError if another rule has the same name, citing both files, and then none is added."""
-        added = dict(self._rules)
-        for rule in rules:
-            known = added.setdefault(rule.name, rule)
-            if known is not rule:
-                raise RuleError(f"two rules are called {rule.name!r}: one in {known.source}, one in {rule.source}")
-        self._rules = added
+    def named(self, name: str) -> RuleSet:
+        """The rule called ``name``, by itself, or else the set called so, which may be spelled as its file is.
 
-    def select(self, only: Iterable[str] = (), without: Iterable[str] = ()) -> list[Rule]:
-        """The rules to run, given by name or by family.
+        UsageError, with the nearest names, if there is neither.
+        """
+        if name in self.rules:
+            return RuleSet("", [self.rules[name]])
+        for spelled in (name, name.replace("_", "-")):
+            if spelled in self.sets:
+                return self.sets[spelled]
+        names = dict.fromkeys((*(rule.name for rule in self), *self.sets))
+        raise UsageError(f"no rule or rule set is called {name!r}{nearest(name, names)}")
+
+    def select(self, only: Iterable[str] = (), without: Iterable[str] = ()) -> RuleSet:
+        """The rules to run, given by the names of rules or of sets.
 
         Besides the rules of ``only`` run those of the lower stage, which make legal what they raise, and, unless only
         canonicalizations were asked for, the canonicalizations, for patterns are written on canonical graphs.
         ``without`` takes out any of them.
         """
-        wanted = {r for name in only for r in self.family(name)}
-        unwanted = {r for name in without for r in self.family(name)}
+        asked = [self.named(name) for name in only]
+        wanted = RuleSet("", asked) if asked else self.rules
         helping = {Stage.LOWER} if all(r.stage == Stage.CANONICALIZE for r in wanted) else {*Stage} - {Stage.RAISE}
-        chosen = [r for r in self if not wanted or r in wanted or r.stage in helping]
-        return [r for r in chosen if r not in unwanted]
-
-    def family(self, name: str) -> list[Rule]:
-        """The rule called ``name``, or the rules of the file called so, or those whose names begin with it."""
-        if name in self._rules:
-            return [self._rules[name]]
-        stem = name.replace("-", "_")
-        of_file = [r for r in self if Path(r.source).stem == stem]
-        return of_file or [r for r in self if r.name.startswith(f"{name}-")] or [self[name]]
+        chosen = RuleSet("", (r for r in self if r in wanted or r.stage in helping))
+        return chosen - RuleSet("", [self.named(name) for name in without])
 
 
 def load(extra: Iterable[str] = (), *, plugins: bool = True) -> Registry:
@@ -94,17 +99,17 @@ def load(extra: Iterable[str] = (), *, plugins: bool = True) -> Registry:
 
     """
     registry = Registry()
-    registry.add(rules_of(_library()))
+    registry.add(sets_of(_library()))
     for point in _plugins() if plugins else ():
         try:
             with _told(f"plugin {point.name} ({point.value}) cannot be used"):
-                found = rules_of(_load_point(point))
+                found = sets_of(_load_point(point))
         except OnnxRewriteError as error:
             registry.broken.append(str(error))
         else:
             registry.add(found)
     for name in extra:
-        registry.add(rules_of(load_module(name)))
+        registry.add(sets_of(load_module(name)))
     return registry
 
 
@@ -126,21 +131,45 @@ def load_module(name: str) -> ModuleType:
         raise
 
 
-def rules_of(module: ModuleType) -> list[Rule]:
-    """The rules of a module; RuleError if it has none."""
-    found = getattr(module, "RULES", None)
-    name = str(_file_of(module) or module.__name__)
-    if found is None:
-        found = [v for v in vars(module).values() if isinstance(v, Rule)]
-    if not isinstance(found, Iterable):
-        raise RuleError(f"{name}: RULES must be a sequence of rules, not {found!r}")
-    rules = list(found)
-    wrong = next((r for r in rules if not isinstance(r, Rule)), None)
-    if wrong is not None:
-        raise RuleError(f"{name}: RULES holds {wrong!r}, which is no Rule")
-    if not rules:
-        raise RuleError(f"{name}: defines no Rule")
-    return list(dict.fromkeys(rules))
+def rules_of(module: ModuleType) -> RuleSet:
+    """The rules of a module, as a set named after its file; RuleError if it has none."""
+    return sets_of(module)[0]
+
+
+def sets_of(module: ModuleType) -> list[RuleSet]:
+    """All sets of a module: its own, those that it defines, and those of the submodules that it has imported, in which
+    only rules are that it offers itself."""
+    file = _file_of(module)
+    with _told(str(file or module.__name__)):
+        given = _given(module)
+        own = RuleSet(_set_name(module, file), given, inspect.cleandoc(module.__doc__ or ""))
+        if not own:
+            raise RuleError("defines no Rule")
+    sets = [own, *(each for each in given if isinstance(each, RuleSet))]
+    for part in vars(module).values():
+        if isinstance(part, ModuleType) and part.__name__.startswith(f"{module.__name__}."):
+            with suppress(RuleError):  # it is a helper, and has no rules
+                offered = (RuleSet(s.name, (r for r in s if r in own), s.doc) for s in sets_of(part))
+                sets += [s for s in offered if s]
+    return sets
+
+
+def _given(module: ModuleType) -> list[Rule | RuleSet]:
+    """What a module offers."""
+    sets = [v for v in vars(module).values() if isinstance(v, RuleSet)]
+    rules = getattr(module, "RULES", None)
+    if rules is None:
+        rules = [v for v in vars(module).values() if isinstance(v, Rule)]
+    if not isinstance(rules, Iterable):
+        raise RuleError(f"RULES must be a sequence of rules, not {rules!r}")
+    return [*rules, *sets]
+
+
+def _set_name(module: ModuleType, file: Path | None) -> str:
+    """What the set of a module is called; nothing where its file has a name without letters."""
+    path = file or Path(module.__name__.rpartition(".")[2])
+    stem = path.parent.name if path.stem == "__init__" else path.stem
+    return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -213,7 +242,7 @@ def _load_point(point: EntryPoint) -> ModuleType:
     if isinstance(loaded, ModuleType):
         return loaded
     rules = loaded() if callable(loaded) and not isinstance(loaded, Rule) else loaded
-    module = ModuleType(point.value)
+    module = ModuleType(point.module)
     vars(module)["RULES"] = [rules] if isinstance(rules, Rule) else rules
     return module
 

@@ -33,6 +33,9 @@ from onnxrewrite.pattern.terms import (
 if TYPE_CHECKING:
     from onnxrewrite.rewrite.build import Builder
 
+NAME = re.compile(r"[a-z0-9]+([-_.][a-z0-9]+)*")
+"""What a rule, or a set of rules, may be called."""
+
 Rewrite: TypeAlias = "Callable[[Match, Builder], ir.Value | Sequence[ir.Value]]"
 
 
@@ -98,7 +101,7 @@ class Rule:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise RuleError("a rule needs a name")
-        if not re.fullmatch(r"[a-z0-9]+([-_.][a-z0-9]+)*", self.name):
+        if not NAME.fullmatch(self.name):
             raise RuleError(f"rule {self.name!r}: a name is lower case, with hyphens")
         if not isinstance(self.stage, Stage):
             raise RuleError(f"rule {self.name}: stage must be a Stage, not {self.stage!r}")

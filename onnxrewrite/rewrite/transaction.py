@@ -94,14 +94,8 @@ class Workspace:
         matcher = Matcher(view)
         for rule, output in self._lowering.at(view, node):
             for match in matcher.matches(rule.outputs, output):
-                attempt = Transaction(self, rule, match, None)
-                try:
-                    attempt.propose()
+                if Transaction(self, rule, match, None).passes():
                     return True
-                except Refused:
-                    continue
-                finally:
-                    attempt.discard()
         return False
 
 
@@ -146,6 +140,16 @@ class Transaction:
     def _refuse_shared(self) -> None:
         if not self.rule.keeps_shared and self.scope is not None:
             _refuse_if(legality.shared_inside(self.match, self.build.nodes))
+
+    def passes(self) -> bool:
+        """Whether it may be applied; tried on the tape and taken back."""
+        try:
+            self.propose()
+        except Refused:
+            return False
+        finally:
+            self.discard()
+        return True
 
     def discard(self) -> None:
         """Take the tape back."""

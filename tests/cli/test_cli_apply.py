@@ -89,6 +89,22 @@ def test_verbose_names_every_site(cli, gelu):
     assert "  Allowed  float32: 10x the original's error" in out
 
 
+def test_verbose_names_conflicts(cli, gelu, tmp_path):
+    rule = tmp_path / "my_gelu.py"
+    rule.write_text(
+        "from onnxrewrite import Rule, Stage\nfrom onnxrewrite_patterns.gelu import GELU_ERF\n"
+        'MINE = Rule("my-gelu", Stage.RAISE, GELU_ERF.pattern, lambda m, build: GELU_ERF.rewrite(m, build), benefit=7)\n'
+        "RULES = (MINE,)\n"
+    )
+    done = cli("apply", gelu, "--rules", rule, "-v", "--json", tmp_path / "r.json")
+    assert "\nConflicts\n  my-gelu was chosen over gelu-erf at 1 place (benefit 7 against 0)\n" in done.out
+    (conflict,) = json.loads((tmp_path / "r.json").read_text())["conflicts"]
+    assert conflict == {"winner": "my-gelu", "loser": "gelu-erf", "benefits": [7, 0], "places": 1}
+    verbose = (tmp_path / "gelu.opt.onnx").read_bytes()
+    assert "Conflicts" not in cli("apply", gelu, "--rules", rule).out
+    assert (tmp_path / "gelu.opt.onnx").read_bytes() == verbose
+
+
 def test_only_and_without(cli, gelu, tmp_path):
     assert cli("apply", gelu, "--without", "gelu").code == 0
     assert "Erf" in operators(tmp_path / "gelu.opt.onnx")
@@ -278,8 +294,8 @@ def test_refused_before_any_work(refused, gelu, tmp_path, unloaded, options, par
         (["--input", "x={folder}/gelu.onnx"], ["not a .npy file of numbers"]),
         (["--input", "x={folder}/several.npz"], ["several arrays"]),
         (["--input", "x={folder}/good.npy", "--dim", "batch=3"], ["batch=2", "batch=3"]),
-        (["--only", "gelo"], ["no rule is called 'gelo'", "gelu-erf"]),
-        (["--without", "nonsense"], ["no rule is called 'nonsense'"]),
+        (["--only", "gelo"], ["no rule or rule set is called 'gelo'", "gelu-erf"]),
+        (["--without", "nonsense"], ["no rule or rule set is called 'nonsense'"]),
         (["--opset", "99"], ["opset 99", "must lie between"]),
         (["--rules", "{folder}/no.py"], ["no such rule file"]),
         (["--rules", "no_such_package"], ["no rule file or package is called 'no_such_package'"]),

@@ -17,7 +17,15 @@ def test_list(cli):
     first = [line.split(" ")[0] for line in done.out.splitlines()]
     for rule in registry.load():
         assert first.count(rule.name) == 1
-    assert done.out.endswith(f"{len(registry.load())} rules; onnxrewrite rules NAME shows one of them\n")
+    assert done.out.endswith(f"{len(registry.load())} rules; onnxrewrite rules NAME shows one of them, or a rule set\n")
+
+
+def test_list_of_sets(cli, wide):
+    lines = [line.split(None, 2) for line in cli("rules").out.partition("\nrule set ")[2].splitlines()]
+    assert ["gelu", "3", "GELU, x·Φ(x), the Gaussian error linear unit, and its approximation by tanh"] in lines
+    names = [line[0] for line in lines if len(line) > 1 and line[1].isdecimal()]
+    library = registry.load()
+    assert names == sorted(library.sets.keys() - {r.name for r in library})
 
 
 def test_list_says_what_a_rule_does_and_where_it_is_from(cli, wide):
@@ -46,7 +54,7 @@ def test_one(cli, wide):
     assert "  Kept (opset 17), because: expected constant 1.41421, found 1.5\n" in done.out
 
 
-def test_family_begins_with_its_file(cli):
+def test_a_set_begins_with_what_its_file_says(cli):
     done = cli("rules", "gelu")
     assert done.code == 0
     assert done.out.startswith("GELU, ")
@@ -54,14 +62,29 @@ def test_family_begins_with_its_file(cli):
         assert f"\n{name}\n" in done.out
 
 
-def test_every_rule_has_a_page(cli):
-    for rule in registry.load():
-        assert cli("rules", rule.name).code == 0
+def test_every_rule_and_every_set_has_a_page(cli):
+    library = registry.load()
+    for name in [*(rule.name for rule in library), *library.sets]:
+        assert cli("rules", name).code == 0
+
+
+def test_a_set_of_ones_own(cli, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from onnxrewrite import RuleSet\nfrom onnxrewrite_patterns import gelu, swish\n"
+        'SMOOTH = RuleSet("smooth", [*gelu.RULES, swish.SWISH], doc="Smooth activations.\\n\\nAll of them.")\n'
+    )
+    done = cli("rules", "smooth", "--rules", tmp_path / "mine.py")
+    assert done.code == 0
+    assert done.out.startswith("Smooth activations.\n\nAll of them.\n\ngelu-erf\n")
+    assert "\nswish\n" in done.out
+    assert ["smooth", "4", "Smooth", "activations"] in [
+        line.split() for line in cli("rules", "--rules", tmp_path / "mine.py").out.splitlines()
+    ]
 
 
 def test_unknown(refused):
     line = refused("rules", "gelu-ref")
-    assert "no rule is called 'gelu-ref'" in line
+    assert "no rule or rule set is called 'gelu-ref'" in line
     assert "gelu-erf" in line
 
 

@@ -90,6 +90,19 @@ def test_undone_and_refused(result):
     ]
 
 
+def test_conflicts(result, monkeypatch):
+    assert summary(result)["conflicts"] == []
+    monkeypatch.setattr("onnxrewrite.pipeline.registry.load", lambda names: rw_registry())
+    rivals = [
+        rw.Rule(f"t-{n}", rw.Stage.CANONICALIZE, rw.op.Relu(x), to_clip, benefit=b) for n, b in (("a", 3), ("b", -2))
+    ]
+    asked = rw.apply(onnx.parser.parse_model(MODEL), rules=[*RULES, *rivals], conflicts=True)
+    assert summary(asked)["conflicts"] == [
+        {"winner": "t-a", "loser": "t-b", "benefits": [3, -2], "places": 2},
+        {"winner": "t-a", "loser": "t-relu", "benefits": [3, 0], "places": 2},
+    ]
+
+
 def test_checks(result):
     checks = summary(result)["checks"]
     assert checks["level"] == "full"

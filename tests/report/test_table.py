@@ -89,6 +89,7 @@ DATA = {
     "undone": [],
     "sites": [SITE, {**SITE, "value": "z", "scope": "body", "before": ["c"], "after": []}],
     "refused": [{"rule": "gelu-erf", "value": "u", "reason": "`u` is used elsewhere"}],
+    "conflicts": [],
     "notes": [],
     "seconds": {"rewrite": 1.0, "check model": 2.5},
 }
@@ -131,6 +132,21 @@ def test_apply_verbose():
     assert "Refused\n  gelu-erf  `u`: `u` is used elsewhere\n" in text
     assert "  Allowed  float32: 10x the original's error\n" in text
     assert text.endswith("  Seconds  check model 2.50, rewrite 1.00")
+
+
+def test_conflicts_are_a_detail():
+    conflicts = [
+        {"winner": "gelu-erf", "loser": "my-gelu", "benefits": [10, 0], "places": 12},
+        {"winner": "a", "loser": "b", "benefits": [5, 5], "places": 1},
+    ]
+    data = {**DATA, "conflicts": conflicts}
+    assert "Conflicts" not in shown(apply_report(DATA, verbose=True))
+    assert "Conflicts" not in shown(apply_report(data))
+    assert (
+        "\nConflicts\n"
+        "  gelu-erf was chosen over my-gelu at 12 places (benefit 10 against 0)\n"
+        "  a was chosen over b at 1 place (by name, the benefit of both is 5)\n\n"
+    ) in shown(apply_report(data, verbose=True))
 
 
 def test_undone():

@@ -41,10 +41,12 @@ def drive(
     check: Any = None,
     quarantine: Sequence[tuple[str, str]] = (),
     runs_on: str = "onnxruntime-cpu",
+    conflicts: bool = False,
 ) -> Driver:
     """Apply ``rules``; the driver holds the model and what happened."""
     model = text.parse(source, opset=opset) if isinstance(source, str) else source
-    driver = Driver(io.load(model), rules, target(runs_on), check=check, limits=Limits(quarantine=set(quarantine)))
+    limits = Limits(quarantine=set(quarantine))
+    driver = Driver(io.load(model), rules, target(runs_on), check=check, limits=limits, conflicts=conflicts)
     driver.run()
     return driver
 

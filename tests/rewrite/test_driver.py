@@ -334,6 +334,100 @@ def test_one_stage_leaves_nothing_for_a_second_round(graph: str, rules: list[Rul
         assert again.trace.applied == []
 
 
+# -- conflicts ----------------------------------------------------------------------------------------------------
+
+
+def refusing(old: str, new: str, **options: Any) -> Rule:
+    """A rule whose guard never holds."""
+
+    def refuse(m: Any, build: Any) -> Any:
+        m.refuse("never")
+
+    return rule(f"{old}-to-{new}-never".lower(), op[old](x), refuse, **options)
+
+
+def conflicts(source: str, rules: list[Rule], **options: Any) -> dict[tuple[str, str], int]:
+    assert drive(source, rules, **options).trace.conflicts == {}, "they are found where that is asked for"
+    return dict(drive(source, rules, conflicts=True, **options).trace.conflicts)
+
+
+def test_conflicts_are_counted() -> None:
+    rules = [
+        renaming("Relu", "Abs"),
+        renaming("Relu", "Exp", benefit=10),
+        renaming("Relu", "Cos"),
+        renaming("Neg", "Sin"),
+    ]
+    found = conflicts("float[2] x; a = Relu(x)  b = Neg(a)  y = Relu(b)", rules)
+    assert found == {("relu-to-exp", "relu-to-abs"): 2, ("relu-to-exp", "relu-to-cos"): 2}
+    assert conflicts("float[2] x; y = Relu(x)", rules[::2]) == {("relu-to-abs", "relu-to-cos"): 1}
+
+
+def test_what_could_not_have_been_applied_is_no_conflict() -> None:
+    winner = renaming("Relu", "Abs", benefit=1)
+    shared = rule("shared", op.Relu(op.Neg(x)), lambda m, b: b.Sin(m[x]))
+    others = [
+        refusing("Relu", "Cos"),  # its guard
+        rule("illegal", op.Relu(x), lambda m, b: b.MatMul(m[x])),  # its result
+        rule("raises", op.Relu(x), lambda m, b: 1 / 0),
+        rule("elsewhere", op.Relu(op.Exp(x)), lambda m, b: b.Sin(m[x])),  # its pattern
+        renaming("Relu", "Exp", stage=Stage.LOWER),  # its stage
+        renaming("Relu", "Ceil"),  # is in quarantine
+        refusing("Relu", "Sin", benefit=2),  # it comes first
+        shared,
+    ]
+    graph = "(float[2] x) => (float[2] y, float[2] n) { n = Neg(x)  y = Relu(n) }"
+    assert conflicts(graph, [winner, *others], quarantine=[("relu-to-ceil", "y")]) == {}
+    assert conflicts("float[2] x; n = Neg(x)  y = Relu(n)", [winner, shared]) == {("relu-to-abs", "shared"): 1}
+    driver = drive(graph, [winner, *others], conflicts=True)
+    assert not [w for w in driver.trace.warnings if "raises" in w], "nobody has asked it to apply"
+    assert {*driver.trace.refused} == {"relu-to-sin-never"}
+
+
+def test_the_tape_of_the_winner_does_not_stand_in_the_way() -> None:
+    """Its node reads ``n``, an inner value of the loser's match."""
+    shallow = rule("shallow", op.Floor(x), lambda m, b: b.Ceil(m[x]), benefit=1)
+    deep = rule("deep", op.Floor(op.Neg(x)), lambda m, b: b.Round(m[x]))
+    driver = drive("float[2] x; n = Neg(x)  y = Floor(n)", [shallow, deep], conflicts=True)
+    assert driver.trace.conflicts == {("shallow", "deep"): 1}
+    assert [n.op_type for n in driver.model.graph] == ["Neg", "Ceil"]
+    assert len(driver.model.graph.node(0).outputs[0].uses()) == 1
+
+
+def test_a_winner_that_a_check_turns_down_has_not_won() -> None:
+    rules = [renaming("Relu", "Abs", benefit=1), renaming("Relu", "Exp"), renaming("Relu", "Cos", benefit=-1)]
+    driver = drive(
+        "float[2] x; y = Relu(x)",
+        rules,
+        check=lambda site: "no" if site.rule == "relu-to-abs" else None,
+        conflicts=True,
+    )
+    assert dict(driver.trace.conflicts) == {("relu-to-exp", "relu-to-cos"): 1}
+
+
+def test_a_rewrite_that_covers_more_is_tried_as_if_for_the_first_time() -> None:
+    seen = []
+
+    def covering(m: Any, b: Any) -> Any:
+        seen.append(len(m.nodes))
+        m.cover(m[x].producer())
+        return b.Sin(m[x].producer().inputs[0])
+
+    rules = [rule("covering", op.Relu(x), covering, benefit=1), renaming("Relu", "Abs")]
+    driver = drive("float[2] x; n = Neg(x)  y = Relu(n)", rules, conflicts=True)
+    assert seen == [1, 1]
+    assert dict(driver.trace.conflicts) == {("covering", "relu-to-abs"): 1}
+
+
+@given(graphs(), st.lists(st.sampled_from(SAFE), unique=True, min_size=2, max_size=len(SAFE)))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_looking_for_conflicts_changes_nothing(graph: str, rules: list[Rule]) -> None:
+    original = io.load(text.parse(graph))
+    plain, asked = (drive(original, rules, conflicts=c) for c in (False, True))
+    assert io.to_bytes(asked.model) == io.to_bytes(plain.model)
+    assert (asked.trace.applied, asked.trace.refused) == (plain.trace.applied, plain.trace.refused)
+
+
 def test_the_budget_stops_what_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule that used it up does not run in the stages that follow."""
     from onnxrewrite.rewrite import driver as module

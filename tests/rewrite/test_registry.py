@@ -1,19 +1,22 @@
-"""Where rules come from, and how they are chosen by name and family."""
+"""Where rules come from, and how they are chosen by the names of rules and of sets."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from driving import rule, x
 
-from onnxrewrite import Rule, Stage, op
+from onnxrewrite import Rule, RuleSet, Stage, op
 from onnxrewrite.errors import RuleError, UsageError
 from onnxrewrite.rewrite import registry
-from onnxrewrite.rewrite.registry import Registry, load_module, rules_of
+from onnxrewrite.rewrite.registry import Registry, load_module, rules_of, sets_of
+
+FILES = sorted((Path(__file__).resolve().parents[2] / "patterns" / "onnxrewrite_patterns").glob("[a-z]*.py"))
 
 FILE = '''
 from onnxrewrite import Rule, Stage, Var, op
@@ -35,22 +38,15 @@ def named(name: str, stage: Stage = Stage.RAISE) -> Rule:
 
 @pytest.fixture
 def small() -> Registry:
+    gelu = [named("gelu-erf"), named("gelu-tanh"), named("gelu-lower", Stage.LOWER)]
+    attention = [named("attention"), named("attention-lower", Stage.LOWER)]
+    tidy = [named("tidy", Stage.CANONICALIZE), named("tidy-more", Stage.CANONICALIZE)]
     made = Registry()
-    made.add(
-        [
-            named("gelu-erf"),
-            named("gelu-tanh"),
-            named("gelu-lower", Stage.LOWER),
-            named("attention"),
-            named("attention-lower", Stage.LOWER),
-            named("tidy", Stage.CANONICALIZE),
-            named("tidy-more", Stage.CANONICALIZE),
-        ]
-    )
+    made.add([RuleSet("gelu", gelu), RuleSet("attention", attention), *tidy, RuleSet("empty", ())])
     return made
 
 
-def names(rules: list[Rule]) -> list[str]:
+def names(rules: Iterable[Rule]) -> list[str]:
     return [r.name for r in rules]
 
 
@@ -71,6 +67,7 @@ EVERYTHING = ["gelu-erf", "gelu-tanh", "gelu-lower", "attention", "attention-low
         ([], ["gelu"], ["attention", "attention-lower", "tidy", "tidy-more"]),
         (["gelu"], ["gelu-tanh", "tidy", "tidy-more"], ["gelu-erf", "gelu-lower", "attention-lower"]),
         (["gelu-erf"], ["gelu-erf"], HELPING),
+        (["empty"], [], ["gelu-lower", "attention-lower"]),
     ],
 )
 def test_select(small: Registry, only: list[str], without: list[str], expected: list[str]) -> None:
@@ -82,28 +79,41 @@ def test_selection_keeps_the_order_of_the_registry(small: Registry) -> None:
     assert chosen == [r.name for r in small if r.name in chosen]
 
 
-def test_a_name_goes_before_a_family(small: Registry) -> None:
-    assert names(small.family("attention")) == ["attention"]
-    assert names(small.family("gelu")) == ["gelu-erf", "gelu-tanh", "gelu-lower"]
+def test_the_name_of_a_rule_goes_before_that_of_a_set(small: Registry) -> None:
+    assert names(small.named("attention")) == ["attention"]
+    assert small.named("gelu") is small.sets["gelu"]
 
 
-def test_a_family_is_a_file() -> None:
+def test_sets_of_one_name_are_one(small: Registry) -> None:
+    small.add([RuleSet("gelu", [named("gelu-more")], doc="More of it."), RuleSet("", [named("without-a-set")])])
+    assert names(small.named("gelu")) == ["gelu-erf", "gelu-tanh", "gelu-more", "gelu-lower"]
+    assert small.named("gelu").doc == "More of it."
+    assert "" not in small.sets
+    assert "without-a-set" in small.rules
+
+
+def test_every_file_of_the_library_is_a_set() -> None:
     library = registry.load(plugins=False)
-    for r in library:
-        family = Path(r.source).stem.replace("_", "-")
-        if family not in {other.name for other in library}:
-            assert r in library.family(family)
-    assert {Path(r.source).name for r in library.family("gelu")} == {"gelu.py"}
+    for path in FILES:
+        module = sys.modules[f"onnxrewrite_patterns.{path.stem}"]
+        name = path.stem.replace("_", "-")
+        if hasattr(module, "RULES"):
+            assert set(library.sets[name]) == set(module.RULES)
+            assert library.sets[name].doc.partition("\n")[0] == (module.__doc__ or "").partition("\n")[0]
+        else:
+            assert name not in library.sets
+    assert library.sets["onnxrewrite-patterns"] == RuleSet("onnxrewrite-patterns", library)
+    assert library.named("conv_batchnorm") is library.sets["conv-batchnorm"]
 
 
 @pytest.mark.parametrize("asked", ["gelu-erff", "gelue", "", "nothing-like-it"])
 def test_unknown_names(small: Registry, asked: str) -> None:
-    for ask in (small.family, small.__getitem__, lambda n: small.select(only=[n]), lambda n: small.select(without=[n])):
+    for ask in (small.named, lambda n: small.select(only=[n]), lambda n: small.select(without=[n])):
         with pytest.raises(UsageError) as raised:
             ask(asked)
         message = str(raised.value)
-        assert message.startswith(f"no rule is called {asked!r}; ")
-        assert ("did you mean gelu-" in message) == asked.startswith("gelu")
+        assert message.startswith(f"no rule or rule set is called {asked!r}; ")
+        assert ("did you mean gelu" in message) == asked.startswith("gelu")
         assert "\n" not in message
 
 
@@ -112,7 +122,7 @@ def test_two_rules_of_one_name(small: Registry) -> None:
     with pytest.raises(RuleError, match=rf"two rules are called 'tidy': one in {__file__}, one in {__file__}"):
         small.add([named("fresh"), named("tidy")])
     assert list(small) == before
-    small.add([small["tidy"]])
+    small.add([small.rules["tidy"]])
     assert len(small) == len(before)
 
 
@@ -130,7 +140,7 @@ def test_a_file_is_loaded_once_however_it_is_spelled(tmp_path: Path, monkeypatch
     assert all(m is modules[0] for m in modules)
     library = registry.load([str(path), "mine.py", "link.py"], plugins=False)
     assert [r.name for r in library].count("my-rule") == 1
-    assert library["my-rule"].source == str(path)
+    assert library.rules["my-rule"].source == str(path)
 
 
 def test_two_files_of_one_name_are_two_modules(tmp_path: Path) -> None:
@@ -154,8 +164,8 @@ def test_a_file_that_repeats_a_name_of_the_library(tmp_path: Path) -> None:
         ("x = 1", "defines no Rule"),
         ("RULES = ()", "defines no Rule"),
         ("RULES = 3", "RULES"),
-        ("RULES = [3]", "RULES holds 3, which is no Rule"),
-        ("RULES = [[]]", "RULES holds [], which is no Rule"),
+        ("RULES = [3]", "holds 3, which is no Rule"),
+        ("RULES = [[]]", "holds [], which is no Rule"),
         ("def f(:", "SyntaxError"),
         ("1 / 0", "ZeroDivisionError"),
         ("import no_such_module_anywhere", "ModuleNotFoundError"),
@@ -193,6 +203,57 @@ def test_rules_without_a_list_are_all_rules_of_the_module(tmp_path: Path) -> Non
     path = tmp_path / "listed.py"
     path.write_text(FILE + RULE + RULE.replace("R =", "S =").replace("my", "your") + "RULES = (S,)\n")
     assert names(rules_of(load_module(str(path)))) == ["your-rule"]
+
+
+SET = 'S = RuleSet("my-set", [R])\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (RULE, {"my-file": ["my-rule"]}),
+        (RULE + SET, {"my-file": ["my-rule"], "my-set": ["my-rule"]}),
+        (RULE + SET + "del R\n", {"my-file": ["my-rule"], "my-set": ["my-rule"]}),
+        (RULE + SET + "RULES = S\n", {"my-file": ["my-rule"], "my-set": ["my-rule"]}),
+        (RULE + SET + "RULES = (S,)\ndel S\n", {"my-file": ["my-rule"], "my-set": ["my-rule"]}),
+        (
+            RULE + SET + RULE.replace("my-", "your-") + "RULES = (R,)\n",
+            {"my-file": ["your-rule", "my-rule"], "my-set": ["my-rule"]},
+        ),
+        (RULE + SET.replace('"my-set"', '""'), {"my-file": ["my-rule"]}),
+        (RULE + SET.replace("my-set", "my-file"), {"my-file": ["my-rule"]}),
+    ],
+)
+def test_the_sets_of_a_file(tmp_path: Path, content: str, expected: dict[str, list[str]]) -> None:
+    path = tmp_path / "my_file.py"
+    path.write_text('"""What it is about."""\n' + FILE + "from onnxrewrite import RuleSet\n" + content)
+    made = Registry()
+    made.add(sets_of(load_module(str(path))))
+    assert {name: names(rules) for name, rules in made.sets.items()} == expected
+    assert made.sets["my-file"].doc == "What it is about."
+
+
+@pytest.mark.parametrize(("stem", "name"), [("My Rules_2", "my-rules-2"), ("__", ""), ("_private", "private")])
+def test_a_set_has_a_name_whatever_its_file_has(tmp_path: Path, stem: str, name: str) -> None:
+    path = tmp_path / f"{stem}.py"
+    path.write_text(FILE + RULE)
+    assert rules_of(load_module(str(path))).name == name
+
+
+def test_the_sets_of_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each submodule that it imports is a set; what the package does not offer is in none."""
+    package = tmp_path / "my_sets"
+    package.mkdir()
+    (package / "__init__.py").write_text("from my_sets import first, helper, only_hidden\nRULES = (first.R,)\n")
+    (package / "first.py").write_text(FILE + RULE + RULE.replace("R =", "H =").replace("my-rule", "hidden"))
+    (package / "only_hidden.py").write_text(FILE + RULE.replace("my-rule", "hidden-too"))
+    (package / "helper.py").write_text("RULES = {'of': 'another kind'}\n")
+    (package / "not_imported.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    library = registry.load(["my_sets"], plugins=False)
+    assert names(library.sets["my-sets"]) == names(library.sets["first"]) == ["my-rule"]
+    assert not {"hidden", "hidden-too"} & set(names(library))
+    assert not {"only-hidden", "helper", "not-imported"} & library.sets.keys()
 
 
 @pytest.mark.parametrize("name", ["no_such_package", "onnxrewrite.no_such", "no/such/file.py", "no/such", "..", ""])
