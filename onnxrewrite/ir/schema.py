@@ -184,6 +184,8 @@ def _plain(value: Any) -> Any:
         return value.decode("utf-8", "surrogateescape")
     if isinstance(value, (str, int, float)) or not isinstance(value, Iterable):
         return value
+    if type(value) is tuple and value and type(value[0]) in (int, float):
+        return value
     return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
 
 

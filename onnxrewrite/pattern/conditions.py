@@ -11,17 +11,14 @@ come into question.  What is found at a value is found once, for all patterns an
 
 from __future__ import annotations
 
-import bisect
 import functools
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import onnx_ir as ir
-
 from onnxrewrite.ir import schema
-from onnxrewrite.pattern import chain, numbers
-from onnxrewrite.pattern.chain import Piece, is_optional, plan
+from onnxrewrite.pattern import chain
+from onnxrewrite.pattern.among import ANY_NUMBER, Chain, Either, Expected, Here
+from onnxrewrite.pattern.chain import is_optional, plan
 from onnxrewrite.pattern.look import COMMUTATIVE
 from onnxrewrite.pattern.questions import (
     MOST,
@@ -32,14 +29,12 @@ from onnxrewrite.pattern.questions import (
     Operator,
     Parameter,
     Position,
-    Probe,
     Producer,
     Question,
     Rank,
     Same,
     comparable,
     operator_key,
-    positional,
 )
 from onnxrewrite.pattern.terms import (
     AnyNode,
@@ -74,6 +69,7 @@ class Conditions:
     def __init__(self) -> None:
         self.tree: Tree[int | Option] = Tree()
         self.operands: dict[tuple[Term, int, bool], int | None] = {}
+        self._sums, self._products = Expected(is_product=False), Expected(is_product=True)
         self._anchor = Position(0)
         self._places: dict[tuple[Any, ...], Position] = {}
         self._questions: dict[Question, Question] = {}
@@ -190,17 +186,18 @@ class Conditions:
         asked = plan(item)
         if _heads(item):
             yield self._is(Operator(at), *_heads(item))
-        question = self._shared(Chain(at, isinstance(item, Product)))
+        expected = self._products if isinstance(item, Product) else self._sums
+        question = Chain(at, expected)
         if asked.required > 1:
-            yield self._is(question, question.expect_leaves(asked.required))
+            yield self._is(question, expected.leaves(asked.required))
         if asked.needs_numbers and not asked.scalars:
             takers = sum(not isinstance(t, Call | Output | Power) for t, _ in asked.operands)
-            yield self._is(question, question.expect_total(asked.literals, takers))
+            yield self._is(question, expected.total(asked.literals, takers))
         elif asked.needs_numbers or any(not is_optional(s) for s, _ in asked.scalars):
             yield self._is(question, ANY_NUMBER)
         for operand in asked.operands:
-            number = self._number(_signed(*operand, question.is_product))
-            self.operands[(*operand, question.is_product)] = number
+            number = self._number(_signed(*operand, expected.is_product))
+            self.operands[(*operand, expected.is_product)] = number
             if number is not None and not is_optional(operand[0]):
                 yield self._is(question, number)
 
@@ -223,115 +220,6 @@ class Conditions:
         if key not in self._places:
             self._places[key] = Position(len(self._places) + 1, parent, step, named)
         return self._places[key]
-
-
-class Here(Question):
-    """Which of the numbered terms match the value?"""
-
-    cost = 5
-
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
-        value = self.position.value(probe)
-        return () if value is None else {number for number, _ in probe.terms(value)}
-
-
-@dataclass(frozen=True)
-class Either(Question):
-    """Which of the numbered terms match one of the two inputs of a commutative operator?"""
-
-    named: frozenset[str] = frozenset()
-    cost = 6
-
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
-        node = self.position.node(probe)
-        if node is None:
-            return ()
-        inputs = positional(node, probe.facts, self.named) if self.named else node.inputs
-        return {number for value in inputs if value is not None for number, _ in probe.terms(value)}
-
-
-ANY_NUMBER = "number"
-"""What a chain answers that has a number among its leaves."""
-
-
-@dataclass(frozen=True)
-class Chain(Question):
-    """What does a sum or a product consist of: which terms, how many, and what do its numbers come to?
-
-    Beside the numbers of terms the answers are ``ANY_NUMBER``, ``("leaves", n)`` for chains of n and more, and
-    ``("total", x)`` for those whose numbers could come to x.
-    """
-
-    is_product: bool = False
-    leaves: list[int] = field(default_factory=list, compare=False)
-    totals: list[float] = field(default_factory=list, compare=False)
-    takers: list[int] = field(default_factory=lambda: [0], compare=False)
-    cost = 7
-
-    def expect_leaves(self, count: int) -> Hashable:
-        """What is answered of a chain of so many leaves."""
-        if count not in self.leaves:
-            bisect.insort(self.leaves, count)
-        return ("leaves", count)
-
-    def expect_total(self, literals: Sequence[tuple[float, int]], takers: int) -> Hashable:
-        """What is answered where numbers could come to what ``literals`` do, if so many operands can take others."""
-        self.takers[0] = max(self.takers[0], takers)
-        total = float(numbers.product(literals) if self.is_product else numbers.total(literals))
-        if total not in self.totals:
-            bisect.insort(self.totals, total)
-        return ("total", total)
-
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
-        value = self.position.value(probe)
-        if value is None:
-            return ()
-        whole, *pieces = chain.grow(probe.facts, probe.producer, value, self.is_product)
-        ends = [p for p in pieces if not p.parts] or [whole]
-        found: set[Hashable] = {("leaves", n) for n in self.leaves[: bisect.bisect_right(self.leaves, len(ends))]}
-        for piece in pieces:
-            if piece.value is not None:
-                found.update(n for n, sign in probe.terms(piece.value) if sign in (0, piece.sign))
-        if any(p.number is not None for p in ends):
-            found.add(ANY_NUMBER)
-            found.update(("total", t) for t in self._near((whole, *pieces), probe.facts.dtype(value)))
-        return found
-
-    def _near(self, pieces: Sequence[Piece], dtype: ir.DataType | None) -> Iterable[float]:
-        """The expected totals that the chain's numbers could come to: all of them but for those in pieces that operands
-        take, or one alone."""
-        if dtype is None or not self.totals:
-            return ()
-        numeric = [p for p in pieces if p.number is not None]
-        everything = chain.leaves_of(numeric)
-        groups = {everything, *(p.leaves for p in numeric)}
-        taken = {p.leaves & everything for p in pieces[1:]}
-        for _ in range(self.takers[0] if len(numeric) > 2 else 0):
-            groups |= {group & ~leaves for group in groups for leaves in taken}
-            if len(groups) > _GROUPS:
-                return self.totals
-        found: set[float] = set()
-        for group in groups:
-            signed = [(p.number or 0, p.sign) for p in numeric if p.leaves & group]
-            total = numbers.product(signed) if self.is_product else numbers.total(signed)
-            found.update(self._around(float(total), max((abs(n) for n, _ in signed), default=0), dtype))
-        return found
-
-    def _around(self, total: float, largest: float, dtype: ir.DataType) -> Sequence[float]:
-        """The expected totals that differ from ``total`` by what rounding could explain."""
-        slack = _SLACK * numbers.epsilon(dtype) if dtype.is_floating_point() else 0.0
-        size = abs(total) if self.is_product else max(abs(total), largest)
-        if not numbers.is_normal(total, dtype):
-            return self.totals
-        low = bisect.bisect_left(self.totals, total - slack * size)
-        return self.totals[low : bisect.bisect_right(self.totals, total + slack * size)]
-
-
-_GROUPS = 64
-"""With more ways to choose among the numbers of a chain than this, any total is taken for possible."""
-
-_SLACK = 16
-"""Numbers that the matcher takes for equal differ by less than so many roundings."""
 
 
 def _signed(operand: Term, sign: int, is_product: bool) -> list[tuple[Term, int]]:

@@ -5,12 +5,13 @@ It finds what ``RecursiveMatcher`` finds pattern by pattern, which is its oracle
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.pattern.among import Expected
 from onnxrewrite.pattern.assign import AssignedChain
 from onnxrewrite.pattern.chain import Piece, is_optional
 from onnxrewrite.pattern.conditions import Conditions, Option
@@ -53,6 +54,7 @@ class View(Generic[P]):
         self._tree = patterns.tree
         self._operands = patterns.operands
         self._found: dict[ir.Value, tuple[list[int], list[Option]]] = {}
+        self._chains: dict[Expected, dict[ir.Value, set[Hashable]]] = {}
 
     def at(self, value: ir.Value) -> list[P]:
         """What stands for the patterns that can match at ``value``, in their order."""
@@ -61,16 +63,34 @@ class View(Generic[P]):
     def forget(self, value: ir.Value) -> None:
         """Look at ``value`` anew the next time."""
         self._found.pop(value, None)
+        for known in self._chains.values():
+            known.pop(value, None)
 
     def fits(self, operand: tuple[Term, int], is_product: bool, piece: Piece) -> bool:
         """Whether an operand of a sum or a product could take a piece of a chain, for all that is known so far."""
         number = self._operands.get((*operand, is_product))
         if number is None or piece.value is None:
             return True
-        return any(n == number and sign in (0, piece.sign) for n, sign in self._look(piece.value)[1])
+        return any(n == number and sign in (0, piece.sign) for n, sign in self.terms(piece.value))
 
-    def _terms(self, value: ir.Value) -> list[Option]:
+    def producer(self, value: ir.Value) -> ir.Node | None:
+        """The node of this graph that computes ``value``."""
+        node = value.producer()
+        return node if node is not None and (node.graph is self.graph or node.graph is None) else None
+
+    def terms(self, value: ir.Value) -> list[Option]:
+        """The numbered terms that match ``value``, each with the sign that it needs in a chain."""
         return self._look(value)[1]
+
+    def chain(self, value: ir.Value, expected: Expected) -> set[Hashable]:
+        """What is answered of the sum or product above ``value``."""
+        known = self._chains.setdefault(expected, {})
+        found = known.get(value)
+        if found is None:
+            found = expected.found(self, value)
+            if value.graph is self.graph:
+                known[value] = found
+        return found
 
     def _look(self, value: ir.Value) -> tuple[list[int], list[Option]]:
         """What is found at ``value``, after all that it is computed from: a deep graph must not mean deep recursion."""
@@ -100,7 +120,7 @@ class View(Generic[P]):
         ]
 
     def _walk(self, value: ir.Value) -> tuple[list[int], list[Option]]:
-        accepted = set(self._tree.walk(Probe(self.facts, self.graph, value, self._terms)))
+        accepted = set(self._tree.walk(Probe(self, value)))
         ranks = sorted(a for a in accepted if isinstance(a, int))
         found = ranks, [a for a in accepted if not isinstance(a, int)]
         if value.graph is self.graph:  # of others only those who own them know when they change

@@ -23,10 +23,12 @@ def parameter(facts: Facts, node: ir.Node, name: str) -> Any:
 
     None when absent; ``schema.UNKNOWN`` when it is an input that is not constant.
     """
-    found = schema.schema(node.domain, node.op_type, facts.version(node))
-    index = schema.formal_index(found, name)
+    version = facts.version(node)
+    index = None
+    if name not in node.attributes:
+        index = schema.formal_index(schema.schema(node.domain, node.op_type, version), name)
     if index is None:
-        return schema.attribute(node, name, facts.version(node))
+        return schema.attribute(node, name, version)
     value = node.inputs[index] if index < len(node.inputs) else None
     if value is None:
         return None

@@ -10,9 +10,9 @@ This module knows nothing of patterns; ``conditions.py`` says which of them ask 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import onnx_ir as ir
 
@@ -21,42 +21,45 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern import numbers
 from onnxrewrite.pattern.look import parameter, resolve
 
+if TYPE_CHECKING:
+    from onnxrewrite.pattern.among import Expected
+
 NOTHING: tuple[Hashable, ...] = ()
 
 MOST = 64
 """Inputs of a node are counted up to this number."""
 
 
-class Probe:
-    """The surroundings of one value, looked at no further than somebody asks.
+class Surroundings(Protocol):
+    """A graph as a set of patterns sees it (``finder.View``)."""
 
-    Args:
-        facts: What is known about the graph's values.
-        graph: Nodes of other graphs are not seen; None for nodes that are in no graph yet.
-        anchor: The value.
-        terms: Gives the numbered terms that match a value, each with a sign.
-    """
-
-    __slots__ = ("answers", "facts", "graph", "nodes", "terms", "values")
-
-    def __init__(
-        self,
-        facts: Facts,
-        graph: ir.Graph | None,
-        anchor: ir.Value,
-        terms: Callable[[ir.Value], Iterable[tuple[int, int]]],
-    ):
-        self.facts = facts
-        self.graph = graph
-        self.terms = terms
-        self.values: dict[int, ir.Value | None] = {0: anchor}
-        self.nodes: dict[int, ir.Node | None] = {}
-        self.answers: dict[int, Iterable[Hashable]] = {}
+    facts: Facts
 
     def producer(self, value: ir.Value) -> ir.Node | None:
         """The node of this graph that computes ``value``."""
-        node = value.producer()
-        return node if node is not None and (node.graph is self.graph or node.graph is None) else None
+
+    def terms(self, value: ir.Value) -> Iterable[tuple[int, int]]:
+        """The numbered terms that match ``value``, each with a sign."""
+
+    def chain(self, value: ir.Value, expected: Expected) -> Iterable[Hashable]:
+        """What is answered of the sum or product above ``value``."""
+
+
+class Probe:
+    """One value and its surroundings, looked at no further than somebody asks.
+
+    Args:
+        view: The graph around.
+        anchor: The value.
+    """
+
+    __slots__ = ("answers", "nodes", "values", "view")
+
+    def __init__(self, view: Surroundings, anchor: ir.Value):
+        self.view = view
+        self.values: dict[int, ir.Value | None] = {0: anchor}
+        self.nodes: dict[int, ir.Node | None] = {}
+        self.answers: dict[int, Iterable[Hashable]] = {}
 
 
 class Position:
@@ -84,7 +87,7 @@ class Position:
             return probe.values[self.slot]
         assert self.parent is not None
         node = self.parent.node(probe)
-        found = probe.values[self.slot] = None if node is None else self._input(node, probe.facts)
+        found = probe.values[self.slot] = None if node is None else self._input(node, probe.view.facts)
         return found
 
     def node(self, probe: Probe) -> ir.Node | None:
@@ -92,7 +95,7 @@ class Position:
         if self.slot in probe.nodes:
             return probe.nodes[self.slot]
         value = self.value(probe)
-        found = probe.nodes[self.slot] = None if value is None else probe.producer(resolve(value))
+        found = probe.nodes[self.slot] = None if value is None else probe.view.producer(resolve(value))
         return found
 
     def _input(self, node: ir.Node, facts: Facts) -> ir.Value | None:
@@ -112,10 +115,15 @@ class Question:
     """Something to be asked of a place.
 
     ``answers`` gives everything that holds there: at most one answer for most questions, several for some.
+
+    Attributes:
+        cost: What it takes to find the answer, compared with other questions.
+        doubt: How likely the answer is not the one that a pattern needs, in a guess.
     """
 
     position: Position
     cost: ClassVar[int]
+    doubt: ClassVar[float]
 
     def answers(self, probe: Probe) -> Iterable[Hashable]:
         """The answers at the probed anchor."""
@@ -131,6 +139,7 @@ class Operator(Question):
     """Which operator computes the value, and as which of its outputs?"""
 
     cost = 0
+    doubt = 0.9
 
     def answers(self, probe: Probe) -> Iterable[Hashable]:
         node = self.position.node(probe)
@@ -147,10 +156,11 @@ class Producer(Question):
     """Which standard operator is there itself, Identities not looked through, whatever the output?"""
 
     cost = 0
+    doubt = 0.9
 
     def answers(self, probe: Probe) -> Iterable[Hashable]:
         value = self.position.value(probe)
-        node = None if value is None else probe.producer(value)
+        node = None if value is None else probe.view.producer(value)
         return (node.op_type,) if node is not None and not node.domain else NOTHING
 
 
@@ -160,12 +170,13 @@ class Count(Question):
 
     named: frozenset[str] = frozenset()
     cost = 1
+    doubt = 0.1
 
     def answers(self, probe: Probe) -> Iterable[Hashable]:
         node = self.position.node(probe)
         if node is None:
             return NOTHING
-        inputs = positional(node, probe.facts, self.named) if self.named else node.inputs
+        inputs = positional(node, probe.view.facts, self.named) if self.named else node.inputs
         count = len(inputs)
         while count and inputs[count - 1] is None:
             count -= 1
@@ -176,10 +187,11 @@ class IsConstant(Question):
     """Is the value constant, and is it a single number?"""
 
     cost = 2
+    doubt = 0.1
 
     def answers(self, probe: Probe) -> Iterable[Hashable]:
         value = self.position.value(probe)
-        tensor = None if value is None else probe.facts.tensor(resolve(value))
+        tensor = None if value is None else probe.view.facts.tensor(resolve(value))
         if tensor is None:
             return NOTHING
         return ("constant", "single") if tensor.size == 1 else ("constant",)
@@ -189,20 +201,22 @@ class Dtype(Question):
     """Which element type?"""
 
     cost = 2
+    doubt = 0.1
 
     def answers(self, probe: Probe) -> Iterable[Hashable]:
         value = self.position.value(probe)
-        return NOTHING if value is None else (probe.facts.dtype(value),)
+        return NOTHING if value is None else (probe.view.facts.dtype(value),)
 
 
 class Rank(Question):
     """How many dimensions?"""
 
     cost = 2
+    doubt = 0.2
 
     def answers(self, probe: Probe) -> Iterable[Hashable]:
         value = self.position.value(probe)
-        return NOTHING if value is None else (probe.facts.rank(value),)
+        return NOTHING if value is None else (probe.view.facts.rank(value),)
 
 
 @dataclass(frozen=True)
@@ -212,6 +226,7 @@ class Number(Question):
     expected: dict[float, None] = field(default_factory=dict, compare=False)
     _rounded: dict[ir.DataType | None, dict[float, tuple[float, ...]]] = field(default_factory=dict, compare=False)
     cost = 3
+    doubt = 0.9
 
     def expect(self, number: float) -> float:
         """Let ``number`` be one of the answers."""
@@ -221,10 +236,10 @@ class Number(Question):
 
     def answers(self, probe: Probe) -> Iterable[Hashable]:
         value = self.position.value(probe)
-        found = None if value is None else numbers.scalar(probe.facts, value)
+        found = None if value is None else numbers.scalar(probe.view.facts, value)
         if value is None or found is None:
             return NOTHING
-        dtype = probe.facts.dtype(value)
+        dtype = probe.view.facts.dtype(value)
         table = self._rounded.get(dtype)
         if table is None:
             table = self._rounded[dtype] = self._table(dtype)
@@ -244,14 +259,25 @@ class Parameter(Question):
 
     name: str = ""
     cost = 4
+    doubt = 0.5
 
     def answers(self, probe: Probe) -> Iterable[Hashable]:
         node = self.position.node(probe)
-        return NOTHING if node is None else (comparable(parameter(probe.facts, node, self.name)),)
+        return NOTHING if node is None else (comparable(parameter(probe.view.facts, node, self.name)),)
 
 
 _EXACT = 2**24
 """Integers up to here are what they are in float32."""
+
+
+def _is_short(value: Any) -> bool:
+    """Whether a tuple of integers is a key as it is."""
+    return (
+        type(value) is tuple
+        and len(value) > 0
+        and type(value[0]) is int
+        and -_EXACT < min(value) <= max(value) < _EXACT
+    )
 
 
 def comparable(value: Any) -> Hashable:
@@ -261,7 +287,7 @@ def comparable(value: Any) -> Hashable:
     if isinstance(value, float):
         return ctypes.c_float(value).value
     if isinstance(value, list | tuple):
-        return tuple(map(comparable, value))
+        return tuple(value) if _is_short(value) else tuple(map(comparable, value))
     return value if isinstance(value, str) else type(value).__name__
 
 
@@ -271,11 +297,12 @@ class Same(Question):
 
     other: Position = field(default_factory=lambda: Position(0))
     cost = 3
+    doubt = 0.9
 
     def answers(self, probe: Probe) -> Iterable[Hashable]:
         a, b = self.position.value(probe), self.other.value(probe)
         if a is None or b is None:
             return NOTHING
         a, b = resolve(a), resolve(b)
-        facts = probe.facts
+        facts = probe.view.facts
         return (a is b or (facts.tensor(a) is not None and facts.tensor(b) is not None),)

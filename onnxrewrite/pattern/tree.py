@@ -45,11 +45,12 @@ class _Entry(NamedTuple, Generic[P]):
 class _Switch(Generic[P]):
     """A question, what follows each answer, and what follows whatever the answer is."""
 
-    __slots__ = ("accepted", "cases", "otherwise", "question")
+    __slots__ = ("accepted", "cases", "key", "otherwise", "question")
 
     def __init__(self) -> None:
         self.accepted: tuple[P, ...] = ()
         self.question: Question | None = None
+        self.key = 0  # that of the question, under which a probe knows its answers
         self.cases: dict[Hashable, tuple[_Switch[P], ...]] = {}
         self.otherwise: _Switch[P] | None = None
 
@@ -79,18 +80,20 @@ class Tree(Generic[P]):
 
 
 def _visit(switch: _Switch[P] | None, probe: Probe, found: list[P]) -> None:
+    known = probe.answers
     while switch is not None:
-        found.extend(switch.accepted)
+        if switch.accepted:
+            found.extend(switch.accepted)
         if switch.question is None:
             return
-        key = id(switch.question)
-        answers = probe.answers.get(key)
+        answers = known.get(switch.key)
         if answers is None:
-            answers = probe.answers[key] = switch.question.answers(probe)
-        cases = switch.cases
-        for answer in answers:
-            for case in cases.get(answer, ()):
-                _visit(case, probe, found)
+            answers = known[switch.key] = switch.question.answers(probe)
+        if answers:
+            cases = switch.cases
+            for answer in answers:
+                for case in cases.get(answer, ()):
+                    _visit(case, probe, found)
         switch = switch.otherwise
 
 
@@ -102,9 +105,9 @@ def _grown(entries: Sequence[_Entry[P]]) -> _Switch[P]:
         entries = [e for e in entries if e.conditions]
         if not entries:
             return root
-        question = _most_asked(entries)
+        question = _most_telling(entries)
         asking = [e for e in entries if any(c.question is question for c in e.conditions)]
-        switch.question = question
+        switch.question, switch.key = question, id(question)
         switch.cases = _cases(question, asking)
         entries = [e for e in entries if all(c.question is not question for c in e.conditions)]
         switch.otherwise = _Switch[P]() if entries else None
@@ -113,10 +116,12 @@ def _grown(entries: Sequence[_Entry[P]]) -> _Switch[P]:
         switch = switch.otherwise
 
 
-def _most_asked(entries: Sequence[_Entry[P]]) -> Question:
-    """The question that most entries ask, of these the cheapest, of these the nearest to the anchor.
+def _most_telling(entries: Sequence[_Entry[P]]) -> Question:
+    """The question that most entries ask, weighed by how likely it is to rule them out; of these the cheapest, of these
+    the nearest to the anchor.
 
-    Whoever asks about an input has asked, no less often and nearer to the anchor, about the node.
+    What is hardly ever in doubt waits until few are left to ask it: asked first, it would only tell patterns apart that
+    nothing in the graph tells apart, and each group would ask everything else again.
     """
     asked: Counter[int] = Counter()
     questions: dict[int, Question] = {}
@@ -124,7 +129,7 @@ def _most_asked(entries: Sequence[_Entry[P]]) -> Question:
         for number, question in {id(c.question): c.question for c in entry.conditions}.items():
             asked[number] += 1
             questions[number] = question
-    return min(questions.values(), key=lambda q: (-asked[id(q)], q.cost, q.position.depth, q.position.slot))
+    return min(questions.values(), key=lambda q: (-asked[id(q)] * q.doubt, q.cost, q.position.depth, q.position.slot))
 
 
 def _cases(question: Question, entries: Sequence[_Entry[P]]) -> dict[Hashable, tuple[_Switch[P], ...]]:

@@ -109,8 +109,9 @@ class Driver:
         known = self._index.rules
         own = frozenset(rules if rules is not None else (r for r in known if r.stage == stage))
         tidying = own.union(r for r in known if r.stage == Stage.CANONICALIZE and rules is None)
-        edit.sweep([n for scope in self._work.scopes() for n in scope])
-        queue = Worklist((n for scope in self._work.scopes() for n in scope), self._work.order.rank)
+        nodes = [n for scope in self._work.scopes() for n in scope]
+        edit.sweep(nodes)
+        queue = Worklist(nodes, self._work.order.rank)
         most = len(self.trace.applied) + self._budget
         visited = 0
         while queue:
