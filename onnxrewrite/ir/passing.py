@@ -9,10 +9,12 @@ _TRANSPARENT = frozenset({"Identity", "Cast"})
 
 def resolve(value: ir.Value) -> ir.Value:
     """The value behind Identities and Casts to the dtype that is already there."""
-    while (node := value.producer()) is not None and _is_passed(node, value):
+    node = value.producer()
+    while node is not None and node.op_type in _TRANSPARENT and _is_passed(node, value):
         source = node.inputs[0]
         assert source is not None
         value = source
+        node = value.producer()
     return value
 
 

@@ -23,10 +23,10 @@ def parameter(facts: Facts, node: ir.Node, name: str) -> Any:
 
     None when absent; ``schema.UNKNOWN`` when it is an input that is not constant.
     """
+    if name in node.attributes:
+        return schema.attribute(node, name, None)
     version = facts.version(node)
-    index = None
-    if name not in node.attributes:
-        index = schema.formal_index(schema.schema(node.domain, node.op_type, version), name)
+    index = schema.formal_index(schema.schema(node.domain, node.op_type, version), name)
     if index is None:
         return schema.attribute(node, name, version)
     value = node.inputs[index] if index < len(node.inputs) else None

@@ -62,6 +62,9 @@ class Probe:
         self.answers: dict[int, Iterable[Hashable]] = {}
 
 
+_UNSEEN = ir.Value(name="unseen")
+
+
 class Position:
     """A place: an input of the node at another place, or, without a parent, the anchor.
 
@@ -83,11 +86,11 @@ class Position:
 
     def value(self, probe: Probe) -> ir.Value | None:
         """The value at this place; None where there is none."""
-        if self.slot in probe.values:
-            return probe.values[self.slot]
-        assert self.parent is not None
-        node = self.parent.node(probe)
-        found = probe.values[self.slot] = None if node is None else self._input(node, probe.view.facts)
+        found = probe.values.get(self.slot, _UNSEEN)
+        if found is _UNSEEN:
+            assert self.parent is not None
+            node = self.parent.node(probe)
+            found = probe.values[self.slot] = None if node is None else self._input(node, probe.view.facts)
         return found
 
     def node(self, probe: Probe) -> ir.Node | None:
@@ -183,6 +186,9 @@ class Count(Question):
         return (min(count, MOST),)
 
 
+_CONSTANT, _SINGLE = ("constant",), ("constant", "single")
+
+
 class IsConstant(Question):
     """Is the value constant, and is it a single number?"""
 
@@ -194,7 +200,7 @@ class IsConstant(Question):
         tensor = None if value is None else probe.view.facts.tensor(resolve(value))
         if tensor is None:
             return NOTHING
-        return ("constant", "single") if tensor.size == 1 else ("constant",)
+        return _CONSTANT if probe.view.facts.number(tensor) is None else _SINGLE
 
 
 class Dtype(Question):

@@ -43,12 +43,16 @@ class _Entry(NamedTuple, Generic[P]):
 
 
 class _Switch(Generic[P]):
-    """A question, what follows each answer, and what follows whatever the answer is."""
+    """A question, what follows each answer, and what follows whatever the answer is.
 
-    __slots__ = ("accepted", "cases", "key", "otherwise", "question")
+    Where only one entry is left there is nothing to tell apart: it is the ``last``, with all that it still asks.
+    """
+
+    __slots__ = ("accepted", "cases", "key", "last", "otherwise", "question")
 
     def __init__(self) -> None:
         self.accepted: tuple[P, ...] = ()
+        self.last: _Entry[P] | None = None
         self.question: Question | None = None
         self.key = 0  # that of the question, under which a probe knows its answers
         self.cases: dict[Hashable, tuple[_Switch[P], ...]] = {}
@@ -85,6 +89,8 @@ def _visit(switch: _Switch[P] | None, probe: Probe, found: list[P]) -> None:
         if switch.accepted:
             found.extend(switch.accepted)
         if switch.question is None:
+            if switch.last is not None and _holds(switch.last, probe):
+                found.append(switch.last.payload)
             return
         answers = known.get(switch.key)
         if answers is None:
@@ -97,13 +103,26 @@ def _visit(switch: _Switch[P] | None, probe: Probe, found: list[P]) -> None:
         switch = switch.otherwise
 
 
+def _holds(entry: _Entry[P], probe: Probe) -> bool:
+    known = probe.answers
+    for question, needed in entry.conditions:
+        key = id(question)
+        answers = known.get(key)
+        if answers is None:
+            answers = known[key] = question.answers(probe)
+        if needed.isdisjoint(answers):
+            return False
+    return True
+
+
 def _grown(entries: Sequence[_Entry[P]]) -> _Switch[P]:
     """The tree of some entries."""
     root = switch = _Switch[P]()
     while True:
         switch.accepted = tuple(e.payload for e in entries if not e.conditions)
         entries = [e for e in entries if e.conditions]
-        if not entries:
+        if len(entries) < 2:
+            switch.last = _in_order(entries[0]) if entries else None
             return root
         question = _most_telling(entries)
         asking = [e for e in entries if any(c.question is question for c in e.conditions)]
@@ -130,6 +149,12 @@ def _most_telling(entries: Sequence[_Entry[P]]) -> Question:
             asked[number] += 1
             questions[number] = question
     return min(questions.values(), key=lambda q: (-asked[id(q)] * q.doubt, q.cost, q.position.depth, q.position.slot))
+
+
+def _in_order(entry: _Entry[P]) -> _Entry[P]:
+    """What is left of one entry, that most in doubt first."""
+    asked = sorted(entry.conditions, key=lambda c: (-c.question.doubt, c.question.cost, c.question.position.slot))
+    return _Entry(tuple(asked), entry.payload)
 
 
 def _cases(question: Question, entries: Sequence[_Entry[P]]) -> dict[Hashable, tuple[_Switch[P], ...]]:
