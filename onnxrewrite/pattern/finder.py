@@ -15,6 +15,7 @@ from onnxrewrite.pattern.among import Expected
 from onnxrewrite.pattern.assign import AssignedChain
 from onnxrewrite.pattern.chain import Piece, is_optional
 from onnxrewrite.pattern.conditions import Conditions, Option
+from onnxrewrite.pattern.look import resolve
 from onnxrewrite.pattern.match import Binding
 from onnxrewrite.pattern.questions import Probe
 from onnxrewrite.pattern.recursive import RecursiveMatcher, values_of
@@ -144,7 +145,7 @@ class Matcher(RecursiveMatcher):
         parts = [p for p in necessary(item) if values_of(binding.bound.get(p))]
         if not parts:
             return super()._starts(item, binding)
-        choices = [values_of(binding.bound[p]) for p in parts]
+        choices = [[resolve(v) for v in values_of(binding.bound[p])] for p in parts]
         return min(choices, key=lambda values: sum(len(v.consumers()) for v in values))
 
 

@@ -163,11 +163,39 @@ def test_in_other_dtypes(pattern: Term, graph: str, dtype: str) -> None:
     compare([(pattern,)], graph.replace("float", dtype) if dtype != "int64" else graph)
 
 
-@settings(max_examples=100)
-@given(terms(), terms(), graphs())
-def test_patterns_of_several_outputs(first: Term, second: Term, graph: str) -> None:
-    shared = op.Relu(Var("shared"))
-    compare([(first, second), (op.Erf(shared), op["Sigmoid", "Neg"](shared)), (shared * first, shared + second)], graph)
+@st.composite
+def dense_graphs(draw: st.DrawFn) -> str:
+    """Few operators, many readers of few values."""
+    lines, names = list[str](), ["x", "w"]
+    for number in range(draw(st.integers(3, 10))):
+        one, other = (draw(st.sampled_from([*names[:2], *names[-2:]])) for _ in range(2))
+        kinds = [f"Relu({one})", f"Neg({one})", f"Add({one}, {other})", f"Mul({one}, {other})", f"Identity({one})"]
+        lines.append(f"v{number} = {draw(st.sampled_from(kinds))}")
+        names.append(f"v{number}")
+    return f"float[2,2] x; float[2,2] w; {'  '.join(lines)}"
+
+
+@st.composite
+def partners(draw: st.DrawFn) -> tuple[Term, ...]:
+    """Two or three terms that have one in common, near their ends or further up."""
+    x, u = Var("x"), Var("u")
+    shared = draw(st.sampled_from([x, x, op.Relu(x), op.Neg(x), x * u, x + u]))
+    kinds = [op.Relu(shared), op.Neg(shared), shared * u, shared + u, op.Relu(op.Neg(shared)), op.Neg(shared + u)]
+    return tuple(draw(st.lists(st.sampled_from(kinds), min_size=2, max_size=3)))
+
+
+@settings(max_examples=300)
+@given(partners(), dense_graphs())
+def test_patterns_of_several_outputs(pattern: tuple[Term, ...], graph: str) -> None:
+    compare([pattern], graph)
+
+
+def test_several_outputs_where_one_value_has_many_readers() -> None:
+    """The partner is looked for among the readers of the value that fewest read."""
+    crowd = "  ".join(f"c{i} = Neg(x)" for i in range(200))
+    graph = f"float[2,2] x; float[2,2] w; m = Mul(x, w)  {crowd}  n = Sub(w, x)"
+    u, v = Var("u"), Var("v")
+    assert compare([(op.Mul(u, v), op.Sub(v, u))], graph) == 1
 
 
 def test_the_library_on_real_models(golden_graph: ir.Model) -> None:
