@@ -285,8 +285,10 @@ class Facts:
         """What two descriptions of one shape say together."""
         if old is None or new is None or len(old) != len(new):
             return new if old is None else old
+        if old == new:
+            return old
         pairs = zip(old.dims, map(plain, new.dims), strict=True)
-        return ir.Shape([b if self._says_more(b, a) else a for a, b in pairs])
+        return ir.Shape([b if a != b and self._says_more(b, a) else a for a, b in pairs])
 
     def _says_more(self, new: Dim, old: Dim) -> bool:
         """Whether ``new`` is a number, or made of the model's own names, where ``old`` is not."""
@@ -326,6 +328,10 @@ class Facts:
         if old in known and new not in known:
             known[new], learnt = known[old], True
         return learnt
+
+    def is_news(self, new: ir.Value, old: ir.Value) -> bool:
+        """Whether the readers of ``old`` could learn something from reading ``new`` instead."""
+        return self._known(new) != self._known(old)
 
     def forget(self, value: ir.Value) -> None:
         """Drop what is kept about a value that left the graph."""

@@ -179,19 +179,22 @@ class Transaction:
         nodes = [*self._place_constants(self.scope), *self.build.nodes]
         self.scope.insert_before(anchor, nodes)
         self.work.order.insert(nodes, anchor)
-        readers: dict[ir.Node, None] = {}
+        readers: list[ir.Node] = []
+        learning: list[ir.Node] = []
         for old, new in zip(self.match.outputs, self.results, strict=True):
             if self.facts.inherit(new, old):
-                readers.update(dict.fromkeys(new.consumers()))
+                learning += new.consumers()
+            is_news = self.facts.is_news(new, old)
             self._take_name(old, new)
             users = edit.redirect(old, new)
             self.work.order.redirect(new, users)
-            readers.update(dict.fromkeys(users))
+            readers += users
+            learning += users if is_news else ()
         removed, touched = edit.sweep(self.match.nodes)
         self.work.order.forget(removed)
         for output in (o for n in removed for o in n.outputs):
             self.facts.forget(output)
-        sharper = self.facts.refresh(readers)
+        sharper = self.facts.refresh(n for n in learning if n.graph is not None)
         informed = (c for n in sharper for o in n.outputs for c in o.consumers())
         producers = (p for v in touched if (p := v.producer()) is not None)
         record = Applied(
@@ -204,7 +207,7 @@ class Transaction:
             values=tuple(o.name or "" for n in self.build.nodes for o in n.outputs),
             growth=len(self.scope) - size,
         )
-        changed = (*self.build.nodes, *readers, *sharper, *informed, *producers, *self.match.nodes)
+        changed = (*self.build.nodes, *readers, *learning, *sharper, *informed, *producers, *self.match.nodes)
         return record, Change(tuple(dict.fromkeys(changed)), tuple(touched))
 
     # -- proposing -------------------------------------------------------------------------------------------
