@@ -7,13 +7,13 @@ already, or found by a walk of its own (``finder.py``): the questions here only 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from onnxrewrite.pattern import chain, numbers
-from onnxrewrite.pattern.chain import Piece
+from onnxrewrite.pattern.chain import SIGNS, Piece
 from onnxrewrite.pattern.questions import Probe, Question, Surroundings, positional
 
 
@@ -23,9 +23,9 @@ class Here(Question):
     cost = 5
     doubt = 0.8
 
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
+    def answers(self, probe: Probe) -> Collection[Hashable]:
         value = self.position.value(probe)
-        return () if value is None else {number for number, _ in probe.view.terms(value)}
+        return () if value is None else probe.view.terms(value)
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Either(Question):
     cost = 6
     doubt = 0.8
 
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
+    def answers(self, probe: Probe) -> Collection[Hashable]:
         node = self.position.node(probe)
         if node is None:
             return ()
         inputs = positional(node, probe.view.facts, self.named) if self.named else node.inputs
-        return {number for value in inputs if value is not None for number, _ in probe.view.terms(value)}
+        return {number for value in inputs if value is not None for number in probe.view.terms(value)}
 
 
 ANY_NUMBER = "number"
@@ -82,7 +82,8 @@ class Expected:
         found: set[Hashable] = {("leaves", n) for n in self._leaves[: bisect.bisect_right(self._leaves, len(ends))]}
         for piece in pieces:
             if piece.value is not None:
-                found.update([n for n, sign in view.terms(piece.value) if sign in (0, piece.sign)])
+                bit = SIGNS[piece.sign]
+                found.update([number for number, signs in view.terms(piece.value).items() if signs & bit])
         if any(p.number is not None for p in ends):
             found.add(ANY_NUMBER)
             found.update(("total", t) for t in self._near((whole, *pieces), view.facts.dtype(value)))
@@ -126,7 +127,7 @@ class Chain(Question):
     cost = 7
     doubt = 0.8
 
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
+    def answers(self, probe: Probe) -> Collection[Hashable]:
         value = self.position.value(probe)
         return () if value is None else probe.view.chain(value, self.expected)
 

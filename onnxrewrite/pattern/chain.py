@@ -35,6 +35,9 @@ from onnxrewrite.pattern.terms import (
 SUM_OPS = frozenset({"Add", "Sub", "Sum", "Neg"})
 PRODUCT_OPS = frozenset({"Mul", "Div", "Neg", "Reciprocal", "Pow"})
 
+SIGNS = {1: 1, -1: 2, 0: 3}
+"""Sign to its bit, where several are meant; 0 stands for either."""
+
 MAX_NODES = 24
 """A chain has so many nodes, those nearest to its end; what lies above them is taken as leaves."""
 

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from onnxrewrite.ir import schema
 from onnxrewrite.pattern import chain
 from onnxrewrite.pattern.among import ANY_NUMBER, Chain, Either, Expected, Here
-from onnxrewrite.pattern.chain import is_optional, plan
+from onnxrewrite.pattern.chain import SIGNS, is_optional, plan
 from onnxrewrite.pattern.look import COMMUTATIVE
 from onnxrewrite.pattern.questions import (
     MOST,
@@ -54,8 +54,8 @@ from onnxrewrite.pattern.terms import (
 )
 from onnxrewrite.pattern.tree import Condition, Tree
 
-Option: TypeAlias = tuple[int, int]
-"""The number of a term, and the sign that a value must have in its chain for it: +1, -1, or 0 for either."""
+Numbered: TypeAlias = tuple[int, int]
+"""The number of a term, and the signs under which a value in a chain is that: bits of ``chain.SIGNS``."""
 
 
 class Conditions:
@@ -67,7 +67,7 @@ class Conditions:
     """
 
     def __init__(self) -> None:
-        self.tree: Tree[int | Option] = Tree()
+        self.tree: Tree[int | Numbered] = Tree()
         self.operands: dict[tuple[Term, int, bool], int | None] = {}
         self._sums, self._products = Expected(is_product=False), Expected(is_product=True)
         self._anchor = Position(0)
@@ -92,7 +92,7 @@ class Conditions:
         if number is None:
             number = self._numbers[key] = len(self._numbers)
             for conditions, sign in written:
-                self.tree.add(conditions, (number, sign))
+                self.tree.add(conditions, (number, SIGNS[sign]))
         return number
 
     def _of(self, form: Term) -> tuple[Condition, ...]:

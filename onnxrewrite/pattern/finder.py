@@ -6,15 +6,15 @@ It finds what ``RecursiveMatcher`` finds pattern by pattern, which is its oracle
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.among import Expected
 from onnxrewrite.pattern.assign import AssignedChain
-from onnxrewrite.pattern.chain import Piece, is_optional
-from onnxrewrite.pattern.conditions import Conditions, Option
+from onnxrewrite.pattern.chain import SIGNS, Piece, is_optional
+from onnxrewrite.pattern.conditions import Conditions
 from onnxrewrite.pattern.look import resolve
 from onnxrewrite.pattern.match import Binding
 from onnxrewrite.pattern.questions import Probe
@@ -22,6 +22,9 @@ from onnxrewrite.pattern.recursive import RecursiveMatcher, values_of
 from onnxrewrite.pattern.terms import AnyOf, Product, Sum, Term, children
 
 P = TypeVar("P")
+
+Found: TypeAlias = tuple[list[int], dict[int, int]]
+"""What is found at a value: the ranks of patterns, in order, and the numbers of terms with their signs."""
 
 
 class Patterns(Generic[P]):
@@ -54,7 +57,7 @@ class View(Generic[P]):
         self._payloads = patterns.payloads
         self._tree = patterns.tree
         self._operands = patterns.operands
-        self._found: dict[ir.Value, tuple[list[int], list[Option]]] = {}
+        self._found: dict[ir.Value, Found] = {}
         self._chains: dict[Expected, dict[ir.Value, set[Hashable]]] = {}
 
     def at(self, value: ir.Value) -> list[P]:
@@ -72,15 +75,15 @@ class View(Generic[P]):
         number = self._operands.get((*operand, is_product))
         if number is None or piece.value is None:
             return True
-        return any(n == number and sign in (0, piece.sign) for n, sign in self.terms(piece.value))
+        return bool(self.terms(piece.value).get(number, 0) & SIGNS[piece.sign])
 
     def producer(self, value: ir.Value) -> ir.Node | None:
         """The node of this graph that computes ``value``."""
         node = value.producer()
         return node if node is not None and (node.graph is self.graph or node.graph is None) else None
 
-    def terms(self, value: ir.Value) -> list[Option]:
-        """The numbered terms that match ``value``, each with the sign that it needs in a chain."""
+    def terms(self, value: ir.Value) -> dict[int, int]:
+        """The numbers of the terms that match ``value``, each with the signs under which it does."""
         return self._look(value)[1]
 
     def chain(self, value: ir.Value, expected: Expected) -> set[Hashable]:
@@ -93,7 +96,7 @@ class View(Generic[P]):
                 known[value] = found
         return found
 
-    def _look(self, value: ir.Value) -> tuple[list[int], list[Option]]:
+    def _look(self, value: ir.Value) -> Found:
         """What is found at ``value``, after all that it is computed from: a deep graph must not mean deep recursion."""
         stack = [value]
         while True:
@@ -120,10 +123,15 @@ class View(Generic[P]):
             if i is not None and i not in self._found and (p := i.producer()) is not None and p.graph is self.graph
         ]
 
-    def _walk(self, value: ir.Value) -> tuple[list[int], list[Option]]:
-        accepted = set(self._tree.walk(Probe(self, value)))
-        ranks = sorted(a for a in accepted if isinstance(a, int))
-        found = ranks, [a for a in accepted if not isinstance(a, int)]
+    def _walk(self, value: ir.Value) -> Found:
+        ranks, terms = set[int](), dict[int, int]()
+        for accepted in self._tree.walk(Probe(self, value)):
+            if isinstance(accepted, int):
+                ranks.add(accepted)
+            else:
+                number, signs = accepted
+                terms[number] = terms.get(number, 0) | signs
+        found = sorted(ranks), terms
         if value.graph is self.graph:  # of others only those who own them know when they change
             self._found[value] = found
         return found

@@ -10,7 +10,7 @@ This module knows nothing of patterns; ``conditions.py`` says which of them ask 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -38,10 +38,10 @@ class Surroundings(Protocol):
     def producer(self, value: ir.Value) -> ir.Node | None:
         """The node of this graph that computes ``value``."""
 
-    def terms(self, value: ir.Value) -> Iterable[tuple[int, int]]:
-        """The numbered terms that match ``value``, each with a sign."""
+    def terms(self, value: ir.Value) -> Mapping[int, int]:
+        """The numbers of the terms that match ``value``, each with the signs (``chain.SIGNS``) under which it does."""
 
-    def chain(self, value: ir.Value, expected: Expected) -> Iterable[Hashable]:
+    def chain(self, value: ir.Value, expected: Expected) -> Collection[Hashable]:
         """What is answered of the sum or product above ``value``."""
 
 
@@ -59,7 +59,7 @@ class Probe:
         self.view = view
         self.values: dict[int, ir.Value | None] = {0: anchor}
         self.nodes: dict[int, ir.Node | None] = {}
-        self.answers: dict[int, Iterable[Hashable]] = {}
+        self.answers: dict[int, Collection[Hashable]] = {}
 
 
 _UNSEEN = ir.Value(name="unseen")
@@ -128,7 +128,7 @@ class Question:
     cost: ClassVar[int]
     doubt: ClassVar[float]
 
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
+    def answers(self, probe: Probe) -> Collection[Hashable]:
         """The answers at the probed anchor."""
         raise NotImplementedError
 
@@ -144,7 +144,7 @@ class Operator(Question):
     cost = 0
     doubt = 0.9
 
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
+    def answers(self, probe: Probe) -> Collection[Hashable]:
         node = self.position.node(probe)
         if node is None:
             return NOTHING
@@ -161,7 +161,7 @@ class Producer(Question):
     cost = 0
     doubt = 0.9
 
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
+    def answers(self, probe: Probe) -> Collection[Hashable]:
         value = self.position.value(probe)
         node = None if value is None else probe.view.producer(value)
         return (node.op_type,) if node is not None and not node.domain else NOTHING
@@ -175,7 +175,7 @@ class Count(Question):
     cost = 1
     doubt = 0.1
 
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
+    def answers(self, probe: Probe) -> Collection[Hashable]:
         node = self.position.node(probe)
         if node is None:
             return NOTHING
@@ -195,7 +195,7 @@ class IsConstant(Question):
     cost = 2
     doubt = 0.1
 
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
+    def answers(self, probe: Probe) -> Collection[Hashable]:
         value = self.position.value(probe)
         tensor = None if value is None else probe.view.facts.tensor(resolve(value))
         if tensor is None:
@@ -209,7 +209,7 @@ class Dtype(Question):
     cost = 2
     doubt = 0.1
 
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
+    def answers(self, probe: Probe) -> Collection[Hashable]:
         value = self.position.value(probe)
         return NOTHING if value is None else (probe.view.facts.dtype(value),)
 
@@ -220,7 +220,7 @@ class Rank(Question):
     cost = 2
     doubt = 0.2
 
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
+    def answers(self, probe: Probe) -> Collection[Hashable]:
         value = self.position.value(probe)
         return NOTHING if value is None else (probe.view.facts.rank(value),)
 
@@ -240,7 +240,7 @@ class Number(Question):
         self._rounded.clear()
         return number
 
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
+    def answers(self, probe: Probe) -> Collection[Hashable]:
         value = self.position.value(probe)
         found = None if value is None else numbers.scalar(probe.view.facts, value)
         if value is None or found is None:
@@ -267,7 +267,7 @@ class Parameter(Question):
     cost = 4
     doubt = 0.5
 
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
+    def answers(self, probe: Probe) -> Collection[Hashable]:
         node = self.position.node(probe)
         return NOTHING if node is None else (comparable(parameter(probe.view.facts, node, self.name)),)
 
@@ -305,7 +305,7 @@ class Same(Question):
     cost = 3
     doubt = 0.9
 
-    def answers(self, probe: Probe) -> Iterable[Hashable]:
+    def answers(self, probe: Probe) -> Collection[Hashable]:
         a, b = self.position.value(probe), self.other.value(probe)
         if a is None or b is None:
             return NOTHING

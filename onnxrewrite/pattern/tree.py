@@ -95,11 +95,16 @@ def _visit(switch: _Switch[P] | None, probe: Probe, found: list[P]) -> None:
         answers = known.get(switch.key)
         if answers is None:
             answers = known[switch.key] = switch.question.answers(probe)
-        if answers:
-            cases = switch.cases
+        cases = switch.cases
+        if len(answers) <= len(cases):
             for answer in answers:
                 for case in cases.get(answer, ()):
                     _visit(case, probe, found)
+        else:
+            for answer, below in cases.items():
+                if answer in answers:
+                    for case in below:
+                        _visit(case, probe, found)
         switch = switch.otherwise
 
 
