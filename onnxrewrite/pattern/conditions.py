@@ -22,6 +22,7 @@ from onnxrewrite.pattern.chain import SIGNS, is_optional, plan
 from onnxrewrite.pattern.look import COMMUTATIVE
 from onnxrewrite.pattern.questions import (
     MOST,
+    Constants,
     Count,
     Dtype,
     IsConstant,
@@ -160,9 +161,13 @@ class Conditions:
                 if isinstance(operand, Term) and not is_optional(operand):
                     yield from self._among(Either(at, named), [(operand, 0)])
         else:
-            for place, operand in enumerate(terms):
-                if isinstance(operand, Term) and not is_optional(operand):
-                    yield from self._term(operand, self._place(at, place, named), bound)
+            required = {i: t for i, t in enumerate(terms) if isinstance(t, Term) and not is_optional(t)}
+            constant = [i for i, t in required.items() if isinstance(t, Const) and i < Constants.WIDTH]
+            if constant:
+                yield self._is(Constants(at, named), *Constants.needed(constant))
+            for place, operand in required.items():
+                written = self._term(operand, self._place(at, place, named), bound)
+                yield from (c for c in written if place not in constant or not isinstance(c.question, IsConstant))
         if rest is not None and rest.of is not None and rest.at_least > 0:
             yield from self._term(rest.of, self._place(at, len(terms), named), {})
         for name, expected in item.parameters.items():

@@ -10,7 +10,7 @@ This module knows nothing of patterns; ``conditions.py`` says which of them ask 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -201,6 +201,31 @@ class IsConstant(Question):
         if tensor is None:
             return NOTHING
         return _CONSTANT if probe.view.facts.number(tensor) is None else _SINGLE
+
+
+@dataclass(frozen=True)
+class Constants(Question):
+    """Which of the first inputs of the node are constant?  All in one, as bits, for patterns want different ones."""
+
+    named: frozenset[str] = frozenset()
+    cost = 2
+    doubt = 0.2
+
+    WIDTH: ClassVar[int] = 6
+
+    @classmethod
+    def needed(cls, inputs: Iterable[int]) -> Iterator[int]:
+        """The answers where at least ``inputs`` are constant."""
+        mask = sum(1 << i for i in inputs)
+        return (bits for bits in range(1 << cls.WIDTH) if bits & mask == mask)
+
+    def answers(self, probe: Probe) -> Collection[Hashable]:
+        node, facts = self.position.node(probe), probe.view.facts
+        if node is None:
+            return NOTHING
+        inputs = positional(node, facts, self.named) if self.named else node.inputs
+        first = enumerate(inputs[: self.WIDTH])
+        return (sum(1 << i for i, v in first if v is not None and facts.tensor(resolve(v)) is not None),)
 
 
 class Dtype(Question):

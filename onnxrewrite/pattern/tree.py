@@ -78,43 +78,35 @@ class Tree(Generic[P]):
         """The payloads of all entries that hold at the probed value, some perhaps more than once."""
         if self._root is None:
             self._root = _grown(self._entries)
+        known = probe.answers
         found: list[P] = []
-        _visit(self._root, probe, found)
-        return found
-
-
-def _visit(switch: _Switch[P] | None, probe: Probe, found: list[P]) -> None:
-    known = probe.answers
-    while switch is not None:
-        if switch.accepted:
-            found.extend(switch.accepted)
-        if switch.question is None:
-            if switch.last is not None and _holds(switch.last, probe):
-                found.append(switch.last.payload)
-            return
-        answers = known.get(switch.key)
-        if answers is None:
-            answers = known[switch.key] = switch.question.answers(probe)
-        cases = switch.cases
-        if len(answers) <= len(cases):
+        stack = [self._root]
+        while stack:
+            switch = stack.pop()
+            if switch.accepted:
+                found += switch.accepted
+            if switch.question is None:
+                if switch.last is not None and _holds(switch.last, probe):
+                    found.append(switch.last.payload)
+                continue
+            answers = known.get(switch.key)
+            if answers is None:
+                answers = known[switch.key] = switch.question.answers(probe)
+            if switch.otherwise is not None:
+                stack.append(switch.otherwise)
+            cases = switch.cases
             for answer in answers:
-                for case in cases.get(answer, ()):
-                    _visit(case, probe, found)
-        else:
-            for answer, below in cases.items():
-                if answer in answers:
-                    for case in below:
-                        _visit(case, probe, found)
-        switch = switch.otherwise
+                if answer in cases:
+                    stack += cases[answer]
+        return found
 
 
 def _holds(entry: _Entry[P], probe: Probe) -> bool:
     known = probe.answers
     for question, needed in entry.conditions:
-        key = id(question)
-        answers = known.get(key)
+        answers = known.get(id(question))
         if answers is None:
-            answers = known[key] = question.answers(probe)
+            answers = known[id(question)] = question.answers(probe)
         if needed.isdisjoint(answers):
             return False
     return True
