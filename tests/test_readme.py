@@ -90,6 +90,22 @@ def test_python(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.search(r"log-softmax +1\b", printed)
 
 
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", DOCS, ids=[str(p.relative_to(ROOT)) for p in DOCS])
+def test_python_in_docs(page: Path) -> None:
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        exec(compile(block, page.name, "exec"), {})
+
+
+@pytest.mark.parametrize("page", [README, *DOCS], ids=[str(p.relative_to(ROOT)) for p in [README, *DOCS]])
+def test_links(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    links = re.findall(r"\]\(([^)#:]+)\)", prose)
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
 def test_conflict(checkout: Path) -> None:
     (told,) = re.findall(r"`([^`]* was chosen over [^`]*)`", TEXT)
     assert f"\n  {told}\n" in run("onnxrewrite apply golden_models/bert/model.onnx --dry-run -v", checkout)
