@@ -124,10 +124,11 @@ class Driver:
             visited += 1
             if self._progress is not None and visited % _TELL == 0:
                 self._progress(stage, visited, len(queue))
-            change = self._visit(node, node.graph, tidying if has_changed else own)
+            scope = node.graph
+            change = self._visit(node, scope, tidying if has_changed else own)
             if change is not None:
-                again = self._index.reach.after(*change)
-                self._forget(again)
+                again = self._index.reach.after(change.nodes, change.released)
+                self._forget(scope, (*again, *change.removed))
                 queue.extend(again)
         self.trace.warnings.extend(self._loops.warnings)
         self._loops.warnings.clear()
@@ -181,12 +182,12 @@ class Driver:
             self._views[scope] = self._index.view(self.facts(scope), scope)
         return self._views[scope]
 
-    def _forget(self, nodes: Iterable[ir.Node]) -> None:
-        """Look at what ``nodes`` compute anew the next time."""
+    def _forget(self, scope: ir.Graph, nodes: Iterable[ir.Node]) -> None:
+        """Look at what ``nodes`` compute anew the next time; those of no graph were in ``scope``."""
         for node in nodes:
-            if isinstance(node.graph, ir.Graph):
-                for output in node.outputs:
-                    self._view(node.graph).forget(output)
+            view = self._view(node.graph if isinstance(node.graph, ir.Graph) else scope)
+            for output in node.outputs:
+                view.forget(output)
 
     def _matches(self, matcher: Matcher, rule: Rule, output: ir.Value) -> Iterator[Match]:
         """The matches of a rule at one value; none where a predicate of its pattern raises."""

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir.graph import use_count
 from onnxrewrite.pattern.chain import MAX_NODES, PRODUCT_OPS, SUM_OPS, plan
+from onnxrewrite.pattern.conditions import forms
 from onnxrewrite.pattern.look import passed
 from onnxrewrite.pattern.terms import (
     AnyNode,
@@ -44,7 +45,7 @@ class Reach:
     """
 
     def __init__(self, rules: Sequence[Rule]):
-        self._depth = max((rule.depth for rule in rules), default=0)
+        self._depth = max((depth(t) for rule in rules for t in rule.outputs), default=0)
         self._readers = _Readers([r for r in rules if not r.keeps_shared])
         self._readers_shared = _Readers([r for r in rules if r.keeps_shared])
         self._most = max((n for rule in rules for t in rule.outputs for n in _inner_uses(t).values()), default=1)
@@ -120,8 +121,8 @@ class _Looker:
 
     def __init__(self, rule: Rule):
         self.looks = rule.looks
-        self._depth = rule.depth
-        self._anchors = rule.anchors
+        self._depth = max(map(depth, rule.outputs))
+        self._anchors = anchors(rule.outputs[0])
         self._readers = _Readers([rule])
 
     def anchors(self, nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
@@ -175,10 +176,32 @@ class _Readers:
             self._link(child, own)
 
 
+def anchors(item: Term) -> frozenset[str | None] | None:
+    """The operators that can compute a term's value; None for any."""
+    found = [_operators(form) for form in forms(item)]
+    return frozenset[str | None]().union(*found) if all(found) and not any(None in f for f in found) else None
+
+
+@functools.cache
+def depth(item: Term) -> int:
+    """How far above the anchor a term can look, in nodes; an n-ary term may span a chain."""
+    match item:
+        case Capture() | Literal():
+            return 0
+        case Sum(operands=operands) | Product(operands=operands):
+            return len(operands) + max((depth(t) for t, _ in operands), default=0)
+        case AnyOf(alternatives=alternatives):
+            return max(map(depth, alternatives))
+        case Output(call=call):
+            return depth(call)
+        case _:
+            return 1 + max(map(depth, children(item)), default=0)
+
+
 def _operators(item: Term) -> Operators:
     """The operators that stand at a term itself."""
     match item:
-        case Call(op_types=op_types):
+        case Call(op_types=op_types) | Output(call=Call(op_types=op_types)):
             return frozenset(op_types)
         case AnyNode(op_types=op_types):
             return frozenset(op_types if op_types is not None else (None,))

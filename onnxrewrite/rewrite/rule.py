@@ -16,17 +16,8 @@ import onnx_ir as ir
 from onnxrewrite.errors import RuleError
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.terms import (
-    AnyNode,
-    AnyOf,
     Call,
-    Capture,
-    Literal,
-    Output,
-    Power,
-    Product,
-    Sum,
     Term,
-    children,
     walk,
 )
 
@@ -116,16 +107,6 @@ class Rule:
         return self.pattern if isinstance(self.pattern, tuple) else (self.pattern,)
 
     @cached_property
-    def anchors(self) -> frozenset[str] | None:
-        """The operators that can compute the anchor; None for any."""
-        return _anchors(self.outputs[0])
-
-    @cached_property
-    def depth(self) -> int:
-        """How far from the anchor the pattern can look, in nodes; an n-ary term may span a chain."""
-        return max(_depth(t) for t in self.outputs)
-
-    @cached_property
     def mentioned(self) -> dict[Call, frozenset[str]]:
         """Call to the parameters that the pattern constrains or captures."""
         calls = (t for o in self.outputs for t in walk(o) if isinstance(t, Call))
@@ -157,49 +138,3 @@ class Rule:
         while isinstance(found, functools.partial):
             found = inspect.unwrap(found.func)
         return found
-
-
-_SUM_OPS = frozenset({"Add", "Sub", "Sum", "Neg"})
-_PRODUCT_OPS = frozenset({"Mul", "Div", "Neg", "Reciprocal", "Pow"})
-
-
-def _anchors(item: Term) -> frozenset[str] | None:
-    match item:
-        case Call(op_types=op_types):
-            return frozenset(op_types)
-        case Output(call=call):
-            return frozenset(call.op_types)
-        case AnyNode(op_types=tuple(op_types)):
-            return frozenset(op_types)
-        case Power():
-            return frozenset({"Sqrt", "Pow"})
-        case AnyOf(alternatives=alternatives):
-            return _union([_anchors(a) for a in alternatives])
-        case Sum(operands=operands) | Product(operands=operands):
-            own = _SUM_OPS if isinstance(item, Sum) else _PRODUCT_OPS
-            required = [t for t, _ in operands if not (isinstance(t, Capture) and t.optional)]
-            # With every other operand absent, the chain is that one operand itself.
-            alone = _anchors(required[0]) if len(required) == 1 else frozenset[str]()
-            return _union([own, alone])
-        case _:
-            return None
-
-
-def _union(sets: Sequence[frozenset[str] | None]) -> frozenset[str] | None:
-    if any(s is None for s in sets):
-        return None
-    return frozenset[str]().union(*(s for s in sets if s is not None))
-
-
-def _depth(item: Term) -> int:
-    match item:
-        case Capture() | Literal():
-            return 0
-        case Sum(operands=operands) | Product(operands=operands):
-            return len(operands) + max((_depth(t) for t, _ in operands), default=0)
-        case AnyOf(alternatives=alternatives):
-            return max(_depth(a) for a in alternatives)
-        case Output(call=call):
-            return _depth(call)
-        case _:
-            return 1 + max((_depth(c) for c in children(item)), default=0)

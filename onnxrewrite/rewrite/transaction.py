@@ -26,11 +26,17 @@ from onnxrewrite.rewrite.untouched import untouched
 
 
 class Change(NamedTuple):
-    """What a rewrite changed: ``nodes`` that are new, or read something new or better known, and values that have lost
-    a reader."""
+    """What a rewrite changed.
+
+    Attributes:
+        nodes: Nodes that are new, or read something new or better known.
+        released: Values that have lost a reader.
+        removed: Nodes that are gone.
+    """
 
     nodes: tuple[ir.Node, ...]
     released: tuple[ir.Value, ...]
+    removed: tuple[ir.Node, ...]
 
 
 class Workspace:
@@ -208,7 +214,7 @@ class Transaction:
             growth=len(self.scope) - size,
         )
         changed = (*self.build.nodes, *readers, *learning, *sharper, *informed, *producers, *self.match.nodes)
-        return record, Change(tuple(dict.fromkeys(changed)), tuple(touched))
+        return record, Change(tuple(dict.fromkeys(changed)), tuple(touched), tuple(removed))
 
     # -- proposing -------------------------------------------------------------------------------------------
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from driving import drive, printed, rule, x
 
-from onnxrewrite import AnyNode, Const, Each, Var, any_of, op
+from onnxrewrite import AnyNode, Const, Each, Scalar, Var, any_of, op
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.terms import Term
-from onnxrewrite.rewrite.reach import Reach
+from onnxrewrite.rewrite.reach import Reach, anchors, depth
 
 z = Var("z")
 
@@ -114,3 +115,45 @@ def test_a_match_that_needs_two_rewrites_below_it() -> None:
     first = rule("first", op.Neg(op.Neg(x)), lambda m, build: build.Relu(m[x]))
     driver = drive("float[2] x; a = Neg(x)  b = Neg(a)  c = Tan(b)  d = Abs(c)  y = Exp(d)", [deep, first])
     assert printed(driver) == "[Exp] y = Sin(x)"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (op.Relu(x), {"Relu"}),
+        (op["Relu", "Clip"](x), {"Relu", "Clip"}),
+        (op.Split(x)[1], {"Split"}),
+        (op.Sqrt(x), {"Sqrt", "Pow"}),
+        (x + z, {"Add", "Sub", "Sum", "Neg"}),
+        (x * z, {"Mul", "Div", "Neg", "Reciprocal", "Pow"}),
+        (any_of(op.Relu(x), op.Neg(x) + z), {"Relu", "Add", "Sub", "Sum", "Neg"}),
+        (any_of(op.Relu(x), x), None),
+        (op.Relu(x) + Const("b", default=0.0), {"Add", "Sub", "Sum", "Neg", "Relu"}),
+        (op.Relu(x) * Scalar("s", default=1.0), {"Mul", "Div", "Neg", "Reciprocal", "Pow", "Relu"}),
+        (x * Scalar("s", default=1.0), None),
+        (AnyNode(), None),
+        (AnyNode(op_types=("Relu",)), {"Relu"}),
+        (x, None),
+    ],
+)
+def test_anchors(pattern: Term, expected: set[str] | None) -> None:
+    assert anchors(pattern) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (x, 0),
+        (op.Relu(x), 1),
+        (op.Relu(op.Neg(x)), 2),
+        (op.Split(op.Relu(x))[1], 2),
+        (x + z, 2),
+        (op.Relu(x + z), 3),
+        (op.Sqrt(op.Neg(x)), 2),
+        (any_of(x, op.Relu(op.Neg(op.Abs(x)))), 3),
+        (op.Clip(x, min=op.Neg(z)), 2),
+        (0.5 * x * (1 + op.Erf(x / 2.0)), 8),
+    ],
+)
+def test_depth(pattern: Term, expected: int) -> None:
+    assert depth(pattern) == expected

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from driving import rule, x
 
-from onnxrewrite import AnyNode, Const, Rule, Scalar, Stage, Var, any_of, op
+from onnxrewrite import Rule, Stage, Var, op
 from onnxrewrite.errors import RuleError
-from onnxrewrite.pattern.terms import Term
 
 z = Var("z")
 
@@ -49,56 +48,6 @@ def test_rules_are_compared_by_identity() -> None:
     a, b = rule("r", op.Relu(x), keep), rule("r", op.Relu(x), keep)
     assert a != b
     assert len({a, b}) == 2
-
-
-@pytest.mark.parametrize(
-    ("pattern", "anchors"),
-    [
-        (op.Relu(x), {"Relu"}),
-        (op["Relu", "Clip"](x), {"Relu", "Clip"}),
-        (op.Split(x)[1], {"Split"}),
-        (op.Sqrt(x), {"Sqrt", "Pow"}),
-        (x + z, {"Add", "Sub", "Sum", "Neg"}),
-        (x * z, {"Mul", "Div", "Neg", "Reciprocal", "Pow"}),
-        (any_of(op.Relu(x), op.Neg(x) + z), {"Relu", "Add", "Sub", "Sum", "Neg"}),
-        (any_of(op.Relu(x), x), None),
-        (op.Relu(x) + Const("b", default=0.0), {"Add", "Sub", "Sum", "Neg", "Relu"}),
-        (op.Relu(x) * Scalar("s", default=1.0), {"Mul", "Div", "Neg", "Reciprocal", "Pow", "Relu"}),
-        (x * Scalar("s", default=1.0), None),
-        (AnyNode(), None),
-        (AnyNode(op_types=("Relu",)), {"Relu"}),
-        (x, None),
-    ],
-)
-def test_anchors(pattern: Term, anchors: set[str] | None) -> None:
-    assert rule("r", pattern, keep).anchors == anchors
-
-
-def test_the_first_output_is_the_anchor() -> None:
-    assert rule("r", (op.Relu(x), op.Neg(x)), keep).anchors == {"Relu"}
-
-
-@pytest.mark.parametrize(
-    ("pattern", "depth"),
-    [
-        (x, 0),
-        (op.Relu(x), 1),
-        (op.Relu(op.Neg(x)), 2),
-        (op.Split(op.Relu(x))[1], 2),
-        (x + z, 2),
-        (op.Relu(x + z), 3),
-        (op.Sqrt(op.Neg(x)), 2),
-        (any_of(x, op.Relu(op.Neg(op.Abs(x)))), 3),
-        (op.Clip(x, min=op.Neg(z)), 2),
-        (0.5 * x * (1 + op.Erf(x / 2.0)), 8),
-    ],
-)
-def test_depth(pattern: Term, depth: int) -> None:
-    assert rule("r", pattern, keep).depth == depth
-
-
-def test_the_depth_of_several_outputs_is_the_largest() -> None:
-    assert rule("r", (op.Relu(x), op.Neg(op.Abs(op.Exp(x)))), keep).depth == 3
 
 
 def test_mentioned_parameters() -> None:
