@@ -8,6 +8,10 @@ from corpus import SHARED_MODELS
 
 import onnxrewrite as rw
 from onnxrewrite.golden import observed
+from onnxrewrite.ir import io
+from onnxrewrite.ir.target import target
+from onnxrewrite.rewrite import registry
+from onnxrewrite.rewrite.driver import Driver
 
 MODELS = sorted(SHARED_MODELS.glob("*/*.onnx"))
 
@@ -70,3 +74,14 @@ def test_shared_model(path: Path) -> None:
         assert operators["BatchNormalization"] <= FORCED_BATCHNORM.get(path.stem, 0)
     if path.stem in FORCED_TRANSPOSES:
         assert operators["Transpose"] == FORCED_TRANSPOSES[path.stem]
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_one_run_leaves_nothing_to_do(path: Path) -> None:
+    """The worklist reaches the fixpoint: a second look at every node, with facts inferred afresh, changes nothing."""
+    rules = registry.load(plugins=False).select()
+    model = io.load(path)
+    first = Driver(model, rules, target("onnxruntime-cpu")).run()
+    assert first.warnings == []
+    again = Driver(model, rules, target("onnxruntime-cpu")).run()
+    assert [a.key for a in again.applied] == []

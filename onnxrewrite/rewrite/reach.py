@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -50,7 +50,7 @@ class Reach:
         self._readers_shared = _Readers([r for r in rules if r.keeps_shared])
         self._most = max((n for rule in rules for t in rule.outputs for n in _inner_uses(t).values()), default=1)
         self._sideways = frozenset(o for r in rules if len(r.outputs) > 1 for t in r.outputs for o in _operators(t))
-        self._lookers = [_Looker(rule) for rule in rules if rule.looks]
+        self._lookers = [_Looker(rule) for rule in rules if rule.looks_above or rule.looks_below]
 
     def after(self, changed: Iterable[ir.Node], released: Iterable[ir.Value] = ()) -> list[ir.Node]:
         """The nodes to visit.
@@ -106,35 +106,55 @@ class Reach:
 
     def _looking(self, nodes: Sequence[ir.Node]) -> Iterator[ir.Node]:
         """The anchors of rules that look beyond their patterns, and see some of ``nodes`` there."""
-        levels = [list(nodes)]
-        seen = dict.fromkeys(nodes)
-        for _ in range(max((looker.looks for looker in self._lookers), default=0)):
-            below = dict.fromkeys(c for n in levels[-1] for o in n.outputs for c in o.consumers())
-            levels.append([n for n in below if n not in seen])
-            seen.update(dict.fromkeys(levels[-1]))
+        down = _levels(nodes, _consumers, max((each.above for each in self._lookers), default=0))
+        up = _levels(nodes, _producers, max((each.below for each in self._lookers), default=0))
         for looker in self._lookers:
-            yield from looker.anchors(n for level in levels[: looker.looks + 1] for n in level)
+            yield from looker.anchors(n for level in down[: looker.above + 1] for n in level)
+            yield from (n for level in up[: looker.below + 1] for n in level if looker.is_anchor(n))
+
+
+def _levels(
+    nodes: Sequence[ir.Node], step: Callable[[ir.Node], Iterable[ir.Node]], most: int
+) -> list[Sequence[ir.Node]]:
+    """``nodes``, then what is one step further, and so on."""
+    levels = [nodes]
+    seen = dict.fromkeys(nodes)
+    for _ in range(most):
+        further = dict.fromkeys(n for node in levels[-1] for n in step(node))
+        levels.append([n for n in further if n not in seen])
+        seen.update(dict.fromkeys(levels[-1]))
+    return levels
+
+
+def _consumers(node: ir.Node) -> Iterator[ir.Node]:
+    return (c for o in node.outputs for c in o.consumers())
+
+
+def _producers(node: ir.Node) -> Iterator[ir.Node]:
+    return (p for i in node.inputs if i is not None and (p := i.producer()) is not None)
 
 
 class _Looker:
-    """A rule that looks beyond its pattern: where its anchor can be, below what it sees."""
+    """A rule that looks beyond its pattern: where its anchor can be, around what it sees."""
 
     def __init__(self, rule: Rule):
-        self.looks = rule.looks
+        self.above, self.below = rule.looks_above, rule.looks_below
         self._depth = max(map(depth, rule.outputs))
         self._anchors = anchors(rule.outputs[0])
         self._readers = _Readers([rule])
+
+    def is_anchor(self, node: ir.Node) -> bool:
+        """Whether a node can be the anchor."""
+        return self._anchors is None or node.op_type in self._anchors
 
     def anchors(self, nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
         """The anchors at and below those of ``nodes`` that can be in the pattern."""
         layer = [n for n in nodes if self._readers.knows(n.op_type)]
         seen = dict.fromkeys(layer)
         for _ in range(self._depth):
-            yield from (n for n in layer if self._anchors is None or n.op_type in self._anchors)
-            below = (
-                c for n in layer for o in n.outputs for c in o.consumers() if c.op_type in self._readers.of(n.op_type)
-            )
-            layer = [n for n in dict.fromkeys(below) if n not in seen]
+            yield from filter(self.is_anchor, layer)
+            fitting = (c for n in layer for c in _consumers(n) if c.op_type in self._readers.of(n.op_type))
+            layer = [c for c in dict.fromkeys(fitting) if c not in seen]
             seen.update(dict.fromkeys(layer))
 
 

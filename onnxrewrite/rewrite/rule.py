@@ -77,7 +77,8 @@ class Rule:
         examples: What it does and what it refuses; they are its documentation and its tests.
         benefit: Of several rules that match at one value, the one with the largest benefit is tried first.
         keeps_shared: Whether it applies where inner values are needed elsewhere too and so are computed anyway.
-        looks: How many nodes above its pattern the rewrite looks for itself; it is tried again when these change.
+        looks_above: How many nodes above its pattern the rewrite looks by itself; it is tried again when these change.
+        looks_below: The same below its pattern.
     """
 
     name: str
@@ -87,7 +88,8 @@ class Rule:
     examples: tuple[Example, ...] = ()
     benefit: int = 0
     keeps_shared: bool = False
-    looks: int = 0
+    looks_above: int = 0
+    looks_below: int = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:

@@ -259,7 +259,7 @@ ATTENTION = Rule(
     stage=Stage.RAISE,
     pattern=attention,
     rewrite=to_attention,
-    looks=2,
+    looks_above=2,
     examples=(
         Rewrites(
             f"{_MASKED} p = Softmax(a)  y = MatMul(p, v)",

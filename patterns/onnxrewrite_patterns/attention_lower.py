@@ -202,7 +202,7 @@ ATTENTION_LOWER = Rule(
     pattern=attention,
     rewrite=lower,
     keeps_shared=True,
-    looks=3,
+    looks_above=3,
     examples=(
         Rewrites(
             f"{_HEADS} float[b,1,s,s] mask; y = Attention<scale=0.5>(q4, k4, v4, mask)",
@@ -237,7 +237,7 @@ SDPA_LOWER = Rule(
     stage=Stage.LOWER,
     pattern=sdpa,
     rewrite=lower_spelled,
-    looks=3,
+    looks_above=3,
     examples=(
         Rewrites(
             "float[6,s,8] q; float[6,8,l] kt; float[6,l,8] v; float[s,l] mask;"
@@ -298,7 +298,7 @@ ATTENTION_PACK = Rule(
     stage=Stage.LOWER,
     pattern=multi_head_attention,
     rewrite=pack,
-    looks=3,
+    looks_above=3,
     examples=(
         Rewrites(
             "float[b,s,2] x; q = MatMul(x, float[2,1] {1.0, 2.0})  k = MatMul(x, float[2,1] {3.0, 4.0})"

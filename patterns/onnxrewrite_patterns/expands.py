@@ -124,7 +124,7 @@ WITHOUT_EXPAND = Rule(
     pattern=broadcasting,
     rewrite=without_expand,
     benefit=30,
-    looks=1,
+    looks_above=1,
     examples=(
         Rewrites(
             "float[1,s] x; float[n,s] z; h = Shape(z)  e = Expand(x, h)  y = Add(e, z)",

@@ -103,7 +103,7 @@ GATHER_ALL = Rule(
     pattern=concat,
     rewrite=gather_all,
     benefit=30,
-    looks=2,
+    looks_above=2,
     examples=(
         Rewrites(
             "int64[4] x; a = Gather(x, {0})  b = Gather(x, {2})  y = Concat<axis=0>(a, b, {7})",

@@ -90,9 +90,9 @@ def test_values_that_lose_a_reader() -> None:
 
 def test_rules_that_look_further() -> None:
     assert reached(op.Exp(x), LADDER, "a") == "a"
-    assert reached(op.Exp(x), LADDER, "a", looks=2) == "a"
-    assert reached(op.Exp(x), LADDER, "a", looks=3) == "a d"
-    assert reached(AnyNode(), LADDER, "a", looks=1) == "a b"
+    assert reached(op.Exp(x), LADDER, "a", looks_above=2) == "a"
+    assert reached(op.Exp(x), LADDER, "a", looks_above=3) == "a d"
+    assert reached(AnyNode(), LADDER, "a", looks_above=1) == "a b"
 
 
 def test_partners_of_several_outputs() -> None:
