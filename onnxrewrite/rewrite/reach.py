@@ -77,7 +77,7 @@ class Reach:
         return list(found)
 
     def _below(self, node: ir.Node) -> Iterator[ir.Node]:
-        """The readers of a node, also behind Identities, that some pattern can have below it.
+        """The readers of a node that some pattern can have below it, Identities in between and those behind them.
 
         What too many nodes read is no inner value of a pattern, unless the rule does not mind.
         """
@@ -88,9 +88,10 @@ class Reach:
             value = stack.pop()
             wanted = above_few if use_count(value) <= self._most else above
             for reader in value.consumers() if wanted else ():
-                if reader.op_type in wanted:
+                behind = [o for o in reader.outputs if passed(o)[:1] == [reader]]
+                if behind or reader.op_type in wanted:
                     yield reader
-                stack.extend(o for o in reader.outputs if passed(o)[:1] == [reader])
+                stack += behind
 
     def _beside(self, nodes: Sequence[ir.Node]) -> list[ir.Node]:
         """What reads the same values as a node that can be a further output of a pattern, or values above them."""

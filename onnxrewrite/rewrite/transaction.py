@@ -189,7 +189,7 @@ class Transaction:
         learning: list[ir.Node] = []
         for old, new in zip(self.match.outputs, self.results, strict=True):
             if self.facts.inherit(new, old):
-                learning += new.consumers()
+                learning += (*new.consumers(), *filter(None, [new.producer()]))
             is_news = self.facts.is_news(new, old)
             self._take_name(old, new)
             users = edit.redirect(old, new)
