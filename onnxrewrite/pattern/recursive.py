@@ -240,7 +240,11 @@ class RecursiveMatcher:
             return
         if item.op_types is not None and (node.domain or node.op_type not in item.op_types):
             self._miss(binding, lambda: f"expected {item!r}, found {node.op_type} `{node.name}`")
-        elif item.where is None or item.where(node, self.facts):
+            return
+        holds = item.where is None or item.where(node, self.facts)
+        if isinstance(holds, str):
+            self._miss(binding, lambda: holds)
+        elif holds:
             yield binding.bind(item, value).cover(node)
 
     def _parameters(self, item: Call, node: ir.Node) -> dict[str, tuple[Any, int | None]] | None:

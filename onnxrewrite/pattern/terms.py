@@ -202,13 +202,14 @@ class AnyNode(Term):
     """Any output of any node for which ``where(node, facts)`` holds; of certain standard operators only, if given.
 
     ``match.node(term)`` is the node, ``match[term]`` the value.  Unlike a ``Call`` it is the node that is there, not
-    the one behind Identities, and says nothing about its inputs and attributes.
+    the one behind Identities, and says nothing about its inputs and attributes.  ``where`` may say why it does not hold
+    by returning that, a text, instead of False.
     """
 
     def __init__(
         self,
         name: str = "node",
-        where: Callable[[ir.Node, Facts], bool] | None = None,
+        where: Callable[[ir.Node, Facts], bool | str] | None = None,
         op_types: Sequence[str] | None = None,
     ):
         self.name = name

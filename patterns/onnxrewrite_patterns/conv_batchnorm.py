@@ -27,8 +27,8 @@ from onnxrewrite import (
 from onnxrewrite_patterns.linear_layers import (
     Array,
     affine,
-    b,
     batchnorm,
+    biased,
     body,
     body_folded,
     body_layout,
@@ -37,6 +37,7 @@ from onnxrewrite_patterns.linear_layers import (
     plain,
     scale,
     shift,
+    with_bias,
 )
 
 how = Each[Value]("how", at_least=0)
@@ -45,6 +46,7 @@ parts, along = Each[Match]("parts", of=plain), Attr[int]("along")
 joined = op.Concat(parts, axis=along)
 linear = any_of(body, view, joined)
 """A layer, its result viewed in another way, or several side by side."""
+linear_with_bias = any_of(*with_bias, view, joined)
 
 normed = batchnorm(linear)
 
@@ -71,7 +73,7 @@ def fold_scale(m: Match, build: Builder) -> Value:
 
 def fold_shift(m: Match, build: Builder) -> Value:
     """layer(x) + shift ⟶ layer′(x)."""
-    m.require(matmul not in m or b in m, "a matrix product has no bias to take the constant")
+    m.require(matmul not in m or biased in m, "a matrix product has no bias to take the constant")
     offset = per_channel(m, m[shift], *layout(m))
     return folded(m, build, np.ones_like(offset), offset)
 
@@ -219,7 +221,7 @@ VECTOR_SCALE = Rule(
 VECTOR_SHIFT = Rule(
     name="shift-into-layer",
     stage=Stage.CANONICALIZE,
-    pattern=linear + shift,
+    pattern=linear_with_bias + shift,
     rewrite=fold_vector_shift,
     examples=(
         Rewrites(
@@ -231,7 +233,7 @@ VECTOR_SHIFT = Rule(
             to="y = Gemm(x, float[1,2] {1, 2}, {-2.0, -3.0})",
         ),
         Rejects(f"c = Conv(x, {LAYER})  y = Add(c, float[2,1] {{2, 10}})", because="varies along another axis"),
-        Rejects("p = MatMul(x, float[1,2] {1, 2})  y = Add(p, {3.0, 4.0})", because="no bias"),
+        Rejects("p = MatMul(x, float[1,2] {1, 2})  y = Add(p, {3.0, 4.0})", because="expected a sum"),
         Rejects(
             f"c = Conv(x, {LAYER}, b)  y = Add(c, float[2,1,1] {{2, 10}})",
             because="expected a constant for b",
@@ -253,7 +255,7 @@ SCALE = Rule(
 SHIFT = Rule(
     name="scalar-shift-into-layer",
     stage=Stage.LOWER,
-    pattern=linear + shift,
+    pattern=linear_with_bias + shift,
     rewrite=fold_shift,
     examples=(
         Rewrites(

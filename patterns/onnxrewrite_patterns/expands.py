@@ -12,6 +12,7 @@ import onnx_ir as ir
 from onnxrewrite import (
     AnyNode,
     Builder,
+    Facts,
     Match,
     Rejects,
     Rewrites,
@@ -97,25 +98,36 @@ BROADCASTING = (
     *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Min", "Max", "And", "Or", "Xor", "Where"),
     *("Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "BitwiseAnd", "BitwiseOr", "BitwiseXor"),
 )
-broadcasting = AnyNode(op_types=BROADCASTING)
 
 
-def without_expand(m: Match, build: Builder) -> Value:
-    """Expand(x, s) + y ⟶ x + y where the sum broadcasts x by itself, and likewise elementwise operators."""
-    node = m.node(broadcasting)
-    inputs = [None if i is None else _before_expand(resolve(i), node) for i in node.inputs]
-    m.require(any(a is not b for a, b in zip(inputs, node.inputs, strict=True)), "no operand is an Expand")
-    attributes = {name: a.value for name, a in node.attributes.items()}
-    made: Value = build.node(node.op_type, inputs, attributes)[0]
-    same = same_shape(m.shape(made), m.shape(broadcasting))
-    m.require(same, "without the Expand the result is not shown to have the same shape", at=m[broadcasting])
-    return made
+def _before_expands(node: ir.Node) -> list[Value | None]:
+    """The operands of a node, without the Expands in between."""
+    return [None if i is None else _before_expand(resolve(i), node) for i in node.inputs]
 
 
 def _before_expand(value: Value, reader: ir.Node) -> Value:
     node = value.producer()
     is_expand = node is not None and node.op_type == "Expand" and not node.domain and node.graph is reader.graph
     return node.inputs[0] if is_expand and node is not None and node.inputs[0] is not None else value
+
+
+def reads_expand(node: ir.Node, facts: Facts) -> bool | str:
+    """Whether an operand is an Expand."""
+    return any(a is not b for a, b in zip(_before_expands(node), node.inputs, strict=True)) or "no operand is an Expand"
+
+
+broadcasting = AnyNode(op_types=BROADCASTING, where=reads_expand)
+
+
+def without_expand(m: Match, build: Builder) -> Value:
+    """Expand(x, s) + y ⟶ x + y where the sum broadcasts x by itself, and likewise elementwise operators."""
+    node = m.node(broadcasting)
+    inputs = _before_expands(node)
+    attributes = {name: a.value for name, a in node.attributes.items()}
+    made: Value = build.node(node.op_type, inputs, attributes)[0]
+    same = same_shape(m.shape(made), m.shape(broadcasting))
+    m.require(same, "without the Expand the result is not shown to have the same shape", at=m[broadcasting])
+    return made
 
 
 WITHOUT_EXPAND = Rule(

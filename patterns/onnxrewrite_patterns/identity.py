@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import AnyNode, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, parameter, same_shape
+from onnxrewrite import AnyNode, Builder, Facts, Match, Rejects, Rewrites, Rule, Stage, Value, parameter, same_shape
 
 
 def operand(m: Match, node: ir.Node, index: int = 0) -> Value:
@@ -80,13 +80,14 @@ NO_RESHAPE = Rule(
     ),
 )
 
-single = AnyNode(op_types=("Sum", "Max", "Min", "Mean", "Concat"))
+single = AnyNode(
+    op_types=("Sum", "Max", "Min", "Mean", "Concat"),
+    where=lambda found, _: len(found.inputs) == 1 or "it has several operands",
+)
 
 
 def drop_single(m: Match, build: Builder) -> Value:
     """Concat(x) ⟶ x, and likewise the Sum, Max, Min or Mean of one operand."""
-    operands = m.node(single).inputs
-    m.require(len(operands) == 1, f"{m.node(single).op_type} has {len(operands)} operands")
     return operand(m, m.node(single))
 
 
@@ -99,7 +100,7 @@ SINGLE = Rule(
     examples=(
         Rewrites("c = Concat<axis=0>(x)  y = Relu(c)", to="y = Relu(x)"),
         Rewrites("c = Max(x)  y = Relu(c)", to="y = Relu(x)"),
-        Rejects("y = Sum(x, z)", because="2 operands"),
+        Rejects("y = Sum(x, z)", because="several operands"),
     ),
 )
 
@@ -257,10 +258,6 @@ DROPOUT = Rule(
 
 # -- by the other operand ------------------------------------------------------------------------------------
 
-neutral = AnyNode(
-    op_types=("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor")
-)
-
 _Test = Callable[[np.ndarray], bool]
 
 
@@ -283,35 +280,52 @@ def _is_all_bits(c: np.ndarray) -> bool:
 
 
 _NEUTRAL: dict[str, tuple[str, _Test]] = {
-    "Add": ("-0.0, for adding 0.0 turns -0.0 into 0.0", _is_zero),
-    "Sub": ("0", _is_plus_zero),
-    "Mul": ("1", _is_one),
-    "Div": ("1", _is_one),
-    "Pow": ("1", _is_one),
-    "And": ("true", lambda c: bool(c.all())),
-    "Or": ("false", lambda c: not c.any()),
-    "Xor": ("false", lambda c: not c.any()),
-    "BitwiseAnd": ("all ones", _is_all_bits),
-    "BitwiseOr": ("0", lambda c: not c.any()),
-    "BitwiseXor": ("0", lambda c: not c.any()),
+    "Add": ("the constant is not -0.0, for adding 0.0 turns -0.0 into 0.0", _is_zero),
+    "Sub": ("the constant is not 0", _is_plus_zero),
+    "Mul": ("the constant is not 1", _is_one),
+    "Div": ("the constant is not 1", _is_one),
+    "Pow": ("the constant is not 1", _is_one),
+    "And": ("the constant is not true", lambda c: bool(c.all())),
+    "Or": ("the constant is not false", lambda c: not c.any()),
+    "Xor": ("the constant is not false", lambda c: not c.any()),
+    "BitwiseAnd": ("the constant is not all ones", _is_all_bits),
+    "BitwiseOr": ("the constant is not 0", lambda c: not c.any()),
+    "BitwiseXor": ("the constant is not 0", lambda c: not c.any()),
 }
-"""Operator to what its other operand must be, in words and as a test."""
+"""Operator to a test of its other operand, and what to say if it fails."""
 
 _ORDERED = ("Sub", "Div", "Pow")
 
 
+def split_operands(node: ir.Node, facts: Facts) -> tuple[Value, Value] | None:
+    """The operand of a binary operator that could be kept, and the constant that could be neutral."""
+    a, b = node.inputs if len(node.inputs) == 2 else (None, None)
+    if a is None or b is None:
+        return None
+    if facts.tensor(b) is not None:
+        return a, b
+    return (b, a) if node.op_type not in _ORDERED and facts.tensor(a) is not None else None
+
+
+def is_neutral(node: ir.Node, facts: Facts) -> bool | str:
+    """Whether one operand is constant and changes nothing."""
+    operands = split_operands(node, facts)
+    if operands is None:
+        return "no operand that could be neutral is constant"
+    reason, test = _NEUTRAL[node.op_type]
+    constant = facts.constant(operands[1])
+    return (constant is not None and constant.size > 0 and test(constant)) or reason
+
+
+neutral = AnyNode(op_types=tuple(_NEUTRAL), where=is_neutral)
+
+
 def drop_neutral(m: Match, build: Builder) -> Value:
     """x·1 ⟶ x, and likewise x/1, x¹, x-0, x+(-0), x∧true, x∨false, x⊕false."""
-    node = m.node(neutral)
-    a, b = operand(m, node, 0), operand(m, node, 1)
-    kept, other = (a, b) if m.facts.tensor(b) is not None or node.op_type in _ORDERED else (b, a)
-    constant = m.facts.constant(other)
-    if constant is None:
-        m.refuse(f"no operand of {node.op_type} is constant", at=other)
-    assert constant is not None
-    words, test = _NEUTRAL[node.op_type]
-    m.require(constant.size and test(constant), f"the constant is not {words}", at=other)
-    if constant.ndim:
+    operands = split_operands(m.node(neutral), m.facts)
+    assert operands is not None
+    kept, other = operands
+    if m.facts.rank(other):
         require_same_shape(m, m[neutral], kept)
     return kept
 
@@ -333,7 +347,7 @@ NEUTRAL = Rule(
         Rejects("double x; y = Mul(x, 1.000009)", because="is not 1"),
         Rejects("float[n] x; y = Mul(x, float[1,1] {1.0})", because="not shown to be the same"),
         Rejects("y = Div(1.0, x)", because="constant"),
-        Rejects("float c; y = Mul(x, c)", because="no operand of Mul is constant"),
+        Rejects("float c; y = Mul(x, c)", because="no operand that could be neutral is constant"),
     ),
 )
 

@@ -33,7 +33,9 @@ def batchnorm(source: Term) -> Call:
 plain = layer(x)
 norm = op.BatchNormalization(x, w, b, (norm_mean := Var("norm_mean")), (norm_var := Var("norm_var")))
 matmul = op.MatMul(x, w)
-body = any_of(plain, norm, matmul + b)
+biased = matmul + (bias := Const("bias"))
+with_bias = (plain, norm, biased)
+body = any_of(*with_bias, matmul)
 """A matrix product may have a bias after it; BatchNormalization is a layer whose weight is its scale."""
 
 
@@ -80,7 +82,7 @@ def body_layout(m: Match) -> tuple[int, int, int]:
         return m.rank(x) or 0, 1, shape[0]
     if plain not in m:
         m.require(len(shape) > 1, "the product with a vector has no channels", at=w)
-        rank = m.rank(body) or 1  # where it is unknown: at least one, the channels
+        rank = m.rank(biased if biased in m else matmul) or 1  # where it is unknown: at least one, the channels
         return rank, rank - 1, shape[-1]
     match m.node(plain).op_type:
         case "Gemm":
@@ -99,8 +101,8 @@ def body_folded(m: Match, build: Builder, gain: Array, offset: Array) -> Value:
     weight = weighted(m, build, along_outputs(m, gain))
     if plain in m:
         return relayered(m, build, plain, weight, bias_of(m, plain) * gain, offset)
-    result, bias = build.MatMul(m[x], weight), m[b] * gain + offset
-    return build.Add(result, rounded(m, build, bias)) if b in m or bias.any() else result
+    result, addend = build.MatMul(m[x], weight), (m[bias] * gain if biased in m else 0.0) + offset
+    return build.Add(result, rounded(m, build, addend)) if biased in m or addend.any() else result
 
 
 def along_outputs(m: Match, gain: Array) -> Array:
