@@ -41,6 +41,7 @@ _FACE = {
     "resolve": "onnxrewrite.pattern.look",
     "Match": "onnxrewrite.pattern.match",
     "Builder": "onnxrewrite.rewrite.build",
+    "Assumption": "onnxrewrite.rewrite.rule",
     "Rejects": "onnxrewrite.rewrite.rule",
     "Rewrites": "onnxrewrite.rewrite.rule",
     "Rule": "onnxrewrite.rewrite.rule",
