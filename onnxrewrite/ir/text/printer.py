@@ -132,16 +132,16 @@ def _inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
             yield from [attribute.value] if attribute.type is ir.AttributeType.GRAPH else attribute.value
 
 
-def _read_by(node: ir.Node) -> Iterator[ir.Value]:
+def read_by(node: ir.Node) -> Iterator[ir.Value]:
     """Every value that a node reads, by itself or in an inner graph, in order."""
     yield from (value for value in node.inputs if value is not None)
     for graph in _inner_graphs(node):
         for inner in graph:
-            yield from _read_by(inner)
+            yield from read_by(inner)
         yield from graph.outputs
 
 
-def _structural_order(nodes: Sequence[ir.Node], outputs: Iterable[ir.Value]) -> list[ir.Node]:
+def structural_order(nodes: Sequence[ir.Node], outputs: Iterable[ir.Value]) -> list[ir.Node]:
     """Operands before users, in the order in which a walk from the outputs meets them; unused nodes last."""
     own, done, order = set(nodes), set[ir.Node](), list[ir.Node]()
     roots = [value.producer() for value in outputs]
@@ -154,7 +154,7 @@ def _structural_order(nodes: Sequence[ir.Node], outputs: Iterable[ir.Value]) -> 
             continue
         done.add(node)
         pending.append((node, True))
-        producers = [value.producer() for value in _read_by(node)]
+        producers = [value.producer() for value in read_by(node)]
         pending += [(each, False) for each in reversed(producers) if each is not None and each in own]
     return order
 
@@ -179,7 +179,7 @@ class Printer:
     def graph(self, graph: ir.Graph | ir.GraphView, indent: str = "") -> list[str]:
         """The lines of a graph; the first is not indented, for it may stand after an attribute's name."""
         inputs = ", ".join(self.declared(value) for value in graph.inputs)
-        order = _structural_order(list(graph), graph.outputs) if self.canonical else list(graph)
+        order = structural_order(list(graph), graph.outputs) if self.canonical else list(graph)
         body = [line for node in order for line in self.node(node, indent + _INDENT)]
         outputs = ", ".join(self.declared(value) for value in graph.outputs)
         title = f"{_identifier(graph.name)} " if graph.name and not self.canonical else ""
@@ -199,9 +199,12 @@ class Printer:
         lines = []
         for value in named:
             if value.const_value is not None:
-                constant = _values(value.const_value, braces=True)
-                lines.append(f"{_tensor_type(value.const_value)} {self.name(value)} = {constant}")
+                lines.append(self.constant(value, value.const_value))
         return lines
+
+    def constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> str:
+        """A constant with its name."""
+        return f"{_tensor_type(tensor)} {self.name(value)} = {_values(tensor, braces=True)}"
 
     @staticmethod
     def is_inline(value: ir.Value) -> bool:
@@ -219,7 +222,7 @@ class Printer:
             for name, attribute in sorted(function.attributes.items())
         )
         inputs = ", ".join(self.name(value) for value in function.inputs)
-        order = _structural_order(list(function), function.outputs) if self.canonical else list(function)
+        order = structural_order(list(function), function.outputs) if self.canonical else list(function)
         body = [line for node in order for line in self.node(node, _INDENT)]
         outputs = ", ".join(self.name(value) for value in function.outputs)
         title = _identifier(function.name) + (f" <{parameters}>" if parameters else "")
@@ -244,13 +247,17 @@ class Printer:
     def output(self, value: ir.Value) -> str:
         return '""' if value.name == "" else self.name(value)
 
+    def inline(self, value: ir.Value) -> ir.TensorProtocol | None:
+        """The constant that is written where ``value`` is used; None where its name is."""
+        return value.const_value if self.is_inline(value) else None
+
     def operand(self, node: ir.Node, position: int) -> str:
         value = node.inputs[position]
         if value is None:
             return '""'
-        if not self.is_inline(value) or value.const_value is None:
+        tensor = self.inline(value)
+        if tensor is None:
             return self.name(value)
-        tensor = value.const_value
         values = _values(tensor, braces=False)
         return values if self.reads_alike(node, position, tensor) else f"{_tensor_type(tensor)} {values}"
 
