@@ -190,6 +190,11 @@ class Certificate:
         return _written({**data, "digest": _digest(data)}).encode()
 
 
+def path_for(output: str | os.PathLike[str]) -> Path:
+    """Where the certificate of an output stands."""
+    return Path(f"{os.fspath(output)}{SUFFIX}")
+
+
 def read(path: str | os.PathLike[str]) -> Certificate:
     """Read a certificate.
 
@@ -328,6 +333,15 @@ def _sha256_of(path: str | os.PathLike[str]) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, ValueError) as error:
         raise ModelError(f"{os.fspath(path)}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def array_digest(array: Any) -> str:
+    """The digest of dtype, shape and elements of an array."""
+    import numpy as np
+
+    made = np.asarray(array)
+    elements = repr(made.tolist()).encode() if made.dtype == object else made.tobytes()
+    return hashlib.sha256(f"{made.dtype} {list(made.shape)} ".encode() + elements).hexdigest()
 
 
 def versions() -> dict[str, str]:
