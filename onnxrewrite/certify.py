@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxrewrite.errors import CheckError, ModelError, UsageError
-from onnxrewrite.ir import carry, external, io
+from onnxrewrite.ir import carry, io
 from onnxrewrite.report.summary import model_check
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.fingerprint import Fingerprint, fingerprint
@@ -70,9 +70,7 @@ def certificate(
     base = folder or Path()
     known = carry.origin(result.original)
     source = Path(known.path) if known is not None and known.path is not None else None
-    with carry.completed(result.original):
-        names = [source.name, *external.locations(result.original)] if source is not None else []
-    before = {name: source.parent / name for name in names} if source is not None else {}
+    before = {n: source.parent / n for n in (source.name, *known.data_files)} if source is not None and known else {}
     after = {target.name: path for target, path in sorted((files or {}).items())}
     digests = sha256_of([*before.values(), *after.values()])
     prints = {rule.name: fingerprint(rule) for rule in result.rules}

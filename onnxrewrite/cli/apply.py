@@ -121,7 +121,7 @@ def apply(
         if not dry_run:
             _save(result, path, progress, files if certificate else None)
     result.seconds["total"] = time.perf_counter() - start
-    _report(result, model, None if dry_run else path, json, report, quiet=quiet, verbose=verbose)
+    _report(result, model, None if dry_run else path, record, json, report, quiet=quiet, verbose=verbose)
 
 
 def _output_path(model: str, output: str | None) -> Path:
@@ -151,6 +151,7 @@ def _report(
     result: Result,
     model: str,
     path: Path | None,
+    record: Path | None,
     json: str | None,
     report: Path | None,
     *,
@@ -177,7 +178,7 @@ def _report(
     show(apply_report(data, verbose=verbose))
     took = f"in {result.seconds['total']:.1f} s"
     say(
-        f"\nWrote {path} ({size(data['size']['after'])}) {took}"
+        f"\nWrote {path} ({size(data['size']['after'])}){' and its certificate' if record is not None else ''} {took}"
         if path is not None
         else f"\nNothing written (--dry-run) {took}"
     )

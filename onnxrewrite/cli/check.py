@@ -61,7 +61,7 @@ def check(
         _recheck(certificate, a, b, rules, files, json, report, quiet=quiet, verbose=verbose)
         return
     if a is None or b is None:
-        raise UsageError(f"missing argument {'A' if a is None else 'B'}; see onnxrewrite check --help")
+        raise UsageError(f"missing argument '{'A' if a is None else 'B'}'; see onnxrewrite check --help")
     if rules:
         raise UsageError("--rules is for --certificate; two models are compared without rules")
 

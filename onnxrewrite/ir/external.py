@@ -223,12 +223,6 @@ def write(plan: Iterable[Placed], file: BinaryIO) -> None:
             raise ModelError(f"tensor '{each.slot.tensor.name}' has other data than its shape needs; check its rule")
 
 
-def locations(model: ir.Model) -> list[str]:
-    """The names of the files that tensors are still read from, relative to the model's folder, each once."""
-    tensors = (slot.tensor for slot in slots(model))
-    return list(dict.fromkeys(os.fspath(t.location) for t in tensors if isinstance(t, ir.ExternalTensor)))
-
-
 def reads_from(model: ir.Model, path: str) -> list[Slot]:
     """Places whose tensor is still read from the file at ``path``."""
     if not os.path.exists(path):

@@ -120,9 +120,9 @@ def _from_proto(proto: onnx.ModelProto, folder: str | None, where: str, path: st
         carry.hide_sparse(proto)
         with carry.quiet():
             model = ir.from_proto(proto)
-        for slot in external.slots(model):
-            if isinstance(slot.tensor, ir.ExternalTensor):
-                slot.tensor.base_dir = folder or ""
+        stored = [s.tensor for s in external.slots(model) if isinstance(s.tensor, ir.ExternalTensor)]
+        for tensor in stored:
+            tensor.base_dir = folder or ""
         said += repair.repair(model, where)
     except RecursionError:
         raise ModelError(f"{where}: its graphs are nested too deeply") from None
@@ -136,6 +136,7 @@ def _from_proto(proto: onnx.ModelProto, folder: str | None, where: str, path: st
         model,
         carry.Origin(
             path=path,
+            data_files=tuple(dict.fromkeys(os.fspath(t.location) for t in stored)),
             repairs=tuple(said),
             inputs=_copies(proto.graph.input),
             outputs=_copies(proto.graph.output),
@@ -177,6 +178,7 @@ def _from_model(source: ir.Model) -> ir.Model:
         is_old = model.ir_version < carry.OVERRIDABLE_SINCE
         known = carry.Origin(
             path=None,
+            data_files=(),
             repairs=tuple(said),
             inputs=tuple(inputs),
             outputs=tuple(outputs),

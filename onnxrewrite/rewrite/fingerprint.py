@@ -120,6 +120,7 @@ class _Spelling:
         return True
 
 
+@functools.cache
 def _is_theirs(module: ModuleType) -> bool:
     """Whether a module can be one of rules: it has a file, and is neither ours nor of what Python brings."""
     top = module.__name__.partition(".")[0]

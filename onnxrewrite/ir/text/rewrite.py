@@ -16,10 +16,14 @@ class _PartPrinter(Printer):
     def __init__(self, opsets: Mapping[str, int], made: set[ir.Value]) -> None:
         super().__init__(canonical=True, opsets=opsets)
         self.made = made
+        self.inlined: dict[ir.Value, ir.TensorProtocol | None] = {}
 
     def inline(self, value: ir.Value) -> ir.TensorProtocol | None:
-        tensor = self.tensor(value)
-        return tensor if tensor is not None and tensor.size <= INLINE_ELEMENTS else None
+        if value not in self.inlined:
+            tensor = self.tensor(value)
+            is_small = tensor is not None and tensor.size <= INLINE_ELEMENTS
+            self.inlined[value] = tensor if is_small else None
+        return self.inlined[value]
 
     def tensor(self, value: ir.Value) -> ir.TensorProtocol | None:
         """The constant behind a value that neither side computes."""
@@ -27,7 +31,7 @@ class _PartPrinter(Printer):
 
     def part(self, nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> Iterator[str]:
         """A line for each value that is read from outside and not named yet, and the lines of the nodes."""
-        order = structural_order(nodes, outputs)
+        order = structural_order(nodes, outputs) if len(nodes) > 1 else nodes
         read = (v for n in order for v in (*n.inputs, *outer_values(n)) if v is not None and v not in self.made)
         yield from map(self.read, (v for v in dict.fromkeys(read) if v not in self.names and self.inline(v) is None))
         for node in order:
