@@ -32,7 +32,7 @@ _FACE = {
     "Var": "onnxrewrite.pattern.terms",
     "any_of": "onnxrewrite.pattern.terms",
     "epsilon": "onnxrewrite.pattern.numbers",
-    "cheapest_cut": "onnxrewrite.ir.graph",
+    "Cut": "onnxrewrite.ir.cuts",
     "microsoft": "onnxrewrite.pattern.terms",
     "op": "onnxrewrite.pattern.terms",
     "same_shape": "onnxrewrite.ir.facts",
@@ -41,6 +41,7 @@ _FACE = {
     "resolve": "onnxrewrite.pattern.look",
     "Match": "onnxrewrite.pattern.match",
     "Builder": "onnxrewrite.rewrite.build",
+    "Assumption": "onnxrewrite.rewrite.rule",
     "Rejects": "onnxrewrite.rewrite.rule",
     "Rewrites": "onnxrewrite.rewrite.rule",
     "Rule": "onnxrewrite.rewrite.rule",
@@ -53,12 +54,12 @@ if TYPE_CHECKING:
     from onnx_ir import Value as Value
 
     from onnxrewrite.errors import OnnxRewriteError as OnnxRewriteError
+    from onnxrewrite.ir.cuts import Cut as Cut
     from onnxrewrite.ir.dims import Dim as Dim
     from onnxrewrite.ir.dims import at_least as at_least
     from onnxrewrite.ir.dims import same_dim as same_dim
     from onnxrewrite.ir.facts import Facts as Facts
     from onnxrewrite.ir.facts import same_shape as same_shape
-    from onnxrewrite.ir.graph import cheapest_cut as cheapest_cut
     from onnxrewrite.pattern.look import parameter as parameter
     from onnxrewrite.pattern.look import passed as passed
     from onnxrewrite.pattern.look import resolve as resolve

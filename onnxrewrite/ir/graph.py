@@ -129,33 +129,6 @@ def is_circular(values: Iterable[ir.Value], replaced: Mapping[ir.Value, ir.Value
     return False
 
 
-def cheapest_cut(
-    costs: Iterable[tuple[Hashable, Hashable, int | None]], source: Hashable, sink: Hashable
-) -> set[Hashable]:
-    """The side of ``source`` in a cheapest division of all vertices in two, the larger one where several are cheapest.
-
-    ``costs`` says what it costs to have the first vertex on the side of ``source`` and the second on the side of
-    ``sink``; None forbids it.
-    """
-    import networkx as nx
-    from networkx.algorithms.flow import boykov_kolmogorov
-
-    network: nx.DiGraph[Hashable] = nx.DiGraph()
-    network.add_nodes_from((source, sink))
-    for tail, head, cost in costs:
-        network.add_nodes_from((tail, head))
-        if cost is None:
-            network.add_edge(tail, head)
-        elif not cost:
-            continue
-        elif not network.has_edge(tail, head):
-            network.add_edge(tail, head, capacity=cost)
-        elif "capacity" in network[tail][head]:
-            network[tail][head]["capacity"] += cost
-    _, (near, _) = nx.minimum_cut(network, source, sink, flow_func=boykov_kolmogorov)
-    return set(near)
-
-
 def isomorphic(a: ir.Graph, b: ir.Graph) -> bool:
     """Whether two graphs are equal but for the order of nodes and the names of what is inside: operators, attributes,
     constants, wiring, and the names of inputs."""

@@ -103,7 +103,7 @@ def operands(facts: Facts, node: ir.Node, is_product: bool, divides: bool) -> li
     if node.op_type not in (PRODUCT_OPS if is_product else SUM_OPS) or node.domain or node.attributes:
         return None  # an attribute is that of an opset before 7, which broadcasts in another way
     inputs = node.inputs
-    if not inputs or any(i is None for i in inputs):
+    if any(i is None for i in inputs) or not _is_complete(node):
         return None
     match node.op_type:
         case "Add" | "Sum":
@@ -121,6 +121,13 @@ def operands(facts: Facts, node: ir.Node, is_product: bool, divides: bool) -> li
         case "Pow" if inputs[1] is not None:
             return _repeated(inputs[0], numbers.scalar(facts, inputs[1]), divides)
     return None
+
+
+def _is_complete(node: ir.Node) -> bool:
+    """Whether a node has as many operands as its operator needs: nobody has checked that yet."""
+    return len(node.inputs) == (1 if node.op_type in ("Neg", "Reciprocal") else 2) or (
+        node.op_type == "Sum" and len(node.inputs) > 0
+    )
 
 
 def _repeated(base: ir.Value | None, exponent: float | None, divides: bool) -> list[tuple[ir.Value | None, int]] | None:

@@ -41,6 +41,13 @@ class Stage(enum.IntEnum):
     """Semantic operators become what the target runs."""
 
 
+class Assumption(enum.StrEnum):
+    """What a rule takes for granted of the data that a model is fed, and no graph can say."""
+
+    FINITE = "inputs are finite"
+    NOT_EMPTY = "no dimension is zero"
+
+
 @dataclass(frozen=True)
 class Rewrites:
     """A graph in text form that the rule turns ``to`` another one."""
@@ -79,6 +86,7 @@ class Rule:
         keeps_shared: Whether it applies where inner values are needed elsewhere too and so are computed anyway.
         looks_above: How many nodes above its pattern the rewrite looks by itself; it is tried again when these change.
         looks_below: The same below its pattern.
+        assumes: What it takes for granted of the data; told wherever it is applied, and not put to the test.
     """
 
     name: str
@@ -90,6 +98,7 @@ class Rule:
     keeps_shared: bool = False
     looks_above: int = 0
     looks_below: int = 0
+    assumes: tuple[Assumption, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:

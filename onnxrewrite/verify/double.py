@@ -34,6 +34,9 @@ _KEEPS_STASH = {
 _ANY = {"Constant", "CastLike"}
 """Operators without a kernel of their own, which ORT takes in any type."""
 
+_SHORT = 1024
+"""What sizes and axes are converted from takes at most so many bytes."""
+
 _WINDOWS = {"HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix"}
 _ODD_ATTRIBUTES = {onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS}
 
@@ -76,12 +79,16 @@ def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _raised(model: onnx.ModelProto, opset: int) -> tuple[onnx.ModelProto, int]:
-    """The model at opset 13; as it is where the converter fails and opset 11 will do."""
+    """The model at opset 13; as it is where the converter fails and opset 11 will do.  Weights need no converting."""
     candidate = _copied(model)
     inputs = {v.name for v in candidate.graph.input}
     added = [t for t in candidate.graph.initializer if t.name not in inputs]
     for tensor in added:  # the converter takes older models by their word: every initializer is an input
         candidate.graph.input.append(_described(tensor))
+    tensors = list(candidate.graph.initializer)
+    weights = [t for t in tensors if t.ByteSize() > _SHORT]
+    del candidate.graph.initializer[:]
+    candidate.graph.initializer.extend(t for t in tensors if t.ByteSize() <= _SHORT)
     try:
         raised = version_converter.convert_version(candidate, 13)
     except Exception as error:  # the converter raises whatever its adapters raise
@@ -92,6 +99,7 @@ def _raised(model: onnx.ModelProto, opset: int) -> tuple[onnx.ModelProto, int]:
     kept = [v for v in raised.graph.input if v.name not in names]
     del raised.graph.input[:]
     raised.graph.input.extend(kept)
+    raised.graph.initializer.extend(weights)
     raised.ir_version = max(raised.ir_version, 7)
     return raised, 13
 

@@ -64,6 +64,11 @@ class Tolerance:
     stated: float
     stated_rms: float
 
+    @property
+    def bounds(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Factor k and floor, in the max norm and in the 2-norm."""
+        return (self.k, self.floor), (self.k_rms, self.floor_rms)
+
 
 TOLERANCES: dict[np.dtype[Any], Tolerance] = {
     np.dtype(np.float64): Tolerance(2.0**-53, 10, 8, 8, 2, 256, 64),
@@ -183,6 +188,25 @@ def compare(
         return patterns
     wide = original.astype(np.float64), rewritten.astype(np.float64)
     return _judge(reference, *wide, row, noise or Norms(), stated or reference is None, averaged)
+
+
+def within_rounding(original: Any, rewritten: Any) -> Comparison | None:
+    """Accept what ``compare`` would accept whatever the reference; None where only the reference can tell.
+
+    With d the distance of the two, E(w) ≤ E(o) + d·(1 + E(o)).  That is at most k·E(o), or else E(o) is so small that
+    d ≤ (1 - 1/k)·floor·u, less a little for rounding here, leaves E(w) ≤ floor·u; in both norms.
+    """
+    if isinstance(original, list) or not hasattr(original, "dtype") or not is_float(original.dtype):
+        return None
+    rewritten = np.asarray(rewritten)
+    if original.shape != rewritten.shape or original.dtype != rewritten.dtype or _patterns(original, rewritten):
+        return None
+    row = TOLERANCES[original.dtype]
+    distance = _norms(original.astype(np.float64), rewritten.astype(np.float64))
+    bound, bound_rms = (0.99 * (1 - 1 / k) * floor * row.unit for k, floor in row.bounds)
+    if distance.worst > bound or distance.rms > (bound_rms if original.size >= STEADY else bound):
+        return None
+    return Comparison(True, 0.0, distance.worst, bound, None, "within rounding", 0.0, distance.rms, bound_rms)
 
 
 def measure(reference: Any, value: Any) -> Norms:

@@ -13,26 +13,25 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError, UsageError
-from onnxrewrite.verify.dims import Binding, InputSpec, evaluate, expression_parts, shape_of
-from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Norms, compare, identical, measure
+from onnxrewrite.verify.classes import CLASSES, MAYBE_OVERFLOWS, UNIFORM, is_data, is_float, of_class, stream
+from onnxrewrite.verify.dims import Binding, evaluate, expression_parts, shape_of
+from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Norms, compare, identical, measure, within_rounding
 from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_weights
 from onnxrewrite.verify.reference import Reference, build_reference, stochastic_ops
 from onnxrewrite.verify.sample import CARE, Sampler, is_finite
 from onnxrewrite.verify.session import Outputs, Session, as_proto, open_session
+from onnxrewrite.verify.smaller import shrunk
 
 ELEMENTS = "onnxrewrite.elements"
 """Metadata of an integer input: its values, a JSON list of ints and expressions (``"2*batch"``)."""
 
-CLASSES = ("normal", "offset", "large", "tiny", "zeros", "constant rows")
-MAYBE_OVERFLOWS = ("offset", "large")
-UNIFORM = ("zeros", "constant rows")
 CACHE_LIMIT = 4096
 LARGE = 2**16
 """Elements of all inputs together."""
@@ -42,7 +41,10 @@ Dims = Mapping[str, int] | Sequence[Mapping[str, int]] | None
 
 @dataclass(frozen=True)
 class SiteCheck:
-    """Whether a replacement computes what it replaces.  ``status``: ``ok``, ``failed`` or ``not run``."""
+    """Whether a replacement computes what it replaces.
+
+    ``status``: ``ok``, ``failed`` or ``not run``.  ``feeds``: the inputs at which it failed, where it was run.
+    """
 
     status: str
     reason: str = ""
@@ -56,6 +58,7 @@ class SiteCheck:
     seconds: float = 0.0
     cached: bool = False
     notes: list[str] = field(default_factory=list)
+    feeds: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @property
     def ok(self) -> bool:
@@ -63,8 +66,8 @@ class SiteCheck:
         return self.status == "ok"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
+        """Plain data; without inputs."""
+        return asdict(replace(self, feeds=None))
 
 
 _CACHE: dict[str, SiteCheck] = {}
@@ -83,18 +86,20 @@ def check_site(
     seed: int = 0,
     key: str | None = None,
     classes: Sequence[str] = CLASSES,
+    sizes: int = 2,
 ) -> SiteCheck:
     """Run both models side by side and compare their outputs by name.
 
     ``dims_hint``: sizes known for symbolic dimensions, one mapping or several to try first.
     ``key``: sites of the same key are the same up to names and are checked once.
     ``classes``: the classes of values to feed.
+    ``sizes``: at how many bindings of symbolic dimensions.
     """
     if key is not None and key in _CACHE:
         return replace(_CACHE[key], cached=True, seconds=0.0)
     start = time.perf_counter()
     try:
-        result = _Site(before, after, dims_hint, seed, classes).check()
+        result = _check(before, after, _Settings(dims_hint, seed, tuple(classes), sizes))
     except (UsageError, ModelError) as error:  # inputs that cannot be made; weights too large for one message
         result = SiteCheck("not run", str(error))
     result = replace(result, seconds=time.perf_counter() - start)
@@ -103,6 +108,26 @@ def check_site(
             _CACHE.pop(next(iter(_CACHE)))
         _CACHE[key] = result
     return result
+
+
+class _Settings(NamedTuple):
+    """What to try, as ``check_site`` was told."""
+
+    dims_hint: Dims
+    seed: int
+    classes: tuple[str, ...]
+    sizes: int
+
+
+def _check(before: ir.Model, after: ir.Model, settings: _Settings) -> SiteCheck:
+    """At smaller sizes first, where that says that all is well; at their own sizes else."""
+    models, elements = (as_proto(before), as_proto(after)), _elements(before)
+    smaller = shrunk(*models) if not elements else None
+    if smaller is not None:
+        result = _Site(*smaller, elements, settings).check()
+        if result.ok:
+            return replace(result, notes=[*result.notes, "at smaller sizes"])
+    return _Site(*models, elements, settings).check()
 
 
 @dataclass
@@ -119,12 +144,17 @@ class _Run:
 
 
 class _Site:
-    def __init__(self, before: ir.Model, after: ir.Model, hint: Dims, seed: int, classes: Sequence[str]) -> None:
-        self.classes = classes
-        self.before, self.after = as_proto(before), as_proto(after)
-        self.seed = seed
-        self.sampler = Sampler(self.before, seed=seed)
-        self.elements = _elements(before)
+    def __init__(
+        self,
+        before: onnx.ModelProto,
+        after: onnx.ModelProto,
+        elements: Mapping[str, Sequence[Any]],
+        settings: _Settings,
+    ) -> None:
+        hint, self.seed, self.classes, self.sizes = settings
+        self.before, self.after = before, after
+        self.sampler = Sampler(self.before, seed=self.seed)
+        self.elements = elements
         self.hints = [hint] if isinstance(hint, Mapping) else list(hint or [])
         self.notes: list[str] = []
         self.reference: Reference | None = None
@@ -169,7 +199,7 @@ class _Site:
         yield from self.sampler.candidates(30)
 
     def _bindings(self, session: Session) -> list[tuple[Binding, int]] | str:
-        """Up to two different bindings at which the original runs, with the care they need."""
+        """Different bindings at which the original runs, with the care they need."""
         found: list[tuple[Binding, int]] = []
         reason = "no sizes to try"
         for binding in self._candidates():
@@ -181,7 +211,7 @@ class _Site:
                     found.append((binding, care))
                     break
                 reason = outputs
-            if len(found) == 2 or (found and not binding):
+            if len(found) == self.sizes or (found and not binding):
                 break
         return found or f"no inputs found at which the original subgraph runs: {reason}"
 
@@ -196,8 +226,8 @@ class _Site:
                 continue
             if not spec.tensor:
                 raise UsageError(f"input {spec.name} is no tensor")
-            value = self.sampler.value(spec, binding, CLASSES.index(values), care)
-            made[spec.name] = _of_class(value, values) if _is_data(spec, value) else value
+            value = self.sampler.value(spec, binding, stream(values), care)
+            made[spec.name] = of_class(value, values) if is_data(spec) else value
         return made
 
     def _runs(
@@ -212,7 +242,7 @@ class _Site:
                     continue
                 new = rewritten.run(feeds)
                 if isinstance(new, str):
-                    return SiteCheck("failed", f"the replacement fails where the original runs: {new}")
+                    return SiteCheck("failed", f"the replacement fails where the original runs: {new}", feeds=feeds)
                 runs.append(_Run(values, binding, feeds, old, new))
         return runs
 
@@ -221,7 +251,7 @@ class _Site:
         return sum(math.prod(shape_of(s, binding)) for s in self.sampler.specs if s.tensor) > LARGE
 
     def _has_floats(self) -> bool:
-        return any(_is_float_code(s.elem_type) for s in self.sampler.specs)
+        return any(is_float(s) for s in self.sampler.specs)
 
     def _judge(self, runs: Sequence[_Run]) -> SiteCheck:
         worst = Comparison(True, 0.0, 0.0, 0.0, None, "bitwise equal")
@@ -237,7 +267,7 @@ class _Site:
                     self.notes.append(f"{place}: the original overflows, the replacement does not")
                     continue
                 if not found.accept:
-                    return self._result("failed", found, place)
+                    return replace(self._result("failed", found, place), feeds=run.feeds)
                 if found.error_rewritten >= worst.error_rewritten:
                     worst, where = found, place
         return self._result("ok", worst, where)
@@ -248,7 +278,14 @@ class _Site:
         return SiteCheck(status, reason, kind, found.error_original, found.error_rewritten, found.bound, place)
 
     def _compare(self, group: Sequence[_Run], name: str) -> tuple[Comparison, _Run]:
-        """The first comparison that fails, else the worst; conditioning is only measured when one fails."""
+        """The first comparison that fails, else the worst.
+
+        A reference is only made where the two differ by more than any would allow, conditioning only measured when one
+        fails.
+        """
+        close = [within_rounding(r.original[name], r.rewritten.get(name)) for r in group]
+        if None not in close:
+            return max(((c, r) for c, r in zip(close, group, strict=True) if c), key=lambda p: p[0].error_rewritten)
         references = [self._reference(r.feeds, name, r.original[name]) for r in group]
         own = Norms()
         for run, reference in zip(group, references, strict=True):
@@ -335,35 +372,3 @@ def _concrete(elements: Sequence[Any] | None, binding: Mapping[str, int]) -> lis
     known = {name: 2 + (zlib.crc32(name.encode()) + sum(binding.values())) % 5 for name in names} | dict(binding)
     values = [int(e) if isinstance(e, (int, np.integer)) else evaluate(str(e), known) for e in elements]
     return [v for v in values if v is not None] if None not in values else None
-
-
-def _is_float_code(code: int) -> bool:
-    return code in (
-        onnx.TensorProto.FLOAT,
-        onnx.TensorProto.FLOAT16,
-        onnx.TensorProto.BFLOAT16,
-        onnx.TensorProto.DOUBLE,
-    )
-
-
-def _is_data(spec: InputSpec, value: Any) -> bool:
-    return _is_float_code(spec.elem_type) and "mask" not in spec.name.lower()
-
-
-def _of_class(value: Any, values: str) -> Any:
-    """Unit normal values turned into those of a class; narrow floats get a narrower range."""
-    wide = value.astype(np.float64)
-    modest = 0.03 if value.dtype.itemsize == 2 else 1.0
-    if values == "offset":
-        wide = wide + 100.0 * (0.1 if value.dtype.itemsize == 2 else 1.0)
-    elif values == "large":
-        wide = wide * 1e3 * modest
-    elif values == "tiny":
-        wide = wide * (1e-4 if value.dtype.itemsize > 2 else 1e-2)
-    elif values == "zeros":
-        wide = np.zeros_like(wide)
-    elif values == "constant rows" and wide.ndim > 1 and wide.size:
-        flat = wide.reshape(-1, wide.shape[-1])
-        flat[1::2] = flat[1::2, :1]
-        wide = flat.reshape(wide.shape)
-    return wide.astype(value.dtype)

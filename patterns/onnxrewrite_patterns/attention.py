@@ -25,6 +25,7 @@ import onnx_ir as ir
 
 from onnxrewrite import (
     FLOATS,
+    Assumption,
     Attr,
     Builder,
     Dim,
@@ -259,6 +260,7 @@ ATTENTION = Rule(
     stage=Stage.RAISE,
     pattern=attention,
     rewrite=to_attention,
+    assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     looks_above=2,
     examples=(
         Rewrites(

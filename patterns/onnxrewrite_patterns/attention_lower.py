@@ -22,6 +22,7 @@ import onnx_ir as ir
 
 from onnxrewrite import (
     FLOATS,
+    Assumption,
     Attr,
     Builder,
     Const,
@@ -201,6 +202,7 @@ ATTENTION_LOWER = Rule(
     stage=Stage.LOWER,
     pattern=attention,
     rewrite=lower,
+    assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     keeps_shared=True,
     looks_above=3,
     examples=(
@@ -237,6 +239,7 @@ SDPA_LOWER = Rule(
     stage=Stage.LOWER,
     pattern=sdpa,
     rewrite=lower_spelled,
+    assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     looks_above=3,
     examples=(
         Rewrites(
@@ -298,6 +301,7 @@ ATTENTION_PACK = Rule(
     stage=Stage.LOWER,
     pattern=multi_head_attention,
     rewrite=pack,
+    assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     looks_above=3,
     examples=(
         Rewrites(

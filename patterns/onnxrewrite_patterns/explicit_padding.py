@@ -12,6 +12,7 @@ import math
 
 from onnxrewrite import (
     FLOATS,
+    Assumption,
     Attr,
     Builder,
     Call,
@@ -176,6 +177,7 @@ MAXIMUM = Rule(
     stage=Stage.CANONICALIZE,
     pattern=maximum,
     rewrite=into_max,
+    assumes=(Assumption.FINITE,),
     examples=(
         Rewrites(
             "r = Relu(x)  p = Pad(r, {0, 0, 1, 0, 0, 1})  y = MaxPool(p, kernel_shape=[2])",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxrewrite import FLOATS, Attr, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, any_of, op
+from onnxrewrite import FLOATS, Assumption, Attr, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, any_of, op
 from onnxrewrite_patterns.transpose_frames import Perm, compose, inverse, is_identity, price, reshaped
 from onnxrewrite_patterns.transpose_motion import Turning
 from onnxrewrite_patterns.transpose_region import Region
@@ -116,6 +116,7 @@ MEET = Rule(
     stage=Stage.CANONICALIZE,
     pattern=turn,
     rewrite=meet,
+    assumes=(Assumption.FINITE,),
     keeps_shared=True,
     looks_above=8,
     looks_below=8,

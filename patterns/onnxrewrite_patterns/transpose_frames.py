@@ -77,12 +77,16 @@ class Frame:
 
     def order(self, axes: Axes, layout: Perm) -> Perm:
         """The order that permutes an operand which holds ``axes`` by ``layout``; other axes stay in place."""
+        if len(axes) == self.rank:
+            return layout
         held = iter([axes[i] for i in layout])
         return tuple(next(held) if a in axes else a for a in range(self.rank))
 
 
 def layout_of(axes: Axes, order: Perm) -> Perm:
     """How an operand that holds ``axes`` is permuted when the frame has ``order``."""
+    if len(axes) == len(order):
+        return order
     place = {a: i for i, a in enumerate(axes)}
     return tuple(place[a] for a in order if a in place)
 

@@ -9,7 +9,8 @@ frame, ``transpose_operators.py``), and the values between them.  Each node is e
 kept one meets a turned one there has to be a Transpose; where a turned one meets a Transpose that is there,
 that one goes.  Which nodes to turn is then a minimum cut: Transposes that many nodes share, or that residual
 connections tie together, are weighed as a whole, and the chosen nodes are turned in one rewrite
-(``transpose_motion.py``).
+(``transpose_motion.py``).  The region grows only where the cut asks for it: most Transposes have to stay, and what
+is close by shows that.
 
 What gets smaller, so that this ends and nothing undoes it: the price of all Transposes in the graph, that is
 (1) the number of those that move data; then (2) twice the number of those that only move dimensions of size
@@ -23,11 +24,11 @@ attention look for it.  Such a one is no reason to move anything.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Container, Hashable, Iterable, Iterator
 
 import onnx_ir as ir
 
-from onnxrewrite import Facts, Value, cheapest_cut
+from onnxrewrite import Cut, Facts, Value
 from onnxrewrite_patterns.transpose_frames import (
     MOVE,
     SMALL,
@@ -66,9 +67,12 @@ _SCALES = frozenset({"Cast", "Identity", "Mul", "Div", "QuantizeLinear", "Dequan
 
 _KEPT, _TURNED = "kept", "turned"
 
+_Costs = Iterator[tuple[Hashable, Hashable, int | None]]
+"""What it costs to keep the first and to turn the second; None forbids it."""
+
 
 class Region:
-    """The nodes around one value that could do with another layout of it.
+    """The nodes around one value that could do with another layout of it, as far as anyone has asked.
 
     Args:
         facts: What is known about the values.
@@ -88,30 +92,32 @@ class Region:
         self.layouts: dict[Value, Perm] = {seed: layout}
         self.frames: dict[ir.Node, tuple[Frame, Perm]] = {}
         self.stops: dict[str, None] = {}
+        self._seed = seed
         self._known: dict[ir.Node, Frame | None] = {}
-        self._grow()
+        self._told: set[Value] = set()
+        self._weighed: set[ir.Node] = set()  # Transposes below a value told
 
     # -- growing -------------------------------------------------------------------------------------------
 
-    def _grow(self) -> None:
-        queue = list(self.layouts)
-        for value in queue:
-            maker = value.producer()
-            queue.extend(self._enter(maker, value))
-            cheap = price(self.facts.shape(value), self.layouts[value]) < MOVE
-            if cheap and maker not in self.frames and self.above(value) is None:
-                continue  # a table that many read, and that costs nothing in either layout, ties nobody together
-            for node in dict.fromkeys(value.consumers()):
-                queue.extend(self._enter(node, value))
+    def _grow(self, value: Value) -> None:
+        """Come to the nodes around a value of the region."""
+        maker = value.producer()
+        self._enter(maker, value)
+        cheap = price(self.facts.shape(value), self.layouts[value]) < MOVE
+        if cheap and maker not in self.frames and self.above(value) is None:
+            return  # a table that many read, and that costs nothing in either layout, ties nobody together
+        for node in dict.fromkeys(value.consumers()):
+            self._enter(node, value)
 
-    def _enter(self, node: ir.Node | None, value: Value) -> list[Value]:
-        """Come to a node by one of its values; the values that are new."""
+    def _enter(self, node: ir.Node | None, value: Value) -> None:
+        """Come to a node by one of its values."""
         if node is None or node.graph is not self.graph or node in self.frames or node.op_type == "Transpose":
-            return []
-        return self._join(node, value) if len(self.frames) < _LARGE else []
+            return
+        if len(self.frames) < _LARGE:
+            self._join(node, value)
 
-    def _join(self, node: ir.Node, value: Value) -> list[Value]:
-        """Take a node in, if every operand gets its one other layout then; the values that are new."""
+    def _join(self, node: ir.Node, value: Value) -> None:
+        """Take a node in, if every operand gets its one other layout then."""
         if node not in self._known:
             self._known[node] = frame_of(node, self.facts)
         frame = self._known[node]
@@ -119,20 +125,18 @@ class Region:
         axes = next((a for v, a in operands if v is value), None)
         if frame is None or axes is None:
             self.stops[node.op_type] = None
-            return []
+            return
         order = frame.order(axes, self.layouts[value])
         new: dict[Value, Perm] = {}
         for other, held in operands:
             layout = layout_of(held, order)
-            if not is_identity(layout) and self.layouts.get(other, new.setdefault(other, layout)) != layout:
-                return []
+            if not is_identity(layout) and (self.layouts.get(other) or new.setdefault(other, layout)) != layout:
+                return
         if is_identity(order) or not frame.fits(order):
             self.stops[node.op_type] = None
-            return []
-        new = {v: p for v, p in new.items() if v not in self.layouts}
+            return
         self.frames[node] = frame, order
         self.layouts.update(new)
-        return list(new)
 
     # -- how values are read and made ----------------------------------------------------------------------
 
@@ -171,51 +175,62 @@ class Region:
     # -- what it costs -------------------------------------------------------------------------------------
 
     def cheapest(self) -> list[ir.Node]:
-        """The nodes to turn: none if that is as cheap, else all that may be, so that Transposes go far."""
-        costs = list(self._costs()) if self.frames else []
-        kept = cheapest_cut(costs, _KEPT, _TURNED)
-        if kept.issuperset(self.frames):
-            return []
-        turned = cheapest_cut(((b, a, cost) for a, b, cost in costs), _TURNED, _KEPT)
+        """The nodes to turn: none where that saves nothing, else all that may be, so that Transposes go far."""
+        turned = Cut(_KEPT, _TURNED, self._costs).far_side((self._seed, _TURNED))
         return [n for n in self.frames if n in turned]
 
-    def _costs(self) -> Iterator[tuple[Hashable, Hashable, int | None]]:
-        for node, (frame, order) in self.frames.items():
-            relaid = (self._relaid(node.inputs[i], frame.rank, order) for i in frame.relaid)
-            yield _KEPT, node, frame.extra(order) + sum(relaid)
-        for value, layout in self.layouts.items():
-            above, readers = self.above(value), self._readers(value)
-            for turn, (_, perm) in self._turns(value):
-                beside = BESIDE * is_beside(turn)
-                yield turn, _TURNED, price(self.facts.shape(value), perm) + beside
-                cost = price(self.turned_shape(value), compose(inverse(layout), perm))
-                yield _KEPT, turn, cost + beside if cost else 0
-            if above is not None:
-                source, perm = above
-                shape, beside = self.facts.shape(source), BESIDE * is_beside(value.producer())
-                as_it_is = price(shape, perm) + beside
-                other = price(shape, compose(perm, layout))
-                other += beside if other else 0
-                maker: Hashable = None
-            else:
-                fused = any(n.op_type in FUSES for n, _ in value.uses())
-                as_it_is = price(self.turned_shape(value), inverse(layout)) + BESIDE * fused
-                other = price(self.facts.shape(value), layout)
-                maker = value.producer() if self.makes(value) else _KEPT
-                if other:
-                    turns = [t for t, _ in self._turns(value)]
-                    other += BESIDE * (is_made_by(value, FUSES) or any(map(is_beside, turns)))
-            if maker is not _KEPT:
-                # Whoever is kept reads the value as it is.
-                yield from ((r, (value, _KEPT), None) for r in readers)
-                yield (value, _KEPT), maker or _TURNED, as_it_is
-            yield maker or _KEPT, (value, _TURNED), other
-            yield from (((value, _TURNED), r, None) for r in readers)
+    def _costs(self, vertex: Hashable) -> _Costs:
+        """What is to be paid around a vertex: a node, or a value in one of its layouts; the region grows there."""
+        if isinstance(vertex, tuple):
+            values = [vertex[0]]
+        elif vertex in self.frames:
+            frame, order = self.frames[vertex]
+            relaid = (self._relaid(vertex.inputs[i], frame.rank, order) for i in frame.relaid)
+            yield _KEPT, vertex, frame.extra(order) + sum(relaid)
+            known = (v for i, v in enumerate(vertex.inputs) if v in self._told and self.follows(vertex, i))
+            yield from (((v, _TURNED), vertex, None) for v in known)  # come to before this node was
+            values = [v for v, _ in _operands(vertex, frame) if v in self.layouts]
+        else:
+            values = []
+        for value in values:
+            if value not in self._told:
+                self._told.add(value)
+                self._grow(value)
+                yield from self._costs_of(value)
 
-    def _readers(self, value: Value) -> list[Hashable]:
+    def _costs_of(self, value: Value) -> _Costs:
+        """What to pay for a value in its two layouts, and for the Transposes that read it."""
+        shape, turned, turns = self.facts.shape(value), self.turned_shape(value), self._turns(value)
+        self._weighed.update(turns)
+        back = inverse(self.layouts[value])
+        for turn, perm in turns.items():
+            yield turn, _TURNED, _placed(price(shape, perm), is_beside(turn))
+            yield _KEPT, turn, _placed(price(turned, compose(back, perm)), is_beside(turn))
+        maker = value.producer() if self.makes(value) else _KEPT
+        above = self.above(value) if value.producer() not in self._weighed else None
+        as_it_is, other = self._prices(value, turns) if above is None else self._prices_below(value, *above)
+        yield (value, _KEPT), _TURNED if above else maker, as_it_is
+        yield _KEPT if above else maker, (value, _TURNED), other
+        for reader in self._readers(value, turns):
+            yield reader, (value, _KEPT), None
+            yield (value, _TURNED), reader, None
+
+    def _prices(self, value: Value, turns: Iterable[ir.Node]) -> tuple[int, int]:
+        """What a value costs as it is once its maker is turned, and in its other layout while that is kept."""
+        fused = any(n.op_type in FUSES for n in value.consumers())
+        beside = is_made_by(value, FUSES) or any(map(is_beside, turns))
+        layout = self.layouts[value]
+        as_it_is = price(self.turned_shape(value), inverse(layout)) + BESIDE * fused
+        return as_it_is, _placed(price(self.facts.shape(value), layout), beside)
+
+    def _prices_below(self, value: Value, source: Value, perm: Perm) -> tuple[int, int]:
+        """What the Transpose of ``source`` costs as it is, and what it costs to have it in the other layout."""
+        shape, beside = self.facts.shape(source), is_beside(value.producer())
+        return _placed(price(shape, perm), beside), _placed(price(shape, compose(perm, self.layouts[value])), beside)
+
+    def _readers(self, value: Value, turns: Container[ir.Node]) -> list[Hashable]:
         """Who reads the value: nodes and Transposes of the region, and all others, which are kept."""
         readers: dict[Hashable, None] = {}
-        turns = dict(self._turns(value))
         for node, index in value.uses():
             if self.follows(node, index) or node in turns:
                 readers[node] = None
@@ -225,13 +240,13 @@ class Region:
             readers[_KEPT] = None
         return list(readers)
 
-    def _turns(self, value: Value) -> list[tuple[ir.Node, tuple[Value, Perm]]]:
+    def _turns(self, value: Value) -> dict[ir.Node, Perm]:
         """The Transposes that read a value, but those that feed a product or lead back into the region."""
-        found = []
+        found = {}
         for node in dict.fromkeys(value.consumers()):
             turn = self.turn(node)
             if turn is not None and node.outputs[0] not in self.layouts and not _feeds_product(node):
-                found.append((node, turn))
+                found[node] = turn[1]
         return found
 
     def _relaid(self, value: Value | None, rank: int, order: Perm) -> int:
@@ -240,6 +255,11 @@ class Region:
             return 0
         own, inserted = operand_layout(self.facts.rank(value) or 0, rank, order)
         return price(self.facts.shape(value), own) + SMALL * bool(inserted)
+
+
+def _placed(cost: int, beside: bool) -> int:
+    """The price of a Transpose, which is higher beside a convolution, where there is one."""
+    return cost + BESIDE * beside if cost else 0
 
 
 def is_beside(turn: ir.Node | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable
 
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import (
-    cheapest_cut,
     constant_tensor,
     digraph,
     extract,
@@ -197,26 +195,6 @@ def test_is_circular() -> None:
     assert is_circular([c], {a: c})
     assert not is_circular([a, b], {a: b})
     assert is_circular([a, b], {a: b, b: a})
-
-
-def test_cheapest_cut() -> None:
-    costs = [("s", "a", 3), ("a", "b", 1), ("b", "t", 3), ("s", "c", 2), ("c", "t", 2), ("a", "c", None)]
-    near = cheapest_cut(costs, "s", "t")
-    assert "s" in near
-    assert "t" not in near
-    cost = sum(c or 0 for tail, head, c in costs if tail in near and head not in near)
-    assert cost == min(
-        sum(c if c is not None else 99 for tail, head, c in costs if tail in side and head not in side)
-        for n in range(4)
-        for chosen in itertools.combinations("abc", n)
-        for side in [{"s", *chosen}]
-    )
-
-
-def test_costs_of_one_edge_add_up_and_none_forbids() -> None:
-    assert cheapest_cut([("s", "a", 1), ("s", "a", 1), ("a", "t", 1)], "s", "t") == {"s", "a"}
-    assert cheapest_cut([("s", "a", 1), ("a", "t", None), ("a", "t", 1)], "s", "t") == {"s"}
-    assert cheapest_cut([], "s", "t") == {"s"}
 
 
 # -- isomorphism --------------------------------------------------------------------------------------------------

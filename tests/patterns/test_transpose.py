@@ -10,8 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnxrewrite_patterns import constants, shapes, transpose
+from onnxrewrite_patterns.transpose_region import Region
 from sides import Sides, rewrite, run
 
+from onnxrewrite.ir import text
+from onnxrewrite.ir.facts import Facts
 from onnxrewrite.rewrite.rule import Stage
 
 RULES = transpose.RULES
@@ -137,6 +140,32 @@ def test_residual_and_two_consumers_are_seen_as_a_whole() -> None:
     )
     assert turns(sides) == 0
     same_bits(sides, x=array(2, 8, 4, 5), k=array(8, 8, 1, 1))
+
+
+@pytest.mark.parametrize(("ways", "length"), [(2, 6), (4, 2)])
+def test_branches_pay_together_for_one_transpose_where_they_join(ways: int, length: int) -> None:
+    operators = ("Relu", "Neg", "Abs", "LeakyRelu", "Floor", "Sign")[:length]
+
+    def branch(x: str) -> str:
+        values = [f"{x}{i}" for i in range(len(operators) + 1)]
+        steps = (f"{new} = {o}({old})" for old, new, o in zip(values, values[1:], operators, strict=False))
+        return "  ".join([f"{x}0 = {TO_LAST}({x})", *steps])
+
+    names = "abcd"[:ways]
+    inputs = " ".join(f"float[2,8,4,5] {x};" for x in names)
+    ends = ", ".join(f"{x}{len(operators)}" for x in names)
+    sides = rewrite(f"{inputs} {'  '.join(map(branch, names))}  s = Max({ends})  y = Reshape(s, {{0, -1}})", RULES)
+    assert turns(sides) == 1
+    same_bits(sides, **{x: array(2, 8, 4, 5) for x in names})
+
+
+def test_a_transpose_that_has_to_stay_is_refused_by_what_is_close_by() -> None:
+    chain = "  ".join(f"v{i + 1} = Relu(v{i})" for i in range(300))
+    model = text.parse(f"float[n,c,h,w] x; v0 = {TO_LAST}(x)  k = Reshape(v0, {{0, -1}})  {chain}")
+    facts = Facts(model.graph, dict(model.opset_imports))
+    region = Region(facts, model.graph, model.graph[0].outputs[0], (0, 3, 1, 2))
+    assert region.cheapest() == []
+    assert len(region.frames) < 20
 
 
 def test_transposes_go_to_the_interface() -> None:

@@ -5,8 +5,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from onnxrewrite.verify.numeric import TOLERANCES, Norms, compare, identical, measure
+from onnxrewrite.verify.numeric import TOLERANCES, Norms, compare, identical, measure, within_rounding
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((8, 64))
@@ -180,3 +182,35 @@ def test_result_is_plain_data() -> None:
 
     x = X.astype(np.float32)
     json.dumps(compare(X, x, x * 2).to_json())
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([1, 5, 64, 300]),
+    st.sampled_from([np.float32, np.float16, ml_dtypes.bfloat16]),
+    st.floats(0, 16),
+    st.floats(0, 16),
+)
+def test_what_needs_no_reference_is_accepted_with_any(
+    seed: int, size: int, dtype: Any, own: float, apart: float
+) -> None:
+    """``own`` and ``apart`` are errors of the original and of what is between the two, in units of roundoff."""
+    rng = np.random.default_rng(seed)
+    exact = rng.standard_normal(size) * np.exp(rng.normal(0, rng.uniform(0, 2), size))
+    unit = TOLERANCES[np.dtype(dtype)].unit
+    scale = np.abs(exact).max()
+    original = (exact + own * unit * scale * rng.choice([-1, 1], size)).astype(dtype)
+    rewritten = (original.astype(float) + apart * unit * scale * rng.choice([-1, 1, 0], size)).astype(dtype)
+    if within_rounding(original, rewritten) is not None:
+        assert compare(exact, original, rewritten).accept
+
+
+@pytest.mark.parametrize(("apart", "needed"), [(1.0, False), (20.0, True)])
+def test_a_reference_is_needed_where_the_two_are_far_apart(apart: float, needed: bool) -> None:
+    original = np.linspace(1, 2, 100, dtype=np.float32)
+    rewritten = (original.astype(float) * (1 + apart * 2.0**-24)).astype(np.float32)
+    assert (within_rounding(original, rewritten) is None) == needed
+
+
+def test_only_a_reference_can_excuse_a_nan() -> None:
+    assert within_rounding(np.float32([1, np.nan]), np.float32([1, 2])) is None

@@ -62,10 +62,10 @@ def near_misses(seeds: Sequence[Seed], count: int, seed: int = 0) -> Iterator[Ne
 def near_miss(seed: Seed, rng: random.Random) -> NearMiss | None:
     """One random mistake in a random spelling; None where it left an equal graph, an invalid one, or an instance."""
     correct = spelling(seed, rng)
-    draft = Draft(_with_facts(correct.model))
+    draft = Draft(with_facts(correct.model))
     changes_use = rng.random() < 0.2
     mistake = rng.choice(mistakes.USE if changes_use else mistakes.MEANING)
-    what = mistake(draft, _with_producers(draft.nodes(correct.nodes)), rng)
+    what = mistake(draft, with_producers(draft.nodes(correct.nodes)), rng)
     if what is None:
         return None
     model = draft.done()
@@ -84,13 +84,13 @@ def near_miss(seed: Seed, rng: random.Random) -> NearMiss | None:
     return None if wrong is None else NearMiss(correct, model, what, wrong)
 
 
-def _with_producers(nodes: Sequence[ir.Node]) -> list[ir.Node]:
+def with_producers(nodes: Sequence[ir.Node]) -> list[ir.Node]:
     """The nodes and those right above them, which a rewrite may have looked at, too."""
     above = (v.producer() for n in nodes for v in n.inputs if v is not None)
     return list(dict.fromkeys((*nodes, *(p for p in above if p is not None and p.op_type != "Constant"))))
 
 
-def _with_facts(model: ir.Model) -> ir.Model:
+def with_facts(model: ir.Model) -> ir.Model:
     """A copy whose inner values have their dtypes and shapes."""
     copy = model.clone()
     schema.date(copy)

@@ -27,6 +27,7 @@ _SIZES = 4
 _ORDINARY = ("normal", "constant rows")
 
 _SMALL = ((2, 3, 5, 7, 4), (7, 5, 3, 2, 6))
+_EDGES = ((1, 1, 1, 1, 1), (0, 3, 2, 5, 7), (3, 0, 2, 5, 7))
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def feeder(model: ir.Model) -> Feeder | None:
         if isinstance(session, str):
             return None
         sampler = Sampler(proto)
-        for binding in itertools.chain(_small(proto), sampler.candidates(_SIZES)):
+        for binding in itertools.chain(small_sizes(proto), sampler.candidates(_SIZES)):
             found = attempt(sampler, session, binding)
             if not isinstance(found, str):
                 return Feeder(session, sampler, found.binding, found.care)
@@ -80,10 +81,29 @@ def feeder(model: ir.Model) -> Feeder | None:
     return None
 
 
-def _small(model: onnx.ModelProto) -> list[Binding]:
-    """Small sizes, all of them different, in two orders: large sums differ by what is rounded, whatever they sum."""
-    names = symbols(input_specs(model))
-    return [{name: sizes[at % len(sizes)] for at, name in enumerate(names)} for sizes in _SMALL] if names else []
+def small_sizes(model: onnx.ModelProto, *, edges: bool = False) -> list[Binding]:
+    """Small sizes, all of them different, in two orders: large sums differ by what is rounded, whatever they sum.
+
+    With ``edges`` also ones and zeros.
+    """
+    names, tried = symbols(input_specs(model)), (*_SMALL, *(_EDGES if edges else ()))
+    found = [{name: sizes[at % len(sizes)] for at, name in enumerate(names)} for sizes in tried] if names else []
+    return [b for b in found if all(b.values()) or _is_consistent(model, b)]
+
+
+def _is_consistent(model: onnx.ModelProto, binding: Binding) -> bool:
+    """Whether shapes fit together at these sizes by the standard: of what is empty, ONNX Runtime takes anything."""
+    sized = onnx.ModelProto()
+    sized.CopyFrom(model)
+    for value in sized.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in binding:
+                dim.dim_value = binding[dim.dim_param]
+    try:
+        onnx.shape_inference.infer_shapes(sized, check_type=True, strict_mode=True, data_prop=True)
+    except onnx.shape_inference.InferenceError:
+        return False
+    return True
 
 
 def difference(before: ir.Model, after: ir.Model) -> str | None:
@@ -96,10 +116,11 @@ def difference(before: ir.Model, after: ir.Model) -> str | None:
         CannotTell: Neither could be run.
     """
     old, new = runnable(before), runnable(after)
-    if _defaults(old) != _defaults(new):
-        return "what a caller may override has lost its default"
-    bare = _bare(old)
-    result = check_site(bare, _bare(new), dims_hint=_small(io.to_proto(bare)), classes=_ORDINARY)
+    lost = lost_default(old, new)
+    if lost is not None:
+        return lost
+    original = bare(old)
+    result = check_site(original, bare(new), dims_hint=small_sizes(io.to_proto(original)), classes=_ORDINARY)
     if result.status == "not run":
         raise CannotTell(result.reason)
     return result.reason if result.status == "failed" else None
@@ -109,13 +130,18 @@ class CannotTell(Exception):
     """A model that does not run."""
 
 
+def lost_default(old: onnx.ModelProto, new: onnx.ModelProto) -> str | None:
+    """Whether what a caller may override has another default, or none."""
+    return None if _defaults(old) == _defaults(new) else "what a caller may override has lost its default"
+
+
 def _defaults(proto: onnx.ModelProto) -> dict[str, bytes]:
     """What a caller may override, and its default."""
     inputs = {i.name for i in proto.graph.input}
     return {t.name: ir.from_proto(t).tobytes() for t in proto.graph.initializer if t.name in inputs}
 
 
-def _bare(proto: onnx.ModelProto) -> ir.Model:
+def bare(proto: onnx.ModelProto) -> ir.Model:
     """The model without those defaults, so that other values are fed."""
     defaults = _defaults(proto)
     kept = [t for t in proto.graph.initializer if t.name not in defaults]

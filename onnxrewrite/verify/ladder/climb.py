@@ -1,0 +1,81 @@
+"""One rule up the ladder."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.verify.ladder.instances import Instance, instances
+from onnxrewrite.verify.ladder.judge import Finding, classes, judge
+from onnxrewrite.verify.ladder.verdict import REFUTED, RING_CHECKED, TESTED, UNTRIED, Counterexample, Verdict
+from onnxrewrite.verify.respell import seeds
+
+INSTANCES = 100
+"""How many graphs a rule is tried on."""
+
+
+def climb(rule: Rule, library: Sequence[Rule], *, seed: int = 0, count: int = INSTANCES) -> Verdict:
+    """Try a rule on ``count`` graphs, up to the first that it rewrites wrongly; the same for the same ``seed``.
+
+    Args:
+        rule: The rule.
+        library: Rules of the lower stage, without which a raised operator may not be legal.
+        seed: Of all that is random.
+        count: How many graphs to make; the rule fires on some of them.
+    """
+    start = time.perf_counter()
+    fired, exact, refused, not_run = 0, 0, 0, Counter[str]()
+    counterexample = None
+    for instance in instances(seeds(rule, library), count, seed):
+        finding = _tried(rule, instance, seed)
+        if finding is None:
+            refused += 1
+        elif finding.status == "not run":
+            not_run[finding.reason] += 1
+        elif finding.differs:
+            counterexample = _counterexample(instance, finding)
+            break
+        else:
+            fired += 1
+            exact += bool(finding.ring)
+    return Verdict(
+        rule.name,
+        _status(fired, exact, counterexample),
+        instances=fired,
+        exact=exact,
+        refused=refused,
+        not_run=dict(not_run),
+        classes=tuple(classes(rule.assumes)),
+        assumes=tuple(map(str, rule.assumes)),
+        counterexample=counterexample,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _tried(rule: Rule, instance: Instance, seed: int) -> Finding | None:
+    """What comparing both sides came to; None where the rule left the graph alone."""
+    if instance.raised is None or instance.after is None:
+        return None
+    return judge(instance.before, instance.raised, instance.after, assumes=rule.assumes, seed=seed)
+
+
+def _counterexample(instance: Instance, finding: Finding) -> Counterexample:
+    assert instance.after is not None
+    return Counterexample(
+        instance.before,
+        instance.after,
+        finding.reason,
+        instance.variations,
+        instance.seed.trial.target,
+        finding.feeds,
+    )
+
+
+def _status(fired: int, exact: int, counterexample: Counterexample | None) -> str:
+    if counterexample is not None:
+        return REFUTED
+    if not fired:
+        return UNTRIED
+    return RING_CHECKED if exact else TESTED

@@ -1,0 +1,98 @@
+"""Instances of a rule: graphs on which it fires, far from the ones that its author thought of.
+
+They start from the pattern itself and from the rule's examples, are spelled anew, and are then changed in up to three
+ways: an attribute off its default, another size, another constant, an operand more or less, a value that is also read
+elsewhere, exported or overridable, another opset, a branch of an ``If``.  Where the rule still fires, what it made has
+to be right; where it does not, it has refused.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from onnxrewrite.errors import OnnxRewriteError
+from onnxrewrite.rewrite.rule import Stage
+from onnxrewrite.verify.ladder.variations import VARIATIONS
+from onnxrewrite.verify.respell import Seed
+from onnxrewrite.verify.respell.draft import Draft
+from onnxrewrite.verify.respell.nearmiss import with_facts, with_producers
+from onnxrewrite.verify.respell.seeds import STANDARD
+from onnxrewrite.verify.respell.spelling import Spelling, spelling
+
+HOW_MANY = (0, 1, 1, 2, 2, 3)
+"""How many variations an instance has, one of these at random."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A graph that was made to fit a rule.
+
+    Attributes:
+        seed: What it was made from.
+        before: The graph.
+        raised: The graph after the rule, as it is before lowering; None where the rule does not fire.
+        after: The graph after the rule and the lower stage; None where the rule does not fire.
+        variations: What was changed.
+        refusal: Why the rule does not fire, where it matched and said no.
+    """
+
+    seed: Seed
+    before: ir.Model
+    raised: ir.Model | None
+    after: ir.Model | None
+    variations: tuple[str, ...] = ()
+    refusal: str = ""
+
+    @property
+    def fired(self) -> bool:
+        """Whether the rule fires on it."""
+        return self.after is not None
+
+
+def instances(seeds: Sequence[Seed], count: int, seed: int = 0) -> Iterator[Instance]:
+    """``count`` graphs, a seed each in turn; the same for the same ``seed``.
+
+    What is legal by the standard alone is left out: no runtime can be trusted to say whether it is right.
+    """
+    running = [s for s in seeds if s.feeder is not None and s.trial.target != STANDARD]
+    for number in range(count if running else 0):
+        start = running[number % len(running)]
+        rng = random.Random(f"{seed}/instance/{number}")
+        yield fitted(start, *varied(start, rng, plain=number < len(running)))
+
+
+def varied(seed: Seed, rng: random.Random, *, plain: bool) -> tuple[ir.Model, tuple[str, ...]]:
+    """A seed spelled and changed at random, and what was changed; as it is if ``plain``."""
+    if plain:
+        return seed.model, ()
+    place = rng.choice(seed.places)
+    written = Spelling(seed, seed.model, frozenset({place.value}), place.nodes)
+    if rng.random() < 0.5:
+        written = spelling(seed, rng)
+    draft = Draft(with_facts(written.model))
+    changes = []
+    for _ in range(rng.choice(HOW_MANY)):
+        nodes = with_producers(draft.nodes(written.nodes))
+        changed = rng.choice(VARIATIONS)(draft, nodes, rng) if nodes else None
+        changes += [changed] if changed is not None else []
+    return draft.done(), tuple(changes)
+
+
+def fitted(seed: Seed, model: ir.Model, variations: tuple[str, ...] = ()) -> Instance:
+    """What the rule makes of a model."""
+    trial = seed.trial
+    try:
+        driver = trial.drive(model)
+        if not any(a.rule == trial.rule.name for a in driver.trace.applied):
+            refused = driver.trace.refused.get(trial.rule.name, {})
+            return Instance(seed, model, None, None, variations, next(iter(refused.values()), ""))
+        raised = driver.model.clone()
+        if trial.rule.stage is not Stage.LOWER:
+            driver.run_stage(Stage.LOWER, trial.lowering)
+    except OnnxRewriteError:  # the changes left no valid model
+        return Instance(seed, model, None, None, variations)
+    return Instance(seed, model, raised, driver.model, variations)

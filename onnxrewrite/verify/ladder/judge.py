@@ -1,0 +1,83 @@
+"""Whether what a rule made of an instance is right: exactly in the ring where that can say, then against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx_ir as ir
+
+from onnxrewrite.errors import OnnxRewriteError
+from onnxrewrite.rewrite.rule import Assumption
+from onnxrewrite.verify.classes import EDGES, NOT_FINITE
+from onnxrewrite.verify.respell.running import bare, lost_default, runnable, small_sizes
+from onnxrewrite.verify.session import as_proto
+from onnxrewrite.verify.site import check_site
+
+SIZES = 5
+"""At so many bindings of symbolic dimensions."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What comparing the two sides of an instance came to.
+
+    Attributes:
+        status: ``equal``, ``differs`` or ``not run``.
+        reason: Why it differs, or was not run.
+        ring: Whether both are equal in exact arithmetic; None where that does not apply.
+        feeds: The inputs at which they differ, where there are any.
+    """
+
+    status: str
+    reason: str = ""
+    ring: bool | None = None
+    feeds: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def differs(self) -> bool:
+        """Whether the rule is refuted by it."""
+        return self.status == "differs"
+
+
+def classes(assumes: Collection[Assumption]) -> list[str]:
+    """The classes of values to feed."""
+    return [c for c in EDGES if c != NOT_FINITE or Assumption.FINITE not in assumes]
+
+
+def judge(
+    before: ir.Model,
+    raised: ir.Model,
+    after: ir.Model,
+    *,
+    assumes: Collection[Assumption] = (),
+    seed: int = 0,
+) -> Finding:
+    """Compare a graph with what a rule made of it (``raised``), and that lowered (``after``).
+
+    Some operators may be newer than the opset of their model.
+    """
+    if Assumption.NOT_EMPTY in assumes and _is_empty(before):
+        return Finding("not run", "it has empty inputs")
+    try:
+        old, new = runnable(before), runnable(after)
+    except OnnxRewriteError as error:
+        return Finding("not run", str(error))
+    lost = lost_default(old, new)
+    if lost is not None:
+        return Finding("differs", lost)
+    original = bare(old)
+    sizes = small_sizes(as_proto(original), edges=Assumption.NOT_EMPTY not in assumes)
+    result = check_site(original, bare(new), dims_hint=sizes, seed=seed, classes=classes(assumes), sizes=SIZES)
+    match result.status:
+        case "failed":
+            return Finding("differs", result.reason, feeds=result.feeds)
+        case "ok":
+            return Finding("equal")
+    return Finding("not run", result.reason)
+
+
+def _is_empty(model: ir.Model) -> bool:
+    """Whether an input has no elements."""
+    return any(0 in v.shape for v in model.graph.inputs if v.shape is not None)
