@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -50,16 +52,39 @@ def _number(value: Any, dtype: ir.DataType) -> str:
         return str(int(value))
     kind = dtype.numpy().type
     with np.errstate(over="ignore"):
-        wide = float(kind(value))
-    if not np.isfinite(wide):
-        return str(wide)
-    texts = (f"{wide:.{digits}g}" for digits in range(1, 18))
-    with np.errstate(over="ignore"):
-        shortest = next(text for text in texts if float(kind(float(text))) == wide)
-    mantissa, has_exponent, exponent = shortest.partition("e")
+        return _shortest(float(kind(value)), kind)
+
+
+def _shortest(value: float, kind: Any) -> str:
+    """The shortest text of a float that is a number of a numpy dtype."""
+    if not math.isfinite(value):
+        return str(value)
+    texts = (f"{value:.{digits}g}" for digits in range(_digits(value, kind), 18))
+    mantissa, has_exponent, exponent = next(t for t in texts if float(kind(float(t))) == value).partition("e")
     if has_exponent:
         return f"{mantissa}e{int(exponent)}"
     return mantissa if "." in mantissa else f"{mantissa}.0"
+
+
+def _digits(value: float, kind: Any) -> int:
+    """How many digits a number has at least; numpy knows that of its own dtypes."""
+    if kind not in (np.float16, np.float32, np.float64):
+        return 1
+    mantissa = np.format_float_scientific(kind(value)).partition("e")[0]
+    return len(mantissa.lstrip("-").replace(".", ""))
+
+
+@functools.lru_cache(maxsize=4096)
+def _implied(
+    domain: str,
+    op_type: str,
+    version: int | None,
+    position: int,
+    dtypes: tuple[ir.DataType | None, ...],
+    is_fractional: bool,
+) -> ir.DataType:
+    """The dtype of a number without a type, as ``literal_dtype`` has it."""
+    return literal_dtype(schema_of(domain, op_type, version), position, dtypes, is_fractional=is_fractional)
 
 
 def _numbers(tensor: ir.TensorProtocol) -> list[str]:
@@ -68,7 +93,10 @@ def _numbers(tensor: ir.TensorProtocol) -> list[str]:
     array = tensor.numpy().ravel()
     if tensor.dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
         return [_number(part, ir.DataType.DOUBLE) for item in array for part in (item.real, item.imag)]
-    return [_number(item, tensor.dtype) for item in array]
+    if not tensor.dtype.is_floating_point():
+        return [_number(item, tensor.dtype) for item in array]
+    with np.errstate(over="ignore"):
+        return [_shortest(item, array.dtype.type) for item in array.astype(np.float64).tolist()]
 
 
 def _tensor_type(tensor: ir.TensorProtocol) -> str:
@@ -268,11 +296,10 @@ class Printer:
             return has_form
         if tensor.dtype not in (ir.DataType.FLOAT, ir.DataType.INT64):
             return False
-        version = opset_of(self.opsets, node.domain)
-        schema = schema_of(node.domain, node.op_type, version)
-        dtypes = [value.dtype if value is not None else None for value in node.inputs]
+        asked = node.domain, node.op_type, opset_of(self.opsets, node.domain), position
+        dtypes = tuple(value.dtype if value is not None else None for value in node.inputs)
         is_fractional = tensor.dtype is ir.DataType.FLOAT
-        found = (literal_dtype(schema, position, d, is_fractional=is_fractional) for d in (dtypes, ()))
+        found = (_implied(*asked, known, is_fractional) for known in (dtypes, ()))
         return all(dtype is tensor.dtype for dtype in found)
 
     def attribute(self, attribute: ir.Attr, indent: str) -> list[str]:
