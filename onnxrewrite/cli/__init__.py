@@ -22,6 +22,7 @@ from onnxrewrite.cli.console import complain, say
 from onnxrewrite.cli.inspect import inspect
 from onnxrewrite.cli.replay import replay
 from onnxrewrite.cli.rules import rules
+from onnxrewrite.cli.verify import verify
 from onnxrewrite.errors import OnnxRewriteError
 
 INTERNAL_ERROR = 3
@@ -39,7 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (apply, check, replay, inspect, rules):
+for _command in (apply, check, replay, inspect, rules, verify):
     app.command(epilog=EXIT_CODES if _command is apply else None)(_command)
 
 
