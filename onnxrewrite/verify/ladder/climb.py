@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.verify.ladder.grown import grown
+from onnxrewrite.verify.ladder.guards import Guards
 from onnxrewrite.verify.ladder.instances import instances
 from onnxrewrite.verify.ladder.judge import classes, judged
 from onnxrewrite.verify.ladder.minimise import minimised
-from onnxrewrite.verify.ladder.verdict import REFUTED, RING_CHECKED, TESTED, UNTRIED, Counterexample, Verdict
+from onnxrewrite.verify.ladder.verdict import REFUTED, RING_CHECKED, TESTED, UNTRIED, Verdict, general
 from onnxrewrite.verify.respell import seeds
 
 FEW, MANY = 2, 6
@@ -32,14 +33,15 @@ def climb(rule: Rule, library: Sequence[Rule], *, seed: int = 0, count: int = IN
     """
     start = time.perf_counter()
     fired, exact, refused, not_run = 0, 0, 0, Counter[str]()
-    counterexample = None
+    counterexample, guards = None, Guards()
     started = [*seeds(rule, library), *grown(rule, library, FEW if rule.examples else MANY, seed)]
     for instance in instances(started, count, seed):
         finding = judged(instance, rule.assumes, seed)
         if finding is None:
             refused += 1
+            guards.ask(instance, rule.assumes, seed)
         elif finding.status == "not run":
-            not_run[finding.reason] += 1
+            not_run[general(finding.reason)] += 1
         elif finding.differs:
             counterexample = minimised(instance, finding, rule.assumes, seed)
             break
@@ -55,6 +57,7 @@ def climb(rule: Rule, library: Sequence[Rule], *, seed: int = 0, count: int = IN
         not_run=dict(not_run),
         classes=tuple(classes(rule.assumes)),
         assumes=tuple(map(str, rule.assumes)),
+        warnings=guards.warnings(),
         counterexample=counterexample,
         seconds=time.perf_counter() - start,
     )
