@@ -12,7 +12,7 @@ from onnxrewrite.verify.ladder.guards import Guards
 from onnxrewrite.verify.ladder.instances import instances
 from onnxrewrite.verify.ladder.judge import classes, judged
 from onnxrewrite.verify.ladder.minimise import minimised
-from onnxrewrite.verify.ladder.verdict import REFUTED, RING_CHECKED, TESTED, UNTRIED, Verdict, general
+from onnxrewrite.verify.ladder.verdict import REFUTED, RING_CHECKED, TESTED, UNTRIED, Counterexample, Verdict, general
 from onnxrewrite.verify.respell import seeds
 
 FEW, MANY = 2, 6
