@@ -124,7 +124,7 @@ class _Site:
         self.before, self.after = as_proto(before), as_proto(after)
         self.seed = seed
         self.sampler = Sampler(self.before, seed=seed)
-        self.elements = _elements(before)
+        self.elements = elements_of(before)
         self.hints = [hint] if isinstance(hint, Mapping) else list(hint or [])
         self.notes: list[str] = []
         self.reference: Reference | None = None
@@ -189,7 +189,7 @@ class _Site:
         """Inputs whose floats are of one class of values."""
         made: dict[str, Any] = {}
         for spec in self.sampler.specs:
-            concrete = _concrete(self.elements.get(spec.name), binding)
+            concrete = concrete_elements(self.elements.get(spec.name), binding)
             if concrete is not None:
                 dtype = onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)
                 made[spec.name] = np.asarray(concrete, dtype).reshape(shape_of(spec, binding))
@@ -318,7 +318,7 @@ class _Site:
         return bool(lost.any()) and is_finite(new) and compare(None, kept_old, kept_new).accept
 
 
-def _elements(model: ir.Model) -> dict[str, list[Any]]:
+def elements_of(model: ir.Model) -> dict[str, list[Any]]:
     found = {}
     for value in model.graph.inputs:
         text = value.metadata_props.get(ELEMENTS)
@@ -327,7 +327,7 @@ def _elements(model: ir.Model) -> dict[str, list[Any]]:
     return found
 
 
-def _concrete(elements: Sequence[Any] | None, binding: Mapping[str, int]) -> list[int] | None:
+def concrete_elements(elements: Sequence[Any] | None, binding: Mapping[str, int]) -> list[int] | None:
     """The elements as numbers; a dimension that no input of the site has gets a size of its own."""
     if elements is None:
         return None

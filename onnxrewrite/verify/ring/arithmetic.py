@@ -1,0 +1,196 @@
+"""The ring itself: the integers modulo 1559³, with an undefined element, on arrays.
+
+An array is uint64; its elements are 0 … ``MODULUS`` - 1, or ``UNDEFINED``, which is to the ring what NaN is to floats:
+an operation on it is undefined, and so are division by what is no unit and the root of what is no square.  Knows
+neither graphs nor operators.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cache, reduce
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+
+PRIME = 1559
+"""The largest prime below 2^(32/3) of which -1 is no square, and 2, 3, 5, 7, 11 and 13 are."""
+
+MODULUS = PRIME**3
+"""Below 2^32, so that products fit into 64 bits."""
+
+UNDEFINED = np.uint64(2**63)
+
+_M = np.uint64(MODULUS)
+_P = np.uint64(PRIME)
+_HALF = np.uint64(MODULUS // 2)
+_LOW = np.uint64(0xFFFF)
+_BITS = np.uint64(16)
+
+
+@cache
+def _inverses() -> Array:
+    """Inverses modulo the prime; 0 for 0."""
+    return np.array([pow(a, -1, PRIME) if a else 0 for a in range(PRIME)], np.uint64)
+
+
+@cache
+def _roots() -> Array:
+    """Of the two roots modulo the prime the one that is a square itself; 0 where there is none."""
+    roots = np.zeros(PRIME, np.uint64)
+    for a in range(1, PRIME):
+        roots[pow(a, 4, PRIME)] = pow(a, 2, PRIME)
+    return roots
+
+
+def integers(values: Any) -> Array:
+    """Integers of any sign as elements."""
+    return np.asarray(np.asarray(values, np.int64) % MODULUS).astype(np.uint64)
+
+
+def element(numerator: int, denominator: int = 1) -> Array:
+    """A fraction; undefined where the denominator is no unit."""
+    if denominator % PRIME == 0:
+        return np.asarray(UNDEFINED)
+    return np.asarray(numerator * pow(denominator, -1, MODULUS) % MODULUS, np.uint64)
+
+
+def is_undefined(a: Array) -> Array:
+    """Where an array is undefined."""
+    return np.asarray(a >= UNDEFINED)
+
+
+def spread(result: Array, *arguments: Array) -> Array:
+    """An elementwise result, undefined wherever an argument is."""
+    bad = is_undefined(reduce(np.bitwise_or, arguments))
+    return np.where(bad, UNDEFINED, result) if bad.any() else np.asarray(result)
+
+
+def add(a: Array, b: Array) -> Array:
+    """The sum."""
+    return spread((a + b) % _M, a, b)
+
+
+def neg(a: Array) -> Array:
+    """The negative."""
+    return spread((_M - a) % _M, a)
+
+
+def sub(a: Array, b: Array) -> Array:
+    """The difference."""
+    return spread((a + (_M - b)) % _M, a, b)
+
+
+def mul(a: Array, b: Array) -> Array:
+    """The product."""
+    return spread(a * b % _M, a, b)
+
+
+def inverse(a: Array) -> Array:
+    """1/a by Newton's iteration from the inverse modulo the prime: every step doubles the power of it that is right."""
+    x = _inverses()[a % _P]
+    two = np.uint64(2)
+    for _ in range(2):
+        x = x * ((two + (_M - a % _M * x % _M)) % _M) % _M
+    return np.where(x % _P == 0, UNDEFINED, spread(x, a))
+
+
+def div(a: Array, b: Array) -> Array:
+    """The quotient."""
+    return mul(a, inverse(b))
+
+
+def power(a: Array, exponent: int) -> Array:
+    """An integer power, negative ones too."""
+    result, base = np.ones_like(a), inverse(a) if exponent < 0 else a
+    for bit in bin(abs(exponent))[2:]:
+        result = mul(result, result)
+        result = mul(result, base) if bit == "1" else result
+    return spread(result, a)
+
+
+def sqrt(a: Array) -> Array:
+    """The root that is a square itself, as the roots of reals are: sqrt(ab) = sqrt(a)·sqrt(b), sqrt(a)² = a."""
+    s = _roots()[a % _P]
+    for _ in range(2):
+        s = (s + a % _M * inverse(s) % _M) % _M * np.uint64((MODULUS + 1) // 2) % _M
+    result = np.where(_roots()[a % _P] == 0, UNDEFINED, spread(s, a))
+    return np.where(a == 0, np.uint64(0), result)
+
+
+def exp(a: Array) -> Array:
+    """(1 + p)^a, so exp(a + b) = exp(a)·exp(b); by the binomial theorem 1 + p·a + p²·a(a - 1)/2 modulo p³."""
+    low = a % _P
+    pairs = low * ((low + _P - np.uint64(1)) % _P) % _P * np.uint64((PRIME + 1) // 2) % _P
+    return spread((np.uint64(1) + _P * (a % _M) % _M + _P * _P * pairs) % _M, a)
+
+
+def total(a: Array, axes: Sequence[int] | None = None, keepdims: bool = False) -> Array:
+    """The sum over axes, all of them where None."""
+    axis = None if axes is None else tuple(axes)
+    bad = is_undefined(a).any(axis=axis, keepdims=keepdims)
+    return np.where(bad, UNDEFINED, a.sum(axis=axis, keepdims=keepdims, dtype=np.uint64) % _M)
+
+
+def bilinear(function: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
+    """A sum of products of elements, such as ``np.matmul``, of up to 2^16 terms: ``a`` is split so that none overflows."""
+    high, low = function(a >> _BITS, b) % _M, function(a & _LOW, b)
+    result = ((high << _BITS) + low) % _M
+    bad = is_undefined(a), is_undefined(b)
+    if bad[0].any() or bad[1].any():
+        x, y = (each.astype(np.uint64) for each in bad)
+        result = np.where(function(x, np.ones_like(y)) + function(np.ones_like(x), y) > 0, UNDEFINED, result)
+    return np.asarray(result)
+
+
+# -- functions without algebra -------------------------------------------------------------------------------
+
+
+def hashed(name: str, *arguments: Array) -> Array:
+    """A unit that depends on the arguments and on the name, as if drawn at random (SplitMix64; Steele et al., 2014)."""
+    return spread(unit(mixed(name, *arguments)), *arguments)
+
+
+def mixed(name: str, *arguments: Array) -> Array:
+    """64 bits that depend on the arguments and on the name."""
+    bits = np.asarray(np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")))
+    for each in arguments:
+        z = (bits ^ each) + np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        bits = z ^ (z >> np.uint64(31))
+    return bits
+
+
+def unit(bits: Array) -> Array:
+    """A unit that 64 bits are mapped to."""
+    found = bits % _M
+    return np.where(found % _P == 0, found + np.uint64(1), found)
+
+
+def random(rng: np.random.Generator, shape: Sequence[int]) -> Array:
+    """Units drawn at random."""
+    return unit(np.asarray(rng.integers(0, MODULUS, tuple(shape), dtype=np.uint64)))
+
+
+def signed(a: Array) -> Array:
+    """The elements as int64 from -(m - 1)/2 to (m - 1)/2: a total order, in which small integers stand as they should.
+
+    It goes with negation, but neither with addition nor with multiplication, as no order of a finite ring does.
+    """
+    return np.where(a > _HALF, a.astype(np.int64) - MODULUS, a.astype(np.int64))
+
+
+def odd(name: str, a: Array) -> Array:
+    """A hashed function with f(-a) = -f(a), so f(0) = 0."""
+    value = even(name, a)
+    return np.where(a == 0, a, np.where(a > _HALF, neg(value), value))
+
+
+def even(name: str, a: Array) -> Array:
+    """A hashed function with f(-a) = f(a)."""
+    return spread(hashed(name, np.minimum(a, (_M - a) % _M)), a)

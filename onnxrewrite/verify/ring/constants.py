@@ -1,0 +1,150 @@
+"""Numbers of a model as elements of the ring: the one place that says which float is which element.
+
+Floats are rounded, the ring is not.  So a constant is taken for the number that was meant where that can be told: an
+integer, a short decimal, a simple fraction, or the square or fourth root of one, each far simpler than chance would
+have it at the precision of its dtype.  Any other is a *symbol*: an element of its own, with 1/c and -c where they
+belong.  Symbols know no arithmetic, so a difference counts only where both sides have the same ones.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import cache, lru_cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from onnxrewrite.verify.ring import arithmetic as ring
+from onnxrewrite.verify.ring.arithmetic import Array
+
+LARGE = 9999.0
+"""What is not smaller stands for infinity, as in masks, and is a symbol."""
+
+_MANY = 32
+"""Of more different numbers than these, those that are no integers are symbols without being looked at."""
+
+_MARGIN = 256
+"""How much simpler than chance a number must be."""
+
+_SPARE = 9
+"""A number that needs this many bits less than its dtype has is taken at its word."""
+
+_TINY = 128
+"""Exponents below this are left to chance."""
+
+_WIDE = float(np.finfo(np.float64).eps)
+
+
+class Constants:
+    """The constants of both sides of a check.
+
+    Attributes:
+        symbols: Those in use that are none of the numbers that can be told, as 64 bits each; the caller empties it.
+    """
+
+    def __init__(self) -> None:
+        self.symbols: set[int] = set()
+        self._known: list[tuple[float, float, int, int]] = []
+
+    def carry(self, array: Any) -> Array:
+        """A float array as elements; NaN is undefined."""
+        eps = float(ml_dtypes.finfo(array.dtype).eps)
+        wide = np.asarray(array, np.float64)
+        bits = max(1, round(-math.log2(eps)) - _SPARE)
+        whole = (np.abs(wide) < LARGE) & (wide == np.trunc(wide))
+        mantissa, exponent = np.frexp(np.where(np.isfinite(wide), wide, 0.0))
+        steps = mantissa * 2.0**bits
+        short = (np.abs(wide) < LARGE) & (steps == np.trunc(steps)) & (exponent > -_TINY)
+        exact = whole | short
+        powers = _powers_of_two()[np.where(short, exponent - bits, 0)]
+        result = ring.mul(ring.integers(np.where(short, steps, np.where(whole, wide, 0.0))), powers)
+        if exact.all():
+            return result
+        others, where = np.unique(wide[~exact], return_inverse=True)
+        if len(others) <= _MANY:
+            elements = np.array([self.element(float(c), eps) for c in others], np.uint64)
+        else:
+            elements = self._opaque(others)
+        result[~exact] = elements[where]
+        return result
+
+    def number(self, value: float, eps: float = _WIDE) -> Array:
+        """A number as an element, of a precision ``eps``."""
+        return np.asarray(self.element(value, eps), np.uint64)
+
+    def element(self, c: float, eps: float) -> int:
+        """The element of one number: what it was when it, -c or 1/c came before, else what it is meant to be."""
+        if math.isnan(c):
+            return int(ring.UNDEFINED)
+        if c.is_integer() and abs(c) < LARGE:
+            return int(c) % ring.MODULUS
+        size = abs(c)
+        found = self._seen(size, eps)
+        if found is None:
+            meant = recognized(size, eps)
+            bits = 0 if meant is not None else int(ring.mixed("symbol", np.asarray(np.float64(size)).view(np.uint64)))
+            found = (int(ring.unit(np.uint64(bits))) if meant is None else meant, bits)
+            self._known.append((size, eps, *found))
+        if found[1]:
+            self.symbols.add(found[1])
+        return found[0] if c > 0 or found[0] >= ring.MODULUS else ring.MODULUS - found[0]
+
+    def _seen(self, size: float, eps: float) -> tuple[int, int] | None:
+        """The element and the symbol of a number that was told before, within the precision of the coarser dtype."""
+        for known, precision, value, symbol in self._known:
+            margin = max(eps, precision)
+            if size == known or abs(size - known) <= margin * known:
+                return value, symbol
+            if math.isfinite(size) and math.isfinite(known) and abs(size * known - 1) <= 2 * margin:
+                return int(ring.inverse(np.asarray(value, np.uint64))), symbol
+        return None
+
+    def _opaque(self, numbers: Array) -> Array:
+        """Many numbers as symbols at once; equal are only those that have equal bits."""
+        bits = ring.mixed("symbol", np.abs(numbers).view(np.uint64))
+        self.symbols.update(bits.tolist())
+        elements = np.where(np.isnan(numbers), ring.UNDEFINED, ring.unit(bits))
+        return np.where(numbers < 0, ring.neg(elements), elements)
+
+
+@cache
+def _powers_of_two() -> Array:
+    """2^k at place k, for k from -256 to 255."""
+    return np.array([pow(2, (k + 256) % 512 - 256, ring.MODULUS) for k in range(512)], np.uint64)
+
+
+@lru_cache(maxsize=4096)
+def recognized(c: float, eps: float) -> int | None:
+    """The element of the number that ``c`` > 0 is meant to be, None where that cannot be told."""
+    if not 0 < c < LARGE:
+        return None
+    for roots in range(3):
+        meant = _fraction(c ** 2**roots, 2**roots * eps)
+        if meant is not None:
+            found = ring.element(meant.numerator, meant.denominator)
+            for _ in range(roots):
+                found = ring.sqrt(found)
+            return None if ring.is_undefined(found) else int(found)
+    decimal = _decimal(c, eps)
+    return None if decimal is None else int(ring.element(decimal.numerator, decimal.denominator))
+
+
+def _fraction(c: float, eps: float) -> Fraction | None:
+    """A fraction within ``eps`` of c whose parts are small enough for that to be no chance."""
+    bound = 1 / (_MARGIN * eps)
+    if not 1 / bound < c < bound:
+        return None
+    found = Fraction(c).limit_denominator(max(1, math.isqrt(int(bound / c))))
+    near = abs(float(found) - c) <= eps * c and found.numerator * found.denominator <= bound
+    return found if near and found else None
+
+
+def _decimal(c: float, eps: float) -> Fraction | None:
+    """A decimal within half of ``eps`` of c that has two digits less than a number of that precision needs."""
+    digits = int(-math.log10(eps) - 1.9)
+    if digits < 1:
+        return None
+    found = Fraction(f"{c:.{digits - 1}e}")
+    return found if abs(float(found) - c) <= eps / 2 * c else None

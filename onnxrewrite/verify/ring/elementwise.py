@@ -1,0 +1,211 @@
+"""Operators on one element at a time, and functions of which the ring knows less than the reals do.
+
+Such a function is a hash of its argument, the same on both sides.  Where a law that it has is not kept (an order goes
+with addition, log(ab) = log(a) + log(b)), its arguments are noted: a difference counts if both sides have the same.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxrewrite.verify.ring import arithmetic as ring
+from onnxrewrite.verify.ring.arithmetic import Array
+from onnxrewrite.verify.ring.evaluate import Call, NotApplicable, Run, Unlucky, computes
+
+_SMALL = 64
+"""Powers up to this, and half of it, are multiplied out."""
+
+
+@computes("Add", "Sum")
+def _sum(run: Run, call: Call, *terms: Array) -> Array:
+    return reduce(ring.add, terms)
+
+
+@computes("Sub")
+def _sub(run: Run, call: Call, a: Array, b: Array) -> Array:
+    return ring.sub(a, b)
+
+
+@computes("Mul")
+def _mul(run: Run, call: Call, a: Array, b: Array) -> Array:
+    return ring.mul(a, b)
+
+
+@computes("Div")
+def _div(run: Run, call: Call, a: Array, b: Array) -> Array:
+    return ring.div(a, b)
+
+
+@computes("Neg")
+def _neg(run: Run, call: Call, a: Array) -> Array:
+    return ring.neg(a)
+
+
+@computes("Reciprocal")
+def _reciprocal(run: Run, call: Call, a: Array) -> Array:
+    return ring.inverse(a)
+
+
+@computes("Mean")
+def _mean(run: Run, call: Call, *terms: Array) -> Array:
+    return ring.mul(reduce(ring.add, terms), ring.element(1, len(terms)))
+
+
+@computes("Exp")
+def _exp(run: Run, call: Call, a: Array) -> Array:
+    return ring.exp(a)
+
+
+@computes("Sqrt")
+def _sqrt(run: Run, call: Call, a: Array) -> Array:
+    return ring.sqrt(a)
+
+
+@computes("Sigmoid")
+def _sigmoid(run: Run, call: Call, a: Array) -> Array:
+    """1/(1 + exp(-x))."""
+    return ring.inverse(ring.add(np.uint64(1), ring.exp(ring.neg(a))))
+
+
+@computes("Tanh")
+def _tanh(run: Run, call: Call, a: Array) -> Array:
+    """(exp(2x) - 1)/(exp(2x) + 1)."""
+    e = ring.exp(ring.add(a, a))
+    one = np.asarray(1, np.uint64)
+    return ring.div(ring.sub(e, one), ring.add(e, one))
+
+
+@computes("Sinh", "Cosh")
+def _hyperbolic(run: Run, call: Call, a: Array) -> Array:
+    """(exp(x) ∓ exp(-x))/2."""
+    combine = ring.sub if call.op_type == "Sinh" else ring.add
+    return ring.mul(combine(ring.exp(a), ring.exp(ring.neg(a))), ring.element(1, 2))
+
+
+@computes("Pow")
+def _pow(run: Run, call: Call, a: Array, exponent: Array) -> Array:
+    """Integer and half powers as such; others as a hash of both."""
+    if exponent.dtype != np.uint64:
+        exponent = ring.integers(exponent)
+    halves = np.unique(ring.signed(ring.add(exponent, exponent)))
+    if len(halves) != 1 or abs(int(halves[0])) > _SMALL or ring.is_undefined(exponent).any():
+        return _loose(run, "Pow", a, exponent)
+    whole = np.broadcast_to(a, np.broadcast_shapes(a.shape, exponent.shape))
+    count = int(halves[0])
+    return ring.power(whole, count // 2) if count % 2 == 0 else ring.power(ring.sqrt(whole), count)
+
+
+@computes("Erf")
+def _erf(run: Run, call: Call, a: Array) -> Array:
+    """An odd function, of which no other law is known."""
+    return ring.odd("Erf", a)
+
+
+@computes("Log", "Floor", "Ceil", "Round", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Asinh", "Acosh", "Atanh")
+def _function(run: Run, call: Call, a: Array) -> Array:
+    return _loose(run, call.op_type, a)
+
+
+def _loose(run: Run, name: str, *arguments: Array) -> Array:
+    run.note(name, *arguments)
+    return ring.hashed(name, *arguments)
+
+
+@computes("Identity", "CastLike")
+def _same(run: Run, call: Call, a: Array, like: Array | None = None) -> Array:
+    if like is not None and (a.dtype == np.uint64) != (like.dtype == np.uint64):
+        raise NotApplicable("CastLike between a float and another type")
+    return a
+
+
+@computes("Cast")
+def _cast(run: Run, call: Call, a: Array) -> Array:
+    to = ir.DataType(call.get("to"))
+    if not to.is_floating_point() or to.bitwidth < 16:
+        raise NotApplicable(f"Cast of a float to {to}")
+    return a
+
+
+@computes("Dropout")
+def _dropout(run: Run, call: Call, a: Array, ratio: Any = None, training: Any = None) -> tuple[Array, Array]:
+    if training is not None and training.any():
+        raise NotApplicable("Dropout is random")
+    return a, np.ones(a.shape, np.bool_)
+
+
+# -- order ---------------------------------------------------------------------------------------------------
+
+
+def ordered(run: Run, *arguments: Array) -> list[Array]:
+    """Elements as integers to compare, noted: the order of a ring keeps no law of addition and multiplication."""
+    for each in arguments:
+        run.note("order", each)
+    return [ring.signed(each) for each in arguments]
+
+
+def _pick(run: Run, greater: bool, a: Array, b: Array) -> Array:
+    x, y = ordered(run, a, b)
+    return ring.spread(np.where((x > y) == greater, a, b), a, b)
+
+
+_ZERO = np.asarray(0, np.uint64)
+
+
+@computes("Max", "Min")
+def _extreme(run: Run, call: Call, *arguments: Array) -> Array:
+    return reduce(lambda a, b: _pick(run, call.op_type == "Max", a, b), arguments)
+
+
+@computes("Relu")
+def _relu(run: Run, call: Call, a: Array) -> Array:
+    return _pick(run, True, a, _ZERO)
+
+
+@computes("Clip")
+def _clip(run: Run, call: Call, a: Array, low: Array | None = None, high: Array | None = None) -> Array:
+    """Bounds are attributes before opset 11, inputs since."""
+    bounds = [
+        run.attribute(call, name) if given is None and name in call.attributes else given
+        for name, given in (("min", low), ("max", high))
+    ]
+    for greater, bound in zip((True, False), bounds, strict=True):
+        a = a if bound is None else _pick(run, greater, a, bound)
+    return a
+
+
+@computes("Abs")
+def _abs(run: Run, call: Call, a: Array) -> Array:
+    return _pick(run, True, a, ring.neg(a))
+
+
+@computes("Sign")
+def _sign(run: Run, call: Call, a: Array) -> Array:
+    (x,) = ordered(run, a)
+    return ring.spread(ring.integers(np.sign(x)), a)
+
+
+_COMPARISONS = {
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Equal": np.equal,
+}
+
+
+@computes(*_COMPARISONS)
+def _compare(run: Run, call: Call, a: Array, b: Array) -> Array:
+    if ring.is_undefined(a).any() or ring.is_undefined(b).any():
+        raise Unlucky(f"{call.op_type} of an undefined element")
+    return np.asarray(_COMPARISONS[call.op_type](*ordered(run, a, b)))
+
+
+@computes("IsNaN", "IsInf")
+def _is_finite(run: Run, call: Call, a: Array) -> Array:
+    """Never so in the ring, nor for the inputs that both sides are compared on."""
+    run.note(call.op_type, a)
+    return np.zeros(a.shape, np.bool_)

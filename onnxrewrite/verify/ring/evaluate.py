@@ -1,0 +1,281 @@
+"""Walking a graph: what is *known* is computed as it is, what depends on float inputs in the ring.
+
+A value is an ordinary array while it depends on no float input (integers, booleans, shapes, weights and what is
+computed of them), else a ``Ring`` of elements.  An operator on known values alone is the reference evaluator's.  One
+that only moves data is, too, on elements instead of numbers.  The others are in ``OPERATORS``, or are the standard's
+function bodies, or a function of the model's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import helper
+
+from onnxrewrite.ir import schema
+from onnxrewrite.verify.ring import arithmetic as ring
+from onnxrewrite.verify.ring.arithmetic import Array
+from onnxrewrite.verify.ring.constants import Constants
+
+
+class NotApplicable(Exception):
+    """Something that the ring has no counterpart of; the message says what."""
+
+
+class Unlucky(Exception):
+    """An undefined element where a decision is made; other inputs may do."""
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A float tensor as elements of the ring."""
+
+    elements: Array
+
+
+Value: TypeAlias = Ring | Array | None
+Environment: TypeAlias = dict[ir.Value, Value]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A node with its attributes resolved.  ``version`` is the operator's opset, None where that opset lacks it."""
+
+    domain: str
+    op_type: str
+    version: int | None
+    attributes: Mapping[str, ir.Attr]
+    outputs: int
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An attribute's value, the schema's default, or ``default``."""
+        own = self.attributes.get(name)
+        if own is not None:
+            return own.value
+        found = schema.schema(self.domain, self.op_type, self.version)
+        formal = found.attributes.get(name) if found is not None else None
+        return default if formal is None or formal.default is None else formal.default
+
+    def proto(self, inputs: Sequence[Value]) -> onnx.NodeProto:
+        """The node alone, as the reference evaluator takes it."""
+        names = [f"i{k}" if v is not None else "" for k, v in enumerate(inputs)]
+        node = helper.make_node(self.op_type, names, [f"o{k}" for k in range(self.outputs)], domain=self.domain)
+        node.attribute.extend(ir.serde.serialize_attribute(a) for a in self.attributes.values())
+        return node
+
+
+Operator: TypeAlias = Callable[..., Array | tuple[Array | None, ...]]
+OPERATORS: dict[tuple[str, str], Operator] = {}
+"""(domain, operator) to a function of a run, a call and the inputs: elements for floats, other arrays as they are."""
+
+
+def computes(*ops: str, domain: str = "") -> Callable[[Operator], Operator]:
+    """Register what operators are in the ring; a uint64 result is elements, any other an ordinary array."""
+
+    def register(function: Operator) -> Operator:
+        OPERATORS.update({(domain, op): function for op in ops})
+        return function
+
+    return register
+
+
+MOVES = frozenset(
+    "Compress Concat DepthToSpace Expand Flatten Gather GatherElements GatherND Identity Pad Reshape ReverseSequence "
+    "Shape Size Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where".split()
+)
+"""Operators whose result is made of elements of their inputs and zeros."""
+
+
+@dataclass
+class Run:
+    """One evaluation of one side.
+
+    Attributes:
+        constants: Shared by both sides, so that a number is the same element in both.
+        loose: What functions were applied to, of which not every law holds in the ring, as 64 bits each.
+    """
+
+    constants: Constants
+    functions: Mapping[tuple[str, str, str], ir.Function] = field(default_factory=dict)
+    loose: set[int] = field(default_factory=set)
+
+    def elements(self, value: Value) -> Any:
+        """What an operator computes with: elements for floats, other arrays as they are."""
+        if isinstance(value, Ring):
+            return value.elements
+        return self.constants.carry(value) if value is not None and is_float(value) else value
+
+    def number(self, value: float) -> Array:
+        """A number of a formula."""
+        return self.constants.number(value)
+
+    def attribute(self, call: Call, name: str, default: float = 0.0) -> Array:
+        """A float attribute, which is stored in single precision."""
+        return self.constants.carry(np.asarray(call.get(name, default), np.float32))
+
+    def note(self, name: str, *arguments: Array) -> None:
+        """Remember what a function was applied to whose laws do not all hold."""
+        self.loose.update(np.unique(ring.mixed(name, *arguments)).tolist())
+
+    # -- graphs ----------------------------------------------------------------------------------------------
+
+    def model(self, model: ir.Model, feeds: Mapping[str, Value]) -> list[Value]:
+        """The outputs of a model.
+
+        Raises:
+            NotApplicable: It cannot be carried over.
+            Unlucky: Other inputs may do.
+            Exception: Whatever shapes that do not fit raise.
+        """
+        self.functions = model.functions
+        env: Environment = {v: feeds[v.name] for v in model.graph.inputs if v.name in feeds}
+        return self._graph(model.graph, env, {}, model.opset_imports)
+
+    def _graph(
+        self,
+        graph: ir.Graph | ir.Function,
+        env: Environment,
+        given: Mapping[str, ir.Attr],
+        imports: Mapping[str, int],
+    ) -> list[Value]:
+        for node in graph:
+            call = _call(node, given, imports)
+            inputs = [self._value(v, env) for v in node.inputs]
+            env.update(zip(node.outputs, self.call(call, inputs), strict=False))
+        return [self._value(v, env) for v in graph.outputs]
+
+    def _value(self, value: ir.Value | None, env: Environment) -> Value:
+        if value is None or value in env:
+            return None if value is None else env[value]
+        if value.const_value is None:
+            raise NotApplicable(f"`{value.name}` is defined outside of the graph")
+        env[value] = value.const_value.numpy()
+        return env[value]
+
+    def call(self, call: Call, inputs: Sequence[Value]) -> Sequence[Value]:
+        """The outputs of one operator."""
+        key = (call.domain, call.op_type)
+        own = self.functions.get((*key, ""))
+        if own is not None:
+            return self._function(own, call, inputs)
+        if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in call.attributes.values()):
+            raise NotApplicable(f"{call.op_type}: control flow")
+        if schema.NON_DETERMINISTIC.intersection([key]):
+            raise NotApplicable(f"{call.op_type} is random")
+        is_known = not any(isinstance(v, Ring) for v in inputs)
+        if key == ("", "Constant"):
+            return [_constant(call)]
+        if is_known and not call.domain:
+            return _reference(call, inputs)
+        if key in OPERATORS:
+            found = OPERATORS[key](self, call, *map(self.elements, inputs))
+            return [_wrapped(v) for v in (found if isinstance(found, tuple) else (found,))]
+        if not call.domain and call.op_type in MOVES:
+            return [_wrapped(v) for v in _reference(call, [self.elements(v) for v in inputs])]
+        body = _body(call, inputs)
+        if body is None:
+            raise NotApplicable(f"{call.op_type} has no counterpart in the ring")
+        return self._function(body, call, inputs)
+
+    def _function(self, body: ir.Function, call: Call, inputs: Sequence[Value]) -> list[Value]:
+        env: Environment = dict.fromkeys(body.inputs)
+        env.update(zip(body.inputs, inputs, strict=False))
+        defaults = {a.name: a for a in body.attributes.values() if a.value is not None}
+        found = schema.schema(call.domain, call.op_type, call.version)
+        for name, formal in found.attributes.items() if found is not None else ():
+            if formal.default is not None:
+                defaults[name] = ir.Attr(name, formal.type, formal.default)
+        return self._graph(body, env, {**defaults, **call.attributes}, body.opset_imports)
+
+
+def is_float(value: Array) -> bool:
+    """Whether an array holds numbers that stand for reals."""
+    return value.dtype.kind == "f" or value.dtype.name == "bfloat16"
+
+
+def _wrapped(result: Any) -> Value:
+    if result is None:
+        return None
+    array = np.asarray(result)
+    return Ring(array) if array.dtype == np.uint64 else array
+
+
+def _call(node: ir.Node, given: Mapping[str, ir.Attr], imports: Mapping[str, int]) -> Call:
+    """The node, attributes of the function around it filled in."""
+    attributes = {}
+    for name, each in node.attributes.items():
+        own = given.get(str(each.ref_attr_name)) if each.is_ref() else each
+        if own is not None:
+            attributes[name] = own if own.name == name else ir.Attr(name, own.type, own.value)
+    domain = schema.normal_domain(node.domain)
+    version = node.version or imports.get(domain)
+    known = schema.schema(domain, node.op_type, version) is not None
+    return Call(domain, node.op_type, version if known else None, attributes, len(node.outputs))
+
+
+def _constant(call: Call) -> Array:
+    name, attribute = next(iter(call.attributes.items()))
+    if name == "value":
+        return attribute.as_tensor().numpy()
+    if name not in ("value_int", "value_ints", "value_float", "value_floats"):
+        raise NotApplicable(f"Constant: {name}")
+    return np.asarray(attribute.value, np.float32 if "float" in name else np.int64)
+
+
+def _reference(call: Call, inputs: Sequence[Value]) -> Sequence[Any]:
+    """The reference evaluator's result."""
+    from onnx.reference import ReferenceEvaluator
+    from onnx.reference.ops._op_list import load_op
+
+    node = call.proto(inputs)
+    opsets = {"": call.version or schema.latest_version()}
+    settings = {"opsets": opsets, "new_ops": None, "log": lambda *_: None, "verbose": 0, "existing_functions": {}}
+    types = [_type(v) for v in inputs]
+    try:
+        implementation = load_op("", call.op_type, opsets[""], node=node, input_types=types, evaluator_cls=ReferenceEvaluator)
+    except NotImplementedError as error:
+        raise NotApplicable(f"{call.op_type} has no reference implementation") from error
+    settings["evaluator_cls"] = ReferenceEvaluator
+    results: Sequence[Any] = implementation(node, settings).run(*inputs)
+    if any(isinstance(r, list) for r in results):
+        raise NotApplicable(f"{call.op_type}: sequences")
+    return results
+
+
+def _type(value: Value) -> onnx.TypeProto:
+    """The type of an input; floats in the ring count as single precision."""
+    if value is None:
+        return onnx.TypeProto()
+    is_ring = isinstance(value, Ring)
+    array = value.elements if isinstance(value, Ring) else value
+    code = onnx.TensorProto.FLOAT if is_ring else helper.np_dtype_to_tensor_dtype(array.dtype)
+    return helper.make_tensor_type_proto(code, array.shape)
+
+
+def _body(call: Call, inputs: Sequence[Value]) -> ir.Function | None:
+    """The standard's own definition of an operator by simpler ones."""
+    if not schema.has_body(schema.schema(call.domain, call.op_type, call.version)):
+        return None
+    types = tuple(_type(v).SerializeToString() for v in inputs)
+    return _standard_body(call.domain, call.op_type, call.version, call.proto(inputs).SerializeToString(), types)
+
+
+@lru_cache(maxsize=256)
+def _standard_body(
+    domain: str, op_type: str, version: int | None, node: bytes, types: tuple[bytes, ...]
+) -> ir.Function | None:
+    latest = version or schema.latest_version(domain)
+    defined: Any = onnx.defs.get_schema(op_type, latest, domain)
+    if defined.has_function:
+        return ir.from_proto(defined.function_body)
+    for opset in sorted(defined.context_dependent_function_opset_versions, reverse=True):
+        text = defined.get_context_dependent_function_with_opset_version(opset, node, list(types))
+        if text:
+            return ir.from_proto(onnx.FunctionProto.FromString(text))
+    return None
