@@ -185,6 +185,23 @@ def signed(a: Array) -> Array:
     return np.where(a > _HALF, a.astype(np.int64) - MODULUS, a.astype(np.int64))
 
 
+@cache
+def _characters() -> Array:
+    """1 for squares modulo the prime, -1 for the others, 0 for 0."""
+    return np.array([0] + [1 if pow(a, PRIME // 2, PRIME) == 1 else -1 for a in range(1, PRIME)], np.int64)
+
+
+def sign(a: Array) -> Array:
+    """The quadratic character as int64, that of p being 1: a sign that goes with multiplication.
+
+    Squares, roots, values of exp, their sums and quotients are positive, as those of reals are, and with a > b for
+    sign(a - b) = 1 exp is monotonic.  That goes with addition and with multiplication by what is positive, and is
+    not transitive.
+    """
+    first, second, third = (_characters()[a // np.uint64(PRIME**k) % _P] for k in range(3))
+    return np.where(first != 0, first, np.where(second != 0, second, third))
+
+
 def odd(name: str, a: Array) -> Array:
     """A hashed function with f(-a) = -f(a), so f(0) = 0."""
     value = even(name, a)

@@ -2,8 +2,8 @@
 
 Floats are rounded, the ring is not.  So a constant is taken for the number that was meant where that can be told: an
 integer, a short decimal, a simple fraction, or the square or fourth root of one, each far simpler than chance would
-have it at the precision of its dtype.  Any other is a *symbol*: an element of its own, with 1/c and -c where they
-belong.  Symbols know no arithmetic, so a difference counts only where both sides have the same ones.
+have it at the precision of its dtype.  Any other is a *symbol*: an element of its own, with -c, 1/c and the root where
+they belong.  Symbols know no arithmetic, so a difference counts only where both sides have the same ones.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Constants:
         return np.asarray(self.element(value, eps), np.uint64)
 
     def element(self, c: float, eps: float) -> int:
-        """The element of one number: what it was when it, -c or 1/c came before, else what it is meant to be."""
+        """The element of one number: what it was when ±c, 1/c or c² came before, else what it is meant to be."""
         if math.isnan(c):
             return int(ring.UNDEFINED)
         if c.is_integer() and abs(c) < LARGE:
@@ -85,7 +85,7 @@ class Constants:
         if found is None:
             meant = recognized(size, eps)
             bits = 0 if meant is not None else int(ring.mixed("symbol", np.asarray(np.float64(size)).view(np.uint64)))
-            found = (int(ring.unit(np.uint64(bits))) if meant is None else meant, bits)
+            found = (int(_symbol(np.uint64(bits))) if meant is None else meant, bits)
             self._known.append((size, eps, *found))
         if found[1]:
             self.symbols.add(found[1])
@@ -99,14 +99,22 @@ class Constants:
                 return value, symbol
             if math.isfinite(size) and math.isfinite(known) and abs(size * known - 1) <= 2 * margin:
                 return int(ring.inverse(np.asarray(value, np.uint64))), symbol
+            if symbol and abs(size * size - known) <= 3 * margin * known:
+                return int(ring.sqrt(np.asarray(value, np.uint64))), symbol
         return None
 
     def _opaque(self, numbers: Array) -> Array:
         """Many numbers as symbols at once; equal are only those that have equal bits."""
         bits = ring.mixed("symbol", np.abs(numbers).view(np.uint64))
         self.symbols.update(bits.tolist())
-        elements = np.where(np.isnan(numbers), ring.UNDEFINED, ring.unit(bits))
+        elements = np.where(np.isnan(numbers), ring.UNDEFINED, _symbol(bits))
         return np.where(numbers < 0, ring.neg(elements), elements)
+
+
+def _symbol(bits: Any) -> Array:
+    """An element that has a root, as every positive number has."""
+    root = ring.unit(bits)
+    return ring.mul(root, root)
 
 
 @cache

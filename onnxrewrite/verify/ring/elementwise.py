@@ -117,9 +117,11 @@ def _loose(run: Run, name: str, *arguments: Array) -> Array:
 
 @computes("Identity", "CastLike")
 def _same(run: Run, call: Call, a: Array, like: Array | None = None) -> Array:
-    if like is not None and (a.dtype == np.uint64) != (like.dtype == np.uint64):
-        raise NotApplicable("CastLike between a float and another type")
-    return a
+    if like is None or (a.dtype == np.uint64) == (like.dtype == np.uint64):
+        return a
+    if a.dtype == np.uint64:
+        raise NotApplicable(f"CastLike of a float to {like.dtype}")
+    return ring.integers(a)
 
 
 @computes("Cast")
@@ -140,16 +142,18 @@ def _dropout(run: Run, call: Call, a: Array, ratio: Any = None, training: Any = 
 # -- order ---------------------------------------------------------------------------------------------------
 
 
-def ordered(run: Run, *arguments: Array) -> list[Array]:
-    """Elements as integers to compare, noted: the order of a ring keeps no law of addition and multiplication."""
-    for each in arguments:
-        run.note("order", each)
-    return [ring.signed(each) for each in arguments]
+def exceeds(run: Run, a: Array, b: Array) -> Array:
+    """Where a > b in the order of this run, which keeps some laws of the reals' and not others, so both are noted."""
+    run.note("order", a)
+    run.note("order", b)
+    if run.order == "total":
+        return np.asarray(ring.signed(a) > ring.signed(b))
+    return np.asarray(ring.sign(ring.sub(a, b)) > 0)
 
 
-def _pick(run: Run, greater: bool, a: Array, b: Array) -> Array:
-    x, y = ordered(run, a, b)
-    return ring.spread(np.where((x > y) == greater, a, b), a, b)
+def greater_or_less(run: Run, greater: bool, a: Array, b: Array) -> Array:
+    """The greater or the less of two."""
+    return ring.spread(np.where(exceeds(run, a, b) == greater, a, b), a, b)
 
 
 _ZERO = np.asarray(0, np.uint64)
@@ -157,12 +161,12 @@ _ZERO = np.asarray(0, np.uint64)
 
 @computes("Max", "Min")
 def _extreme(run: Run, call: Call, *arguments: Array) -> Array:
-    return reduce(lambda a, b: _pick(run, call.op_type == "Max", a, b), arguments)
+    return reduce(lambda a, b: greater_or_less(run, call.op_type == "Max", a, b), arguments)
 
 
 @computes("Relu")
 def _relu(run: Run, call: Call, a: Array) -> Array:
-    return _pick(run, True, a, _ZERO)
+    return greater_or_less(run, True, a, _ZERO)
 
 
 @computes("Clip")
@@ -173,35 +177,33 @@ def _clip(run: Run, call: Call, a: Array, low: Array | None = None, high: Array 
         for name, given in (("min", low), ("max", high))
     ]
     for greater, bound in zip((True, False), bounds, strict=True):
-        a = a if bound is None else _pick(run, greater, a, bound)
+        a = a if bound is None else greater_or_less(run, greater, a, bound)
     return a
 
 
 @computes("Abs")
 def _abs(run: Run, call: Call, a: Array) -> Array:
-    return _pick(run, True, a, ring.neg(a))
+    return greater_or_less(run, True, a, ring.neg(a))
 
 
 @computes("Sign")
 def _sign(run: Run, call: Call, a: Array) -> Array:
-    (x,) = ordered(run, a)
-    return ring.spread(ring.integers(np.sign(x)), a)
+    above, below = exceeds(run, a, _ZERO), exceeds(run, _ZERO, a)
+    return ring.spread(ring.integers(above.astype(np.int64) - below), a)
 
 
-_COMPARISONS = {
-    "Less": np.less,
-    "LessOrEqual": np.less_equal,
-    "Greater": np.greater,
-    "GreaterOrEqual": np.greater_equal,
-    "Equal": np.equal,
-}
-
-
-@computes(*_COMPARISONS)
+@computes("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
 def _compare(run: Run, call: Call, a: Array, b: Array) -> Array:
     if ring.is_undefined(a).any() or ring.is_undefined(b).any():
         raise Unlucky(f"{call.op_type} of an undefined element")
-    return np.asarray(_COMPARISONS[call.op_type](*ordered(run, a, b)))
+    less, greater = exceeds(run, b, a), exceeds(run, a, b)
+    return {
+        "Less": less,
+        "LessOrEqual": ~greater,
+        "Greater": greater,
+        "GreaterOrEqual": ~less,
+        "Equal": ~less & ~greater,
+    }[call.op_type]
 
 
 @computes("IsNaN", "IsInf")

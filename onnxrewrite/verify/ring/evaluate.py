@@ -8,6 +8,7 @@ function bodies, or a function of the model's own.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -98,11 +99,13 @@ class Run:
 
     Attributes:
         constants: Shared by both sides, so that a number is the same element in both.
+        order: ``total`` or ``sign``, see ``arithmetic``: neither keeps all the laws of order.
         loose: What functions were applied to, of which not every law holds in the ring, as 64 bits each.
     """
 
     constants: Constants
     functions: Mapping[tuple[str, str, str], ir.Function] = field(default_factory=dict)
+    order: str = "total"
     loose: set[int] = field(default_factory=set)
 
     def elements(self, value: Value) -> Any:
@@ -147,7 +150,12 @@ class Run:
         for node in graph:
             call = _call(node, given, imports)
             inputs = [self._value(v, env) for v in node.inputs]
-            env.update(zip(node.outputs, self.call(call, inputs), strict=False))
+            if (call.domain, call.op_type) == ("", "If"):
+                branch = call.get("then_branch" if np.all(inputs[0]) else "else_branch")
+                outputs: Sequence[Value] = self._graph(branch, env, given, imports)
+            else:
+                outputs = self.call(call, inputs)
+            env.update(zip(node.outputs, outputs, strict=False))
         return [self._value(v, env) for v in graph.outputs]
 
     def _value(self, value: ir.Value | None, env: Environment) -> Value:
@@ -277,5 +285,13 @@ def _standard_body(
     for opset in sorted(defined.context_dependent_function_opset_versions, reverse=True):
         text = defined.get_context_dependent_function_with_opset_version(opset, node, list(types))
         if text:
-            return ir.from_proto(onnx.FunctionProto.FromString(text))
+            return ir.from_proto(_without_missing(onnx.FunctionProto.FromString(text)))
     return None
+
+
+def _without_missing(function: onnx.FunctionProto) -> onnx.FunctionProto:
+    """Without the outputs that the body does not compute, those that a node left out."""
+    made = {name for node in function.node for name in node.output}
+    kept = list(itertools.takewhile(made.__contains__, function.output))
+    del function.output[len(kept) :]
+    return function

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from onnxrewrite.verify.ring import arithmetic as ring
 from onnxrewrite.verify.ring.arithmetic import Array
-from onnxrewrite.verify.ring.elementwise import ordered
-from onnxrewrite.verify.ring.evaluate import Call, NotApplicable, Run, computes
+from onnxrewrite.verify.ring.elementwise import greater_or_less
+from onnxrewrite.verify.ring.evaluate import Call, NotApplicable, Run, Unlucky, computes
 
 Pads = list[tuple[int, int]]
 
@@ -43,6 +44,8 @@ def _gemm(run: Run, call: Call, a: Array, b: Array, c: Array | None = None) -> A
 @computes("Einsum")
 def _einsum(run: Run, call: Call, *operands: Array) -> Array:
     equation = call.get("equation").replace(" ", "")
+    if any(ring.is_undefined(each).any() for each in operands):
+        raise Unlucky("Einsum of an undefined element")
     if len(operands) == 1:
         return np.asarray(np.einsum(equation, operands[0]) % np.uint64(ring.MODULUS))
     if len(operands) > 2:
@@ -153,9 +156,15 @@ def _pool(run: Run, call: Call, x: Array) -> Array:
         sums, counts = (ring.total(_windows(call, a, kernel, border, 0, steps), inner) for a in (x, wide))
         return ring.div(sums, counts)
     if ring.is_undefined(x).any():
-        raise NotApplicable("MaxPool of an undefined element")
-    (order,) = ordered(run, x)
-    return ring.integers(_windows(call, order, kernel, after, -ring.MODULUS, steps).max(axis=inner))
+        raise Unlucky("MaxPool of an undefined element")
+    seen = _windows(call, x, kernel, after, ring.UNDEFINED, steps)
+    return reduce(partial(_present, run), np.moveaxis(seen, inner, range(rank)).reshape(-1, *seen.shape[:-rank]))
+
+
+def _present(run: Run, a: Array, b: Array) -> Array:
+    """The greater of two, the other one where one is padding."""
+    both = greater_or_less(run, True, a, b)
+    return np.where(ring.is_undefined(a), b, np.where(ring.is_undefined(b), a, both))
 
 
 def _ceiled(call: Call, sizes: Sequence[int], kernel: Sequence[int], pads: Pads, steps: Sequence[int]) -> Pads:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
 from onnxrewrite.verify.ring import arithmetic as ring
 from onnxrewrite.verify.ring.arithmetic import Array
-from onnxrewrite.verify.ring.elementwise import ordered
+from onnxrewrite.verify.ring.elementwise import greater_or_less
 from onnxrewrite.verify.ring.evaluate import Call, NotApplicable, Run, computes
 
 
@@ -38,22 +38,15 @@ def _reduce(run: Run, call: Call, a: Array, given: Any = None) -> Array:
     if call.op_type in ("ReduceSum", "ReduceSumSquare"):
         return ring.total(a if call.op_type == "ReduceSum" else ring.mul(a, a), axes, keep)
     if call.op_type == "ReduceProd":
-        return _product(a, axes, keep)
-    return _extreme(run, a, axes, keep, call.op_type == "ReduceMax")
+        return _folded(ring.mul, a, axes, keep)
+    return _folded(partial(greater_or_less, run, call.op_type == "ReduceMax"), a, axes, keep)
 
 
-def _product(a: Array, axes: Sequence[int], keep: bool) -> Array:
+def _folded(function: Callable[[Array, Array], Array], a: Array, axes: Sequence[int], keep: bool) -> Array:
+    """One element after the other along the axes."""
     kept = [n for axis, n in enumerate(a.shape) if axis not in axes]
-    flat = np.moveaxis(a, axes, range(len(axes))).reshape(-1, *kept)
-    result = reduce(ring.mul, flat, np.ones(kept, np.uint64))
+    result = reduce(function, np.moveaxis(a, axes, range(len(axes))).reshape(-1, *kept))
     return np.expand_dims(result, tuple(axes)) if keep else result
-
-
-def _extreme(run: Run, a: Array, axes: Sequence[int], keep: bool, greatest: bool) -> Array:
-    (order,) = ordered(run, a)
-    found = (np.max if greatest else np.min)(order, axis=tuple(axes), keepdims=keep)
-    bad = ring.is_undefined(a).any(axis=tuple(axes), keepdims=keep)
-    return np.where(bad, ring.UNDEFINED, ring.integers(found))
 
 
 @computes("CumSum")
