@@ -319,6 +319,7 @@ class _Site:
 
 
 def elements_of(model: ir.Model) -> dict[str, list[Any]]:
+    """The elements that ``ELEMENTS`` gives integer inputs, by name."""
     found = {}
     for value in model.graph.inputs:
         text = value.metadata_props.get(ELEMENTS)

@@ -1,8 +1,8 @@
-"""Exact evaluation of small graphs in a finite ring: two sides of a rewrite that are equal by algebra agree in every bit.
+"""Exact evaluation of small graphs in a finite ring: sides of a rewrite that are equal by algebra agree in every bit.
 
 Float tensors become elements of the integers modulo p³, p = 1559; what depends on no float input (shapes, indices,
-masks, weights) is computed as it is.  Sums, products, data movement, division and the laws of exp and sqrt are exact, so
-one random input refutes a wrong rewrite with a probability near one, and rounding hides nothing.
+masks, weights) is computed as it is.  Sums, products, data movement, division and the laws of exp and sqrt are exact,
+so one random input refutes a wrong rewrite with a probability near one, and rounding hides nothing.
 
 Why p³ and not 2^64.  Modulo 2^64 exactly the odd numbers have inverses, and the sum of two odd numbers is even.  So
 1/(1 + exp(-x)), ½·x, the mean of an even number of elements and the softmax over an even number of them do not exist
@@ -14,8 +14,8 @@ would have no exp but once: its exponents are elements of another ring.
 
 What ``differs`` means: no law of real numbers that rules use makes the two sides equal.  Where one might (a constant
 that was rounded, an order, a function that is only a hash), a difference is reported as ``not applicable``.
-What ``equal`` means: the two sides agree as formulas; rounding, overflow and NaN are not looked at.  Differences between
-values of exp are multiples of p, so a product of three of them is 0, and a difference inside it is not seen.
+What ``equal`` means: the two sides agree as formulas; rounding, overflow and NaN are not looked at.  Differences
+between values of exp are multiples of p, so a product of three of them is 0, and a difference inside it is not seen.
 """
 
 from onnxrewrite.verify.ring import contributed, elementwise, linear, reduction  # noqa: F401  (register operators)

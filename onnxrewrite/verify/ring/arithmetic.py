@@ -114,7 +114,7 @@ def power(a: Array, exponent: int) -> Array:
 
 
 def sqrt(a: Array) -> Array:
-    """The root that is a square itself, as the roots of reals are: sqrt(ab) = sqrt(a)·sqrt(b), sqrt(a)² = a."""
+    """The root that is a square itself, as that of a real is, so √(ab) = √a·√b; undefined for what is no square."""
     s = _roots()[a % _P]
     for _ in range(2):
         s = (s + a % _M * inverse(s) % _M) % _M * np.uint64((MODULUS + 1) // 2) % _M
@@ -123,7 +123,7 @@ def sqrt(a: Array) -> Array:
 
 
 def exp(a: Array) -> Array:
-    """(1 + p)^a, so exp(a + b) = exp(a)·exp(b); by the binomial theorem 1 + p·a + p²·a(a - 1)/2 modulo p³."""
+    """A homomorphism: (1 + p)^a, by the binomial theorem 1 + p·a + p²·a(a - 1)/2 modulo p³."""
     low = a % _P
     pairs = low * ((low + _P - np.uint64(1)) % _P) % _P * np.uint64((PRIME + 1) // 2) % _P
     return spread((np.uint64(1) + _P * (a % _M) % _M + _P * _P * pairs) % _M, a)
@@ -137,7 +137,7 @@ def total(a: Array, axes: Sequence[int] | None = None, keepdims: bool = False) -
 
 
 def bilinear(function: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
-    """A sum of products of elements, such as ``np.matmul``, of up to 2^16 terms: ``a`` is split so that none overflows."""
+    """Sums of up to 2^16 products of elements, as of ``np.matmul``; ``a`` is split so that none overflows."""
     high, low = function(a >> _BITS, b) % _M, function(a & _LOW, b)
     result = ((high << _BITS) + low) % _M
     bad = is_undefined(a), is_undefined(b)
@@ -169,7 +169,7 @@ def mixed(name: str, *arguments: Array) -> Array:
 def unit(bits: Array) -> Array:
     """A unit that 64 bits are mapped to."""
     found = bits % _M
-    return np.where(found % _P == 0, found + np.uint64(1), found)
+    return np.asarray(np.where(found % _P == 0, found + np.uint64(1), found))
 
 
 def random(rng: np.random.Generator, shape: Sequence[int]) -> Array:
@@ -199,7 +199,7 @@ def sign(a: Array) -> Array:
     not transitive.
     """
     first, second, third = (_characters()[a // np.uint64(PRIME**k) % _P] for k in range(3))
-    return np.where(first != 0, first, np.where(second != 0, second, third))
+    return np.asarray(np.where(first != 0, first, np.where(second != 0, second, third)))
 
 
 def odd(name: str, a: Array) -> Array:

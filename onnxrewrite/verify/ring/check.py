@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import onnx
@@ -16,7 +15,7 @@ from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.verify.dims import Binding, InputSpec, shape_of
 from onnxrewrite.verify.ring import arithmetic as ring
 from onnxrewrite.verify.ring.constants import Constants
-from onnxrewrite.verify.ring.evaluate import NotApplicable, Ring, Run, Unlucky, Value, is_float
+from onnxrewrite.verify.ring.evaluate import NotApplicable, Ring, Run, Unlucky, Value
 from onnxrewrite.verify.sample import CARE, Sampler
 from onnxrewrite.verify.session import as_proto, one_line
 from onnxrewrite.verify.site import Dims, concrete_elements, elements_of
@@ -24,11 +23,16 @@ from onnxrewrite.verify.site import Dims, concrete_elements, elements_of
 _SIZES = ((3, 5, 7, 2, 11), (2, 3, 5, 7, 4))
 """Small sizes for symbolic dimensions, all different."""
 
+DOUBT = "not applicable"
+
 ORDERS = ("total", "sign")
 """Ways to order a ring; what is equal in one of them is equal by laws that the order of the reals has."""
 
+_SHAPES: tuple[tuple[int, ...], ...] = ((2, 3, 5, 7), (2, 3, 5, 5), (2, 3, 5), (2, 3), (3,), ())
+"""Shapes for all inputs of unknown rank."""
+
 _CANDIDATES = 30
-_BINDINGS = 2
+_PLACES = 2
 _SPARE_RUNS = 6
 """Runs that may meet an undefined element, or leave an output undefined, beyond those that are wanted."""
 
@@ -48,9 +52,7 @@ class RingCheck:
     runs: int = 0
 
 
-def check_ring(
-    before: ir.Model, after: ir.Model, *, seed: int = 0, runs: int = 3, dims_hint: Dims = None
-) -> RingCheck:
+def check_ring(before: ir.Model, after: ir.Model, *, seed: int = 0, runs: int = 3, dims_hint: Dims = None) -> RingCheck:
     """Evaluate both models in the ring at ``runs`` random inputs and compare their outputs by name.
 
     Args:
@@ -62,143 +64,182 @@ def check_ring(
     """
     with np.errstate(all="ignore"):
         try:
-            check = _Check(before, after, seed, dims_hint)
-            results = (check.run(runs, order) for order in ORDERS)
-            first = next(results)
-            return first if first.status != "not applicable" else next((r for r in results if r.status == "equal"), first)
+            return _Check(before, after, seed, dims_hint).check(runs)
         except (NotApplicable, UsageError, ModelError) as error:
-            return RingCheck("not applicable", str(error))
+            return RingCheck(DOUBT, str(error))
 
 
-class _Side:
-    """One model, and what of it is the same in every run."""
+@dataclass(frozen=True)
+class _Place:
+    """Where to evaluate: sizes, the care that integers need, a shape for inputs of unknown rank."""
 
-    def __init__(self, model: ir.Model, constants: Constants) -> None:
-        self.model = model
-        self.constants = constants
-        self.order = ORDERS[0]
-        self.loose: set[int] = set()
-        self.symbols: set[int] = set()
-        self._run = Run(constants)
+    binding: Binding
+    care: int = 0
+    shape: tuple[int, ...] = ()
 
-    def outputs(self, feeds: Mapping[str, Value]) -> dict[str, Value]:
-        self._run.order, self._run.loose, self.constants.symbols = self.order, set(), set()
-        found = self._run.model(self.model, feeds)
-        for value, computed in zip(self.model.graph.outputs, found, strict=True):
-            if not isinstance(computed, Ring) and computed is not None and is_float(computed):
-                found[self.model.graph.outputs.index(value)] = Ring(self.constants.carry(computed))
-        self.loose, self.symbols = self._run.loose, self.constants.symbols
-        return {str(v.name): f for v, f in zip(self.model.graph.outputs, found, strict=True)}
+
+@dataclass(frozen=True)
+class _Outcome:
+    """Outputs by name, and what they rest on: see ``Run.loose`` and ``Constants.symbols``."""
+
+    outputs: dict[str, Value]
+    loose: set[int]
+    symbols: set[int]
 
 
 class _Check:
     def __init__(self, before: ir.Model, after: ir.Model, seed: int, hint: Dims) -> None:
-        constants = Constants()
-        self.before, self.after = _Side(before, constants), _Side(after, constants)
+        self.before, self.after = before, after
         self.seed = seed
         self.hints = [hint] if isinstance(hint, Mapping) else list(hint or [])
         self.proto = as_proto(before)
         self.sampler = Sampler(self.proto, seed=seed)
         self.elements = elements_of(before)
+        self.constants = Constants()
+        self.order = ORDERS[0]
+        self.originals: dict[tuple[int, int, str], _Outcome] = {}
+        self.places: list[_Place] = []
 
-    def run(self, wanted: int, order: str) -> RingCheck:
-        """Compare at so many inputs, floats being ordered in one of the two ways."""
-        self.before.order = self.after.order = order
+    def check(self, runs: int) -> RingCheck:
+        """In one order of floats, then, where that leaves a doubt, in the other."""
+        problem = self._interface()
+        if problem:
+            return RingCheck("differs", problem)
+        self._find_places()
+        results = (self._in_order(order, runs) for order in ORDERS)
+        first = next(results)
+        return first if first.status != DOUBT else next((r for r in results if r.status == "equal"), first)
+
+    def _interface(self) -> str:
         for kind in ("inputs", "outputs"):
-            old, new = ([v.name for v in getattr(s.model.graph, kind)] for s in (self.before, self.after))
+            old, new = ([v.name for v in getattr(m.graph, kind)] for m in (self.before, self.after))
             if (kind == "outputs" and old != new) or not set(new) <= set(old):
-                return RingCheck("differs", f"the {kind} are {new}, were {old}")
-        bindings = self._bindings()
-        done, compared = 0, dict.fromkeys((str(v.name) for v in self.before.model.graph.outputs), False)
+                return f"the {kind} are {new}, were {old}"
+        return ""
+
+    def _in_order(self, order: str, wanted: int) -> RingCheck:
+        self.order = order
+        done, compared = 0, {str(v.name): False for v in self.before.graph.outputs}
         for number in range(wanted + _SPARE_RUNS):
             if done >= wanted and all(compared.values()):
                 break
-            binding, care = bindings[number % len(bindings)]
-            feeds = self._feeds(binding, care, number)
+            feeds = self._feeds(self.places[number % len(self.places)], number)
             try:
-                old, new = self.before.outputs(feeds), self._rewritten(feeds)
+                old, new = self._original(number), self._rewritten(feeds)
             except Unlucky:
                 continue
             done += 1
-            for name in old:
-                found = _compare(name, old[name], new[name])
+            for name in compared:
+                found = _compare(name, old.outputs[name], new.outputs[name])
                 if isinstance(found, str):
-                    return replace(self._judge(found), runs=done)
+                    return replace(_judged(found, old, new), runs=done)
                 compared[name] |= found
         missing = [name for name, seen in compared.items() if not seen]
         if missing:
-            return RingCheck("not applicable", f"output {missing[0]} is undefined at every input tried", done)
+            return RingCheck(DOUBT, f"output {missing[0]} is undefined at every input tried", done)
         return RingCheck("equal", runs=done)
 
-    def _rewritten(self, feeds: Mapping[str, Value]) -> dict[str, Value]:
+    # -- evaluation ------------------------------------------------------------------------------------------
+
+    def _original(self, number: int) -> _Outcome:
+        """The original at the inputs of a run, which finding a place for it may have told already."""
+        place = number % len(self.places)
+        key = (place, number, self.order)
+        if key not in self.originals:
+            self.originals[key] = self._evaluated(self.before, self._feeds(self.places[place], number))
+        return self.originals[key]
+
+    def _rewritten(self, feeds: Mapping[str, Value]) -> _Outcome:
         try:
-            return self.after.outputs(feeds)
+            return self._evaluated(self.after, feeds)
         except (NotApplicable, Unlucky):
             raise
         except Exception as error:  # whatever numpy and the reference evaluator raise for shapes that do not fit
             raise NotApplicable(f"the replacement cannot be evaluated: {one_line(error)}") from error
 
-    def _judge(self, difference: str) -> RingCheck:
-        """A difference counts only if it cannot come from what the ring does not know."""
-        if self.before.symbols != self.after.symbols:
-            return RingCheck("not applicable", f"{difference}; but the two sides have different rounded constants")
-        if self.before.loose != self.after.loose:
-            doubt = "but functions without all their laws in the ring have different arguments"
-            return RingCheck("not applicable", f"{difference}; {doubt}")
-        return RingCheck("differs", difference)
+    def _evaluated(self, model: ir.Model, feeds: Mapping[str, Value]) -> _Outcome:
+        run = Run(self.constants, model.functions, self.order)
+        self.constants.symbols = set()
+        found = [run.in_ring(v) for v in run.model(model, feeds)]
+        names = [str(v.name) for v in model.graph.outputs]
+        return _Outcome(dict(zip(names, found, strict=True)), run.loose, self.constants.symbols)
 
     # -- inputs ----------------------------------------------------------------------------------------------
 
-    def _bindings(self) -> list[tuple[Binding, int]]:
-        """Up to two bindings at which the original can be evaluated, with the care that its integers need."""
-        found: list[tuple[Binding, int]] = []
+    def _find_places(self) -> None:
+        """Up to two sizes at which the original can be evaluated."""
         reason = "no sizes to try"
-        for binding in self._candidates():
-            if any(binding == b for b, _ in found):
+        for binding, shape in self._sizes():
+            known = [(p.binding, p.shape) for p in self.places]
+            if len(known) == _PLACES or (known and not binding and not shape):
+                return
+            if (binding, shape) in known:
                 continue
-            for care in range(CARE - 1):
-                try:
-                    self.before.outputs(self._feeds(binding, care, 0))
-                except Unlucky:
-                    pass
-                except NotApplicable:
-                    raise
-                except Exception as error:  # see _rewritten
-                    reason = one_line(error)
-                    continue
-                found.append((binding, care))
-                break
-            if len(found) == _BINDINGS or (found and not binding):
-                return found
-        if not found:
+            reason = self._try(binding, shape)
+        if not self.places:
             raise NotApplicable(f"no inputs found at which the original can be evaluated: {reason}")
-        return found
 
-    def _candidates(self) -> Iterator[Binding]:
+    def _try(self, binding: Binding, shape: tuple[int, ...]) -> str:
+        """Take these sizes as a place with the least care that they need, or say why not."""
+        number = len(self.places)
+        reason = ""
+        for care in range(CARE - 1):
+            place = _Place(binding, care, shape)
+            try:
+                self.originals[number, number, ORDERS[0]] = self._evaluated(self.before, self._feeds(place, number))
+            except Unlucky:
+                pass
+            except NotApplicable:
+                raise
+            except Exception as error:  # see _rewritten
+                reason = one_line(error)
+                continue
+            self.places.append(place)
+            return ""
+        return reason
+
+    def _sizes(self) -> Iterator[tuple[Binding, tuple[int, ...]]]:
+        """Sizes, and shapes for inputs of unknown rank, worth trying."""
+        if all(spec.dims is not None for spec in self.sampler.specs):
+            return ((binding, ()) for binding in self._bindings())
+        few = list(itertools.islice(self._bindings(), _PLACES))
+        return ((binding, shape) for shape in _SHAPES for binding in few)
+
+    def _bindings(self) -> Iterator[Binding]:
         names = self.sampler.symbols()
         yield from ({n: int(h[n]) for n in names} for h in self.hints if all(n in h for n in names))
         for hint in self.hints[:1]:
             known = {n: int(hint[n]) for n in names if n in hint}
             yield from Sampler(self.proto, dims=known, seed=self.seed).candidates(_CANDIDATES)
         for sizes in _SIZES:
-            yield dict(zip(names, itertools.cycle(sizes)))
+            yield dict(zip(names, itertools.cycle(sizes), strict=False))
         yield from self.sampler.candidates(_CANDIDATES)
 
-    def _feeds(self, binding: Binding, care: int, number: int) -> dict[str, Value]:
-        return {spec.name: self._value(spec, binding, care, number) for spec in self.sampler.specs}
+    def _feeds(self, place: _Place, number: int) -> dict[str, Value]:
+        return {spec.name: self._value(spec, place, number) for spec in self.sampler.specs}
 
-    def _value(self, spec: InputSpec, binding: Binding, care: int, number: int) -> Value:
+    def _value(self, spec: InputSpec, place: _Place, number: int) -> Value:
         if not spec.tensor:
             raise NotApplicable(f"input {spec.name} is no tensor")
-        dtype = ir.DataType(spec.elem_type)
-        shape = shape_of(spec, binding)
-        if dtype.is_floating_point():
+        shape = place.shape if spec.dims is None else shape_of(spec, place.binding)
+        if ir.DataType(spec.elem_type).is_floating_point():
             rng = np.random.default_rng([self.seed, number, zlib.crc32(spec.name.encode())])
             return Ring(ring.random(rng, shape))
-        concrete = concrete_elements(self.elements.get(spec.name), binding)
+        concrete = concrete_elements(self.elements.get(spec.name), place.binding)
         if concrete is not None:
             return np.asarray(concrete, onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)).reshape(shape)
-        return np.asarray(self.sampler.value(spec, binding, number, care))
+        shaped = replace(spec, dims=shape)
+        return np.asarray(self.sampler.value(shaped, place.binding, number, place.care))
+
+
+def _judged(difference: str, old: _Outcome, new: _Outcome) -> RingCheck:
+    """A difference counts only if it cannot come from what the ring does not know."""
+    if old.symbols != new.symbols:
+        return RingCheck(DOUBT, f"{difference}; but the two sides have different rounded constants")
+    if old.loose != new.loose:
+        doubt = "but functions without all their laws in the ring have different arguments"
+        return RingCheck(DOUBT, f"{difference}; {doubt}")
+    return RingCheck("differs", difference)
 
 
 def _compare(name: str, old: Value, new: Value) -> bool | str:

@@ -13,9 +13,10 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any
 
-import ml_dtypes
 import numpy as np
+import onnx_ir as ir
 
+from onnxrewrite.pattern.numbers import epsilon
 from onnxrewrite.verify.ring import arithmetic as ring
 from onnxrewrite.verify.ring.arithmetic import Array
 
@@ -34,8 +35,6 @@ _SPARE = 9
 _TINY = 128
 """Exponents below this are left to chance."""
 
-_WIDE = float(np.finfo(np.float64).eps)
-
 
 class Constants:
     """The constants of both sides of a check.
@@ -50,7 +49,7 @@ class Constants:
 
     def carry(self, array: Any) -> Array:
         """A float array as elements; NaN is undefined."""
-        eps = float(ml_dtypes.finfo(array.dtype).eps)
+        eps = epsilon(ir.DataType.from_numpy(array.dtype))
         wide = np.asarray(array, np.float64)
         bits = max(1, round(-math.log2(eps)) - _SPARE)
         whole = (np.abs(wide) < LARGE) & (wide == np.trunc(wide))
@@ -69,10 +68,6 @@ class Constants:
             elements = self._opaque(others)
         result[~exact] = elements[where]
         return result
-
-    def number(self, value: float, eps: float = _WIDE) -> Array:
-        """A number as an element, of a precision ``eps``."""
-        return np.asarray(self.element(value, eps), np.uint64)
 
     def element(self, c: float, eps: float) -> int:
         """The element of one number: what it was when ±c, 1/c or c² came before, else what it is meant to be."""
@@ -129,7 +124,7 @@ def recognized(c: float, eps: float) -> int | None:
     if not 0 < c < LARGE:
         return None
     for roots in range(3):
-        meant = _fraction(c ** 2**roots, 2**roots * eps)
+        meant = _fraction(c**2**roots, 2**roots * eps)
         if meant is not None:
             found = ring.element(meant.numerator, meant.denominator)
             for _ in range(roots):

@@ -14,12 +14,12 @@ from onnxrewrite.verify.ring.evaluate import Call, NotApplicable, Ring, Run, com
 MS = "com.microsoft"
 
 
-def _standard(run: Run, op_type: str, inputs: list[Array | None], outputs: int = 1, **attributes: Any) -> Array:
+def _standard(run: Run, op_type: str, inputs: list[Array | None], **attributes: Any) -> Array:
     """The first output of a standard operator in its newest version; attributes that are None are left out."""
     given = {k: v for k, v in attributes.items() if v is not None}
     made = {a.name: a for a in ir.convenience.convert_attributes(given)}
-    values = [Ring(v) if v is not None and v.dtype == np.uint64 else v for v in inputs]
-    found = run.call(Call("", op_type, None, made, outputs), values)[0]
+    values = tuple(Ring(v) if v is not None and v.dtype == np.uint64 else v for v in inputs)
+    found = run.call(Call("", op_type, None, made, values, 1))[0]
     result: Array = run.elements(found)
     return result
 
@@ -93,11 +93,12 @@ def _multi_head(
     mask: Array | None = None,
     *cache: Any,
 ) -> Array:
-    """Query, key and value of shape (batch, length, heads·size); neither packed, padded nor with a past."""
-    if key is None or value is None or key.ndim != 3 or padding is not None or any(c is not None for c in cache):
+    """Query of shape (batch, length, heads·size); key and value too, or (batch, heads, length, size); no past."""
+    if key is None or value is None or key.ndim == 5 or padding is not None or any(c is not None for c in cache):
         raise NotApplicable("MultiHeadAttention: packed inputs, key_padding_mask or a past")
     if call.outputs > 1:
         raise NotApplicable("MultiHeadAttention: present key and value")
+    key, value = (np.moveaxis(e, 1, 2).reshape(len(e), e.shape[2], -1) if e.ndim == 4 else e for e in (key, value))
     if bias is not None:
         ends = np.cumsum([query.shape[-1], key.shape[-1]])
         query, key, value = map(ring.add, (query, key, value), np.split(bias, ends))

@@ -16,6 +16,8 @@ from onnxrewrite.verify.ring import arithmetic as ring
 from onnxrewrite.verify.ring.arithmetic import Array
 from onnxrewrite.verify.ring.evaluate import Call, NotApplicable, Run, Unlucky, computes
 
+_ZERO, _ONE = ring.element(0), ring.element(1)
+
 _SMALL = 64
 """Powers up to this, and half of it, are multiplied out."""
 
@@ -68,15 +70,14 @@ def _sqrt(run: Run, call: Call, a: Array) -> Array:
 @computes("Sigmoid")
 def _sigmoid(run: Run, call: Call, a: Array) -> Array:
     """1/(1 + exp(-x))."""
-    return ring.inverse(ring.add(np.uint64(1), ring.exp(ring.neg(a))))
+    return ring.inverse(ring.add(_ONE, ring.exp(ring.neg(a))))
 
 
 @computes("Tanh")
 def _tanh(run: Run, call: Call, a: Array) -> Array:
     """(exp(2x) - 1)/(exp(2x) + 1)."""
     e = ring.exp(ring.add(a, a))
-    one = np.asarray(1, np.uint64)
-    return ring.div(ring.sub(e, one), ring.add(e, one))
+    return ring.div(ring.sub(e, _ONE), ring.add(e, _ONE))
 
 
 @computes("Sinh", "Cosh")
@@ -115,13 +116,11 @@ def _loose(run: Run, name: str, *arguments: Array) -> Array:
     return ring.hashed(name, *arguments)
 
 
-@computes("Identity", "CastLike")
-def _same(run: Run, call: Call, a: Array, like: Array | None = None) -> Array:
-    if like is None or (a.dtype == np.uint64) == (like.dtype == np.uint64):
-        return a
-    if a.dtype == np.uint64:
+@computes("CastLike")
+def _cast_like(run: Run, call: Call, a: Array, like: Array) -> Array:
+    if like.dtype != np.uint64:
         raise NotApplicable(f"CastLike of a float to {like.dtype}")
-    return ring.integers(a)
+    return a
 
 
 @computes("Cast")
@@ -156,9 +155,6 @@ def greater_or_less(run: Run, greater: bool, a: Array, b: Array) -> Array:
     return ring.spread(np.where(exceeds(run, a, b) == greater, a, b), a, b)
 
 
-_ZERO = np.asarray(0, np.uint64)
-
-
 @computes("Max", "Min")
 def _extreme(run: Run, call: Call, *arguments: Array) -> Array:
     return reduce(lambda a, b: greater_or_less(run, call.op_type == "Max", a, b), arguments)
@@ -176,9 +172,20 @@ def _clip(run: Run, call: Call, a: Array, low: Array | None = None, high: Array 
         run.attribute(call, name) if given is None and name in call.attributes else given
         for name, given in (("min", low), ("max", high))
     ]
-    for greater, bound in zip((True, False), bounds, strict=True):
+    return _clamped(run, a, *bounds)
+
+
+def _clamped(run: Run, a: Array, low: Array | None, high: Array | None) -> Array:
+    for greater, bound in ((True, low), (False, high)):
         a = a if bound is None else greater_or_less(run, greater, a, bound)
     return a
+
+
+@computes("HardSigmoid")
+def _hard_sigmoid(run: Run, call: Call, a: Array) -> Array:
+    """αx + β between 0 and 1, in that order as Clip does it: in an order that is not transitive, order matters."""
+    line = ring.add(ring.mul(a, run.attribute(call, "alpha")), run.attribute(call, "beta"))
+    return _clamped(run, line, _ZERO, _ONE)
 
 
 @computes("Abs")

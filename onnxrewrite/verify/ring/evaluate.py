@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -46,12 +46,16 @@ Environment: TypeAlias = dict[ir.Value, Value]
 
 @dataclass(frozen=True)
 class Call:
-    """A node with its attributes resolved.  ``version`` is the operator's opset, None where that opset lacks it."""
+    """A node with its attributes resolved, and the values of its inputs.
+
+    ``version`` is the operator's opset, None where that opset lacks it.
+    """
 
     domain: str
     op_type: str
     version: int | None
     attributes: Mapping[str, ir.Attr]
+    inputs: tuple[Value, ...]
     outputs: int
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -63,9 +67,9 @@ class Call:
         formal = found.attributes.get(name) if found is not None else None
         return default if formal is None or formal.default is None else formal.default
 
-    def proto(self, inputs: Sequence[Value]) -> onnx.NodeProto:
+    def proto(self) -> onnx.NodeProto:
         """The node alone, as the reference evaluator takes it."""
-        names = [f"i{k}" if v is not None else "" for k, v in enumerate(inputs)]
+        names = [f"i{k}" if v is not None else "" for k, v in enumerate(self.inputs)]
         node = helper.make_node(self.op_type, names, [f"o{k}" for k in range(self.outputs)], domain=self.domain)
         node.attribute.extend(ir.serde.serialize_attribute(a) for a in self.attributes.values())
         return node
@@ -104,8 +108,8 @@ class Run:
     """
 
     constants: Constants
-    functions: Mapping[tuple[str, str, str], ir.Function] = field(default_factory=dict)
-    order: str = "total"
+    functions: Mapping[tuple[str, str, str], ir.Function]
+    order: str
     loose: set[int] = field(default_factory=set)
 
     def elements(self, value: Value) -> Any:
@@ -114,9 +118,9 @@ class Run:
             return value.elements
         return self.constants.carry(value) if value is not None and is_float(value) else value
 
-    def number(self, value: float) -> Array:
-        """A number of a formula."""
-        return self.constants.number(value)
+    def in_ring(self, value: Value) -> Value:
+        """A result to compare: floats as elements, also those that are known."""
+        return Ring(self.elements(value)) if isinstance(value, np.ndarray) and is_float(value) else value
 
     def attribute(self, call: Call, name: str, default: float = 0.0) -> Array:
         """A float attribute, which is stored in single precision."""
@@ -136,8 +140,7 @@ class Run:
             Unlucky: Other inputs may do.
             Exception: Whatever shapes that do not fit raise.
         """
-        self.functions = model.functions
-        env: Environment = {v: feeds[v.name] for v in model.graph.inputs if v.name in feeds}
+        env: Environment = {v: feeds[str(v.name)] for v in model.graph.inputs if v.name in feeds}
         return self._graph(model.graph, env, {}, model.opset_imports)
 
     def _graph(
@@ -148,13 +151,12 @@ class Run:
         imports: Mapping[str, int],
     ) -> list[Value]:
         for node in graph:
-            call = _call(node, given, imports)
-            inputs = [self._value(v, env) for v in node.inputs]
+            call = _call(node, tuple(self._value(v, env) for v in node.inputs), given, imports)
             if (call.domain, call.op_type) == ("", "If"):
-                branch = call.get("then_branch" if np.all(inputs[0]) else "else_branch")
+                branch = call.get("then_branch" if np.all(self.elements(call.inputs[0])) else "else_branch")
                 outputs: Sequence[Value] = self._graph(branch, env, given, imports)
             else:
-                outputs = self.call(call, inputs)
+                outputs = self.call(call)
             env.update(zip(node.outputs, outputs, strict=False))
         return [self._value(v, env) for v in graph.outputs]
 
@@ -166,12 +168,12 @@ class Run:
         env[value] = value.const_value.numpy()
         return env[value]
 
-    def call(self, call: Call, inputs: Sequence[Value]) -> Sequence[Value]:
+    def call(self, call: Call) -> Sequence[Value]:
         """The outputs of one operator."""
-        key = (call.domain, call.op_type)
+        key, inputs = (call.domain, call.op_type), call.inputs
         own = self.functions.get((*key, ""))
         if own is not None:
-            return self._function(own, call, inputs)
+            return self._function(own, call)
         if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in call.attributes.values()):
             raise NotApplicable(f"{call.op_type}: control flow")
         if schema.NON_DETERMINISTIC.intersection([key]):
@@ -179,21 +181,23 @@ class Run:
         is_known = not any(isinstance(v, Ring) for v in inputs)
         if key == ("", "Constant"):
             return [_constant(call)]
+        if key == ("", "CastLike") and isinstance(inputs[1], Ring) and isinstance(inputs[0], np.ndarray):
+            return [inputs[0] if is_float(inputs[0]) else inputs[0].astype(np.float64)]
         if is_known and not call.domain:
-            return _reference(call, inputs)
+            return _reference(call)
         if key in OPERATORS:
             found = OPERATORS[key](self, call, *map(self.elements, inputs))
             return [_wrapped(v) for v in (found if isinstance(found, tuple) else (found,))]
         if not call.domain and call.op_type in MOVES:
-            return [_wrapped(v) for v in _reference(call, [self.elements(v) for v in inputs])]
-        body = _body(call, inputs)
+            return [_wrapped(v) for v in _reference(replace(call, inputs=tuple(map(self.elements, inputs))))]
+        body = _body(call)
         if body is None:
             raise NotApplicable(f"{call.op_type} has no counterpart in the ring")
-        return self._function(body, call, inputs)
+        return self._function(body, call)
 
-    def _function(self, body: ir.Function, call: Call, inputs: Sequence[Value]) -> list[Value]:
+    def _function(self, body: ir.Function, call: Call) -> list[Value]:
         env: Environment = dict.fromkeys(body.inputs)
-        env.update(zip(body.inputs, inputs, strict=False))
+        env.update(zip(body.inputs, call.inputs, strict=False))
         defaults = {a.name: a for a in body.attributes.values() if a.value is not None}
         found = schema.schema(call.domain, call.op_type, call.version)
         for name, formal in found.attributes.items() if found is not None else ():
@@ -214,7 +218,7 @@ def _wrapped(result: Any) -> Value:
     return Ring(array) if array.dtype == np.uint64 else array
 
 
-def _call(node: ir.Node, given: Mapping[str, ir.Attr], imports: Mapping[str, int]) -> Call:
+def _call(node: ir.Node, inputs: tuple[Value, ...], given: Mapping[str, ir.Attr], imports: Mapping[str, int]) -> Call:
     """The node, attributes of the function around it filled in."""
     attributes = {}
     for name, each in node.attributes.items():
@@ -224,7 +228,7 @@ def _call(node: ir.Node, given: Mapping[str, ir.Attr], imports: Mapping[str, int
     domain = schema.normal_domain(node.domain)
     version = node.version or imports.get(domain)
     known = schema.schema(domain, node.op_type, version) is not None
-    return Call(domain, node.op_type, version if known else None, attributes, len(node.outputs))
+    return Call(domain, node.op_type, version if known else None, attributes, inputs, len(node.outputs))
 
 
 def _constant(call: Call) -> Array:
@@ -236,21 +240,26 @@ def _constant(call: Call) -> Array:
     return np.asarray(attribute.value, np.float32 if "float" in name else np.int64)
 
 
-def _reference(call: Call, inputs: Sequence[Value]) -> Sequence[Any]:
+def _reference(call: Call) -> Sequence[Any]:
     """The reference evaluator's result."""
     from onnx.reference import ReferenceEvaluator
     from onnx.reference.ops._op_list import load_op
 
-    node = call.proto(inputs)
-    opsets = {"": call.version or schema.latest_version()}
-    settings = {"opsets": opsets, "new_ops": None, "log": lambda *_: None, "verbose": 0, "existing_functions": {}}
-    types = [_type(v) for v in inputs]
+    node, version = call.proto(), call.version or schema.latest_version()
+    types = [_type(v) for v in call.inputs]
     try:
-        implementation = load_op("", call.op_type, opsets[""], node=node, input_types=types, evaluator_cls=ReferenceEvaluator)
+        found = load_op("", call.op_type, version, node=node, input_types=types, evaluator_cls=ReferenceEvaluator)
     except NotImplementedError as error:
         raise NotApplicable(f"{call.op_type} has no reference implementation") from error
-    settings["evaluator_cls"] = ReferenceEvaluator
-    results: Sequence[Any] = implementation(node, settings).run(*inputs)
+    settings = {
+        "opsets": {"": version},
+        "new_ops": None,
+        "log": lambda *_: None,
+        "verbose": 0,
+        "existing_functions": {},
+        "evaluator_cls": ReferenceEvaluator,
+    }
+    results: Sequence[Any] = found(node, settings).run(*call.inputs)
     if any(isinstance(r, list) for r in results):
         raise NotApplicable(f"{call.op_type}: sequences")
     return results
@@ -266,12 +275,12 @@ def _type(value: Value) -> onnx.TypeProto:
     return helper.make_tensor_type_proto(code, array.shape)
 
 
-def _body(call: Call, inputs: Sequence[Value]) -> ir.Function | None:
+def _body(call: Call) -> ir.Function | None:
     """The standard's own definition of an operator by simpler ones."""
     if not schema.has_body(schema.schema(call.domain, call.op_type, call.version)):
         return None
-    types = tuple(_type(v).SerializeToString() for v in inputs)
-    return _standard_body(call.domain, call.op_type, call.version, call.proto(inputs).SerializeToString(), types)
+    types = tuple(_type(v).SerializeToString() for v in call.inputs)
+    return _standard_body(call.domain, call.op_type, call.version, call.proto().SerializeToString(), types)
 
 
 @lru_cache(maxsize=256)
@@ -281,11 +290,11 @@ def _standard_body(
     latest = version or schema.latest_version(domain)
     defined: Any = onnx.defs.get_schema(op_type, latest, domain)
     if defined.has_function:
-        return ir.from_proto(defined.function_body)
+        return ir.serde.deserialize_function(defined.function_body)
     for opset in sorted(defined.context_dependent_function_opset_versions, reverse=True):
         text = defined.get_context_dependent_function_with_opset_version(opset, node, list(types))
         if text:
-            return ir.from_proto(_without_missing(onnx.FunctionProto.FromString(text)))
+            return ir.serde.deserialize_function(_without_missing(onnx.FunctionProto.FromString(text)))
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
@@ -177,3 +178,23 @@ def _ceiled(call: Call, sizes: Sequence[int], kernel: Sequence[int], pads: Pads,
         count -= (count - 1) * s >= n + low
         result.append((low, max(high, (count - 1) * s + k - n - low)))
     return result
+
+
+@computes("Resize")
+def _resize(run: Run, call: Call, x: Array, *parameters: Any) -> Array:
+    """One matrix an axis: what Resize makes of the unit matrix."""
+    if call.get("coordinate_transformation_mode", "") == "tf_crop_and_resize" or call.get("axes"):
+        raise NotApplicable("Resize of chosen axes, or cropped")
+    if call.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise NotApplicable("Resize that keeps the aspect ratio")
+    by_size = len(call.inputs) > 3
+    target = call.inputs[-1]
+    if not isinstance(target, np.ndarray) or len(target) != x.ndim:
+        raise NotApplicable("Resize without sizes or scales for all axes")
+    for axis, wanted in enumerate(target):
+        if wanted != (x.shape[axis] if by_size else 1):
+            one = np.asarray([x.shape[axis] if by_size else 1, wanted], target.dtype)
+            unit = np.eye(x.shape[axis], dtype=np.float32)
+            made = run.call(replace(call, inputs=(unit, *[None] * (len(call.inputs) - 2), one)))[0]
+            x = np.moveaxis(ring.bilinear(np.matmul, np.moveaxis(x, axis, -1), run.elements(made)), -1, axis)
+    return x
