@@ -25,6 +25,8 @@ MODULUS = PRIME**3
 
 UNDEFINED = np.uint64(2**63)
 
+_NEAR_ZERO = [n for n in range(-8, 9) if n]
+
 _M = np.uint64(MODULUS)
 _P = np.uint64(PRIME)
 _HALF = np.uint64(MODULUS // 2)
@@ -173,8 +175,10 @@ def unit(bits: Array) -> Array:
 
 
 def random(rng: np.random.Generator, shape: Sequence[int]) -> Array:
-    """Units drawn at random."""
-    return unit(np.asarray(rng.integers(0, MODULUS, tuple(shape), dtype=np.uint64)))
+    """Units drawn at random, half of them small integers, which an order has on both sides of small bounds."""
+    anywhere = unit(np.asarray(rng.integers(0, MODULUS, tuple(shape), dtype=np.uint64)))
+    small = integers(rng.choice(_NEAR_ZERO, tuple(shape)))
+    return np.where(rng.random(tuple(shape)) < 0.5, small, anywhere)
 
 
 def signed(a: Array) -> Array:

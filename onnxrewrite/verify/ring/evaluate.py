@@ -234,7 +234,7 @@ def _call(node: ir.Node, inputs: tuple[Value, ...], given: Mapping[str, ir.Attr]
 def _constant(call: Call) -> Array:
     name, attribute = next(iter(call.attributes.items()))
     if name == "value":
-        return attribute.as_tensor().numpy()
+        return np.asarray(attribute.value.numpy())
     if name not in ("value_int", "value_ints", "value_float", "value_floats"):
         raise NotApplicable(f"Constant: {name}")
     return np.asarray(attribute.value, np.float32 if "float" in name else np.int64)
@@ -276,11 +276,12 @@ def _type(value: Value) -> onnx.TypeProto:
 
 
 def _body(call: Call) -> ir.Function | None:
-    """The standard's own definition of an operator by simpler ones."""
-    if not schema.has_body(schema.schema(call.domain, call.op_type, call.version)):
-        return None
+    """The standard's own definition of an operator by simpler ones, the newest where its version has none."""
     types = tuple(_type(v).SerializeToString() for v in call.inputs)
-    return _standard_body(call.domain, call.op_type, call.version, call.proto().SerializeToString(), types)
+    for version in dict.fromkeys((call.version, None)):
+        if schema.has_body(schema.schema(call.domain, call.op_type, version)):
+            return _standard_body(call.domain, call.op_type, version, call.proto().SerializeToString(), types)
+    return None
 
 
 @lru_cache(maxsize=256)

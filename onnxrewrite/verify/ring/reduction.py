@@ -28,15 +28,18 @@ def _mean(a: Array, axes: Sequence[int], keepdims: bool = True) -> Array:
     return ring.mul(ring.total(a, axes, keepdims), ring.element(1, count))
 
 
-@computes("ReduceSum", "ReduceMean", "ReduceSumSquare", "ReduceProd", "ReduceMax", "ReduceMin")
+@computes("ReduceSum", "ReduceMean", "ReduceSumSquare", "ReduceL2", "ReduceProd", "ReduceMax", "ReduceMin")
 def _reduce(run: Run, call: Call, a: Array, given: Any = None) -> Array:
     axes, keep = _axes(call, a.ndim, given), bool(call.get("keepdims", 1))
     if axes is None:
         return a
     if call.op_type == "ReduceMean":
         return _mean(a, axes, keep)
-    if call.op_type in ("ReduceSum", "ReduceSumSquare"):
-        return ring.total(a if call.op_type == "ReduceSum" else ring.mul(a, a), axes, keep)
+    if call.op_type == "ReduceSum":
+        return ring.total(a, axes, keep)
+    if call.op_type in ("ReduceSumSquare", "ReduceL2"):
+        squares = ring.total(ring.mul(a, a), axes, keep)
+        return squares if call.op_type == "ReduceSumSquare" else ring.sqrt(squares)
     if call.op_type == "ReduceProd":
         return _folded(ring.mul, a, axes, keep)
     return _folded(partial(greater_or_less, run, call.op_type == "ReduceMax"), a, axes, keep)
