@@ -160,11 +160,12 @@ def hashed(name: str, *arguments: Array) -> Array:
 def mixed(name: str, *arguments: Array) -> Array:
     """64 bits that depend on the arguments and on the name."""
     bits = np.asarray(np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")))
-    for each in arguments:
-        z = (bits ^ each) + np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        bits = z ^ (z >> np.uint64(31))
+    with np.errstate(over="ignore"):
+        for each in arguments:
+            z = (bits ^ each) + np.uint64(0x9E3779B97F4A7C15)
+            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            bits = z ^ (z >> np.uint64(31))
     return bits
 
 
