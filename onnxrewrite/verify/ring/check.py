@@ -15,7 +15,7 @@ from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.verify.dims import Binding, InputSpec, shape_of
 from onnxrewrite.verify.ring import arithmetic as ring
 from onnxrewrite.verify.ring.arithmetic import Array
-from onnxrewrite.verify.ring.constants import Constants
+from onnxrewrite.verify.ring.constants import INFINITE, Constants
 from onnxrewrite.verify.ring.evaluate import NotApplicable, Ring, Run, Unlucky, Value
 from onnxrewrite.verify.sample import CARE, Sampler
 from onnxrewrite.verify.session import as_proto, one_line
@@ -138,9 +138,7 @@ class _Check:
                 seen[name, place] = seen.get((name, place), np.zeros(found.shape, np.bool_)) | found
         for value in self.before.graph.outputs:
             if not seen.get((str(value.name), 0), np.zeros(1)).all():
-                return RingCheck(
-                    DOUBT, f"output {value.name} has elements that are undefined at every input tried", done
-                )
+                return RingCheck(DOUBT, f"output {value.name} has undefined elements at every input tried", done)
         return RingCheck("equal", runs=done)
 
     # -- evaluation ------------------------------------------------------------------------------------------
@@ -237,6 +235,8 @@ class _Check:
 
 def _judged(difference: str, old: _Outcome, new: _Outcome) -> RingCheck:
     """A difference counts only if it cannot come from what the ring does not know."""
+    if INFINITE in old.symbols | new.symbols:
+        return RingCheck(DOUBT, f"{difference}; but a constant stands for infinity")
     if old.symbols != new.symbols:
         return RingCheck(DOUBT, f"{difference}; but the two sides have different rounded constants")
     if old.loose != new.loose:

@@ -23,6 +23,9 @@ from onnxrewrite.verify.ring.arithmetic import Array
 LARGE = 9999.0
 """What is not smaller stands for infinity, as in masks, and is a symbol."""
 
+INFINITE = 0
+"""Stands among the symbols for any that is large: exp(-1e9) is 0 and x + 1e9 is 1e9, which the ring does not know."""
+
 _MANY = 32
 """Of more different numbers than these, those that are no integers are symbols without being looked at."""
 
@@ -51,6 +54,8 @@ class Constants:
         """A float array as elements; NaN is undefined."""
         eps = epsilon(ir.DataType.from_numpy(array.dtype))
         wide = np.asarray(array, np.float64)
+        if (np.abs(wide) >= LARGE).any():
+            self.symbols.add(INFINITE)
         bits = max(1, round(-math.log2(eps)) - _SPARE)
         whole = (np.abs(wide) < LARGE) & (wide == np.trunc(wide))
         mantissa, exponent = np.frexp(np.where(np.isfinite(wide), wide, 0.0))
