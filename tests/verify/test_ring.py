@@ -142,6 +142,14 @@ def test_many_numbers_are_carried_alike() -> None:
     assert (constants.carry(-weights.T) == arithmetic.neg(carried_weights).T).all()
 
 
+def test_a_number_among_many_is_what_it_is_alone() -> None:
+    weights = np.random.default_rng(0).standard_normal(40).astype(np.float32)
+    constants = Constants()
+    first = constants.carry(weights[:10])
+    assert (constants.carry(weights)[:10] == first).all()
+    assert (constants.carry(weights[30:]) == constants.carry(weights)[30:]).all()
+
+
 def test_what_is_no_number_is_undefined() -> None:
     assert carried(float("nan")) == int(arithmetic.UNDEFINED)
 

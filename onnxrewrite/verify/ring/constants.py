@@ -49,6 +49,7 @@ class Constants:
     def __init__(self) -> None:
         self.symbols: set[int] = set()
         self._known: list[tuple[float, float, int, int]] = []
+        self._exact: dict[float, tuple[int, int]] = {}
 
     def carry(self, array: Any) -> Array:
         """A float array as elements; NaN is undefined."""
@@ -66,30 +67,26 @@ class Constants:
         result = ring.mul(ring.integers(np.where(short, steps, np.where(whole, wide, 0.0))), powers)
         if exact.all():
             return result
-        others, where = np.unique(wide[~exact], return_inverse=True)
-        if len(others) <= _MANY:
-            elements = np.array([self.element(float(c), eps) for c in others], np.uint64)
+        sizes, where = np.unique(np.abs(wide[~exact]), return_inverse=True)
+        if len(sizes) <= _MANY:
+            elements = np.array([self._element(float(c), eps) for c in sizes], np.uint64)
         else:
-            elements = self._opaque(others)
-        result[~exact] = elements[where]
+            elements = self._opaque(sizes)
+        elements = np.where(np.isnan(sizes), ring.UNDEFINED, elements)[where]
+        result[~exact] = np.where(wide[~exact] < 0, ring.neg(elements), elements)
         return result
 
-    def element(self, c: float, eps: float) -> int:
-        """The element of one number: what it was when ±c, 1/c or c² came before, else what it is meant to be."""
-        if math.isnan(c):
-            return int(ring.UNDEFINED)
-        if c.is_integer() and abs(c) < LARGE:
-            return int(c) % ring.MODULUS
-        size = abs(c)
-        found = self._seen(size, eps)
+    def _element(self, size: float, eps: float) -> int:
+        """The element of a positive number: what it was when it, 1/c or c² came before, else what it is meant to be."""
+        found = self._exact.get(size) or self._seen(size, eps)
         if found is None:
             meant = recognized(size, eps)
-            bits = 0 if meant is not None else int(ring.mixed("symbol", np.asarray(np.float64(size)).view(np.uint64)))
+            bits = 0 if meant is not None else int(_bits(np.float64(size)))
             found = (int(_symbol(np.uint64(bits))) if meant is None else meant, bits)
             self._known.append((size, eps, *found))
-        if found[1]:
-            self.symbols.add(found[1])
-        return found[0] if c > 0 or found[0] >= ring.MODULUS else ring.MODULUS - found[0]
+        self._exact[size] = found
+        self.symbols.update(filter(None, found[1:]))
+        return found[0]
 
     def _seen(self, size: float, eps: float) -> tuple[int, int] | None:
         """The element and the symbol of a number that was told before, within the precision of the coarser dtype."""
@@ -103,12 +100,17 @@ class Constants:
                 return int(ring.sqrt(np.asarray(value, np.uint64))), symbol
         return None
 
-    def _opaque(self, numbers: Array) -> Array:
-        """Many numbers as symbols at once; equal are only those that have equal bits."""
-        bits = ring.mixed("symbol", np.abs(numbers).view(np.uint64))
-        self.symbols.update(bits.tolist())
-        elements = np.where(np.isnan(numbers), ring.UNDEFINED, _symbol(bits))
-        return np.where(numbers < 0, ring.neg(elements), elements)
+    def _opaque(self, sizes: Array) -> Array:
+        """Many positive numbers at once: what they were before, else symbols; equal are only those of equal bits."""
+        bits = _bits(sizes)
+        fresh = zip(sizes.tolist(), _symbol(bits).tolist(), bits.tolist(), strict=True)
+        found = [self._exact.setdefault(size, (element, symbol)) for size, element, symbol in fresh]
+        self.symbols.update(symbol for _, symbol in found if symbol)
+        return np.array([element for element, _ in found], np.uint64)
+
+
+def _bits(sizes: Any) -> Array:
+    return ring.mixed("symbol", np.asarray(sizes).view(np.uint64))
 
 
 def _symbol(bits: Any) -> Array:
