@@ -27,6 +27,9 @@ UNDEFINED = np.uint64(2**63)
 
 _NEAR_ZERO = [n for n in range(-8, 9) if n]
 
+_NUMERATOR, _DENOMINATOR = 2**14, 2**7
+"""Bounds of small fractions."""
+
 _M = np.uint64(MODULUS)
 _P = np.uint64(PRIME)
 _HALF = np.uint64(MODULUS // 2)
@@ -175,11 +178,11 @@ def unit(bits: Array) -> Array:
     return np.asarray(np.where(found % _P == 0, found + np.uint64(1), found))
 
 
-def random(rng: np.random.Generator, shape: Sequence[int]) -> Array:
-    """Units drawn at random, half of them small integers, which an order has on both sides of small bounds."""
+def random(rng: np.random.Generator, shape: Sequence[int], small: float = 0.5) -> Array:
+    """Units drawn at random, a part of them small integers, which an order has on both sides of small bounds."""
     anywhere = unit(np.asarray(rng.integers(0, MODULUS, tuple(shape), dtype=np.uint64)))
-    small = integers(rng.choice(_NEAR_ZERO, tuple(shape)))
-    return np.where(rng.random(tuple(shape)) < 0.5, small, anywhere)
+    near = integers(rng.choice(_NEAR_ZERO, tuple(shape)))
+    return np.where(rng.random(tuple(shape)) < small, near, anywhere)
 
 
 def signed(a: Array) -> Array:
@@ -205,6 +208,23 @@ def sign(a: Array) -> Array:
     """
     first, second, third = (_characters()[a // np.uint64(PRIME**k) % _P] for k in range(3))
     return np.asarray(np.where(first != 0, first, np.where(second != 0, second, third)))
+
+
+def rational_sign(a: Array) -> Array:
+    """The sign of the small fraction that an element is, 2 where it is none (Wang's reconstruction, 1981).
+
+    One element in a thousand is a small fraction by chance.
+    """
+    shape = a.shape
+    rest, found = np.where(is_undefined(a), np.uint64(0), a).astype(np.int64).reshape(-1), np.ones(a.size, np.int64)
+    last, before = np.full_like(rest, MODULUS), np.zeros_like(rest)
+    while (rest > _NUMERATOR).any():
+        quotient = np.where(rest > _NUMERATOR, last // np.maximum(rest, 1), 0)
+        moves = quotient > 0
+        last, rest = np.where(moves, rest, last), np.where(moves, last - quotient * rest, rest)
+        before, found = np.where(moves, found, before), np.where(moves, before - quotient * found, found)
+    sign = np.where(rest == 0, 0, np.sign(found))
+    return np.where(np.abs(found) > _DENOMINATOR, 2, sign).reshape(shape)
 
 
 def odd(name: str, a: Array) -> Array:

@@ -97,7 +97,9 @@ def _pow(run: Run, call: Call, a: Array, exponent: Array) -> Array:
         return _loose(run, "Pow", a, exponent)
     whole = np.broadcast_to(a, np.broadcast_shapes(a.shape, exponent.shape))
     count = int(halves[0])
-    return ring.power(whole, count // 2) if count % 2 == 0 else ring.power(ring.sqrt(whole), count)
+    if count % 2 and run.order == "rational":
+        raise Unlucky("a root is not rational")
+    return ring.power(ring.sqrt(whole), count) if count % 2 else ring.power(whole, count // 2)
 
 
 @computes("Erf")
@@ -142,7 +144,12 @@ def _dropout(run: Run, call: Call, a: Array, ratio: Any = None, training: Any = 
 
 
 def exceeds(run: Run, a: Array, b: Array) -> Array:
-    """Where a > b in the order of this run, which keeps some laws of the reals' and not others, so both are noted."""
+    """Where a > b in the order of this run; both are noted if it keeps some laws of the reals' and not others."""
+    if run.order == "rational":
+        signs = ring.rational_sign(ring.sub(a, b))
+        if (signs == 2).any():
+            raise Unlucky("an element is no small fraction")
+        return np.asarray(signs > 0)
     run.note("order", a)
     run.note("order", b)
     if run.order == "total":

@@ -97,13 +97,21 @@ MOVES = frozenset(
 """Operators whose result is made of elements of their inputs and zeros."""
 
 
+IRRATIONAL = frozenset(
+    "Acos Acosh Asin Asinh Atan Atanh BatchNormalization Cos Cosh Erf Exp InstanceNormalization Log LogSoftmax "
+    "ReduceL2 Sigmoid Sin Sinh Softmax Sqrt Tan Tanh".split()
+)
+"""Operators whose results are no fractions, though what stands for them in the ring may look like one."""
+
+
 @dataclass
 class Run:
     """One evaluation of one side.
 
     Attributes:
         constants: Shared by both sides, so that a number is the same element in both.
-        order: ``total`` or ``sign``, see ``arithmetic``: neither keeps all the laws of order.
+        order: ``total`` or ``sign``, of which neither keeps all the laws of order, or ``rational``, which keeps them
+            all and is only defined on small fractions; see ``arithmetic``.
         loose: What functions were applied to, of which not every law holds in the ring, as 64 bits each.
     """
 
@@ -187,6 +195,8 @@ class Run:
             return [inputs[0] if is_float(inputs[0]) else inputs[0].astype(np.float64)]
         if is_known and not call.domain and call.op_type != "Dropout":  # which the reference evaluator makes random
             return _reference(call)
+        if self.order == "rational" and call.op_type in IRRATIONAL:
+            raise Unlucky(f"{call.op_type} is not rational")
         if key in OPERATORS:
             found = OPERATORS[key](self, call, *map(self.elements, inputs))
             return [_wrapped(v) for v in (found if isinstance(found, tuple) else (found,))]
