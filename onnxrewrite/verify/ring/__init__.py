@@ -12,10 +12,16 @@ does not divide, exp(x) = (1 + p)^x has the order p² and so is a homomorphism t
 root that is a square itself, sqrt is multiplicative as that of reals is, and roots of simple constants exist.  A field
 would have no exp but once: its exponents are elements of another ring.
 
+Order.  No order of a finite ring goes with its arithmetic, so there are three.  A total order has the laws of lattices;
+the quadratic character as a sign has those of sums, products and positivity.  What is equal in either is equal.  Where
+neither tells, small integers are fed and elements are read as the small fractions that they are, whose order has every
+law; what differs there differs.
+
 What ``differs`` means: no law of real numbers that rules use makes the two sides equal.  Where one might (a constant
-that was rounded, an order, a function that is only a hash), a difference is reported as ``not applicable``.
-What ``equal`` means: the two sides agree as formulas; rounding, overflow and NaN are not looked at.  Differences
-between values of exp are multiples of p, so a product of three of them is 0, and a difference inside it is not seen.
+that was rounded, or stands for infinity; a function that is only a hash), a difference is reported as ``not
+applicable``.  What ``equal`` means: the two sides agree as formulas.  Rounding, overflow, NaN and the dtypes of floats
+are not looked at.  Differences between values of exp are multiples of p, so a product of three of them is 0, and a
+difference inside it is not seen.
 """
 
 from onnxrewrite.verify.ring import contributed, elementwise, linear, reduction  # noqa: F401  (register operators)
