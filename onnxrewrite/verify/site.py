@@ -121,7 +121,7 @@ class _Settings(NamedTuple):
 
 def _check(before: ir.Model, after: ir.Model, settings: _Settings) -> SiteCheck:
     """At smaller sizes first, where that says that all is well; at their own sizes else."""
-    models, elements = (as_proto(before), as_proto(after)), _elements(before)
+    models, elements = (as_proto(before), as_proto(after)), elements_of(before)
     smaller = shrunk(*models) if not elements else None
     if smaller is not None:
         result = _Site(*smaller, elements, settings).check()
@@ -219,7 +219,7 @@ class _Site:
         """Inputs whose floats are of one class of values."""
         made: dict[str, Any] = {}
         for spec in self.sampler.specs:
-            concrete = _concrete(self.elements.get(spec.name), binding)
+            concrete = concrete_elements(self.elements.get(spec.name), binding)
             if concrete is not None:
                 dtype = onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)
                 made[spec.name] = np.asarray(concrete, dtype).reshape(shape_of(spec, binding))
@@ -355,7 +355,8 @@ class _Site:
         return bool(lost.any()) and is_finite(new) and compare(None, kept_old, kept_new).accept
 
 
-def _elements(model: ir.Model) -> dict[str, list[Any]]:
+def elements_of(model: ir.Model) -> dict[str, list[Any]]:
+    """The elements that ``ELEMENTS`` gives integer inputs, by name."""
     found = {}
     for value in model.graph.inputs:
         text = value.metadata_props.get(ELEMENTS)
@@ -364,7 +365,7 @@ def _elements(model: ir.Model) -> dict[str, list[Any]]:
     return found
 
 
-def _concrete(elements: Sequence[Any] | None, binding: Mapping[str, int]) -> list[int] | None:
+def concrete_elements(elements: Sequence[Any] | None, binding: Mapping[str, int]) -> list[int] | None:
     """The elements as numbers; a dimension that no input of the site has gets a size of its own."""
     if elements is None:
         return None

@@ -15,6 +15,7 @@ from onnxrewrite.verify.ladder.instances import Instance
 from onnxrewrite.verify.numeric import compare
 from onnxrewrite.verify.reference import build_reference
 from onnxrewrite.verify.respell.running import bare, lost_default, runnable, small_sizes
+from onnxrewrite.verify.ring import check_ring
 from onnxrewrite.verify.session import Feeds, as_proto, open_session
 from onnxrewrite.verify.site import check_site
 
@@ -77,6 +78,9 @@ def judge(
     lost = lost_default(old, new)
     if lost is not None:
         return Finding("differs", lost)
+    ring = check_ring(before, raised, seed=seed)
+    if ring.status == "differs":
+        return Finding("differs", f"in exact arithmetic: {ring.reason}", ring=False)
     original = bare(old)
     sizes = small_sizes(as_proto(original), edges=Assumption.NOT_EMPTY not in assumes)
     result = check_site(original, bare(new), dims_hint=sizes, seed=seed, classes=classes(assumes), sizes=SIZES)
@@ -84,7 +88,7 @@ def judge(
         case "failed":
             return Finding("differs", result.reason, feeds=result.feeds)
         case "ok":
-            return Finding("equal")
+            return Finding("equal", ring=True if ring.status == "equal" else None)
     return Finding("not run", result.reason)
 
 
