@@ -78,17 +78,16 @@ def judge(
     lost = lost_default(old, new)
     if lost is not None:
         return Finding("differs", lost)
-    ring = check_ring(before, raised, seed=seed)
-    if ring.status == "differs":
-        return Finding("differs", f"in exact arithmetic: {ring.reason}", ring=False)
     original = bare(old)
     sizes = small_sizes(as_proto(original), edges=Assumption.NOT_EMPTY not in assumes)
     result = check_site(original, bare(new), dims_hint=sizes, seed=seed, classes=classes(assumes), sizes=SIZES)
-    match result.status:
-        case "failed":
-            return Finding("differs", result.reason, feeds=result.feeds)
-        case "ok":
-            return Finding("equal", ring=True if ring.status == "equal" else None)
+    if result.status == "failed":
+        return Finding("differs", result.reason, feeds=result.feeds)
+    ring = check_ring(before, raised, seed=seed)
+    if ring.status == "differs":  # by less than what floating-point numbers show here
+        return Finding("differs", f"in exact arithmetic, {ring.reason}", ring=False)
+    if result.status == "ok" or ring.status == "equal":
+        return Finding("equal", ring=True if ring.status == "equal" else None)
     return Finding("not run", result.reason)
 
 
