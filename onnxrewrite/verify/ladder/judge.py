@@ -14,7 +14,7 @@ from onnxrewrite.verify.classes import EDGES, NOT_FINITE
 from onnxrewrite.verify.ladder.instances import Instance
 from onnxrewrite.verify.numeric import compare
 from onnxrewrite.verify.reference import build_reference
-from onnxrewrite.verify.respell.running import bare, lost_default, runnable, small_sizes
+from onnxrewrite.verify.respell.running import bare, is_consistent, lost_default, runnable, small_sizes
 from onnxrewrite.verify.ring import check_ring
 from onnxrewrite.verify.session import Feeds, as_proto, open_session
 from onnxrewrite.verify.site import check_site
@@ -75,6 +75,8 @@ def judge(
         old, new = runnable(before), runnable(after)
     except OnnxRewriteError as error:
         return Finding("not run", str(error))
+    if not is_consistent(old):
+        return Finding("not run", "it is not valid by the standard")
     lost = lost_default(old, new)
     if lost is not None:
         return Finding("differs", lost)

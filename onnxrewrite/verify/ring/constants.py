@@ -44,10 +44,12 @@ class Constants:
 
     Attributes:
         symbols: Those in use that are none of the numbers that can be told, as 64 bits each; the caller empties it.
+        sizes: All numbers in use, without their signs; the caller empties it.
     """
 
     def __init__(self) -> None:
         self.symbols: set[int] = set()
+        self.sizes: set[float] = set()
         self._known: list[tuple[float, float, int, int]] = []
         self._exact: dict[float, tuple[int, int]] = {}
 
@@ -55,6 +57,7 @@ class Constants:
         """A float array as elements; NaN is undefined."""
         eps = epsilon(ir.DataType.from_numpy(array.dtype))
         wide = np.asarray(array, np.float64)
+        self.sizes.update(np.unique(np.abs(wide)).tolist())
         if (np.abs(wide) >= LARGE).any():
             self.symbols.add(INFINITE)
         bits = max(1, round(-math.log2(eps)) - _SPARE)
