@@ -520,11 +520,6 @@ UNDECIDED: dict[str, tuple[str, str, str]] = {
         "float[a] x; y = Mul(x, 0.8652559)",
         "constants were computed",
     ),
-    "a constant computed from others": (
-        "float[a,2] x; s = Add(x, {1.2345678, 3.0})  y = Add(s, {2.0, 4.0})",
-        "float[a,2] x; y = Add(x, {3.2345678, 7.0})",
-        "constants were computed",
-    ),
     "shape": ("float[a,b] x; y = Transpose(x)", "float[a,b] x; y = Identity(x)", "for a runtime to tell"),
     "laws of a logarithm": (
         "float[a] x; float[a] z; p = Mul(x, z)  y = Log(p)",

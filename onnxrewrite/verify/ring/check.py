@@ -267,9 +267,8 @@ def _compare(name: str, old: Value, new: Value) -> Array | str:
         return f"output {name} is a float on one side only"
     a, b = (v.elements if isinstance(v, Ring) else v for v in (old, new))
     if a.shape != b.shape:
-        raise NotApplicable(
-            f"output {name} has shape {list(b.shape)}, had {list(a.shape)}: that is for a runtime to tell"
-        )
+        shapes = f"output {name} has shape {list(b.shape)}, had {list(a.shape)}"
+        raise NotApplicable(f"{shapes}: that is for a runtime to tell")
     defined = ~(ring.is_undefined(a) | ring.is_undefined(b)) if isinstance(old, Ring) else np.ones(a.shape, np.bool_)
     wrong = np.argwhere(defined & (a != b))
     if len(wrong):
