@@ -267,7 +267,8 @@ class _Run:
                     break
                 key = self._culprit(trace.applied, set(guilty), baseline) if found.total() < _MAX_CULPRITS else None
                 if key is None:
-                    raise CheckError(f"the result is not equal to the original and nothing was written: {problems[0]}")
+                    wrong = "valid" if checked is None else "equal to the original"
+                    raise CheckError(f"the result is not {wrong} and nothing was written: {problems[0]}")
                 guilty[key] = problems[0]
                 found[key[0]] += 1
                 if found[key[0]] >= _WRONG_RULE:

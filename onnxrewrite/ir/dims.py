@@ -21,6 +21,10 @@ UNKNOWN = ir.SymbolicDim(None)
 _ANONYMOUS = frozenset({"", "?", "-1", "*", "None", "none", "unk", "unknown", "Unknown"})
 """Names that exporters give to every dimension they do not know, so that equal names mean nothing."""
 
+_LONGEST = 300
+"""Characters of an expression that is worth parsing.  It is then nested no deeper than Python recurses; and powers, which
+no shape needs, are not computed at all, for a few digits of them take forever."""
+
 
 def plain(dim: Dim) -> Dim:
     """A symbolic dimension that is a number after all, such as the expression ``6``, as that number."""
@@ -38,8 +42,10 @@ def declared(dim: Dim) -> Dim:
     if dim.value is None or dim.value in _ANONYMOUS:
         return UNKNOWN
     try:
+        if "**" in dim.value or len(dim.value) > _LONGEST:
+            raise ValueError
         dim._expr  # noqa: B018  (parses the name)
-    except ValueError:
+    except (ValueError, ArithmeticError, TypeError):
         dim = ir.SymbolicDim(dim.value)
         dim._expr_cache = sympy.Symbol(dim.value, integer=True, positive=True)
     return dim

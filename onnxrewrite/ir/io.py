@@ -163,7 +163,8 @@ def _from_model(source: ir.Model) -> ir.Model:
         return _from_unsorted(source)
     try:
         model = source.clone()
-        inputs, outputs = ([ir.to_proto(v) for v in each] for each in (model.graph.inputs, model.graph.outputs))
+        with carry.quiet():
+            inputs, outputs = ([ir.to_proto(v) for v in each] for each in (model.graph.inputs, model.graph.outputs))
     except RecursionError:
         raise ModelError("model: its graphs are nested too deeply") from None
     except Exception as error:

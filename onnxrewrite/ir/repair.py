@@ -6,7 +6,6 @@ This module must not know how models are stored.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -14,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError
-from onnxrewrite.ir import external
+from onnxrewrite.ir import fields
 from onnxrewrite.ir.schema import latest_version, normal_domain, standard_domains
 
 DEEPEST: Final = 64
@@ -75,6 +74,7 @@ def _check_opsets(proto: onnx.ModelProto | onnx.FunctionProto, where: str) -> No
             raise ModelError(
                 f"{where}: uses {node.op_type} of {domain or 'ai.onnx'}, but imports no opset of it; export it again"
             )
+        fields.check_attributes(node, versions.get(domain), f"{where}: {_called(node)}")
 
 
 def check_versions(imports: Iterable[tuple[str, int]], where: str) -> dict[str, int]:
@@ -151,7 +151,7 @@ class _Checker:
     def initializers(self, graph: onnx.GraphProto, own: Names) -> None:
         seen: set[str] = set()
         for tensor in graph.initializer:
-            self.tensor(tensor, f"initializer '{tensor.name}'")
+            fields.check_tensor(tensor, self.folder, f"{self.where}: initializer '{tensor.name}'")
         names = [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer]
         for name in names:
             if not name:
@@ -168,44 +168,11 @@ class _Checker:
             if name and not any(name in names for names in visible):
                 raise ModelError(f"{self.where}: input '{name}' of {_called(node)} is not produced by anything")
         for attr in node.attribute:
-            what = f"attribute '{attr.name}' of {_called(node)}"
+            what = f"{self.where}: attribute '{attr.name}' of {_called(node)}"
             for tensor in (*([attr.t] if attr.HasField("t") else ()), *attr.tensors):
-                self.tensor(tensor, what)
+                fields.check_tensor(tensor, self.folder, what)
         for graph in subgraphs(node):
             self.body(graph, visible)
-
-    def tensor(self, tensor: onnx.TensorProto, what: str) -> None:
-        what = f"{self.where}: {what}"
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            if self.folder is None:
-                raise ModelError(f"{what}: has external data; give the path of the model instead")
-            external.check(tensor, self.folder, what)
-        elif tensor.HasField("raw_data"):
-            expected = external.tensor_bytes(tensor.dims, tensor.data_type)
-            found = len(tensor.raw_data)
-            if expected is not None and expected != found:
-                raise ModelError(f"{what}: has {found} bytes, its type and shape need {expected}")
-        else:
-            self.elements(tensor, what)
-
-    def elements(self, tensor: onnx.TensorProto, what: str) -> None:
-        """A tensor whose elements are listed one by one has as many as its shape says; those of less than a byte may
-        be packed."""
-        if any(size < 0 for size in tensor.dims):
-            raise ModelError(f"{what}: has the shape {list(tensor.dims)}, a size of which is negative")
-        found = sum(len(getattr(tensor, name)) for name in _ELEMENTS)
-        expected = math.prod(tensor.dims) * (2 if tensor.data_type in _COMPLEX else 1)
-        packed = tensor.data_type in ir.DataType._value2member_map_ and _is_packed(ir.DataType(tensor.data_type))
-        if found != expected and not (packed and 0 < found <= expected):
-            raise ModelError(f"{what}: has {found} elements, its shape needs {expected}")
-
-
-_ELEMENTS: Final = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
-_COMPLEX: Final = (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
-
-
-def _is_packed(dtype: ir.DataType) -> bool:
-    return dtype not in (ir.DataType.UNDEFINED, ir.DataType.STRING) and dtype.bitwidth < 8
 
 
 def repair_header(proto: onnx.ModelProto) -> list[str]:
@@ -226,27 +193,13 @@ def repair_header(proto: onnx.ModelProto) -> list[str]:
     return said
 
 
-_FIELDS = {
-    "f": onnx.AttributeProto.FLOAT,
-    "i": onnx.AttributeProto.INT,
-    "s": onnx.AttributeProto.STRING,
-    "t": onnx.AttributeProto.TENSOR,
-    "g": onnx.AttributeProto.GRAPH,
-    "floats": onnx.AttributeProto.FLOATS,
-    "ints": onnx.AttributeProto.INTS,
-    "strings": onnx.AttributeProto.STRINGS,
-    "tensors": onnx.AttributeProto.TENSORS,
-    "graphs": onnx.AttributeProto.GRAPHS,
-}
-
-
 def _name_attribute_types(node: onnx.NodeProto, said: list[str]) -> None:
     """Files of the first IR versions may leave an attribute's type to be seen from its value."""
     for attr in node.attribute:
         if attr.type == onnx.AttributeProto.UNDEFINED and not attr.ref_attr_name:
-            filled = [field.name for field, _ in attr.ListFields() if field.name in _FIELDS]
-            if len(filled) == 1:
-                attr.type = _FIELDS[filled[0]]
+            found = fields.filled(attr)
+            if len(found) == 1:
+                attr.type = found[0]
                 said.append(f"type of attribute '{attr.name}' of {_called(node)} was missing")
 
 

@@ -94,7 +94,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], float]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Div: operator.floordiv,
     ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
+    ast.Pow: lambda base, exponent: base**exponent if abs(base) < 2**16 and exponent in range(5) else math.nan,
 }
 _CALLS: dict[str, Callable[..., float]] = {
     "max": max,
@@ -111,9 +111,9 @@ def evaluate(text: str, known: Mapping[str, int]) -> int | None:
         return known[text]
     try:
         value = _value(ast.parse(text.strip(), mode="eval").body, known)
-    except (SyntaxError, KeyError, TypeError, ZeroDivisionError, ValueError):
+    except (SyntaxError, KeyError, TypeError, ArithmeticError, ValueError, RecursionError, MemoryError):
         return None
-    return int(value)
+    return value
 
 
 def _value(node: ast.expr, known: Mapping[str, int]) -> int:
@@ -134,7 +134,7 @@ def expression_parts(text: str) -> set[str]:
     """Names a dimension expression is made of; empty when it is a plain name or not arithmetic."""
     try:
         body = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
     if isinstance(body, (ast.Name, ast.Constant, ast.Attribute)):
         return set()

@@ -126,12 +126,14 @@ def _sources(site: Site) -> list[ir.Node] | None:
 
 def _widened(site: Site) -> Site:
     """The site with the nodes right above it that read what the replacement reads instead of their results: where a
-    rewrite looks behind an input of the original, both sides compute that input."""
+    rewrite looks behind an input of the original, both sides compute that input.  Two inputs, one of which is the other
+    passed on, are equal to a pattern, and are no longer fed apart."""
     inside = {o for n in site.before for o in n.outputs}
     given = dict.fromkeys(v for v in _read(site.before) if v not in inside)
-    wanted = {*_read(site.after), *site.results} - set(given)
+    used = {*_read(site.after), *site.results}
+    wanted = used - set(given)
     chains = [passed(v)[::-1] for v in given]  # what patterns look through, also where a constant lies behind it
-    above = dict.fromkeys(n for chain in chains if any(wanted & set(n.inputs) for n in chain) for n in chain)
+    above = dict.fromkeys(n for chain in chains if any(used & set(n.inputs) for n in chain) for n in chain)
     above.update(dict.fromkeys(p for v in given if (p := v.producer()) is not None and wanted & set(p.inputs)))
     return replace(site, before=topological((*above, *site.before))) if above else site
 

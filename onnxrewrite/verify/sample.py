@@ -7,6 +7,7 @@ numbers.
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,9 @@ from onnxrewrite.verify.usage import Usage, usages
 
 CARE = 4
 """Levels of care: 0 sensible values, 1 small ids, 2 all integers zero or one, 3 floats in (0.1, 0.9) too."""
+
+MOST = 2**27
+"""Elements of an input beyond which none is made: 1 GiB in double, and a model may well say that it takes more."""
 
 _FLOAT_CODES: dict[int, np.dtype[Any]] = {
     onnx.TensorProto.FLOAT: np.dtype(np.float32),
@@ -84,6 +88,8 @@ class Sampler:
     def value(self, spec: InputSpec, binding: Mapping[str, int], sample: int = 0, care: int = 0) -> Any:
         """Values for one input."""
         shape = shape_of(spec, binding)
+        if math.prod(shape) > MOST:
+            raise UsageError(f"input {spec.name}: {list(shape)} is too large to be made up; use --input or --dim")
         rng = np.random.default_rng([self.seed, sample, zlib.crc32(spec.name.encode())])
         request = Request(
             spec, shape, self.usage.get(spec.name, Usage()), rng, sample, care, _past(self.specs, binding)

@@ -102,11 +102,12 @@ BROADCASTING = (
 
 def _before_expands(node: ir.Node) -> list[Value | None]:
     """The operands of a node, without the Expands in between."""
-    return [None if i is None else _before_expand(resolve(i), node) for i in node.inputs]
+    return [None if i is None else _before_expand(i, node) for i in node.inputs]
 
 
 def _before_expand(value: Value, reader: ir.Node) -> Value:
-    node = value.producer()
+    """What an Expand expands, also where something that changes nothing follows it; else the value as it is."""
+    node = resolve(value).producer()
     is_expand = node is not None and node.op_type == "Expand" and not node.domain and node.graph is reader.graph
     return node.inputs[0] if is_expand and node is not None and node.inputs[0] is not None else value
 

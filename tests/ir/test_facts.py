@@ -15,6 +15,7 @@ import pytest
 from corpus import SHARED_MODELS
 
 from onnxrewrite.ir import io, text
+from onnxrewrite.ir.dims import same_shape
 from onnxrewrite.ir.facts import Dim, Facts
 
 CORPUS = SHARED_MODELS
@@ -271,3 +272,12 @@ def test_what_passes_on_a_value_that_becomes_constant_is_news() -> None:
     )
     assert facts.refresh([identity]) == [identity]
     assert facts.tensor(relu.inputs[0]) is not None
+
+
+@pytest.mark.parametrize("name", ["9**9**9**9", "(" * 400 + "n" + ")" * 400, "n*" * 300 + "n", "n/0", "sqrt()", "n%0"])
+def test_the_name_of_a_dimension_may_be_any_text(name: str) -> None:
+    """What is not worth parsing, or would take forever, is a name."""
+    model = text.parse("float[n] x; y = Relu(x)")
+    model.graph.inputs[0].shape = ir.Shape([name])
+    Facts(model.graph, model.opset_imports)
+    assert same_shape(model.graph.inputs[0].shape, model.graph.outputs[0].shape)

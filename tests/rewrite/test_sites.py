@@ -57,6 +57,14 @@ def test_both_sides_have_one_interface() -> None:
     assert after == "v2 = Sub(v1, v0)  v3 = Identity(v2)"
 
 
+def test_equal_inputs_are_not_fed_apart() -> None:
+    """A pattern looks through the Identity, so both operands are one value to it."""
+    double = rule("double", op.Add(x, x), lambda m, b: b.Mul(m[x], 2.0))
+    before, after = cut_out("float[2] x; i = Identity(x)  y = Add(x, i)", double)
+    assert before == "v1 = Identity(v0)  v2 = Add(v0, v1)  v3 = Identity(v2)"
+    assert after == "v1 = Mul(v0, 2.0)  v2 = Identity(v1)"
+
+
 def test_what_the_replacement_takes_from_elsewhere_is_computed_in_it() -> None:
     """``b`` is an equal node, and what it reads is at hand."""
 

@@ -9,7 +9,7 @@ import pytest
 from corpus import SHARED_MODELS
 
 from onnxrewrite.errors import UsageError
-from onnxrewrite.verify.dims import InputSpec, candidates, evaluate
+from onnxrewrite.verify.dims import InputSpec, candidates, evaluate, expression_parts
 from onnxrewrite.verify.sample import Sampler, bindings, is_finite, usable
 from onnxrewrite.verify.session import Session, open_session, skeleton
 
@@ -88,6 +88,19 @@ def test_expressions() -> None:
     assert evaluate("floor(h/2)", {"h": 5}) == 2
     assert evaluate("h/2", {}) is None
     assert evaluate("__import__('os')", {}) is None
+
+
+@pytest.mark.parametrize("text", ["9**9**9**9", "n**9999999", "2**-1 % 0", "(" * 5000, "max()", "1//0", "\0"])
+def test_expressions_that_are_no_sizes(text: str) -> None:
+    """Whatever text a file puts there, the answer is none, at once."""
+    assert evaluate(text, {"n": 3}) is None
+    assert expression_parts(text) <= {"n"}
+
+
+def test_an_input_that_no_machine_holds_is_not_made(model: Any) -> None:
+    sampler = Sampler(model("g (float[1099511627776,8] x) => (float[n,8] y) { y = Relu(x) }"))
+    with pytest.raises(UsageError, match=r"input x: \[1099511627776, 8\] is too large to be made up; use --input"):
+        sampler.feeds({})
 
 
 def test_ids_stay_inside_the_table(model: Any) -> None:
