@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 Cell: TypeAlias = str | int | float | None
+Row: TypeAlias = dict[str, Cell]
 
 clock = time.process_time
 """Seconds of CPU that this process has used."""

@@ -251,7 +251,7 @@ def tensor(dice: random.Random, model: onnx.ModelProto) -> None:
     chosen = dice.choice(found)
     match dice.randrange(3):
         case 0:
-            chosen.data_type = dice.choice((*range(0, 24), 99, -1))
+            chosen.data_type = dice.choice((*range(24), 99, -1))
         case 1:
             chosen.dims[:] = [dice.choice(NUMBERS) for _ in range(dice.randint(0, 3))]
         case _:

@@ -275,9 +275,9 @@ def reshape(draw: Sketch, x: Drawn) -> None:
     axis = draw.dice.randrange(x.rank - 1)
     a, b = x.shape[axis : axis + 2]
     size = a * b if isinstance(a, int) and isinstance(b, int) else f"{a}*{b}"
-    if x.fixed() and len(x.fixed()) == x.rank - 1 or isinstance(size, str):
+    if (x.fixed() and len(x.fixed()) == x.rank - 1) or isinstance(size, str):
         target = [0] * axis + [-1] + [d if isinstance(d, int) else -2 for d in x.shape[axis + 2 :]]
-        if -2 in target or isinstance(a, str) and isinstance(b, str):
+        if -2 in target or (isinstance(a, str) and isinstance(b, str)):
             return
     else:
         target = [0] * axis + [size] + [d if isinstance(d, int) else -1 for d in x.shape[axis + 2 :]]

@@ -22,8 +22,8 @@ _ANONYMOUS = frozenset({"", "?", "-1", "*", "None", "none", "unk", "unknown", "U
 """Names that exporters give to every dimension they do not know, so that equal names mean nothing."""
 
 _LONGEST = 300
-"""Characters of an expression that is worth parsing.  It is then nested no deeper than Python recurses; and powers, which
-no shape needs, are not computed at all, for a few digits of them take forever."""
+"""Characters of an expression that is worth parsing: it is then nested no deeper than Python recurses.  Powers are not
+parsed at all: no shape needs them, and a few digits of them take forever."""
 
 
 def plain(dim: Dim) -> Dim:

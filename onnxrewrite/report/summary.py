@@ -20,8 +20,11 @@ from onnxrewrite.ir.graph import scopes
 from onnxrewrite.verify.numeric import finite
 
 if TYPE_CHECKING:
-    from onnxrewrite.pipeline import Result
+    from onnxrewrite.pipeline import Checks, Result
     from onnxrewrite.verify.model import ModelCheck, OutputCheck
+
+STEPS = ("whole model", "sites only", "structure only")
+"""How far checks go, the furthest first."""
 
 _PLACE = re.compile(r" \(at `[^`]*`\)")
 _NAMES = re.compile(r"`[^`]*`")
@@ -93,13 +96,17 @@ def summary(
 def checks(result: Result) -> dict[str, Any]:
     """What was checked, as plain data.
 
-    ``level``: ``full``, ``fast`` or ``off``; ``structure``: problems, normally none; ``sites``:
-    ``{run, distinct, not_run}``, rewrites run beside what they replace, and reason to number of those that
+    ``level``: ``full``, ``fast`` or ``off``; ``reached``: ``whole model``, ``sites only`` or ``structure only``, and
+    ``why``: what kept them from going further, or None; ``structure``: problems, which the original has too;
+    ``sites``: ``{run, distinct, not_run}``, rewrites run beside what they replace, and reason to number of those that
     could not be; ``model``: see ``model_check``, None with ``off``.
     """
     done = result.checks
+    reached, why = _reached(done)
     return {
         "level": done.level,
+        "reached": reached,
+        "why": why,
         "structure": list(done.structure),
         "sites": {
             "run": done.sites,
@@ -108,6 +115,15 @@ def checks(result: Result) -> dict[str, Any]:
         },
         "model": model_check(done.model) if done.model is not None else None,
     }
+
+
+def _reached(done: Checks) -> tuple[str, str | None]:
+    """How far the checks went, and why no further."""
+    if done.model is None:
+        return STEPS[2], "as --check off asked for"
+    if done.model.skipped is None:
+        return STEPS[0], None
+    return STEPS[1] if done.sites else STEPS[2], done.model.skipped
 
 
 def model_check(check: ModelCheck) -> dict[str, Any]:

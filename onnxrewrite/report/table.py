@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onnxrewrite.report import human
+from onnxrewrite.verify.structure import NO_KERNELS
 
 _MAX_OPERATORS = 10
 _MAX_REASONS = 2
@@ -155,7 +156,13 @@ def facts_grid(facts: Iterable[tuple[str, str]]) -> RenderableType:
     return Padding(grid, (0, 0, 0, 2))
 
 
-_STYLES = {"Undone": "bold red", "Differs": "bold red", "Unchecked": "bold yellow", "Note": "bold yellow"}
+_STYLES = {
+    "Undone": "bold red",
+    "Differs": "bold red",
+    "Degraded": "bold yellow",
+    "Unchecked": "bold yellow",
+    "Note": "bold yellow",
+}
 
 
 def _heading(data: Data) -> Text:
@@ -259,19 +266,19 @@ def _checked_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
     checks = data["checks"]
     model, sites = checks["model"], checks["sites"]
     if checks["level"] == "off":
-        return [("Checked", "structure"), ("Unchecked", "numbers, as --check off asked for")]
+        return [("Checked", "structure"), ("Unchecked", f"numbers, {checks['why']}")]
     facts: list[tuple[str, str]] = []
     if model is not None and not model["skipped"] and model["runs"]:
         facts.append(("Checked", f"the whole model: {_runs(model)}"))
     if sites["run"]:
         facts.append(("Checked", f"each rewrite by itself: {sites['run']} run, {sites['distinct']} different"))
-    facts.append(("Checked", f"structure{', kernels' if data['target'] != 'onnx' else ''}"))
+    has_kernels = data["target"] != "onnx" and not any(p.startswith(NO_KERNELS) for p in checks["structure"])
+    facts.append(("Checked", f"structure{', kernels' if has_kernels else ''}"))
     if verbose and model is not None and model["tolerance"]:
         facts.append(("Allowed", model["tolerance"]))
-    if model is None:
-        facts.append(("Unchecked", "the whole model"))
-    elif model["skipped"]:
-        facts.append(("Unchecked", f"the whole model: {model['skipped']}"))
+    if checks["why"]:
+        facts.insert(0, ("Degraded", f"{checks['reached']}: {checks['why']}"))
+    facts += [("Original", f"not valid either: {problem}") for problem in checks["structure"] if verbose]
     for reason, count in sites["not_run"].items():
         facts.append(("Unchecked", f"{human.plural(count, 'rewrite')} by itself: {reason}"))
     notes = model["notes"] if model is not None else []

@@ -26,6 +26,9 @@ from onnxrewrite.verify.session import (
 
 _LONGEST_SHAPE = 2**20
 
+NO_KERNELS = "ONNX Runtime refuses it"
+"""How a problem begins that only opening a session shows."""
+
 _KNOWN = {"", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"}
 
 
@@ -48,7 +51,7 @@ def check_structure(model: ModelLike, *, kernels: bool = True) -> list[str]:
     if kernels:
         session = open_session(model)
         if isinstance(session, str):
-            problems.append(f"ONNX Runtime refuses it: {session}")
+            problems.append(f"{NO_KERNELS}: {session}")
     return problems
 
 
@@ -147,7 +150,7 @@ def _inference_problems(model: onnx.ModelProto) -> list[str]:
 
 
 def _is_propagable(model: onnx.ModelProto) -> bool:
-    """Whether propagation ends: it writes out every element of what might be a shape, and a file may say 2³¹ of them."""
+    """Whether propagation ends: it writes out every element of what might be a shape, of which a file may say 2³¹."""
     infos = (*model.graph.input, *model.graph.value_info, *model.graph.output)
     shapes = (info.type.tensor_type.shape.dim for info in infos)
     return all(dims[0].dim_value < _LONGEST_SHAPE for dims in shapes if len(dims) == 1)

@@ -401,3 +401,37 @@ def test_the_face_has_what_rules_need():
         assert getattr(onnxrewrite, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         _ = onnxrewrite.Nonsense
+
+
+STRANGE = """<ir_version: 8, opset_import: ["": 17, "my.own": 1]>
+g (float[batch, 8] x) => (float[batch, 8] y) {{ {} }}"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reached"),
+    [
+        ("n = Identity(x)  y = my.own.Op(n)", "sites only"),
+        ("y = my.own.Op(x)", "structure only"),
+        ("r = RandomNormalLike(x)  n = Identity(x)  y = Add(n, r)", "sites only"),
+    ],
+)
+def test_checks_that_could_not_go_all_the_way(cli, model_of, nodes, reached):
+    """An operator that cannot run here, or at random: one line says how far the checks went, and why."""
+    path = model_of(STRANGE.format(nodes))
+    done = cli("apply", path)
+    assert done.code == 0
+    (line,) = [each for each in done.out.splitlines() if each.startswith("  Degraded")]
+    assert line.split()[1:3] == reached.replace(" only", " only:").split()
+    assert ("structure, kernels" in done.out) == ("my.own" not in nodes)
+    checks = json.loads(cli("apply", path, "--json", "-").out)["checks"]
+    assert checks["reached"] == reached
+    assert checks["why"]
+
+
+def test_weights_too_large_for_a_reference(cli, gelu, monkeypatch):
+    """The model is compared with the original alone, and one line says so."""
+    monkeypatch.setattr("onnxrewrite.verify.reference.REFERENCE_LIMIT", 0)
+    done = cli("apply", gelu)
+    assert done.code == 0
+    assert "no float64 reference: the weights are too large for a double copy\n" in done.out
+    assert "Degraded" not in done.out

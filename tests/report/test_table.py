@@ -81,6 +81,8 @@ DATA = {
     "nodes": {"before": 108, "after": 102},
     "size": {"before": 11_966_174, "after": 11_000_000},
     "checks": {
+        "reached": "whole model",
+        "why": None,
         "level": "full",
         "structure": [],
         "sites": {"run": 18, "distinct": 2, "not_run": {}},
@@ -201,12 +203,12 @@ def test_what_was_not_checked():
     sites = {"run": 3, "distinct": 1, "not_run": {"it contains a subgraph": 2}}
     data = {
         **DATA,
-        "checks": {**DATA["checks"], "model": model, "sites": sites},
+        "checks": {**DATA["checks"], "model": model, "sites": sites, "reached": "sites only", "why": "no inputs found"},
         "notes": [f"note {n}" for n in range(9)],
     }
     text = shown(apply_report(data))
     assert "Error" not in text
-    assert "  Unchecked  the whole model: no inputs found\n" in text
+    assert "  Degraded   sites only: no inputs found\n" in text
     assert "  2 rewrites by itself: it contains a subgraph\n" in text or "2 rewrites" in text
     assert "  Note       did not run at batch=2\n" in text
     assert "note 4" in text
@@ -216,7 +218,7 @@ def test_what_was_not_checked():
 
 
 def test_off():
-    data = {**DATA, "checks": {**DATA["checks"], "level": "off", "model": None}}
+    data = {**DATA, "checks": {**DATA["checks"], "level": "off", "model": None, "why": "as --check off asked for"}}
     text = shown(apply_report(data))
     assert "  Checked    structure\n  Unchecked  numbers, as --check off asked for" in text
 
