@@ -206,7 +206,7 @@ def near_enough(original: Any, rewritten: Any, own: Norms | None = None) -> Comp
     bound_rms = _slack(row.k_rms, row.floor_rms * row.unit, own.rms) if original.size >= STEADY else bound
     if distance.worst > bound or distance.rms > bound_rms:
         return None
-    where = tuple(int(i) for i in np.unravel_index(max(distance.index, 0), original.shape))
+    where = tuple(int(i) for i in np.unravel_index(distance.index, original.shape)) if distance.index >= 0 else None
     return Comparison(True, own.worst, distance.worst, bound, where, "near enough", own.rms, distance.rms, bound_rms)
 
 

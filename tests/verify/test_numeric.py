@@ -212,5 +212,9 @@ def test_a_reference_is_needed_where_the_two_are_far_apart(apart: float, needed:
     assert (near_enough(original, rewritten) is None) == needed
 
 
+def test_nothing_is_near_enough_to_nothing() -> None:
+    assert near_enough(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)) is not None
+
+
 def test_only_a_reference_can_excuse_a_nan() -> None:
     assert near_enough(np.float32([1, np.nan]), np.float32([1, 2])) is None
