@@ -346,8 +346,7 @@ class _Site:
                     worst = worst | measure(np.asarray(run.original[name]), np.asarray(outputs[name]))
         return worst
 
-    @staticmethod
-    def _only_overflow(run: _Run, name: str) -> bool:
+    def _only_overflow(self, run: _Run, name: str) -> bool:
         """Inputs far from zero, finite replacement, and the original overflowed: better, not different."""
         if run.values not in MAYBE_OVERFLOWS or isinstance(run.original[name], list):
             return False
@@ -355,8 +354,11 @@ class _Site:
         if old.shape != new.shape or old.dtype not in TOLERANCES or old.dtype != new.dtype:
             return False
         lost = ~np.isfinite(old.astype(np.float64))
-        kept_old, kept_new = (np.where(lost, 0, each).astype(old.dtype) for each in (old, new))
-        return bool(lost.any()) and is_finite(new) and compare(None, kept_old, kept_new).accept
+        if not lost.any() or not is_finite(new):
+            return False
+        reference = self._reference(run.feeds, name, old)
+        kept = [None if a is None else np.where(lost, 0, a).astype(a.dtype) for a in (reference, old, new)]
+        return compare(*kept).accept
 
 
 def elements_of(model: ir.Model) -> dict[str, list[Any]]:
