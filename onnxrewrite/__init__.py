@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from onnxrewrite.pipeline import apply as apply
     from onnxrewrite.pipeline import check as check
     from onnxrewrite.rewrite.build import Builder as Builder
+    from onnxrewrite.rewrite.rule import Assumption as Assumption
     from onnxrewrite.rewrite.rule import Rejects as Rejects
     from onnxrewrite.rewrite.rule import Rewrites as Rewrites
     from onnxrewrite.rewrite.rule import Rule as Rule

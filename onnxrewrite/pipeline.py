@@ -33,6 +33,8 @@ from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Applied, Key, Trace
 from onnxrewrite.rewrite.untouched import Tampered
+from onnxrewrite.verify.certificate import ArrayRecord, Certificate, Options, array_digest
+from onnxrewrite.verify.ledger import Ledger, Verdicts
 
 if TYPE_CHECKING:
     from onnxrewrite.verify.model import Baseline, ModelCheck
@@ -81,8 +83,10 @@ class Result:
         model: The optimized model.
         original: The model as loaded, before any conversion to another opset.
         trace: What was rewritten, what was refused and why.
+        ledger: The same rewrites in text, each with its check.
         checks: What was checked.
         rules: The rules that ran.
+        options: What was asked for.
         notes: Repairs of the input, plugins that could not be used, rules that raised.
         seconds: Phase to time.
     """
@@ -90,15 +94,27 @@ class Result:
     model: ir.Model
     original: ir.Model
     trace: Trace
+    ledger: Ledger
     checks: Checks
     rules: RuleSet
     target: Target
+    options: Options
     notes: list[str]
     seconds: dict[str, float]
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the optimized model; external data is chosen when it would pass 2 GB."""
-        io.save(self.model, path)
+    def save(self, path: str | os.PathLike[str], *, certificate: bool = False) -> None:
+        """Write the optimized model, with its ``certificate`` beside it if that is wanted; external data is chosen when
+        it would pass 2 GB."""
+        from onnxrewrite.certify import save
+
+        save(self, path) if certificate else io.save(self.model, path)
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """What was done and how it was checked, with the digests of all that it depends on; reads the input's file."""
+        from onnxrewrite.certify import certificate
+
+        return certificate(self)
 
     def to_proto(self) -> onnx.ModelProto:
         """The optimized model as a protobuf message."""
@@ -125,6 +141,7 @@ def apply(
     seed: int = 0,
     progress: Progress | None = None,
     conflicts: bool = False,
+    verdicts: Verdicts | None = None,
 ) -> Result:
     """Rewrite a model and check the result.
 
@@ -143,6 +160,7 @@ def apply(
         progress: Called with (phase, nodes visited, nodes waiting).
         conflicts: Find out which rules could have been applied where another one was, ``Result.trace.conflicts``; it
             takes longer and does not change the result.
+        verdicts: What checks of an earlier run turned down; it is not tried again.
 
     Raises:
         UsageError, ModelError, RuleError: Bad arguments, model or rules.
@@ -150,18 +168,25 @@ def apply(
     """
     if check not in ("full", "fast", "off"):
         raise UsageError(f"check must be full, fast or off, not {check!r}")
-    library, notes = _rules(rules)
+    given = list(rules)
+    library, notes = _rules(given)
     run = _Run(
         original=io.load(source),
-        opset=opset,
+        options=Options(
+            target=target,
+            opset=opset,
+            dims=dict(dims or {}),
+            inputs={n: ArrayRecord(None, array_digest(a)) for n, a in (inputs or {}).items()},
+            check=check,
+            seed=seed,
+            rules=[r for r in given if isinstance(r, str)],
+        ),
         rules=library.select(only, without),
-        target=target_by_name(target),
         level=check,
-        dims=dims or {},
         inputs=inputs or {},
-        seed=seed,
         progress=progress,
         conflicts=conflicts,
+        verdicts=verdicts or Verdicts(),
     )
     result = run.execute()
     result.notes[:0] = [*io.repairs(run.original), *notes]
@@ -184,8 +209,7 @@ def check(
         return compare_models(first, second, dims=dims, inputs=inputs, seed=seed, samples=samples)
 
 
-def _rules(extra: Iterable[str | Rule | RuleSet]) -> tuple[registry.Registry, list[str]]:
-    given = list(extra)
+def _rules(given: Sequence[str | Rule | RuleSet]) -> tuple[registry.Registry, list[str]]:
     library = registry.load([r for r in given if isinstance(r, str)])
     library.add(r for r in given if not isinstance(r, str))
     return library, library.broken
@@ -205,36 +229,35 @@ class _Run:
     def __init__(
         self,
         original: ir.Model,
-        opset: int | None,
+        options: Options,
         rules: RuleSet,
-        target: Target,
         level: CheckLevel,
-        dims: Mapping[str, int],
         inputs: Mapping[str, Any],
-        seed: int,
         progress: Progress | None,
         conflicts: bool,
+        verdicts: Verdicts,
     ):
         self.original = original
-        self.start = _converted(original, opset)
+        self.options = options
+        self.target = target_by_name(options.target)
+        self.start = _converted(original, options.opset)
         self.rules = rules
-        self.target = target
         self.level: CheckLevel = level
-        self.dims = dims
         self.inputs = inputs
-        self.seed = seed
         self.progress = progress
         self.conflicts = conflicts
+        self.verdicts = verdicts
         self.lowering = [r for r in rules if r.stage == Stage.LOWER]
         self.seconds: Counter[str] = Counter()
         self.sites: SiteChecker | None = None
+        self.ledger = Ledger(None)
         self._has_inner_types = has_inner_types(original)
         self._excused: list[str] = []
         self._tampered: dict[str, Tampered] = {}
 
     def execute(self) -> Result:
         """Rewrite, check the whole, and repeat without what was found guilty."""
-        guilty: dict[Key, str] = {}
+        guilty: dict[Key, str] = dict(self.verdicts.model)
         found: Counter[str] = Counter()
         with self._baseline() as baseline:
             while True:
@@ -258,9 +281,11 @@ class _Run:
             model=model,
             original=self.original,
             trace=trace,
+            ledger=self.ledger,
             checks=self._checks(checked, {**trace.failed, **guilty}),
             rules=self.rules,
             target=self.target,
+            options=self.options,
             notes=list(dict.fromkeys(trace.warnings)),
             seconds=dict(self.seconds),
         )
@@ -289,12 +314,13 @@ class _Run:
         while True:
             with self._timed("rewrite"):
                 self.sites = self._site_checker() if self.level != "off" else None  # counts the last round only
+                self.ledger = Ledger(self.sites, self.verdicts)
                 model = io.load(self.start)
                 driver = Driver(
                     model,
                     [r for r in self.rules if r.name not in self._tampered],
                     self.target,
-                    check=self.sites,
+                    check=self.ledger,
                     limits=Limits(quarantine=banned),
                     progress=self._tell_stage if self.progress is not None else None,
                     conflicts=self.conflicts,
@@ -376,7 +402,7 @@ class _Run:
     def _site_checker(self) -> SiteChecker:
         from onnxrewrite.verify.rewrites import SiteChecker
 
-        return SiteChecker(lower=self._lower, seed=self.seed)
+        return SiteChecker(lower=self._lower, seed=self.options.seed)
 
     def _lower(self, model: ir.Model) -> None:
         """Make the replacement of one site runnable."""
@@ -392,7 +418,8 @@ class _Run:
         from onnxrewrite.verify.model import Baseline
 
         with _openable(self.original) as original:
-            yield Baseline(original, dims=self.dims, inputs=self.inputs, seed=self.seed, samples=_SAMPLES[self.level])
+            asked, samples = self.options, _SAMPLES[self.level]
+            yield Baseline(original, dims=asked.dims, inputs=self.inputs, seed=asked.seed, samples=samples)
 
     def _checks(self, checked: ModelCheck | None, undone: dict[Key, str]) -> Checks:
         result = Checks(level=self.level, structure=self._excused, model=checked, undone=undone)

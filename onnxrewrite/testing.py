@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.ir import schema, text
+from onnxrewrite.ir import io, schema, text
 from onnxrewrite.ir.graph import isomorphic, scopes
 from onnxrewrite.ir.target import target
 from onnxrewrite.pattern.recursive import Misses, RecursiveMatcher
+from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Example, Rejects, Rule, Stage
+from onnxrewrite.verify.ladder.instances import fitted
+from onnxrewrite.verify.ladder.judge import differs_at
+from onnxrewrite.verify.ladder.save import INPUTS, MODEL
+from onnxrewrite.verify.respell.firing import Trial
 
 
 def check_example(rule: Rule, example: Example, library: Sequence[Rule] = ()) -> None:
@@ -41,6 +48,28 @@ def check_example(rule: Rule, example: Example, library: Sequence[Rule] = ()) ->
     assert isomorphic(model.graph, expected.graph), (
         f"{rule.name} made\n{text.print_model(model)}\nnot\n{text.print_model(expected)}"
     )
+
+
+def check_counterexample(folder: Path, rule: str, *, rules: Sequence[str] = (), target: str) -> None:
+    """Apply one rule to the model in ``folder`` and compare both sides at the inputs beside it.
+
+    Args:
+        folder: With ``model.onnx`` and ``inputs.npz``, as ``onnxrewrite verify --save`` writes them.
+        rule: The name of the rule.
+        rules: Files or packages with rules, if it is not the library's or an installed plugin's.
+        target: What the result must run on.
+
+    Raises:
+        AssertionError: The rule still rewrites the model wrongly; the message says how.
+    """
+    library = registry.load(rules)
+    (tried,) = library.named(rule)
+    model = io.load(folder / MODEL)
+    instance = fitted(Trial.of(tried, list(library), target), model)
+    if instance.after is not None:
+        with np.load(folder / INPUTS) as inputs:
+            wrong = differs_at(instance.before, instance.after, dict(inputs))
+        assert wrong is None, f"{rule}: {wrong}"
 
 
 def why_not(rule: Rule, driver: Driver) -> str:

@@ -23,6 +23,7 @@ RANKS = {
     "explain": 5,
     "measure": 5,
     "pipeline": 6,
+    "certify": 6,
     "report": 6,
     "testing": 6,
     "golden": 6,

@@ -20,7 +20,9 @@ from onnxrewrite.cli.apply import apply
 from onnxrewrite.cli.check import check
 from onnxrewrite.cli.console import complain, say
 from onnxrewrite.cli.inspect import inspect
+from onnxrewrite.cli.replay import replay
 from onnxrewrite.cli.rules import rules
+from onnxrewrite.cli.verify import verify
 from onnxrewrite.errors import OnnxRewriteError
 
 INTERNAL_ERROR = 3
@@ -38,7 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (apply, check, inspect, rules):
+for _command in (apply, check, replay, inspect, rules, verify):
     app.command(epilog=EXIT_CODES if _command is apply else None)(_command)
 
 
@@ -136,17 +138,11 @@ def _print_anything() -> None:
 
 
 def _versions() -> str:
-    from importlib.metadata import PackageNotFoundError, version
+    from onnxrewrite.verify.certificate import versions
 
-    from onnxrewrite import __version__
-
-    found = []
-    for package in ("onnx", "onnxruntime", "onnx-ir", "numpy"):
-        try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            found.append(f"{package} missing")
-    return f"onnxrewrite {__version__} ({', '.join(found)})"
+    found = versions()
+    packages = ("onnx", "onnxruntime", "onnx-ir", "numpy")
+    return f"onnxrewrite {found['onnxrewrite']} ({', '.join(f'{p} {found[p]}' for p in packages)})"
 
 
 __all__ = ["EXIT_CODES", "app", "main"]

@@ -13,6 +13,7 @@ from onnxrewrite.cli import options
 from onnxrewrite.cli.console import Progress, progress_bar, say, show
 from onnxrewrite.cli.files import write_json
 from onnxrewrite.errors import CheckError, UsageError
+from onnxrewrite.verify.certificate import path_for
 
 if TYPE_CHECKING:
     from onnxrewrite.pipeline import Result
@@ -65,6 +66,13 @@ def apply(
     ] = Level.FULL,
     seed: options.Seed = 0,
     json: options.Json = None,
+    certificate: Annotated[
+        bool,
+        typer.Option(
+            "--certificate/--no-certificate",
+            help="Write OUT.certificate.json: what was done, how it was checked, and what onnxrewrite replay needs.",
+        ),
+    ] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Do everything but write the model.")] = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
@@ -78,9 +86,10 @@ def apply(
     start = time.perf_counter()
     options.one_voice(quiet, verbose)
     path = _output_path(model, output)
-    if not dry_run:
-        options.writable(path, "-o" if output is not None else "MODEL")
-    report = options.json_path(json, model, path)
+    record = path_for(path) if certificate and not dry_run else None
+    for each in () if dry_run else filter(None, (path, record)):
+        options.writable(each, "-o" if output is not None else "MODEL")
+    report = options.json_path(json, model, path, record)
     dims, files = options.sizes(dim), options.files(input_)
 
     from onnxrewrite import pipeline
@@ -89,6 +98,7 @@ def apply(
     with progress_bar(wanted=not quiet) as progress:
         loaded = io.load(model)
         options.keep_weights(loaded, None if dry_run else path, "-o")
+        options.keep_weights(loaded, record, "-o")
         options.keep_weights(loaded, report, "--json")
         try:
             result = pipeline.apply(
@@ -109,9 +119,9 @@ def apply(
             write_json({"model": model, "output": None, "error": str(error)}, json, report)
             raise
         if not dry_run:
-            _save(result, path, progress)
+            _save(result, path, progress, files if certificate else None)
     result.seconds["total"] = time.perf_counter() - start
-    _report(result, model, None if dry_run else path, json, report, quiet=quiet, verbose=verbose)
+    _report(result, model, None if dry_run else path, record, json, report, quiet=quiet, verbose=verbose)
 
 
 def _output_path(model: str, output: str | None) -> Path:
@@ -123,11 +133,17 @@ def _output_path(model: str, output: str | None) -> Path:
     return source.with_name(f"{source.stem if source.suffix == '.onnx' else source.name}.opt.onnx")
 
 
-def _save(result: Result, path: Path, progress: Progress | None) -> None:
+def _save(result: Result, path: Path, progress: Progress | None, certified: dict[str, Path] | None) -> None:
+    """Write the model, and its certificate if the files of the given inputs are told."""
     if progress is not None:
         progress("write", 0, 0)
     start = time.perf_counter()
-    result.save(path)
+    if certified is None:
+        result.save(path)
+    else:
+        from onnxrewrite import certify
+
+        certify.save(result, path, arrays=certified)
     result.seconds["write"] = time.perf_counter() - start
 
 
@@ -135,6 +151,7 @@ def _report(
     result: Result,
     model: str,
     path: Path | None,
+    record: Path | None,
     json: str | None,
     report: Path | None,
     *,
@@ -161,7 +178,7 @@ def _report(
     show(apply_report(data, verbose=verbose))
     took = f"in {result.seconds['total']:.1f} s"
     say(
-        f"\nWrote {path} ({size(data['size']['after'])}) {took}"
+        f"\nWrote {path} ({size(data['size']['after'])}){' and its certificate' if record is not None else ''} {took}"
         if path is not None
         else f"\nNothing written (--dry-run) {took}"
     )

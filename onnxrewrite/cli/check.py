@@ -1,41 +1,69 @@
-"""``onnxrewrite check``: whether two models compute the same."""
+"""``onnxrewrite check``: whether two models compute the same, and whether a certificate holds."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
 from onnxrewrite.cli.files import write_json
-from onnxrewrite.errors import UsageError
+from onnxrewrite.cli.replay import tell_versions
+from onnxrewrite.errors import CheckError, UsageError
+
+_SAMPLES = 3
 
 
 def check(
-    a: Annotated[str, typer.Argument(metavar="A", help="The original.", show_default=False)],
-    b: Annotated[str, typer.Argument(metavar="B", help="What shall compute the same.", show_default=False)],
+    a: Annotated[str | None, typer.Argument(metavar="A", help="The original.", show_default=False)] = None,
+    b: Annotated[
+        str | None, typer.Argument(metavar="B", help="What shall compute the same.", show_default=False)
+    ] = None,
+    certificate: Annotated[
+        str | None,
+        typer.Option(
+            "--certificate",
+            metavar="CERT",
+            help="Repeat the rewriting and the checks that a certificate tells of; A and B are then where it says.",
+        ),
+    ] = None,
+    rules: options.Rules = [],  # noqa: B006
     dim: options.Dims = [],  # noqa: B006
     input_: options.Inputs = [],  # noqa: B006
     samples: Annotated[
         int,
         typer.Option("--samples", min=1, metavar="N", help="Sets of random inputs at each binding of the dimensions."),
-    ] = 3,
+    ] = _SAMPLES,
     seed: options.Seed = 0,
     json: options.Json = None,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Compare the outputs of two models.
+    """Compare the outputs of two models, or see whether a certificate holds.
 
     Both are run on the same inputs.  B may be no less accurate than A, up to a small factor, where both are
     measured against A evaluated in float64.
 
+    With --certificate, input, output and rules must be what they were, the same bytes must come out, and the checks of
+    every rewrite and of the whole model, on the inputs of the same seed, must say the same: the same verdicts, and
+    errors within a factor of 4.  Rule files that the certificate names are run.
+
     Exit status: 0 equal; 1 not equal, or other inputs or outputs; 2 a model that cannot be read or run.
     """
     options.one_voice(quiet, verbose)
-    report = options.json_path(json, a, b)
+    report = options.json_path(json, a, b, certificate)
     dims, files = options.sizes(dim), options.files(input_)
+    if certificate is not None:
+        if dims or samples != _SAMPLES or seed:
+            raise UsageError("--certificate says what --dim, --samples and --seed are; leave them out")
+        _recheck(certificate, a, b, rules, files, json, report, quiet=quiet, verbose=verbose)
+        return
+    if a is None or b is None:
+        raise UsageError(f"missing argument '{'A' if a is None else 'B'}'; see onnxrewrite check --help")
+    if rules:
+        raise UsageError("--rules is for --certificate; two models are compared without rules")
 
     from onnxrewrite import pipeline
     from onnxrewrite.ir import io
@@ -50,12 +78,50 @@ def check(
         found = pipeline.check(first, second, dims=dims, inputs=arrays, seed=seed, samples=samples)
     data = {"a": a, "b": b, **model_check(found), "seconds": {"check": round(found.seconds, 3)}}
     write_json(data, json, report)
-    if quiet:
-        if json != "-":
-            say(verdict(data))
-    elif json != "-":
-        show(check_report(data, a, b, verbose=verbose))
+    if json != "-":
+        say(verdict(data)) if quiet else show(check_report(data, a, b, verbose=verbose))
     if not found.ok:
         raise typer.Exit(1)
     if found.skipped:
         raise UsageError(f"the models were not compared: {found.skipped}")
+
+
+def _recheck(
+    certificate: str,
+    a: str | None,
+    b: str | None,
+    rules: list[str],
+    files: dict[str, Path],
+    json: str | None,
+    report: Path | None,
+    *,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    from onnxrewrite import certify
+    from onnxrewrite.ir import io
+    from onnxrewrite.report.summary import model_check
+    from onnxrewrite.report.table import check_report
+
+    with progress_bar(wanted=not quiet) as progress:
+        original = certify.Original(certificate, a, b, rules)
+        found = {**original.arrays(), **files}
+        arrays = options.feeds(io.load(original.source), found, original.then.options.dims) if found else {}
+        repeated, differences = original.recheck(arrays, progress)
+    checked = repeated.result.checks
+    assert checked.model is not None
+    data: dict[str, Any] = {
+        "a": str(original.source),
+        "b": str(original.output),
+        **model_check(checked.model),
+        "certificate": {"path": certificate, "rewrites": len(repeated.now.rewrites), "differences": differences},
+    }
+    write_json(data, json, report)
+    tell_versions(repeated)
+    if json != "-" and not quiet:
+        show(check_report(data, data["a"], data["b"], verbose=verbose))
+    if differences:
+        more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
+        raise CheckError(f"{certificate}: the checks say otherwise now: {differences[0]}{more}")
+    if json != "-":
+        say(f"{certificate}: holds; {len(repeated.now.rewrites)} rewrites, {checked.sites} run by themselves again")

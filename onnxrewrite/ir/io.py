@@ -12,15 +12,19 @@ import contextlib
 import itertools
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import onnx
 import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir import carry, external, repair
+
+Companions: TypeAlias = Callable[[Mapping[Path, Path]], Mapping[Path, bytes]]
+"""Given the files of a model by the names that they shall get, under the names that they still have: more files to
+write, by name."""
 
 _P = TypeVar("_P", onnx.ValueInfoProto, onnx.TrainingInfoProto)
 
@@ -116,9 +120,9 @@ def _from_proto(proto: onnx.ModelProto, folder: str | None, where: str, path: st
         carry.hide_sparse(proto)
         with carry.quiet():
             model = ir.from_proto(proto)
-        for slot in external.slots(model):
-            if isinstance(slot.tensor, ir.ExternalTensor):
-                slot.tensor.base_dir = folder or ""
+        stored = [s.tensor for s in external.slots(model) if isinstance(s.tensor, ir.ExternalTensor)]
+        for tensor in stored:
+            tensor.base_dir = folder or ""
         said += repair.repair(model, where)
     except RecursionError:
         raise ModelError(f"{where}: its graphs are nested too deeply") from None
@@ -132,6 +136,7 @@ def _from_proto(proto: onnx.ModelProto, folder: str | None, where: str, path: st
         model,
         carry.Origin(
             path=path,
+            data_files=tuple(dict.fromkeys(os.fspath(t.location) for t in stored)),
             repairs=tuple(said),
             inputs=_copies(proto.graph.input),
             outputs=_copies(proto.graph.output),
@@ -173,6 +178,7 @@ def _from_model(source: ir.Model) -> ir.Model:
         is_old = model.ir_version < carry.OVERRIDABLE_SINCE
         known = carry.Origin(
             path=None,
+            data_files=(),
             repairs=tuple(said),
             inputs=tuple(inputs),
             outputs=tuple(outputs),
@@ -234,11 +240,19 @@ def to_bytes(model: ir.Model) -> bytes:
     return _bytes(to_proto(model), "model")
 
 
-def save(model: ir.Model, path: str | os.PathLike[str], *, external_data: bool | None = None) -> None:
+def save(
+    model: ir.Model,
+    path: str | os.PathLike[str],
+    *,
+    external_data: bool | None = None,
+    data_name: str | None = None,
+    companions: Companions | None = None,
+) -> None:
     """Write the model; it is then complete, or the files at ``path`` are what they were.
 
     Large models (``needs_external_data``, or ``external_data=True``) put their weights into
-    ``NAME.onnx.data`` beside the model, tensor by tensor.  Files get their names only when they are complete.
+    ``NAME.onnx.data`` (or ``data_name``) beside the model, tensor by tensor.  Files get their names only when they are
+    complete, and so are those that ``companions`` adds.
     ``path`` may be where the model came from: tensors that were read from an overwritten data file are read
     from the new one afterwards, in this model; other clones of it can no longer read them, and say so.
     """
@@ -252,26 +266,26 @@ def save(model: ir.Model, path: str | os.PathLike[str], *, external_data: bool |
         external_data = needs_external_data(model)
     try:
         if external_data:
-            _save_with_data(model, target)
+            _save_with_data(model, target, data_name or _data_name(model, target), companions)
         else:
-            _save_alone(model, target)
+            _save_alone(model, target, companions)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ModelError(f"{target}: cannot be written: {reason}; nothing was changed") from None
 
 
-def _save_alone(model: ir.Model, target: Path) -> None:
+def _save_alone(model: ir.Model, target: Path, companions: Companions | None) -> None:
     with carry.completed(model), external.inlined(model):
         data = _bytes(carry.serialized(model), str(target))
     with _temporary(target) as temporary:
         _write(temporary, data)
-        _replace({target: temporary})
+        _accompanied({target: temporary}, companions)
 
 
-def _save_with_data(model: ir.Model, target: Path) -> None:
+def _save_with_data(model: ir.Model, target: Path, data_name: str, companions: Companions | None) -> None:
     folder = os.path.abspath(target.parent)
     with carry.completed(model):
-        data_path = target.parent / _data_name(model, target)
+        data_path = target.parent / data_name
         overwritten = external.reads_from(model, os.fspath(data_path))
         with _temporary(data_path) as data_temporary, _temporary(target) as temporary:
             with external.placed(model, folder, data_path.name) as plan:
@@ -281,7 +295,7 @@ def _save_with_data(model: ir.Model, target: Path) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             _write(temporary, _bytes(proto, str(target)))
-            _replace({data_path: data_temporary, target: temporary})
+            _accompanied({data_path: data_temporary, target: temporary}, companions)
         references = {id(each.slot.tensor): each.reference for each in plan}
         for slot in overwritten:
             if isinstance(slot.tensor, ir.ExternalTensor):
@@ -316,6 +330,16 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _accompanied(moves: dict[Path, Path], companions: Companions | None) -> None:
+    """Give files their names, with those that ``companions`` adds before them."""
+    with contextlib.ExitStack() as stack:
+        added: dict[Path, Path] = {}
+        for target, content in (companions(moves) if companions is not None else {}).items():
+            added[target] = stack.enter_context(_temporary(target))
+            _write(added[target], content)
+        _replace({**added, **moves})
 
 
 def _replace(moves: dict[Path, Path]) -> None:

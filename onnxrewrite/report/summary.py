@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import carry, external, io
 from onnxrewrite.ir.graph import scopes
+from onnxrewrite.verify.numeric import finite
 
 if TYPE_CHECKING:
     from onnxrewrite.pipeline import Result
@@ -239,12 +240,12 @@ def _output(check: OutputCheck) -> dict[str, Any]:
     return {
         "name": check.name,
         "ok": c.accept,
-        "error": _finite(c.error_rewritten),
-        "error_original": _finite(c.error_original),
-        "allowed": _finite(c.bound),
-        "error_rms": _finite(c.error_rewritten_rms),
-        "error_original_rms": _finite(c.error_original_rms),
-        "allowed_rms": _finite(c.bound_rms),
+        "error": finite(c.error_rewritten),
+        "error_original": finite(c.error_original),
+        "allowed": finite(c.bound),
+        "error_rms": finite(c.error_rewritten_rms),
+        "error_original_rms": finite(c.error_original_rms),
+        "allowed_rms": finite(c.bound_rms),
         "reference": check.reference,
         "run": check.run,
         "where": list(c.where) if c.where is not None else None,
@@ -255,7 +256,3 @@ def _output(check: OutputCheck) -> dict[str, Any]:
 def _severity(output: Mapping[str, Any]) -> tuple[bool, float]:
     error = output["error"]
     return not output["ok"], math.inf if error is None else float(error)
-
-
-def _finite(number: float) -> float | None:
-    return float(number) if math.isfinite(number) else None

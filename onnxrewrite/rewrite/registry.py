@@ -28,7 +28,8 @@ from onnxrewrite.rewrite.ruleset import RuleSet, nearest
 GROUP = "onnxrewrite.rules"
 """The entry-point group of rule packages."""
 
-_LIBRARY = "onnxrewrite_patterns"
+LIBRARY = "onnxrewrite_patterns"
+"""The package of the built-in rules."""
 
 
 class Registry:
@@ -139,7 +140,7 @@ def rules_of(module: ModuleType) -> RuleSet:
 def sets_of(module: ModuleType) -> list[RuleSet]:
     """All sets of a module: its own, those that it defines, and those of the submodules that it has imported, in which
     only rules are that it offers itself."""
-    file = _file_of(module)
+    file = file_of(module)
     with _told(str(file or module.__name__)):
         given = _given(module)
         own = RuleSet(_set_name(module, file), given, inspect.cleandoc(module.__doc__ or ""))
@@ -178,7 +179,7 @@ def _load_file(path: Path) -> ModuleType:
     if path.suffix != ".py":
         raise RuleError(f"{path}: is no rule file; its name must end in .py")
     full = path.resolve()
-    known = next((m for m in list(sys.modules.values()) if _file_of(m) == full), None)
+    known = next((m for m in list(sys.modules.values()) if file_of(m) == full), None)
     if known is not None:
         return known
     name = f"onnxrewrite_rules_{hashlib.sha256(str(full).encode()).hexdigest()[:12]}"
@@ -213,27 +214,28 @@ def _told(what: str) -> Iterator[None]:
         raise RuleError(f"{what}: {_one_line(error)}") from error
 
 
-def _file_of(module: ModuleType) -> Path | None:
+def file_of(module: ModuleType) -> Path | None:
+    """The file of a module, None for one that has none."""
     file = getattr(module, "__file__", None)
     return Path(file).resolve() if isinstance(file, str) else None
 
 
 def _library() -> ModuleType:
     """The built-in rules: in a checkout those beside the package, else those that are installed."""
-    folder = Path(__file__).resolve().parents[2] / "patterns" / _LIBRARY
-    if _LIBRARY not in sys.modules and folder.is_dir():
-        return _execute(_LIBRARY, folder / "__init__.py", [str(folder)])
+    folder = Path(__file__).resolve().parents[2] / "patterns" / LIBRARY
+    if LIBRARY not in sys.modules and folder.is_dir():
+        return _execute(LIBRARY, folder / "__init__.py", [str(folder)])
     try:
-        return importlib.import_module(_LIBRARY)
+        return importlib.import_module(LIBRARY)
     except ModuleNotFoundError as error:
-        if error.name != _LIBRARY:
+        if error.name != LIBRARY:
             raise
-        raise RuleError(f"the built-in rule library {_LIBRARY} is missing: reinstall onnxrewrite") from None
+        raise RuleError(f"the built-in rule library {LIBRARY} is missing: reinstall onnxrewrite") from None
 
 
 def _plugins() -> list[EntryPoint]:
     """Installed rule packages, each once, the library itself left out."""
-    points = {p.value: p for p in entry_points(group=GROUP) if p.value != _LIBRARY}
+    points = {p.value: p for p in entry_points(group=GROUP) if p.value != LIBRARY}
     return [points[value] for value in sorted(points)]
 
 

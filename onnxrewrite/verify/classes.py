@@ -27,6 +27,9 @@ EDGES = (*CLASSES, "far", "huge", "cancelling", "denormal", "signed zeros", NOT_
 MAYBE_OVERFLOWS = ("offset", "large", "far", "huge")
 UNIFORM = ("zeros", "constant rows", "signed zeros")
 
+_HALF = 15.0
+"""Large for float16: sums of products of three such numbers stay below 65504."""
+
 _FLOATS = frozenset(
     {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE}
 )
@@ -90,12 +93,12 @@ def _not_finite(wide: Floats, _: np.dtype[Any]) -> Floats:
 _MAKERS: dict[str, Callable[[Floats, np.dtype[Any]], Floats]] = {
     "normal": lambda wide, _: wide,
     "offset": lambda wide, dtype: wide + (10.0 if _is_narrow(dtype) else 100.0),
-    "large": lambda wide, dtype: wide * (30.0 if _is_narrow(dtype) else 1e3),
+    "large": lambda wide, dtype: wide * (_HALF if dtype == np.float16 else 1e3),
     "tiny": lambda wide, dtype: wide * (1e-2 if _is_narrow(dtype) else 1e-4),
     "zeros": lambda wide, _: np.zeros_like(wide),
     "constant rows": _rows_alike,
     "far": lambda wide, dtype: wide + (10.0 if _is_narrow(dtype) else 1e4),
-    "huge": lambda wide, dtype: wide * (60.0 if _is_narrow(dtype) else 1e8),
+    "huge": lambda wide, dtype: wide * (_HALF if dtype == np.float16 else 1e8),
     "cancelling": _cancelling,
     "denormal": _denormal,
     "signed zeros": lambda wide, _: np.copysign(0.0, wide),

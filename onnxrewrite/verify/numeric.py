@@ -39,6 +39,7 @@ ArgMax or TopK whose winner changes is a difference.  This module runs nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -118,6 +119,11 @@ class Comparison:
 
 
 EXACT = Comparison(True, 0.0, 0.0, 0.0, None, "bitwise equal")
+
+
+def finite(number: float) -> float | None:
+    """The number, None for one that is not finite: JSON has no such."""
+    return float(number) if math.isfinite(number) else None
 
 
 def refuse(reason: str, where: tuple[int, ...] | None = None) -> Comparison:

@@ -14,7 +14,7 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import extract, outer_values, subgraphs, topological
 from onnxrewrite.pattern.look import passed
 from onnxrewrite.rewrite.trace import Site
-from onnxrewrite.verify.site import ELEMENTS, check_site
+from onnxrewrite.verify.site import ELEMENTS, SiteCheck, check_site
 
 _MOST_SOURCES = 16
 """So many nodes from elsewhere are computed beside the replacement."""
@@ -34,6 +34,7 @@ class SiteChecker:
     Attributes:
         ok: Sites that ran and agreed; ``distinct`` of them differ in structure.
         not_run: Reason to the number of sites that could not be run on their own.
+        last: What the last call found.
     """
 
     lower: Callable[[ir.Model], None]
@@ -41,18 +42,20 @@ class SiteChecker:
     ok: int = 0
     distinct: set[str] = field(default_factory=set)
     not_run: Counter[str] = field(default_factory=Counter)
+    last: SiteCheck = field(default_factory=lambda: SiteCheck("not run"))
 
     def __call__(self, site: Site) -> str | None:
         """None if the replacement computes what it replaces, or cannot be run by itself; else what differs."""
         site = _widened(site)
         reason = _unsuitable(site)
         if reason is not None:
+            self.last = SiteCheck("not run", reason)
             self.not_run[reason] += 1
             return None
         before, after = cut(site)
         self.lower(after)
         key = self._key(before, after)
-        result = check_site(before, after, seed=self.seed, key=key)
+        result = self.last = check_site(before, after, seed=self.seed, key=key)
         if result.status == "failed":
             return result.reason
         if result.status == "ok":

@@ -91,9 +91,10 @@ def meet(m: Match, build: Builder) -> Sequence[Value]:
     Only where fewer Transposes are left, or as many that are better placed: away from convolutions.
     """
     node, own = m.node(turn), _reversal(m, m[perm], m.rank(x))
-    graph, stops = node.graph, dict[str, None]()
+    graph, stops, read = node.graph, dict[str, None](), node.inputs[0]
     assert graph is not None
-    for seed, layout in ((m[turn], inverse(own)), (m[x], own)):
+    assert read is not None
+    for seed, layout in ((m[turn], inverse(own)), (read, own)):
         region = Region(m.facts, graph, seed, layout)
         nodes = region.cheapest()
         stops.update(region.stops)

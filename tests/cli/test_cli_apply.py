@@ -27,7 +27,7 @@ def test_default_output_is_beside_the_model(cli, gelu, tmp_path):
     assert done.code == 0
     assert done.err == ""
     assert operators(tmp_path / "gelu.opt.onnx") == ["Gelu"]
-    assert left_behind(tmp_path) == ["gelu.onnx", "gelu.opt.onnx"]
+    assert left_behind(tmp_path) == ["gelu.onnx", "gelu.opt.onnx", "gelu.opt.onnx.certificate.json"]
 
 
 def test_default_output_of_another_suffix(cli, gelu, tmp_path):
@@ -61,7 +61,12 @@ def test_nothing_applied_is_done_too(cli, relu, tmp_path):
 def test_output_may_be_the_input(cli, gelu, tmp_path):
     assert cli("apply", gelu, "-o", gelu).code == 0
     assert operators(gelu) == ["Gelu"]
-    assert left_behind(tmp_path) == ["gelu.onnx"]
+    assert left_behind(tmp_path) == ["gelu.onnx", "gelu.onnx.certificate.json"]
+
+
+def test_no_certificate(cli, gelu, tmp_path):
+    assert cli("apply", gelu, "--no-certificate").code == 0
+    assert left_behind(tmp_path) == ["gelu.onnx", "gelu.opt.onnx"]
 
 
 def test_dry_run_writes_no_model(cli, gelu, tmp_path):

@@ -1,4 +1,5 @@
-"""The text form of graphs: ``parse``, ``print_model``, ``print_graph``, ``print_node``, ``diff``.
+"""The text form of graphs: ``parse``, ``print_model``, ``print_graph``, ``print_node``,
+``print_rewrite``, ``diff``.
 
 The form is ONNX's own text syntax (``onnx.parser``) with constants written where they are used.  It is what
 rules give as examples, what tests compare and what explanations show.  Must not know: rules, targets, facts.
@@ -48,8 +49,18 @@ import onnx_ir as ir
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir.text import elaborate
 from onnxrewrite.ir.text.printer import INLINE_ELEMENTS, LOAD_LIMIT, Printer, model_header
+from onnxrewrite.ir.text.rewrite import print_rewrite
 
-__all__ = ["INLINE_ELEMENTS", "LOAD_LIMIT", "diff", "parse", "print_graph", "print_model", "print_node"]
+__all__ = [
+    "INLINE_ELEMENTS",
+    "LOAD_LIMIT",
+    "diff",
+    "parse",
+    "print_graph",
+    "print_model",
+    "print_node",
+    "print_rewrite",
+]
 
 
 def parse(

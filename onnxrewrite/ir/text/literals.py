@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import weakref
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Protocol
@@ -80,8 +81,19 @@ def strings_of(tensor: ir.TensorProtocol) -> list[bytes]:
     return list(ir.to_proto(tensor).string_data)
 
 
+_HASHES: weakref.WeakKeyDictionary[ir.TensorProtocol, str] = weakref.WeakKeyDictionary()
+"""Tensors do not change, and a weight is printed once for each rewrite that reads it."""
+
+
 def tensor_hash(tensor: ir.TensorProtocol) -> str:
-    """``sha256:`` and 12 hexadecimal digits over dtype, shape and bytes of a tensor."""
+    """``sha256:`` and 12 hexadecimal digits over dtype, shape and bytes of a tensor; it is computed once."""
+    known = _HASHES.get(tensor)
+    if known is None:
+        known = _HASHES[tensor] = _hashed(tensor)
+    return known
+
+
+def _hashed(tensor: ir.TensorProtocol) -> str:
     state = hashlib.sha256(f"{tensor.dtype.name}{list(tensor.shape.numpy())}".encode())
     if tensor.dtype is ir.DataType.STRING:
         for item in strings_of(tensor):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -50,16 +52,39 @@ def _number(value: Any, dtype: ir.DataType) -> str:
         return str(int(value))
     kind = dtype.numpy().type
     with np.errstate(over="ignore"):
-        wide = float(kind(value))
-    if not np.isfinite(wide):
-        return str(wide)
-    texts = (f"{wide:.{digits}g}" for digits in range(1, 18))
-    with np.errstate(over="ignore"):
-        shortest = next(text for text in texts if float(kind(float(text))) == wide)
-    mantissa, has_exponent, exponent = shortest.partition("e")
+        return _shortest(float(kind(value)), kind)
+
+
+def _shortest(value: float, kind: Any) -> str:
+    """The shortest text of a float that is a number of a numpy dtype."""
+    if not math.isfinite(value):
+        return str(value)
+    texts = (f"{value:.{digits}g}" for digits in range(_digits(value, kind), 18))
+    mantissa, has_exponent, exponent = next(t for t in texts if float(kind(float(t))) == value).partition("e")
     if has_exponent:
         return f"{mantissa}e{int(exponent)}"
     return mantissa if "." in mantissa else f"{mantissa}.0"
+
+
+def _digits(value: float, kind: Any) -> int:
+    """How many digits a number has at least; numpy knows that of its own dtypes."""
+    if kind not in (np.float16, np.float32, np.float64):
+        return 1
+    mantissa = np.format_float_scientific(kind(value)).partition("e")[0]
+    return len(mantissa.lstrip("-").replace(".", ""))
+
+
+@functools.lru_cache(maxsize=4096)
+def _implied(
+    domain: str,
+    op_type: str,
+    version: int | None,
+    position: int,
+    dtypes: tuple[ir.DataType | None, ...],
+    is_fractional: bool,
+) -> ir.DataType:
+    """The dtype of a number without a type, as ``literal_dtype`` has it."""
+    return literal_dtype(schema_of(domain, op_type, version), position, dtypes, is_fractional=is_fractional)
 
 
 def _numbers(tensor: ir.TensorProtocol) -> list[str]:
@@ -68,7 +93,10 @@ def _numbers(tensor: ir.TensorProtocol) -> list[str]:
     array = tensor.numpy().ravel()
     if tensor.dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
         return [_number(part, ir.DataType.DOUBLE) for item in array for part in (item.real, item.imag)]
-    return [_number(item, tensor.dtype) for item in array]
+    if not tensor.dtype.is_floating_point():
+        return [_number(item, tensor.dtype) for item in array]
+    with np.errstate(over="ignore"):
+        return [_shortest(item, array.dtype.type) for item in array.astype(np.float64).tolist()]
 
 
 def _tensor_type(tensor: ir.TensorProtocol) -> str:
@@ -132,16 +160,16 @@ def _inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
             yield from [attribute.value] if attribute.type is ir.AttributeType.GRAPH else attribute.value
 
 
-def _read_by(node: ir.Node) -> Iterator[ir.Value]:
+def read_by(node: ir.Node) -> Iterator[ir.Value]:
     """Every value that a node reads, by itself or in an inner graph, in order."""
     yield from (value for value in node.inputs if value is not None)
     for graph in _inner_graphs(node):
         for inner in graph:
-            yield from _read_by(inner)
+            yield from read_by(inner)
         yield from graph.outputs
 
 
-def _structural_order(nodes: Sequence[ir.Node], outputs: Iterable[ir.Value]) -> list[ir.Node]:
+def structural_order(nodes: Sequence[ir.Node], outputs: Iterable[ir.Value]) -> list[ir.Node]:
     """Operands before users, in the order in which a walk from the outputs meets them; unused nodes last."""
     own, done, order = set(nodes), set[ir.Node](), list[ir.Node]()
     roots = [value.producer() for value in outputs]
@@ -154,7 +182,7 @@ def _structural_order(nodes: Sequence[ir.Node], outputs: Iterable[ir.Value]) -> 
             continue
         done.add(node)
         pending.append((node, True))
-        producers = [value.producer() for value in _read_by(node)]
+        producers = [value.producer() for value in read_by(node)]
         pending += [(each, False) for each in reversed(producers) if each is not None and each in own]
     return order
 
@@ -179,7 +207,7 @@ class Printer:
     def graph(self, graph: ir.Graph | ir.GraphView, indent: str = "") -> list[str]:
         """The lines of a graph; the first is not indented, for it may stand after an attribute's name."""
         inputs = ", ".join(self.declared(value) for value in graph.inputs)
-        order = _structural_order(list(graph), graph.outputs) if self.canonical else list(graph)
+        order = structural_order(list(graph), graph.outputs) if self.canonical else list(graph)
         body = [line for node in order for line in self.node(node, indent + _INDENT)]
         outputs = ", ".join(self.declared(value) for value in graph.outputs)
         title = f"{_identifier(graph.name)} " if graph.name and not self.canonical else ""
@@ -199,9 +227,12 @@ class Printer:
         lines = []
         for value in named:
             if value.const_value is not None:
-                constant = _values(value.const_value, braces=True)
-                lines.append(f"{_tensor_type(value.const_value)} {self.name(value)} = {constant}")
+                lines.append(self.constant(value, value.const_value))
         return lines
+
+    def constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> str:
+        """A constant with its name."""
+        return f"{_tensor_type(tensor)} {self.name(value)} = {_values(tensor, braces=True)}"
 
     @staticmethod
     def is_inline(value: ir.Value) -> bool:
@@ -219,7 +250,7 @@ class Printer:
             for name, attribute in sorted(function.attributes.items())
         )
         inputs = ", ".join(self.name(value) for value in function.inputs)
-        order = _structural_order(list(function), function.outputs) if self.canonical else list(function)
+        order = structural_order(list(function), function.outputs) if self.canonical else list(function)
         body = [line for node in order for line in self.node(node, _INDENT)]
         outputs = ", ".join(self.name(value) for value in function.outputs)
         title = _identifier(function.name) + (f" <{parameters}>" if parameters else "")
@@ -244,13 +275,17 @@ class Printer:
     def output(self, value: ir.Value) -> str:
         return '""' if value.name == "" else self.name(value)
 
+    def inline(self, value: ir.Value) -> ir.TensorProtocol | None:
+        """The constant that is written where ``value`` is used; None where its name is."""
+        return value.const_value if self.is_inline(value) else None
+
     def operand(self, node: ir.Node, position: int) -> str:
         value = node.inputs[position]
         if value is None:
             return '""'
-        if not self.is_inline(value) or value.const_value is None:
+        tensor = self.inline(value)
+        if tensor is None:
             return self.name(value)
-        tensor = value.const_value
         values = _values(tensor, braces=False)
         return values if self.reads_alike(node, position, tensor) else f"{_tensor_type(tensor)} {values}"
 
@@ -261,11 +296,10 @@ class Printer:
             return has_form
         if tensor.dtype not in (ir.DataType.FLOAT, ir.DataType.INT64):
             return False
-        version = opset_of(self.opsets, node.domain)
-        schema = schema_of(node.domain, node.op_type, version)
-        dtypes = [value.dtype if value is not None else None for value in node.inputs]
+        asked = node.domain, node.op_type, opset_of(self.opsets, node.domain), position
+        dtypes = tuple(value.dtype if value is not None else None for value in node.inputs)
         is_fractional = tensor.dtype is ir.DataType.FLOAT
-        found = (literal_dtype(schema, position, d, is_fractional=is_fractional) for d in (dtypes, ()))
+        found = (_implied(*asked, known, is_fractional) for known in (dtypes, ()))
         return all(dtype is tensor.dtype for dtype in found)
 
     def attribute(self, attribute: ir.Attr, indent: str) -> list[str]:

@@ -7,10 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.verify.ladder.instances import Instance, instances
-from onnxrewrite.verify.ladder.judge import Finding, classes, judge
+from onnxrewrite.verify.ladder.grown import grown
+from onnxrewrite.verify.ladder.instances import instances
+from onnxrewrite.verify.ladder.judge import classes, judged
+from onnxrewrite.verify.ladder.minimise import minimised
 from onnxrewrite.verify.ladder.verdict import REFUTED, RING_CHECKED, TESTED, UNTRIED, Counterexample, Verdict
 from onnxrewrite.verify.respell import seeds
+
+FEW, MANY = 2, 6
+"""How many graphs to grow from the pattern: of a rule that has examples, and of one that has none."""
 
 INSTANCES = 100
 """How many graphs a rule is tried on."""
@@ -28,14 +33,15 @@ def climb(rule: Rule, library: Sequence[Rule], *, seed: int = 0, count: int = IN
     start = time.perf_counter()
     fired, exact, refused, not_run = 0, 0, 0, Counter[str]()
     counterexample = None
-    for instance in instances(seeds(rule, library), count, seed):
-        finding = _tried(rule, instance, seed)
+    started = [*seeds(rule, library), *grown(rule, library, FEW if rule.examples else MANY, seed)]
+    for instance in instances(started, count, seed):
+        finding = judged(instance, rule.assumes, seed)
         if finding is None:
             refused += 1
         elif finding.status == "not run":
             not_run[finding.reason] += 1
         elif finding.differs:
-            counterexample = _counterexample(instance, finding)
+            counterexample = minimised(instance, finding, rule.assumes, seed)
             break
         else:
             fired += 1
@@ -51,25 +57,6 @@ def climb(rule: Rule, library: Sequence[Rule], *, seed: int = 0, count: int = IN
         assumes=tuple(map(str, rule.assumes)),
         counterexample=counterexample,
         seconds=time.perf_counter() - start,
-    )
-
-
-def _tried(rule: Rule, instance: Instance, seed: int) -> Finding | None:
-    """What comparing both sides came to; None where the rule left the graph alone."""
-    if instance.raised is None or instance.after is None:
-        return None
-    return judge(instance.before, instance.raised, instance.after, assumes=rule.assumes, seed=seed)
-
-
-def _counterexample(instance: Instance, finding: Finding) -> Counterexample:
-    assert instance.after is not None
-    return Counterexample(
-        instance.before,
-        instance.after,
-        finding.reason,
-        instance.variations,
-        instance.seed.trial.target,
-        finding.feeds,
     )
 
 

@@ -19,6 +19,7 @@ from onnxrewrite.rewrite.rule import Stage
 from onnxrewrite.verify.ladder.variations import VARIATIONS
 from onnxrewrite.verify.respell import Seed
 from onnxrewrite.verify.respell.draft import Draft
+from onnxrewrite.verify.respell.firing import Trial
 from onnxrewrite.verify.respell.nearmiss import with_facts, with_producers
 from onnxrewrite.verify.respell.seeds import STANDARD
 from onnxrewrite.verify.respell.spelling import Spelling, spelling
@@ -32,7 +33,7 @@ class Instance:
     """A graph that was made to fit a rule.
 
     Attributes:
-        seed: What it was made from.
+        trial: The rule, and the target that it was asked to rewrite for.
         before: The graph.
         raised: The graph after the rule, as it is before lowering; None where the rule does not fire.
         after: The graph after the rule and the lower stage; None where the rule does not fire.
@@ -40,7 +41,7 @@ class Instance:
         refusal: Why the rule does not fire, where it matched and said no.
     """
 
-    seed: Seed
+    trial: Trial
     before: ir.Model
     raised: ir.Model | None
     after: ir.Model | None
@@ -62,7 +63,7 @@ def instances(seeds: Sequence[Seed], count: int, seed: int = 0) -> Iterator[Inst
     for number in range(count if running else 0):
         start = running[number % len(running)]
         rng = random.Random(f"{seed}/instance/{number}")
-        yield fitted(start, *varied(start, rng, plain=number < len(running)))
+        yield fitted(start.trial, *varied(start, rng, plain=number < len(running)))
 
 
 def varied(seed: Seed, rng: random.Random, *, plain: bool) -> tuple[ir.Model, tuple[str, ...]]:
@@ -82,17 +83,16 @@ def varied(seed: Seed, rng: random.Random, *, plain: bool) -> tuple[ir.Model, tu
     return draft.done(), tuple(changes)
 
 
-def fitted(seed: Seed, model: ir.Model, variations: tuple[str, ...] = ()) -> Instance:
+def fitted(trial: Trial, model: ir.Model, variations: tuple[str, ...] = ()) -> Instance:
     """What the rule makes of a model."""
-    trial = seed.trial
     try:
         driver = trial.drive(model)
         if not any(a.rule == trial.rule.name for a in driver.trace.applied):
             refused = driver.trace.refused.get(trial.rule.name, {})
-            return Instance(seed, model, None, None, variations, next(iter(refused.values()), ""))
+            return Instance(trial, model, None, None, variations, next(iter(refused.values()), ""))
         raised = driver.model.clone()
         if trial.rule.stage is not Stage.LOWER:
             driver.run_stage(Stage.LOWER, trial.lowering)
     except OnnxRewriteError:  # the changes left no valid model
-        return Instance(seed, model, None, None, variations)
-    return Instance(seed, model, raised, driver.model, variations)
+        return Instance(trial, model, None, None, variations)
+    return Instance(trial, model, raised, driver.model, variations)

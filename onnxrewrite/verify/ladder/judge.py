@@ -11,8 +11,11 @@ import onnx_ir as ir
 from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.rewrite.rule import Assumption
 from onnxrewrite.verify.classes import EDGES, NOT_FINITE
+from onnxrewrite.verify.ladder.instances import Instance
+from onnxrewrite.verify.numeric import compare
+from onnxrewrite.verify.reference import build_reference
 from onnxrewrite.verify.respell.running import bare, lost_default, runnable, small_sizes
-from onnxrewrite.verify.session import as_proto
+from onnxrewrite.verify.session import Feeds, as_proto, open_session
 from onnxrewrite.verify.site import check_site
 
 SIZES = 5
@@ -44,6 +47,13 @@ class Finding:
 def classes(assumes: Collection[Assumption]) -> list[str]:
     """The classes of values to feed."""
     return [c for c in EDGES if c != NOT_FINITE or Assumption.FINITE not in assumes]
+
+
+def judged(instance: Instance, assumes: Collection[Assumption] = (), seed: int = 0) -> Finding | None:
+    """What comparing both sides of an instance comes to; None where the rule left the graph alone."""
+    if instance.raised is None or instance.after is None:
+        return None
+    return judge(instance.before, instance.raised, instance.after, assumes=assumes, seed=seed)
 
 
 def judge(
@@ -81,3 +91,23 @@ def judge(
 def _is_empty(model: ir.Model) -> bool:
     """Whether an input has no elements."""
     return any(0 in v.shape for v in model.graph.inputs if v.shape is not None)
+
+
+def differs_at(before: ir.Model, after: ir.Model, feeds: Feeds) -> str | None:
+    """How two models differ at certain inputs; None where they do not, or do not run."""
+    old, new = (open_session(as_proto(bare(runnable(m))), threads=1) for m in (before, after))
+    if isinstance(old, str):
+        return None
+    if isinstance(new, str):
+        return f"the rewritten model does not open: {new}"
+    wanted, made = old.run(feeds), new.run(feeds)
+    if isinstance(wanted, str):
+        return None
+    if isinstance(made, str):
+        return f"the rewritten model fails where the original runs: {made}"
+    reference = build_reference(as_proto(bare(runnable(before))), threads=1).run(feeds) or {}
+    for name, value in wanted.items():
+        found = compare(reference.get(name), value, made.get(name))
+        if not found.accept:
+            return f"output {name}: {found.reason}"
+    return None

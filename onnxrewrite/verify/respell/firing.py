@@ -63,8 +63,9 @@ class Trial:
         return found
 
     def fires(self, model: ir.Model, at: frozenset[str]) -> bool:
-        """Whether the rule applies at one of these values: at once, or after it has applied elsewhere."""
-        if not at.isdisjoint(self.sites(model)):
+        """Whether the rule takes one of these values in: at once, or after it has applied elsewhere."""
+        covered = (n for site in self.sites(model).values() for n in site.before)
+        if any(o.name in at for n in covered for o in n.outputs):
             return True
         return any(a.rule == self.rule.name and a.value in at for a in self.drive(model).trace.applied)
 

@@ -63,10 +63,10 @@ def seeds(rule: Rule, library: Sequence[Rule]) -> list[Seed]:
 def _of_example(rule: Rule, example: Rewrites, library: Sequence[Rule]) -> Iterator[Seed]:
     trial = Trial.of(rule, library, example.target)
     written = named(text.parse(example.graph, opset=example.opset))
-    yield from _seed(written, trial)
+    yield from seed_of(written, trial)
     shaped = with_shapes(written)
     if shaped is not None and shaped is not written:
-        yield from _seed(shaped, trial)
+        yield from seed_of(shaped, trial)
     base = shaped or written
     numbers = literals(rule)
     for dtype in DTYPES if _has_floats(base) else ():
@@ -74,11 +74,11 @@ def _of_example(rule: Rule, example: Rewrites, library: Sequence[Rule]) -> Itera
         newer = narrow.clone()
         newer.opset_imports[""] = max(newer.opset_imports.get("", 1), _NEW)
         tries = ((narrow, example.target), (newer, example.target), (newer, STANDARD))
-        found = (next(_seed(model, Trial.of(rule, library, target)), None) for model, target in tries)
+        found = (next(seed_of(model, Trial.of(rule, library, target)), None) for model, target in tries)
         yield from itertools.islice((seed for seed in found if seed is not None), 1)
 
 
-def _seed(model: ir.Model, trial: Trial) -> Iterator[Seed]:
+def seed_of(model: ir.Model, trial: Trial) -> Iterator[Seed]:
     """The model as a seed, if the rule applies to it."""
     model = model.clone()
     schema.date(model)

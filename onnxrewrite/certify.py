@@ -1,0 +1,337 @@
+"""From a result to its certificate, and back: its rewriting can be repeated, and its checks as well."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxrewrite.errors import CheckError, ModelError, UsageError
+from onnxrewrite.ir import carry, io
+from onnxrewrite.report.summary import model_check
+from onnxrewrite.rewrite import registry
+from onnxrewrite.rewrite.fingerprint import Fingerprint, fingerprint
+from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.verify.agreement import other_checks, other_rewrite
+from onnxrewrite.verify.certificate import (
+    ArrayRecord,
+    Certificate,
+    Files,
+    ModelRecord,
+    Options,
+    OutputRecord,
+    Rewrite,
+    RuleRecord,
+    Undone,
+    array_digest,
+    changed,
+    path_for,
+    read,
+    sha256_of,
+    versions,
+)
+from onnxrewrite.verify.ledger import Sides, Verdicts
+
+if TYPE_CHECKING:
+    from onnxrewrite.pipeline import Progress, Result
+    from onnxrewrite.verify.model import ModelCheck
+
+
+def save(result: Result, path: str | os.PathLike[str], *, arrays: Mapping[str, Path] | None = None) -> None:
+    """Write the model and its certificate: both, or none.  ``arrays`` says in which files the given inputs lie."""
+    target = Path(path)
+
+    def companions(files: Mapping[Path, Path]) -> dict[Path, bytes]:
+        own = path_for(target)
+        return {own: certificate(result, own.parent, target, files, arrays).to_bytes()}
+
+    io.save(result.model, target, companions=companions)
+
+
+def certificate(
+    result: Result,
+    folder: Path | None = None,
+    output: Path | None = None,
+    files: Mapping[Path, Path] | None = None,
+    arrays: Mapping[str, Path] | None = None,
+) -> Certificate:
+    """The certificate of a result; it reads the input's files, so these must be what they were.
+
+    Args:
+        result: What ``apply`` returned.
+        folder: Paths are written relative to it; the working directory where it is None.
+        output: Where the model is written; None if it is not.
+        files: The files of the output: what they will be called, and what they are called now.
+        arrays: The files of the arrays that were given for the checks, by input.
+    """
+    base = folder or Path()
+    known = carry.origin(result.original)
+    source = Path(known.path) if known is not None and known.path is not None else None
+    before = {n: source.parent / n for n in (source.name, *known.data_files)} if source is not None and known else {}
+    after = {target.name: path for target, path in sorted((files or {}).items())}
+    digests = sha256_of([*before.values(), *after.values()])
+    prints = {rule.name: fingerprint(rule) for rule in result.rules}
+    records = result.ledger.applied
+    return Certificate(
+        versions=versions(),
+        input=Files(_relative(source, base), dict(zip(before, digests, strict=False))) if source is not None else None,
+        output=Files(_relative(output, base), dict(zip(after, digests[len(before) :], strict=True)))
+        if output
+        else None,
+        options=_placed(result.options, base, arrays or {}),
+        rules={name: RuleRecord(each.sha256, sorted(each.modules)) for name, each in prints.items()},
+        modules={name: digest for each in prints.values() for name, digest in each.modules.items()},
+        sites={r.id: r for r in (*records, *(record for _, record, _ in result.ledger.failed))},
+        rewrites=[Rewrite(a.rule, a.value, a.scope, r.id) for a, r in zip(result.trace.applied, records, strict=True)],
+        undone=_undone(result),
+        structure=list(result.checks.structure),
+        model=_model(result.checks.model),
+    )
+
+
+def _relative(path: Path, folder: Path) -> str:
+    try:
+        return Path(os.path.relpath(path, folder)).as_posix()
+    except ValueError:  # on another drive
+        return path.absolute().as_posix()
+
+
+def _placed(options: Options, folder: Path, arrays: Mapping[str, Path]) -> Options:
+    """The options with paths that are relative to ``folder``."""
+    inputs = {
+        name: ArrayRecord(_relative(arrays[name], folder) if name in arrays else None, each.sha256)
+        for name, each in options.inputs.items()
+    }
+    rules = [_relative(Path(r), folder) if _is_file(r) else r for r in options.rules]
+    return replace(options, inputs=inputs, rules=rules)
+
+
+def _is_file(rules: str) -> bool:
+    """Whether a rule file is meant, not a package."""
+    return rules.endswith(".py")
+
+
+def _undone(result: Result) -> list[Undone]:
+    failed = [Undone(*key, "site", reason, record.id) for key, record, reason in result.ledger.failed]
+    at_sites = result.trace.failed
+    guilty = [Undone(*key, "model", why, None) for key, why in result.checks.undone.items() if key not in at_sites]
+    return [*dict.fromkeys(failed), *guilty]
+
+
+def _model(check: ModelCheck | None) -> ModelRecord | None:
+    if check is None:
+        return None
+    made = model_check(check)
+    outputs = [OutputRecord(**{f.name: each[f.name] for f in fields(OutputRecord)}) for each in made["outputs"]]
+    return ModelRecord(**{**{f.name: made[f.name] for f in fields(ModelRecord)}, "outputs": outputs})
+
+
+# ------------------------------------------------------------------------------------------------ and back
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """What was repeated.
+
+    Attributes:
+        then: The certificate.
+        now: What it would be if it were written now.
+        versions: The versions that have changed, one line each.
+        result: What came out this time.
+    """
+
+    then: Certificate
+    now: Certificate
+    versions: tuple[str, ...]
+    result: Result
+
+
+class Original:
+    """What a certificate tells of: the input, the output if it is there, and the rules, all of it as it was.
+
+    Rule files that the certificate names are run when something is repeated, if they are what they were.
+
+    Args:
+        path: The certificate.
+        source: The input; where the certificate says it is, without it.
+        output: The output, likewise.
+        rules: Rule files and packages in place of those that the certificate names.
+
+    Raises:
+        ModelError, UsageError: The certificate, the input or the output cannot be used.
+        CheckError: The input or the output is not what it was.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        source: str | os.PathLike[str] | None = None,
+        output: str | os.PathLike[str] | None = None,
+        rules: Sequence[str] = (),
+    ):
+        self.where = os.fspath(path)
+        self.then = read(path)
+        self.folder = Path(path).parent
+        recorded = self.then.input
+        if source is None and recorded is None:
+            raise UsageError(f"{self.where}: the model came from no file; give it with --input")
+        if self.then.output is None:
+            raise UsageError(f"{self.where}: the result was not written to a file, so there is nothing to compare with")
+        self.source = Path(source) if source is not None else self.folder / (recorded.path if recorded else "")
+        self.written = self.then.output
+        self.output = Path(output) if output is not None else self.folder / self.written.path
+        named = [str(self.folder / r) if _is_file(r) else r for r in self.then.options.rules]
+        self.rules = list(rules) or named
+        if recorded is not None:
+            self._same_files("the input", self.source, recorded)
+        if self.output.exists():
+            self._same_files("the output", self.output, self.written)
+
+    def replay(self, progress: Progress | None = None) -> Repeated:
+        """Repeat the rewriting without the checks: what they turned down stays undone.
+
+        Raises:
+            UsageError, RuleError: The rules cannot be used.
+            CheckError: A rule is not what it was, or what comes out is not.
+        """
+        return self._repeat("off", self._verdicts(), {}, progress)
+
+    def recheck(
+        self, inputs: Mapping[str, Any] | None = None, progress: Progress | None = None
+    ) -> tuple[Repeated, list[str]]:
+        """Repeat the rewriting with all its checks, on the same seed; and what these say otherwise now.
+
+        Args:
+            inputs: The arrays that were given for the checks.
+            progress: As for ``apply``.
+
+        Raises:
+            ModelError: The output is not there.
+            UsageError, RuleError, CheckError: As for ``replay``; ``inputs`` must be what they were, too.
+        """
+        if not self.output.exists():
+            raise ModelError(f"{self.output}: no such file, and it is the output that {self.where} tells of")
+        self._same_arrays(inputs or {})
+        level = self.then.options.check
+        if level == "off":
+            raise UsageError(f"{self.where}: nothing was checked (--check off), so nothing can be checked again")
+        repeated = self._repeat(level, None, inputs or {}, progress)
+        return repeated, list(other_checks(repeated.then, repeated.now))
+
+    def arrays(self) -> dict[str, Path]:
+        """The files of the arrays that were given for the checks, by input; without those that came from no file."""
+        recorded = self.then.options.inputs.items()
+        return {name: self.folder / each.path for name, each in recorded if each.path is not None}
+
+    def _same_arrays(self, inputs: Mapping[str, Any]) -> None:
+        recorded = {name: each.sha256 for name, each in self.then.options.inputs.items()}
+        for name in changed(recorded, {n: array_digest(a) for n, a in inputs.items()}):
+            if name not in inputs:
+                raise UsageError(f"{self.where}: the array for input {name} is needed: --input {name}=FILE.npy")
+            raise CheckError(f"{self.where}: the array for input {name} is not the one that was used")
+
+    def _same_files(self, what: str, path: Path, then: Files) -> None:
+        names = {Path(then.path).name: path.name}  # the model itself may be called otherwise now
+        paths = {name: path.parent / names.get(name, name) for name in then.sha256}
+        now = dict(zip(paths, sha256_of(paths.values()), strict=True))
+        for name in changed(then.sha256, now):
+            overwritten = what == "the input" and self.then.output is not None and then.path == self.then.output.path
+            hint = "; the output has overwritten it, give it with --input" if overwritten else ""
+            raise CheckError(f"{self.where}: {what} has changed: {paths[name]} is another file now{hint}")
+
+    def _verdicts(self) -> Verdicts:
+        """What the checks turned down."""
+        sites: dict[Sides, str] = {}
+        for each in self.then.undone:
+            record = self.then.sites.get(each.site or "")
+            if each.by == "site" and record is not None:
+                sites[(each.rule, each.value), tuple(record.before), tuple(record.after)] = each.reason
+        return Verdicts(sites, {(u.rule, u.value): u.reason for u in self.then.undone if u.by == "model"})
+
+    def _repeat(
+        self, level: str, verdicts: Verdicts | None, inputs: Mapping[str, Any], progress: Progress | None
+    ) -> Repeated:
+        """Rewrite again, and compare what comes out."""
+        from onnxrewrite import pipeline
+
+        options = self.then.options
+        result = pipeline.apply(
+            self.source,
+            rules=self.rules,
+            without=self._others(),
+            target=options.target,
+            opset=options.opset,
+            dims=options.dims,
+            inputs=inputs,
+            check=level,  # type: ignore[arg-type]
+            seed=options.seed,
+            progress=progress,
+            verdicts=verdicts,
+        )
+        now = self._written_again(result)
+        told = [
+            f"{k} {self.then.versions.get(k)} → {now.versions.get(k)}"
+            for k in changed(self.then.versions, now.versions)
+        ]
+        difference = self._difference(now)
+        if difference is not None:
+            raise CheckError("; ".join([f"{self.where}: {difference}", *[f"versions: {', '.join(told)}"] * bool(told)]))
+        return Repeated(self.then, now, tuple(told), result)
+
+    def _written_again(self, result: Result) -> Certificate:
+        """The certificate of the output, written under the same names in a folder that is gone afterwards."""
+        made: list[Certificate] = []
+        with tempfile.TemporaryDirectory(prefix="onnxrewrite-") as folder:
+            target = Path(folder) / Path(self.written.path).name
+            data_name = next((name for name in self.written.sha256 if name != target.name), None)
+
+            def companions(files: Mapping[Path, Path]) -> dict[Path, bytes]:
+                made.append(certificate(result, self.folder, self.output, files))
+                return {}
+
+            io.save(result.model, target, data_name=data_name, companions=companions)
+        return made[0]
+
+    def _difference(self, now: Certificate) -> str | None:
+        assert now.output is not None
+        names = list(changed(self.written.sha256, now.output.sha256))
+        rewrite = other_rewrite(self.then, now)
+        if not names and rewrite is None:
+            return None
+        reason = rewrite or "although every rewrite is the same"
+        return f"the output differs: {names[0]}, {reason}" if names else f"the output is the same, but {reason}"
+
+    def _others(self) -> list[str]:
+        """The rules that did not take part; those that did are what they were."""
+        self._same_rule_files()
+        library = registry.load(self.rules)
+        known = {rule.name: rule for rule in library}
+        for name, then in self.then.rules.items():
+            if name not in known:
+                raise CheckError(f"{self.where}: rule {name} is gone; give the file that it is in with --rules")
+            self._same_rule(known[name], fingerprint(known[name]), then)
+        return [name for name in known if name not in self.then.rules]
+
+    def _same_rule_files(self) -> None:
+        """Before any of them is run."""
+        for path in map(Path, filter(_is_file, self.rules)):
+            then = self.then.modules.get(path.name)
+            if then is not None and path.is_file() and sha256_of([path]) != [then]:
+                named = [name for name, rule in self.then.rules.items() if path.name in rule.modules]
+                raise CheckError(f"{self.where}: {_rules(named)} changed: {path} is another file now")
+
+    def _same_rule(self, rule: Rule, now: Fingerprint, then: RuleRecord) -> None:
+        if now.sha256 == then.sha256:
+            return
+        before = {name: self.then.modules.get(name, "") for name in then.modules}
+        where = ", ".join(changed(before, now.modules))
+        named = [n for n, each in self.then.rules.items() if each.modules == then.modules] if where else [rule.name]
+        raise CheckError(f"{self.where}: {_rules(named)} changed{f' in {where}' if where else ''}")
+
+
+def _rules(names: Iterable[str]) -> str:
+    first, *others = names
+    return f"rule {first}" + (f" and {len(others)} more" if others else "")

@@ -1,0 +1,59 @@
+"""``onnxrewrite replay``: repeat what a certificate tells of, and arrive at the same bytes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxrewrite.cli import options
+from onnxrewrite.cli.console import complain, progress_bar, say
+
+if TYPE_CHECKING:
+    from onnxrewrite.certify import Repeated
+
+
+def replay(
+    certificate: Annotated[
+        str, typer.Argument(metavar="CERT", help="The certificate, OUT.certificate.json.", show_default=False)
+    ],
+    input_: Annotated[
+        str | None, typer.Option("--input", metavar="MODEL", help="The input; else where the certificate says it is.")
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Keep the result; else it is only compared.")
+    ] = None,
+    rules: options.Rules = [],  # noqa: B006
+    quiet: options.Quiet = False,
+) -> None:
+    """Repeat the rewriting that a certificate tells of.
+
+    The input, the output if it is there, and the rules must be what they were, and the same bytes must come out.  No
+    check is run again: see onnxrewrite check --certificate.  Rule files that the certificate names are run, so replay
+    only what you trust.
+
+    Exit status: 0 the same bytes; 1 something differs; 2 a certificate, model or rule that cannot be used.
+    """
+    start = time.perf_counter()
+    if output is not None:
+        options.writable(output, "-o")
+
+    from onnxrewrite import certify
+
+    with progress_bar(wanted=not quiet) as progress:
+        repeated = certify.Original(certificate, input_, rules=rules).replay(progress)
+        if output is not None:
+            options.keep_weights(repeated.result.original, Path(output), "-o")
+            repeated.result.save(output)
+    tell_versions(repeated)
+    if not quiet:
+        count = len(repeated.now.rewrites)
+        say(f"{certificate}: the same bytes after {count} rewrites, in {time.perf_counter() - start:.1f} s")
+
+
+def tell_versions(repeated: Repeated) -> None:
+    """One line if versions have changed, although nothing else has."""
+    if repeated.versions:
+        complain(f"versions have changed, the result has not: {', '.join(repeated.versions)}")

@@ -1,0 +1,80 @@
+"""``onnxrewrite verify``: try rules on graphs that nobody has written down."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxrewrite.cli import options
+from onnxrewrite.cli.console import complain, progress_bar, say, show
+from onnxrewrite.cli.files import write_json
+from onnxrewrite.errors import UsageError
+
+
+def verify(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RULE|FILE]...", help="Rules, rule sets, or files of rules.", show_default=False),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All rules there are.")] = False,
+    extra: options.Rules = [],  # noqa: B006
+    count: Annotated[
+        int, typer.Option("--count", min=1, metavar="N", help="How many graphs to try each rule on.")
+    ] = 100,
+    seed: options.Seed = 0,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=0, metavar="N", help="Rules at a time; 0: one for each processor.")
+    ] = 0,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="FOLDER", help="Write counterexamples there: model, inputs, failing test."),
+    ] = None,
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Whether verdicts of earlier runs count.")] = True,
+    json: options.Json = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Try rules on many graphs, made from their patterns and examples, and compare both sides.
+
+    A verdict is no proof: it says what was tried.
+
+    Exit status: 0 nothing was found wrong; 1 a rule is refuted, or could not be tried; 2 no such rule.
+    """
+    options.one_voice(quiet, verbose)
+    report = options.json_path(json)
+    if bool(names) == everything:
+        raise UsageError("give the names of rules, or files of rules, or --all")
+    if save is not None and save.exists() and not save.is_dir():
+        raise UsageError(f"--save {save}: is not a folder")
+
+    from onnxrewrite.report.verdicts import verdict_line, verdict_pages, verdict_table
+    from onnxrewrite.rewrite import registry
+    from onnxrewrite.verify.ladder.many import Request, verify
+
+    files = [n for n in names or () if n.endswith(".py") or Path(n).is_file()]
+    rules = tuple(dict.fromkeys((*extra, *files)))
+    library = registry.load(rules)
+    for line in library.broken:
+        complain(line)
+    asked = [n for n in names or () if n not in files]
+    chosen = list(library) if everything else [r for n in asked for r in library.named(n)]
+    chosen += [r for file in files for r in registry.rules_of(registry.load_module(file))]
+    wanted = list(dict.fromkeys(r.name for r in chosen))
+    request = Request(rules, seed, count, save, cache)
+    found = []
+    with progress_bar(wanted=not quiet) as progress:
+        for verdict in verify(wanted, request, jobs or os.cpu_count() or 1):
+            found.append(verdict)
+            if progress is not None:
+                progress("verify", len(found), len(wanted) - len(found))
+    write_json({"rules": found, "seed": seed, "count": count}, json, report)
+    if json != "-":
+        if quiet:
+            say(verdict_line(found))
+        else:
+            show(verdict_pages(found) if verbose or len(found) == 1 else verdict_table(found))
+    if not all(v["status"] in ("ring-checked", "tested") for v in found):
+        raise typer.Exit(1)

@@ -1,0 +1,94 @@
+"""What the ladder says of rules, for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from onnxrewrite.report import human
+from onnxrewrite.report.table import facts_grid, plain_table
+from onnxrewrite.verify.ladder.verdict import REFUTED, RING_CHECKED, TESTED, UNTRIED
+
+Data = Mapping[str, Any]
+
+_STYLES = {REFUTED: "bold red", UNTRIED: "yellow"}
+
+_MEANINGS = {
+    RING_CHECKED: "equal in exact arithmetic where that applies, and against float64",
+    TESTED: "no difference found against float64",
+    REFUTED: "it is wrong",
+    UNTRIED: "it fired on no graph that runs, so nothing is known of it",
+}
+
+
+def verdict_line(verdicts: Sequence[Data]) -> str:
+    """All in one line: how many of each, and which are wrong."""
+    counts = Counter(v["status"] for v in verdicts)
+    told = ", ".join(f"{counts[s]} {s}" for s in (RING_CHECKED, TESTED, UNTRIED, REFUTED) if counts[s])
+    wrong = [v["rule"] for v in verdicts if v["status"] == REFUTED]
+    return f"{human.plural(len(verdicts), 'rule')}: {told}" + (f" ({', '.join(wrong)})" if wrong else "")
+
+
+def verdict_table(verdicts: Sequence[Data]) -> RenderableType:
+    """A row for each rule, then what is wrong."""
+    table = plain_table("rule", "verdict", "graphs>", "exact>", "left alone>", "seconds>")
+    for verdict in verdicts:
+        took = "remembered" if verdict["cached"] else f"{verdict['seconds']:.1f}"
+        status = Text(verdict["status"], _STYLES.get(verdict["status"], ""))
+        counts = (str(verdict[key]) for key in ("instances", "exact", "refused"))
+        table.add_row(verdict["rule"], status, *counts, took)
+    wrong = [v for v in verdicts if v["counterexample"] is not None]
+    parts: list[RenderableType] = [table, ""]
+    for verdict in wrong:
+        parts += [_page(verdict), ""]
+    return Group(*parts, Text(verdict_line(verdicts)))
+
+
+def verdict_pages(verdicts: Sequence[Data]) -> RenderableType:
+    """All that is known of each rule."""
+    parts: list[RenderableType] = []
+    for verdict in verdicts:
+        parts += [_page(verdict), ""]
+    return Group(*parts[:-1])
+
+
+def _page(verdict: Data) -> RenderableType:
+    status, found = verdict["status"], verdict["counterexample"]
+    heading = Text.assemble((verdict["rule"], "bold"), "  ", (status, _STYLES.get(status, "")))
+    parts: list[RenderableType] = [heading.append(f": {_MEANINGS[status]}"), facts_grid(_facts(verdict))]
+    if found is not None:
+        parts += ["", *_graph("the graph", found["before"]), *_graph("becomes", found["after"])]
+    return Group(*parts)
+
+
+def _facts(verdict: Data) -> list[tuple[str, str]]:
+    found = verdict["counterexample"]
+    rewritten = human.plural(verdict["instances"], "graph")
+    facts = [("Tried on", f"{rewritten} that it rewrites rightly; it left {verdict['refused']} alone")]
+    if verdict["exact"]:
+        facts.append(("Exact", f"{verdict['exact']} of them equal in exact arithmetic"))
+    facts.append(("Inputs", ", ".join(verdict["classes"])))
+    if verdict["assumes"]:
+        facts.append(("Assumes", ", ".join(verdict["assumes"])))
+    facts += [("Not run", f"{count} × {reason}") for reason, count in verdict["not_run"].items()]
+    facts += [("Warning", line) for line in verdict["warnings"]]
+    if found is not None:
+        facts.append(("Differs", found["reason"]))
+        facts += [("Changed", line) for line in found["variations"]]
+        facts += [("Input", f"{name} = {_input(array)}") for name, array in found["inputs"].items()]
+        facts += [("Saved", verdict["saved"])] if verdict["saved"] else []
+    return facts
+
+
+def _input(array: Data) -> str:
+    shape = ", ".join(map(str, array["shape"]))
+    return f"{array['dtype']}[{shape}] {array['elements'] or ''}".rstrip()
+
+
+def _graph(title: str, text: str) -> list[RenderableType]:
+    return [Padding(Text(title), (0, 0, 0, 2)), Padding(Text(text.strip(), no_wrap=True), (0, 0, 0, 4))]

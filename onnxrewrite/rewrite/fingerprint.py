@@ -1,0 +1,175 @@
+"""What a rule is made of, as a digest: its pattern, its settings, and the source of the modules that it is written in.
+
+The modules are those of the functions that the rule calls, and what these import of their own package, of their own
+folder, and of the rule library, at any distance.  The engine is no part of it.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from onnxrewrite.rewrite.registry import LIBRARY, file_of
+from onnxrewrite.rewrite.rule import Rule
+
+_ENGINE = "onnxrewrite"
+
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(?P<base>[.\w]+)[ \t]+import[ \t]*(?P<names>\([^)]*\)|[^\n#]*)"
+    r"|import[ \t]+(?P<plain>[^\n#]+))",
+    re.MULTILINE,
+)
+"""An import statement; one that stands in a text adds a module too many, which does no harm."""
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The digest of a rule, and the digest of each module that it is written in, by name."""
+
+    sha256: str
+    modules: dict[str, str]
+
+
+def fingerprint(rule: Rule) -> Fingerprint:
+    """The digest of all that a rule consists of; it is the same wherever the files lie."""
+    spelling = _Spelling()
+    parts = [rule.name, rule.stage.name, rule.benefit, rule.keeps_shared, rule.looks_above, rule.looks_below]
+    spelled = [*map(repr, parts), spelling.of(rule.pattern), spelling.of(rule.rewrite)]
+    known = {label(m): source_digest(m) for m in _closure(spelling.modules)}
+    listed = [f"{name} {digest}" for name, digest in sorted(known.items())]
+    return Fingerprint(hashlib.sha256("\n".join([*spelled, *listed]).encode()).hexdigest(), known)
+
+
+def label(module: ModuleType) -> str:
+    """The name of a module; of one that was loaded from a loose file, the name of the file."""
+    file = file_of(module)
+    is_loose = module.__spec__ is None or module.__name__.startswith("onnxrewrite_rules_")
+    return file.name if is_loose and file is not None else module.__name__
+
+
+@functools.cache
+def source_digest(module: ModuleType) -> str:
+    """The digest of a module's file as it was when this was first asked for; empty for one that has none."""
+    file = file_of(module)
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file is not None and file.is_file() else ""
+
+
+class _Spelling:
+    """Says in text what objects consist of, the same object by its number; collects the modules of functions."""
+
+    def __init__(self) -> None:
+        self.modules: dict[ModuleType, None] = {}
+        self._met: dict[int, int] = {}
+
+    def of(self, value: Any) -> str:
+        if value is None or isinstance(value, bool | int | float | str | bytes):
+            return repr(value)
+        if isinstance(value, enum.Enum):
+            return f"{type(value).__name__}.{value.name}"
+        if isinstance(value, set | frozenset):
+            return f"{{{', '.join(sorted(map(self.of, value)))}}}"
+        if isinstance(value, dict):
+            return f"{{{', '.join(f'{self.of(k)}: {self.of(v)}' for k, v in value.items())}}}"
+        if isinstance(value, tuple | list):
+            return f"({', '.join(map(self.of, value))})"
+        if id(value) in self._met:
+            return f"#{self._met[id(value)]}"
+        self._met[id(value)] = len(self._met)
+        if isinstance(value, type) or inspect.isroutine(value):
+            return self._function(value)
+        return self._object(value)
+
+    def _function(self, value: Any) -> str:
+        """A function by its name, with what it is bound to, closes over and wraps."""
+        name = str(getattr(value, "__qualname__", value))
+        if not self._note(getattr(value, "__module__", None)):
+            return name
+        cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+        bound = [getattr(value, each, None) for each in ("__self__", "__wrapped__", "__defaults__")]
+        return name + self.of([v for v in (*bound, *cells) if v is not None])
+
+    def _object(self, value: Any) -> str:
+        """An object of the pattern language, or of the rule's own making, by its attributes; any other by its type."""
+        kind = type(value)
+        if isinstance(value, functools.partial):
+            return f"partial{self.of((value.func, value.args, value.keywords))}"
+        if isinstance(value, np.ndarray | np.generic):
+            return f"{value.dtype}{list(value.shape)} {hashlib.sha256(value.tobytes()).hexdigest()}"
+        is_known = self._note(kind.__module__) or kind.__module__.startswith(f"{_ENGINE}.")
+        held = {k: v for k, v in vars(value).items() if not k.startswith("__")} if hasattr(value, "__dict__") else {}
+        return kind.__qualname__ + (self.of(held) if is_known else "")
+
+    def _note(self, name: str | None) -> bool:
+        """Whether a module is one of rules."""
+        module = sys.modules.get(name or "")
+        if module is None or not _is_theirs(module):
+            return False
+        self.modules[module] = None
+        return True
+
+
+@functools.cache
+def _is_theirs(module: ModuleType) -> bool:
+    """Whether a module can be one of rules: it has a file, and is neither ours nor of what Python brings."""
+    top = module.__name__.partition(".")[0]
+    return top != _ENGINE and top not in sys.stdlib_module_names and file_of(module) is not None
+
+
+def _closure(modules: Iterable[ModuleType]) -> list[ModuleType]:
+    """The modules, and what they import of what is theirs."""
+    found: dict[ModuleType, None] = {}
+    pending = list(modules)
+    while pending:
+        module = pending.pop()
+        if module not in found:
+            found[module] = None
+            pending += _imports(module)
+    return list(found)
+
+
+@functools.cache
+def _imports(module: ModuleType) -> tuple[ModuleType, ...]:
+    file = file_of(module)
+    text = file.read_text(encoding="utf-8", errors="replace") if file is not None and file.suffix == ".py" else ""
+    names = dict.fromkeys(name for match in _IMPORT.finditer(text) for name in _named(module, match))
+    known = (sys.modules.get(name) for name in names)
+    return tuple(m for m in known if m is not None and _is_theirs(m) and _belongs(m, module))
+
+
+def _named(module: ModuleType, match: re.Match[str]) -> Iterator[str]:
+    """The modules that an import statement may mean."""
+    if match["plain"] is not None:
+        yield from (part.split()[0] for part in match["plain"].split(",") if part.strip())
+        return
+    base, names = match["base"], re.findall(r"\w+", match["names"])
+    if base.startswith("."):
+        package = module.__package__ or ""
+        try:
+            base = importlib.util.resolve_name(base, package)
+        except ImportError:
+            return
+    parts = [f"{base}.{name}" for name in names]
+    yield from [part for part in parts if part in sys.modules] or [base]
+
+
+def _belongs(module: ModuleType, importer: ModuleType) -> bool:
+    """Whether a module is of its importer's package or folder, or of the rule library."""
+    top = module.__name__.partition(".")[0]
+    return top in (importer.__name__.partition(".")[0], LIBRARY) or _folder(module) == _folder(importer)
+
+
+def _folder(module: ModuleType) -> Path | None:
+    file = file_of(module)
+    return file.parent if file is not None else None

@@ -1,0 +1,378 @@
+"""The certificate: what was rewritten, how that was checked, and the digests of everything it depends on.
+
+Plain data, and how it is written and read.  This module must not know how a model is rewritten; ``certify`` does.
+
+The file is JSON with sorted keys, one entry of a list or table a line.  ``digest`` is over the same text without the
+digest: a checksum against accidents and careless edits, no signature.  What is read must be, byte by byte, what would
+be written, so that a changed byte is noticed wherever it stands.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Final, get_args, get_origin, get_type_hints
+
+from onnxrewrite.errors import ModelError
+
+VERSION: Final = 1
+"""Of the schema; another one is refused."""
+
+SUFFIX: Final = ".certificate.json"
+"""What the name of the output is followed by."""
+
+MAX_BYTES: Final = 2**28
+"""A larger file is no certificate: that of a hundred thousand rewrites has less than half of it."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """A model and the files of its external data.
+
+    Attributes:
+        path: The model's file, relative to the folder of the certificate where that is possible.
+        sha256: Digest of each file by its name, relative to the folder of the model.
+    """
+
+    path: str
+    sha256: dict[str, str]
+
+
+@dataclass(frozen=True)
+class ArrayRecord:
+    """An array that was given for the checks: digest of dtype, shape and bytes; its file, None where there was none."""
+
+    path: str | None
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything that was asked for and bears on the result.
+
+    Attributes:
+        rules: Rule files, relative to the folder of the certificate, and packages, beside the library.
+        inputs: Arrays for the checks.
+    """
+
+    target: str
+    opset: int | None
+    dims: dict[str, int]
+    inputs: dict[str, ArrayRecord]
+    check: str
+    seed: int
+    rules: list[str]
+
+
+@dataclass(frozen=True)
+class RuleRecord:
+    """A rule that took part: the digest of all that it consists of, and the modules that it is written in."""
+
+    sha256: str
+    modules: list[str]
+
+
+@dataclass(frozen=True)
+class CheckRecord:
+    """What running one rewrite beside what it replaces showed; errors are relative, None is not finite."""
+
+    status: str
+    reason: str
+    reference: str
+    error_original: float | None
+    error_rewritten: float | None
+    bound: float | None
+    runs: int
+
+
+@dataclass(frozen=True)
+class SiteRecord:
+    """Both sides of a rewrite as lines of text, and their check; None where none was asked for."""
+
+    before: list[str]
+    after: list[str]
+    check: CheckRecord | None
+
+    @property
+    def id(self) -> str:
+        """16 hexadecimal digits; equal records have equal ones."""
+        return hashlib.sha256(_line(self).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One rewrite: the rule, the value replaced, the graph or function it lies in, and the id of its site."""
+
+    rule: str
+    value: str
+    scope: str
+    site: str
+
+
+@dataclass(frozen=True)
+class Undone:
+    """A rewrite that a check turned down: ``by`` is ``site`` or ``model``; its site where that is known."""
+
+    rule: str
+    value: str
+    by: str
+    reason: str
+    site: str | None
+
+
+@dataclass(frozen=True)
+class OutputRecord:
+    """The error of one output; None is not finite."""
+
+    name: str
+    ok: bool
+    error: float | None
+    error_original: float | None
+    allowed: float | None
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """The whole model against the original."""
+
+    ok: bool
+    skipped: str | None
+    identical: bool
+    runs: int
+    samples: int
+    bindings: list[dict[str, int]]
+    reference: str
+    tolerance: str
+    outputs: list[OutputRecord]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was done to a model, and how that was checked.
+
+    Attributes:
+        versions: Of everything that has a part in it.
+        input: The model as it was; None for one that came from no file.
+        output: The model as it was written; None for one that was not.
+        options: What was asked for.
+        rules: The rules that took part, by name.
+        modules: Digests of the modules that they are written in.
+        sites: What the rewrites look like, by id; equal ones stand here once.
+        rewrites: What was applied, in order.
+        undone: What a check turned down.
+        structure: Problems of the output's structure, which are those of the input.
+        model: The check of the whole model; None where none was asked for.
+    """
+
+    versions: dict[str, str]
+    input: Files | None
+    output: Files | None
+    options: Options
+    rules: dict[str, RuleRecord]
+    modules: dict[str, str]
+    sites: dict[str, SiteRecord]
+    rewrites: list[Rewrite]
+    undone: list[Undone]
+    structure: list[str]
+    model: ModelRecord | None
+
+    def to_bytes(self) -> bytes:
+        """The certificate as it stands in a file; equal ones give equal bytes."""
+        data = {"certificate": VERSION, **vars(self)}
+        return _written({**data, "digest": _digest(data)}).encode()
+
+
+def path_for(output: str | os.PathLike[str]) -> Path:
+    """Where the certificate of an output stands."""
+    return Path(f"{os.fspath(output)}{SUFFIX}")
+
+
+def read(path: str | os.PathLike[str]) -> Certificate:
+    """Read a certificate.
+
+    Raises:
+        ModelError: There is none, it is none, it was changed after it was written, or it is of another version.
+    """
+    where = os.fspath(path)
+    try:
+        if os.path.getsize(path) > MAX_BYTES:
+            raise ModelError(f"{where}: is larger than any certificate; give a file *{SUFFIX}")
+        content = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise ModelError(f"{where}: no such certificate") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{where}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        return _certificate(content)
+    except RecursionError:
+        raise ModelError(f"{where}: is nested more deeply than any certificate") from None
+    except _Unusable as error:
+        raise ModelError(f"{where}: {error}") from None
+
+
+class _Unusable(Exception):
+    """Why some bytes are no certificate."""
+
+
+def _certificate(content: bytes) -> Certificate:
+    try:
+        data = json.loads(content.decode("ascii"), parse_constant=_no_number)
+    except ValueError:
+        raise _Unusable(f"is not JSON as a certificate is written; give a file *{SUFFIX}") from None
+    if not isinstance(data, dict) or "certificate" not in data:
+        raise _Unusable(f"is JSON, but no certificate; give a file *{SUFFIX}")
+    version, digest = data["certificate"], data.pop("digest", None)
+    if version != VERSION or isinstance(version, bool):
+        raise _Unusable(f"is a certificate of version {_short(version)}, this program reads {VERSION}")
+    if digest is None:
+        raise _Unusable("is not whole: digest is missing; write it anew with onnxrewrite apply")
+    if digest != _digest(data) or _written({**data, "digest": digest}).encode() != content:
+        raise _Unusable("was changed after it was written: its digest does not fit; write it anew")
+    del data["certificate"]
+    certificate: Certificate = _parsed(Certificate, data, "")
+    lost = next((r.site for r in certificate.rewrites if r.site not in certificate.sites), None)
+    if lost is not None:
+        raise _Unusable(f"is not whole: sites.{_short(lost)} is missing")
+    return certificate
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(text)
+
+
+# ----------------------------------------------------------------------------------------------------- as text
+
+
+def _line(data: Any) -> str:
+    return json.dumps(data, sort_keys=True, allow_nan=False, default=vars)
+
+
+def _written(data: Mapping[str, Any]) -> str:
+    """One line for each entry of what ``data`` holds; ASCII."""
+    parts = []
+    for key, value in sorted(data.items()):
+        value = vars(value) if is_dataclass(value) else value
+        if isinstance(value, dict):
+            entries = ",\n".join(f"  {_line(name)}: {_line(each)}" for name, each in sorted(value.items()))
+            text = f"{{\n{entries}\n }}" if value else "{}"
+        elif isinstance(value, list):
+            entries = ",\n".join(f"  {_line(each)}" for each in value)
+            text = f"[\n{entries}\n ]" if value else "[]"
+        else:
+            text = _line(value)
+        parts.append(f" {_line(key)}: {text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _digest(data: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_written(data).encode()).hexdigest()
+
+
+# -------------------------------------------------------------------------------------------------- from data
+
+
+def _parsed(kind: Any, data: Any, where: str) -> Any:
+    """``data`` as a ``kind``: a dataclass, a list or dict of something, something or None, a plain type."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        return _record(kind, data, where)
+    if origin is types.UnionType:
+        return None if data is None else _parsed(arguments[0], data, where)
+    if origin is list and isinstance(data, list):
+        return [_parsed(arguments[0], each, f"{where}[{i}]") for i, each in enumerate(data)]
+    if origin is dict and isinstance(data, dict):
+        return {key: _parsed(arguments[1], each, f"{where}.{_short(key)}") for key, each in data.items()}
+    is_number = kind is float and type(data) in (int, float)
+    if origin is None and (is_number or type(data) is kind):
+        return data
+    wanted = (origin or kind).__name__
+    raise _Unusable(f"is no valid certificate: {where.lstrip('.')} is {_short(data)}, not {wanted}")
+
+
+def _record(kind: Any, data: Any, where: str) -> Any:
+    hints = _hints(kind)
+    if not isinstance(data, dict):
+        raise _Unusable(f"is no valid certificate: {where.lstrip('.')} is {_short(data)}, not {kind.__name__}")
+    for what, names in (("missing", hints.keys() - data.keys()), ("unknown", data.keys() - hints.keys())):
+        if names:
+            raise _Unusable(f"is no valid certificate: {f'{where}.{_short(min(names))}'.lstrip('.')} is {what}")
+    return kind(**{name: _parsed(hint, data[name], f"{where}.{name}") for name, hint in hints.items()})
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {f.name: hints[f.name] for f in fields(kind)}
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) and value.isprintable() else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+# ----------------------------------------------------------------------------------------------------- digests
+
+
+def sha256_of(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """The digests of files, which are read piece by piece and side by side; ModelError if one cannot be read."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return list(pool.map(_sha256_of, paths))
+
+
+def _sha256_of(path: str | os.PathLike[str]) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{os.fspath(path)}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def array_digest(array: Any) -> str:
+    """The digest of dtype, shape and elements of an array."""
+    import numpy as np
+
+    made = np.asarray(array)
+    elements = repr(made.tolist()).encode() if made.dtype == object else made.tobytes()
+    return hashlib.sha256(f"{made.dtype} {list(made.shape)} ".encode() + elements).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """The versions of this program, of what it runs on, and the digest of its own source."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from onnxrewrite import __version__
+
+    found = {
+        "onnxrewrite": __version__,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "onnxrewrite source": _own_source(),
+    }
+    for package in ("onnx", "onnxruntime", "onnx-ir", "onnxscript", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "missing"
+    return found
+
+
+def _own_source() -> str:
+    """The version stays the same while one works on the engine; its source does not."""
+    root = Path(__file__).resolve().parents[1]
+    state = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        state.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes())
+    return state.hexdigest()[:16]
+
+
+def changed(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """The keys whose value is another one now, or which only one side has."""
+    return (key for key in sorted({*then, *now}) if then.get(key) != now.get(key))

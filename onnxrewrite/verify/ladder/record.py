@@ -1,0 +1,79 @@
+"""Verdicts as plain data, remembered between runs: the same rule, versions, seed and count need no second climb."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import platformdirs
+
+from onnxrewrite.ir import text
+from onnxrewrite.rewrite.fingerprint import fingerprint
+from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.verify.certificate import versions
+from onnxrewrite.verify.ladder.verdict import Counterexample, Verdict
+
+_SHOWN = 64
+"""Inputs of more elements are told by their shape."""
+
+
+def to_json(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as plain data; the counterexample's graphs in text form, its inputs where they are small."""
+    found = verdict.counterexample
+    bare = Verdict(**{**vars(verdict), "counterexample": None})
+    return {**asdict(bare), "counterexample": None if found is None else _counterexample(found)}
+
+
+def _counterexample(found: Counterexample) -> dict[str, Any]:
+    return {
+        "reason": found.reason,
+        "variations": list(found.variations),
+        "target": found.target,
+        "before": text.print_model(found.before),
+        "after": text.print_model(found.after),
+        "inputs": {name: _array(np.asarray(value)) for name, value in (found.feeds or {}).items()},
+    }
+
+
+def _array(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+    shown = repr(array.tolist()) if array.size <= _SHOWN else None
+    return {"dtype": str(array.dtype), "shape": list(array.shape), "elements": shown}
+
+
+class Memory:
+    """What was found out before, a file for each verdict in the user's cache folder."""
+
+    def __init__(self, folder: Path | None = None):
+        self._folder = folder or Path(platformdirs.user_cache_dir("onnxrewrite")) / "verdicts"
+
+    def key(self, rule: Rule, seed: int, count: int) -> str:
+        """What a verdict depends on: the rule with all that it is made of, this program, what it runs on."""
+        parts = {"rule": fingerprint(rule).sha256, "seed": seed, "count": count, **versions()}
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """What is remembered; None where nothing is, or it cannot be read."""
+        try:
+            found = json.loads(self._path(key).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def put(self, key: str, data: dict[str, Any]) -> None:
+        """Remember it; a folder that cannot be written to forgets."""
+        path = self._path(key)
+        partial = path.with_suffix(f".{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(json.dumps(data), encoding="utf-8")
+            partial.replace(path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{key}.json"

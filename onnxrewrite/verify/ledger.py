@@ -1,0 +1,78 @@
+"""The record of a run, for its certificate: every rewrite in text, when it is about to be applied, and its check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from onnxrewrite.ir.text import print_rewrite
+from onnxrewrite.rewrite.trace import Key, Site
+from onnxrewrite.verify.certificate import CheckRecord, SiteRecord
+from onnxrewrite.verify.numeric import finite
+
+if TYPE_CHECKING:
+    from onnxrewrite.verify.rewrites import SiteChecker
+    from onnxrewrite.verify.site import SiteCheck
+
+Sides: TypeAlias = tuple[Key, tuple[str, ...], tuple[str, ...]]
+"""A rewrite by the rule and the value, and what it looks like: the lines before and after."""
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What the checks of an earlier run said, so that a later one does the same without them.
+
+    Attributes:
+        sites: The rewrites that were turned down at their sites, and why.
+        model: The rewrites that were found guilty of what was wrong with the whole model, and why.
+    """
+
+    sites: Mapping[Sides, str] = field(default_factory=dict)
+    model: Mapping[Key, str] = field(default_factory=dict)
+
+
+@dataclass
+class Ledger:
+    """Checks sites, and keeps what was checked; to be called by the driver.
+
+    Args:
+        check: Says what is wrong with a rewrite; None where nothing is to be run.
+        verdicts: What is known to be wrong, and is not asked again.
+
+    Attributes:
+        applied: The rewrites that passed, in the order in which they are applied.
+        failed: Those that did not, and why.
+    """
+
+    check: SiteChecker | None
+    verdicts: Verdicts = field(default_factory=Verdicts)
+    applied: list[SiteRecord] = field(default_factory=list)
+    failed: list[tuple[Key, SiteRecord, str]] = field(default_factory=list)
+
+    def __call__(self, site: Site) -> str | None:
+        """None if the rewrite may be applied, else what is wrong with it."""
+        replaced = tuple(zip(site.outputs, site.results, strict=True))
+        before, after = print_rewrite(site.before, site.after, replaced, site.opset_imports)
+        wrong = self.verdicts.sites.get((site.key, tuple(before), tuple(after)))
+        if wrong is None and self.check is not None:
+            wrong = self.check(site)
+        found = _record(self.check.last) if self.check is not None else None
+        record = SiteRecord(before, after, found)
+        if wrong is None:
+            self.applied.append(record)
+        else:
+            self.failed.append((site.key, record, wrong))
+        return wrong
+
+
+def _record(check: SiteCheck) -> CheckRecord:
+    return CheckRecord(
+        status=check.status,
+        reason=check.reason,
+        reference=check.reference,
+        error_original=finite(check.error_original),
+        error_rewritten=finite(check.error_rewritten),
+        bound=finite(check.bound),
+        runs=check.runs,
+    )
