@@ -7,7 +7,7 @@ written as rules.  The goals: at least 97 % of the mutants that can be wrong are
 built-in rule.  Of the mutants do not count
 
 - those that are *stillborn*: the engine refuses whatever they make, so that nothing wrong can come of them;
-- those that are *equivalent*: what was changed makes no difference, for the reason in ``benchmarks/mutants/equivalent.py``.
+- those that are *equivalent*: what was changed makes no difference, for the reason in ``mutants/equivalent.py``.
 
 Exits with 1 where a goal is missed.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks import report
@@ -117,13 +117,10 @@ def challenged(bench: Bench, made: Sequence[Mutant]) -> list[Tried]:
 
 def tabulate(tell: report.Report, tried: Sequence[Tried]) -> None:
     """Tables by kind and by rule, of equivalent mutants and of survivors; the goals."""
-    for title, key, names in (
-        ("kind", lambda t: t.mutant.kind, KINDS),
-        ("rule", lambda t: t.mutant.rule, dict.fromkeys(t.mutant.rule for t in tried)),
-    ):
-        groups = {name: Counter(t.status for t in tried if key(t) == name) for name in names}
-        rows = [_row(title, name, counts) for name, counts in groups.items() if counts]
-        tell.table(f"Mutants by {title}", [*rows, _row(title, "all", Counter(t.status for t in tried))])
+    _table(tell, "kind", {k: [t for t in tried if t.mutant.kind == k] for k in KINDS})
+    _table(
+        tell, "rule", {r: [t for t in tried if t.mutant.rule == r] for r in dict.fromkeys(t.mutant.rule for t in tried)}
+    )
     for status in (SAME, SURVIVED):
         rows = [{"mutant": t.mutant.name, "why": t.why} for t in tried if t.status == status]
         if rows:
@@ -131,6 +128,12 @@ def tabulate(tell: report.Report, tried: Sequence[Tried]) -> None:
     counts = Counter(t.status for t in tried)
     alive = counts[REFUTED] + counts[SURVIVED]
     tell.goal("mutants that are refuted", 100 * counts[REFUTED] / max(alive, 1), GOAL, unit="%", least=True)
+
+
+def _table(tell: report.Report, title: str, groups: Mapping[str, Sequence[Tried]]) -> None:
+    counts = {name: Counter(t.status for t in group) for name, group in groups.items() if group}
+    rows = [_row(title, name, each) for name, each in counts.items()]
+    tell.table(f"Mutants by {title}", [*rows, _row(title, "all", sum(counts.values(), Counter[str]()))])
 
 
 def _row(title: str, name: str, counts: Counter[str]) -> dict[str, report.Cell]:

@@ -25,10 +25,6 @@ from onnxrewrite.rewrite.transaction import Transaction
 class Listener:
     """Is asked at each step of a rewrite; this one changes nothing."""
 
-    def begins(self, match: Match) -> bool:
-        """The rewrite begins; whether that is a mistake already."""
-        return False
-
     def emits(self, asked: Emission, build: Builder) -> Emission | ir.Value:
         """What is built instead of what was asked for."""
         return asked
@@ -38,7 +34,7 @@ class Listener:
         return holds
 
     def returns(self, results: list[ir.Value], match: Match, build: Builder) -> list[ir.Value]:
-        """What is returned instead."""
+        """What is returned instead; the same list if nothing is changed."""
         return results
 
 
@@ -89,14 +85,12 @@ def attended(rule: Rule, listener: Listener) -> tuple[Rule, Tally]:
     def rewrite(m: Match, build: Builder) -> Sequence[ir.Value] | ir.Value:
         now.build = build
         try:
-            if listener.begins(m):
-                tally.act(build.nodes)
             made: Any = rule.rewrite(m, build)
         finally:
             now.build = None
         results = [made] if isinstance(made, ir.Value) else list(made) if made is not None else []
         returned = listener.returns(results, m, build)
-        if returned != results:
+        if returned is not results:
             tally.act(build.nodes)
         return returned
 

@@ -36,17 +36,6 @@ class _Mistaken(Listener):
     rule: Rule
     change: OnTape | Result | Guard | Vouched
 
-    def begins(self, match: Match) -> bool:
-        if not isinstance(self.change, Vouched):
-            return False
-        call = terms_of(self.rule)[self.change.index]
-        assert isinstance(call, Call)
-        if call not in match:
-            return False
-        before = match.overlooked(self.rule.mentioned)
-        match.node(call)
-        return before is not None
-
     def emits(self, asked: Emission, build: Builder) -> Emission | ir.Value:
         is_meant = isinstance(self.change, OnTape) and self.change.operator == asked.operator
         return self.change.wrong(asked, build) if is_meant and isinstance(self.change, OnTape) else asked
@@ -55,8 +44,21 @@ class _Mistaken(Listener):
         return holds or guard == self.change
 
     def returns(self, results: list[ir.Value], match: Match, build: Builder) -> list[ir.Value]:
+        if isinstance(self.change, Vouched):
+            return self._vouched(results, match)
         if not isinstance(self.change, Result) or self.change.index >= len(results):
             return results
         index = self.change.index
         wrong = self.change.wrong(results[index], match.dtype(match.outputs[index]), build)
         return [wrong if i == index else v for i, v in enumerate(results)]
+
+    def _vouched(self, results: list[ir.Value], match: Match) -> list[ir.Value]:
+        """The same results, as another list where the engine would have refused what nobody looked at."""
+        assert isinstance(self.change, Vouched)
+        call = terms_of(self.rule)[self.change.index]
+        assert isinstance(call, Call)
+        if call not in match:
+            return results
+        before = match.overlooked(self.rule.mentioned)
+        match.node(call)
+        return results if before == match.overlooked(self.rule.mentioned) else [*results]

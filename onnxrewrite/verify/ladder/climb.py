@@ -7,15 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.verify.ladder.grown import grown
 from onnxrewrite.verify.ladder.instances import instances
 from onnxrewrite.verify.ladder.judge import classes, judged
 from onnxrewrite.verify.ladder.minimise import minimised
+from onnxrewrite.verify.ladder.starts import starts
 from onnxrewrite.verify.ladder.verdict import REFUTED, RING_CHECKED, TESTED, UNTRIED, Counterexample, Verdict
-from onnxrewrite.verify.respell import seeds
-
-FEW, MANY = 2, 6
-"""How many graphs to grow from the pattern: of a rule that has examples, and of one that has none."""
 
 INSTANCES = 100
 """How many graphs a rule is tried on."""
@@ -33,8 +29,7 @@ def climb(rule: Rule, library: Sequence[Rule], *, seed: int = 0, count: int = IN
     start = time.perf_counter()
     fired, exact, refused, not_run = 0, 0, 0, Counter[str]()
     counterexample = None
-    started = [*seeds(rule, library), *grown(rule, library, FEW if rule.examples else MANY, seed)]
-    for instance in instances(started, count, seed):
+    for instance in instances(starts(rule, library, seed), count, seed):
         finding = judged(instance, rule.assumes, seed)
         if finding is None:
             refused += 1

@@ -93,6 +93,25 @@ def special(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str |
     return f"an element of operand {index} of {node.op_type} is {number}"
 
 
+def scattered(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
+    """Tensors of constants by any numbers of their size: those of examples are round, and often neutral."""
+    edges = [
+        (n, i)
+        for n in nodes
+        for i, v in enumerate(n.inputs)
+        if (array := draft.array(v)) is not None and v is not None and v.dtype in FLOATS and array.ndim
+    ]
+    for node, index in edges:
+        value, array = node.inputs[index], draft.array(node.inputs[index])
+        assert array is not None
+        assert value is not None
+        assert value.dtype is not None
+        largest = float(np.abs(array.astype(np.float64)).max(initial=1.0))
+        numbers = [rng.uniform(0.2, 1.0) * min(largest, 8.0) for _ in range(array.size)]
+        node.replace_input_with(index, draft.constant(np.array(numbers).reshape(array.shape), value.dtype))
+    return "any numbers for constants" if edges else None
+
+
 def opset(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
     """A later opset, in which some operators mean the same and some do not."""
     now = draft.opset
@@ -125,5 +144,5 @@ def fewer(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | N
 VARIATIONS: tuple[Mistake, ...] = (
     *(mistakes.attribute, mistakes.attribute, mistakes.constant, mistakes.operand, mistakes.extra, mistakes.order),
     *(mistakes.shape, mistakes.operator, mistakes.export, mistakes.reader, mistakes.overridable),
-    *(loosened, tightened, repeated, made_input, special, special, opset, plain_default, fewer),
+    *(loosened, tightened, repeated, made_input, special, special, scattered, scattered, opset, plain_default, fewer),
 )
