@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from benchmarks import report
 from benchmarks.forks import forked
-from benchmarks.mutants import KINDS, Mutant, Observed, mutants, mutate, observed
+from benchmarks.mutants import KINDS, Mutant, Observed, mutants, mutate, observed, sampled
 from benchmarks.mutants.equivalent import EQUIVALENT
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rule
@@ -70,7 +70,9 @@ class Bench:
         start = time.perf_counter()
         right = self.rules[mutant.rule]
         wrong, tally = mutate(right, mutant)
-        verdict = climb(wrong, [wrong if r is right else r for r in self.library], seed=self.seed, count=self.count)
+        verdict = climb(
+            wrong, [wrong if r is right else r for r in self.library], seed=self.seed, count=self.count, shrink=False
+        )
         if verdict.counterexample is not None:
             status, why = REFUTED, verdict.counterexample.reason
         elif mutant.name in EQUIVALENT:
@@ -88,8 +90,8 @@ class Bench:
         return Tried(mutant, status, why, time.perf_counter() - start)
 
 
-def watched(bench: Bench, names: Iterable[str], tell: report.Report) -> list[Mutant]:
-    """The mutants of rules; whether these themselves are refuted is told."""
+def watched(bench: Bench, names: Iterable[str], most: int | None, tell: report.Report) -> list[Mutant]:
+    """The mutants of rules, at the most so many of each; whether these themselves are refuted is told."""
     seen: dict[str, Observed] = {}
     for outcome in forked(names, bench.watch):
         if outcome.failure:
@@ -103,7 +105,8 @@ def watched(bench: Bench, names: Iterable[str], tell: report.Report) -> list[Mut
     if alarms:
         tell.table("Built-in rules that are refuted", alarms)
     tell.goal("built-in rules that are refuted", len(alarms), 0, unit="rules")
-    return [m for name in bench.rules if name in seen for m in mutants(bench.rules[name], seen[name])]
+    made = [mutants(bench.rules[name], seen[name]) for name in bench.rules if name in seen]
+    return [m for of_rule in made for m in sampled(of_rule, len(of_rule) if most is None else most)]
 
 
 def challenged(bench: Bench, made: Sequence[Mutant]) -> list[Tried]:
@@ -145,6 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = report.parser(__doc__)
     options.add_argument("--rules", nargs="+", metavar="NAME", help="mutants of these rules only")
     options.add_argument("--count", type=int, help="instances of each rule (default 100; 20 with --quick)")
+    options.add_argument("--most", type=int, default=6, help="mutants of each rule (default 6)")
+    options.add_argument("--all", action="store_true", help="every mutant of each rule")
     given = options.parse_args(arguments)
     library = list(registry.load(plugins=False))
     names = [r.name for r in library if not given.rules or r.name in given.rules]
@@ -153,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.error(f"no such rule: {', '.join(sorted(unknown))}")
     bench = Bench(library, given.count or (20 if given.quick else 100), given.seed)
     tell = report.Report("verification")
-    made = watched(bench, names, tell)
+    made = watched(bench, names, None if given.all else given.most, tell)
     tabulate(tell, challenged(bench, made))
     return tell.finish(given.json)
 

@@ -10,9 +10,9 @@ off it.
 """
 
 from benchmarks.mutants.hooks import Tally
-from benchmarks.mutants.making import mutants
+from benchmarks.mutants.making import mutants, sampled
 from benchmarks.mutants.mutant import KINDS, Mutant
 from benchmarks.mutants.mutating import mutate
 from benchmarks.mutants.observing import Observed, observed
 
-__all__ = ["KINDS", "Mutant", "Observed", "Tally", "mutants", "mutate", "observed"]
+__all__ = ["KINDS", "Mutant", "Observed", "Tally", "mutants", "mutate", "observed", "sampled"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from benchmarks.mutants.mutant import (
     ATTRIBUTE,
@@ -12,6 +14,7 @@ from benchmarks.mutants.mutant import (
     DTYPE,
     EPSILON,
     GUARD,
+    KINDS,
     OPERAND,
     OPERATOR,
     ORDER,
@@ -20,7 +23,7 @@ from benchmarks.mutants.mutant import (
 )
 from benchmarks.mutants.observing import Built, Observed
 from benchmarks.mutants.tape import Added, Constant, Dropped, Exchanged, Kin, Parameter, Result, Skipped
-from benchmarks.mutants.terms import in_pattern
+from benchmarks.mutants.terms import in_pattern, vouching
 from benchmarks.mutants.values import LEFT_OUT, other
 from onnxrewrite.pattern.look import COMMUTATIVE
 from onnxrewrite.rewrite.rule import Rule
@@ -47,7 +50,7 @@ def mutants(rule: Rule, seen: Observed) -> list[Mutant]:
         what = what if what not in words else f"{what} (line {guard.line})"
         words.add(what)
         found.append(Mutant(rule.name, GUARD, what, guard))
-    return [*found, *in_pattern(rule)]
+    return [*found, *in_pattern(rule), *vouching(rule, seen.unread)]
 
 
 def _on_tape(rule: str, built: Built) -> Iterator[Mutant]:
@@ -85,3 +88,15 @@ def _parameters(rule: str, operator: str, built: Built) -> Iterator[Mutant]:
                 f"built {operator}: {name} is {wrong!r}",
                 Added(operator, name, wrong),
             )
+
+
+def sampled(made: Sequence[Mutant], most: int) -> list[Mutant]:
+    """Up to ``most`` of the mutants of a rule, in their order: of each kind in turn."""
+    queues = [_spread([m for m in made if m.kind == kind]) for kind in KINDS]
+    taken = [m for turn in zip_longest(*queues) for m in turn if m is not None][:most]
+    return [m for m in made if m in taken]
+
+
+def _spread(group: Sequence[Mutant]) -> list[Mutant]:
+    """The same mutants in an order that depends on their names alone, so that neighbours are far apart."""
+    return sorted(group, key=lambda m: zlib.crc32(m.name.encode()))

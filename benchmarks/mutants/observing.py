@@ -12,9 +12,11 @@ import onnx_ir as ir
 from benchmarks.mutants.guards import Guard
 from benchmarks.mutants.hooks import Listener, attended
 from benchmarks.mutants.tape import Emission, made_constant, result_kind
+from benchmarks.mutants.terms import terms_of
 from benchmarks.mutants.values import variants
 from onnxrewrite.ir import schema, text
 from onnxrewrite.pattern.match import Match
+from onnxrewrite.pattern.terms import Call, Term
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.rule import Rejects, Rule
 from onnxrewrite.verify.ladder import Verdict, climb
@@ -55,12 +57,14 @@ class Observed:
         built: Operator to what was seen of it.
         guards: Guards that were asked.
         results: Result to the ways in which it can be off.
+        unread: Calls of the pattern, by index, whose attributes the rewrite has left to the engine.
         verdict: What the ladder says of the right rule.
     """
 
     built: dict[str, Built] = field(default_factory=dict)
     guards: set[Guard] = field(default_factory=set)
     results: set[tuple[int, str]] = field(default_factory=set)
+    unread: set[int] = field(default_factory=set)
     verdict: Verdict | None = None
 
 
@@ -70,7 +74,7 @@ def observed(rule: Rule, library: Sequence[Rule], *, count: int, seed: int = 0) 
     Patches classes for good: to be called in a process of its own.
     """
     seen = Observed()
-    watched, _ = attended(rule, _Watching(seen))
+    watched, _ = attended(rule, _Watching(seen, terms_of(rule)))
     whole = [watched if r is rule else r for r in library]
     seen.verdict = climb(watched, whole, seed=seed, count=count)
     for example in rule.examples:
@@ -84,6 +88,7 @@ class _Watching(Listener):
     """Writes down what it sees."""
 
     seen: Observed
+    terms: Sequence[Term]
 
     def emits(self, asked: Emission, build: Builder) -> Emission | ir.Value:
         built = self.seen.built.setdefault(asked.operator, Built(asked.domain, asked.op_type))
@@ -106,6 +111,8 @@ class _Watching(Listener):
         return holds
 
     def returns(self, results: list[ir.Value], match: Match, build: Builder) -> list[ir.Value]:
+        unread = (i for i, t in enumerate(self.terms) if isinstance(t, Call) and t in match and match.overlooks(t))
+        self.seen.unread.update(unread)
         for index in {0, len(match.outputs) - 1}:
             dtype = match.dtype(match.outputs[index])
             kind = result_kind(dtype) if dtype is not None else ""

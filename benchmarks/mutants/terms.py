@@ -6,13 +6,14 @@ pattern was compiled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.mutants.guards import Vouched
 from benchmarks.mutants.mutant import CONSTANT, DEFAULT, DTYPE, GUARD, OPERAND, OPERATOR, Mutant
 from benchmarks.mutants.values import other
+from onnxrewrite.ir import schema
 from onnxrewrite.pattern.terms import (
     AnyNode,
     Attr,
@@ -140,6 +141,19 @@ def in_pattern(rule: Rule) -> Iterator[Mutant]:
     yield from _splits(rule, terms)
 
 
+def vouching(rule: Rule, unread: Collection[int]) -> Iterator[Mutant]:
+    """Calls with attributes that the rule leaves to the engine, which refuses them off their default."""
+    for index, term in enumerate(terms_of(rule)):
+        if index in unread and isinstance(term, Call) and any(_has_attributes(o, term.domain) for o in term.op_types):
+            what = f"term {index}, {_short(term)}: attributes not looked at"
+            yield Mutant(rule.name, DEFAULT, what, Vouched(index))
+
+
+def _has_attributes(op_type: str, domain: str) -> bool:
+    known = schema.schema(domain, op_type, None)
+    return known is None or bool(known.attributes)
+
+
 def _of_capture(rule: Rule, index: int, term: Capture, place: str) -> Iterator[Mutant]:
     if term.dtypes is not None:
         yield Mutant(rule.name, DTYPE, f"{place}: of any dtype", InTerm(index, "dtypes"))
@@ -160,7 +174,6 @@ def _of_call(rule: Rule, index: int, term: Call, place: str) -> Iterator[Mutant]
                 yield Mutant(rule.name, DEFAULT, f"{place}: {name} is {wrong!r} by default", change)
         elif not isinstance(wanted, Term):
             yield Mutant(rule.name, GUARD, f"{place}: any {name}", AnyParameter(index, name))
-    yield Mutant(rule.name, DEFAULT, f"{place}: attributes not looked at", Vouched(index))
     kin = _kin(term) if len(term.op_types) == 1 else None
     if kin is not None:
         change = InTerm(index, "op_types", (*term.op_types, kin))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.verify.ladder.instances import instances
 from onnxrewrite.verify.ladder.judge import classes, judged
-from onnxrewrite.verify.ladder.minimise import minimised
+from onnxrewrite.verify.ladder.minimise import counterexample_of, minimised
 from onnxrewrite.verify.ladder.starts import starts
 from onnxrewrite.verify.ladder.verdict import REFUTED, RING_CHECKED, TESTED, UNTRIED, Counterexample, Verdict
 
@@ -17,7 +17,9 @@ INSTANCES = 100
 """How many graphs a rule is tried on."""
 
 
-def climb(rule: Rule, library: Sequence[Rule], *, seed: int = 0, count: int = INSTANCES) -> Verdict:
+def climb(
+    rule: Rule, library: Sequence[Rule], *, seed: int = 0, count: int = INSTANCES, shrink: bool = True
+) -> Verdict:
     """Try a rule on ``count`` graphs, up to the first that it rewrites wrongly; the same for the same ``seed``.
 
     Args:
@@ -25,6 +27,7 @@ def climb(rule: Rule, library: Sequence[Rule], *, seed: int = 0, count: int = IN
         library: Rules of the lower stage, without which a raised operator may not be legal.
         seed: Of all that is random.
         count: How many graphs to make; the rule fires on some of them.
+        shrink: Whether to make a counterexample small, which takes longer than to find one.
     """
     start = time.perf_counter()
     fired, exact, refused, not_run = 0, 0, 0, Counter[str]()
@@ -36,7 +39,9 @@ def climb(rule: Rule, library: Sequence[Rule], *, seed: int = 0, count: int = IN
         elif finding.status == "not run":
             not_run[finding.reason] += 1
         elif finding.differs:
-            counterexample = minimised(instance, finding, rule.assumes, seed)
+            counterexample = (
+                minimised(instance, finding, rule.assumes, seed) if shrink else counterexample_of(instance, finding)
+            )
             break
         else:
             fired += 1
