@@ -71,7 +71,7 @@ class Bench:
         right = self.rules[mutant.rule]
         wrong, tally = mutate(right, mutant)
         verdict = climb(
-            wrong, [wrong if r is right else r for r in self.library], seed=self.seed, count=self.count, shrink=False
+            wrong, [wrong if r is right else r for r in self.library], seed=self.seed, count=self.count, thorough=False
         )
         if verdict.counterexample is not None:
             status, why = REFUTED, verdict.counterexample.reason

@@ -16,7 +16,7 @@ from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Example, Rejects, Rule, Stage
 from onnxrewrite.verify.ladder.instances import fitted
-from onnxrewrite.verify.ladder.judge import differs_at
+from onnxrewrite.verify.ladder.judge import differs_at, judged
 from onnxrewrite.verify.ladder.save import INPUTS, MODEL
 from onnxrewrite.verify.respell.firing import Trial
 
@@ -66,10 +66,13 @@ def check_counterexample(folder: Path, rule: str, *, rules: Sequence[str] = (), 
     (tried,) = library.named(rule)
     model = io.load(folder / MODEL)
     instance = fitted(Trial.of(tried, list(library), target), model)
-    if instance.after is not None:
-        with np.load(folder / INPUTS) as inputs:
-            wrong = differs_at(instance.before, instance.after, dict(inputs))
-        assert wrong is None, f"{rule}: {wrong}"
+    if instance.after is None:
+        return
+    with np.load(folder / INPUTS) as inputs:
+        wrong = differs_at(instance.before, instance.after, dict(inputs))
+    finding = judged(instance, tried.assumes) if wrong is None else None
+    wrong = finding.reason if finding is not None and finding.differs else wrong
+    assert wrong is None, f"{rule}: {wrong}"
 
 
 def why_not(rule: Rule, driver: Driver) -> str:

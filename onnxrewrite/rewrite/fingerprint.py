@@ -14,7 +14,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,8 +45,7 @@ class Fingerprint:
 def fingerprint(rule: Rule) -> Fingerprint:
     """The digest of all that a rule consists of; it is the same wherever the files lie."""
     spelling = _Spelling()
-    parts = [rule.name, rule.stage.name, rule.benefit, rule.keeps_shared, rule.looks_above, rule.looks_below]
-    spelled = [*map(repr, parts), spelling.of(rule.pattern), spelling.of(rule.rewrite)]
+    spelled = [f"{f.name} = {spelling.of(getattr(rule, f.name))}" for f in fields(Rule) if f.name != "examples"]
     known = {label(m): source_digest(m) for m in _closure(spelling.modules)}
     listed = [f"{name} {digest}" for name, digest in sorted(known.items())]
     return Fingerprint(hashlib.sha256("\n".join([*spelled, *listed]).encode()).hexdigest(), known)

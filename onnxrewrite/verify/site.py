@@ -22,7 +22,7 @@ import onnx_ir as ir
 from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.verify.classes import CLASSES, MAYBE_OVERFLOWS, UNIFORM, is_data, is_float, of_class, stream
 from onnxrewrite.verify.dims import Binding, evaluate, expression_parts, shape_of
-from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Norms, compare, identical, measure, within_rounding
+from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Norms, compare, identical, measure, near_enough
 from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_weights
 from onnxrewrite.verify.reference import Reference, build_reference, stochastic_ops
 from onnxrewrite.verify.sample import CARE, Sampler, is_finite
@@ -121,7 +121,7 @@ class _Settings(NamedTuple):
 
 def _check(before: ir.Model, after: ir.Model, settings: _Settings) -> SiteCheck:
     """At smaller sizes first, where that says that all is well; at their own sizes else."""
-    models, elements = (as_proto(before), as_proto(after)), _elements(before)
+    models, elements = (as_proto(before), as_proto(after)), elements_of(before)
     smaller = shrunk(*models) if not elements else None
     if smaller is not None:
         result = _Site(*smaller, elements, settings).check()
@@ -219,7 +219,7 @@ class _Site:
         """Inputs whose floats are of one class of values."""
         made: dict[str, Any] = {}
         for spec in self.sampler.specs:
-            concrete = _concrete(self.elements.get(spec.name), binding)
+            concrete = concrete_elements(self.elements.get(spec.name), binding)
             if concrete is not None:
                 dtype = onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)
                 made[spec.name] = np.asarray(concrete, dtype).reshape(shape_of(spec, binding))
@@ -283,18 +283,22 @@ class _Site:
         A reference is only made where the two differ by more than any would allow, conditioning only measured when one
         fails.
         """
-        close = [within_rounding(r.original[name], r.rewritten.get(name)) for r in group]
-        if None not in close:
-            return max(((c, r) for c, r in zip(close, group, strict=True) if c), key=lambda p: p[0].error_rewritten)
-        references = [self._reference(r.feeds, name, r.original[name]) for r in group]
-        own = Norms()
-        for run, reference in zip(group, references, strict=True):
-            if reference is not None:
-                own = own | measure(reference, run.original[name])
-        found = self._first(group, references, name, own)
+        own, far, references, close = Norms(), list[_Run](), list[Any](), list[tuple[Comparison, _Run]]()
+        for run in group:
+            near = near_enough(run.original[name], run.rewritten.get(name), own)
+            if near is not None:
+                close.append((near, run))
+                continue
+            reference = self._reference(run.feeds, name, run.original[name])
+            own = own | measure(reference, run.original[name]) if reference is not None else own
+            far.append(run)
+            references.append(reference)
+        found = self._first(far, references, name, own) if far else close[0]
         if not found[0].accept and np.isfinite(found[0].error_rewritten):
-            found = self._first(group, references, name, own | self._conditioning(group, references, name))
-        return found
+            found = self._first(far, references, name, own | self._conditioning(far, references, name))
+        if not found[0].accept:
+            return found
+        return max((found, *close), key=lambda pair: pair[0].error_rewritten)
 
     def _first(
         self, group: Sequence[_Run], references: Sequence[Any], name: str, own: Norms
@@ -355,7 +359,8 @@ class _Site:
         return bool(lost.any()) and is_finite(new) and compare(None, kept_old, kept_new).accept
 
 
-def _elements(model: ir.Model) -> dict[str, list[Any]]:
+def elements_of(model: ir.Model) -> dict[str, list[Any]]:
+    """The elements that ``ELEMENTS`` gives integer inputs, by name."""
     found = {}
     for value in model.graph.inputs:
         text = value.metadata_props.get(ELEMENTS)
@@ -364,7 +369,7 @@ def _elements(model: ir.Model) -> dict[str, list[Any]]:
     return found
 
 
-def _concrete(elements: Sequence[Any] | None, binding: Mapping[str, int]) -> list[int] | None:
+def concrete_elements(elements: Sequence[Any] | None, binding: Mapping[str, int]) -> list[int] | None:
     """The elements as numbers; a dimension that no input of the site has gets a size of its own."""
     if elements is None:
         return None

@@ -80,6 +80,7 @@ def _reshaped(m: Match, build: Builder, source: Value, out: Value) -> Value:
     wanted, node = m.shape(out), out.producer()
     if wanted is None or node is None:
         m.refuse("the rank of the result is not known", at=out)
+    m.require(all(not isinstance(d, int) or d >= 0 for d in wanted), "the result has no shape", at=out)
     found = target(m.shape(source), wanted, _spelled(m, node))
     if found is None:
         shown = f"[{', '.join(map(str, m.shape(source) or '?'))}] to [{', '.join(map(str, wanted))}]"

@@ -96,7 +96,7 @@ class Grower:
         self.constants: list[ir.Value] = []
         self.given: list[ir.Value] = []
         self.ranks: dict[ir.Value, int | None] = {}
-        self._rng = rng
+        self.rng = rng
         self._chosen_before = chosen
         self._bound: dict[Term, ir.Value | None] = {}
         self._calls: dict[Call, ir.Node] = {}
@@ -112,7 +112,7 @@ class Grower:
             case Literal(value=number):
                 return self._number(number)
             case Scalar():
-                return self._number(round(self._rng.uniform(0.2, 2.0), 2))
+                return self._number(round(self.rng.uniform(0.2, 2.0), 2))
             case Capture():
                 return self._capture(item)
             case AnyOf(alternatives=alternatives):
@@ -126,23 +126,23 @@ class Grower:
             case Product(operands=operands):
                 return self._chain(operands, "Mul", "Div", 1.0)
             case Power(base=base, exponent=exponent):
-                root = exponent == 0.5 and self._rng.random() < 0.5
+                root = exponent == 0.5 and self.rng.random() < 0.5
                 return self._node("Sqrt" if root else "Pow", [self.value(base)] + [self._number(exponent)] * (not root))
             case AnyNode(op_types=op_types) if op_types:
-                return self._any(self._rng.choice(op_types))
+                return self._any(self.rng.choice(op_types))
         raise CannotGrow
 
     def _next(self, item: Term, choices: Sequence[Choice]) -> Choice:
         """One of those that were taken least often."""
         least = min(self._chosen_before[item, c] for c in choices)
-        found = self._rng.choice([c for c in choices if self._chosen_before[item, c] == least])
+        found = self.rng.choice([c for c in choices if self._chosen_before[item, c] == least])
         self._chosen_before[item, found] += 1
         return found
 
     # -- captures and numbers --------------------------------------------------------------------------------
 
     def _capture(self, item: Capture) -> ir.Value | None:
-        if item.optional and self._rng.random() < 0.5:
+        if item.optional and self.rng.random() < 0.5:
             return None
         dtypes = item.dtypes or {ir.DataType.FLOAT}
         dtype = ir.DataType.FLOAT if ir.DataType.FLOAT in dtypes else min(dtypes)
@@ -207,7 +207,7 @@ class Grower:
         return self.nodes[-1]
 
     def _each(self, rest: Each[Any]) -> list[ir.Value | None]:
-        count = self._rng.randint(rest.at_least, 3)
+        count = self.rng.randint(rest.at_least, 3)
         if rest.of is None:
             return [self._input(self.fed, rest.name) for _ in range(count)]
         before = dict(self._bound)
@@ -244,18 +244,18 @@ class Grower:
     def _chosen(self, name: str, formal: schema.Attribute | None) -> Any:
         """A value for an attribute that the pattern captures; None to leave it out."""
         if formal is None:
-            return self._rng.choice((None, [0], [1], [-1]))
-        if self._rng.random() < 0.4 and not formal.required:
+            return self.rng.choice((None, [0], [1], [-1]))
+        if self.rng.random() < 0.4 and not formal.required:
             return None
         match formal.type:
             case ir.AttributeType.INT:
-                return self._rng.choice((0, 1, -1, 2))
+                return self.rng.choice((0, 1, -1, 2))
             case ir.AttributeType.FLOAT:
-                return round(self._rng.uniform(0.05, 1.5), 3)
+                return round(self.rng.uniform(0.05, 1.5), 3)
             case ir.AttributeType.STRING:
-                return self._rng.choice(WORDS.get(name, (formal.default,)))
+                return self.rng.choice(WORDS.get(name, (formal.default,)))
             case ir.AttributeType.INTS:
-                return self._rng.choice(([0, 2, 1], [0, 2, 3, 1], [1], [-1], [1, 1]))
+                return self.rng.choice(([0, 2, 1], [0, 2, 3, 1], [1], [-1], [1, 1]))
         return None
 
     def _any(self, op_type: str) -> ir.Value:
@@ -299,7 +299,7 @@ def _sized(grower: Grower, rule: Rule) -> Iterator[ir.Model]:
     model = ir.Model(graph, ir_version=10)
     rng = np.random.default_rng(0)
     proposals = list(itertools.product(_BASES, _CONSTANTS if grower.constants else _CONSTANTS[:1]))
-    rng.shuffle(proposals)
+    grower.rng.shuffle(proposals)
     for base, (first, rest) in proposals[:_SHAPE_TRIES]:
         copy = model.clone()
         inputs = {v.name: v for v in copy.graph.inputs}

@@ -74,6 +74,8 @@ def _simpler(model: ir.Model) -> Iterator[ir.Model]:
         producer = gone.producer()
         edit.sweep([producer] if producer is not None else [])
         yield _tidied(draft)
+    for place in range(len(known.graph.outputs)):
+        yield from _without_last(known, place)
     yield from _smaller_shapes(known)
     for node in known.graph:
         for attribute in [*node.attributes] if node.op_type != "Constant" else ():
@@ -103,6 +105,18 @@ def _without_node(known: ir.Model, name: str | None) -> Iterator[ir.Model]:
         edit.redirect(value, operand)
         edit.sweep([n for n in draft.graph if n.name == name])
         yield _tidied(draft)
+
+
+def _without_last(known: ir.Model, place: int) -> Iterator[ir.Model]:
+    """What the last node reads, as the result."""
+    draft = Draft(known)
+    last = draft.graph.outputs[place].producer()
+    for value in dict.fromkeys(last.inputs if last is not None else ()):
+        if value is not None and value.producer() is not None and not value.is_graph_output():
+            shorter = Draft(known)
+            shorter.graph.outputs[place] = shorter.value(value.name or "")
+            edit.sweep([n for n in shorter.graph if last is not None and n.name == last.name])
+            yield _tidied(shorter)
 
 
 def _smaller_shapes(known: ir.Model) -> Iterator[ir.Model]:

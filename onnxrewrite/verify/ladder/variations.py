@@ -43,6 +43,17 @@ def tightened(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str
     return f"{name} is {size}"
 
 
+def raised(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
+    """Inputs of one rank more."""
+    shaped = [v for v in draft.graph.inputs if v.shape is not None and not v.is_initializer()]
+    if not shaped:
+        return None
+    size = rng.choice((1, 2))
+    for value in shaped:
+        value.shape = ir.Shape([size, *(value.shape or ())])
+    return f"every input has a dimension of {size} more"
+
+
 def repeated(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
     """One input in the place of another."""
     inputs = [v for v in draft.graph.inputs if v.uses() and not v.is_initializer()]
@@ -198,19 +209,6 @@ def fewer(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | N
 VARIATIONS: tuple[Mistake, ...] = (
     *(mistakes.attribute, mistakes.attribute, mistakes.constant, mistakes.operand, mistakes.extra, mistakes.order),
     *(mistakes.shape, mistakes.operator, mistakes.export, mistakes.reader, mistakes.overridable),
-    *(
-        loosened,
-        tightened,
-        repeated,
-        made_input,
-        special,
-        special,
-        scattered,
-        scattered,
-        turned,
-        indexed,
-        opset,
-        plain_default,
-        fewer,
-    ),
+    *(loosened, tightened, raised, repeated, made_input, special, special, scattered, scattered, turned, indexed),
+    *(opset, plain_default, fewer, outputs),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,3 +73,9 @@ class Verdict:
     def passed(self) -> bool:
         """Whether it was tried and no difference was found."""
         return self.status in (RING_CHECKED, TESTED)
+
+
+def general(reason: str) -> str:
+    """A reason without what is of one graph only: names, numbers, what a runtime adds."""
+    told = re.sub(r"`[^`]*`|\([^)]*\)|\[[^\]]*\]|'[^']*'|-?\b\d[\d.e+-]*\b", "…", reason)
+    return told.partition("Status Message")[0].strip()

@@ -88,16 +88,17 @@ def small_sizes(model: onnx.ModelProto, *, edges: bool = False) -> list[Binding]
     """
     names, tried = symbols(input_specs(model)), (*_SMALL, *(_EDGES if edges else ()))
     found = [{name: sizes[at % len(sizes)] for at, name in enumerate(names)} for sizes in tried] if names else []
-    return [b for b in found if all(b.values()) or _is_consistent(model, b)]
+    return [b for b in found if all(b.values()) or is_consistent(model, b)]
 
 
-def _is_consistent(model: onnx.ModelProto, binding: Binding) -> bool:
-    """Whether shapes fit together at these sizes by the standard: of what is empty, ONNX Runtime takes anything."""
+def is_consistent(model: onnx.ModelProto, binding: Binding | None = None) -> bool:
+    """Whether types and shapes fit together by the standard, also at certain sizes: ONNX Runtime takes more than that,
+    of what is empty anything."""
     sized = onnx.ModelProto()
     sized.CopyFrom(model)
     for value in sized.graph.input:
         for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param in binding:
+            if binding is not None and dim.dim_param in binding:
                 dim.dim_value = binding[dim.dim_param]
     try:
         onnx.shape_inference.infer_shapes(sized, check_type=True, strict_mode=True, data_prop=True)

@@ -1,0 +1,231 @@
+"""Rules that are wrong, each in one way, and what the ladder says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnxrewrite import FLOATS, Attr, Const, Match, Rewrites, Rule, Scalar, Stage, Value, Var, op
+from onnxrewrite.ir import text
+from onnxrewrite.rewrite.build import Builder
+from onnxrewrite.rewrite.rule import Assumption
+from onnxrewrite.testing import check_counterexample
+from onnxrewrite.verify.ladder import Verdict, climb
+from onnxrewrite.verify.ladder.grown import grown
+from onnxrewrite.verify.ladder.instances import instances
+from onnxrewrite.verify.ladder.save import save
+from onnxrewrite.verify.respell import seeds
+
+x, w, c = Var("x", dtype=FLOATS), Const("w"), Scalar("c")
+
+
+def rule(pattern: object, rewrite: object, *examples: str, **settings: object) -> Rule:
+    made = tuple(Rewrites(e, to="") for e in examples)
+    return Rule("tried", Stage.CANONICALIZE, pattern, rewrite, made, **settings)  # type: ignore[arg-type]
+
+
+def verdict(tried: Rule, count: int = 40) -> Verdict:
+    return climb(tried, [tried], count=count)
+
+
+# -- wrong rules ---------------------------------------------------------------------------------------------
+
+axis = Attr[int]("axis", -1)
+centred = x - op.ReduceMean(x, axes=(axes := Attr("axes")))
+variance = op.ReduceMean(centred * centred, axes=axes)
+
+
+def last_axis(m: Match, build: Builder) -> Value:
+    """(x - mean)/√(var + ε) ⟶ LayerNormalization(x), whatever the axes."""
+    ones = np.ones((m.shape(x) or [1])[-1], np.float32)
+    return build.LayerNormalization(m[x], build.const(ones, like=x), axis=-1, epsilon=m[c])
+
+
+def other_eps(m: Match, build: Builder) -> Value:
+    """(x - mean)/√(var + ε) ⟶ the same with another ε."""
+    return build.Div(m.value(centred), build.Sqrt(build.Add(m.value(variance), np.float32(1e-5))))
+
+
+WRONG = {
+    "drops what it does not know": rule(op.Relu(op.Relu(x)), lambda m, b: m[x]),
+    "takes a default for granted": rule(
+        op.Softmax(x, axis=axis), lambda m, b: b.Softmax(m[x]), "float[2,3,4] x; y = Softmax(x, axis=-1)"
+    ),
+    "loses a scale": rule(op.Tanh(x * c), lambda m, b: b.Tanh(m[x]), "float[2,3] x; m = Mul(x, 0.5) y = Tanh(m)"),
+    "swaps operands": rule(
+        op.MatMul(x, w), lambda m, b: b.MatMul(m.value(w), m[x]), "float[2,2] x; y = MatMul(x, float[2,2] {1, 2, 3, 4})"
+    ),
+    "loses a bias": rule(
+        op.Gemm(x, w, Var("bias", default=None)),
+        lambda m, b: b.MatMul(m[x], m[w]),
+        "float[2,2] x; y = Gemm(x, float[2,2] {1, 2, 3, 4})",
+    ),
+    "knows one axis only": rule(
+        centred / op.Sqrt(variance + c),
+        last_axis,
+        "float[2,3,4] x; m = ReduceMean<axes=[-1]>(x) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<axes=[-1]>(q)"
+        " a = Add(v, 0.00001) s = Sqrt(a) y = Div(d, s)",
+    ),
+    "forgets to ask for the sign": rule(op.Sqrt(x * x), lambda m, b: m[x], "float[3] x; m = Mul(x, x) y = Sqrt(m)"),
+    "reads an overridable constant": rule(
+        op.Add(x, Var("k")),
+        lambda m, b: b.Add(m[x], np.float32(0.5)),
+        "float[3] x; y = Add(x, 0.5)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_rule_is_refuted(name: str) -> None:
+    found = verdict(WRONG[name], 100)
+    assert found.refuted, found
+    assert found.counterexample is not None
+    assert found.counterexample.reason
+    assert "\n" not in found.counterexample.reason
+
+
+def test_an_eps_that_is_too_large_is_refuted() -> None:
+    """It differs at tiny inputs only."""
+    eps = rule(
+        op.ReduceMean(x, axes=(1,), keepdims=1) / op.Sqrt(op.ReduceMean(x * x, axes=(1,), keepdims=1) + 1e-12),
+        lambda m, b: b.Div(
+            b.ReduceMean(m[x], axes=[1], keepdims=1),
+            b.Sqrt(b.Add(b.ReduceMean(b.Mul(m[x], m[x]), axes=[1], keepdims=1), np.float32(1e-6))),
+        ),
+        "float[2,4] x; m = ReduceMean<axes=[1], keepdims=1>(x) q = Mul(x, x) v = ReduceMean<axes=[1], keepdims=1>(q)"
+        " a = Add(v, 1e-12) s = Sqrt(a) y = Div(m, s)",
+    )
+    assert verdict(eps).refuted
+
+
+# -- right rules ---------------------------------------------------------------------------------------------
+
+RIGHT = {
+    "the same operator twice": rule(op.Relu(op.Relu(x)), lambda m, b: b.Relu(m[x])),
+    "a scale that is kept": rule(
+        op.Tanh(x * c),
+        lambda m, b: b.Tanh(b.Mul(m[x], b.const(np.array(m[c]), like=x))),
+        "float[2,3] x; m = Mul(x, 0.5) y = Tanh(m)",
+    ),
+    "an axis that is kept": rule(
+        op.Softmax(op.Relu(op.Relu(x)), axis=axis),
+        lambda m, b: b.Softmax(b.Relu(m[x]), axis=m[axis]),
+        "float[2,3,4] x; r = Relu(x) s = Relu(r) y = Softmax(s, axis=1)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_rule_passes(name: str) -> None:
+    found = verdict(RIGHT[name])
+    assert found.passed, found.counterexample
+    assert found.instances >= 10
+
+
+def test_what_never_fires_is_not_called_tested() -> None:
+    found = verdict(rule(op.Relu(op.Relu(x)), lambda m, b: m.refuse("never")))
+    assert found.status == "not tried"
+    assert not found.passed
+
+
+def test_an_assumption_is_told_and_not_tested() -> None:
+    """max(x, -inf) is x unless x is NaN and the runtime's Max forgets it."""
+    forgets = rule(op.Sub(x, x), lambda m, b: b.Mul(m[x], np.float32(0.0)), "float[3] x; y = Sub(x, x)")
+    assert verdict(forgets).passed  # NaN and infinities give NaN on both sides
+    zero = rule(op.Sub(x, x), lambda m, b: b.Mul(b.Abs(b.Sign(m[x])), np.float32(0.0)), "float[3] x; y = Sub(x, x)")
+    assert verdict(zero).refuted
+    assumes = rule(
+        op.Sub(x, x),
+        lambda m, b: b.Mul(b.Abs(b.Sign(m[x])), np.float32(0.0)),
+        "float[3] x; y = Sub(x, x)",
+        assumes=(Assumption.FINITE,),
+    )
+    found = verdict(assumes)
+    assert found.passed
+    assert found.assumes == ("inputs are finite",)
+    assert "not finite" not in found.classes
+
+
+def test_the_same_seed_gives_the_same_verdict() -> None:
+    first, second = (verdict(WRONG["loses a scale"]) for _ in range(2))
+    assert first.counterexample is not None
+    assert second.counterexample is not None
+    assert text.print_model(first.counterexample.before) == text.print_model(second.counterexample.before)
+    assert first.counterexample.reason == second.counterexample.reason
+
+
+# -- guards --------------------------------------------------------------------------------------------------
+
+
+def test_a_guard_that_is_never_needed_is_told() -> None:
+    def careful(m: Match, build: Builder) -> Value:
+        """relu(relu(x)) ⟶ relu(x), for matrices only, for no reason."""
+        m.require(m.rank(x) == 2, "it is no matrix")
+        return build.Relu(m[x])
+
+    strict = rule(op.Relu(op.Relu(x)), careful, "float[2,3] x; r = Relu(x) y = Relu(r)")
+    found = verdict(strict, 100)
+    assert found.passed
+    assert any("it is no matrix" in warning for warning in found.warnings), found.warnings
+
+
+def test_a_guard_that_is_needed_is_not_told() -> None:
+    def careful(m: Match, build: Builder) -> Value:
+        """tanh(c·x) ⟶ tanh(x) for c = 1."""
+        m.require(m[c] == 1, "the factor is not one")
+        return build.Tanh(m[x])
+
+    found = verdict(rule(op.Tanh(x * c), careful, "float[2,3] x; m = Mul(x, 1.0) y = Tanh(m)"), 100)
+    assert found.passed
+    assert not any("the factor is not one" in warning for warning in found.warnings)
+
+
+# -- counterexamples -----------------------------------------------------------------------------------------
+
+
+def test_a_counterexample_is_small() -> None:
+    wide = "float[2,3,5,7] x; e = Exp(x) m = Mul(e, 0.5) t = Tanh(m) y = Neg(t)"
+    found = verdict(rule(op.Tanh(x * c), lambda m, b: b.Tanh(m[x]), wide)).counterexample
+    assert found is not None
+    assert [n.op_type for n in found.before.graph] == ["Mul", "Tanh"]
+    assert all(d == 1 for v in found.before.graph.inputs for d in v.shape or ())
+    assert found.feeds is not None
+
+
+def test_a_saved_counterexample_fails_until_the_rule_is_right(tmp_path: Path) -> None:
+    source, mended = tmp_path / "mine.py", tmp_path / "mended.py"
+    wrong = (
+        "from onnxrewrite import FLOATS, Rule, Stage, Var, op\n"
+        "x = Var('x', dtype=FLOATS)\n"
+        "def rewrite(m, build):\n    return {}\n"
+        "MINE = Rule('mine', Stage.CANONICALIZE, op.Relu(op.Relu(x)), rewrite)\n"
+    )
+    source.write_text(wrong.format("m[x]"), encoding="utf-8")
+    tried = rule(op.Relu(op.Relu(x)), lambda m, b: m[x])
+    found = verdict(tried).counterexample
+    assert found is not None
+    test = save(found, Rule("mine", tried.stage, tried.pattern, tried.rewrite), tmp_path / "saved", (str(source),))
+    assert "check_counterexample" in test.read_text(encoding="utf-8")
+    assert {p.name for p in test.parent.iterdir()} == {"model.onnx", "inputs.npz", "test_mine.py"}
+    with pytest.raises(AssertionError, match="mine: output"):
+        check_counterexample(test.parent, "mine", rules=(str(source),), target=found.target)
+    mended.write_text(wrong.format("build.Relu(m[x])"), encoding="utf-8")
+    check_counterexample(test.parent, "mine", rules=(str(mended),), target=found.target)
+
+
+# -- instances -----------------------------------------------------------------------------------------------
+
+
+def test_instances_grow_from_a_pattern_without_examples() -> None:
+    conv, shift = op.Conv(x, w, Const("b", default=None)), Const("shift")
+    mine = rule(conv + shift, lambda m, b: b.Sub(m.value(conv), b.Neg(m.value(shift))), keeps_shared=True)
+    assert grown(mine, [mine], 3)
+
+
+def test_instances_vary_all_that_is_promised() -> None:
+    kept = RIGHT["an axis that is kept"]
+    changed = " ".join(v for i in instances(seeds(kept, [kept]), 300) for v in i.variations)
+    for said in ("axis of Softmax", "has any size", "opset", "is an output", "is read by another", "is 0", "is 1"):
+        assert said in changed, said
