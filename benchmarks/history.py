@@ -219,14 +219,6 @@ def quantized_again(m: Match, build: Builder) -> Value:
     return m[a]
 
 
-target, before = Attr[tuple[int, ...]]("target"), Attr[tuple[int, ...]]("before")
-
-
-def reshape_of_reshape(m: Match, build: Builder) -> Value:
-    """Reshape(Reshape(x, s), t) ⟶ Reshape(x, t)."""
-    return build.Reshape(m[a], np.array(m[target], np.int64))
-
-
 start, stop, next_start, next_stop = (Attr[tuple[int, ...]](n) for n in ("start", "stop", "next start", "next stop"))
 along = Attr[tuple[int, ...]]("along")
 sliced = op.Slice(a, starts=start, ends=stop, axes=along)
@@ -405,14 +397,6 @@ HISTORY: tuple[Bug, ...] = (
             "uint8[n] x; d = DequantizeLinear(x, 0.5, uint8 3)  y = QuantizeLinear(d, 0.5, uint8 3)",
             to="y = Identity(x)",
         ),
-        CANONICALIZE,
-    ),
-    _bug(
-        reshape_of_reshape,
-        op.Reshape(op.Reshape(a, shape=before), shape=target),
-        SURVEY,
-        "a 0 in the shape, which copies a dimension",
-        Rewrites("float[n,3,4] x; r = Reshape(x, {-1, 4})  y = Reshape(r, {-1, 12})", to="y = Reshape(x, {-1, 12})"),
         CANONICALIZE,
     ),
     _bug(

@@ -22,17 +22,22 @@ from dataclasses import dataclass
 
 from benchmarks import report
 from benchmarks.forks import forked
+from benchmarks.history import HISTORY
 from benchmarks.mutants import KINDS, Mutant, Observed, mutants, mutate, observed, sampled
 from benchmarks.mutants.equivalent import EQUIVALENT
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.verify.ladder import climb
-from onnxrewrite.verify.ladder.verdict import UNTRIED
+from onnxrewrite.verify.ladder.verdict import UNTRIED, Verdict
 
 REFUTED, STILLBORN, SAME, SURVIVED = "refuted", "stillborn", "equivalent", "survived"
 
 GOAL = 97.0
 """At least so many of a hundred mutants that can be wrong are refuted."""
+
+
+OLD = 150
+"""At least so many instances of a published bug."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,11 @@ class Bench:
             why = f"fired on {verdict.instances}{emitted}, {sum(verdict.not_run.values())} not run"
         return Tried(mutant, status, why, time.perf_counter() - start)
 
+    def recall(self, name: str) -> Verdict:
+        """What the ladder says of a published bug."""
+        rule = next(b.rule for b in HISTORY if b.rule.name == name)
+        return climb(rule, self.library, seed=self.seed, count=max(self.count, OLD), thorough=False)
+
 
 def watched(bench: Bench, names: Iterable[str], most: int | None, tell: report.Report) -> list[Mutant]:
     """The mutants of rules, at the most so many of each; whether these themselves are refuted is told."""
@@ -116,6 +126,23 @@ def challenged(bench: Bench, made: Sequence[Mutant]) -> list[Tried]:
         failed = Tried(outcome.task, SURVIVED, outcome.failure, 0.0)
         found[outcome.task.name] = failed if outcome.failure else outcome.result
     return [found[m.name] for m in made]
+
+
+def recalled(bench: Bench, tell: report.Report) -> None:
+    """Whether the published bugs are refuted."""
+    verdicts = {o.task: o for o in forked([b.rule.name for b in HISTORY], bench.recall)}
+    rows: list[dict[str, report.Cell]] = []
+    for bug in HISTORY:
+        outcome = verdicts[bug.rule.name]
+        verdict = outcome.result
+        status = verdict.status if verdict is not None else outcome.failure
+        after = verdict.instances if verdict is not None else 0
+        rows.append(
+            {"rule": bug.rule.name, "overlooks": bug.overlooks, "source": bug.source, "verdict": status, "after": after}
+        )
+    tell.table("Published bugs, and after how many instances that were right", rows)
+    missed = sum(row["verdict"] != REFUTED for row in rows)
+    tell.goal("published bugs that are not refuted", missed, 0, unit="bugs")
 
 
 def tabulate(tell: report.Report, tried: Sequence[Tried]) -> None:
@@ -149,6 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--rules", nargs="+", metavar="NAME", help="mutants of these rules only")
     options.add_argument("--count", type=int, help="instances of each rule (default 100; 20 with --quick)")
     options.add_argument("--most", type=int, default=6, help="mutants of each rule (default 6)")
+    options.add_argument("--mutants", action="store_true", help="no published bugs")
     options.add_argument("--all", action="store_true", help="every mutant of each rule")
     given = options.parse_args(arguments)
     library = list(registry.load(plugins=False))
@@ -158,6 +186,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.error(f"no such rule: {', '.join(sorted(unknown))}")
     bench = Bench(library, given.count or (20 if given.quick else 100), given.seed)
     tell = report.Report("verification")
+    if not given.mutants:
+        recalled(bench, tell)
     made = watched(bench, names, None if given.all else given.most, tell)
     tabulate(tell, challenged(bench, made))
     return tell.finish(given.json)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir import text
@@ -63,10 +64,18 @@ def _wider(seed: Seed) -> Iterator[Seed]:
 
 def _integers(seed: Seed) -> Iterator[Seed]:
     """The graph in integers, where that leaves no fraction out."""
-    if any(v.dtype != ir.DataType.FLOAT for v in seed.model.graph.inputs):
+    if any(v.dtype != ir.DataType.FLOAT for v in seed.model.graph.inputs) or not _is_whole(seed.model):
         return
     for dtype in INTEGERS:
         yield from seed_of(retyped(seed.model, dtype, literals(seed.trial.rule)), seed.trial)
+
+
+def _is_whole(model: ir.Model) -> bool:
+    """Whether all constants in float are integers that 32 bits hold."""
+    tensors = [t for v in model.graph.initializers.values() if (t := v.const_value) is not None]
+    tensors += [a.as_tensor() for n in model.graph for a in n.attributes.values() if a.type == ir.AttributeType.TENSOR]
+    arrays = [t.numpy() for t in tensors if t.dtype == ir.DataType.FLOAT]
+    return all(((a == np.round(a)) & (np.abs(a) < 2.0**31)).all() for a in arrays)
 
 
 def _forgetful(model: ir.Model) -> ir.Model:

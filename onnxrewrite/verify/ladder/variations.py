@@ -89,7 +89,7 @@ def special(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str |
         (n, i)
         for n in nodes
         for i, v in enumerate(n.inputs)
-        if (array := draft.array(v)) is not None and v is not None and v.dtype in FLOATS and array.size > 1
+        if (array := draft.array(v)) is not None and v is not None and v.dtype in FLOATS and array.size
     ]
     if not edges:
         return None
@@ -165,7 +165,7 @@ def indexed(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str |
     assert value.dtype is not None
     changed = array.ravel().copy()
     for _ in range(rng.choice((1, 1, 2))):
-        changed[rng.randrange(changed.size)] = rng.choice((0, -1, 1, -2, 2, 100))
+        changed[rng.randrange(changed.size)] = rng.choice((0, -1, 1, -2, 2, 100, -100))
     node.replace_input_with(index, draft.constant(changed.reshape(array.shape), value.dtype))
     return f"operand {index} of {node.op_type} is {changed.tolist()}"
 
