@@ -210,5 +210,5 @@ VARIATIONS: tuple[Mistake, ...] = (
     *(mistakes.attribute, mistakes.attribute, mistakes.constant, mistakes.operand, mistakes.extra, mistakes.order),
     *(mistakes.shape, mistakes.operator, mistakes.export, mistakes.reader, mistakes.overridable),
     *(loosened, tightened, raised, repeated, made_input, special, special, scattered, scattered, turned, indexed),
-    *(opset, plain_default, fewer, outputs),
+    *(opset, opset, opset, plain_default, fewer, outputs),
 )
