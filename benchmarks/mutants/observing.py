@@ -76,7 +76,7 @@ def observed(rule: Rule, library: Sequence[Rule], *, count: int, seed: int = 0) 
     seen = Observed()
     watched, _ = attended(rule, _Watching(seen, terms_of(rule)))
     whole = [watched if r is rule else r for r in library]
-    seen.verdict = climb(watched, whole, seed=seed, count=count)
+    seen.verdict = climb(watched, whole, seed=seed, count=count, thorough=False)
     for example in rule.examples:
         if isinstance(example, Rejects):
             Trial.of(watched, whole, example.target).drive(text.parse(example.graph, opset=example.opset))
