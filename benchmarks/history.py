@@ -1,8 +1,8 @@
 """Bugs of other tools as rules: each is written as its tool does it, with an example on which it looks right.
 
 Missing are bugs that cannot be written down here, for the engine does not let them be: a shape that a rewrite changes
-(Reshape∘Reshape with 0, Slice∘Slice with clamped ends, x·1 that broadcasts), an overridable initializer taken for constant.
-The rule ladder has to refute every one of them (``benchmarks/verification.py``, ``tests/verify/test_history.py``).
+(Reshape∘Reshape with 0, Slice∘Slice with clamped ends, x·1 that broadcasts), an overridable initializer that is taken
+for constant.  The rule ladder has to refute every one of them (``benchmarks/verification.py``, ``tests/verify/test_history.py``).
 """
 
 from __future__ import annotations
