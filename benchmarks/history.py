@@ -2,7 +2,8 @@
 
 Missing are bugs that cannot be written down here, for the engine does not let them be: a shape that a rewrite changes
 (Reshape∘Reshape with 0, Slice∘Slice with clamped ends, x·1 that broadcasts), an overridable initializer that is taken
-for constant.  The rule ladder has to refute every one of them (``benchmarks/verification.py``, ``tests/verify/test_history.py``).
+for constant.  The rule ladder has to refute every one of them (``benchmarks/verification.py``,
+``tests/verify/test_history.py``).
 """
 
 from __future__ import annotations
