@@ -50,6 +50,8 @@ class _Mistaken(Listener):
             return results
         index = self.change.index
         wrong = self.change.wrong(results[index], match.dtype(match.outputs[index]), build)
+        if wrong is results[index]:
+            return results
         return [wrong if i == index else v for i, v in enumerate(results)]
 
     def _vouched(self, results: list[ir.Value], match: Match) -> list[ir.Value]:

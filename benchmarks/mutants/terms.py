@@ -144,14 +144,15 @@ def in_pattern(rule: Rule) -> Iterator[Mutant]:
 def vouching(rule: Rule, unread: Collection[int]) -> Iterator[Mutant]:
     """Calls with attributes that the rule leaves to the engine, which refuses them off their default."""
     for index, term in enumerate(terms_of(rule)):
-        if index in unread and isinstance(term, Call) and any(_has_attributes(o, term.domain) for o in term.op_types):
+        if index in unread and isinstance(term, Call) and any(_has_others(o, term) for o in term.op_types):
             what = f"term {index}, {_short(term)}: attributes not looked at"
             yield Mutant(rule.name, DEFAULT, what, Vouched(index))
 
 
-def _has_attributes(op_type: str, domain: str) -> bool:
-    known = schema.schema(domain, op_type, None)
-    return known is None or bool(known.attributes)
+def _has_others(op_type: str, term: Call) -> bool:
+    """Whether the operator has attributes that the pattern does not mention."""
+    known = schema.schema(term.domain, op_type, None)
+    return known is None or not known.attributes.keys() <= term.parameters.keys()
 
 
 def _of_capture(rule: Rule, index: int, term: Capture, place: str) -> Iterator[Mutant]:
