@@ -2,8 +2,8 @@
 
     python -m benchmarks.checking [MODEL ...] [--rounds N] [--json FILE]
 
-Without a MODEL: every one below ``../shared/models``.  The goal, for each: the time with checks is at most 2.5 times the
-time without, plus what the model itself takes for the runs that the checks make.  Seconds are of CPU time, over all
+Without a MODEL: every one below ``../shared/models``.  The goal, for each: the time with checks is at most 2.5 times
+the time without, plus what the model itself takes for the runs that the checks make.  Seconds are of CPU time, over all
 threads; what was checked before is forgotten each time.
 
 - ``runs``: how often the checks ran the whole model, original, result or perturbed, and ``own``: what that took;

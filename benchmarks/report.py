@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 Cell: TypeAlias = str | int | float | None
@@ -113,7 +114,7 @@ class Report:
         for name in rows[0]:
             shown.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right")
         for row in rows:
-            shown.add_row(*(_text(name, cell) for name, cell in row.items()))
+            shown.add_row(*(escape(_text(name, cell)) for name, cell in row.items()))
         self.console.print(shown)
 
     def goal(

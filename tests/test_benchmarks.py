@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ import onnx_ir as ir
 import pytest
 
 from benchmarks import graphs, matching, report, rules, scaling
+from benchmarks.forks import forked
 
 
 def written(path: Path) -> dict[str, Any]:
@@ -90,3 +95,37 @@ def test_a_goal_that_was_stopped_is_missed():
     tell = report.Report("test")
     tell.goal("something", 1, 2, stopped=True)
     assert tell.finish(None) == 1
+
+
+def test_what_a_fork_does_is_told_also_where_it_fails_dies_or_takes_too_long():
+    def work(task: str) -> str:
+        match task:
+            case "fails":
+                raise ValueError("no")
+            case "dies":
+                os._exit(3)
+            case "sleeps":
+                time.sleep(60)
+        return task.upper()
+
+    outcomes = {o.task: o for o in forked(["works", "fails", "dies", "sleeps"], work, limit=1)}
+    assert outcomes["works"].result == "WORKS"
+    assert "ValueError: no" in outcomes["fails"].failure
+    assert outcomes["dies"].failure == "the process died"
+    assert outcomes["sleeps"].failure == "it took too long"
+
+
+@pytest.mark.slow
+def test_mutants_are_the_same_each_time_and_are_refuted(tmp_path: Path):
+    root, found = Path(__file__).parents[1], []
+    for run in ("a.json", "b.json"):
+        command = [sys.executable, "-m", "benchmarks.verification", "--mutants", "--rules", "transpose-transpose"]
+        command += ["--most", "4", "--count", "12", "--json", str(tmp_path / run)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "patterns")])}
+        subprocess.run(command, cwd=root, env=environment, check=False)
+        found.append(written(tmp_path / run)["tables"])
+    assert found[0] == found[1]
+    (row,) = found[0]["Mutants by rule"][:-1]
+    assert row["made"] == 4
+    assert row["refuted"]
+    assert not row["survived"]

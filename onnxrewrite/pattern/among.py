@@ -77,7 +77,7 @@ class Expected:
 
     def found(self, view: Surroundings, value: ir.Value) -> set[Hashable]:
         """The answers for the chain above ``value``."""
-        whole, *pieces = chain.grow(view.facts, view.producer, value, self.is_product)
+        whole, *pieces = view.grown(value, self.is_product)
         ends = [p for p in pieces if not p.parts] or [whole]
         found: set[Hashable] = {("leaves", n) for n in self._leaves[: bisect.bisect_right(self._leaves, len(ends))]}
         for piece in pieces:

@@ -8,6 +8,9 @@ is remembered.
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,6 +25,10 @@ if TYPE_CHECKING:
     from onnxrewrite.pattern.finder import Matcher
 
 
+_FEW = 64
+"""With no more ways than this, all are tried; with more, it is only asked whether there are leaves enough."""
+
+
 class AssignedChain(ChainMatch):
     """One n-ary term against the chain above one value: the same matches, in the same order, in less time."""
 
@@ -31,7 +38,6 @@ class AssignedChain(ChainMatch):
             [p for p in self.pieces if p.value is not None and matcher.view.fits(operand, self.is_product, p)]
             for operand in self.operands
         ]
-        self._numeric = leaves_of(p for p in self.pieces if p.number is not None)
         self._doomed: dict[tuple[int, int], bool] = {}
 
     def _assign(
@@ -47,15 +53,28 @@ class AssignedChain(ChainMatch):
         """Whether the operands from ``index`` on cannot all be given a leaf that is not used, and the numbers one."""
         key = (index, used)
         if key not in self._doomed:
-            wanted = [
-                leaves_of(piece for piece in self._fits[i] if not piece.leaves & used)
+            options = [
+                [piece.leaves for piece in self._fits[i] if not piece.leaves & used]
                 for i in range(index, len(self.operands))
                 if not is_optional(self.operands[i][0])
             ]
             if self._needs_numbers:
-                wanted.append(self._numeric & ~used)
-            self._doomed[key] = not has_matching(wanted)
+                options.append([p.leaves for p in self.pieces if p.number is not None and not p.leaves & used])
+            ways = math.prod(map(len, options))
+            self._doomed[key] = not (can_be_apart(options) if ways <= _FEW else has_matching(list(map(_all, options))))
         return self._doomed[key]
+
+
+def can_be_apart(options: Sequence[Sequence[int]], used: int = 0) -> bool:
+    """Whether everybody can be given one of the sets that they want, of bits, and no two of them overlap: by trying."""
+    if not options:
+        return True
+    first, *rest = options
+    return any(not leaves & used and can_be_apart(rest, used | leaves) for leaves in first)
+
+
+def _all(options: Sequence[int]) -> int:
+    return functools.reduce(operator.or_, options, 0)
 
 
 def has_matching(wanted: Sequence[int]) -> bool:

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.among import Expected
 from onnxrewrite.pattern.assign import AssignedChain
-from onnxrewrite.pattern.chain import SIGNS, Piece, is_optional
+from onnxrewrite.pattern.chain import SIGNS, Piece, grow, is_optional
 from onnxrewrite.pattern.conditions import Conditions
 from onnxrewrite.pattern.look import resolve
 from onnxrewrite.pattern.match import Binding
@@ -22,6 +22,9 @@ from onnxrewrite.pattern.recursive import RecursiveMatcher, values_of
 from onnxrewrite.pattern.terms import AnyOf, Product, Sum, Term, children
 
 P = TypeVar("P")
+
+_FEW = 64
+"""So many sums and products are remembered."""
 
 Found: TypeAlias = tuple[list[int], dict[int, int]]
 """What is found at a value: the ranks of patterns, in order, and the numbers of terms with their signs."""
@@ -59,6 +62,7 @@ class View(Generic[P]):
         self._operands = patterns.operands
         self._found: dict[ir.Value, Found] = {}
         self._chains: dict[Expected, dict[ir.Value, set[Hashable]]] = {}
+        self._grown: dict[tuple[ir.Value, bool], list[Piece]] = {}
 
     def at(self, value: ir.Value) -> list[P]:
         """What stands for the patterns that can match at ``value``, in their order."""
@@ -67,6 +71,7 @@ class View(Generic[P]):
     def forget(self, value: ir.Value) -> None:
         """Look at ``value`` anew the next time."""
         self._found.pop(value, None)
+        self._grown.clear()
         for known in self._chains.values():
             known.pop(value, None)
 
@@ -76,6 +81,18 @@ class View(Generic[P]):
         if number is None or piece.value is None:
             return True
         return bool(self.terms(piece.value).get(number, 0) & SIGNS[piece.sign])
+
+    def grown(self, value: ir.Value, is_product: bool) -> list[Piece]:
+        """The sum or product above ``value``; several patterns ask for one in a row, so that a few are remembered."""
+        key = value, is_product
+        pieces = self._grown.get(key)
+        if pieces is None:
+            pieces = grow(self.facts, self.producer, value, is_product)
+            if len(self._grown) >= _FEW:
+                self._grown.clear()
+            if value.graph is self.graph:
+                self._grown[key] = pieces
+        return pieces
 
     def producer(self, value: ir.Value) -> ir.Node | None:
         """The node of this graph that computes ``value``."""
@@ -143,6 +160,10 @@ class Matcher(RecursiveMatcher):
     def __init__(self, view: View[Any]):
         super().__init__(view.facts, view.graph)
         self.view = view
+
+    def grown(self, value: ir.Value, is_product: bool) -> list[Piece]:
+        """The chain above ``value``, which the view may know."""
+        return self.view.grown(value, is_product)
 
     def _chain(self, item: Sum | Product, value: ir.Value, binding: Binding, root: bool) -> Iterator[Binding]:
         yield from AssignedChain(self, item, value, root).run(binding)

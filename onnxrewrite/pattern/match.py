@@ -198,8 +198,8 @@ class Match:
     def overlooked(self, mentioned: Mapping[Call, frozenset[str]]) -> str | None:
         """An attribute off its default that neither the pattern mentions nor the rewrite has read, told as a reason."""
         for call, names in mentioned.items():
-            node = self._bound.get(call)
-            if not isinstance(node, ir.Node) or node in self._read:
+            node = self._bound[call] if self.overlooks(call) else None
+            if node is None:
                 continue
             found = schema.schema(node.domain, node.op_type, self.facts.version(node))
             for name in node.attributes:
@@ -208,6 +208,11 @@ class Match:
                 if name not in names and actual != default:
                     return f"the rule does not consider {name}={actual!r} of {node.op_type} `{node.name}`"
         return None
+
+    def overlooks(self, call: Call) -> bool:
+        """Whether the rewrite has not looked at the node that a call was bound to."""
+        node = self._bound.get(call)
+        return isinstance(node, ir.Node) and node not in self._read
 
     def _value(self, term: Term | ir.Value) -> ir.Value | None:
         return term if isinstance(term, ir.Value) else self.value(term)

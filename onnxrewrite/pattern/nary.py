@@ -34,7 +34,7 @@ class ChainMatch:
         self.is_product = isinstance(item, Product)
         self.dtype = self.facts.dtype(value)
         self._divides = self.dtype is not None and self.dtype.is_floating_point()
-        self.tree = chain.grow(self.facts, matcher._producer, value, self.is_product)[0]
+        self.tree = matcher.grown(value, self.is_product)[0]
         self.pieces = sorted(self.tree.walk(), key=self._last)
         self.literals, self.scalars, self.operands, self._needs_numbers, self._required = chain.plan(item)
 

@@ -23,6 +23,7 @@ from onnxrewrite.pattern.look import parameter, resolve
 
 if TYPE_CHECKING:
     from onnxrewrite.pattern.among import Expected
+    from onnxrewrite.pattern.chain import Piece
 
 NOTHING: tuple[Hashable, ...] = ()
 
@@ -37,6 +38,9 @@ class Surroundings(Protocol):
 
     def producer(self, value: ir.Value) -> ir.Node | None:
         """The node of this graph that computes ``value``."""
+
+    def grown(self, value: ir.Value, is_product: bool) -> list[Piece]:
+        """The sum or product above ``value`` (``chain.grow``)."""
 
     def terms(self, value: ir.Value) -> Mapping[int, int]:
         """The numbers of the terms that match ``value``, each with the signs (``chain.SIGNS``) under which it does."""

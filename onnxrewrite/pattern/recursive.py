@@ -13,7 +13,8 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.pattern import numbers
+from onnxrewrite.pattern import chain, numbers
+from onnxrewrite.pattern.chain import Piece
 from onnxrewrite.pattern.look import COMMUTATIVE, parameter, passed, resolve
 from onnxrewrite.pattern.match import Binding, Match
 from onnxrewrite.pattern.nary import ChainMatch
@@ -383,6 +384,10 @@ class RecursiveMatcher:
         yield from ChainMatch(self, item, value, root).run(binding)
 
     # -- helpers ---------------------------------------------------------------------------------------------
+
+    def grown(self, value: ir.Value, is_product: bool) -> list[Piece]:
+        """The chain above ``value``: see ``chain.grow``."""
+        return chain.grow(self.facts, self._producer, value, is_product)
 
     def _producer(self, value: ir.Value) -> ir.Node | None:
         """The node of this graph that computes ``value``, seen through identities.

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onnxrewrite.report import human
+from onnxrewrite.verify.model import ORIGINAL
 from onnxrewrite.verify.structure import NO_KERNELS
 
 _MAX_OPERATORS = 10
@@ -127,6 +128,7 @@ def outputs_table(outputs: Sequence[Data], limit: int | None = None) -> Renderab
             continue
         style = "" if output["ok"] else "bold red"
         numbers = [human.error(output[k]) for k in ("error", "error_original", "allowed")]
+        numbers[1] = "" if output["reference"] == ORIGINAL else numbers[1]
         against = output["reference"] if output["error"] is not None else ""
         table.add_row(Text(output["name"], style), *(Text(n, style) for n in numbers), Text(against))
     if limit is not None and len(worst) > limit:

@@ -64,11 +64,6 @@ class Tolerance:
     stated: float
     stated_rms: float
 
-    @property
-    def bounds(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Factor k and floor, in the max norm and in the 2-norm."""
-        return (self.k, self.floor), (self.k_rms, self.floor_rms)
-
 
 TOLERANCES: dict[np.dtype[Any], Tolerance] = {
     np.dtype(np.float64): Tolerance(2.0**-53, 10, 8, 8, 2, 256, 64),
@@ -190,23 +185,39 @@ def compare(
     return _judge(reference, *wide, row, noise or Norms(), stated or reference is None, averaged)
 
 
-def within_rounding(original: Any, rewritten: Any) -> Comparison | None:
+def near_enough(original: Any, rewritten: Any, own: Norms | None = None) -> Comparison | None:
     """Accept what ``compare`` would accept whatever the reference; None where only the reference can tell.
 
-    With d the distance of the two, E(w) ≤ E(o) + d·(1 + E(o)).  That is at most k·E(o), or else E(o) is so small that
-    d ≤ (1 - 1/k)·floor·u, less a little for rounding here, leaves E(w) ≤ floor·u; in both norms.
+    ``own``: a lower bound on η or on the original's largest error, where one is known.
+
+    With d the distance of the two, E(w) ≤ E(o) + d·(1 + E(o)).  For E(o) = 0 that leaves d ≤ floor·u; for an error that
+    is just as large as to be allowed, E(w) ≤ k·E(o), it leaves d ≤ (1 - 1/k)·floor·u.  With an ``own`` of e, what is
+    allowed is k·max(e, E(o)), and the first grows by less than the second: d ≤ (k - 1)·e/(1 + e).  Both in both norms,
+    less a little for rounding here.
     """
     if isinstance(original, list) or not hasattr(original, "dtype") or not is_float(original.dtype):
         return None
     rewritten = np.asarray(rewritten)
-    if original.shape != rewritten.shape or original.dtype != rewritten.dtype or _patterns(original, rewritten):
+    if (
+        not original.size
+        or original.shape != rewritten.shape
+        or original.dtype != rewritten.dtype
+        or _patterns(original, rewritten)
+    ):
         return None
-    row = TOLERANCES[original.dtype]
+    row, own = TOLERANCES[original.dtype], own or Norms()
     distance = _norms(original.astype(np.float64), rewritten.astype(np.float64))
-    bound, bound_rms = (0.99 * (1 - 1 / k) * floor * row.unit for k, floor in row.bounds)
-    if distance.worst > bound or distance.rms > (bound_rms if original.size >= STEADY else bound):
+    bound = _slack(row.k, row.floor * row.unit, own.worst)
+    bound_rms = _slack(row.k_rms, row.floor_rms * row.unit, own.rms) if original.size >= STEADY else bound
+    if distance.worst > bound or distance.rms > bound_rms:
         return None
-    return Comparison(True, 0.0, distance.worst, bound, None, "within rounding", 0.0, distance.rms, bound_rms)
+    where = tuple(int(i) for i in np.unravel_index(distance.index, original.shape)) if distance.index >= 0 else None
+    return Comparison(True, own.worst, distance.worst, bound, where, "near enough", own.rms, distance.rms, bound_rms)
+
+
+def _slack(k: float, floor: float, own: float) -> float:
+    """The distance from the original that is allowed whatever the reference."""
+    return 0.99 * max((1 - 1 / k) * floor, (k - 1) * own / (1 + own))
 
 
 def measure(reference: Any, value: Any) -> Norms:

@@ -22,7 +22,7 @@ import onnx_ir as ir
 from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.verify.classes import CLASSES, MAYBE_OVERFLOWS, UNIFORM, is_data, is_float, of_class, stream
 from onnxrewrite.verify.dims import Binding, evaluate, expression_parts, shape_of
-from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Norms, compare, identical, measure, within_rounding
+from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Norms, compare, identical, measure, near_enough
 from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_weights
 from onnxrewrite.verify.reference import Reference, build_reference, stochastic_ops
 from onnxrewrite.verify.sample import CARE, Sampler, is_finite
@@ -283,18 +283,22 @@ class _Site:
         A reference is only made where the two differ by more than any would allow, conditioning only measured when one
         fails.
         """
-        close = [within_rounding(r.original[name], r.rewritten.get(name)) for r in group]
-        if None not in close:
-            return max(((c, r) for c, r in zip(close, group, strict=True) if c), key=lambda p: p[0].error_rewritten)
-        references = [self._reference(r.feeds, name, r.original[name]) for r in group]
-        own = Norms()
-        for run, reference in zip(group, references, strict=True):
-            if reference is not None:
-                own = own | measure(reference, run.original[name])
-        found = self._first(group, references, name, own)
+        own, far, references, close = Norms(), list[_Run](), list[Any](), list[tuple[Comparison, _Run]]()
+        for run in group:
+            near = near_enough(run.original[name], run.rewritten.get(name), own)
+            if near is not None:
+                close.append((near, run))
+                continue
+            reference = self._reference(run.feeds, name, run.original[name])
+            own = own | measure(reference, run.original[name]) if reference is not None else own
+            far.append(run)
+            references.append(reference)
+        found = self._first(far, references, name, own) if far else close[0]
         if not found[0].accept and np.isfinite(found[0].error_rewritten):
-            found = self._first(group, references, name, own | self._conditioning(group, references, name))
-        return found
+            found = self._first(far, references, name, own | self._conditioning(far, references, name))
+        if not found[0].accept:
+            return found
+        return max((found, *close), key=lambda pair: pair[0].error_rewritten)
 
     def _first(
         self, group: Sequence[_Run], references: Sequence[Any], name: str, own: Norms
@@ -342,8 +346,7 @@ class _Site:
                     worst = worst | measure(np.asarray(run.original[name]), np.asarray(outputs[name]))
         return worst
 
-    @staticmethod
-    def _only_overflow(run: _Run, name: str) -> bool:
+    def _only_overflow(self, run: _Run, name: str) -> bool:
         """Inputs far from zero, finite replacement, and the original overflowed: better, not different."""
         if run.values not in MAYBE_OVERFLOWS or isinstance(run.original[name], list):
             return False
@@ -351,8 +354,11 @@ class _Site:
         if old.shape != new.shape or old.dtype not in TOLERANCES or old.dtype != new.dtype:
             return False
         lost = ~np.isfinite(old.astype(np.float64))
-        kept_old, kept_new = (np.where(lost, 0, each).astype(old.dtype) for each in (old, new))
-        return bool(lost.any()) and is_finite(new) and compare(None, kept_old, kept_new).accept
+        if not lost.any() or not is_finite(new):
+            return False
+        reference = self._reference(run.feeds, name, old)
+        kept = [None if a is None else np.where(lost, 0, a).astype(a.dtype) for a in (reference, old, new)]
+        return compare(*kept).accept
 
 
 def elements_of(model: ir.Model) -> dict[str, list[Any]]:

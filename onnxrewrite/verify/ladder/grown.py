@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -37,6 +38,8 @@ from onnxrewrite.verify.respell.mistakes import WORDS
 from onnxrewrite.verify.respell.running import feeder
 from onnxrewrite.verify.respell.seeds import Seed, named, seed_of
 
+Choice = TypeVar("Choice")
+
 OPSETS = (17, 13, 20, 23)
 
 TARGET = "onnxruntime-cpu"
@@ -61,9 +64,10 @@ def grown(rule: Rule, library: Sequence[Rule], wanted: int, seed: int = 0) -> li
     """Up to ``wanted`` seeds from the pattern, in so many tries each; none for a pattern that says nothing."""
     trial = Trial.of(rule, library, TARGET)
     found: list[Seed] = []
+    chosen = Counter[Any]()
     for number in range(4 * wanted):  # most of them are refused
         try:
-            model = next(_sized(Grower(random.Random(f"{seed}/grown/{number}")), rule), None)
+            model = next(_sized(Grower(random.Random(f"{seed}/grown/{number}"), chosen), rule), None)
         except CannotGrow:
             break
         made = next(seed_of(named(model), trial), None) if model is not None else None
@@ -76,12 +80,16 @@ def grown(rule: Rule, library: Sequence[Rule], wanted: int, seed: int = 0) -> li
 class Grower:
     """Makes one graph of a pattern.
 
+    Args:
+        rng: Makes the choices.
+        chosen: How often each alternative was taken before; those that were not come first.
+
     Attributes:
         fed: The values of captures that can be anything.
         constants: Those that must be constant.
     """
 
-    def __init__(self, rng: random.Random):
+    def __init__(self, rng: random.Random, chosen: Counter[Any]):
         self.opset = rng.choice(OPSETS)
         self.nodes: list[ir.Node] = []
         self.fed: list[ir.Value] = []
@@ -89,6 +97,7 @@ class Grower:
         self.given: list[ir.Value] = []
         self.ranks: dict[ir.Value, int | None] = {}
         self.rng = rng
+        self._chosen_before = chosen
         self._bound: dict[Term, ir.Value | None] = {}
         self._calls: dict[Call, ir.Node] = {}
 
@@ -107,7 +116,7 @@ class Grower:
             case Capture():
                 return self._capture(item)
             case AnyOf(alternatives=alternatives):
-                return self.value(self.rng.choice(alternatives))
+                return self.value(self._next(item, alternatives))
             case Output(call=call, index=index):
                 return self._made(call).outputs[index]
             case Call():
@@ -122,6 +131,13 @@ class Grower:
             case AnyNode(op_types=op_types) if op_types:
                 return self._any(self.rng.choice(op_types))
         raise CannotGrow
+
+    def _next(self, item: Term, choices: Sequence[Choice]) -> Choice:
+        """One of those that were taken least often."""
+        least = min(self._chosen_before[item, c] for c in choices)
+        found = self.rng.choice([c for c in choices if self._chosen_before[item, c] == least])
+        self._chosen_before[item, found] += 1
+        return found
 
     # -- captures and numbers --------------------------------------------------------------------------------
 
@@ -179,7 +195,7 @@ class Grower:
         return self._calls[item]
 
     def _call(self, item: Call) -> ir.Node:
-        op_type = self.rng.choice(item.op_types)
+        op_type = self._next(item, item.op_types)
         known = schema.schema(item.domain, op_type, self.opset if not item.domain else None)
         inputs: list[ir.Value | None] = []
         for each in item.inputs:

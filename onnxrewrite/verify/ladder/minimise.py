@@ -41,11 +41,16 @@ def minimised(found: Instance, finding: Finding, assumes: Collection[Assumption]
             if instance is not None and verdict is not None and verdict.differs:
                 found, finding, improved = instance, verdict, True
                 break
+    result = counterexample_of(found, finding)
+    return replace(result, feeds=_plain_feeds(result)) if result.feeds else result
+
+
+def counterexample_of(found: Instance, finding: Finding) -> Counterexample:
+    """The counterexample that an instance is, as it is."""
     assert found.after is not None
-    result = Counterexample(
+    return Counterexample(
         found.before, found.after, finding.reason, found.variations, found.trial.target, finding.feeds
     )
-    return replace(result, feeds=_plain_feeds(result)) if result.feeds else result
 
 
 def _attempted(found: Instance, smaller: ir.Model) -> Instance | None:

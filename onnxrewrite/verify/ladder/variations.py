@@ -10,13 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.pattern.terms import FLOATS
+from onnxrewrite.ir import schema
+from onnxrewrite.pattern.terms import FLOATS, INTS
 from onnxrewrite.verify.respell import mistakes
 from onnxrewrite.verify.respell.draft import Draft
 from onnxrewrite.verify.respell.mistakes import Mistake
 
-NEWEST = 23
-"""The highest opset that graphs are moved to."""
+OLDEST, NEWEST = 9, 23
+"""The opsets that graphs are moved to."""
 
 
 def loosened(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
@@ -88,7 +89,7 @@ def special(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str |
         (n, i)
         for n in nodes
         for i, v in enumerate(n.inputs)
-        if (array := draft.array(v)) is not None and v is not None and v.dtype in FLOATS and array.size > 1
+        if (array := draft.array(v)) is not None and v is not None and v.dtype in FLOATS and array.size
     ]
     if not edges:
         return None
@@ -104,13 +105,85 @@ def special(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str |
     return f"an element of operand {index} of {node.op_type} is {number}"
 
 
+def scattered(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
+    """Tensors of constants by any numbers of their size: those of examples are round, and often neutral."""
+    edges = [
+        (n, i)
+        for n in nodes
+        for i, v in enumerate(n.inputs)
+        if (array := draft.array(v)) is not None and v is not None and v.dtype in FLOATS and array.ndim
+    ]
+    for node, index in edges:
+        value, array = node.inputs[index], draft.array(node.inputs[index])
+        assert array is not None
+        assert value is not None
+        assert value.dtype is not None
+        largest = float(np.abs(array.astype(np.float64)).max(initial=1.0))
+        numbers = [rng.uniform(0.2, 1.0) * min(largest, 8.0) for _ in range(array.size)]
+        node.replace_input_with(index, draft.constant(np.array(numbers).reshape(array.shape), value.dtype))
+    return "any numbers for constants" if edges else None
+
+
 def opset(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
-    """A later opset, in which some operators mean the same and some do not."""
-    now = draft.opset
-    if now >= NEWEST:
-        return None
-    draft.model.opset_imports[""] = rng.randint(now + 1, NEWEST)
+    """Another opset, in which some operators mean the same and some do not."""
+    others = [v for v in range(OLDEST, NEWEST + 1) if v != draft.opset]
+    older = [v for v in others if v < draft.opset]
+    draft.model.opset_imports[""] = rng.choice(older if older and rng.random() < 0.5 else others)
     return f"opset {draft.opset}"
+
+
+def turned(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
+    """A constant that varies along another axis."""
+    values = [(n, i) for n in nodes for i, v in enumerate(n.inputs) if (a := draft.array(v)) is not None and a.size > 1]
+    if not values:
+        return None
+    node, index = rng.choice(values)
+    value, array = node.inputs[index], draft.array(node.inputs[index])
+    assert array is not None
+    assert value is not None
+    assert value.dtype is not None
+    spread = array.reshape(*array.shape, *[1] * rng.randint(0, 2)) if array.ndim < 2 else array
+    axes = rng.sample(range(spread.ndim), spread.ndim)
+    node.replace_input_with(index, draft.constant(spread.transpose(axes), value.dtype))
+    return f"operand {index} of {node.op_type} has its axes in the order {axes}"
+
+
+def indexed(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
+    """Elements of an integer constant, an axis, a size or an end, at the edges of what they may be."""
+    values = [
+        (n, i)
+        for n in nodes
+        for i, v in enumerate(n.inputs)
+        if (a := draft.array(v)) is not None and v is not None and v.dtype in INTS and 0 < a.size <= 16
+    ]
+    if not values:
+        return None
+    node, index = rng.choice(values)
+    value, array = node.inputs[index], draft.array(node.inputs[index])
+    assert array is not None
+    assert value is not None
+    assert value.dtype is not None
+    changed = array.ravel().copy()
+    for _ in range(rng.choice((1, 1, 2))):
+        changed[rng.randrange(changed.size)] = rng.choice((0, -1, 1, -2, 2, 100, -100))
+    node.replace_input_with(index, draft.constant(changed.reshape(array.shape), value.dtype))
+    return f"operand {index} of {node.op_type} is {changed.tolist()}"
+
+
+def outputs(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
+    """All outputs that a node can have, and an attribute off its default: another mode often has more of them."""
+    short = []
+    for node in nodes:
+        known = schema.schema(node.domain, node.op_type, draft.opset)
+        if known is not None and len(node.outputs) < len(known.outputs) and not known.outputs[-1].variadic:
+            short.append((node, len(known.outputs)))
+    if not short:
+        return None
+    node, count = rng.choice(short)
+    node.resize_outputs(count)
+    for output in node.outputs:
+        output.name = output.name or draft.fresh("more")
+    return f"{node.op_type} has {count} outputs, {mistakes.attribute(draft, [node], rng)}"
 
 
 def plain_default(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
@@ -136,5 +209,6 @@ def fewer(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | N
 VARIATIONS: tuple[Mistake, ...] = (
     *(mistakes.attribute, mistakes.attribute, mistakes.constant, mistakes.operand, mistakes.extra, mistakes.order),
     *(mistakes.shape, mistakes.operator, mistakes.export, mistakes.reader, mistakes.overridable),
-    *(loosened, tightened, raised, repeated, made_input, special, special, opset, plain_default, fewer),
+    *(loosened, tightened, raised, repeated, made_input, special, special, scattered, scattered, turned, indexed),
+    *(opset, opset, opset, plain_default, fewer, outputs),
 )

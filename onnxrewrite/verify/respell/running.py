@@ -102,7 +102,7 @@ def is_consistent(model: onnx.ModelProto, binding: Binding | None = None) -> boo
                 dim.dim_value = binding[dim.dim_param]
     try:
         onnx.shape_inference.infer_shapes(sized, check_type=True, strict_mode=True, data_prop=True)
-    except onnx.shape_inference.InferenceError:
+    except (onnx.shape_inference.InferenceError, ValueError):  # the latter for a dtype that there is not
         return False
     return True
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema, text
 from onnxrewrite.rewrite import edit
-from onnxrewrite.rewrite.rule import Rewrites, Rule
+from onnxrewrite.rewrite.rule import Example, Rewrites, Rule
 from onnxrewrite.verify.respell.chains import meant
 from onnxrewrite.verify.respell.covered import Covered, covered, literals
 from onnxrewrite.verify.respell.firing import Trial
@@ -57,10 +57,11 @@ class Seed:
 def seeds(rule: Rule, library: Sequence[Rule]) -> list[Seed]:
     """Every example of a rule in every form in which it still applies."""
     examples = [e for e in rule.examples if isinstance(e, Rewrites)]
-    return [s for e in examples for s in _of_example(rule, e, library)]
+    return [s for e in examples for s in of_example(rule, e, library)]
 
 
-def _of_example(rule: Rule, example: Rewrites, library: Sequence[Rule]) -> Iterator[Seed]:
+def of_example(rule: Rule, example: Example, library: Sequence[Rule]) -> Iterator[Seed]:
+    """One example of a rule in every form in which it applies, also one that the rule should reject."""
     trial = Trial.of(rule, library, example.target)
     written = named(text.parse(example.graph, opset=example.opset))
     yield from seed_of(written, trial)

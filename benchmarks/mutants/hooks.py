@@ -1,0 +1,148 @@
+"""Where a rule's rewrite is listened to and disturbed: what it builds, what it requires, what it returns.
+
+Classes of the engine are patched for good, which is why this runs in processes of its own; but nothing happens unless
+the rule at hand is being applied.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx_ir as ir
+
+from benchmarks.mutants.guards import Guard, caller
+from benchmarks.mutants.tape import Emission
+from onnxrewrite.pattern.match import Match
+from onnxrewrite.rewrite.build import Builder
+from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.rewrite.transaction import Transaction
+
+
+class Listener:
+    """Is asked at each step of a rewrite; this one changes nothing."""
+
+    def emits(self, asked: Emission, build: Builder) -> Emission | ir.Value:
+        """What is built instead of what was asked for."""
+        return asked
+
+    def asks(self, guard: Guard, holds: bool) -> bool:
+        """Whether the match may go on."""
+        return holds
+
+    def returns(self, results: list[ir.Value], match: Match, build: Builder) -> list[ir.Value]:
+        """What is returned instead; the same list if nothing is changed."""
+        return results
+
+
+@dataclass
+class Tally:
+    """What a mistake did.
+
+    Attributes:
+        acted: How often a rewrite went another way for it.
+        emitted: How often that reached a graph.
+    """
+
+    acted: int = 0
+    emitted: int = 0
+    _tapes: list[Any] = field(default_factory=list, repr=False)
+
+    def act(self, tape: object) -> None:
+        """A rewrite on this tape goes another way."""
+        if not self.has(tape):
+            self._tapes = [tape]  # only the last one can still be committed
+            self.acted += 1
+
+    def has(self, tape: object) -> bool:
+        """Whether the last rewrite that went another way is the one on this tape."""
+        return any(tape is each for each in self._tapes)
+
+
+class _Attending:
+    """The rewrite that is going on, if it is the rule's."""
+
+    build: Builder | None = None
+
+
+def attended(rule: Rule, listener: Listener) -> tuple[Rule, Tally]:
+    """The rule with somebody listening, and a count of what that changes."""
+    tally, now = Tally(), _Attending()
+    _hook_tape(listener, tally, now)
+    _hook_guards(listener, tally, now)
+    commit = Transaction.commit
+
+    def committed(self: Transaction) -> Any:
+        tally.emitted += tally.has(self.build.nodes)
+        return commit(self)
+
+    Transaction.commit = committed  # type: ignore[method-assign]
+
+    @functools.wraps(rule.rewrite)
+    def rewrite(m: Match, build: Builder) -> Sequence[ir.Value] | ir.Value:
+        now.build = build
+        try:
+            made: Any = rule.rewrite(m, build)
+        finally:
+            now.build = None
+        results = [made] if isinstance(made, ir.Value) else list(made) if made is not None else []
+        returned = listener.returns(results, m, build)
+        if returned is not results:
+            tally.act(build.nodes)
+        return returned
+
+    return dataclasses.replace(rule, rewrite=rewrite), tally
+
+
+def _hook_tape(listener: Listener, tally: Tally, now: _Attending) -> None:
+    node = Builder.node
+
+    def emitted(
+        self: Builder, op_type: str, inputs: Any, parameters: Any = None, outputs: int = 1
+    ) -> tuple[ir.Value, ...]:
+        if now.build is None or self.nodes is not now.build.nodes:
+            return node(self, op_type, inputs, parameters, outputs)
+        asked = Emission(self._domain, op_type, inputs, parameters or {})
+        now.build = None  # constants that the listener makes are its own affair
+        try:
+            wrong = listener.emits(asked, self)
+        finally:
+            now.build = self
+        if wrong is not asked:
+            tally.act(self.nodes)
+        if isinstance(wrong, ir.Value):
+            return (wrong,) * outputs
+        return node(self, wrong.op_type, wrong.inputs, wrong.parameters, outputs)
+
+    Builder.node = emitted  # type: ignore[method-assign]
+
+
+def _hook_guards(listener: Listener, tally: Tally, now: _Attending) -> None:
+    refuse, build_refuse = Match.refuse, Builder.refuse
+
+    def passes(holds: bool) -> bool:
+        if now.build is None:
+            return holds
+        may = listener.asks(caller(2), holds)
+        if may != holds:
+            tally.act(now.build.nodes)
+        return may
+
+    def requires(self: Match, condition: object, reason: str, at: Any = None) -> None:
+        if not passes(bool(condition)):
+            refuse(self, reason, at)
+
+    def refuses(self: Match, reason: str, at: Any = None) -> None:
+        if not passes(False):
+            refuse(self, reason, at)
+
+    def build_refuses(self: Builder, reason: str) -> None:
+        if not passes(False):
+            build_refuse(self, reason)
+
+    Match.require = requires  # type: ignore[method-assign]
+    Match.refuse = refuses  # type: ignore[method-assign,assignment]
+    Builder.refuse = build_refuses  # type: ignore[method-assign]

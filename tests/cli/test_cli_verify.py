@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+GOOD = """
+from onnxrewrite import FLOATS, Rule, Stage, Var, op
+
+x = Var("x", dtype=FLOATS)
+
+
+def once(m, build):
+    \"\"\"relu(relu(x)) ⟶ relu(x).\"\"\"
+    return build.Relu(m[x])
+
+
+ONCE = Rule("relu-once", Stage.CANONICALIZE, op.Relu(op.Relu(x)), once)
+"""
+WRONG = GOOD.replace("build.Relu(m[x])", "m[x]").replace("relu-once", "relu-never")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def good(tmp_path):
+    path = tmp_path / "good.py"
+    path.write_text(GOOD, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def wrong(tmp_path):
+    path = tmp_path / "wrong.py"
+    path.write_text(WRONG, encoding="utf-8")
+    return path
+
+
+def test_a_file_of_rules(cli, good):
+    done = cli("verify", good, "--jobs", 1)
+    assert done.code == 0, done.err
+    assert "relu-once  ring-checked" in done.out
+    assert "Tried on" in done.out
+
+
+def test_a_wrong_rule(cli, wrong, tmp_path):
+    done = cli("verify", wrong, "--jobs", 1, "--save", tmp_path / "found", "--json", tmp_path / "report.json")
+    assert done.code == 1
+    assert "relu-never  refuted" in done.out
+    assert {p.name for p in (tmp_path / "found" / "relu-never").iterdir()} == {
+        "model.onnx",
+        "inputs.npz",
+        "test_relu_never.py",
+    }
+    (verdict,) = json.loads((tmp_path / "report.json").read_text())["rules"]
+    assert verdict["status"] == "refuted"
+    assert verdict["counterexample"]["before"].count("= Relu(") == 2
+
+
+def test_a_verdict_is_remembered_until_the_rule_changes(cli, good):
+    first = json.loads(cli("verify", good, "--jobs", 1, "--json", "-").out)
+    again = json.loads(cli("verify", good, "--jobs", 1, "--json", "-").out)
+    other = json.loads(cli("verify", good, "--jobs", 1, "--json", "-", "--seed", 1).out)
+    assert [d["rules"][0]["cached"] for d in (first, again, other)] == [False, True, False]
+    assert not json.loads(cli("verify", good, "--jobs", 1, "--json", "-", "--no-cache").out)["rules"][0]["cached"]
+
+
+@pytest.mark.slow
+def test_several_at_a_time_say_the_same(cli, tmp_path):
+    names = ("gelu-erf", "swish", "identity")
+    runs = [
+        json.loads(cli("verify", *names, "--jobs", jobs, "--count", 10, "--no-cache", "--json", "-").out)["rules"]
+        for jobs in (1, 2)
+    ]
+    for one, two in zip(*runs, strict=True):
+        assert {**one, "seconds": 0} == {**two, "seconds": 0}
+
+
+def test_one_line(cli, good, wrong):
+    assert cli("verify", good, "-q", "--jobs", 1).out == "1 rule: 1 ring-checked\n"
+    assert cli("verify", wrong, "-q", "--jobs", 1).out == "1 rule: 1 refuted (relu-never)\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "give the names of rules"),
+        (("gelu-erf", "--all"), "give the names of rules"),
+        (("no-such-rule",), "no rule or rule set is called 'no-such-rule'"),
+        (("missing.py",), "no such rule file"),
+        (("gelu-erf", "--count", "0"), "count"),
+    ],
+)
+def test_what_cannot_be_done(cli, arguments, says):
+    done = cli("verify", *arguments)
+    assert done.code == 2
+    assert says in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_file_in_the_way(cli, good, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = cli("verify", good, "--save", tmp_path / "file")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "is not a folder" in done.err

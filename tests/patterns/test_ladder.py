@@ -1,0 +1,22 @@
+"""Every rule of the library up the ladder."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxrewrite.rewrite import registry
+from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.verify.ladder import climb
+
+RULES = list(registry.load(plugins=False))
+
+COUNT = 12
+"""Fewer graphs than ``onnxrewrite verify`` tries."""
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
+def test_a_rule_climbs_the_ladder(rule: Rule) -> None:
+    verdict = climb(rule, RULES, count=COUNT)
+    found = verdict.counterexample
+    assert verdict.passed, found.reason if found is not None else verdict
+    assert verdict.exact, "some instance of every rule is equal in exact arithmetic"
