@@ -7,7 +7,7 @@ the time without, plus what the model itself takes for the runs that the checks 
 threads; what was checked before is forgotten each time.
 
 - ``runs``: how often the checks ran the whole model, original, result or perturbed, and ``own``: what that took;
-- ``in double``: how often they ran its float64 reference, and ``double``: what that took, which the goal does not allow.
+- ``in double``: how often they ran its float64 reference, and ``double``: what that took, on top.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def case(model: str, kind: str, *, seed: int = 0) -> report.Row:
     by_model = [u for u in undone if u["by"] == "model"]
     culprits = min(len(by_model), _TRUSTED)
     rewrites = len(result.trace.applied) + len(by_model)
-    most = 1 + culprits * (2 + math.ceil(math.log2(max(rewrites, 2))))
+    most = 1 + culprits * (4 + math.ceil(math.log2(max(rewrites, 2))))
     return {
         "model": model,
         "wrong": kind,

@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from benchmarks import graphs, matching, report, rules, scaling
+from benchmarks import checking, graphs, matching, report, rules, sabotage, scaling
 from benchmarks.forks import forked
 
 
@@ -129,3 +129,36 @@ def test_mutants_are_the_same_each_time_and_are_refuted(tmp_path: Path):
     assert row["made"] == 4
     assert row["refuted"]
     assert not row["survived"]
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        ("resnet", sabotage.HIDDEN),
+        ("resnet", sabotage.ONE_SITE),
+        ("resnet", sabotage.ONE_SIZE),
+        ("whisper_encoder", sabotage.EVERYWHERE),
+    ],
+)
+def test_sabotage(model: str, kind: str):
+    """A wrong rule is undone, and it alone; here on two models, by the command on eight."""
+    found = sabotage.case(model, kind)
+    assert found["undone at sites"] or found["in the model"]
+    assert sabotage.passes([found]), found
+
+
+def test_sabotage_that_was_not_found_does_not_pass():
+    good = dict.fromkeys(sabotage.GOALS, True)
+    assert sabotage.passes([good])
+    assert not sabotage.passes([])
+    assert not any(sabotage.passes([good, {**good, goal: False}]) for goal in sabotage.GOALS)
+
+
+def test_checking(tmp_path: Path):
+    golden = Path(__file__).resolve().parents[1] / "golden_models" / "resnet" / "model.onnx"
+    code = checking.main([str(golden), "--rounds", "0", "--json", str(tmp_path / "c.json")])
+    found = written(tmp_path / "c.json")
+    (row,) = next(iter(found["tables"].values()))
+    assert code == int(not found["goals"][0]["met"])
+    assert row["runs"] >= 12, "the original and the result, at three samples of two bindings"
+    assert 0 < row["own (s)"] < row["with checks (s)"]

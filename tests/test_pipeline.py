@@ -461,3 +461,11 @@ def test_functions_that_call_themselves_do_not_crash() -> None:
     )
     with pytest.raises(ModelError, match=r"function own\.F calls itself"):
         rw.apply(model(source), check="off")
+
+
+def test_a_wrong_rule_of_the_lower_stage_is_not_blamed_on_others() -> None:
+    """The replacement of a site is lowered to be run, but not where it runs as it is: the wrong rule would spoil it."""
+    wrong = renaming("Neg", "Abs", stage=Stage.LOWER)
+    result = rw.apply(row("Sin", "Atan"), rules=[wrong, HARMLESS])
+    assert {rule for rule, _ in result.checks.undone} == {"neg-is-abs"}
+    assert result.trace.counts()["harmless"] == 1

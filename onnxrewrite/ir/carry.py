@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from onnxrewrite.errors import ModelError
 from onnxrewrite.ir.repair import fresh, graph_tree, nested, subgraphs
 from onnxrewrite.ir.schema import normal_domain
 
@@ -176,9 +177,13 @@ def quiet() -> Iterator[None]:
 
 
 def serialized(model: ir.Model) -> onnx.ModelProto:
-    """The complete model, with all that ``carry`` keeps."""
-    with quiet():
-        proto = ir.to_proto(model)
+    """The complete model, with all that ``carry`` keeps; ModelError if there is something in it that no file can hold,
+    such as a name that is no text."""
+    try:
+        with quiet():
+            proto = ir.to_proto(model)
+    except Exception as error:  # SerdeError, and what it wraps
+        raise ModelError(f"model: cannot be written: {root_cause(error)}") from None
     known = origin(model)
     if known is not None:
         _restore(proto, known)
@@ -199,6 +204,13 @@ def serialized(model: ir.Model) -> onnx.ModelProto:
                 imported.add(domain)
                 owner.opset_import.append(onnx.helper.make_opsetid(domain, 1))
     return proto
+
+
+def root_cause(error: BaseException) -> str:
+    """The first line of what an error comes from."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
 def _restore(proto: onnx.ModelProto, known: Origin) -> None:

@@ -69,6 +69,13 @@ def check_tensor(tensor: TensorProto, folder: str | None, what: str) -> None:
         _check_elements(tensor, what)
 
 
+def check_sparse(sparse: onnx.SparseTensorProto, folder: str | None, what: str) -> None:
+    """``check_tensor`` of the values and of the places of a sparse tensor."""
+    check_tensor(sparse.values, folder, what)
+    if sparse.HasField("indices"):
+        check_tensor(sparse.indices, folder, f"{what}: its indices")
+
+
 def _check_elements(tensor: TensorProto, what: str) -> None:
     """A tensor whose elements are listed one by one has as many as its shape says, in the list of its dtype; those of
     less than a byte may be packed."""

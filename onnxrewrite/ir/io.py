@@ -129,7 +129,7 @@ def _from_proto(proto: onnx.ModelProto, folder: str | None, where: str, path: st
     except ModelError:
         raise
     except Exception as error:
-        raise ModelError(f"{where}: cannot be read: {_root_cause(error)}") from None
+        raise ModelError(f"{where}: cannot be read: {carry.root_cause(error)}") from None
     is_old = model.ir_version < carry.OVERRIDABLE_SINCE
     weights = [(v.name or "", v.const_value) for v in model.graph.initializers.values()]
     carry.remember(
@@ -168,7 +168,7 @@ def _from_model(source: ir.Model) -> ir.Model:
     except RecursionError:
         raise ModelError("model: its graphs are nested too deeply") from None
     except Exception as error:
-        raise ModelError(f"model: cannot be copied: {_root_cause(error)}") from None
+        raise ModelError(f"model: cannot be copied: {carry.root_cause(error)}") from None
     names = [proto.name for proto in inputs]
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
@@ -211,12 +211,6 @@ def _copies(protos: Iterable[_P]) -> tuple[_P, ...]:
         copied.CopyFrom(each)
         copies.append(copied)
     return tuple(copies)
-
-
-def _root_cause(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
 # --------------------------------------------------------------------------------------------------- writing

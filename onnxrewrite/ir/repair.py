@@ -30,6 +30,10 @@ def check(proto: onnx.ModelProto, folder: str | None, where: str) -> None:
     for graph in (proto.graph, *proto.functions):
         _check_opsets(graph if isinstance(graph, onnx.FunctionProto) else proto, where)
         _Checker(folder, where).body(graph, [])
+    for info in proto.training_info:  # not looked at, but written as it is
+        for graph in (info.initialization, info.algorithm):
+            for tensor in graph.initializer:
+                fields.check_tensor(tensor, folder, f"{where}: initializer '{tensor.name}' of the training information")
 
 
 def _check_header(proto: onnx.ModelProto, where: str) -> None:
@@ -152,6 +156,8 @@ class _Checker:
         seen: set[str] = set()
         for tensor in graph.initializer:
             fields.check_tensor(tensor, self.folder, f"{self.where}: initializer '{tensor.name}'")
+        for sparse in graph.sparse_initializer:
+            fields.check_sparse(sparse, self.folder, f"{self.where}: initializer '{sparse.values.name}'")
         names = [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer]
         for name in names:
             if not name:
@@ -171,6 +177,8 @@ class _Checker:
             what = f"{self.where}: attribute '{attr.name}' of {_called(node)}"
             for tensor in (*([attr.t] if attr.HasField("t") else ()), *attr.tensors):
                 fields.check_tensor(tensor, self.folder, what)
+            for sparse in (*([attr.sparse_tensor] if attr.HasField("sparse_tensor") else ()), *attr.sparse_tensors):
+                fields.check_sparse(sparse, self.folder, what)
         for graph in subgraphs(node):
             self.body(graph, visible)
 

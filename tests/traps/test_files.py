@@ -462,6 +462,109 @@ def test_external_data_through_a_link(target, tmp_path, capsys):
     assert "external data" in assert_refused(path, tmp_path, capsys)
 
 
+def outside(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    """The same tensor, its data in a file outside the model's folder."""
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", "../model.bin"), ("offset", "0"), ("length", "16")):
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+def four(name: str) -> onnx.TensorProto:
+    return onnx.numpy_helper.from_array(np.ones(4, np.float32), name)
+
+
+def in_a_constant(model: onnx.ModelProto) -> None:
+    model.graph.node.append(node("Constant", [], ["k"], value=outside(four("k"))))
+
+
+def in_a_list(model: onnx.ModelProto) -> None:
+    model.graph.node.append(helper.make_node("Op", ["x"], ["k"], domain="own", tensors=[outside(four("k"))]))
+
+
+def in_a_branch(model: onnx.ModelProto) -> None:
+    cycle_through_a_body(model)
+    branch = model.graph.node[-1].attribute[0].g
+    branch.node[0].input[0] = "k"
+    branch.initializer.append(outside(four("k")))
+
+
+def in_a_function(model: onnx.ModelProto) -> None:
+    undefined_in_a_function(model)
+    model.functions[0].node[0].input[0] = "a"
+    model.functions[0].node.append(node("Constant", [], ["k"], value=outside(four("k"))))
+
+
+def sparse(values: onnx.TensorProto) -> onnx.SparseTensorProto:
+    indices = onnx.numpy_helper.from_array(np.arange(4), "i")
+    return helper.make_sparse_tensor(values, indices, [8])
+
+
+def in_a_sparse_initializer(model: onnx.ModelProto) -> None:
+    model.graph.sparse_initializer.append(sparse(four("k")))
+    outside(model.graph.sparse_initializer[0].values)
+
+
+def in_sparse_indices(model: onnx.ModelProto) -> None:
+    model.graph.sparse_initializer.append(sparse(four("k")))
+    outside(model.graph.sparse_initializer[0].indices)
+
+
+def in_a_sparse_constant(model: onnx.ModelProto) -> None:
+    model.graph.node.append(node("Constant", [], ["k"], sparse_value=sparse(four("k"))))
+    outside(model.graph.node[-1].attribute[0].sparse_tensor.values)
+
+
+def in_training(model: onnx.ModelProto) -> None:
+    model.training_info.add().algorithm.initializer.append(outside(four("k")))
+
+
+@pytest.mark.parametrize(
+    "hide",
+    [
+        in_a_constant,
+        in_a_list,
+        in_a_branch,
+        in_a_function,
+        in_a_sparse_initializer,
+        in_sparse_indices,
+        in_a_sparse_constant,
+        in_training,
+    ],
+)
+def test_external_data_outside_wherever_a_tensor_is(hide, tmp_path, capsys):
+    """External data path that leaves the model's folder, of any tensor of the file, also one that is not looked at."""
+    folder = tmp_path / "inside"
+    folder.mkdir()
+    (tmp_path / "model.bin").write_bytes(bytes(64))
+    path = folder / "model.onnx"
+    changed(hide)(path)
+    assert "leaves the model's folder" in assert_refused(path, tmp_path, capsys)
+
+
+@pytest.mark.parametrize("links", [1, 3])
+def test_external_data_in_a_folder_that_is_a_link(links, tmp_path, capsys):
+    """External data path that leaves the model's folder by a folder on the way, through several links."""
+    folder, last = tmp_path / "inside", tmp_path / "outside"
+    folder.mkdir()
+    last.mkdir()
+    (last / "model.bin").write_bytes(bytes(64))
+    for i in range(links):
+        (folder / f"sub{i}").symlink_to(last)
+        last = folder / f"sub{i}"
+    path = with_data(folder, f"sub{links - 1}/model.bin", write=False)
+    assert "leaves the model's folder" in assert_refused(path, tmp_path, capsys)
+
+
+def test_a_name_that_is_no_text(tmp_path, capsys):
+    """Bytes that are no UTF-8 where a name stands: one clear line."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(good().SerializeToString().replace(b"Erf", b"E\xe1f"))
+    said = assert_refused(path, tmp_path, capsys)
+    assert "model" in said
+
+
 def test_good_external_data(tmp_path, capsys):
     """External data that are there: read, and the result stands on its own."""
     path = with_data(tmp_path)
