@@ -263,20 +263,19 @@ class _Run:
         with self._baseline() as baseline:
             while True:
                 model, trace = self.rewrite(set(guilty))
+                distrusted = [a for a in trace.applied if found[a.rule] >= _WRONG_RULE]  # also where it only now can be
+                if distrusted:
+                    guilty |= {a.key: f"the rule was wrong at {found[a.rule]} other sites" for a in distrusted}
+                    continue
                 problems, checked = self.verify(model, baseline)
                 if not problems:
                     break
                 key = self._culprit(trace.applied, set(guilty), baseline) if found.total() < _MAX_CULPRITS else None
                 if key is None:
-                    wrong = "valid" if checked is None else "equal to the original"
-                    raise CheckError(f"the result is not {wrong} and nothing was written: {problems[0]}")
+                    what = "valid" if checked is None else "equal to the original"
+                    raise CheckError(f"the result is not {what} and nothing was written: {problems[0]}")
                 guilty[key] = problems[0]
                 found[key[0]] += 1
-                if found[key[0]] >= _WRONG_RULE:
-                    others = (a.key for a in trace.applied if a.rule == key[0])
-                    guilty |= {
-                        k: f"the rule was wrong at {found[key[0]]} other sites" for k in others if k not in guilty
-                    }
         for (rule, value), reason in guilty.items():
             trace.refuse(rule, value, f"undone: {reason}")
         return Result(
@@ -407,11 +406,9 @@ class _Run:
         return SiteChecker(lower=self._lower, seed=self.options.seed)
 
     def _lower(self, model: ir.Model) -> None:
-        """Make the replacement of one site runnable.  What runs as it is stays, so that no rule of the lower stage that
-        is wrong puts the blame on the one whose site is checked."""
-        driver = Driver(model, self.lowering, self.target)
-        nodes = ((node, driver.facts(graph)) for graph in scopes(model) for node in graph)
-        if any(illegal_node(node, facts, self.target, model.opset_imports, ()) for node, facts in nodes):
+        """Make the replacement of one site runnable, unless it is: a wrong rule that lowers is not to spoil it."""
+        driver, imports = Driver(model, self.lowering, self.target), model.opset_imports
+        if any(illegal_node(n, driver.facts(g), self.target, imports, ()) for g in scopes(model) for n in g):
             driver.run_stage(Stage.LOWER)
 
     @contextmanager
@@ -429,8 +426,7 @@ class _Run:
     def _checks(self, checked: ModelCheck | None, undone: dict[Key, str]) -> Checks:
         result = Checks(level=self.level, structure=self._excused, model=checked, undone=undone)
         if self.sites is not None:
-            result.sites = self.sites.ok
-            result.distinct_sites = len(self.sites.distinct)
+            result.sites, result.distinct_sites = self.sites.ok, len(self.sites.distinct)
             result.sites_not_run = dict(self.sites.not_run)
         return result
 

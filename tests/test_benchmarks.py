@@ -138,6 +138,7 @@ def test_mutants_are_the_same_each_time_and_are_refuted(tmp_path: Path):
         ("resnet", sabotage.ONE_SITE),
         ("resnet", sabotage.ONE_SIZE),
         ("whisper_encoder", sabotage.EVERYWHERE),
+        pytest.param("whisper_encoder", sabotage.HIDDEN, marks=pytest.mark.slow),
     ],
 )
 def test_sabotage(model: str, kind: str):

@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from mutations import damaged
 from random_graphs import random_model
@@ -109,15 +109,19 @@ def assert_kept(number: int, moves: int) -> None:
     dice = random.Random(number)
     model = random_model(dice, dice.randint(1, moves))
     onnx.checker.check_model(model, full_check=True)
+    sampler = Sampler(model, seed=number % 1000)
+    feeds = [sampler.feeds({"n": n, "m": m}) for n, m in ((2, 3), (1, 1), (3, 4))]
+    try:
+        expected = run(model, feeds)
+    except Exception:  # ONNX Runtime fails at a branch that reads an input of the graph in some places
+        reject()
     with limited():
         result = rw.apply(model)
         made = result.to_proto()
         assert result.checks.undone == {}
         assert_same_interface(model, made)
-        sampler = Sampler(model, seed=number % 1000)
-        feeds = [sampler.feeds({"n": n, "m": m}) for n, m in ((2, 3), (1, 1), (3, 4))]
         tolerance = ROUNDING[model.graph.input[-1].type.tensor_type.elem_type]
-        for before, after in zip(run(model, feeds), run(made, feeds), strict=True):
+        for before, after in zip(expected, run(made, feeds), strict=True):
             for old, new in zip(before, after, strict=True):
                 assert (old.dtype, old.shape) == (new.dtype, new.shape)
                 old, new = old.astype(np.float64), new.astype(np.float64)

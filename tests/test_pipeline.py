@@ -358,7 +358,7 @@ def test_a_rule_that_is_wrong_twice_is_not_trusted_a_third_time(rounds: Iterator
     assert result.checks.undone.keys() == {("sin-is-cos", f"v{i}") for i in range(10)}
     assert sum("the rule was wrong at 2 other sites" in r for r in result.checks.undone.values()) == 8
     assert result.trace.counts() == {"harmless": 1}
-    assert len(seen) <= 1 + 2 * (2 + math.ceil(math.log2(11)))
+    assert len(seen) <= 1 + 2 * (2 + math.ceil(math.log2(11))) + 1, "once more, to see where else the rule applies"
 
 
 @pytest.mark.usefixtures("blind")
