@@ -177,7 +177,7 @@ MAXIMUM = Rule(
     stage=Stage.CANONICALIZE,
     pattern=maximum,
     rewrite=into_max,
-    assumes=(Assumption.FINITE,),
+    assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     examples=(
         Rewrites(
             "r = Relu(x)  p = Pad(r, {0, 0, 1, 0, 0, 1})  y = MaxPool(p, kernel_shape=[2])",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.verify.ladder.guards import Guards
-from onnxrewrite.verify.ladder.instances import instances
+from onnxrewrite.verify.ladder.instances import Instance, instances
 from onnxrewrite.verify.ladder.judge import classes, judged
 from onnxrewrite.verify.ladder.minimise import counterexample_of, minimised
 from onnxrewrite.verify.ladder.starts import starts
@@ -32,9 +32,10 @@ def climb(
             than to find a counterexample.
     """
     start = time.perf_counter()
-    fired, exact, refused, not_run = 0, 0, 0, Counter[str]()
+    exact, refused, not_run = 0, 0, Counter[str]()
     counterexample, guards = None, Guards()
-    for instance in instances(starts(rule, library, seed), count, seed):
+    right: list[Instance] = []
+    for instance in instances(starts(rule, library, seed), count, seed, right):
         finding = judged(instance, rule.assumes, seed)
         if finding is None:
             refused += 1
@@ -48,12 +49,12 @@ def climb(
             )
             break
         else:
-            fired += 1
+            right.append(instance)
             exact += bool(finding.ring)
     return Verdict(
         rule.name,
-        _status(fired, exact, counterexample),
-        instances=fired,
+        _status(len(right), exact, counterexample),
+        instances=len(right),
         exact=exact,
         refused=refused,
         not_run=dict(not_run),

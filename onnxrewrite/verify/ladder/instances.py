@@ -54,33 +54,47 @@ class Instance:
         return self.after is not None
 
 
-def instances(seeds: Sequence[Seed], count: int, seed: int = 0) -> Iterator[Instance]:
-    """``count`` graphs, a seed each in turn; the same for the same ``seed``.
+def instances(seeds: Sequence[Seed], count: int, seed: int = 0, parents: Sequence[Instance] = ()) -> Iterator[Instance]:
+    """``count`` graphs; the same for the same ``seed``.
+
+    Each seed has its turn as it is.  From then on every other graph starts from one of ``parents``, if there are any by
+    then: graphs that the rule has rewritten, so that changes add up and lead away from where it began.
 
     What is legal by the standard alone is left out: no runtime can be trusted to say whether it is right.
     """
     running = [s for s in seeds if s.feeder is not None and s.trial.target != STANDARD]
     for number in range(count if running else 0):
-        start = running[number % len(running)]
-        rng = random.Random(f"{seed}/instance/{number}")
-        yield fitted(start.trial, *varied(start, rng, plain=number < len(running)))
+        rng, start = random.Random(f"{seed}/instance/{number}"), running[number % len(running)]
+        if number < len(running):
+            instance = fitted(start.trial, start.model)
+        elif parents and number % 2:
+            parent = rng.choice(parents)
+            instance = fitted(parent.trial, *_changed(parent.before, None, parent.variations, rng))
+        else:
+            written = _written(start, rng)
+            instance = fitted(start.trial, *_changed(written.model, written.nodes, (), rng))
+        yield instance
 
 
-def varied(seed: Seed, rng: random.Random, *, plain: bool) -> tuple[ir.Model, tuple[str, ...]]:
-    """A seed spelled and changed at random, and what was changed; as it is if ``plain``."""
-    if plain:
-        return seed.model, ()
+def _written(seed: Seed, rng: random.Random) -> Spelling:
+    """A seed as it is, or spelled anew."""
     place = rng.choice(seed.places)
-    written = Spelling(seed, seed.model, frozenset({place.value}), place.nodes)
     if rng.random() < 0.5:
-        written = spelling(seed, rng)
-    draft = Draft(with_facts(written.model))
+        return Spelling(seed, seed.model, frozenset({place.value}), place.nodes)
+    return spelling(seed, rng)
+
+
+def _changed(
+    model: ir.Model, names: Sequence[str] | None, before: tuple[str, ...], rng: random.Random
+) -> tuple[ir.Model, tuple[str, ...]]:
+    """A model changed at random, around certain nodes or anywhere, and all that was changed in it so far."""
+    draft = Draft(with_facts(model))
     changes = []
     for _ in range(rng.choice(HOW_MANY)):
-        nodes = with_producers(draft.nodes(written.nodes))
+        nodes = list(draft.graph) if names is None else with_producers(draft.nodes(names))
         changed = rng.choice(VARIATIONS)(draft, nodes, rng) if nodes else None
         changes += [changed] if changed is not None else []
-    return draft.done(), tuple(changes)
+    return draft.done(), (*before, *changes)
 
 
 def fitted(trial: Trial, model: ir.Model, variations: tuple[str, ...] = ()) -> Instance:

@@ -5,7 +5,7 @@ and by some that change what is known of a value, not its meaning.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -13,11 +13,14 @@ import onnx_ir as ir
 from onnxrewrite.ir import schema
 from onnxrewrite.pattern.terms import FLOATS, INTS
 from onnxrewrite.verify.respell import mistakes
-from onnxrewrite.verify.respell.draft import Draft
+from onnxrewrite.verify.respell.draft import Array, Draft
 from onnxrewrite.verify.respell.mistakes import Mistake
 
 OLDEST, NEWEST = 9, 23
 """The opsets that graphs are moved to."""
+
+_SHORT = 16
+"""An integer constant of more elements is no list of axes, sizes or ends."""
 
 
 def loosened(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
@@ -66,17 +69,26 @@ def repeated(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str 
     return f"`{kept.name}` stands for `{gone.name}`, too"
 
 
+def _constants(
+    draft: Draft, nodes: Sequence[ir.Node], dtypes: Collection[ir.DataType], least: int = 1
+) -> list[tuple[ir.Node, int, Array, ir.DataType]]:
+    """Constant operands of so many elements: the node, which of its inputs, the array and its dtype."""
+    found = []
+    for node in nodes:
+        for index, value in enumerate(node.inputs):
+            array = draft.array(value)
+            dtype = value.dtype if value is not None else None
+            if array is not None and dtype is not None and dtype in dtypes and array.size >= least:
+                found.append((node, index, array, dtype))
+    return found
+
+
 def made_input(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
     """A constant that is an input."""
-    values = [
-        (n, i)
-        for n in nodes
-        for i, v in enumerate(n.inputs)
-        if (array := draft.array(v)) is not None and v is not None and v.dtype in FLOATS and array.ndim
-    ]
-    if not values:
+    found = [c for c in _constants(draft, nodes, FLOATS) if c[2].ndim]
+    if not found:
         return None
-    node, index = rng.choice(values)
+    node, index, _, _ = rng.choice(found)
     old = node.inputs[index]
     assert old is not None
     node.replace_input_with(index, draft.add_input("fed", old))
@@ -84,44 +96,25 @@ def made_input(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> st
 
 
 def special(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
-    """Elements of a constant that are zero, negative, or far apart."""
-    edges = [
-        (n, i)
-        for n in nodes
-        for i, v in enumerate(n.inputs)
-        if (array := draft.array(v)) is not None and v is not None and v.dtype in FLOATS and array.size
-    ]
-    if not edges:
+    """An element of a constant that is zero, negative, or far from the others."""
+    found = _constants(draft, nodes, FLOATS)
+    if not found:
         return None
-    node, index = rng.choice(edges)
-    array, value = draft.array(node.inputs[index]), node.inputs[index]
-    assert array is not None
-    assert value is not None
-    assert value.dtype is not None
-    changed = array.astype(np.float64).ravel()
-    number = rng.choice((0.0, -1.5, 100.0, 1.0))
+    node, index, array, dtype = rng.choice(found)
+    changed, number = array.astype(np.float64).ravel(), rng.choice((0.0, -1.5, 100.0, 1.0))
     changed[rng.randrange(changed.size)] = number
-    node.replace_input_with(index, draft.constant(changed.reshape(array.shape), value.dtype))
+    node.replace_input_with(index, draft.constant(changed.reshape(array.shape), dtype))
     return f"an element of operand {index} of {node.op_type} is {number}"
 
 
 def scattered(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
     """Tensors of constants by any numbers of their size: those of examples are round, and often neutral."""
-    edges = [
-        (n, i)
-        for n in nodes
-        for i, v in enumerate(n.inputs)
-        if (array := draft.array(v)) is not None and v is not None and v.dtype in FLOATS and array.ndim
-    ]
-    for node, index in edges:
-        value, array = node.inputs[index], draft.array(node.inputs[index])
-        assert array is not None
-        assert value is not None
-        assert value.dtype is not None
+    found = [c for c in _constants(draft, nodes, FLOATS) if c[2].ndim]
+    for node, index, array, dtype in found:
         largest = float(np.abs(array.astype(np.float64)).max(initial=1.0))
         numbers = [rng.uniform(0.2, 1.0) * min(largest, 8.0) for _ in range(array.size)]
-        node.replace_input_with(index, draft.constant(np.array(numbers).reshape(array.shape), value.dtype))
-    return "any numbers for constants" if edges else None
+        node.replace_input_with(index, draft.constant(np.array(numbers).reshape(array.shape), dtype))
+    return "any numbers for constants" if found else None
 
 
 def opset(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
@@ -134,39 +127,26 @@ def opset(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | N
 
 def turned(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
     """A constant that varies along another axis."""
-    values = [(n, i) for n in nodes for i, v in enumerate(n.inputs) if (a := draft.array(v)) is not None and a.size > 1]
-    if not values:
+    found = _constants(draft, nodes, (*FLOATS, *INTS), least=2)
+    if not found:
         return None
-    node, index = rng.choice(values)
-    value, array = node.inputs[index], draft.array(node.inputs[index])
-    assert array is not None
-    assert value is not None
-    assert value.dtype is not None
+    node, index, array, dtype = rng.choice(found)
     spread = array.reshape(*array.shape, *[1] * rng.randint(0, 2)) if array.ndim < 2 else array
     axes = rng.sample(range(spread.ndim), spread.ndim)
-    node.replace_input_with(index, draft.constant(spread.transpose(axes), value.dtype))
+    node.replace_input_with(index, draft.constant(spread.transpose(axes), dtype))
     return f"operand {index} of {node.op_type} has its axes in the order {axes}"
 
 
 def indexed(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
     """Elements of an integer constant, an axis, a size or an end, at the edges of what they may be."""
-    values = [
-        (n, i)
-        for n in nodes
-        for i, v in enumerate(n.inputs)
-        if (a := draft.array(v)) is not None and v is not None and v.dtype in INTS and 0 < a.size <= 16
-    ]
-    if not values:
+    found = [c for c in _constants(draft, nodes, INTS) if c[2].size <= _SHORT]
+    if not found:
         return None
-    node, index = rng.choice(values)
-    value, array = node.inputs[index], draft.array(node.inputs[index])
-    assert array is not None
-    assert value is not None
-    assert value.dtype is not None
+    node, index, array, dtype = rng.choice(found)
     changed = array.ravel().copy()
     for _ in range(rng.choice((1, 1, 2))):
         changed[rng.randrange(changed.size)] = rng.choice((0, -1, 1, -2, 2, 100, -100))
-    node.replace_input_with(index, draft.constant(changed.reshape(array.shape), value.dtype))
+    node.replace_input_with(index, draft.constant(changed.reshape(array.shape), dtype))
     return f"operand {index} of {node.op_type} is {changed.tolist()}"
 
 

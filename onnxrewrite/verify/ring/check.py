@@ -157,7 +157,12 @@ class _Check:
         """The original at the inputs of a run, which finding a place for it may have told already."""
         key = (place, number, self.order)
         if key not in self.originals:
-            self.originals[key] = self._evaluated(self.before, self._feeds(self.places[place], number))
+            try:
+                self.originals[key] = self._evaluated(self.before, self._feeds(self.places[place], number))
+            except (NotApplicable, Unlucky):
+                raise
+            except Exception as error:  # see _rewritten
+                raise NotApplicable(f"the original cannot be evaluated there: {one_line(error)}") from error
         return self.originals[key]
 
     def _rewritten(self, place: int, number: int) -> _Outcome:
