@@ -86,6 +86,7 @@ def test_python(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (checkout / "log_softmax.py").write_text(rule, encoding="utf-8")
     _log_softmax_model(checkout / "model.onnx")
     assert "LogSoftmax" in run("onnxrewrite rules log-softmax --rules log_softmax.py", checkout)
+    assert "log-softmax  tested" in run("onnxrewrite verify log_softmax.py", checkout)
     printed = run("onnxrewrite apply model.onnx --rules log_softmax.py --only log-softmax", checkout)
     assert re.search(r"log-softmax +1\b", printed)
 
@@ -116,6 +117,7 @@ def test_shown_commands_are_the_tested_ones() -> None:
     assert shown == {
         "onnxrewrite apply golden_models/bert/model.onnx -o bert.onnx",
         "onnxrewrite rules log-softmax --rules log_softmax.py",
+        "onnxrewrite verify log_softmax.py",
         "onnxrewrite apply model.onnx --rules log_softmax.py --only log-softmax",
     }
 

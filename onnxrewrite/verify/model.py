@@ -268,6 +268,8 @@ class Baseline:
             result.outputs.append(check)
             if not check.comparison.accept:
                 result.failures.append(f"output {name}, {check.run}: {check.comparison.reason}")
+        if moved:
+            result.tolerance = "nearer to the original than any reference could object to"
         if self._references:
             result.reference = self.reference.kind
             result.tolerance = self._tolerance(moved)
