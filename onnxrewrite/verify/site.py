@@ -122,8 +122,7 @@ class _Settings(NamedTuple):
 def _check(before: ir.Model, after: ir.Model, settings: _Settings) -> SiteCheck:
     """At smaller sizes first, where that says that all is well; at their own sizes else."""
     models, elements = (as_proto(before), as_proto(after)), elements_of(before)
-    smaller = shrunk(*models) if not elements else None
-    if smaller is not None:
+    for smaller in shrunk(*models) if not elements else ():
         result = _Site(*smaller, elements, settings).check()
         if result.ok:
             return replace(result, notes=[*result.notes, "at smaller sizes"])

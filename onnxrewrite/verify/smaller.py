@@ -1,14 +1,14 @@
 """A site with smaller images: the same nodes and weights, on inputs of which some sizes are divided.
 
 What a rewrite does to an image it does to a small one, and a convolution over 7 x 7 positions runs in no time.  Sizes
-that also occur in a constant stay, for they are those of channels, kernels and shapes; what depends on the others in
-another way does not run, and is checked at its own sizes.
+that also occur in a constant stay, for they are those of channels, kernels and shapes, unless they are where an image
+has its height and width; what depends on the others in another way does not run, and is checked at its own sizes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import onnx
 
@@ -20,19 +20,36 @@ _FEW = 2**13
 _SMALL = 7
 """Sizes are not divided below this."""
 
+_IMAGE = 2
+"""An image begins at this axis, after batch and channels."""
 
-def shrunk(before: onnx.ModelProto, after: onnx.ModelProto) -> tuple[onnx.ModelProto, onnx.ModelProto] | None:
-    """Both models with inputs of smaller sizes; None where there is nothing to divide."""
-    shapes = [[d for d in s.dims or () if isinstance(d, int)] for s in input_specs(before) if not s.default]
-    if sum(math.prod(shape) for shape in shapes) <= _FEW:
-        return None
+
+def shrunk(before: onnx.ModelProto, after: onnx.ModelProto) -> Iterator[tuple[onnx.ModelProto, onnx.ModelProto]]:
+    """Both models with inputs of smaller sizes, in one or two ways to try; nothing where there is nothing to divide."""
+    shapes = [tuple(s.dims or ()) for s in input_specs(before) if not s.default]
+    if sum(math.prod(d for d in shape if isinstance(d, int)) for shape in shapes) <= _FEW:
+        return
     fixed = {size for model in (before, after) for size in _in_constants(model)}
-    sizes = {d for shape in shapes for d in shape if d >= 2 * _SMALL and d not in fixed}
-    if not sizes:
-        return None
-    divisor = 2 ** int(math.log2(min(sizes) / _SMALL))  # a power of two, for so most layers divide
-    smaller = {size: -(-size // divisor) for size in sizes}
-    return _resized(before, smaller), _resized(after, smaller)
+    anywhere = {d for shape in shapes for d in shape if _is_large(d) and d not in fixed}
+    if anywhere:
+        yield _both(before, after, anywhere, 0)
+    images = {d for shape in shapes if len(shape) > _IMAGE for d in shape[_IMAGE:] if _is_large(d)}
+    if images - anywhere:
+        yield _both(before, after, images, _IMAGE)
+
+
+def _is_large(size: object) -> bool:
+    return isinstance(size, int) and size >= 2 * _SMALL
+
+
+def _both(
+    before: onnx.ModelProto, after: onnx.ModelProto, sizes: Iterable[object], axis: int
+) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """The models with these sizes divided, from an axis of the inputs on."""
+    whole = [size for size in sizes if isinstance(size, int)]
+    divisor = 2 ** int(math.log2(min(whole) / _SMALL))  # a power of two, for so most layers divide
+    smaller = {size: -(-size // divisor) for size in whole}
+    return _resized(before, smaller, axis), _resized(after, smaller, axis)
 
 
 def _in_constants(model: onnx.ModelProto) -> Iterable[int]:
@@ -47,13 +64,13 @@ def _in_constants(model: onnx.ModelProto) -> Iterable[int]:
         yield from attribute.ints
 
 
-def _resized(model: onnx.ModelProto, sizes: dict[int, int]) -> onnx.ModelProto:
-    """A model whose inputs have other sizes, and which says nothing of the shapes that follow."""
+def _resized(model: onnx.ModelProto, sizes: dict[int, int], axis: int) -> onnx.ModelProto:
+    """A model whose inputs have other sizes from an axis on, and which says nothing of the shapes that follow."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
     del result.graph.value_info[:]
     for value in result.graph.input:
-        for dim in value.type.tensor_type.shape.dim:
+        for dim in value.type.tensor_type.shape.dim[axis:]:
             if dim.HasField("dim_value"):
                 dim.dim_value = sizes.get(dim.dim_value, dim.dim_value)
     for value in result.graph.output:
