@@ -198,12 +198,7 @@ def near_enough(original: Any, rewritten: Any, own: Norms | None = None) -> Comp
     if isinstance(original, list) or not hasattr(original, "dtype") or not is_float(original.dtype):
         return None
     rewritten = np.asarray(rewritten)
-    if (
-        not original.size
-        or original.shape != rewritten.shape
-        or original.dtype != rewritten.dtype
-        or _patterns(original, rewritten)
-    ):
+    if original.shape != rewritten.shape or original.dtype != rewritten.dtype or _patterns(original, rewritten):
         return None
     row, own = TOLERANCES[original.dtype], own or Norms()
     distance = _norms(original.astype(np.float64), rewritten.astype(np.float64))
