@@ -31,7 +31,8 @@ x, w, b = Var("x", dtype=FLOATS), Var("w"), Var("b", default=None)
 z = Var("z", dtype=FLOATS)
 floor = Attr[float]("floor")
 positive = op["Relu", "Sigmoid", "HardSigmoid", "Softplus", "Abs", "Exp"](z)
-clipped = op.Clip(z, min=floor, max=Attr("ceiling", None))
+ceiling = Attr[float | None]("ceiling", None)
+clipped = op.Clip(z, min=floor, max=ceiling)
 padded = any_of(positive, clipped, x)
 """What is padded: something that is known not to be negative, or anything else."""
 
@@ -70,7 +71,8 @@ def into_max(m: Match, build: Builder) -> Value:
     if x in m:
         m.require(_fills_with(m, -math.inf), "MaxPool pads with -inf, and x may be negative")
         return build.MaxPool(m[x], **{**_unpadded(m, maximum), "pads": total})
-    m.require(clipped not in m or m[floor] >= 0, "MaxPool pads with -inf, and x may be negative")
+    bounds = (m[floor], m[ceiling]) if clipped in m else ()  # where they cross, the ceiling wins
+    m.require(all(b is None or b >= 0 for b in bounds), "MaxPool pads with -inf, and x may be negative")
     m.require(_fills_with(m, 0.0) or _fills_with(m, -math.inf), "MaxPool pads with -inf")
     call = clipped if clipped in m else positive
     source = m.node(call).outputs[0]

@@ -91,7 +91,8 @@ def _changed(
     draft = Draft(with_facts(model))
     changes = []
     for _ in range(rng.choice(HOW_MANY)):
-        nodes = list(draft.graph) if names is None else with_producers(draft.nodes(names))
+        around = draft.graph if names is None else with_producers(draft.nodes(names))
+        nodes = [n for n in around if n.op_type != "Constant"]  # what they hold is told by their readers' operands
         changed = rng.choice(VARIATIONS)(draft, nodes, rng) if nodes else None
         changes += [changed] if changed is not None else []
     return draft.done(), (*before, *changes)
