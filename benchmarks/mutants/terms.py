@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.mutants.guards import Vouched
+from benchmarks.mutants.implied import implied
 from benchmarks.mutants.mutant import CONSTANT, DEFAULT, DTYPE, GUARD, OPERAND, OPERATOR, Mutant
 from benchmarks.mutants.values import other
 from onnxrewrite.ir import schema
 from onnxrewrite.pattern.terms import (
     AnyNode,
+    AnyOf,
     Attr,
     Call,
     Capture,
@@ -156,7 +158,7 @@ def _has_others(op_type: str, term: Call) -> bool:
 
 
 def _of_capture(rule: Rule, index: int, term: Capture, place: str) -> Iterator[Mutant]:
-    if term.dtypes is not None:
+    if term.dtypes is not None and not any(implied(output, term, term.dtypes) for output in rule.outputs):
         yield Mutant(rule.name, DTYPE, f"{place}: of any dtype", InTerm(index, "dtypes"))
     if term.rank is not None:
         yield Mutant(rule.name, GUARD, f"{place}: of any rank", InTerm(index, "rank"))
@@ -188,17 +190,29 @@ def _kin(term: Call) -> str | None:
 
 
 def _splits(rule: Rule, terms: list[Term]) -> Iterator[Mutant]:
-    """Places of values that were there before, in the order of the terms."""
-    seen = set[Term]()
-    for index, term in enumerate(terms):
-        if not isinstance(term, Call | Sum | Product):
-            continue
-        below = term.inputs if isinstance(term, Call) else tuple(t for t, _ in term.operands)
-        for place, child in enumerate(below):
+    """Places of values that were there before, whichever alternatives match, in the order of the terms."""
+    done = set[Term]()
+
+    def visit(term: Term, seen: frozenset[Term]) -> Iterator[tuple[int, int, Var]]:
+        """The places below a term, each told once: index of the term that has it, of the operand, the value."""
+        below = term.inputs if isinstance(term, Call) else ()
+        below = tuple(t for t, _ in term.operands) if isinstance(term, Sum | Product) else below
+        for place, child in enumerate(below if term not in done else ()):
             if isinstance(child, Var) and child in seen and not child.optional:
-                what = f"term {index}, {_short(term)}: operand {place} need not be the same {child.name}"
-                yield Mutant(rule.name, OPERAND, what, Split(index, place))
-        seen.update(children(term))
+                yield terms.index(term), place, child
+        done.add(term)
+        beside = frozenset(c for c in children(term) if isinstance(c, Var))
+        for child in children(term):
+            yield from visit(child, seen if isinstance(term, AnyOf) else seen | beside)
+            if not isinstance(term, AnyOf):
+                seen |= {*walk(child)}
+
+    seen = frozenset[Term]()
+    for output in rule.outputs:
+        for index, place, child in visit(output, seen):
+            what = f"term {index}, {_short(terms[index])}: operand {place} need not be the same {child.name}"
+            yield Mutant(rule.name, OPERAND, what, Split(index, place))
+        seen |= {*walk(output)}
 
 
 def _short(term: Term) -> str:

@@ -22,8 +22,9 @@ def verify(
     everything: Annotated[bool, typer.Option("--all", help="All rules there are.")] = False,
     extra: options.Rules = [],  # noqa: B006
     count: Annotated[
-        int, typer.Option("--count", min=1, metavar="N", help="How many graphs to try each rule on.")
-    ] = 100,
+        int | None,
+        typer.Option("--count", min=1, metavar="N", help="How many graphs to try each rule on, if not 160."),
+    ] = None,
     seed: options.Seed = 0,
     jobs: Annotated[
         int, typer.Option("--jobs", min=0, metavar="N", help="Rules at a time; 0: one for each processor.")
@@ -52,6 +53,7 @@ def verify(
 
     from onnxrewrite.report.verdicts import verdict_line, verdict_pages, verdict_table
     from onnxrewrite.rewrite import registry
+    from onnxrewrite.verify.ladder import INSTANCES
     from onnxrewrite.verify.ladder.many import Request, verify
 
     files = [n for n in names or () if n.endswith(".py") or Path(n).is_file()]
@@ -63,14 +65,14 @@ def verify(
     chosen = list(library) if everything else [r for n in asked for r in library.named(n)]
     chosen += [r for file in files for r in registry.rules_of(registry.load_module(file))]
     wanted = list(dict.fromkeys(r.name for r in chosen))
-    request = Request(rules, seed, count, save, cache)
+    request = Request(rules, seed, count or INSTANCES, save, cache)
     found = []
     with progress_bar(wanted=not quiet) as progress:
         for verdict in verify(wanted, request, jobs or os.cpu_count() or 1):
             found.append(verdict)
             if progress is not None:
                 progress("verify", len(found), len(wanted) - len(found))
-    write_json({"rules": found, "seed": seed, "count": count}, json, report)
+    write_json({"rules": found, "seed": seed, "count": request.count}, json, report)
     if json != "-":
         if quiet:
             say(verdict_line(found))

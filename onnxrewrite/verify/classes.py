@@ -1,7 +1,7 @@
 """Classes of values that inputs are made of: those at which fusions go wrong.
 
 An eps that is too large shows at tiny inputs, a variance in one pass at a large offset, a lost maximum in a softmax at
-large ones, a sign at zeros.
+large ones, a sign at zeros, a strict comparison at ties.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Floats = npt.NDArray[np.float64]
 CLASSES = ("normal", "offset", "large", "tiny", "zeros", "constant rows")
 """What every rewrite of a model is tried at."""
 
-NOT_FINITE = "not finite"
-EDGES = (*CLASSES, "far", "huge", "cancelling", "denormal", "signed zeros", NOT_FINITE)
+HUGE, NOT_FINITE = "huge", "not finite"
+EDGES = (*CLASSES, "far", HUGE, "cancelling", "ties", "denormal", "signed zeros", NOT_FINITE)
 """What a rule is tried at."""
 
-MAYBE_OVERFLOWS = ("offset", "large", "far", "huge")
+MAYBE_OVERFLOWS = ("offset", "large", "far", HUGE)
 UNIFORM = ("zeros", "constant rows", "signed zeros")
 
 _HALF = 15.0
@@ -54,6 +54,17 @@ def of_class(value: npt.NDArray[Any], values: str) -> npt.NDArray[Any]:
     """Unit normal values turned into those of a class, in the same dtype; narrow floats get a narrower range."""
     with np.errstate(all="ignore"):
         return _MAKERS[values](value.astype(np.float64), value.dtype).astype(value.dtype)
+
+
+def extreme(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Integers from the whole range of their dtype, the largest among them; but not the one that has no negative, whose
+    quotient by -1 stops the process."""
+    largest = int(np.iinfo(value.dtype).max)
+    least = -largest if value.dtype.kind == "i" else 0
+    numbers = np.random.default_rng(value.size).integers(least, largest, value.shape, value.dtype, endpoint=True)
+    flat = np.asarray(numbers).reshape(-1)
+    flat[::5], flat[2::5] = largest, least
+    return flat.reshape(value.shape)
 
 
 def _is_narrow(dtype: np.dtype[Any]) -> bool:
@@ -98,8 +109,9 @@ _MAKERS: dict[str, Callable[[Floats, np.dtype[Any]], Floats]] = {
     "zeros": lambda wide, _: np.zeros_like(wide),
     "constant rows": _rows_alike,
     "far": lambda wide, dtype: wide + (10.0 if _is_narrow(dtype) else 1e4),
-    "huge": lambda wide, dtype: wide * (_HALF if dtype == np.float16 else 1e8),
+    HUGE: lambda wide, dtype: wide * (_HALF if dtype == np.float16 else 1e10),
     "cancelling": _cancelling,
+    "ties": lambda wide, _: np.round(wide),
     "denormal": _denormal,
     "signed zeros": lambda wide, _: np.copysign(0.0, wide),
     NOT_FINITE: _not_finite,

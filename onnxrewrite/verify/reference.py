@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
+from onnxrewrite.ir.schema import NON_DETERMINISTIC
 from onnxrewrite.verify.double import NotDoublable, double_model
 from onnxrewrite.verify.session import (
     Feeds,
@@ -32,10 +34,8 @@ from onnxrewrite.verify.session import (
     weight_bytes,
 )
 
-RANDOM_OPS = {
-    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-    "Bernoulli", "Multinomial", "Sampling",
-}  # fmt: skip
+_RANDOM_OPS = frozenset(name for _, name in NON_DETERMINISTIC)
+_ASK_SHAPES = ("Shape", "Size")
 QUANTIZED = re.compile(
     r"Quantize|Integer|^QLinear|^QGemm|^QAttention|^QEmbed|^MatMulNBits|^MatMulBnb4|^MatMulFpQ4|^QMoE"
 )
@@ -101,14 +101,29 @@ def all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 def stochastic_ops(model: onnx.ModelProto) -> list[str]:
     """Operators whose result is random, training-mode Dropout included."""
+    return sorted({n.op_type for n in _random_nodes(model)})
+
+
+def draws(model: onnx.ModelProto) -> Counter[str] | None:
+    """How many nodes of each operator draw random numbers that something reads; who reads their shape reads none.
+
+    None for a model with branches or loops: which of them run, and how often, is not told by counting.
+    """
+    nodes = list(all_nodes(model))
+    if len(nodes) > len(model.graph.node):
+        return None
+    read = {name for node in nodes if node.op_type not in _ASK_SHAPES for name in node.input}
+    read.update(v.name for v in model.graph.output)
+    return Counter(n.op_type for n in _random_nodes(model) if not read.isdisjoint(n.output))
+
+
+def _random_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     constants = {t.name: t for t in model.graph.initializer}
-    found = set()
     for node in all_nodes(model):
         if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
             constants[node.output[0]] = node.attribute[0].t
-        if node.op_type in RANDOM_OPS or (node.op_type == "Dropout" and _training(node, constants)):
-            found.add(node.op_type)
-    return sorted(found)
+        if node.op_type in _RANDOM_OPS or (node.op_type == "Dropout" and _training(node, constants)):
+            yield node
 
 
 def _training(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:

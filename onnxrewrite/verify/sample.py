@@ -38,6 +38,15 @@ _FLOAT_CODES: dict[int, np.dtype[Any]] = {
 }
 
 
+_INTEGER_CODES = frozenset({onnx.TensorProto.INT32, onnx.TensorProto.INT64})
+
+ARITHMETIC = frozenset(
+    "Add Sub Mul Div Neg Abs Sign Relu Min Max Clip Cast CastLike Identity Where Not Less LessOrEqual Greater "
+    "GreaterOrEqual Equal Concat Split Transpose Squeeze Unsqueeze Slice Flatten MatMul Gemm".split()
+)
+"""Operators that take any integer as it is."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """A binding at which the original ran, and the level of care its inputs needed."""
@@ -71,6 +80,11 @@ class Sampler:
     def candidates(self, limit: int = 40) -> Iterator[Binding]:
         """Bindings worth trying, the user's sizes kept."""
         return candidates(self.specs, self.bound, limit)
+
+    def is_number(self, spec: InputSpec) -> bool:
+        """Whether an input is of integers that are reckoned with and neither choose nor count anything."""
+        usage = self.usage.get(spec.name, Usage())
+        return spec.elem_type in _INTEGER_CODES and not usage.index and usage.moved_by <= ARITHMETIC
 
     def feeds(self, binding: Mapping[str, int], sample: int = 0, care: int = 0) -> dict[str, Any]:
         """Values for every input that has no default, at these sizes."""

@@ -20,11 +20,21 @@ import onnx
 import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError, UsageError
-from onnxrewrite.verify.classes import CLASSES, MAYBE_OVERFLOWS, UNIFORM, is_data, is_float, of_class, stream
+from onnxrewrite.verify.classes import (
+    CLASSES,
+    HUGE,
+    MAYBE_OVERFLOWS,
+    UNIFORM,
+    extreme,
+    is_data,
+    is_float,
+    of_class,
+    stream,
+)
 from onnxrewrite.verify.dims import Binding, evaluate, expression_parts, shape_of
 from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Norms, compare, identical, measure, near_enough
 from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_weights
-from onnxrewrite.verify.reference import Reference, build_reference, stochastic_ops
+from onnxrewrite.verify.reference import Reference, build_reference, draws, stochastic_ops
 from onnxrewrite.verify.sample import CARE, Sampler, is_finite
 from onnxrewrite.verify.session import Outputs, Session, as_proto, open_session
 from onnxrewrite.verify.smaller import shrunk
@@ -164,7 +174,12 @@ class _Site:
             return SiteCheck("failed", problem)
         random = stochastic_ops(self.before)
         if random:
-            return SiteCheck("not run", f"random operators: {', '.join(random)}")
+            names, old, new = ", ".join(random), draws(self.before), draws(self.after)
+            if old is not None and new is not None and old != new:
+                return SiteCheck(
+                    "failed", f"random numbers of {names} are drawn {new.total()} times, were {old.total()}"
+                )
+            return SiteCheck("not run", f"random operators: {names}")
         original = open_session(self.before, threads=1)
         if isinstance(original, str):
             return SiteCheck("not run", f"the original subgraph does not open: {original}")
@@ -226,14 +241,19 @@ class _Site:
             if not spec.tensor:
                 raise UsageError(f"input {spec.name} is no tensor")
             value = self.sampler.value(spec, binding, stream(values), care)
-            made[spec.name] = of_class(value, values) if is_data(spec) else value
+            if is_data(spec):
+                value = of_class(value, values)
+            elif values == HUGE and self.sampler.is_number(spec):
+                value = extreme(value)
+            made[spec.name] = value
         return made
 
     def _runs(
         self, original: Session, rewritten: Session, found: Sequence[tuple[Binding, int]]
     ) -> list[_Run] | SiteCheck:
         runs: list[_Run] = []
-        for turn, values in enumerate(self.classes if self._has_floats() else self.classes[:2]):
+        whole = (*self.classes[:2], *(c for c in self.classes if c == HUGE))  # all that integers differ in
+        for turn, values in enumerate(self.classes if self._has_floats() else whole):
             for binding, care in [found[turn % len(found)]] if self._is_large(found[0][0]) else found:
                 feeds = self.feeds(binding, values, care)
                 old = original.run(feeds)

@@ -109,6 +109,10 @@ GATHER_ALL = Rule(
             "int64[4] x; a = Gather(x, {0})  b = Gather(x, {2})  y = Concat<axis=0>(a, b, {7})",
             to="int64[4] x; g = Gather<axis=0>(x, {0, 2})  y = Concat<axis=0>(g, {7})",
         ),
+        Rewrites(
+            "float[2,3,n] x; a = Gather<axis=1>(x, {2, 0})  b = Gather<axis=-2>(x, {1})  y = Concat<axis=1>(a, b)",
+            to="float[2,3,n] x; y = Gather<axis=1>(x, {2, 0, 1})",
+        ),
         Rejects(
             "int64[4] x; int64[4] z; a = Gather(x, {0})  b = Gather(z, {2})  y = Concat<axis=0>(a, b)",
             because="no two neighbours",

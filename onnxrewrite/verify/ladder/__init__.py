@@ -11,7 +11,7 @@ the rule refuses, its guards are asked whether they are too strict (``guards``);
 A verdict is never a proof: it says what was tried.
 """
 
-from onnxrewrite.verify.ladder.climb import climb
+from onnxrewrite.verify.ladder.climb import INSTANCES, climb
 from onnxrewrite.verify.ladder.verdict import Counterexample, Verdict
 
-__all__ = ["Counterexample", "Verdict", "climb"]
+__all__ = ["INSTANCES", "Counterexample", "Verdict", "climb"]

@@ -14,7 +14,7 @@ from onnxrewrite.verify.ladder.minimise import counterexample_of, minimised
 from onnxrewrite.verify.ladder.starts import starts
 from onnxrewrite.verify.ladder.verdict import REFUTED, RING_CHECKED, TESTED, UNTRIED, Counterexample, Verdict, general
 
-INSTANCES = 100
+INSTANCES = 160
 """How many graphs a rule is tried on."""
 
 

@@ -8,8 +8,9 @@ to be right; where it does not, it has refused.
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -20,12 +21,19 @@ from onnxrewrite.verify.ladder.variations import VARIATIONS
 from onnxrewrite.verify.respell import Seed
 from onnxrewrite.verify.respell.draft import Draft
 from onnxrewrite.verify.respell.firing import Trial
+from onnxrewrite.verify.respell.mistakes import attributes, change_attribute
 from onnxrewrite.verify.respell.nearmiss import with_facts, with_producers
 from onnxrewrite.verify.respell.seeds import STANDARD
 from onnxrewrite.verify.respell.spelling import Spelling, spelling
 
-HOW_MANY = (0, 1, 1, 2, 2, 3)
+HOW_MANY = (0, 1, 1, 1, 1, 2, 2, 3)
 """How many variations an instance has, one of these at random."""
+
+SWEPT = 5
+"""In about so many graphs each attribute has its turn."""
+
+TRIES = 6
+"""So many are tried at most for one of which there is something in the graph."""
 
 
 @dataclass(frozen=True)
@@ -57,23 +65,41 @@ class Instance:
 def instances(seeds: Sequence[Seed], count: int, seed: int = 0, parents: Sequence[Instance] = ()) -> Iterator[Instance]:
     """``count`` graphs; the same for the same ``seed``.
 
-    Each seed has its turn as it is.  From then on every other graph starts from one of ``parents``, if there are any by
-    then: graphs that the rule has rewritten, so that changes add up and lead away from where it began.
+    Each seed has its turn as it is, then some with each attribute changed.  From then on every other graph starts from
+    one of ``parents``, if there are any by then: graphs that the rule has rewritten, so that changes add up and lead
+    away from where it began.
 
     What is legal by the standard alone is left out: no runtime can be trusted to say whether it is right.
     """
     running = [s for s in seeds if s.feeder is not None and s.trial.target != STANDARD]
-    for number in range(count if running else 0):
-        rng, start = random.Random(f"{seed}/instance/{number}"), running[number % len(running)]
-        if number < len(running):
-            instance = fitted(start.trial, start.model)
-        elif parents and number % 2:
+    if running:
+        yield from itertools.islice(_all(running, parents, seed), count)
+
+
+def _all(running: Sequence[Seed], parents: Sequence[Instance], seed: int) -> Iterator[Instance]:
+    yield from (fitted(s.trial, s.model) for s in running)
+    yield from _swept(running[:: -(-len(running) // SWEPT)], seed)
+    for number in itertools.count():
+        rng = random.Random(f"{seed}/instance/{number}")
+        if parents and number % 2:
             parent = rng.choice(parents)
-            instance = fitted(parent.trial, *_changed(parent.before, None, parent.variations, rng))
+            yield fitted(parent.trial, *_changed(parent.before, None, parent.variations, rng))
         else:
-            written = _written(start, rng)
-            instance = fitted(start.trial, *_changed(written.model, written.nodes, (), rng))
-        yield instance
+            written = _written(start := running[number % len(running)], rng)
+            yield fitted(start.trial, *_changed(written.model, written.nodes, (), rng))
+
+
+def _swept(chosen: Sequence[Seed], seed: int) -> Iterator[Instance]:
+    """Every attribute of every node that is covered off its default, one at a time."""
+    for start in chosen:
+        for number in itertools.count():
+            draft = Draft(with_facts(start.model))
+            found = attributes(draft, _changeable(with_producers(draft.nodes(start.places[0].nodes))))
+            if number >= len(found):
+                break
+            changed = change_attribute(draft, *found[number], random.Random(f"{seed}/attribute/{number}"))
+            if changed is not None:
+                yield fitted(start.trial, draft.done(), (changed,))
 
 
 def _written(seed: Seed, rng: random.Random) -> Spelling:
@@ -92,10 +118,14 @@ def _changed(
     changes = []
     for _ in range(rng.choice(HOW_MANY)):
         around = draft.graph if names is None else with_producers(draft.nodes(names))
-        nodes = [n for n in around if n.op_type != "Constant"]  # what they hold is told by their readers' operands
-        changed = rng.choice(VARIATIONS)(draft, nodes, rng) if nodes else None
-        changes += [changed] if changed is not None else []
-    return draft.done(), (*before, *changes)
+        nodes = _changeable(around)
+        tried = (change(draft, nodes, rng) for change in rng.sample(VARIATIONS, TRIES)) if nodes else iter(())
+        changes += [next((what for what in tried if what is not None), "")]
+    return draft.done(), (*before, *filter(None, changes))
+
+
+def _changeable(nodes: Iterable[ir.Node]) -> list[ir.Node]:
+    return [n for n in nodes if n.op_type != "Constant"]  # what they hold is told by their readers' operands
 
 
 def fitted(trial: Trial, model: ir.Model, variations: tuple[str, ...] = ()) -> Instance:

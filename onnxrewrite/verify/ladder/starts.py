@@ -5,42 +5,69 @@ A rejected graph is one that a rule which is right leaves alone: it costs one lo
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.ir import text
-from onnxrewrite.pattern.terms import AnyOf, Call, walk
-from onnxrewrite.rewrite.rule import Rejects, Rule
+from onnxrewrite.ir import schema, text
+from onnxrewrite.pattern.terms import INTS, AnyNode, AnyOf, Call, Term, walk
+from onnxrewrite.rewrite.rule import Rejects, Rewrites, Rule
 from onnxrewrite.verify.ladder.grown import grown
 from onnxrewrite.verify.respell import Seed, seeds
 from onnxrewrite.verify.respell.covered import literals
+from onnxrewrite.verify.respell.draft import Draft
 from onnxrewrite.verify.respell.firing import Trial
+from onnxrewrite.verify.respell.mistakes import become
 from onnxrewrite.verify.respell.seeds import named, of_example, retyped, seed_of
 
 FEW, MANY, MOST = 2, 6, 8
 """How many graphs to grow from the pattern: of a rule that has examples, and of one that has none; at the most, where
 there are alternatives."""
 
-INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
+OTHERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.UINT8, ir.DataType.BOOL)
 """What examples in float are turned into, for rules that do not ask."""
 
-_WIDE = (3, 5)
+_RANGES = {ir.DataType.INT64: 2.0**31, ir.DataType.INT32: 2.0**31, ir.DataType.UINT8: 2.0**8, ir.DataType.BOOL: 0.0}
+"""Below this are the constants that such an example may have."""
+
+_WIDE, _ALIKE = (3, 5), 4
 
 
 def starts(rule: Rule, library: Sequence[Rule], seed: int = 0) -> list[Seed]:
     """Every graph to start from on which the rule applies."""
-    found = [*seeds(rule, library), *_rejected(rule, library), *grown(rule, library, _how_many(rule), seed)]
-    return [*found, *(s for each in found for s in (*_wider(each), *_integers(each)))]
+    found = [
+        *seeds(rule, library),
+        *_resized(rule, library),
+        *_rejected(rule, library),
+        *grown(rule, library, _how_many(rule), seed),
+    ]
+    found += _otherwise(rule, found)
+    return [*found, *(s for each in found for s in (*_wider(each), *_other_dtypes(each)))]
 
 
 def _how_many(rule: Rule) -> int:
     """How many graphs to grow, so that each alternative has its turn."""
-    terms = {t for output in rule.outputs for t in walk(output)}
+    terms = _terms(rule)
     ways = sum(len(t.alternatives) - 1 for t in terms if isinstance(t, AnyOf))
     ways += sum(len(t.op_types) - 1 for t in terms if isinstance(t, Call))
     return min((FEW if rule.examples else MANY) + ways, MOST)
+
+
+def _resized(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
+    """Examples in which all sizes are alike, or unknown: there shapes do not tell that an axis is another one."""
+    for example in (e for e in rule.examples if isinstance(e, Rewrites)):
+        model = named(text.parse(example.graph, opset=example.opset))
+        sizes = dict.fromkeys(d for v in model.graph.inputs for d in v.shape or () if d != 1)
+        alike = max((d for d in sizes if isinstance(d, int)), default=_ALIKE)
+        for change in (dict.fromkeys(sizes, alike), {d: f"size_{d}" for d in sizes}) if sizes else ():
+            copy = model.clone()
+            for value in copy.graph.inputs:
+                if value.shape is not None:
+                    value.shape = ir.Shape([change.get(d, d) for d in value.shape])
+            found = seed_of(copy, Trial.of(rule, library, example.target))
+            yield from (s for s in found if s.feeder is not None)
 
 
 def _rejected(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
@@ -62,20 +89,70 @@ def _wider(seed: Seed) -> Iterator[Seed]:
     yield from seed_of(model, seed.trial)
 
 
-def _integers(seed: Seed) -> Iterator[Seed]:
-    """The graph in integers, where that leaves no fraction out."""
-    if any(v.dtype != ir.DataType.FLOAT for v in seed.model.graph.inputs) or not _is_whole(seed.model):
-        return
-    for dtype in INTEGERS:
-        yield from seed_of(retyped(seed.model, dtype, literals(seed.trial.rule)), seed.trial)
+def _otherwise(rule: Rule, found: Sequence[Seed]) -> Iterator[Seed]:
+    """For each operator that the pattern takes and no graph has, the first graph in which it can stand for another."""
+    for op_types in dict.fromkeys(t.op_types or () for t in _terms(rule) if isinstance(t, Call | AnyNode)):
+        had = {n.op_type for seed in found for n in _covered(seed.model, seed)}
+        for op_type in op_types if had.intersection(op_types) else ():
+            if op_type not in had:
+                made = (m for seed in found for m in _with_operator(seed, op_types, op_type))
+                yield from itertools.islice(made, 1)
 
 
-def _is_whole(model: ir.Model) -> bool:
-    """Whether all constants in float are integers that 32 bits hold."""
+def _with_operator(seed: Seed, op_types: Sequence[str], op_type: str) -> Iterator[Seed]:
+    """The graph with ``op_type`` for one of ``op_types``, and again with sizes that fit it for those that are given."""
+    for has_sizes in (False, True):
+        draft = Draft(seed.model)
+        node = next((n for n in _covered(draft.model, seed) if n.op_type in op_types), None)
+        if node is None or (has_sizes and not _sized(draft, node)):
+            return
+        imports, opset = draft.model.opset_imports, draft.model.opset_imports.get(node.domain, 1)
+        imports[node.domain] = schema.oldest_version(node.domain, op_type, opset) or opset
+        become(node, op_type, imports[node.domain])
+        yield from (s for s in seed_of(draft.done(), seed.trial) if s.feeder is not None)
+
+
+def _sized(draft: Draft, node: ir.Node) -> bool:
+    """Whether a node takes sizes; they are now those of its first operand, in reverse order."""
+    shape = node.inputs[0].shape if len(node.inputs) > 1 and node.inputs[0] is not None else None
+    sizes = draft.tensor(node.inputs[1]) if shape is not None and shape.is_static() else None
+    if sizes is None or shape is None or sizes.dtype != ir.DataType.INT64:
+        return False
+    node.replace_input_with(1, draft.constant(np.array(shape.numpy()[::-1]), ir.DataType.INT64))
+    return True
+
+
+def _covered(model: ir.Model, seed: Seed) -> list[ir.Node]:
+    names = {name for place in seed.places for name in place.nodes}
+    return [n for n in model.graph if n.name in names]
+
+
+def _terms(rule: Rule) -> list[Term]:
+    return list(dict.fromkeys(t for output in rule.outputs for t in walk(output)))
+
+
+def _other_dtypes(seed: Seed) -> Iterator[Seed]:
+    """The graph in integers, and in what is true or false, where that leaves nothing of a constant out; one that is in
+    integers, in floats."""
+    inputs = seed.model.graph.inputs
+    for dtype in OTHERS if any(v.dtype == ir.DataType.FLOAT for v in inputs) else ():
+        if _holds(dtype, seed.model):
+            yield from seed_of(retyped(seed.model, dtype, literals(seed.trial.rule)), seed.trial)
+    if inputs and all(v.dtype in INTS for v in inputs):
+        model = _forgetful(seed.model)
+        for value in model.graph.inputs:
+            value.type = ir.TensorType(ir.DataType.FLOAT)
+        yield from seed_of(model, seed.trial)
+
+
+def _holds(dtype: ir.DataType, model: ir.Model) -> bool:
+    """Whether a dtype has all constants in float."""
     tensors = [t for v in model.graph.initializers.values() if (t := v.const_value) is not None]
     tensors += [a.as_tensor() for n in model.graph for a in n.attributes.values() if a.type == ir.AttributeType.TENSOR]
     arrays = [t.numpy() for t in tensors if t.dtype == ir.DataType.FLOAT]
-    return all(((a == np.round(a)) & (np.abs(a) < 2.0**31)).all() for a in arrays)
+    return all(
+        ((a == np.round(a)) & (np.abs(a) < _RANGES[dtype]) & (dtype.is_signed() | (a >= 0))).all() for a in arrays
+    )
 
 
 def _forgetful(model: ir.Model) -> ir.Model:

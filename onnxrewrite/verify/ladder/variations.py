@@ -19,6 +19,9 @@ from onnxrewrite.verify.respell.mistakes import Mistake
 OLDEST, NEWEST = 9, 23
 """The opsets that graphs are moved to."""
 
+_WITH_INPUTS = 13
+"""From this opset on an If hands on values of any shape."""
+
 _SHORT = 16
 """An integer constant of more elements is no list of axes, sizes or ends."""
 
@@ -47,14 +50,40 @@ def tightened(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str
 
 
 def raised(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
-    """Inputs of one rank more."""
+    """Inputs of one rank more: at the front, at the end, or in between."""
     shaped = [v for v in draft.graph.inputs if v.shape is not None and not v.is_initializer()]
     if not shaped:
         return None
-    size = rng.choice((1, 2))
+    size, place = rng.choice((1, 2, 3, "more", "more")), rng.choice((0, 0, None, None, 1))
     for value in shaped:
-        value.shape = ir.Shape([size, *(value.shape or ())])
-    return f"every input has a dimension of {size} more"
+        dims = list(value.shape or ())
+        at = len(dims) if place is None else place
+        value.shape = ir.Shape([*dims[:at], size, *dims[at:]])
+    return f"every input has a dimension of {size} more, {'the last' if place is None else f'at {place}'}"
+
+
+def unranked(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
+    """An operand of which not even the rank is known: what either branch of an If hands on, one of them in another."""
+    edges = [(n, i, v) for n in nodes for i, v in enumerate(n.inputs) if v is not None and draft.array(v) is None]
+    edges = [(n, i, v) for n, i, v in edges if v.shape is not None and v.dtype is not None]
+    if not edges or draft.opset < _WITH_INPUTS:
+        return None
+    node, index, value = rng.choice(edges)
+    assert value.shape is not None
+    condition = ir.Value(name=draft.fresh("condition"), type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([]))
+    draft.graph.inputs.append(condition)
+    other = draft.constant(np.array([1, -1] if len(value.shape) == 1 else [-1]), ir.DataType.INT64)
+    branches = (ir.Node("", "Identity", [value]), ir.Node("", "Reshape", [value, other]))
+    attributes = []
+    for name, inner in zip(("then_branch", "else_branch"), branches, strict=True):
+        inner.outputs[0].name = draft.fresh(name)
+        graph = ir.Graph([], [inner.outputs[0]], nodes=[inner], name=name)
+        attributes.append(ir.AttrGraph(name, graph))
+    chosen = ir.Node("", "If", [condition], attributes, name=draft.fresh("either"))
+    chosen.outputs[0].name = draft.fresh("unranked")
+    draft.graph.insert_before(node, chosen)
+    node.replace_input_with(index, chosen.outputs[0])
+    return f"the rank of operand {index} of {node.op_type} is unknown"
 
 
 def repeated(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
@@ -187,8 +216,22 @@ def fewer(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | N
 
 
 VARIATIONS: tuple[Mistake, ...] = (
-    *(mistakes.attribute, mistakes.attribute, mistakes.constant, mistakes.operand, mistakes.extra, mistakes.order),
+    *(mistakes.attribute, mistakes.attribute, mistakes.attribute, mistakes.attribute),
+    *(mistakes.constant, mistakes.constant, mistakes.operand, mistakes.extra, mistakes.order),
     *(mistakes.shape, mistakes.operator, mistakes.export, mistakes.reader, mistakes.overridable),
-    *(loosened, tightened, raised, repeated, made_input, special, special, scattered, scattered, turned, indexed),
+    *(
+        loosened,
+        tightened,
+        unranked,
+        raised,
+        repeated,
+        made_input,
+        special,
+        special,
+        scattered,
+        scattered,
+        turned,
+        indexed,
+    ),
     *(opset, opset, opset, plain_default, fewer, outputs),
 )

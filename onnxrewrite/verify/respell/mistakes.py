@@ -98,21 +98,42 @@ def _shown(array: Array) -> str:
 
 def attribute(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
     """An attribute by another value, also one that was left at its default."""
-    found: list[tuple[ir.Node, str, Any]] = []
+    found = attributes(draft, nodes)
+    rng.shuffle(found)
+    changed = (change_attribute(draft, node, name, rng) for node, name in found)
+    return next((what for what in changed if what is not None), None)
+
+
+def attributes(draft: Draft, nodes: Sequence[ir.Node]) -> list[tuple[ir.Node, str]]:
+    """The attributes that nodes have, or could have."""
+    found = []
     for node in nodes:
         known = schema.schema(node.domain, node.op_type, _version(draft, node))
         names = dict.fromkeys((*node.attributes, *(known.attributes if known is not None else ())))
-        for name in names:
-            given = node.attributes.get(name)
-            old = given.value if given is not None else known.attributes[name].default if known is not None else None
-            found.append((node, name, old))
-    rng.shuffle(found)
-    for node, name, old in found:
-        new = _other(name, old, rng)
-        if new is not None and new != old:
-            (node.attributes[name],) = ir.convenience.convert_attributes({name: new})
-            return f"{name} of {node.op_type} is {new!r}, was {old!r}"
-    return None
+        found += [(node, name) for name in names]
+    return found
+
+
+def change_attribute(draft: Draft, node: ir.Node, name: str, rng: random.Random) -> str | None:
+    """Another value for an attribute; None where there is no telling which could be."""
+    given = node.attributes.get(name)
+    known = schema.schema(node.domain, node.op_type, _version(draft, node))
+    old = given.value if given is not None else _default(node, name, known)
+    new = _other(name, old, rng)
+    if new is None or new == old:
+        return None
+    (node.attributes[name],) = ir.convenience.convert_attributes({name: new})
+    return f"{name} of {node.op_type} is {new!r}, was {old!r}"
+
+
+def _default(node: ir.Node, name: str, known: schema.Schema | None) -> Any:
+    """What an attribute means that is not given; None where that is anything."""
+    default = known.attributes[name].default if known is not None else None
+    shape = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
+    if default is not None or shape is None or len(shape) < 3 or "kernel_shape" not in getattr(known, "attributes", ()):
+        return default
+    spatial = len(shape) - 2
+    return {"strides": [1] * spatial, "dilations": [1] * spatial, "pads": [0] * (2 * spatial)}.get(name)
 
 
 def _version(draft: Draft, node: ir.Node) -> int:
@@ -132,7 +153,9 @@ def _other(name: str, old: Any, rng: random.Random) -> Any:
         return rng.choice(words) if words else None
     if isinstance(old, list | tuple) and old and all(isinstance(e, int | float) for e in old):
         new = list(old)
-        if len(set(new)) > 1 and rng.random() < 0.5:
+        if name in COUNTS and rng.random() < 0.3:
+            new = [n + 1 for n in new]
+        elif len(set(new)) > 1 and rng.random() < 0.5:
             a, b = rng.sample(range(len(new)), 2)
             new[a], new[b] = new[b], new[a]
         else:
@@ -155,13 +178,18 @@ def operator(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str 
     if not candidates:
         return None
     node, other = rng.choice(candidates)
-    known = schema.schema("", other, draft.opset)
-    kept = [a for name, a in node.attributes.items() if known is not None and name in known.attributes]
     old = node.op_type
-    node.op_type = other
-    node.attributes.clear()
-    node.attributes.update({a.name: a for a in kept})
+    become(node, other, draft.opset)
     return f"{other} for {old} `{node.name}`"
+
+
+def become(node: ir.Node, op_type: str, version: int) -> None:
+    """Make another operator of a node, in place; attributes that this one does not have go."""
+    known = schema.schema(node.domain, op_type, version)
+    for name in list(node.attributes):
+        if known is None or name not in known.attributes:
+            del node.attributes[name]
+    node.op_type = op_type
 
 
 def operand(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:

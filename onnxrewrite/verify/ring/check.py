@@ -131,10 +131,10 @@ class _Check:
     def _in_order(self, order: str, limit: int, wanted: int) -> RingCheck:
         self.order = order
         done = 0
-        seen: dict[tuple[str, int], Array] = {}
+        seen: dict[tuple[str, int, tuple[int, ...]], Array] = {}  # a shape can depend on what is fed
         for number in range(limit):
             place = number % len(self.places) if number < wanted else 0
-            if done >= wanted and all(v.all() for (_, where), v in seen.items() if where == 0):
+            if done >= wanted and all(v.all() for (_, where, _), v in seen.items() if where == 0):
                 break
             try:
                 old, new = self._original(place, number), self._rewritten(place, number)
@@ -145,9 +145,11 @@ class _Check:
                 found = _compare(name, old.outputs[name], new.outputs[name])
                 if isinstance(found, str):
                     return replace(_judged(found, old, new), runs=done)
-                seen[name, place] = seen.get((name, place), np.zeros(found.shape, np.bool_)) | found
+                key = name, place, found.shape
+                seen[key] = seen.get(key, np.zeros(found.shape, np.bool_)) | found
         for value in self.before.graph.outputs:
-            if not seen.get((str(value.name), 0), np.zeros(1)).all():
+            masks = [mask for (name, where, _), mask in seen.items() if name == value.name and where == 0]
+            if not masks or not all(mask.all() for mask in masks):
                 return RingCheck(DOUBT, f"output {value.name} has undefined elements at every input tried", done)
         return RingCheck("equal", runs=done)
 
