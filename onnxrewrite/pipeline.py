@@ -306,7 +306,7 @@ class _Run:
                 self.lowering = [r for r in self.lowering if r.name != error.rule]
         for tampering in self._tampered.values():
             trace.refuse(tampering.rule, tampering.value, tampering.reason)
-            trace.warnings.append(str(tampering))
+            trace.warnings.append(f"{tampering}; it was left out")
         return model, trace
 
     def _rewrite(self, quarantine: set[Key]) -> tuple[ir.Model, Trace]:

@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.rewrite.rule import Assumption
+from onnxrewrite.rewrite.untouched import Tampered
 from onnxrewrite.verify.ladder.instances import Instance, fitted
 from onnxrewrite.verify.ladder.judge import judged
 from onnxrewrite.verify.ladder.verdict import general
@@ -40,9 +41,12 @@ class Guards:
         reason = general(instance.refusal)
         if not reason or self.equal.get(reason, 0) + self.needed.get(reason, 0) >= _MOST:
             return
-        with _overruled():
-            forced = fitted(instance.trial, instance.before, instance.variations)
-        finding = judged(forced, assumes, seed)
+        try:
+            with _overruled():
+                forced = fitted(instance.trial, instance.before, instance.variations)
+            finding = judged(forced, assumes, seed)
+        except Tampered:  # a guard may keep the rule from that
+            finding = None
         kind = self.equal if finding is not None and finding.status == "equal" else self.needed
         kind[reason] = kind.get(reason, 0) + 1
 

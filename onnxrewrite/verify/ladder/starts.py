@@ -31,11 +31,11 @@ _WIDE = (3, 5)
 
 def starts(rule: Rule, library: Sequence[Rule], seed: int = 0) -> list[Seed]:
     """Every graph to start from on which the rule applies."""
-    found = [*seeds(rule, library), *_rejected(rule, library), *grown(rule, library, _how_many(rule), seed)]
+    found = [*seeds(rule, library), *_rejected(rule, library), *grown(rule, library, how_many(rule), seed)]
     return [*found, *(s for each in found for s in (*_wider(each), *_integers(each)))]
 
 
-def _how_many(rule: Rule) -> int:
+def how_many(rule: Rule) -> int:
     """How many graphs to grow, so that each alternative has its turn."""
     terms = {t for output in rule.outputs for t in walk(output)}
     ways = sum(len(t.alternatives) - 1 for t in terms if isinstance(t, AnyOf))
