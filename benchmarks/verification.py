@@ -78,8 +78,8 @@ class Bench:
         verdict = climb(
             wrong, [wrong if r is right else r for r in self.library], seed=self.seed, count=self.count, thorough=False
         )
-        if verdict.counterexample is not None:
-            status, why = REFUTED, verdict.counterexample.reason
+        if verdict.refuted:
+            status, why = REFUTED, verdict.reason
         elif mutant.name in EQUIVALENT:
             status, why = SAME, EQUIVALENT[mutant.name]
         elif verdict.status == UNTRIED and not verdict.not_run:
@@ -108,9 +108,9 @@ def watched(bench: Bench, names: Iterable[str], most: int | None, tell: report.R
             raise RuntimeError(f"{outcome.task}: {outcome.failure}")
         seen[outcome.task] = outcome.result
     alarms = [
-        {"rule": name, "reason": each.verdict.counterexample.reason}
+        {"rule": name, "reason": each.verdict.reason}
         for name, each in sorted(seen.items())
-        if each.verdict is not None and each.verdict.counterexample is not None
+        if each.verdict is not None and each.verdict.refuted
     ]
     if alarms:
         tell.table("Built-in rules that are refuted", alarms)

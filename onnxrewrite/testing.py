@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import onnx_ir as ir
 
 from onnxrewrite.ir import io, schema, text
-from onnxrewrite.ir.graph import isomorphic, scopes
+from onnxrewrite.ir.graph import isomorphic
 from onnxrewrite.ir.target import target
-from onnxrewrite.pattern.recursive import Misses, RecursiveMatcher
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Example, Rejects, Rule, Stage
 from onnxrewrite.verify.ladder.instances import fitted
 from onnxrewrite.verify.ladder.judge import differs_at, judged
 from onnxrewrite.verify.ladder.save import INPUTS, MODEL
-from onnxrewrite.verify.respell.firing import Trial
+from onnxrewrite.verify.respell.firing import Trial, why_not
 
 
 def check_example(rule: Rule, example: Example, library: Sequence[Rule] = ()) -> None:
@@ -73,18 +71,3 @@ def check_counterexample(folder: Path, rule: str, *, rules: Sequence[str] = (), 
     finding = judged(instance, tried.assumes) if wrong is None else None
     wrong = finding.reason if finding is not None and finding.differs else wrong
     assert wrong is None, f"{rule}: {wrong}"
-
-
-def why_not(rule: Rule, driver: Driver) -> str:
-    """Why a rule does not apply to the driver's model: the reason of its nearest miss."""
-    refused = driver.trace.refused.get(rule.name)
-    if refused:
-        return " | ".join(refused.values())
-    misses = Misses()
-    for graph in scopes(driver.model):
-        matcher = RecursiveMatcher(driver.facts(graph), graph, misses)
-        values: list[ir.Value] = [o for n in graph for o in n.outputs]
-        for value in values:
-            for _ in matcher.matches(rule.outputs, value):
-                return "it matches"
-    return misses.reason or "no operator of the pattern is there"

@@ -23,6 +23,8 @@ RANKS = {
     "explain": 5,
     "measure": 5,
     "pipeline": 6,
+    "result": 6,
+    "rounds": 6,
     "certify": 6,
     "report": 6,
     "testing": 6,

@@ -17,6 +17,7 @@ import onnxrewrite as rw
 from onnxrewrite import AnyNode, Rule, Stage, Var, op, pipeline
 from onnxrewrite.errors import CheckError, ModelError, RuleError, UsageError
 from onnxrewrite.ir import io, text
+from onnxrewrite.rounds import Rounds
 from onnxrewrite.verify.rewrites import SiteChecker
 
 x = Var("x")
@@ -52,13 +53,13 @@ def blind(monkeypatch: pytest.MonkeyPatch) -> None:
 def rounds(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[set[Any]]]:
     """What was in quarantine in each round of rewriting."""
     seen: list[set[Any]] = []
-    original = pipeline._Run.rewrite
+    original = Rounds.rewrite
 
     def rewrite(self: Any, quarantine: set[Any]) -> Any:
         seen.append(set(quarantine))
         return original(self, quarantine)
 
-    monkeypatch.setattr(pipeline._Run, "rewrite", rewrite)
+    monkeypatch.setattr(Rounds, "rewrite", rewrite)
     return iter([seen])
 
 

@@ -69,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in given or os.environ.get("ONNXREWRITE_DEBUG", "0") not in ("", "0")
     given = [a for a in given if a != "--debug"] or ["--help"]
     _print_anything()
+    _report_to_nobody()
     _stop_cleanly()
     try:
         code = app(given, prog_name="onnxrewrite", standalone_mode=False)
@@ -135,6 +136,12 @@ def _print_anything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+
+
+def _report_to_nobody() -> None:
+    """No telemetry of ONNX Runtime unless somebody asks for it: what is compiled is nobody else's business, and where
+    its files cannot be written it warns on stderr.  To be called before ONNX Runtime is imported."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def _versions() -> str:

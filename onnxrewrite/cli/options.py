@@ -6,6 +6,7 @@ All of it is checked before any long work starts.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -78,6 +79,18 @@ def _unwritable(path: str | Path) -> str | None:
     if found.exists() and not os.access(found, os.W_OK):
         return f"{path}: is write-protected"
     return None
+
+
+def folder(path: Path, option: str) -> None:
+    """Make a folder that shall be written to; UsageError if that cannot be done."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except FileExistsError:
+        raise UsageError(f"{option} {path}: is not a folder") from None
+    except OSError as error:
+        raise UsageError(f"{option} {path}: cannot be written to: {error.strerror or error}") from None
 
 
 def json_path(option: str | None, *others: str | Path | None) -> Path | None:

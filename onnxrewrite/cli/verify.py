@@ -48,8 +48,8 @@ def verify(
     report = options.json_path(json)
     if bool(names) == everything:
         raise UsageError("give the names of rules, or files of rules, or --all")
-    if save is not None and save.exists() and not save.is_dir():
-        raise UsageError(f"--save {save}: is not a folder")
+    if save is not None:
+        options.folder(save, "--save")
 
     from onnxrewrite.report.verdicts import verdict_line, verdict_pages, verdict_table
     from onnxrewrite.rewrite import registry
@@ -72,6 +72,7 @@ def verify(
             found.append(verdict)
             if progress is not None:
                 progress("verify", len(found), len(wanted) - len(found))
+    found.sort(key=lambda verdict: wanted.index(verdict["rule"]))
     write_json({"rules": found, "seed": seed, "count": request.count}, json, report)
     if json != "-":
         if quiet:

@@ -6,6 +6,8 @@ This module knows the graph through ``Facts`` only, and nothing about how matche
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NoReturn, TypeVar, overload
 
 import numpy as np
@@ -27,6 +29,23 @@ class Refused(Exception):
     def __init__(self, reason: str):
         super().__init__(reason)
         self.reason = reason
+
+
+_OVERRULED = ContextVar("_OVERRULED", default=False)
+
+
+@contextmanager
+def overruled() -> Iterator[None]:
+    """Let every precondition pass: inside, ``Match.require`` and ``Match.refuse`` do nothing, in this thread.
+
+    It is for asking whether a guard is needed.  What rules make then may be wrong, and one that relies on ``refuse``
+    not to return may raise.
+    """
+    token = _OVERRULED.set(True)
+    try:
+        yield
+    finally:
+        _OVERRULED.reset(token)
 
 
 class Binding:
@@ -192,6 +211,8 @@ class Match:
 
     def refuse(self, reason: str, at: Term | ir.Value | None = None) -> NoReturn:
         """Refuse the match."""
+        if _OVERRULED.get():
+            return  # type: ignore[misc]
         value = None if at is None else self._value(at)
         raise Refused(reason if value is None else f"{reason} (at `{value.name}`)")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ def summary(
     - ``operators``: ``{before, after}``, each operator to count, in subgraphs and functions too, constants
       not counted; ``nodes``: ``{before, after}``, their sums; ``size``: ``{before, after}`` in bytes;
     - ``checks``: see the function ``checks``;
+    - ``assumes``: what the rules that were applied take for granted of the data, each to their names;
     - ``undone``: one ``{rule, value, reason, by}`` per rewrite that a check turned down, ``by`` being
       ``site`` or ``model``;
     - ``sites``: one ``{rule, stage, value, scope, before, after}`` per rewrite, in order: the names of the
@@ -74,6 +75,7 @@ def summary(
         "nodes": {side: sum(counts.values()) for side, counts in operators.items()},
         "size": {"before": stored_bytes(result.original), "after": stored_bytes(result.model)},
         "checks": checks(result),
+        "assumes": _assumes(result),
         "undone": _undone(result),
         "sites": [
             {
@@ -227,6 +229,15 @@ def _rules(result: Result) -> list[dict[str, Any]]:
         for rule in _order(result)
         if applied[rule] or undone[rule] or rule in reasons
     ]
+
+
+def _assumes(result: Result) -> dict[str, list[str]]:
+    """Each assumption to the applied rules that make it, in the order in which they run."""
+    applied, found = result.trace.counts(), defaultdict[str, list[str]](list)
+    for rule in result.rules:
+        for assumption in rule.assumes if applied[rule.name] else ():
+            found[str(assumption)].append(rule.name)
+    return dict(found)
 
 
 def _undone(result: Result) -> list[dict[str, str]]:

@@ -20,6 +20,7 @@ from onnxrewrite.verify.structure import NO_KERNELS
 _MAX_OPERATORS = 10
 _MAX_REASONS = 2
 _MAX_LINES = 5
+_MAX_RULES = 3
 
 Data = Mapping[str, Any]
 
@@ -227,6 +228,7 @@ def _unwrapped(line: str) -> Text:
 def _apply_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
     checks = data["checks"]
     facts = [*_error_facts(checks["model"]), *_checked_facts(data, verbose=verbose)]
+    facts += [("Assumes", line) for line in _assumes(data["assumes"], verbose=verbose)]
     facts += [("Undone", line) for line in _undone(data["undone"], verbose=verbose)]
     notes = data["notes"] if verbose else data["notes"][:_MAX_LINES]
     facts += [("Note", note) for note in notes]
@@ -235,6 +237,12 @@ def _apply_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
     if verbose:
         facts.append(("Seconds", human.seconds(data["seconds"])))
     return facts
+
+
+def _assumes(assumes: Mapping[str, Sequence[str]], *, verbose: bool) -> list[str]:
+    """``inputs are finite (attention, pad-into-max-pool)``."""
+    most = None if verbose else _MAX_RULES
+    return [f"{what} ({human.listed(names, most)})" for what, names in assumes.items()]
 
 
 def _undone(undone: Sequence[Data], *, verbose: bool) -> list[str]:

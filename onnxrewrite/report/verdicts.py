@@ -18,6 +18,8 @@ Data = Mapping[str, Any]
 
 _STYLES = {REFUTED: "bold red", UNTRIED: "yellow"}
 
+_MOST_REFUSALS = 5
+
 _MEANINGS = {
     RING_CHECKED: "equal in exact arithmetic where that applies, and against float64",
     TESTED: "no difference found against float64",
@@ -35,17 +37,19 @@ def verdict_line(verdicts: Sequence[Data]) -> str:
 
 
 def verdict_table(verdicts: Sequence[Data]) -> RenderableType:
-    """A row for each rule, then what is wrong."""
+    """A row for each rule, then what is wrong, then why some were not tried."""
     table = plain_table("rule", "verdict", "graphs>", "exact>", "left alone>", "seconds>")
     for verdict in verdicts:
         took = "remembered" if verdict["cached"] else f"{verdict['seconds']:.1f}"
         status = Text(verdict["status"], _STYLES.get(verdict["status"], ""))
         counts = (str(verdict[key]) for key in ("instances", "exact", "refused"))
         table.add_row(verdict["rule"], status, *counts, took)
-    wrong = [v for v in verdicts if v["counterexample"] is not None]
     parts: list[RenderableType] = [table, ""]
-    for verdict in wrong:
+    for verdict in (v for v in verdicts if v["status"] == REFUTED):
         parts += [_page(verdict), ""]
+    untried = [(v["rule"], _why_untried(v)) for v in verdicts if v["status"] == UNTRIED]
+    if untried:
+        parts += [Text("Not tried", "bold"), facts_grid(untried), ""]
     return Group(*parts, Text(verdict_line(verdicts)))
 
 
@@ -57,16 +61,25 @@ def verdict_pages(verdicts: Sequence[Data]) -> RenderableType:
     return Group(*parts[:-1])
 
 
+def _why_untried(verdict: Data) -> str:
+    """In one line: what there is to say of the process, or the most frequent reason."""
+    reasons = {**verdict["refusals"], **verdict["not_run"]}
+    return verdict["reason"] or max(reasons, key=lambda r: reasons[r], default=_MEANINGS[UNTRIED])
+
+
 def _page(verdict: Data) -> RenderableType:
     status, found = verdict["status"], verdict["counterexample"]
     heading = Text.assemble((verdict["rule"], "bold"), "  ", (status, _STYLES.get(status, "")))
-    parts: list[RenderableType] = [heading.append(f": {_MEANINGS[status]}"), facts_grid(_facts(verdict))]
+    meaning = verdict["reason"] if found is None and verdict["reason"] else _MEANINGS[status]
+    parts: list[RenderableType] = [heading.append(f": {meaning}"), facts_grid(_facts(verdict))]
     if found is not None:
         parts += ["", *_graph("the graph", found["before"]), *_graph("becomes", found["after"])]
     return Group(*parts)
 
 
 def _facts(verdict: Data) -> list[tuple[str, str]]:
+    if not verdict["classes"]:  # nobody lived to tell
+        return []
     found = verdict["counterexample"]
     rewritten = human.plural(verdict["instances"], "graph")
     facts = [("Tried on", f"{rewritten} that it rewrites rightly; it left {verdict['refused']} alone")]
@@ -75,6 +88,8 @@ def _facts(verdict: Data) -> list[tuple[str, str]]:
     facts.append(("Inputs", ", ".join(verdict["classes"])))
     if verdict["assumes"]:
         facts.append(("Assumes", ", ".join(verdict["assumes"])))
+    refusals = [*verdict["refusals"].items()][:_MOST_REFUSALS]
+    facts += [("Left alone", f"{count} × {reason}") for reason, count in refusals]
     facts += [("Not run", f"{count} × {reason}") for reason, count in verdict["not_run"].items()]
     facts += [("Warning", line) for line in verdict["warnings"]]
     if found is not None:

@@ -194,7 +194,9 @@ class Driver:
         try:
             yield from itertools.islice(matcher.matches(rule.outputs, output), _MATCHES)
         except Exception as error:  # a predicate can fail in any way, and must not take the run down
-            self.trace.warnings.append(f"{rule.name}: its pattern raised {described(error)} (at `{output.name}`)")
+            self.trace.warnings.append(
+                f"{rule.name}: its pattern raised {described(error, rule.source)} (at `{output.name}`)"
+            )
 
     def _attempt(self, rule: Rule, match: Match, scope: ir.Graph) -> Change | None:
         """Guard, build, check, commit; None if it was refused."""

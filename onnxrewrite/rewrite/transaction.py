@@ -5,6 +5,8 @@ Nothing is ever undone in the graph, because nothing is done to it before it is 
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -222,8 +224,10 @@ class Transaction:
         with untouched(self.rule.name, self.match.anchor, self.match.nodes, self.scope):
             made, results = self._made()
         outputs = self.match.outputs
-        if len(results) != len(outputs) or not all(isinstance(r, ir.Value) for r in results):
-            raise Refused(f"the rule must return {len(outputs)} values, it returned {made!r}")
+        are_values = bool(results) and all(isinstance(r, ir.Value) for r in results)
+        if len(results) != len(outputs) or not are_values:
+            returned = len(results) if are_values else repr(made)
+            raise Refused(f"the rule must return {len(outputs)} values, it returned {returned}")
         if self.match.remainder:
             results[0] = self._with_remainder(results[0])
         if all(new is old for new, old in zip(results, outputs, strict=True)):
@@ -243,7 +247,7 @@ class Transaction:
         except Refused:
             raise
         except Exception as error:  # a rule can fail in any way, and must not take the run down
-            raise Refused(f"the rule raised {described(error)}") from error
+            raise Refused(f"the rule raised {described(error, self.rule.source)}") from error
 
     def _with_remainder(self, result: ir.Value) -> ir.Value:
         """Put back what a longer chain had left over: ``result * rest`` or ``result + rest``."""
@@ -317,10 +321,12 @@ class Transaction:
             new.metadata_props.update(old.metadata_props)
 
 
-def described(error: Exception) -> str:
-    """An exception in one line."""
+def described(error: Exception, source: str = "") -> str:
+    """An exception in one line, with the last line of the file ``source`` that it came through."""
     text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    lines = [n for frame, n in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == source]
+    place = f" at {os.path.basename(source)}:{lines[-1]}" if lines else ""
+    return f"{type(error).__name__}{': ' if text else ''}{text}{place}"
 
 
 def _refuse_if(reason: str | None) -> None:

@@ -36,10 +36,13 @@ class Tampered(RuleError):
     """A rule changed the graph by itself.  ``rule`` and ``value`` say which and where, ``reason`` what."""
 
     def __init__(self, rule: str, value: str, reason: str):
-        super().__init__(f"{rule}: {reason} (at `{value}`)")
+        super().__init__(rule, value, reason)  # as they are, so that it can be sent to another process
         self.rule = rule
         self.value = value
         self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.reason} (at `{self.value}`)"
 
 
 @contextmanager
@@ -55,7 +58,7 @@ def untouched(rule: str, value: ir.Value, nodes: Sequence[ir.Node], graph: ir.Gr
         pairs = [*zip(before, map(_of_node, members), strict=True), (around, _of_graph(graph))]
         changed = next((_what(old, new) for old, new in pairs if old != new), None)
         if changed is not None:
-            raise Tampered(rule, name, f"the rule itself changed {changed}; it was left out")
+            raise Tampered(rule, name, f"the rule itself changed {changed}")
 
 
 def _of_node(node: ir.Node) -> tuple[Any, ...]:

@@ -12,7 +12,8 @@ import ctypes
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -170,3 +171,15 @@ def _source(model: ModelLike) -> tuple[bytes | str, Any]:
         io.save(model, path, external_data=True)
         return path, folder
     return as_proto(model).SerializeToString(), None
+
+
+@contextmanager
+def openable(model: ir.Model) -> Iterator[onnx.ModelProto | str]:
+    """A model in a form that ORT opens: a message, or, beyond 2 GB, a file that is gone afterwards."""
+    if not io.needs_external_data(model):
+        yield io.to_proto(model)
+        return
+    with tempfile.TemporaryDirectory(prefix="onnxrewrite-") as folder:
+        path = os.path.join(folder, "model.onnx")
+        io.save(model.clone(), path)
+        yield path

@@ -195,6 +195,10 @@ MAXIMUM = Rule(
             because="x may be negative",
         ),
         Rejects(
+            "r = Clip(x, 0.0, -1.0)  p = Pad(r, {0, 0, 1, 0, 0, 1})  y = MaxPool(p, kernel_shape=[2])",
+            because="x may be negative",
+        ),
+        Rejects(
             "r = Relu(x)  p = Pad(r, {0, 0, 1, 0, 0, 1}, 1.0)  y = MaxPool(p, kernel_shape=[2])",
             because="pads with -inf",
         ),

@@ -135,6 +135,12 @@ def test_out_of_memory(refused, gelu, monkeypatch):
     assert "out of memory" in refused("apply", gelu, code=3)
 
 
+def test_nothing_on_stderr_where_no_cache_can_be_written(gelu):
+    environment = {k: v for k, v in os.environ.items() if k != "ORT_DISABLE_TELEMETRY"}
+    done = run("apply", gelu, "--dry-run", env=environment | {"XDG_CACHE_HOME": "/proc/none", "HOME": "/proc/none"})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # -------------------------------------------------------------------------------------------- pipes, signals
 
 

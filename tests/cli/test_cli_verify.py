@@ -1,6 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -103,6 +108,91 @@ def test_what_cannot_be_done(cli, arguments, says):
 
 def test_a_file_in_the_way(cli, good, tmp_path):
     (tmp_path / "file").write_text("")
-    done = cli("verify", good, "--save", tmp_path / "file")
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "is not a folder" in done.err
+    for folder, says in (("file", "is not a folder"), ("file/below", "cannot be written to: Not a directory")):
+        done = cli("verify", good, "--save", tmp_path / folder)
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert says in done.err
+
+
+# -- rules that are worse than wrong -------------------------------------------------------------------------
+
+ODD = """
+import os
+import time
+from pathlib import Path
+
+from onnxrewrite import FLOATS, AnyNode, Rule, Stage, Var, op
+
+x = Var("x", dtype=FLOATS)
+
+
+def raises(m, build):
+    raise ZeroDivisionError("boom")
+
+
+def tampers(m, build):
+    m.anchor.producer().replace_input_with(0, m[x])
+    return m[x]
+
+
+def hangs(m, build):
+    Path(__file__).with_name("hangs").touch()
+    time.sleep(60)
+
+
+def odd(name, operator, rewrite):
+    return Rule(name, Stage.CANONICALIZE, operator(operator(x)), rewrite)
+
+
+RULES = (
+    odd("good", op.Relu, lambda m, b: b.Relu(m[x])),
+    odd("raises", op.Neg, raises),
+    odd("tampers", op.Abs, tampers),
+    odd("aborts", op.Tanh, lambda m, b: os.abort()),
+    odd("two-values", op.Exp, lambda m, b: [m[x], m[x]]),
+    Rule("any-node", Stage.CANONICALIZE, AnyNode(), lambda m, b: m.anchor),
+    odd("hangs", op.Sin, hangs),
+)
+"""
+
+FOUND = {
+    "good": ("ring-checked", ""),
+    "raises": ("not tried", "the rule raised ZeroDivisionError: boom at odd.py:12"),
+    "tampers": ("refuted", "the rule itself changed the inputs of a node"),
+    "aborts": ("not tried", "the process that tried it died of SIGABRT"),
+    "two-values": ("not tried", "the rule must return 1 values, it returned 2"),
+    "any-node": ("not tried", "no graph can be made of its pattern: any node may stand in it; write examples"),
+}
+
+
+@pytest.fixture
+def odd(tmp_path):
+    path = tmp_path / "odd.py"
+    path.write_text(ODD, encoding="utf-8")
+    return path
+
+
+def test_no_rule_costs_the_verdict_of_another(cli, odd, tmp_path):
+    report = tmp_path / "report.json"
+    done = cli("verify", *FOUND, "--rules", odd, "--count", 5, "--jobs", 2, "--json", report)
+    assert (done.code, done.err) == (1, "")
+    verdicts = json.loads(report.read_text())["rules"]
+    assert {v["rule"]: v["status"] for v in verdicts} == {rule: status for rule, (status, _) in FOUND.items()}
+    assert [v["rule"] for v in verdicts] == list(FOUND)
+    for rule, (status, why) in FOUND.items():
+        said = f"{rule}  {status}: {why}" if status == "refuted" else why
+        assert said in done.out
+    assert "boom" in cli("verify", "raises", "--rules", odd, "--count", 5).out
+
+
+def test_an_interrupt_ends_it_at_once(odd, tmp_path):
+    command = [sys.executable, "-m", "onnxrewrite", "verify", "hangs", "--rules", str(odd)]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not (tmp_path / "hangs").exists():
+        assert running.poll() is None
+        time.sleep(0.05)
+    start = time.monotonic()
+    os.killpg(running.pid, signal.SIGINT)
+    assert running.communicate()[1] == "onnxrewrite: interrupted; nothing was left half done\n"
+    assert running.returncode == 128 + signal.SIGINT
+    assert time.monotonic() - start < 10

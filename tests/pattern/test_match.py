@@ -17,7 +17,7 @@ from respell import NUMPY, Speller, Unspellable, has_numbers, near_misses, spell
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.target import target
-from onnxrewrite.pattern.match import Match
+from onnxrewrite.pattern.match import Match, Refused, overruled
 from onnxrewrite.pattern.recursive import Misses, RecursiveMatcher
 from onnxrewrite.pattern.terms import (
     FLOATS,
@@ -36,7 +36,7 @@ from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Rule, Stage
-from onnxrewrite.testing import why_not
+from onnxrewrite.verify.respell.firing import why_not
 
 x, y, z, w = Var("x"), Var("y"), Var("z"), Var("w")
 DTYPES = tuple(NUMPY)
@@ -720,3 +720,15 @@ def test_a_formula_with_one_mistake(rng: random.Random, mistake: int, dtype: str
     graph = speller.text(FORMULA)
     assume(speller.mutated)
     assert not matches(FORMULA, graph), (speller.mutated, graph)
+
+
+# -- preconditions -----------------------------------------------------------------------------------------------
+
+
+def test_preconditions_can_be_overruled_for_a_while() -> None:
+    (match,) = find(op.Relu(Var("x")), "float[2] x; y = Relu(x)")
+    for refuses in (lambda: match.require(False, "it is even"), lambda: match.refuse("it is even")):
+        with overruled():
+            refuses()
+        with pytest.raises(Refused, match="it is even"):
+            refuses()

@@ -16,8 +16,8 @@ from onnxrewrite.ir import io, text
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.testing import why_not
 from onnxrewrite.verify.numeric import compare
+from onnxrewrite.verify.respell.firing import why_not
 
 Array = npt.NDArray[Any]
 Formula = Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]

@@ -1,5 +1,6 @@
 """The plain data behind every report."""
 
+import dataclasses
 import json
 
 import onnx
@@ -22,6 +23,11 @@ x = rw.Var("x")
 def to_clip(m: rw.Match, build: rw.Builder) -> rw.Value:
     """Relu(x) ⟶ Max(x, 0)."""
     return build.Max(m[x], build.const(0.0, like=x))
+
+
+def to_product(m: rw.Match, build: rw.Builder) -> rw.Value:
+    """Neg(x) ⟶ x·(-1)."""
+    return build.Mul(m[x], build.const(-1.0, like=x))
 
 
 def to_half(m: rw.Match, build: rw.Builder) -> rw.Value:
@@ -88,6 +94,20 @@ def test_undone_and_refused(result):
         ("t-relu", "r", ["Max"]),
         ("t-relu", "s", ["Max"]),
     ]
+
+
+def test_assumes(result, monkeypatch):
+    assert summary(result)["assumes"] == {}
+    monkeypatch.setattr("onnxrewrite.pipeline.registry.load", lambda names: rw_registry())
+    finite, not_empty = rw.Assumption.FINITE, rw.Assumption.NOT_EMPTY
+    rules = [
+        dataclasses.replace(CLIP, assumes=(finite,)),
+        dataclasses.replace(NEVER, assumes=(finite,)),
+        dataclasses.replace(WRONG, assumes=(not_empty,)),
+        rw.Rule("t-mul", rw.Stage.RAISE, rw.op.Neg(x), to_product, assumes=(not_empty, finite)),
+    ]
+    data = summary(rw.apply(onnx.parser.parse_model(MODEL), rules=rules))
+    assert data["assumes"] == {"inputs are finite": ["t-relu", "t-mul"], "no dimension is zero": ["t-mul"]}
 
 
 def test_conflicts(result, monkeypatch):

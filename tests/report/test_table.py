@@ -88,6 +88,7 @@ DATA = {
         "sites": {"run": 18, "distinct": 2, "not_run": {}},
         "model": MODEL_CHECK,
     },
+    "assumes": {},
     "undone": [],
     "sites": [SITE, {**SITE, "value": "z", "scope": "body", "before": ["c"], "after": []}],
     "refused": [{"rule": "gelu-erf", "value": "u", "reason": "`u` is used elsewhere"}],
@@ -149,6 +150,14 @@ def test_conflicts_are_a_detail():
         "  gelu-erf was chosen over my-gelu at 12 places (benefit 10 against 0)\n"
         "  a was chosen over b at 1 place (by name, the benefit of both is 5)\n\n"
     ) in shown(apply_report(data, verbose=True))
+
+
+def test_assumes():
+    data = {**DATA, "assumes": {"inputs are finite": ["a", "b", "c", "d"], "no dimension is zero": ["a"]}}
+    text = shown(apply_report(data))
+    assert "  Assumes  inputs are finite (a, b, c and 1 more)\n           no dimension is zero (a)" in text
+    assert "inputs are finite (a, b, c, d)\n" in shown(apply_report(data, verbose=True))
+    assert "Assumes" not in shown(apply_report(DATA))
 
 
 def test_undone():

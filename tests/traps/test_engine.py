@@ -587,7 +587,8 @@ def test_driver_alone_survives():
 
     driver = Driver(io.load(proto(GRAPH)), [rule("bad", tanh, stop)], target("onnxruntime-cpu"))
     trace = driver.run()
-    assert set(trace.refused["bad"].values()) == {"the rule raised RuntimeError: nobody expected this"}
+    (reason,) = set(trace.refused["bad"].values())
+    assert reason.startswith("the rule raised RuntimeError: nobody expected this at test_engine.py:")
 
 
 TWO: dict[str, Callable[[Any, Any], Any]] = {

@@ -104,7 +104,7 @@ def test_gelu_explained(constants, named):
     from onnxrewrite.ir.target import target
     from onnxrewrite.rewrite import registry
     from onnxrewrite.rewrite.driver import Driver
-    from onnxrewrite.testing import why_not
+    from onnxrewrite.verify.respell.firing import why_not
 
     rules = list(registry.load(plugins=False))
     driver = Driver(io.load(proto(spelled_gelu(**constants))), rules, target("onnxruntime-cpu"))

@@ -35,7 +35,7 @@ from onnxrewrite.pattern.terms import (
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.verify.respell.firing import Trial
 from onnxrewrite.verify.respell.mistakes import WORDS
-from onnxrewrite.verify.respell.running import feeder
+from onnxrewrite.verify.respell.running import feeder_or_reason
 from onnxrewrite.verify.respell.seeds import Seed, named, seed_of
 
 Choice = TypeVar("Choice")
@@ -57,24 +57,26 @@ _CONSTANTS: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 
 
 class CannotGrow(Exception):
-    """A term of which nothing is known: any node at all."""
+    """A term of which nothing is known: why no graph can be made of the pattern."""
 
 
 def grown(rule: Rule, library: Sequence[Rule], wanted: int, seed: int = 0) -> list[Seed]:
     """Up to ``wanted`` seeds from the pattern, in so many tries each; none for a pattern that says nothing."""
     trial = Trial.of(rule, library, TARGET)
-    found: list[Seed] = []
+    models = (m for m in attempts(rule, wanted, seed) if not isinstance(m, str))
+    return list(itertools.islice((s for model in models for s in seed_of(model, trial)), wanted))
+
+
+def attempts(rule: Rule, wanted: int, seed: int = 0) -> Iterator[ir.Model | str]:
+    """What ``grown`` tries: graphs of the pattern, most of which a rule refuses, or why there is none that runs."""
     chosen = Counter[Any]()
-    for number in range(4 * wanted):  # most of them are refused
+    for number in range(4 * wanted):
         try:
-            model = next(_sized(Grower(random.Random(f"{seed}/grown/{number}"), chosen), rule), None)
-        except CannotGrow:
-            break
-        made = next(seed_of(named(model), trial), None) if model is not None else None
-        found += [made] if made is not None else []
-        if len(found) == wanted:
-            break
-    return found
+            made = _sized(Grower(random.Random(f"{seed}/grown/{number}"), chosen), rule)
+        except CannotGrow as reason:
+            yield f"no graph can be made of its pattern: {reason}"
+            return
+        yield made if isinstance(made, str) else named(made)
 
 
 class Grower:
@@ -130,7 +132,7 @@ class Grower:
                 return self._node("Sqrt" if root else "Pow", [self.value(base)] + [self._number(exponent)] * (not root))
             case AnyNode(op_types=op_types) if op_types:
                 return self._any(self.rng.choice(op_types))
-        raise CannotGrow
+        raise CannotGrow("any node may stand in it; write examples")
 
     def _next(self, item: Term, choices: Sequence[Choice]) -> Choice:
         """One of those that were taken least often."""
@@ -261,7 +263,7 @@ class Grower:
     def _any(self, op_type: str) -> ir.Value:
         known = schema.schema("", op_type, self.opset)
         if known is None:
-            raise CannotGrow
+            raise CannotGrow(f"{op_type} is no operator of opset {self.opset}")
         return self._node(op_type, [self._input(self.fed, "in") for _ in range(max(known.min_inputs, 1))])
 
     def _node(
@@ -285,12 +287,12 @@ class Grower:
 # -- shapes --------------------------------------------------------------------------------------------------
 
 
-def _sized(grower: Grower, rule: Rule) -> Iterator[ir.Model]:
-    """The graph of a rule's pattern, at shapes at which it runs; its constants filled in."""
+def _sized(grower: Grower, rule: Rule) -> ir.Model | str:
+    """The graph of a rule's pattern, at shapes at which it runs, its constants filled in; or why it does not run."""
     results = [grower.value(term) for term in rule.outputs]
     made = [r for r in results if r is not None and r.producer() is not None]
     if len(made) != len(results):
-        return
+        return "no graph can be made of its pattern: no node computes one of its outputs"
     outputs = dict.fromkeys(made)
     graph = ir.Graph(
         [*grower.fed, *grower.constants], list(outputs), nodes=grower.nodes, initializers=grower.given,
@@ -300,6 +302,7 @@ def _sized(grower: Grower, rule: Rule) -> Iterator[ir.Model]:
     rng = np.random.default_rng(0)
     proposals = list(itertools.product(_BASES, _CONSTANTS if grower.constants else _CONSTANTS[:1]))
     grower.rng.shuffle(proposals)
+    reason = ""
     for base, (first, rest) in proposals[:_SHAPE_TRIES]:
         copy = model.clone()
         inputs = {v.name: v for v in copy.graph.inputs}
@@ -308,8 +311,11 @@ def _sized(grower: Grower, rule: Rule) -> Iterator[ir.Model]:
         for place, value in enumerate(grower.constants):
             shape = rest if place else first
             _settle(copy.graph, inputs[value.name], rng.uniform(0.5, 2.0, grower.shape(value, shape).numpy()).round(2))
-        if feeder(copy) is not None:
-            yield copy
+        found = feeder_or_reason(copy)
+        if not isinstance(found, str):
+            return copy
+        reason = found
+    return f"ONNX Runtime does not run what was made of its pattern: {reason}"
 
 
 def _settle(graph: ir.Graph, value: ir.Value, array: np.ndarray[Any, Any]) -> None:

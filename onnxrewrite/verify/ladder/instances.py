@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.rewrite.rule import Stage
+from onnxrewrite.rewrite.untouched import Tampered
 from onnxrewrite.verify.ladder.variations import VARIATIONS
 from onnxrewrite.verify.respell import Seed
 from onnxrewrite.verify.respell.draft import Draft
@@ -129,7 +130,11 @@ def _changeable(nodes: Iterable[ir.Node]) -> list[ir.Node]:
 
 
 def fitted(trial: Trial, model: ir.Model, variations: tuple[str, ...] = ()) -> Instance:
-    """What the rule makes of a model."""
+    """What the rule makes of a model.
+
+    Raises:
+        Tampered: A rule changed the graph by itself.
+    """
     try:
         driver = trial.drive(model)
         if not any(a.rule == trial.rule.name for a in driver.trace.applied):
@@ -138,6 +143,8 @@ def fitted(trial: Trial, model: ir.Model, variations: tuple[str, ...] = ()) -> I
         raised = driver.model.clone()
         if trial.rule.stage is not Stage.LOWER:
             driver.run_stage(Stage.LOWER, trial.lowering)
+    except Tampered:
+        raise
     except OnnxRewriteError:  # the changes left no valid model
         return Instance(trial, model, None, None, variations)
     return Instance(trial, model, raised, driver.model, variations)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from onnxrewrite.rewrite import registry
+from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.verify.ladder.climb import INSTANCES, climb
 from onnxrewrite.verify.ladder.record import Memory, to_json
 from onnxrewrite.verify.ladder.save import save
+from onnxrewrite.verify.ladder.verdict import UNTRIED, Verdict
+from onnxrewrite.verify.ladder.workers import Died, in_workers
 
 
 @dataclass(frozen=True)
@@ -35,35 +37,46 @@ class Request:
 
 
 def verify(names: Sequence[str], request: Request, jobs: int = 1) -> Iterator[dict[str, Any]]:
-    """The verdict on each rule, as plain data, in the order of ``names``.
+    """The verdict on each rule, as plain data, as they come; ``jobs`` rules are tried at a time.
 
-    ``cached`` says whether it was remembered, ``saved`` is the path of the test that was written.
+    Rules are tried in processes of their own, for some graphs make ONNX Runtime abort: that costs the verdict of the
+    rule that was being tried, no other.
+
+    ``cached`` says whether a verdict was remembered, ``saved`` is the path of the test that was written.
     """
-    if jobs == 1 or len(names) == 1:
-        yield from (_verified(name, request) for name in names)
-        return
-    context = multiprocessing.get_context("spawn")  # a fork inherits the threads of ONNX Runtime, without what they do
-    with ProcessPoolExecutor(max_workers=min(jobs, len(names)), mp_context=context) as pool:
-        yield from pool.map(_verified, names, [request] * len(names))
+    memory, library = Memory(), registry.load(request.rules)
+    keys = {name: memory.key(_named(library, name), request.seed, request.count) for name in names}
+    unknown = []
+    for name, key in keys.items():
+        known = memory.get(key) if request.remembers else None
+        if known is not None and (request.folder is None or known["counterexample"] is None):
+            yield {**known, "cached": True, "saved": None}
+        else:
+            unknown.append(name)
+    for name, tried in in_workers(partial(_tried, request), unknown, jobs):
+        if isinstance(tried, Died):
+            died = Verdict(name, UNTRIED, f"the process that tried it {tried.how}")
+            yield {**to_json(died), "cached": False, "saved": None}
+            continue
+        memory.put(keys[name], tried[0])
+        yield {**tried[0], "cached": False, "saved": tried[1]}
 
 
-_LIBRARIES: dict[tuple[str, ...], registry.Registry] = {}
+_library = cache(registry.load)
+"""The rules of a worker, which does not live long enough to see them change."""
 
 
-def _verified(name: str, request: Request) -> dict[str, Any]:
-    if request.rules not in _LIBRARIES:
-        _LIBRARIES[request.rules] = registry.load(request.rules)
-    library = _LIBRARIES[request.rules]
+def _named(library: registry.Registry, name: str) -> Rule:
     (rule,) = library.named(name)
-    memory = Memory()
-    key = memory.key(rule, request.seed, request.count)
-    known = memory.get(key) if request.remembers else None
-    if known is not None and (request.folder is None or known["counterexample"] is None):
-        return {**known, "cached": True, "saved": None}
+    return rule
+
+
+def _tried(request: Request, name: str) -> tuple[dict[str, Any], str | None]:
+    """The verdict on a rule, and the path of the test that was written."""
+    library = _library(request.rules)
+    rule = _named(library, name)
     verdict = climb(rule, list(library), seed=request.seed, count=request.count)
-    data = to_json(verdict)
-    memory.put(key, data)
-    saved = None
-    if request.folder is not None and verdict.counterexample is not None:
-        saved = save(verdict.counterexample, rule, request.folder / rule.name, request.rules)
-    return {**data, "cached": False, "saved": None if saved is None else str(saved)}
+    if request.folder is None or verdict.counterexample is None:
+        return to_json(verdict), None
+    saved = save(verdict.counterexample, rule, request.folder / rule.name, request.rules)
+    return to_json(verdict), str(saved)

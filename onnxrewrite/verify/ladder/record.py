@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,8 @@ class Memory:
 
     def key(self, rule: Rule, seed: int, count: int) -> str:
         """What a verdict depends on: the rule with all that it is made of, this program, what it runs on."""
-        parts = {"rule": fingerprint(rule).sha256, "seed": seed, "count": count, **versions()}
+        told = [f.name for f in fields(Verdict)]  # what is remembered of another version may tell something else
+        parts = {"rule": fingerprint(rule).sha256, "seed": seed, "count": count, "told": told, **versions()}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def get(self, key: str) -> dict[str, Any] | None:

@@ -41,13 +41,13 @@ def starts(rule: Rule, library: Sequence[Rule], seed: int = 0) -> list[Seed]:
         *seeds(rule, library),
         *_resized(rule, library),
         *_rejected(rule, library),
-        *grown(rule, library, _how_many(rule), seed),
+        *grown(rule, library, how_many(rule), seed),
     ]
     found += _otherwise(rule, found)
     return [*found, *(s for each in found for s in (*_wider(each), *_other_dtypes(each)))]
 
 
-def _how_many(rule: Rule) -> int:
+def how_many(rule: Rule) -> int:
     """How many graphs to grow, so that each alternative has its turn."""
     terms = _terms(rule)
     ways = sum(len(t.alternatives) - 1 for t in terms if isinstance(t, AnyOf))

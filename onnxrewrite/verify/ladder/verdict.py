@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,10 +41,14 @@ class Verdict:
     Attributes:
         rule: Its name.
         status: ``ring-checked``: some instances were equal in exact arithmetic, and all were against float64;
-            ``tested``: they were against float64; ``refuted``: one was not; ``not tried``: it fired on none that runs.
+            ``tested``: they were against float64; ``refuted``: one was not, or the rule changed a graph by itself;
+            ``not tried``: it fired on none that runs.
+        reason: Why it is refuted, or why it could not be tried where there are no ``refusals`` to tell that.
         instances: How many graphs it fired on, of which both sides ran.
         exact: How many of these were equal in exact arithmetic.
         refused: How many graphs it left alone.
+        refusals: Why it left them alone, or was not tried on any: reason to number of graphs, the most frequent first.
+            Of reasons that differ only in names and numbers one stands for all.
         not_run: Reason to the number of graphs on which it fired and that could not be run.
         classes: The classes of values that were fed.
         assumes: What was not put to the test.
@@ -54,9 +59,11 @@ class Verdict:
 
     rule: str
     status: str
+    reason: str = ""
     instances: int = 0
     exact: int = 0
     refused: int = 0
+    refusals: Mapping[str, int] = field(default_factory=dict)
     not_run: Mapping[str, int] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     assumes: tuple[str, ...] = ()
@@ -73,6 +80,26 @@ class Verdict:
     def passed(self) -> bool:
         """Whether it was tried and no difference was found."""
         return self.status in (RING_CHECKED, TESTED)
+
+
+class Reasons:
+    """Counts reasons; of those that are the same in ``general``, the first stands for all."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, str] = {}
+        self._counts = Counter[str]()
+
+    def __bool__(self) -> bool:
+        return bool(self._counts)
+
+    def add(self, reason: str) -> None:
+        """Count one more; none where it is empty."""
+        if reason:
+            self._counts[self._first.setdefault(general(reason), reason)] += 1
+
+    def counts(self) -> dict[str, int]:
+        """Reason to number, the most frequent first."""
+        return dict(self._counts.most_common())
 
 
 def general(reason: str) -> str:

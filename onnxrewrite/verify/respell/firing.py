@@ -1,4 +1,4 @@
-"""Whether a rule applies to a model: alone, with the lower stage there to make legal what it raises."""
+"""Whether a rule applies to a model, and why not: alone, with the lower stage there to make legal what it raises."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import io, schema
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import target
 from onnxrewrite.pattern.finder import Matcher
 from onnxrewrite.pattern.match import Match
+from onnxrewrite.pattern.recursive import Misses, RecursiveMatcher
 from onnxrewrite.rewrite.driver import Driver, SiteCheck
 from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.rule import Rule, Stage
@@ -77,3 +79,22 @@ class Trial:
         if self.rule.stage is not Stage.LOWER:
             driver.run_stage(Stage.LOWER, self.lowering)
         return driver.model
+
+
+def why_not(rule: Rule, driver: Driver) -> str:
+    """Why a rule does not apply to the driver's model: what it says, that its pattern raised, or its nearest miss."""
+    refused = driver.trace.refused.get(rule.name)
+    if refused:
+        return " | ".join(refused.values())
+    of_rule = f"{rule.name}: "
+    raised = next((w for w in driver.trace.warnings if w.startswith(of_rule)), None)
+    if raised is not None:
+        return raised.removeprefix(of_rule)
+    misses = Misses()
+    for graph in scopes(driver.model):
+        matcher = RecursiveMatcher(driver.facts(graph), graph, misses)
+        values: list[ir.Value] = [o for n in graph for o in n.outputs]
+        for value in values:
+            for _ in matcher.matches(rule.outputs, value):
+                return "it matches"
+    return misses.reason or "no operator of the pattern is there"

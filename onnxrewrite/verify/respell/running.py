@@ -18,7 +18,7 @@ from onnxrewrite.ir import io, schema
 from onnxrewrite.verify.dims import Binding, input_specs, symbols
 from onnxrewrite.verify.numeric import compare
 from onnxrewrite.verify.sample import Sampler, attempt
-from onnxrewrite.verify.session import Outputs, Session, open_session
+from onnxrewrite.verify.session import Outputs, Session, one_line, open_session
 from onnxrewrite.verify.site import check_site
 
 _SIZES = 4
@@ -66,19 +66,27 @@ def runnable(model: ir.Model) -> onnx.ModelProto:
 
 def feeder(model: ir.Model) -> Feeder | None:
     """The model open, with sizes at which it runs; None where ONNX Runtime does not run it."""
+    found = feeder_or_reason(model)
+    return None if isinstance(found, str) else found
+
+
+def feeder_or_reason(model: ir.Model) -> Feeder | str:
+    """The model open, with sizes at which it runs, or why ONNX Runtime does not run it."""
+    reason = "there are no sizes for its inputs"
     try:
         proto = runnable(model)
         session = open_session(proto, threads=1)
         if isinstance(session, str):
-            return None
+            return session
         sampler = Sampler(proto)
         for binding in itertools.chain(small_sizes(proto), sampler.candidates(_SIZES)):
             found = attempt(sampler, session, binding)
             if not isinstance(found, str):
                 return Feeder(session, sampler, found.binding, found.care)
-    except (OnnxRewriteError, ValueError, TypeError):
-        return None
-    return None
+            reason = found
+    except (OnnxRewriteError, ValueError, TypeError) as error:
+        return one_line(error)
+    return reason
 
 
 def small_sizes(model: onnx.ModelProto, *, edges: bool = False) -> list[Binding]:

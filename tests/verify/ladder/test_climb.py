@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
-from onnxrewrite import FLOATS, Attr, Const, Match, Rewrites, Rule, Scalar, Stage, Value, Var, op
+from onnxrewrite import FLOATS, AnyNode, Attr, Const, Match, Rewrites, Rule, Scalar, Stage, Value, Var, op
 from onnxrewrite.ir import text
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.pattern.terms import microsoft
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.rule import Assumption
 from onnxrewrite.testing import check_counterexample
@@ -128,6 +131,97 @@ def test_what_never_fires_is_not_called_tested() -> None:
     found = verdict(rule(op.Relu(op.Relu(x)), lambda m, b: m.refuse("never")))
     assert found.status == "not tried"
     assert not found.passed
+
+
+REFUSING = {
+    "refuses": (lambda m, b: m.refuse("never"), "never"),
+    "raises": (lambda m, b: 1 / 0, "the rule raised ZeroDivisionError: division by zero at test_climb.py:"),
+    "returns nothing": (lambda m, b: None, "the rule must return 1 values, it returned None"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSING)
+def test_what_never_fires_says_why(name: str) -> None:
+    rewrite, reason = REFUSING[name]
+    for example in ((), ("float[3] x; r = Relu(x) y = Relu(r)",)):
+        (told,) = verdict(rule(op.Relu(op.Relu(x)), rewrite, *example), 5).refusals
+        assert told.startswith(reason)
+
+
+def is_relu(node: ir.Node, facts: Facts) -> bool:
+    return node.op_type == "Relu"
+
+
+UNGROWN = {
+    "any node": (rule(AnyNode(), lambda m, b: m.anchor), "no graph can be made of its pattern: any node may stand"),
+    "no kernel": (rule(microsoft.Foo(x), lambda m, b: m[x]), "ONNX Runtime does not run what was made of its pat"),
+    "an example without a kernel": (
+        rule(
+            AnyNode(where=is_relu),
+            lambda m, b: b.Abs(m.nodes[0].inputs[0]),
+            "float[3] x; s = Relu(x) y = com.microsoft.Foo(s)",
+        ),
+        "ONNX Runtime does not run the graph: ",
+    ),
+    "an example that does not match": (
+        rule(AnyNode(["Relu"], where=lambda n, f: 1 / 0), lambda m, b: m.anchor, "float[3] x; y = Relu(x)"),
+        "its pattern raised ZeroDivisionError: division by zero at test_climb.py:",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNGROWN)
+def test_a_pattern_of_which_nothing_is_made_says_why(name: str) -> None:
+    tried, reason = UNGROWN[name]
+    found = verdict(tried, 5)
+    assert found.status == "not tried"
+    assert any(told.startswith(reason) for told in found.refusals), found.refusals
+
+
+def test_refusals_are_counted_by_what_they_say() -> None:
+    def even(m: Match, build: Builder) -> Value:
+        """relu(relu(x)) ⟶ relu(x), for ranks that are no matrix."""
+        m.require(m.rank(x) != 2, f"rank {m.rank(x)}", at=x)
+        return build.Relu(m[x])
+
+    found = verdict(rule(op.Relu(op.Relu(x)), even))
+    assert found.passed
+    assert 0 < found.refusals["rank 2 (at `x_0`)"] <= found.refused
+
+
+def tampering(m: Match, build: Builder) -> Value:
+    """relu(relu(x)) ⟶ x, by hand."""
+    producer = m.anchor.producer()
+    assert producer is not None
+    producer.replace_input_with(0, m[x])
+    return m[x]
+
+
+def test_a_rule_that_changes_the_graph_by_itself_is_refuted() -> None:
+    found = verdict(rule(op.Relu(op.Relu(x)), tampering))
+    assert found.refuted
+    assert (found.reason, found.counterexample) == ("the rule itself changed the inputs of a node", None)
+
+
+def test_so_is_one_that_does_it_now_and_then() -> None:
+    def sometimes(m: Match, build: Builder) -> Value:
+        """relu(relu(x)) ⟶ relu(x), by hand for other ranks than that of the example."""
+        return build.Relu(m[x]) if m.rank(x) == 3 else tampering(m, build)
+
+    found = verdict(rule(op.Relu(op.Relu(x)), sometimes, "float[2,3,4] x; r = Relu(x) y = Relu(r)"))
+    assert found.reason == "the rule itself changed the inputs of a node"
+
+
+def test_what_another_rule_does_is_not_its_fault() -> None:
+    def renaming(m: Match, build: Builder) -> Value:
+        """relu(x) ⟶ abs(x), by hand."""
+        m.nodes[0].op_type = "Abs"
+        return m[x]
+
+    right = rule(op.Relu(op.Relu(x)), lambda m, b: b.Relu(m[x]))
+    bad = Rule("bad", Stage.LOWER, op.Relu(x), renaming)
+    assert climb(right, [right, bad], count=10).passed
+    assert climb(bad, [right, bad], count=10).reason == "the rule itself changed an operator"
 
 
 def test_an_assumption_is_told_and_not_tested() -> None:

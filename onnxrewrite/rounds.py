@@ -1,0 +1,176 @@
+"""Rounds of rewriting: one model, again and again, each time without what the rounds before have shown to be wrong.
+
+The driver is handed its checks as a function, so that rewriting knows nothing of verification; and it is deterministic,
+so that what is not left out comes out as before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeAlias
+
+import onnx_ir as ir
+
+from onnxrewrite.ir import io
+from onnxrewrite.ir.graph import scopes
+from onnxrewrite.ir.target import Target
+from onnxrewrite.rewrite.driver import Driver, Limits
+from onnxrewrite.rewrite.finish import finish
+from onnxrewrite.rewrite.legality import illegal_node
+from onnxrewrite.rewrite.rule import Stage
+from onnxrewrite.rewrite.ruleset import RuleSet
+from onnxrewrite.rewrite.trace import Key, Trace
+from onnxrewrite.rewrite.untouched import Tampered
+from onnxrewrite.verify.ledger import Ledger, Verdicts
+
+if TYPE_CHECKING:
+    from onnxrewrite.verify.rewrites import SiteChecker
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Told of progress: the phase (a stage, or a check), what is done of it, what waits; 0 and 0 where nobody knows."""
+
+
+class Clock:
+    """Tells of phases, and how long they took.
+
+    Attributes:
+        seconds: Phase to time.
+    """
+
+    def __init__(self, progress: Progress | None):
+        self.progress = progress
+        self.seconds: Counter[str] = Counter()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """What happens inside belongs to this phase."""
+        if self.progress is not None:
+            self.progress(name, 0, 0)
+        start = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - start  # type: ignore[assignment]
+
+    def stage(self, stage: Stage, visited: int, waiting: int) -> None:
+        """Told by the driver how far it is."""
+        if self.progress is not None:
+            self.progress(stage.name.lower(), visited, waiting)
+
+
+class Rounds:
+    """Rewrites copies of one model.
+
+    Args:
+        model: The model; it is not changed.
+        rules: The rules.
+        target: What the result must run on.
+        seed: Of the inputs for checking sites.
+        checks_sites: Whether each rewrite is run against what it replaces.
+        keep_types: Whether the types of inner values stay in the result.
+        verdicts: What checks of an earlier run turned down.
+        conflicts: Whether to find out which rules were chosen over which.
+        clock: Told of progress.
+
+    Attributes:
+        sites: The checks of the last round; None where there are none.
+        ledger: The rewrites of the last round in text, each with its check.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        rules: RuleSet,
+        target: Target,
+        *,
+        seed: int,
+        checks_sites: bool,
+        keep_types: bool,
+        verdicts: Verdicts,
+        conflicts: bool,
+        clock: Clock,
+    ):
+        self.sites: SiteChecker | None = None
+        self.ledger = Ledger(None)
+        self._model = model
+        self._rules = rules
+        self._target = target
+        self._seed = seed
+        self._checks_sites = checks_sites
+        self._keep_types = keep_types
+        self._verdicts = verdicts
+        self._conflicts = conflicts
+        self._clock = clock
+        self._tampered: dict[str, Tampered] = {}
+
+    def rewrite(self, quarantine: set[Key]) -> tuple[ir.Model, Trace]:
+        """Rewrite a copy of the model, but for the sites in ``quarantine``.
+
+        A raised operator that the lower stage could not make legal after all is not raised in the next round.  Nor does
+        a rule take part in it that changed the graph by itself.
+        """
+        while True:
+            try:
+                model, trace = self._lowered(quarantine)
+                break
+            except Tampered as error:
+                self._tampered[error.rule] = error
+        for tampering in self._tampered.values():
+            trace.refuse(tampering.rule, tampering.value, tampering.reason)
+            trace.warnings.append(f"{tampering}; it was left out")
+        return model, trace
+
+    def _lowered(self, quarantine: set[Key]) -> tuple[ir.Model, Trace]:
+        banned = set(quarantine)
+        unlowerable: dict[Key, str] = {}
+        while True:
+            with self._clock.phase("rewrite"):
+                driver = self._driver(banned)
+                trace = driver.run()
+                stuck = {k: node.op_type for node in _unlowered(driver) for k in _makers(node, trace)}
+            if not stuck.keys() - banned:
+                break
+            banned |= stuck.keys()
+            unlowerable |= stuck
+        for (rule, value), op_type in unlowerable.items():
+            trace.refuse(rule, value, f"{op_type} could not be lowered after all")
+        finish(driver.model, keep_types=self._keep_types)
+        return driver.model, trace
+
+    def _driver(self, banned: set[Key]) -> Driver:
+        """A driver for a round, with checks that count this round only."""
+        self.sites = self._site_checker() if self._checks_sites else None
+        self.ledger = Ledger(self.sites, self._verdicts)
+        return Driver(
+            io.load(self._model),
+            [r for r in self._rules if r.name not in self._tampered],
+            self._target,
+            check=self.ledger,
+            limits=Limits(quarantine=banned),
+            progress=self._clock.stage if self._clock.progress is not None else None,
+            conflicts=self._conflicts,
+        )
+
+    def _site_checker(self) -> SiteChecker:
+        from onnxrewrite.verify.rewrites import SiteChecker
+
+        return SiteChecker(lower=self._lower, seed=self._seed)
+
+    def _lower(self, model: ir.Model) -> None:
+        """Make the replacement of one site runnable, unless it is: a wrong rule that lowers is not to spoil it."""
+        lowering = [r for r in self._rules if r.stage == Stage.LOWER and r.name not in self._tampered]
+        driver, imports = Driver(model, lowering, self._target), model.opset_imports
+        if any(illegal_node(n, driver.facts(g), self._target, imports, ()) for g in scopes(model) for n in g):
+            driver.run_stage(Stage.LOWER)
+
+
+def _unlowered(driver: Driver) -> list[ir.Node]:
+    """Nodes that are written for a newer opset than the model's."""
+    return [n for g in scopes(driver.model) for n in g if driver.facts(g).is_newer(n)]
+
+
+def _makers(node: ir.Node, trace: Trace) -> list[Key]:
+    """The rewrites that emitted a node."""
+    names = {o.name for o in node.outputs}
+    return [a.key for a in trace.applied if names & {*a.values, a.value}]

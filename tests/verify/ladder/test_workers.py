@@ -1,0 +1,27 @@
+"""Processes that may die of their work."""
+
+import pytest
+
+from onnxrewrite.verify.ladder.workers import Died, in_workers
+
+
+def test_one_that_dies_is_replaced() -> None:
+    tasks = ["1 + 1", "__import__('os').abort()", "2 + 2", "exit(3)", "3 + 3"]
+    found = dict(in_workers(eval, tasks, 2))
+    assert found == dict(zip(tasks, [2, Died("died of SIGABRT"), 4, Died("ended with status 3"), 6], strict=True))
+
+
+def test_what_is_raised_there_is_raised_here() -> None:
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        list(in_workers(int, ["1", "x"], 1))
+    assert "Traceback" in caught.value.__notes__[0]
+
+
+def test_what_cannot_be_sent_is_told() -> None:
+    unreadable = "type('Odd', (Exception,), {})('boom')"
+    with pytest.raises(RuntimeError, match="Odd: boom"):
+        list(in_workers(eval, [f"(_ for _ in ()).throw({unreadable})"], 1))
+
+
+def test_nothing_to_do() -> None:
+    assert list(in_workers(eval, [], 2)) == []
