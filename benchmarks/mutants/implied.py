@@ -19,6 +19,7 @@ from onnxrewrite.pattern.terms import (
     Sum,
     Term,
     children,
+    walk,
 )
 
 
@@ -44,13 +45,17 @@ def _is_fraction(term: Term) -> bool:
 def _takes_only(op_type: str, call: Call, term: Term, dtypes: Collection[ir.DataType]) -> bool:
     """Whether an operator takes no other dtypes for ``term``: by itself, or as it has to be that of another operand."""
     known = schema.schema(call.domain, op_type, None)
-    places = list(zip(call.inputs, known.inputs, strict=False)) if known is not None else []
-    mine = [f for o, f in places if isinstance(o, Term) and _has_dtype_of(o, term)]
-    names = {f"tensor({d.name.lower()})" for d in dtypes}
-    beside = [
-        o for o, f in places if isinstance(o, Capture) and o is not term and f.type_var in {m.type_var for m in mine}
-    ]
-    return any(f.types <= names for f in mine) or any(o.dtypes is not None and o.dtypes <= set(dtypes) for o in beside)
+    places = [(o, f) for o, f in zip(call.inputs, known.inputs, strict=False) if isinstance(o, Term)] if known else []
+    mine = [f for o, f in places if _has_dtype_of(o, term)]
+    names, variables = {f"tensor({d.name.lower()})" for d in dtypes}, {f.type_var for f in mine}
+    beside = (o for o, f in places if f.type_var in variables and not _has_dtype_of(o, term))
+    return any(f.types <= names for f in mine) or any(_has_one_of(o, dtypes) for o in beside)
+
+
+def _has_one_of(term: Term, dtypes: Collection[ir.DataType]) -> bool:
+    """Whether a value in it that is asked to have one of these dtypes decides its own."""
+    asked = (t for t in walk(term) if isinstance(t, Capture) and t.dtypes is not None and t.dtypes <= set(dtypes))
+    return any(_has_dtype_of(term, each) for each in asked)
 
 
 def _has_dtype_of(root: Term, term: Term) -> bool:

@@ -183,12 +183,12 @@ class _Site:
         original = open_session(self.before, threads=1)
         if isinstance(original, str):
             return SiteCheck("not run", f"the original subgraph does not open: {original}")
-        rewritten = open_session(self.after, threads=1)
-        if isinstance(rewritten, str):
-            return SiteCheck("failed", f"the replacement does not open: {rewritten}")
         found = self._bindings(original)
         if isinstance(found, str):
             return SiteCheck("not run", found)
+        rewritten = open_session(self.after, threads=1)
+        if isinstance(rewritten, str):
+            return SiteCheck("failed", f"the replacement does not open: {rewritten}")
         runs = self._runs(original, rewritten, found)
         if isinstance(runs, SiteCheck):
             return runs

@@ -134,8 +134,8 @@ CONV = Rule(
             opset=18,
         ),
         Rewrites(
-            "p = Pad(x, pads=[0, 0, 1, 0, 0, 1])  y = Conv(p, float[1,1,1] {2})",
-            to="y = Conv(x, float[1,1,1] {2}, pads=[1, 1])",
+            "p = Pad(x, pads=[0, 0, 1, 0, 0, 1])  y = Conv(p, float[1,1,3] {2, -1, 3}, dilations=[2])",
+            to="y = Conv(x, float[1,1,3] {2, -1, 3}, dilations=[2], pads=[1, 1])",
             opset=9,
         ),
         Rejects("p = Pad(x, {0, 0, 1, 0, 0, 1}, 3.0)  y = Conv(p, float[1,1,1] {2})", because="pads with zeros"),
@@ -188,6 +188,10 @@ MAXIMUM = Rule(
         Rewrites(
             "r = Clip(x, 0.0, 6.0)  p = Pad(r, {0, 0, 1, 0, 0, 1})  y = MaxPool(p, kernel_shape=[2])",
             to="r = Clip(x, 0.0, 6.0)  y = MaxPool(r, kernel_shape=[2], pads=[1, 1])",
+        ),
+        Rejects(
+            "r = Relu(x)  p = Pad(r, {0, 1, 1, 0, 0, 1})  y = MaxPool(p, kernel_shape=[2])",
+            because="the channels",
         ),
         Rejects("p = Pad(x, {0, 0, 1, 0, 0, 1})  y = MaxPool(p, kernel_shape=[2])", because="x may be negative"),
         Rejects(

@@ -56,6 +56,10 @@ GATHER_ONE = Rule(
             "float[n,s] x; h = Shape(x)  g = Gather(h, 1)  y = Unsqueeze(g, {0})",
             to="float[n,s] x; h = Shape(x)  y = Gather<axis=0>(h, {1})",
         ),
+        Rewrites(
+            "float[n,s] x; g = Gather<axis=1>(x, 1)  y = Unsqueeze(g, {-1})",
+            to="float[n,s] x; y = Gather<axis=1>(x, {1})",
+        ),
         Rejects("float[n,s] x; g = Gather(x, 1)  y = Unsqueeze(g, {1})", because="another one"),
     ),
 )

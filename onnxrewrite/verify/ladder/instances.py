@@ -18,7 +18,7 @@ import onnx_ir as ir
 from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.rewrite.rule import Stage
 from onnxrewrite.rewrite.untouched import Tampered
-from onnxrewrite.verify.ladder.variations import VARIATIONS
+from onnxrewrite.verify.ladder.variations import VARIATIONS, is_veil
 from onnxrewrite.verify.respell import Seed
 from onnxrewrite.verify.respell.draft import Draft
 from onnxrewrite.verify.respell.firing import Trial
@@ -126,7 +126,8 @@ def _changed(
 
 
 def _changeable(nodes: Iterable[ir.Node]) -> list[ir.Node]:
-    return [n for n in nodes if n.op_type != "Constant"]  # what they hold is told by their readers' operands
+    """Nodes that are the graph's own, but for constants: what they hold is told by their readers' operands."""
+    return [n for n in nodes if n.op_type != "Constant" and not is_veil(n)]
 
 
 def fitted(trial: Trial, model: ir.Model, variations: tuple[str, ...] = ()) -> Instance:

@@ -6,7 +6,8 @@ A rejected graph is one that a rule which is right leaves alone: it costs one lo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -15,12 +16,13 @@ from onnxrewrite.ir import schema, text
 from onnxrewrite.pattern.terms import INTS, AnyNode, AnyOf, Call, Term, walk
 from onnxrewrite.rewrite.rule import Rejects, Rewrites, Rule
 from onnxrewrite.verify.ladder.grown import grown
+from onnxrewrite.verify.ladder.variations import without_rank
 from onnxrewrite.verify.respell import Seed, seeds
 from onnxrewrite.verify.respell.covered import literals
 from onnxrewrite.verify.respell.draft import Draft
 from onnxrewrite.verify.respell.firing import Trial
 from onnxrewrite.verify.respell.mistakes import become
-from onnxrewrite.verify.respell.seeds import named, of_example, retyped, seed_of
+from onnxrewrite.verify.respell.seeds import named, of_example, retyped, seed_of, with_shapes
 
 FEW, MANY, MOST = 2, 6, 8
 """How many graphs to grow from the pattern: of a rule that has examples, and of one that has none; at the most, where
@@ -32,19 +34,15 @@ OTHERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.UINT8, ir.DataType.B
 _RANGES = {ir.DataType.INT64: 2.0**31, ir.DataType.INT32: 2.0**31, ir.DataType.UINT8: 2.0**8, ir.DataType.BOOL: 0.0}
 """Below this are the constants that such an example may have."""
 
-_WIDE, _ALIKE = (3, 5), 4
+_WIDE, _ALIKE, _RESIZED = (3, 5), 4, 12
 
 
 def starts(rule: Rule, library: Sequence[Rule], seed: int = 0) -> list[Seed]:
     """Every graph to start from on which the rule applies."""
-    found = [
-        *seeds(rule, library),
-        *_resized(rule, library),
-        *_rejected(rule, library),
-        *grown(rule, library, how_many(rule), seed),
-    ]
+    found = [*seeds(rule, library), *_rejected(rule, library), *grown(rule, library, how_many(rule), seed)]
     found += _otherwise(rule, found)
-    return [*found, *(s for each in found for s in (*_wider(each), *_other_dtypes(each)))]
+    found += [s for each in found for s in (*_wider(each), *_other_dtypes(each))]
+    return [*found, *_resized(rule, library), *_unranked(rule, library)]
 
 
 def how_many(rule: Rule) -> int:
@@ -56,18 +54,66 @@ def how_many(rule: Rule) -> int:
 
 
 def _resized(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
-    """Examples in which all sizes are alike, or unknown: there shapes do not tell that an axis is another one."""
-    for example in (e for e in rule.examples if isinstance(e, Rewrites)):
-        model = named(text.parse(example.graph, opset=example.opset))
-        sizes = dict.fromkeys(d for v in model.graph.inputs for d in v.shape or () if d != 1)
-        alike = max((d for d in sizes if isinstance(d, int)), default=_ALIKE)
-        for change in (dict.fromkeys(sizes, alike), {d: f"size_{d}" for d in sizes}) if sizes else ():
+    """Examples at other sizes: all alike, or unknown, for there shapes do not tell that an axis is another one; with an
+    axis more.  Where there are many examples, each is changed in some of these ways."""
+    examples = [e for e in rule.examples if isinstance(e, Rewrites)]
+    for number, example in enumerate(examples):
+        model, trial = named(text.parse(example.graph, opset=example.opset)), Trial.of(rule, library, example.target)
+        for way in range(number % len(_WAYS), number + len(_WAYS), -(-len(examples) * len(_WAYS) // _RESIZED) or 1):
             copy = model.clone()
-            for value in copy.graph.inputs:
-                if value.shape is not None:
-                    value.shape = ir.Shape([change.get(d, d) for d in value.shape])
-            found = seed_of(copy, Trial.of(rule, library, example.target))
-            yield from (s for s in found if s.feeder is not None)
+            if _WAYS[way % len(_WAYS)](copy.graph.inputs):
+                yield from (s for s in seed_of(copy, trial) if s.feeder is not None)
+
+
+def _alike(inputs: Sequence[ir.Value]) -> bool:
+    sizes = [d for v in inputs for d in v.shape or () if d != 1]
+    size = max((d for d in sizes if isinstance(d, int)), default=_ALIKE)
+    return _changed(inputs, lambda dims: [d if d == 1 else size for d in dims])
+
+
+def _unknown(inputs: Sequence[ir.Value]) -> bool:
+    return _changed(inputs, lambda dims: [d if d == 1 else f"size_{d}" for d in dims])
+
+
+def _with_last(inputs: Sequence[ir.Value]) -> bool:
+    return _changed(inputs, lambda dims: [*dims, "last"])
+
+
+def _with_first(inputs: Sequence[ir.Value]) -> bool:
+    return _changed(inputs, lambda dims: ["first", *dims])
+
+
+_WAYS = (_alike, _with_last, _unknown, _with_first)
+
+Dims = Sequence[int | ir.SymbolicDim]
+
+
+def _changed(inputs: Sequence[ir.Value], change: Callable[[Dims], Sequence[Any]]) -> bool:
+    """Whether the shapes that are known differ, once changed."""
+    differs = False
+    for value in inputs:
+        if value.shape is not None:
+            old, value.shape = value.shape, ir.Shape(change(list(value.shape)))
+            differs = differs or old != value.shape
+    return differs
+
+
+def _unranked(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
+    """Examples that say nothing of a shape, with inputs that run and a rank that is not known before they do."""
+    for example in rule.examples[:_RESIZED]:
+        model = named(text.parse(example.graph, opset=example.opset))
+        bare = [v.name for v in model.graph.inputs if v.shape is None]
+        shaped = with_shapes(model) if bare else None
+        if shaped is None:
+            continue
+        draft = Draft(shaped)
+        for value in [v for v in draft.graph.inputs if v.name in bare]:
+            uses, first = tuple(value.uses()), next(iter(draft.graph))
+            hidden = without_rank(draft, first, value)
+            for node, index in uses:
+                node.replace_input_with(index, hidden)
+        found = seed_of(draft.done(), Trial.of(rule, library, example.target))
+        yield from (s for s in found if s.feeder is not None)
 
 
 def _rejected(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:

@@ -19,8 +19,7 @@ from onnxrewrite.verify.respell.mistakes import Mistake
 OLDEST, NEWEST = 9, 23
 """The opsets that graphs are moved to."""
 
-_WITH_INPUTS = 13
-"""From this opset on an If hands on values of any shape."""
+_VEIL = "veil/"
 
 _SHORT = 16
 """An integer constant of more elements is no list of axes, sizes or ends."""
@@ -63,27 +62,55 @@ def raised(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | 
 
 
 def unranked(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
-    """An operand of which not even the rank is known: what either branch of an If hands on, one of them in another."""
+    """An operand of unknown rank."""
     edges = [(n, i, v) for n in nodes for i, v in enumerate(n.inputs) if v is not None and draft.array(v) is None]
     edges = [(n, i, v) for n, i, v in edges if v.shape is not None and v.dtype is not None]
-    if not edges or draft.opset < _WITH_INPUTS:
+    if not edges:
         return None
     node, index, value = rng.choice(edges)
-    assert value.shape is not None
-    condition = ir.Value(name=draft.fresh("condition"), type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([]))
-    draft.graph.inputs.append(condition)
-    other = draft.constant(np.array([1, -1] if len(value.shape) == 1 else [-1]), ir.DataType.INT64)
-    branches = (ir.Node("", "Identity", [value]), ir.Node("", "Reshape", [value, other]))
-    attributes = []
-    for name, inner in zip(("then_branch", "else_branch"), branches, strict=True):
-        inner.outputs[0].name = draft.fresh(name)
-        graph = ir.Graph([], [inner.outputs[0]], nodes=[inner], name=name)
-        attributes.append(ir.AttrGraph(name, graph))
-    chosen = ir.Node("", "If", [condition], attributes, name=draft.fresh("either"))
-    chosen.outputs[0].name = draft.fresh("unranked")
-    draft.graph.insert_before(node, chosen)
-    node.replace_input_with(index, chosen.outputs[0])
+    node.replace_input_with(index, without_rank(draft, node, value))
     return f"the rank of operand {index} of {node.op_type} is unknown"
+
+
+def without_rank(draft: Draft, before: ir.Node, value: ir.Value) -> ir.Value:
+    """A value reshaped to its own shape, of which every element is picked."""
+    sizes = _picked(draft, before, _veiled(draft.insert(before, "Shape", [value])), len(value.shape or ()))
+    return _veiled(draft.insert(before, "Reshape", [value, sizes], like=value))
+
+
+def hidden(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
+    """A list of constant integers, axes, sizes or ends, that is known only when it is run: every element is picked."""
+    found = [c for c in _constants(draft, nodes, INTS) if c[2].ndim == 1]
+    if not found:
+        return None
+    node, index, array, _ = rng.choice(found)
+    value = node.inputs[index]
+    assert value is not None
+    node.replace_input_with(index, _picked(draft, node, value, len(array)))
+    return f"operand {index} of {node.op_type} is not known before it is run"
+
+
+def _picked(draft: Draft, before: ir.Node, value: ir.Value, length: int) -> ir.Value:
+    """The same list, picked by what is always true, for all that can be known of an input."""
+    switch = ir.Value(name=draft.fresh("switch"), type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([]))
+    draft.graph.inputs.append(switch)
+    off = draft.constant(np.zeros(length, np.bool_), ir.DataType.BOOL)
+    other = _veiled(draft.insert(before, "Not", [switch]))
+    always = _veiled(draft.insert(before, "Or", [_veiled(draft.insert(before, "Or", [switch, other])), off]))
+    return _veiled(draft.insert(before, "Compress", [value, always], like=value))
+
+
+def _veiled(value: ir.Value) -> ir.Value:
+    """The output of a node that hides something, and is not to be varied itself."""
+    node = value.producer()
+    assert node is not None
+    node.name = f"{_VEIL}{node.name}"
+    return value
+
+
+def is_veil(node: ir.Node) -> bool:
+    """Whether a node only hides what is known of a value."""
+    return str(node.name).startswith(_VEIL)
 
 
 def repeated(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
@@ -148,10 +175,18 @@ def scattered(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str
 
 def opset(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
     """Another opset, in which some operators mean the same and some do not."""
-    others = [v for v in range(OLDEST, NEWEST + 1) if v != draft.opset]
+    others = [v for v in range(OLDEST, NEWEST + 1) if v != draft.opset and _has_all(draft, v)]
+    if not others:
+        return None
     older = [v for v in others if v < draft.opset]
     draft.model.opset_imports[""] = rng.choice(older if older and rng.random() < 0.5 else others)
     return f"opset {draft.opset}"
+
+
+def _has_all(draft: Draft, opset: int) -> bool:
+    """Whether an opset has every operator that the model's own has."""
+    standard = [n.op_type for n in draft.graph if not n.domain]
+    return all(schema.schema("", o, opset) or not schema.schema("", o, draft.opset) for o in standard)
 
 
 def turned(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:

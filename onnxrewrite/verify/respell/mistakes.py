@@ -153,8 +153,9 @@ def _other(name: str, old: Any, rng: random.Random) -> Any:
         return rng.choice(words) if words else None
     if isinstance(old, list | tuple) and old and all(isinstance(e, int | float) for e in old):
         new = list(old)
-        if name in COUNTS and rng.random() < 0.3:
-            new = [n + 1 for n in new]
+        if name in COUNTS and rng.random() < 0.5:
+            step = rng.choice((1, 2))
+            new = [n + step for n in new]
         elif len(set(new)) > 1 and rng.random() < 0.5:
             a, b = rng.sample(range(len(new)), 2)
             new[a], new[b] = new[b], new[a]
