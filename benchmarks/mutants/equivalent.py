@@ -2,12 +2,56 @@
 
 from __future__ import annotations
 
+_FLOATS_ABOVE = "what reads it takes no other dtype, or has no kernel for it in ONNX Runtime"
+_TASTE = "a guard of taste: it keeps models small, and what it turns down would be right"
+_ENDLESS = "a guard that keeps the rule from applying to its own result for ever"
+_ASKED_AGAIN = "the rewrite asks again, and fails where there is none"
+_ZERO = "a zero in the target would be a size then, and the engine refuses the shape"
+_SHAPE = (
+    "along another axis the shape is not shown to be the same, which the engine refuses; of rank one it is the same"
+)
+
 EQUIVALENT: dict[str, str] = {
-    "gelu-lower: term 1, x: of any dtype": "Gelu itself takes no other dtype",
-    "swish: term 2, x: of any dtype": "Sigmoid takes no other dtype",
-    "pad-into-max-pool: term 5, Clip(z, min=floor, max=ceiling): operand 0 need not be the same z": "z stands in alternatives, of which one matches",
-    'gelu-lower: without gelu.to_microsoft_gelu: m.require(m.is_newer(gelu), "the model\'s own opset has Gelu")': "a guard of taste: either operator is right",
-    "extremum-of-extremum: without clamps.one_extremum: m.require(merged.nbytes <= max(m[c].nbytes, m[d].nbytes, 4096), 'the constant would be larger than both')": "a guard of taste: it keeps constants small",
+    # dtypes
+    "attention: term 22, k: of any dtype": _FLOATS_ABOVE,
+    "attention-pack: term 4, x: of any dtype": _FLOATS_ABOVE,
+    "attention-lower-spelled: term 14, q: of any dtype": _FLOATS_ABOVE,
+    "gelu-lower: term 1, x: of any dtype": _FLOATS_ABOVE,
+    "hard-sigmoid: term 7, x: of any dtype": _FLOATS_ABOVE,
+    "scale-before-layer: term 2, x: of any dtype": _FLOATS_ABOVE,
+    "shift-before-layer: term 2, x: of any dtype": _FLOATS_ABOVE,
+    "swish: term 2, x: of any dtype": _FLOATS_ABOVE,
+    "transpose-into-matmul: term 4, q: of any dtype": _FLOATS_ABOVE,
+    "attention-lower: built Cast: to off": "of the sum only the sign is asked, which float16 tells, too",
+    # guards of taste, and what keeps rules from running for ever
+    "extremum-of-extremum: without clamps.one_extremum: m.require(merged.nbytes <= max(m[c].nbytes, m[d].nbytes, 4096), 'the constant would be larger than both')": _TASTE,
+    "fold-constants: without constants.fold: m.require(all((m.dtype(v) != ir.DataType.STRING for v in values)), 'strings are left alone')": _TASTE,
+    "fold-constants: without constants.fold: m.require(result.nbytes <= max(FOLD_LIMIT, read), f'the constant would take {result.nbytes} bytes')": _TASTE,
+    'gelu-lower: without gelu.to_microsoft_gelu: m.require(m.is_newer(gelu), "the model\'s own opset has Gelu")': _TASTE,
+    "expand-constant: without expands.constant_expand: m.require(m.facts.tensor(operand(m, node, 1)) is None, 'the shape is constant already', at=node.inputs[1])": _ENDLESS,
+    "reshape-constant: without shapes.constant_target: m.require(m.facts.tensor(operand(m, node, 1)) is None, 'the target is constant already', at=node.inputs[1])": _ENDLESS,
+    "shape-of-earlier-value: without shapes.earlier: m.require(source is not m[x], 'no earlier value is shown to have this shape', at=x)": _ENDLESS,
+    # what the rewrite, or the engine, asks again
+    "merge-equal-nodes: term 0, node: any node": _ASKED_AGAIN,
+    "equal-shape-tensors: term 0, node: any node": _ASKED_AGAIN,
+    "gelu-lower: term 0, Gelu(x, approximate=approximate): Erf will do, too": "the rewrite asks whether the opset lacks it",
+    "swish-lower: term 0, Swish(x, alpha=alpha): Erf will do, too": "the rewrite asks whether the opset lacks it",
+    "cast-like: built Cast: left out": "the engine refuses a result of another dtype",
+    "view-of-view: built Reshape: left out": "the engine refuses a result that is not shown to have the shape",
+    "unsqueeze-of-gather: built Gather: axis off": _SHAPE,
+    "slice-of-slice: built Slice: axes off": _SHAPE,
+    "unsqueeze-of-gather: term 0, Unsqueeze(Gather(x, index), *axes): Squeeze will do, too": "the engine refuses a result of another rank",
+    "transpose-transpose: without transpose._reversal: m.require(given or rank is not None, 'the rank is unknown, and the Transpose has no perm')": "here the other permutation tells the rank",
+    # mathematics
+    "relu-of-nonnegative: term 0, Relu(Abs|Exp|Sigmoid|Softmax|HardSigmoid(x)): Abs will do, too": "what is not negative stays under Abs as under Relu",
+    "extremum-of-extremum: without clamps.one_extremum: m.require(not zeros or not ambiguous, 'the sign of zero might change')": "a comparison takes -0 for 0",
     "squeeze-unsqueeze: built Unsqueeze: axes in reverse order": "the axes of Unsqueeze are a set",
-}
+    "view-of-view: built Reshape: allowzero is 1": _ZERO,
+    "reshape-constant: built Reshape: allowzero is 1": _ZERO,
+    "view-of-view: without shapes._reshaped: m.require(all((not isinstance(d, int) or d >= 0 for d in wanted)), 'the result has no shape', at=out)": "only a graph that is not valid asks for a negative size",
+    "pad-into-max-pool: term 1, Pad(any_of(Relu|Sigmoid|HardSigmoid|Softplus|Abs|Exp(z), ...: constant_value is 0.03 by default": "it refuses more than it needs to",
+    # the runtime
+    "resize-to-own-size: without identity.drop_resize: m.require(not crops, 'it crops a region of interest')": "ONNX Runtime copies where all scales are one, whatever the region is",
+    "cast-of-cast: without casts.one_cast: m.require(_always_defined(source, dtype), f'{source.name.lower()} may be out of range', at=x)": "what is out of range is not defined by the standard, and the same in ONNX Runtime",
+}  # fmt: skip
 """A mutant's name to the reason."""

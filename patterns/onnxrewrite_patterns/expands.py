@@ -144,6 +144,10 @@ WITHOUT_EXPAND = Rule(
             to="float[1,s] x; float[n,s] z; y = Add(x, z)",
         ),
         Rejects("float[1,1] x; float[1,4] z; e = Expand(x, {3, 1})  y = Add(e, z)", because="not shown"),
+        Rejects(
+            "float[1,s] x; float[1,s] z; float[n,s] w; h = Shape(w)  e = Expand(x, h)  y = Add(e, z)",
+            because="not shown",
+        ),
         Rejects("y = Add(x, z)", because="no operand is an Expand"),
     ),
 )

@@ -323,6 +323,11 @@ MERGE = Rule(
             to="p = MaxPool(x, kernel_shape=[1])  a = Conv(x, float[3,2,1] {1, 2, 3, 4, 5, 6})"
             "  y = Concat(p, a, axis=1)",
         ),
+        Rewrites(
+            "a = Conv(x, float[1,1,3] {1, 2, 3}, pads=[1, 1], strides=[2])"
+            "  b = Conv(x, float[1,1,3] {4, 5, 6}, pads=[1, 1], strides=[2])  y = Concat(a, b, axis=1)",
+            to="y = Conv(x, float[2,1,3] {1, 2, 3, 4, 5, 6}, pads=[1, 1], strides=[2])",
+        ),
         Rejects(
             "a = Conv(x, float[1,2,1] {1, 2})  b = Conv(x, float[1,2,1] {3, 4}, pads=[1, 1], strides=[2])"
             "  y = Concat(a, b, axis=1)",

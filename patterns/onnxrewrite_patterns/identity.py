@@ -219,6 +219,10 @@ NO_RESIZE = Rule(
         ),
         Rejects("float[n,3,h,w] x; y = Resize(x, , {1.0, 1.0, 2.0, 2.0})", because="the scales are"),
         Rejects(
+            "float[n,3,h,w] x; float[n,3,k,l] z; s = Shape(z)  y = Resize(x, , , s)",
+            because="not shown to be the same",
+        ),
+        Rejects(
             'float[1,3,4,4] x; y = Resize<coordinate_transformation_mode="tf_crop_and_resize">'
             "(x, {0.0,0.0,0.2,0.2,1.0,1.0,0.8,0.8}, {1.0,1.0,1.0,1.0})",
             because="crops",

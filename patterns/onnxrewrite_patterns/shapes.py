@@ -92,7 +92,7 @@ reshape = AnyNode(op_types=("Reshape",))
 
 
 def constant_target(m: Match, build: Builder) -> Value:
-    """Reshape(x, [n, s, 6, 32]) ⟶ Reshape(x, {0, 0, 6, 32}) for an x of shape [n, s, 192]."""
+    """Reshape(x, [n, s, 3, 4]) ⟶ Reshape(x, {0, 0, 3, 4}) for an x of shape [n, s, 12]."""
     node = m.node(reshape)
     m.require(m.facts.tensor(operand(m, node, 1)) is None, "the target is constant already", at=node.inputs[1])
     return _reshaped(m, build, operand(m, node), m[reshape])
@@ -106,17 +106,17 @@ CONSTANT_TARGET = Rule(
     benefit=60,
     examples=(
         Rewrites(
-            "float[n,s,192] x; h = Shape(x)  a = Slice(h, {0}, {2})  t = Concat<axis=0>(a, {6, 32})  y = Reshape(x, t)",
-            to="float[n,s,192] x; y = Reshape(x, {0, 0, 6, 32})",
+            "float[n,s,12] x; h = Shape(x)  a = Slice(h, {0}, {2})  t = Concat<axis=0>(a, {3, 4})  y = Reshape(x, t)",
+            to="float[n,s,12] x; y = Reshape(x, {0, 0, 3, 4})",
         ),
         Rewrites(
-            "float[n,s,192] x; h = Shape(x)  a = Gather(h, {0})  b = Gather(h, {1})  c = Mul(a, b)"
-            "  t = Concat<axis=0>(c, {192})  y = Reshape(x, t)",
-            to="float[n,s,192] x; y = Reshape(x, {-1, 192})",
+            "float[n,s,12] x; h = Shape(x)  a = Gather(h, {0})  b = Gather(h, {1})  c = Mul(a, b)"
+            "  t = Concat<axis=0>(c, {12})  y = Reshape(x, t)",
+            to="float[n,s,12] x; y = Reshape(x, {-1, 12})",
         ),
         Rewrites(
-            "float[n,s,6,32] x; h = Shape(x)  a = Slice(h, {0}, {2})  t = Concat<axis=0>(a, {-1})  y = Reshape(x, t)",
-            to="float[n,s,6,32] x; y = Reshape(x, {0, 0, 192})",
+            "float[n,s,3,4] x; h = Shape(x)  a = Slice(h, {0}, {2})  t = Concat<axis=0>(a, {-1})  y = Reshape(x, t)",
+            to="float[n,s,3,4] x; y = Reshape(x, {0, 0, 12})",
         ),
         Rejects(
             "float[n,6,s,32] x; h = Shape(x)  a = Gather(h, {0})  b = Mul(a, {6})  c = Gather(h, {2})"
@@ -234,6 +234,7 @@ ONE_AXES = Rule(
             to="float[n,s] x; y = Unsqueeze<axes=[0]>(x)",
             opset=11,
         ),
+        Rejects("a = Unsqueeze(x, {-1})  y = Unsqueeze(a, {0})", because="the rank is not known"),
         Rejects("float[n,1] x; a = Unsqueeze(x, {0})  y = Squeeze(a, {2})", because="some axes go"),
         Rejects("float[n,1] x; a = Unsqueeze(x, {0})  y = Squeeze(a)", because="are not given"),
     ),

@@ -124,6 +124,14 @@ HARD_SIGMOID = Rule(
             "a = Add(x, 3.0)  c = Clip(a, 0.0, 6.0)  m = Mul(x, c)  y = Div(m, 6.0)",
             to="h = HardSigmoid<alpha = 0.16666667, beta = 0.5>(x)  y = Mul(h, x)",
         ),
+        Rewrites(
+            "a = Add(x, 3.0)  n = Min(a, 6.0)  c = Relu(n)  y = Div(c, 6.0)",
+            to="y = HardSigmoid<alpha = 0.16666667, beta = 0.5>(x)",
+        ),
+        Rejects(
+            "a = Add(x, 3.0)  r = Relu(a)  c = Clip(r, 1.0, 6.0)  y = Div(c, 6.0)",
+            because="the lower bound of Clip is above 0",
+        ),
         Rejects("a = Add(x, 3.0)  c = Clip(a, 0.0, 6.0)  y = Div(c, 5.0)", because="expected constant 6, found 5"),
         Rejects("a = Add(x, 3.0)  c = Clip(a, 1.0, 6.0)  y = Div(c, 6.0)", because="expected min=0.0, found 1.0"),
         Rejects("y = Clip(x, 0.0, 1.0)", because="expected a sum"),

@@ -12,6 +12,7 @@ from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.rewrite.rule import Assumption
 from onnxrewrite.verify.classes import EDGES, NOT_FINITE
 from onnxrewrite.verify.ladder.instances import Instance
+from onnxrewrite.verify.ladder.variations import unveiled
 from onnxrewrite.verify.numeric import compare
 from onnxrewrite.verify.reference import build_reference
 from onnxrewrite.verify.respell.running import bare, is_consistent, lost_default, runnable, small_sizes
@@ -74,20 +75,20 @@ def judge(
     if _is_empty(before) and not all(map(_is_static, before.graph.inputs)):
         return Finding("not run", "ONNX Runtime takes what is empty at sizes that do not fit, and says nothing")
     try:
-        old, new = runnable(before), runnable(after)
+        old, new, plain = runnable(before), runnable(after), runnable(unveiled(before))
     except OnnxRewriteError as error:
         return Finding("not run", str(error))
-    if not is_consistent(old):
+    if not is_consistent(plain):
         return Finding("not run", "it is not valid by the standard")
     lost = lost_default(old, new)
     if lost is not None:
         return Finding("differs", lost)
     original = bare(old)
-    sizes = small_sizes(as_proto(original), edges=Assumption.NOT_EMPTY not in assumes)
+    sizes = small_sizes(as_proto(bare(plain)), edges=Assumption.NOT_EMPTY not in assumes)
     result = check_site(original, bare(new), dims_hint=sizes, seed=seed, classes=classes(assumes), sizes=SIZES)
     if result.status == "failed":
         return Finding("differs", result.reason, feeds=result.feeds)
-    ring = check_ring(before, raised, seed=seed)
+    ring = check_ring(before, raised, seed=seed, dims_hint=result.bindings)
     if ring.status == "differs":  # by less than what floating-point numbers show here
         return Finding("differs", f"in exact arithmetic, {ring.reason}", ring=False)
     if result.status == "ok" or ring.status == "equal":

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.pattern.terms import FLOATS, INTS
+from onnxrewrite.rewrite import edit
 from onnxrewrite.verify.respell import mistakes
 from onnxrewrite.verify.respell.draft import Array, Draft
 from onnxrewrite.verify.respell.mistakes import Mistake
@@ -106,6 +107,16 @@ def _veiled(value: ir.Value) -> ir.Value:
     assert node is not None
     node.name = f"{_VEIL}{node.name}"
     return value
+
+
+def unveiled(model: ir.Model) -> ir.Model:
+    """A copy in which nothing is hidden: what can be told of its shapes tells whether it is valid."""
+    draft = Draft(model)
+    for node in [n for n in draft.graph if is_veil(n) and n.op_type in ("Reshape", "Compress")]:
+        source = node.inputs[0]
+        if source is not None:
+            edit.redirect(node.outputs[0], source)
+    return draft.done()
 
 
 def is_veil(node: ir.Node) -> bool:

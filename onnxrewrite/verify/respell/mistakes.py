@@ -228,13 +228,25 @@ def extra(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | N
         elif formal.types == {"tensor(bool)"}:
             found.append((node, draft.constant(np.asarray(True), ir.DataType.BOOL)))
         elif formal.type_var == known.inputs[0].type_var and first.dtype in FLOATS:
-            found.append((node, draft.constant(np.asarray(0.53), first.dtype or ir.DataType.FLOAT)))
+            found.append((node, draft.constant(_another(draft, node), first.dtype or ir.DataType.FLOAT)))
     if not found:
         return None
     node, value = rng.choice(found)
     node.resize_inputs(len(node.inputs) + 1)
     node.replace_input_with(len(node.inputs) - 1, value)
     return f"{node.op_type} has one operand more, `{value.name}`"
+
+
+def _another(draft: Draft, node: ir.Node) -> Array:
+    """A number, or of a convolution, which has a bias there, one for each channel."""
+    weight = (
+        draft.array(node.inputs[1]) if node.op_type in ("Conv", "ConvTranspose") and len(node.inputs) == 2 else None
+    )
+    if weight is None or weight.ndim < 3:
+        return np.asarray(0.53)
+    group = node.attributes.get_int("group", 1)
+    channels = len(weight) if node.op_type == "Conv" else weight.shape[1] * group
+    return 0.53 + np.arange(channels)
 
 
 def order(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
