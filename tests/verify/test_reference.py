@@ -8,7 +8,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from onnxrewrite.verify.numeric import measure
-from onnxrewrite.verify.reference import build_reference, stochastic_ops
+from onnxrewrite.verify.reference import build_reference, draws, stochastic_ops
 from onnxrewrite.verify.session import Session, open_session
 
 RNG = np.random.default_rng(0)
@@ -239,3 +239,14 @@ def test_random_operators_are_found(model: Any) -> None:
     assert not stochastic_ops(model("g (float[n] x) => (float[n] y) { y = Dropout(x) }"))
     train = model("g (float[n] x) => (float[n] y) <float r = {0.5}, bool t = {1}> { y = Dropout(x, r, t) }")
     assert stochastic_ops(train) == ["Dropout"]
+
+
+def test_random_numbers_are_counted_where_something_reads_them(model: Any) -> None:
+    twice = "g (float[n] x) => (float[n] y) { a = RandomNormalLike(x) b = RandomNormalLike(x) y = Add(a, b) }"
+    assert draws(model(twice)) == {"RandomNormalLike": 2}
+    assert draws(model("g (float[n] x) => (int64[1] y) { a = RandomNormalLike(x) y = Shape(a) }")) == {}
+    branch = (
+        "g (float[n] x, bool c) => (y) { y = If (c) <then_branch = t () => (a) { a = RandomNormalLike(x) },"
+        " else_branch = e () => (b) { b = Identity(x) }> }"
+    )
+    assert draws(model(branch)) is None

@@ -102,6 +102,28 @@ def test_what_does_not_run_says_so(check: Any) -> None:
     assert check(broken, broken).status == "not run"
     random = "g (float[b] x) => (float[b] y) { y = RandomNormalLike(x) }"
     assert "random" in check(random, random).reason
+
+
+def test_random_numbers_that_are_drawn_once_instead_of_twice_are_a_failure(check: Any) -> None:
+    twice = "g (float[b] x) => (float[b] y) { r = RandomNormalLike(x) s = RandomNormalLike(x) y = Sub(r, s) }"
+    once = "g (float[b] x) => (float[b] y) { r = RandomNormalLike(x) y = Sub(r, r) }"
+    found = check(twice, once)
+    assert found.status == "failed"
+    assert "1 times, were 2" in found.reason
+
+
+def test_integers_of_the_whole_range_are_tried_where_they_are_reckoned_with(check: Any) -> None:
+    before = "g (int64[b] x) => (int64[b] y) { y = Neg(x) }"
+    after = "g (int64[b] x) => (int64[b] y) <int64 k = {2}> { n = Neg(x) d = Mul(n, k) y = Div(d, k) }"
+    assert check(before, after).ok
+    assert check(before, after, classes=("normal", "huge")).status == "failed"
+
+
+def test_what_never_runs_is_no_failure_of_the_replacement(check: Any) -> None:
+    before = "g (float[2,3] x, int64[k] s) => (y) { r = Reshape(x, s) y = Squeeze<axes=[1]>(r) }"
+    after = "g (float[2,3] x, int64[k] s) => (y) { y = Squeeze<axes=[1]>(x) }"
+    found = check(before.replace("Squeeze<axes=[1]>(r)", "MatMul(r, r)"), after)
+    assert found.status == "not run"
     stuck = "g (float[3] x, float[4] z) => (float[n] y) { y = Add(x, z) }"
     assert "does not open" in check(stuck, stuck).reason or "no inputs found" in check(stuck, stuck).reason
 
