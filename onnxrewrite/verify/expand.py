@@ -122,11 +122,12 @@ def _erfc_coefficients(degree: int = 20) -> tuple[float, ...]:
     The terms fall so fast that powers are as accurate, and take two operators a term, not three.
     """
 
-    def scaled(t: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def scaled(t: Any) -> Any:
         x = 3.75 * (1 + t) / (1 - t)
         return np.array([_erfcx(float(v)) for v in x])
 
-    return tuple(np.polynomial.chebyshev.cheb2poly(np.polynomial.chebyshev.chebinterpolate(scaled, degree)))
+    series = np.polynomial.chebyshev.chebinterpolate(scaled, degree)
+    return tuple(np.polynomial.chebyshev.cheb2poly(series))
 
 
 def _erfcx(x: float) -> float:
