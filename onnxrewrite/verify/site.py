@@ -37,7 +37,7 @@ from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_weights
 from onnxrewrite.verify.reference import Reference, build_reference, draws, stochastic_ops
 from onnxrewrite.verify.sample import CARE, Sampler, Trial, is_finite
 from onnxrewrite.verify.session import Outputs, Session, as_proto, open_session
-from onnxrewrite.verify.smaller import shrunk
+from onnxrewrite.verify.smaller import shrunk, smaller
 
 ELEMENTS = "onnxrewrite.elements"
 """Metadata of an integer input: its values, a JSON list of ints and expressions (``"2*batch"``)."""
@@ -133,8 +133,8 @@ class _Settings(NamedTuple):
 def _check(before: ir.Model, after: ir.Model, settings: _Settings) -> SiteCheck:
     """At smaller sizes first, where that says that all is well; at their own sizes else."""
     models, elements = (as_proto(before), as_proto(after)), elements_of(before)
-    for smaller in shrunk(*models) if not elements else ():
-        result = _Site(*smaller, elements, settings).check()
+    for small in shrunk(*models) if not elements else ():
+        result = _Site(*small, elements, settings).check()
         if result.ok:
             return replace(result, notes=[*result.notes, "at smaller sizes"])
     return _Site(*models, elements, settings).check()
@@ -211,6 +211,8 @@ class _Site:
             known = {n: int(hint[n]) for n in names if n in hint}
             sampler = Sampler(self.before, dims=known, seed=self.seed)
             yield from sampler.candidates(10)
+        large = filter(self._is_large, self.sampler.candidates(2 * self.sizes))
+        yield from (b for binding in large for b in smaller(binding, self.sampler.specs))
         yield from self.sampler.candidates(30)
 
     def _bindings(self, session: Session) -> list[Trial] | str:
