@@ -126,9 +126,9 @@ def _counted() -> Iterator[list[None]]:
     calls: list[None] = []
     original = Baseline.check
 
-    def check(self: Baseline, candidate: Any) -> Any:
+    def check(self: Baseline, *arguments: Any) -> Any:
         calls.append(None)
-        return original(self, candidate)
+        return original(self, *arguments)
 
     with mock.patch.object(Baseline, "check", check):
         yield calls

@@ -208,17 +208,19 @@ class _Run:
 
     def verify(self, model: ir.Model, baseline: Baseline | None) -> tuple[list[str], ModelCheck | None]:
         """Problems of an emitted model, and the comparison with the original."""
+        from onnxrewrite.verify.session import open_session
         from onnxrewrite.verify.structure import check_structure
 
         with self._opened(model) as candidate:
             with self.clock.phase("check structure"):
-                found = check_structure(candidate, kernels=self._kernels)
+                session = open_session(candidate) if self._kernels else None
+                found = check_structure(candidate, kernels=self._kernels, session=session)
                 problems = [p for p in found if _check_of(p) not in self._failed_before]
                 self._excused = [p for p in found if p not in problems]
             if problems or baseline is None:
                 return problems, None
             with self.clock.phase("check model"):
-                checked = baseline.check(candidate)
+                checked = baseline.check(candidate, session)
         return checked.failures, checked
 
     def _culprit(self, trace: Trace, guilty: Collection[Key], baseline: Baseline | None) -> Key | None:

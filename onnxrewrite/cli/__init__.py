@@ -7,12 +7,13 @@ interrupted and terminated.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -60,6 +61,12 @@ def _top(
     """Options before the command."""
 
 
+@functools.cache
+def _commands() -> Any:
+    """The commands with their options, which typer makes of the signatures anew each time that it is asked."""
+    return typer.main.get_command(app)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status.
 
@@ -72,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _report_to_nobody()
     _stop_cleanly()
     try:
-        code = app(given, prog_name="onnxrewrite", standalone_mode=False)
+        code = _commands()(given, prog_name="onnxrewrite", standalone_mode=False)
     except (Exception, KeyboardInterrupt, _Stopped) as error:
         if debug:
             import traceback

@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -42,8 +43,18 @@ class Fingerprint:
     modules: dict[str, str]
 
 
+_KNOWN: WeakKeyDictionary[Rule, Fingerprint] = WeakKeyDictionary()
+
+
 def fingerprint(rule: Rule) -> Fingerprint:
-    """The digest of all that a rule consists of; it is the same wherever the files lie."""
+    """The digest of all that a rule consists of, as it was when this was first asked for; it is the same wherever the
+    files lie."""
+    if rule not in _KNOWN:
+        _KNOWN[rule] = _fingerprint(rule)
+    return _KNOWN[rule]
+
+
+def _fingerprint(rule: Rule) -> Fingerprint:
     spelling = _Spelling()
     spelled = [f"{f.name} = {spelling.of(getattr(rule, f.name))}" for f in fields(Rule) if f.name != "examples"]
     known = {label(m): source_digest(m) for m in _closure(spelling.modules)}

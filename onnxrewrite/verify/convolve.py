@@ -1,7 +1,7 @@
 """Convolutions and pools in double precision, as sums over the window of strided slices.
 
 A window of K taps becomes K slices of the padded input; each is multiplied by one tap of the weight (MatMul
-for dense groups, Mul for depthwise) and added.  All sizes may be dynamic except the weight's.
+for dense groups, several taps at once, Mul for depthwise) and added.  All sizes may be dynamic except the weight's.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ import onnx
 from onnxrewrite.verify.expand import Emit, Unsupported, expands
 
 BIG = np.iinfo(np.int64).max
+
+_TOGETHER = 9
+"""So many taps are multiplied at once: that many times the input is held."""
 
 
 @dataclass
@@ -94,26 +97,28 @@ def tap(e: Emit, x: str, w: Window, at: Sequence[int]) -> str:
 
 def correlate(e: Emit, x: str, weight: str, w: Window, groups: int, out: int, per_group: int) -> str:
     """Σ over taps of weight[:, :, tap] · slice: the convolution without bias, x already padded."""
-    first = tap(e, x, w, [0] * w.rank)
-    sizes = e.op("Slice", e.op("Shape", first), e.ints([2]), e.ints([2 + w.rank]))
-    batch = e.op("Slice", e.op("Shape", first), e.ints([0]), e.ints([1]))
-    depthwise = per_group == 1 and groups == out
-    grouped = e.op("Reshape", weight, e.ints([groups, out // groups, per_group, *w.kernel]))
-    total = ""
-    for at in w.taps():
-        part = tap(e, x, w, at)
-        factor = grouped
-        for position in at:
-            factor = e.op("Gather", factor, e.const(position, np.int64), axis=3)
-        if depthwise:
-            term = e.mul(part, e.op("Reshape", factor, e.ints([1, out, *[1] * w.rank])))
-        else:
-            flat = e.op("Reshape", part, e.ints([0, groups, per_group, -1]) if w.rank else part)
-            term = e.op("MatMul", factor, flat)
-        total = term if not total else e.add(total, term)
-    if depthwise:
-        return total
-    return str(e.op("Reshape", total, e.op("Concat", batch, e.ints([out]), sizes, axis=0)))
+    parts = [tap(e, x, w, at) for at in w.taps()]
+    if per_group == 1 and groups == out:
+        by_tap = e.op("Reshape", e.op("Transpose", weight, perm=[*w.axes, 0, 1]), e.ints([-1, out, *[1] * w.rank]))
+        return e.add(*[e.mul(part, e.slice(by_tap, [i], [i + 1], [0], [1])) for i, part in enumerate(parts)])
+    rows = e.op("Reshape", e.op("Transpose", weight, perm=[0, *w.axes, 1]), e.ints([groups, out // groups, -1]))
+    terms = []
+    for first in range(0, len(parts), _TOGETHER):
+        seen = parts[first : first + _TOGETHER]
+        limits = [first * per_group], [(first + len(seen)) * per_group]
+        factor = e.slice(rows, *limits, [2], [1]) if len(seen) < len(parts) else rows
+        terms.append(e.op("MatMul", factor, _columns(e, seen, groups, per_group)))
+    shape = e.op("Shape", parts[0])
+    batch, sizes = e.slice(shape, [0], [1], [0], [1]), e.slice(shape, [2], [BIG], [0], [1])
+    return str(e.op("Reshape", e.add(*terms), e.op("Concat", batch, e.ints([out]), sizes, axis=0)))
+
+
+def _columns(e: Emit, parts: Sequence[str], groups: int, per_group: int) -> str:
+    """What several taps see, below each other: (N, C, ...) each, (N, groups, taps · per_group, positions) together."""
+    if groups > 1:
+        parts = [e.op("Reshape", p, e.ints([0, groups, per_group, -1])) for p in parts]
+    joined = e.op("Concat", *parts, axis=2 if groups > 1 else 1) if len(parts) > 1 else parts[0]
+    return str(e.op("Reshape", joined, e.ints([0, groups, len(parts) * per_group, -1])))
 
 
 def _weight_shape(e: Emit, name: str) -> tuple[int, ...]:

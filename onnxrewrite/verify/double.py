@@ -183,6 +183,7 @@ class _Doubler:
     forced: frozenset[str]
     islands: set[str]
     shapes: dict[str, tuple[int | None, ...]]
+    constants: dict[Any, str] = field(default_factory=dict)
     count: int = 0
 
     def graph(self, graph: onnx.GraphProto, outer: dict[str, bool]) -> list[bool]:
@@ -199,8 +200,10 @@ class _Doubler:
                 graph.initializer[i].CopyFrom(doubled_tensor(tensor))
         del graph.value_info[:]
         nodes: list[onnx.NodeProto] = []
+        around, self.constants = self.constants, {}
         for node in graph.node:
             nodes.extend(self.node(node, floats))
+        self.constants = around
         del graph.node[:]
         graph.node.extend(nodes)
         for value in graph.output:
@@ -255,12 +258,13 @@ class _Doubler:
 
     def _expand(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         self.count += 1
-        emit = Emit(self.opsets.get("", 13), f"{node.output[0]}::{self.count}", self.shapes)
+        emit = Emit(self.opsets.get("", 13), f"{node.output[0]}::{self.count}", self.shapes, self.constants)
         attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         names = EXPANSIONS[canonical(node.domain), node.op_type](emit, node, attrs)
         for name, output in zip(names, node.output, strict=False):
             if output:
                 emit.nodes.append(helper.make_node("Identity", [name], [output]))
+        self.constants = emit.constants
         return emit.nodes
 
     def _with_casts(

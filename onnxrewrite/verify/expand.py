@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -25,15 +25,24 @@ class Unsupported(Exception):
 
 
 class Emit:
-    """Writes nodes with fresh names, in the spelling of one opset."""
+    """Writes nodes with fresh names, in the spelling of one opset.
 
-    def __init__(self, opset: int, prefix: str, shapes: dict[str, tuple[int | None, ...]]) -> None:
+    ``constants``: names of those that are there already, by dtype, shape and bytes.
+    """
+
+    def __init__(
+        self,
+        opset: int,
+        prefix: str,
+        shapes: dict[str, tuple[int | None, ...]],
+        constants: Mapping[Any, str] | None = None,
+    ) -> None:
         self.opset = opset
         self.prefix = prefix
         self.shapes = shapes
         self.nodes: list[onnx.NodeProto] = []
         self._count = itertools.count()
-        self._constants: dict[Any, str] = {}
+        self.constants: dict[Any, str] = dict(constants or {})
 
     def op(self, op_type: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any) -> Any:
         """Add a node; its output's name, or a list of names."""
@@ -45,9 +54,9 @@ class Emit:
         """A constant."""
         array = np.asarray(value, dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._constants:
-            self._constants[key] = self.op("Constant", value=numpy_helper.from_array(array))
-        return self._constants[key]
+        if key not in self.constants:
+            self.constants[key] = self.op("Constant", value=numpy_helper.from_array(array))
+        return self.constants[key]
 
     def ints(self, values: Sequence[int]) -> str:
         """A one-dimensional int64 constant."""
@@ -108,13 +117,17 @@ def expands(*ops: str, domain: str = "") -> Callable[[Expansion], Expansion]:
 
 @cache
 def _erfc_coefficients(degree: int = 20) -> tuple[float, ...]:
-    """exp(x²)·erfc(x) by Chebyshev polynomials in (x − 15/4)/(x + 15/4) (Shepherd, Laframboise, 1981)."""
+    """exp(x²)·erfc(x) as a polynomial in (x − 15/4)/(x + 15/4), by its Chebyshev series (Shepherd, Laframboise, 1981).
 
-    def scaled(t: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    The terms fall so fast that powers are as accurate, and take two operators a term, not three.
+    """
+
+    def scaled(t: Any) -> Any:
         x = 3.75 * (1 + t) / (1 - t)
         return np.array([_erfcx(float(v)) for v in x])
 
-    return tuple(np.polynomial.chebyshev.chebinterpolate(scaled, degree))
+    series = np.polynomial.chebyshev.chebinterpolate(scaled, degree)
+    return tuple(np.polynomial.chebyshev.cheb2poly(series))
 
 
 def _erfcx(x: float) -> float:
@@ -128,16 +141,13 @@ def _erfcx(x: float) -> float:
 
 
 def erf(e: Emit, x: str) -> str:
-    """Error function to about 1e-15: sign(x)·(1 − exp(−a²)·p(t)), p by Clenshaw's recurrence."""
+    """Error function to about 1e-15: sign(x)·(1 − exp(−a²)·p(t)), p by Horner's rule."""
     a = e.op("Min", e.op("Abs", x), e.const(30.0))
     shift = e.const(3.75)
     t = e.op("Div", e.op("Sub", a, shift), e.op("Add", a, shift))
-    two_t = e.op("Add", t, t)
-    coefficients = _erfc_coefficients()
-    b1, b2 = e.const(coefficients[-1]), e.const(0.0)
-    for c in reversed(coefficients[1:-1]):
-        b1, b2 = e.op("Sub", e.op("Add", e.op("Mul", two_t, b1), e.const(c)), b2), b1
-    p = e.op("Sub", e.op("Add", e.op("Mul", t, b1), e.const(coefficients[0])), b2)
+    *rest, p = map(e.const, _erfc_coefficients())
+    for c in reversed(rest):
+        p = e.op("Add", e.op("Mul", p, t), c)
     tail = e.op("Mul", e.op("Exp", e.op("Neg", e.op("Mul", a, a))), p)
     return str(e.op("Mul", e.op("Sign", x), e.op("Sub", e.const(1.0), tail)))
 

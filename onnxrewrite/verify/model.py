@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +40,11 @@ class Run:
     overridden: bool
     feeds: Mapping[str, Any] = field(repr=False)
     outputs: Outputs = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Elements of all inputs together."""
+        return sum(int(np.size(value)) for value in self.feeds.values())
 
     def describe(self) -> str:
         """For a failure's line."""
@@ -134,24 +139,27 @@ class Baseline:
         """Inputs and the original's outputs: every binding, every sample, overridable initializers too."""
         made: list[Run] = []
         for trial in self.trials:
-            for sample in range(self.samples):
+            self._add(made, Run(trial.binding, 0, False, trial.feeds, trial.outputs))
+            for sample in range(1, self.samples):
                 feeds = self.sampler.feeds(trial.binding, sample, trial.care)
-                self._add(made, trial, sample, feeds, overridden=False)
+                self._run(made, Run(trial.binding, sample, False, feeds, {}))
             overrides = self.overrides()
             if overrides:
-                feeds = {**self.sampler.feeds(trial.binding, 0, trial.care), **overrides}
-                self._add(made, trial, 0, feeds, overridden=True)
+                self._run(made, Run(trial.binding, 0, True, {**trial.feeds, **overrides}, {}))
         return made
 
-    def _add(self, made: list[Run], trial: Trial, sample: int, feeds: dict[str, Any], *, overridden: bool) -> None:
+    def _run(self, made: list[Run], run: Run) -> None:
         assert isinstance(self.session, Session)
-        outputs = self.session.run(feeds)
+        outputs = self.session.run(run.feeds)
         if isinstance(outputs, str):
-            self.notes.append(f"the original fails at sample {sample} {trial.binding}: {outputs}")
-            return
-        if not all(is_finite(v) for v in outputs.values()):
-            self.notes.append(f"the original is not finite at sample {sample} {trial.binding}")
-        made.append(Run(trial.binding, sample, overridden, feeds, outputs))
+            self.notes.append(f"the original fails at sample {run.sample} {run.binding}: {outputs}")
+        else:
+            self._add(made, replace(run, outputs=outputs))
+
+    def _add(self, made: list[Run], run: Run) -> None:
+        if not all(is_finite(v) for v in run.outputs.values()):
+            self.notes.append(f"the original is not finite at sample {run.sample} {run.binding}")
+        made.append(run)
 
     def overrides(self) -> dict[str, Any]:
         """Other values for the float inputs that have a default: each element of it times 0.5 to 1.5."""
@@ -219,21 +227,21 @@ class Baseline:
                 made.append((session, runs))
         return made
 
-    def check(self, candidate: ModelLike) -> ModelCheck:
-        """Compare a candidate with the original."""
+    def check(self, candidate: ModelLike, session: Session | str | None = None) -> ModelCheck:
+        """Compare a candidate with the original.  ``session``: what came of opening it, where it was opened before."""
         start = time.perf_counter()
         result = ModelCheck(False, "not needed", "", samples=self.samples, notes=self.notes)
-        self._check(candidate, result)
+        self._check(candidate, session, result)
         result.ok = not result.failures
         result.seconds = time.perf_counter() - start
         return result
 
-    def _check(self, candidate: ModelLike, result: ModelCheck) -> None:
+    def _check(self, candidate: ModelLike, session: Session | str | None, result: ModelCheck) -> None:
         result.failures += interface_problems(self.bare, skeleton(candidate))
         if isinstance(self.session, str):
             result.skipped = f"the original does not run in ONNX Runtime: {self.session}"
             return
-        session = open_session(candidate, threads=self.threads)
+        session = open_session(candidate, threads=self.threads) if session is None else session
         if isinstance(session, str):
             result.failures.append(f"the rewritten model does not open: {session}")
         if result.failures or isinstance(session, str):
@@ -277,10 +285,11 @@ class Baseline:
                 result.notes = [*result.notes, f"no float64 reference: {self.reference.reason}"]
 
     def _output(self, name: str, outputs: Sequence[Outputs]) -> OutputCheck:
-        """The worst comparison of an output; the reference is asked for as few runs as will do."""
+        """The worst comparison of an output; the reference is asked for as few runs as will do, small ones first."""
         close, far = list[OutputCheck](), list[int]()
-        for index, (run, made) in enumerate(zip(self.runs, outputs, strict=True)):
-            near = near_enough(run.outputs[name], made[name], self.error(name) if far else None)
+        for index in sorted(range(len(self.runs)), key=lambda i: self.runs[i].size):
+            run = self.runs[index]
+            near = near_enough(run.outputs[name], outputs[index][name], self.error(name) if far else None)
             if near is None:
                 self.reference_of(index)
                 far.append(index)
@@ -288,6 +297,7 @@ class Baseline:
                 close.append(OutputCheck(name, near, ORIGINAL, run.describe()))
         if not far:
             return max(close, key=lambda check: check.comparison.error_rewritten)
+        far.sort()
         check = self._worst(name, outputs, far, self.error(name))
         if check.comparison.accept or not np.isfinite(check.comparison.error_rewritten):
             return check

@@ -43,6 +43,7 @@ class SiteChecker:
     distinct: set[str] = field(default_factory=set)
     not_run: Counter[str] = field(default_factory=Counter)
     last: SiteCheck = field(default_factory=lambda: SiteCheck("not run"))
+    _seen: dict[str, tuple[str, SiteCheck]] = field(default_factory=dict)
 
     def __call__(self, site: Site) -> str | None:
         """None if the replacement computes what it replaces, or cannot be run by itself; else what differs."""
@@ -52,10 +53,8 @@ class SiteChecker:
             self.last = SiteCheck("not run", reason)
             self.not_run[reason] += 1
             return None
-        before, after = cut(site)
-        self.lower(after)
-        key = self._key(before, after)
-        result = self.last = check_site(before, after, seed=self.seed, key=key)
+        key, result = self._checked(*cut(site))
+        self.last = result
         if result.status == "failed":
             return result.reason
         if result.status == "ok":
@@ -64,6 +63,17 @@ class SiteChecker:
         else:
             self.not_run[result.reason] += 1
         return None
+
+    def _checked(self, before: ir.Model, after: ir.Model) -> tuple[str, SiteCheck]:
+        """The check of a site and what stands for its structure; equal sites are not lowered again."""
+        cut_as = self._key(before, after)
+        if cut_as in self._seen:
+            key, result = self._seen[cut_as]
+            return key, replace(result, cached=True, seconds=0.0)
+        self.lower(after)
+        key = self._key(before, after)
+        self._seen[cut_as] = key, check_site(before, after, seed=self.seed, key=key)
+        return self._seen[cut_as]
 
     def _key(self, before: ir.Model, after: ir.Model) -> str:
         """What the result depends on: both structures, what is known of shape tensors, and the seed."""

@@ -21,7 +21,7 @@ from onnx import helper
 
 from onnxrewrite.errors import UsageError
 from onnxrewrite.verify.dims import Binding, InputSpec, candidates, input_specs, relations, shape_of, symbols
-from onnxrewrite.verify.session import ModelLike, Session, open_session, skeleton
+from onnxrewrite.verify.session import ModelLike, Outputs, Session, open_session, skeleton
 from onnxrewrite.verify.usage import Usage, usages
 
 CARE = 4
@@ -49,11 +49,12 @@ ARITHMETIC = frozenset(
 
 @dataclass(frozen=True)
 class Trial:
-    """A binding at which the original ran, and the level of care its inputs needed."""
+    """A binding at which the original ran, the level of care its inputs needed, and what it made of which inputs."""
 
     binding: Binding
-    care: int = 0
-    finite: bool = True
+    care: int
+    feeds: Mapping[str, Any] = field(repr=False, compare=False)
+    outputs: Outputs = field(repr=False, compare=False)
 
 
 @dataclass
@@ -307,13 +308,15 @@ def attempt(sampler: Sampler, session: Session, binding: Binding) -> Trial | str
     ran: Trial | None = None
     reason = ""
     for care in range(CARE):
-        outputs = session.run(sampler.feeds(binding, 0, care))
+        feeds = sampler.feeds(binding, 0, care)
+        outputs = session.run(feeds)
         if isinstance(outputs, str):
             reason = reason or outputs
             continue
+        trial = Trial(binding, care, feeds, outputs)
         if all(is_finite(v) for v in outputs.values()):
-            return Trial(binding, care)
-        ran = ran or Trial(binding, care, finite=False)
+            return trial
+        ran = ran or trial
     return ran or reason
 
 

@@ -35,14 +35,15 @@ from onnxrewrite.verify.dims import Binding, evaluate, expression_parts, shape_o
 from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Norms, compare, identical, measure, near_enough
 from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_weights
 from onnxrewrite.verify.reference import Reference, build_reference, draws, stochastic_ops
-from onnxrewrite.verify.sample import CARE, Sampler, is_finite
+from onnxrewrite.verify.sample import CARE, Sampler, Trial, is_finite
 from onnxrewrite.verify.session import Outputs, Session, as_proto, open_session
-from onnxrewrite.verify.smaller import shrunk
+from onnxrewrite.verify.smaller import shrunk, smaller
 
 ELEMENTS = "onnxrewrite.elements"
 """Metadata of an integer input: its values, a JSON list of ints and expressions (``"2*batch"``)."""
 
 CACHE_LIMIT = 4096
+_ORDINARY = CLASSES[0]
 LARGE = 2**16
 """Elements of all inputs together."""
 
@@ -132,8 +133,8 @@ class _Settings(NamedTuple):
 def _check(before: ir.Model, after: ir.Model, settings: _Settings) -> SiteCheck:
     """At smaller sizes first, where that says that all is well; at their own sizes else."""
     models, elements = (as_proto(before), as_proto(after)), elements_of(before)
-    for smaller in shrunk(*models) if not elements else ():
-        result = _Site(*smaller, elements, settings).check()
+    for small in shrunk(*models) if not elements else ():
+        result = _Site(*small, elements, settings).check()
         if result.ok:
             return replace(result, notes=[*result.notes, "at smaller sizes"])
     return _Site(*models, elements, settings).check()
@@ -143,7 +144,7 @@ def _check(before: ir.Model, after: ir.Model, settings: _Settings) -> SiteCheck:
 class _Run:
     values: str
     binding: Binding
-    feeds: dict[str, Any]
+    feeds: Mapping[str, Any]
     original: Outputs
     rewritten: Outputs
 
@@ -193,7 +194,7 @@ class _Site:
         if isinstance(runs, SiteCheck):
             return runs
         verdict = self._judge(runs)
-        return replace(verdict, bindings=[b for b, _ in found], runs=len(runs), notes=self.notes)
+        return replace(verdict, bindings=[t.binding for t in found], runs=len(runs), notes=self.notes)
 
     def _interface(self) -> str:
         for kind in ("input", "output"):
@@ -210,19 +211,22 @@ class _Site:
             known = {n: int(hint[n]) for n in names if n in hint}
             sampler = Sampler(self.before, dims=known, seed=self.seed)
             yield from sampler.candidates(10)
+        large = filter(self._is_large, self.sampler.candidates(2 * self.sizes))
+        yield from (b for binding in large for b in smaller(binding, self.sampler.specs))
         yield from self.sampler.candidates(30)
 
-    def _bindings(self, session: Session) -> list[tuple[Binding, int]] | str:
-        """Different bindings at which the original runs, with the care they need."""
-        found: list[tuple[Binding, int]] = []
+    def _bindings(self, session: Session) -> list[Trial] | str:
+        """Different bindings at which the original runs."""
+        found: list[Trial] = []
         reason = "no sizes to try"
         for binding in self._candidates():
-            if any(binding == b for b, _ in found):
+            if any(binding == t.binding for t in found):
                 continue
             for care in range(CARE):
-                outputs = session.run(self.feeds(binding, "normal", care))
+                feeds = self.feeds(binding, _ORDINARY, care)
+                outputs = session.run(feeds)
                 if not isinstance(outputs, str):
-                    found.append((binding, care))
+                    found.append(Trial(binding, care, feeds, outputs))
                     break
                 reason = outputs
             if len(found) == self.sizes or (found and not binding):
@@ -248,21 +252,20 @@ class _Site:
             made[spec.name] = value
         return made
 
-    def _runs(
-        self, original: Session, rewritten: Session, found: Sequence[tuple[Binding, int]]
-    ) -> list[_Run] | SiteCheck:
+    def _runs(self, original: Session, rewritten: Session, found: Sequence[Trial]) -> list[_Run] | SiteCheck:
         runs: list[_Run] = []
         whole = (*self.classes[:2], *(c for c in self.classes if c == HUGE))  # all that integers differ in
         for turn, values in enumerate(self.classes if self._has_floats() else whole):
-            for binding, care in [found[turn % len(found)]] if self._is_large(found[0][0]) else found:
-                feeds = self.feeds(binding, values, care)
-                old = original.run(feeds)
+            for trial in [found[turn % len(found)]] if self._is_large(found[0].binding) else found:
+                ran = values == _ORDINARY
+                feeds = trial.feeds if ran else self.feeds(trial.binding, values, trial.care)
+                old = trial.outputs if ran else original.run(feeds)
                 if isinstance(old, str):
                     continue
                 new = rewritten.run(feeds)
                 if isinstance(new, str):
                     return SiteCheck("failed", f"the replacement fails where the original runs: {new}", feeds=feeds)
-                runs.append(_Run(values, binding, feeds, old, new))
+                runs.append(_Run(values, trial.binding, feeds, old, new))
         return runs
 
     def _is_large(self, binding: Binding) -> bool:

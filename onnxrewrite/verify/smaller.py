@@ -8,11 +8,11 @@ has its height and width; what depends on the others in another way does not run
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 
-from onnxrewrite.verify.dims import input_specs
+from onnxrewrite.verify.dims import Binding, InputSpec, candidates, input_specs, relations
 
 _FEW = 2**13
 """Inputs of fewer elements, all together, are small enough."""
@@ -38,6 +38,17 @@ def shrunk(before: onnx.ModelProto, after: onnx.ModelProto) -> Iterator[tuple[on
         yield _both(before, after, images, _IMAGE)
 
 
+def smaller(binding: Binding, specs: Sequence[InputSpec]) -> Iterator[Binding]:
+    """The binding with its large sizes divided, but for those that follow from others, which follow; nothing where
+    there are none."""
+    derived = relations(list(binding), specs)
+    free = {name: size for name, size in binding.items() if name not in derived}
+    large = [size for size in free.values() if _is_large(size)]
+    if large:
+        divided = _divided(large)
+        yield from candidates(specs, {name: divided.get(size, size) for name, size in free.items()}, 1)
+
+
 def _is_large(size: object) -> bool:
     return isinstance(size, int) and size >= 2 * _SMALL
 
@@ -46,10 +57,14 @@ def _both(
     before: onnx.ModelProto, after: onnx.ModelProto, sizes: Iterable[object], axis: int
 ) -> tuple[onnx.ModelProto, onnx.ModelProto]:
     """The models with these sizes divided, from an axis of the inputs on."""
-    whole = [size for size in sizes if isinstance(size, int)]
-    divisor = 2 ** int(math.log2(min(whole) / _SMALL))  # a power of two, for so most layers divide
-    smaller = {size: -(-size // divisor) for size in whole}
-    return _resized(before, smaller, axis), _resized(after, smaller, axis)
+    divided = _divided([size for size in sizes if isinstance(size, int)])
+    return _resized(before, divided, axis), _resized(after, divided, axis)
+
+
+def _divided(sizes: Sequence[int]) -> dict[int, int]:
+    """Each size divided by the same power of two, for so most layers divide."""
+    divisor = 2 ** int(math.log2(min(sizes) / _SMALL))
+    return {size: -(-size // divisor) for size in sizes}
 
 
 def _in_constants(model: onnx.ModelProto) -> Iterable[int]:

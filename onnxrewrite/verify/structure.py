@@ -17,6 +17,7 @@ from onnxrewrite.verify.kernels import canonical
 from onnxrewrite.verify.session import (
     PROTO_LIMIT,
     ModelLike,
+    Session,
     as_proto,
     one_line,
     open_session,
@@ -32,12 +33,13 @@ NO_KERNELS = "ONNX Runtime refuses it"
 _KNOWN = {"", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"}
 
 
-def check_structure(model: ModelLike, *, kernels: bool = True) -> list[str]:
+def check_structure(model: ModelLike, *, kernels: bool = True, session: Session | str | None = None) -> list[str]:
     """Problems of a model, one line each; empty when there are none.
 
     Each begins with the check that found it and a colon.  One that fails does not keep the others from running, so that
     what was wrong in an original from the start hides nothing that a rewrite made wrong.
     ``kernels``: also open an ORT session with optimizations off, which fails unless every node has a kernel.
+    ``session``: what came of opening it, where it was opened before.
     Models beyond 2 GiB are best given by path; an in-memory one is then checked by ORT alone.
     """
     try:
@@ -49,7 +51,7 @@ def check_structure(model: ModelLike, *, kernels: bool = True) -> list[str]:
         return problems
     problems += _standard_checks(model, bare)
     if kernels:
-        session = open_session(model)
+        session = open_session(model) if session is None else session
         if isinstance(session, str):
             problems.append(f"{NO_KERNELS}: {session}")
     return problems

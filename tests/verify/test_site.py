@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from onnxrewrite.ir.text import parse
-from onnxrewrite.verify.site import ELEMENTS, SiteCheck, check_site, clear_cache
+from onnxrewrite.verify.site import ELEMENTS, LARGE, SiteCheck, check_site, clear_cache
 
 GELU = (
     "g (float[b,s,64] x) => (float[b,s,64] y) <float c = {%s}, float o = {1.0}, float h = {0.5}>"
@@ -227,3 +227,15 @@ def test_a_replacement_that_does_not_overflow_is_no_worse() -> None:
     found = _compared(logged.format("s = Softmax(x)  y = Log(s)"), logged.format("y = LogSoftmax(x)"))
     assert found.ok, found.reason
     assert any("overflows" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("shape", "sides"), [("h,w", ("h", "w")), ('"4*floor(h/2)","2*w"', ("4*floor(h/2)", "2*w"))])
+def test_symbolic_sizes_of_images_are_small_ones(check: Any, shape: str, sides: tuple[str, str]) -> None:
+    image = f"g (float[n,64,{shape}] x) => (float[n,64,{shape}] y) {{ y = Neg(x) }}"
+    found = check(image, image)
+    assert found.ok
+    assert len({b["n"] for b in found.bindings}) == len(found.bindings) == 2
+    for binding in found.bindings:
+        height, width = (binding[side] for side in sides)
+        assert height != width, "what an exchange of the two would hide in"
+        assert 64 * height * width * binding["n"] < LARGE

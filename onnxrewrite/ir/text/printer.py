@@ -121,12 +121,12 @@ def _typed(type_: ir.TypeProtocol | None, shape: ir.ShapeProtocol | None) -> str
     """A type in text, empty where unknown."""
     if type_ is None:
         return ""
-    if isinstance(type_, (ir.SequenceType, ir.OptionalType)):
+    if type(type_) is not ir.TensorType and isinstance(type_, (ir.SequenceType, ir.OptionalType)):
         word = "seq" if isinstance(type_, ir.SequenceType) else "optional"
         return f"{word}({_typed(type_.elem_type, shape)})"
     dims = "[]" if shape is None else "[" + ",".join(map(_dim, shape)) + "]" if shape.rank() else ""
     tensor = type_.dtype.name.lower() + dims
-    return f"sparse_tensor({tensor})" if isinstance(type_, ir.SparseTensorType) else tensor
+    return f"sparse_tensor({tensor})" if type(type_) is ir.SparseTensorType else tensor
 
 
 def _dim(dim: int | ir.SymbolicDimProtocol) -> str:
