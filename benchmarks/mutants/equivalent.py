@@ -6,6 +6,7 @@ _FLOATS_ABOVE = "what reads it takes no other dtype, or has no kernel for it in 
 _TASTE = "a guard of taste: it keeps models small, and what it turns down would be right"
 _ENDLESS = "a guard that keeps the rule from applying to its own result for ever"
 _ASKED_AGAIN = "the rewrite asks again, and fails where there is none"
+_SHOWN = "the engine refuses a result that is not shown to have the same shape"
 _ZERO = "a zero in the target would be a size then, and the engine refuses the shape"
 _SHAPE = (
     "along another axis the shape is not shown to be the same, which the engine refuses; of rank one it is the same"
@@ -22,7 +23,14 @@ EQUIVALENT: dict[str, str] = {
     "shift-before-layer: term 2, x: of any dtype": _FLOATS_ABOVE,
     "swish: term 2, x: of any dtype": _FLOATS_ABOVE,
     "transpose-into-matmul: term 4, q: of any dtype": _FLOATS_ABOVE,
+    "attention-lower-spelled: term 22, k: of any dtype": _FLOATS_ABOVE,
+    "batchnorm-into-layer: term 4, x: of any dtype": _FLOATS_ABOVE,
+    "scale-into-layer: term 4, x: of any dtype": _FLOATS_ABOVE,
+    "shift-into-layer: term 3, x: of any dtype": _FLOATS_ABOVE,
+    "scalar-scale-into-layer: term 4, x: of any dtype": _FLOATS_ABOVE,
+    "scalar-shift-into-layer: term 3, x: of any dtype": _FLOATS_ABOVE,
     "attention-lower: built Cast: to off": "of the sum only the sign is asked, which float16 tells, too",
+    "pad-into-max-pool: term 6, x: of any dtype": "no integer is -inf, which the rewrite asks for",
     # guards of taste, and what keeps rules from running for ever
     "extremum-of-extremum: without clamps.one_extremum: m.require(merged.nbytes <= max(m[c].nbytes, m[d].nbytes, 4096), 'the constant would be larger than both')": _TASTE,
     "fold-constants: without constants.fold: m.require(all((m.dtype(v) != ir.DataType.STRING for v in values)), 'strings are left alone')": _TASTE,
@@ -37,9 +45,13 @@ EQUIVALENT: dict[str, str] = {
     "gelu-lower: term 0, Gelu(x, approximate=approximate): Erf will do, too": "the rewrite asks whether the opset lacks it",
     "swish-lower: term 0, Swish(x, alpha=alpha): Erf will do, too": "the rewrite asks whether the opset lacks it",
     "cast-like: built Cast: left out": "the engine refuses a result of another dtype",
-    "view-of-view: built Reshape: left out": "the engine refuses a result that is not shown to have the shape",
+    "view-of-view: built Reshape: left out": _SHOWN,
     "unsqueeze-of-gather: built Gather: axis off": _SHAPE,
+    "unsqueeze-of-gather: built Gather: axis left out": _SHAPE,
     "slice-of-slice: built Slice: axes off": _SHAPE,
+    "expand-into-elementwise: without expands.without_expand: m.require(same, 'without the Expand the result is not shown to have the same shape', at=m[broadcasting])": _SHOWN,
+    "resize-to-own-size: without identity.require_same_shape: m.require(same_shape(*known), f'the shapes are not shown to be the same: {shown}', at=source)": _SHOWN,
+    "resize-to-own-size: without identity.drop_resize: m.require(not scales, f'the scales are {scales}')": _SHOWN,
     "unsqueeze-of-gather: term 0, Unsqueeze(Gather(x, index), *axes): Squeeze will do, too": "the engine refuses a result of another rank",
     "transpose-transpose: without transpose._reversal: m.require(given or rank is not None, 'the rank is unknown, and the Transpose has no perm')": "here the other permutation tells the rank",
     # mathematics

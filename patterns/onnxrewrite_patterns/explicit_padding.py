@@ -138,6 +138,10 @@ CONV = Rule(
             to="y = Conv(x, float[1,1,3] {2, -1, 3}, dilations=[2], pads=[1, 1])",
             opset=9,
         ),
+        Rewrites(
+            "p = Pad(x, {0, 0, 1, 0, 0, 1})  y = Conv(p, float[2,1,2] {2, 3, 4, 5}, group=2)",
+            to="y = Conv(x, float[2,1,2] {2, 3, 4, 5}, group=2, pads=[1, 1])",
+        ),
         Rejects("p = Pad(x, {0, 0, 1, 0, 0, 1}, 3.0)  y = Conv(p, float[1,1,1] {2})", because="pads with zeros"),
         Rejects('p = Pad(x, {0, 0, 1, 0, 0, 1}, mode="edge")  y = Conv(p, float[1,1,1] {2})', because="edge mode"),
         Rejects("p = Pad(x, {0, 1, 1, 0, 0, 1})  y = Conv(p, float[1,1,1] {2})", because="the channels"),

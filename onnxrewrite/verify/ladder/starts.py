@@ -24,7 +24,7 @@ from onnxrewrite.verify.respell.firing import Trial
 from onnxrewrite.verify.respell.mistakes import become
 from onnxrewrite.verify.respell.seeds import named, of_example, retyped, seed_of, with_shapes
 
-FEW, MANY, MOST = 2, 6, 8
+FEW, MANY, MOST = 2, 6, 16
 """How many graphs to grow from the pattern: of a rule that has examples, and of one that has none; at the most, where
 there are alternatives."""
 
@@ -34,7 +34,7 @@ OTHERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.UINT8, ir.DataType.B
 _RANGES = {ir.DataType.INT64: 2.0**31, ir.DataType.INT32: 2.0**31, ir.DataType.UINT8: 2.0**8, ir.DataType.BOOL: 0.0}
 """Below this are the constants that such an example may have."""
 
-_WIDE, _ALIKE, _RESIZED = (3, 5), 4, 12
+_WIDE, _ALIKE, _RESIZED, _FEW_OPERATORS = (3, 5), 4, 12, 3
 
 
 def starts(rule: Rule, library: Sequence[Rule], seed: int = 0) -> list[Seed]:
@@ -136,11 +136,14 @@ def _wider(seed: Seed) -> Iterator[Seed]:
 
 
 def _otherwise(rule: Rule, found: Sequence[Seed]) -> Iterator[Seed]:
-    """For each operator that the pattern takes and no graph has, the first graph in which it can stand for another."""
+    """For each operator that the pattern takes and no graph has, the first graph in which it can stand for another.
+
+    Of a few operators also those that graphs have, for that may be in another place.
+    """
     for op_types in dict.fromkeys(t.op_types or () for t in _terms(rule) if isinstance(t, Call | AnyNode)):
         had = {n.op_type for seed in found for n in _covered(seed.model, seed)}
         for op_type in op_types if had.intersection(op_types) else ():
-            if op_type not in had:
+            if op_type not in had or len(op_types) <= _FEW_OPERATORS:
                 made = (m for seed in found for m in _with_operator(seed, op_types, op_type))
                 yield from itertools.islice(made, 1)
 
@@ -149,7 +152,7 @@ def _with_operator(seed: Seed, op_types: Sequence[str], op_type: str) -> Iterato
     """The graph with ``op_type`` for one of ``op_types``, and again with sizes that fit it for those that are given."""
     for has_sizes in (False, True):
         draft = Draft(seed.model)
-        node = next((n for n in _covered(draft.model, seed) if n.op_type in op_types), None)
+        node = next((n for n in _covered(draft.model, seed) if n.op_type in op_types and n.op_type != op_type), None)
         if node is None or (has_sizes and not _sized(draft, node)):
             return
         imports, opset = draft.model.opset_imports, draft.model.opset_imports.get(node.domain, 1)
