@@ -378,6 +378,8 @@ class _Site:
         lost = ~np.isfinite(old.astype(np.float64))
         if not lost.any() or not is_finite(new):
             return False
+        if old.dtype == np.float64:  # no reference is better, and beside an overflow the original is denormal
+            return True
         reference = self._reference(run.feeds, name, old)
         kept = [None if a is None else np.where(lost, 0, a).astype(a.dtype) for a in (reference, old, new)]
         return compare(*kept).accept
