@@ -57,11 +57,12 @@ class Reach:
 
         Args:
             changed: Nodes that are new, or that read something new or better known.
-            released: Values that have lost a reader: most rules leave alone what is needed elsewhere too, so those who
-                still read it may match now.
+            released: Values that have lost a reader: most rules leave alone what is needed elsewhere too, so what
+                computes it, and those who still read it, may match now; but not while many read it.
         """
-        freed = (n for v in released if use_count(v) <= self._most for n in v.consumers())
-        start = list(dict.fromkeys(n for n in (*changed, *freed) if n.graph is not None))
+        few = [v for v in released if use_count(v) <= self._most]
+        freed = (n for v in few for n in (v.producer(), *v.consumers()))
+        start = list(dict.fromkeys(n for n in (*changed, *freed) if n is not None and n.graph is not None))
         start += self._beside(start)
         found = dict.fromkeys(start)
         queue = deque((node, 0, 0) for node in start)

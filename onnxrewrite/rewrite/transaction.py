@@ -204,7 +204,6 @@ class Transaction:
             self.facts.forget(output)
         sharper = self.facts.refresh(n for n in learning if n.graph is not None)
         informed = (c for n in sharper for o in n.outputs for c in o.consumers())
-        producers = (p for v in touched if (p := v.producer()) is not None)
         record = Applied(
             rule=self.rule.name,
             stage=self.rule.stage.name.lower(),
@@ -215,7 +214,7 @@ class Transaction:
             values=tuple(o.name or "" for n in self.build.nodes for o in n.outputs),
             growth=len(self.scope) - size,
         )
-        changed = (*self.build.nodes, *readers, *learning, *sharper, *informed, *producers, *self.match.nodes)
+        changed = (*self.build.nodes, *readers, *learning, *sharper, *informed, *self.match.nodes)
         return record, Change(tuple(dict.fromkeys(changed)), tuple(touched), tuple(removed))
 
     # -- proposing -------------------------------------------------------------------------------------------
