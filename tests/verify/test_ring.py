@@ -524,7 +524,7 @@ UNDECIDED: dict[str, tuple[str, str, str]] = {
     "laws of two orders": (
         "float[a] x; s = Add(x, 3.0)  m = Min(s, 6.0)  c = Max(m, 0.0)  y = Div(c, 6.0)",
         "float[a] x; p = Div(x, 6.0)  s = Add(p, 0.5)  c = Max(s, 0.0)  y = Min(c, 1.0)",
-        "laws",
+        "fraction",
     ),
     "masks that stand for infinity": (
         "float[a] x; bool[a] m; k = Where(m, 0.0, -1e9)  y = Add(x, k)",
@@ -617,3 +617,22 @@ def test_functions_of_the_model_are_looked_into() -> None:
     body += '<domain: "own", opset_import: ["" : 21]> twice (v) => (w) { w = Add(v, v) }'
     before, after = text.parse(body), text.parse("float[a] x; y = Mul(x, 2.0)", opset=21)
     assert check_ring(before, after).status == "equal"
+
+
+FRACTIONS = {
+    "a bound below zero is no bound": ("a = Clip(x, -1.5)  y = Relu(a)", "y = Clip(x, -1.5)"),
+    "a bound above zero is one": ("a = Clip(x, 0.5)  y = Relu(a)", "y = Relu(x)"),
+}
+
+
+@pytest.mark.parametrize("name", FRACTIONS)
+def test_fractions_are_compared_as_fractions(name: str) -> None:
+    before, after = (text.parse(f"float[3] x; {side}", opset=17) for side in FRACTIONS[name])
+    assert check_ring(before, after).status == "differs"
+
+
+def test_what_only_another_order_tells_apart_is_no_difference() -> None:
+    before, after = (
+        text.parse(f"float[3] x; {side}", opset=17) for side in ("a = Clip(x, -1.5)  y = Relu(a)", "y = Relu(x)")
+    )
+    assert check_ring(before, after).status != "differs"

@@ -87,6 +87,12 @@ class _Outcome:
     loose: set[int]
     symbols: set[int]
     sizes: set[float]
+    has_compared: bool
+
+    @property
+    def orders_fractions(self) -> bool:
+        """Whether something was compared where fractions are, which only the order of fractions puts in their place."""
+        return self.has_compared and any(size != round(size) for size in self.sizes if np.isfinite(size))
 
 
 class _Check:
@@ -141,6 +147,8 @@ class _Check:
             except Unlucky:
                 continue
             done += 1
+            if order == "total" and (old.orders_fractions or new.orders_fractions):
+                return RingCheck(DOUBT, "a fraction was compared, which has no place in a total order", done)
             for name in old.outputs:
                 found = _compare(name, old.outputs[name], new.outputs[name])
                 if isinstance(found, str):
@@ -180,7 +188,13 @@ class _Check:
         self.constants.symbols, self.constants.sizes = set(), set()
         found = [run.in_ring(v) for v in run.model(model, feeds)]
         names = [str(v.name) for v in model.graph.outputs]
-        return _Outcome(dict(zip(names, found, strict=True)), run.loose, self.constants.symbols, self.constants.sizes)
+        return _Outcome(
+            dict(zip(names, found, strict=True)),
+            run.loose,
+            self.constants.symbols,
+            self.constants.sizes,
+            run.has_compared,
+        )
 
     # -- inputs ----------------------------------------------------------------------------------------------
 

@@ -150,6 +150,7 @@ def exceeds(run: Run, a: Array, b: Array) -> Array:
         if (signs == 2).any():
             raise Unlucky("an element is no small fraction")
         return np.asarray(signs > 0)
+    run.has_compared = True
     run.note("order", a)
     run.note("order", b)
     if run.order == "total":

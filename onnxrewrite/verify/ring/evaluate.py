@@ -113,12 +113,14 @@ class Run:
         order: ``total`` or ``sign``, of which neither keeps all the laws of order, or ``rational``, which keeps them
             all and is only defined on small fractions; see ``arithmetic``.
         loose: What functions were applied to, of which not every law holds in the ring, as 64 bits each.
+        has_compared: Whether anything was asked to be the greater.
     """
 
     constants: Constants
     functions: Mapping[tuple[str, str, str], ir.Function]
     order: str
     loose: set[int] = field(default_factory=set)
+    has_compared: bool = False
 
     def elements(self, value: Value) -> Any:
         """What an operator computes with: elements for floats, other arrays as they are."""
