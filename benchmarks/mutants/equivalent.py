@@ -54,7 +54,9 @@ EQUIVALENT: dict[str, str] = {
     "resize-to-own-size: without identity.drop_resize: m.require(not scales, f'the scales are {scales}')": _SHOWN,
     "unsqueeze-of-gather: term 0, Unsqueeze(Gather(x, index), *axes): Squeeze will do, too": "the engine refuses a result of another rank",
     "transpose-transpose: without transpose._reversal: m.require(given or rank is not None, 'the rank is unknown, and the Transpose has no perm')": "here the other permutation tells the rank",
+    "if-decided: without logic.taken: m.require(not refers, f'{inner.op_type} `{inner.name}` refers to an attribute or an overload of a function')": "functions are inlined before any rule runs",
     # mathematics
+    "cast-of-cast: term 1, Cast(x, to=via): attributes not looked at": "saturate and round_mode are about float8, which holds every number of no other dtype",
     "relu-of-nonnegative: term 0, Relu(Abs|Exp|Sigmoid|Softmax|HardSigmoid(x)): Abs will do, too": "what is not negative stays under Abs as under Relu",
     "extremum-of-extremum: without clamps.one_extremum: m.require(not zeros or not ambiguous, 'the sign of zero might change')": "a comparison takes -0 for 0",
     "squeeze-unsqueeze: built Unsqueeze: axes in reverse order": "the axes of Unsqueeze are a set",

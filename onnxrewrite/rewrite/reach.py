@@ -32,6 +32,8 @@ from onnxrewrite.rewrite.rule import Rule
 Operators: TypeAlias = frozenset[str | None]
 """Operator names; None stands for any."""
 
+Step: TypeAlias = Callable[[ir.Node], Iterable[ir.Node]]
+
 _CROWD = 256
 """A value with more readers is not searched for partners of a pattern with several outputs."""
 
@@ -61,8 +63,9 @@ class Reach:
                 computes it, and those who still read it, may match now; but not while many read it.
         """
         few = [v for v in released if use_count(v) <= self._most]
-        freed = (n for v in few for n in (v.producer(), *v.consumers()))
-        start = list(dict.fromkeys(n for n in (*changed, *freed) if n is not None and n.graph is not None))
+        fresh = dict.fromkeys(n for n in changed if n.graph is not None)
+        freed = dict.fromkeys(n for v in few for n in (v.producer(), *v.consumers()) if n is not None)
+        start = [*fresh, *(n for n in freed if n not in fresh)]
         start += self._beside(start)
         found = dict.fromkeys(start)
         queue = deque((node, 0, 0) for node in start)
@@ -74,7 +77,8 @@ class Reach:
                 if reader not in found and ahead[1] < self._depth and ahead[2] < MAX_NODES:
                     found[reader] = None
                     (queue.appendleft if is_chained else queue.append)(ahead)
-        found.update(dict.fromkeys(self._looking(start)))
+        found.update(dict.fromkeys(self._looking([n for n in start if n not in freed or n in fresh], _consumers)))
+        found.update(dict.fromkeys(self._looking(list(freed), self._few_consumers)))
         return list(found)
 
     def _below(self, node: ir.Node) -> Iterator[ir.Node]:
@@ -106,18 +110,20 @@ class Reach:
             layer = [p for p in (v.producer() for v in values) if p is not None]
         return [n for n in found if n not in set(nodes)]
 
-    def _looking(self, nodes: Sequence[ir.Node]) -> Iterator[ir.Node]:
+    def _few_consumers(self, node: ir.Node) -> Iterator[ir.Node]:
+        """Those who read what not many do: to all others it is the same who else reads something above."""
+        return (c for o in node.outputs if use_count(o) <= self._most for c in o.consumers())
+
+    def _looking(self, nodes: Sequence[ir.Node], below: Step) -> Iterator[ir.Node]:
         """The anchors of rules that look beyond their patterns, and see some of ``nodes`` there."""
-        down = _levels(nodes, _consumers, max((each.above for each in self._lookers), default=0))
+        down = _levels(nodes, below, max((each.above for each in self._lookers), default=0))
         up = _levels(nodes, _producers, max((each.below for each in self._lookers), default=0))
         for looker in self._lookers:
-            yield from looker.anchors(n for level in down[: looker.above + 1] for n in level)
+            yield from looker.anchors((n for level in down[: looker.above + 1] for n in level), below)
             yield from (n for level in up[: looker.below + 1] for n in level if looker.is_anchor(n))
 
 
-def _levels(
-    nodes: Sequence[ir.Node], step: Callable[[ir.Node], Iterable[ir.Node]], most: int
-) -> list[Sequence[ir.Node]]:
+def _levels(nodes: Sequence[ir.Node], step: Step, most: int) -> list[Sequence[ir.Node]]:
     """``nodes``, then what is one step further, and so on."""
     levels = [nodes]
     seen = dict.fromkeys(nodes)
@@ -149,13 +155,13 @@ class _Looker:
         """Whether a node can be the anchor."""
         return self._anchors is None or node.op_type in self._anchors
 
-    def anchors(self, nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
+    def anchors(self, nodes: Iterable[ir.Node], below: Step) -> Iterator[ir.Node]:
         """The anchors at and below those of ``nodes`` that can be in the pattern."""
         layer = [n for n in nodes if self._readers.knows(n.op_type)]
         seen = dict.fromkeys(layer)
         for _ in range(self._depth):
             yield from filter(self.is_anchor, layer)
-            fitting = (c for n in layer for c in _consumers(n) if c.op_type in self._readers.of(n.op_type))
+            fitting = (c for n in layer for c in below(n) if c.op_type in self._readers.of(n.op_type))
             layer = [c for c in dict.fromkeys(fitting) if c not in seen]
             seen.update(dict.fromkeys(layer))
 

@@ -23,8 +23,6 @@ from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.verify.classes import (
     CLASSES,
     HUGE,
-    MAYBE_OVERFLOWS,
-    UNIFORM,
     extreme,
     is_data,
     is_float,
@@ -32,11 +30,10 @@ from onnxrewrite.verify.classes import (
     stream,
 )
 from onnxrewrite.verify.dims import Binding, evaluate, expression_parts, shape_of
-from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Norms, compare, identical, measure, near_enough
-from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_weights
-from onnxrewrite.verify.reference import Reference, build_reference, draws, stochastic_ops
-from onnxrewrite.verify.sample import CARE, Sampler, Trial, is_finite
-from onnxrewrite.verify.session import Outputs, Session, as_proto, open_session
+from onnxrewrite.verify.judging import Judge, Run
+from onnxrewrite.verify.reference import draws, stochastic_ops
+from onnxrewrite.verify.sample import CARE, Sampler, Trial
+from onnxrewrite.verify.session import Session, as_proto, open_session
 from onnxrewrite.verify.smaller import shrunk, smaller
 
 ELEMENTS = "onnxrewrite.elements"
@@ -140,19 +137,6 @@ def _check(before: ir.Model, after: ir.Model, settings: _Settings) -> SiteCheck:
     return _Site(*models, elements, settings).check()
 
 
-@dataclass
-class _Run:
-    values: str
-    binding: Binding
-    feeds: Mapping[str, Any]
-    original: Outputs
-    rewritten: Outputs
-
-    def describe(self) -> str:
-        sizes = " ".join(f"{k}={v}" for k, v in self.binding.items())
-        return f"{self.values} inputs{' at ' + sizes if sizes else ''}"
-
-
 class _Site:
     def __init__(
         self,
@@ -166,8 +150,6 @@ class _Site:
         self.sampler = Sampler(self.before, seed=self.seed)
         self.elements = elements
         self.hints = [hint] if isinstance(hint, Mapping) else list(hint or [])
-        self.notes: list[str] = []
-        self.reference: Reference | None = None
 
     def check(self) -> SiteCheck:
         problem = self._interface()
@@ -193,8 +175,22 @@ class _Site:
         runs = self._runs(original, rewritten, found)
         if isinstance(runs, SiteCheck):
             return runs
-        verdict = self._judge(runs)
-        return replace(verdict, bindings=[t.binding for t in found], runs=len(runs), notes=self.notes)
+        return replace(self._judged(original, runs), bindings=[t.binding for t in found], runs=len(runs))
+
+    def _judged(self, original: Session, runs: Sequence[Run]) -> SiteCheck:
+        judge = Judge(self.before, original)
+        found, place, run = judge.judge(runs)
+        return SiteCheck(
+            "ok" if found.accept else "failed",
+            "" if found.accept else f"{place}: {found.reason}",
+            judge.reference.kind if judge.reference else "not needed",
+            found.error_original,
+            found.error_rewritten,
+            found.bound,
+            place,
+            notes=judge.notes,
+            feeds=None if found.accept or run is None else run.feeds,
+        )
 
     def _interface(self) -> str:
         for kind in ("input", "output"):
@@ -252,8 +248,8 @@ class _Site:
             made[spec.name] = value
         return made
 
-    def _runs(self, original: Session, rewritten: Session, found: Sequence[Trial]) -> list[_Run] | SiteCheck:
-        runs: list[_Run] = []
+    def _runs(self, original: Session, rewritten: Session, found: Sequence[Trial]) -> list[Run] | SiteCheck:
+        runs: list[Run] = []
         whole = (*self.classes[:2], *(c for c in self.classes if c == HUGE))  # all that integers differ in
         for turn, values in enumerate(self.classes if self._has_floats() else whole):
             for trial in [found[turn % len(found)]] if self._is_large(found[0].binding) else found:
@@ -265,7 +261,7 @@ class _Site:
                 new = rewritten.run(feeds)
                 if isinstance(new, str):
                     return SiteCheck("failed", f"the replacement fails where the original runs: {new}", feeds=feeds)
-                runs.append(_Run(values, trial.binding, feeds, old, new))
+                runs.append(Run(values, trial.binding, feeds, old, new))
         return runs
 
     def _is_large(self, binding: Binding) -> bool:
@@ -274,115 +270,6 @@ class _Site:
 
     def _has_floats(self) -> bool:
         return any(is_float(s) for s in self.sampler.specs)
-
-    def _judge(self, runs: Sequence[_Run]) -> SiteCheck:
-        worst = Comparison(True, 0.0, 0.0, 0.0, None, "bitwise equal")
-        where = ""
-        for values in dict.fromkeys(r.values for r in runs):
-            group = [r for r in runs if r.values == values]
-            for name in group[0].original:
-                if all(identical(r.original[name], r.rewritten.get(name)) for r in group):
-                    continue
-                found, run = self._compare(group, name)
-                place = f"output {name}, {run.describe()}"
-                if not found.accept and self._only_overflow(run, name):
-                    self.notes.append(f"{place}: the original overflows, the replacement does not")
-                    continue
-                if not found.accept:
-                    return replace(self._result("failed", found, place), feeds=run.feeds)
-                if found.error_rewritten >= worst.error_rewritten:
-                    worst, where = found, place
-        return self._result("ok", worst, where)
-
-    def _result(self, status: str, found: Comparison, place: str) -> SiteCheck:
-        kind = self.reference.kind if self.reference else "not needed"
-        reason = f"{place}: {found.reason}" if status == "failed" else ""
-        return SiteCheck(status, reason, kind, found.error_original, found.error_rewritten, found.bound, place)
-
-    def _compare(self, group: Sequence[_Run], name: str) -> tuple[Comparison, _Run]:
-        """The first comparison that fails, else the worst.
-
-        A reference is only made where the two differ by more than any would allow, conditioning only measured when one
-        fails.
-        """
-        own, far, references, close = Norms(), list[_Run](), list[Any](), list[tuple[Comparison, _Run]]()
-        for run in group:
-            near = near_enough(run.original[name], run.rewritten.get(name), own)
-            if near is not None:
-                close.append((near, run))
-                continue
-            reference = self._reference(run.feeds, name, run.original[name])
-            own = own | measure(reference, run.original[name]) if reference is not None else own
-            far.append(run)
-            references.append(reference)
-        found = self._first(far, references, name, own) if far else close[0]
-        if not found[0].accept and np.isfinite(found[0].error_rewritten):
-            found = self._first(far, references, name, own | self._conditioning(far, references, name))
-        if not found[0].accept:
-            return found
-        return max((found, *close), key=lambda pair: pair[0].error_rewritten)
-
-    def _first(
-        self, group: Sequence[_Run], references: Sequence[Any], name: str, own: Norms
-    ) -> tuple[Comparison, _Run]:
-        islands = self.reference is not None and self.reference.islands
-        results = [
-            (
-                compare(
-                    reference,
-                    r.original[name],
-                    r.rewritten.get(name),
-                    noise=own,
-                    stated=islands,
-                    averaged=r.values not in UNIFORM,
-                ),
-                r,
-            )
-            for r, reference in zip(group, references, strict=True)
-        ]
-        failed = [pair for pair in results if not pair[0].accept]
-        return failed[0] if failed else max(results, key=lambda pair: pair[0].error_rewritten)
-
-    def _reference(self, feeds: Mapping[str, Any], name: str, original: Any) -> Any:
-        if not hasattr(original, "dtype") or original.dtype not in TOLERANCES:
-            return None
-        if self.reference is None:
-            self.reference = build_reference(self.before, threads=1)
-        outputs = self.reference.run(feeds)
-        value = outputs.get(name) if outputs is not None else None
-        return value if value is not None and np.shape(value) == np.shape(original) else None
-
-    def _conditioning(self, group: Sequence[_Run], references: Sequence[Any], name: str) -> Norms:
-        """How far results move when inputs (without a reference: weights too) move by one unit roundoff."""
-        worst = Norms()
-        for run, reference in zip(group, references, strict=True):
-            for seed in (1, 2):
-                feeds = perturbed_feeds(run.feeds, seed, 0.5)
-                if reference is not None:
-                    moved = self._reference(feeds, name, run.original[name])
-                    worst = worst | (measure(reference, moved) if moved is not None else Norms())
-                    continue
-                session = open_session(perturbed_weights(self.before, seed) or self.before, threads=1)
-                outputs = session.run(feeds) if isinstance(session, Session) else "closed"
-                if not isinstance(outputs, str) and not isinstance(outputs[name], list):
-                    worst = worst | measure(np.asarray(run.original[name]), np.asarray(outputs[name]))
-        return worst
-
-    def _only_overflow(self, run: _Run, name: str) -> bool:
-        """Inputs far from zero, finite replacement, and the original overflowed: better, not different."""
-        if run.values not in MAYBE_OVERFLOWS or isinstance(run.original[name], list):
-            return False
-        old, new = np.asarray(run.original[name]), np.asarray(run.rewritten.get(name))
-        if old.shape != new.shape or old.dtype not in TOLERANCES or old.dtype != new.dtype:
-            return False
-        lost = ~np.isfinite(old.astype(np.float64))
-        if not lost.any() or not is_finite(new):
-            return False
-        if old.dtype == np.float64:  # no reference is better, and beside an overflow the original is denormal
-            return True
-        reference = self._reference(run.feeds, name, old)
-        kept = [None if a is None else np.where(lost, 0, a).astype(a.dtype) for a in (reference, old, new)]
-        return compare(*kept).accept
 
 
 def elements_of(model: ir.Model) -> dict[str, list[Any]]:

@@ -123,6 +123,11 @@ BATCHNORM = Rule(
             f"  y = Conv(n, {LAYER})",
             to="y = Conv(x, float[2,2,1,1] {1, 2, 3, 4}, {0.0, -0.5})",
         ),
+        Rewrites(
+            "n = BatchNormalization(x, {1.0}, {0.0}, {0.0}, {3.0}, epsilon=1.0)"
+            "  y = Conv(n, float[1,1,2,2] {1, 2, 3, 4}, dilations=[1, 2])",
+            to="y = Conv(x, float[1,1,2,2] {0.5, 1, 1.5, 2}, dilations=[1, 2])",
+        ),
         Rejects(
             f"n = BatchNormalization(x, {STATISTICS})  y = Conv(n, {LAYER}, pads=[1, 1, 1, 1])",
             because="the padding is zero",

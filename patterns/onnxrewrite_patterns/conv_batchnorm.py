@@ -210,6 +210,10 @@ VECTOR_SCALE = Rule(
             "p = MatMul(x, float[1,2] {1, 2})  a = Add(p, {3.0, 4.0})  y = Mul(a, {2.0, 10.0})",
             to="p = MatMul(x, float[1,2] {2, 20})  y = Add(p, {6.0, 40.0})",
         ),
+        Rewrites(
+            'c = Conv(x, float[2,1,2] {1, 2, 3, 4}, auto_pad="SAME_UPPER")  y = Mul(c, float[2,1] {2, 10})',
+            to='y = Conv(x, float[2,1,2] {2, 4, 30, 40}, auto_pad="SAME_UPPER")',
+        ),
         Rejects(f"c = Conv(x, {LAYER})  y = Mul(c, float[2] {{2, 10}})", because="varies along another axis"),
         Rejects(f"c = Conv(x, {LAYER})  y = Mul(c, float[1,1,2,1,1] {{2, 10}})", because="may raise the rank"),
         Rejects(f"c = Conv(x, {LAYER})  y = Mul(c, float[3,1,1] {{2, 10, 1}})", because="does not fit 2 channels"),
@@ -231,6 +235,10 @@ VECTOR_SHIFT = Rule(
         Rewrites(
             "g = Gemm(x, float[1,2] {1, 2}, {1.0, 2.0})  y = Sub(g, {3.0, 5.0})",
             to="y = Gemm(x, float[1,2] {1, 2}, {-2.0, -3.0})",
+        ),
+        Rewrites(
+            'c = Conv(x, float[2,1,2] {1, 2, 3, 4}, auto_pad="SAME_LOWER")  y = Add(c, float[2,1] {2, 10})',
+            to='y = Conv(x, float[2,1,2] {1, 2, 3, 4}, {2.0, 10.0}, auto_pad="SAME_LOWER")',
         ),
         Rejects(f"c = Conv(x, {LAYER})  y = Add(c, float[2,1] {{2, 10}})", because="varies along another axis"),
         Rejects("p = MatMul(x, float[1,2] {1, 2})  y = Add(p, {3.0, 4.0})", because="expected a sum"),

@@ -255,6 +255,7 @@ DROPOUT = Rule(
             "(float x) => (y, z) { d, k = Dropout(x)  y = Relu(d)  z = Not(k) }",
             to="(float x) => (y, z) { d, k = Dropout(x)  y = Relu(x)  z = Not(k) }",
         ),
+        Rejects("(float[n] x) => (z) { d, k = Dropout(x)  z = Relu(k) }", because="this is the mask", opset=9),
         Rejects("y = Dropout(x, 0.3, bool 1)", because="training"),
         Rejects("bool t; y = Dropout(x, 0.3, t)", because="training"),
     ),
