@@ -37,6 +37,19 @@ PREFERENCES: dict[str, tuple[int, ...]] = {
 }
 """Sizes by role; the i-th candidate takes the i-th of each.  Batch: more than one, one, an odd prime."""
 
+TYPICAL = {
+    "batch": 1,
+    "sequence": 128,
+    "past": 64,
+    "one": 1,
+    "spatial": 224,
+    "frames": 200,
+    "samples": 16000,
+    "channels": 3,
+    "other": 16,
+}
+"""Sizes by role at which models are used: what speed is measured at."""
+
 _ROLE_BY_NAME: tuple[tuple[str, str], ...] = (
     (r"batch|^bs$|^[nb]$|^num_images$|^n_batch$", "batch"),
     (r"past|cache", "past"),
@@ -293,6 +306,14 @@ def candidates(specs: Sequence[InputSpec], given: Mapping[str, int], limit: int 
         count += 1
         if count >= limit:
             return
+
+
+def typical(specs: Sequence[InputSpec], given: Mapping[str, int]) -> Binding:
+    """Sizes at which such a model is used; ``given`` ones are kept."""
+    names = symbols(specs)
+    derived = relations(names, specs)
+    sizes = {name: TYPICAL[role_of(name, specs)] for name in _free_names(names, derived, given)}
+    return complete({**sizes, **given}, names, derived, specs)
 
 
 def _free_names(names: Sequence[str], derived: Mapping[str, tuple[str, ...]], given: Mapping[str, int]) -> list[str]:

@@ -133,7 +133,7 @@ def from_ortvalue(value: ort.OrtValue) -> Any:
     return value.numpy()
 
 
-def session_options(threads: int = 0, *, optimize: bool = False) -> ort.SessionOptions:
+def session_options(threads: int = 0) -> ort.SessionOptions:
     """The options of every check: optimizations off, nothing on stderr, ``threads`` (0: ORT's choice).
 
     A check opens many sessions and runs each a few times.  So no time is spent on a plan of which values share memory,
@@ -141,22 +141,20 @@ def session_options(threads: int = 0, *, optimize: bool = False) -> ort.SessionO
     that a run needs, for values are freed after their last use all the same; and threads that wait do not spin.
     """
     options = ort.SessionOptions()
-    level = ort.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
-    if not optimize:
-        options.enable_mem_reuse = False
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_mem_reuse = False
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     return options
 
 
-def open_session(model: ModelLike, *, threads: int = 0, optimize: bool = False) -> Session | str:
+def open_session(model: ModelLike, *, threads: int = 0) -> Session | str:
     """An ORT session on the CPU, or one line saying why ORT refuses the model."""
-    options = session_options(threads, optimize=optimize)
+    options = session_options(threads)
     try:
-        source, keep = _source(model)
+        source, keep = source_of(model)
         handle = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # see Session.run
         return one_line(error)
@@ -170,7 +168,8 @@ def open_session(model: ModelLike, *, threads: int = 0, optimize: bool = False) 
     )
 
 
-def _source(model: ModelLike) -> tuple[bytes | str, Any]:
+def source_of(model: ModelLike) -> tuple[bytes | str, Any]:
+    """What ONNX Runtime opens, bytes or a path, and what has to be kept as long as the session."""
     if isinstance(model, (str, Path)):
         return os.fspath(model), None
     if isinstance(model, ir.Model) and weight_bytes(model) > PROTO_LIMIT:

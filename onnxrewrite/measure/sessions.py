@@ -1,0 +1,90 @@
+"""Sessions as a user opens them: optimized by ONNX Runtime, on one provider, with so many threads.
+
+What is checked runs unoptimized, see ``verify.session``; what is timed runs in the state in which it will be used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import onnxruntime as ort
+
+from onnxrewrite.errors import ModelError
+from onnxrewrite.verify.session import ModelLike, one_line, source_of
+
+Level: TypeAlias = Literal["disabled", "basic", "extended", "all"]
+
+LEVELS: Mapping[Level, ort.GraphOptimizationLevel] = {
+    "disabled": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+"""ONNX Runtime's own levels of graph optimization."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a model is run.
+
+    Attributes:
+        provider: The execution provider, by ONNX Runtime's name.
+        threads: Within an operator; 0 is ONNX Runtime's choice.
+        level: Of ONNX Runtime's own graph optimizations.
+        without: Its optimizers that are left out, by their names.
+    """
+
+    provider: str = "CPUExecutionProvider"
+    threads: int = 0
+    level: Level = "all"
+    without: tuple[str, ...] = ()
+
+
+DEFAULT = Setting()
+
+
+@dataclass(frozen=True)
+class Runner:
+    """An open session and its inputs; a call runs it once.
+
+    Attributes:
+        handle: The session.
+        feeds: The inputs that it has.
+        creation: Seconds that it took to create it.
+    """
+
+    handle: ort.InferenceSession
+    feeds: Mapping[str, Any] = field(repr=False)
+    creation: float
+    keep: Any = field(default=None, repr=False)
+
+    def __call__(self) -> Sequence[Any]:
+        """The outputs."""
+        found: Sequence[Any] = self.handle.run(None, self.feeds)
+        return found
+
+
+def open_runner(model: ModelLike, feeds: Mapping[str, Any], setting: Setting = DEFAULT) -> Runner:
+    """A session of a model that runs as ``setting`` says, on those of ``feeds`` that the model has.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the model.
+    """
+    options = ort.SessionOptions()
+    options.graph_optimization_level = LEVELS[setting.level]
+    options.intra_op_num_threads = setting.threads
+    options.log_severity_level = 4
+    try:
+        source, keep = source_of(model)
+        start = time.perf_counter()
+        handle = ort.InferenceSession(
+            source, options, providers=[setting.provider], disabled_optimizers=set(setting.without) or None
+        )
+        creation = time.perf_counter() - start
+    except Exception as error:  # ORT raises a dozen classes, one a status code
+        raise ModelError(f"the model does not open in ONNX Runtime: {one_line(error)}") from error
+    given = {i.name: feeds[i.name] for i in handle.get_inputs() if i.name in feeds}
+    return Runner(handle, given, creation, keep)

@@ -1,0 +1,134 @@
+"""Timing that can be trusted on a noisy machine: by turns, medians with intervals, ratios of what ran side by side.
+
+A figure alone says little where others share the processor.  So whatever is compared is run by turns, in rounds, and
+compared within each round: a slow spell hits all of them alike.  This module knows neither models nor sessions.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+LEAST, MOST = 7, 200
+"""Rounds: an interval of 95 % has to leave out something; beyond this many it gets hardly any narrower."""
+
+SAMPLE = 2e-3
+"""Seconds that one sample takes at least: what is faster is run several times for it."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median and where it lies with 95 % confidence."""
+
+    median: float
+    low: float
+    high: float
+
+    def to_json(self) -> dict[str, float]:
+        """Plain data."""
+        return {"median": self.median, "low": self.low, "high": self.high}
+
+
+def interval(samples: Sequence[float]) -> Interval:
+    """The median and its 95 % interval from order statistics, which assume nothing of the distribution: the number of
+    samples below the median is binomial (Conover, *Practical Nonparametric Statistics*, 3rd ed., §3.2)."""
+    ordered = sorted(samples)
+    n = len(ordered)
+    rank, below = 0, 0.5**n
+    while rank < n // 2 and below <= 0.025:
+        rank += 1
+        below += math.comb(n, rank) * 0.5**n
+    lowest = max(rank - 1, 0)
+    return Interval(statistics.median(ordered), ordered[lowest], ordered[n - 1 - lowest])
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds for one run, a sample a round: on the wall, and of the processor over all threads."""
+
+    wall: tuple[float, ...]
+    cpu: tuple[float, ...]
+
+    @property
+    def latency(self) -> Interval:
+        """Seconds on the wall."""
+        return interval(self.wall)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The median of the processor's seconds."""
+        return statistics.median(self.cpu)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, in seconds."""
+        return {"latency": self.latency.to_json(), "cpu": self.cpu_seconds, "rounds": len(self.wall)}
+
+
+def ratio(of: Timing, to: Timing) -> Interval:
+    """How many times as long ``of`` took as ``to``, round by round: both must come from one ``interleave``."""
+    return interval([a / b for a, b in zip(of.wall, to.wall, strict=True)])
+
+
+def interleave(
+    tasks: Mapping[str, Callable[[], object]],
+    *,
+    seconds: float = 1.0,
+    least: int = LEAST,
+    most: int = MOST,
+    sample: float = SAMPLE,
+) -> dict[str, Timing]:
+    """Run all tasks by turns for about ``seconds``, after each was run for one sample that does not count.
+
+    Every other round goes through them backwards, so that nobody always comes after the same neighbour.  There are at
+    the least ``least`` rounds and at the most ``most``.
+    """
+    wall: dict[str, list[float]] = {name: [] for name in tasks}
+    cpu: dict[str, list[float]] = {name: [] for name in tasks}
+    with _no_collection():
+        repeats = {name: _repeats(task, sample) for name, task in tasks.items()}
+        end = time.perf_counter() + seconds
+        number = 0
+        while number < least or (number < most and time.perf_counter() < end):
+            for name in list(tasks) if number % 2 else list(tasks)[::-1]:
+                on_wall, of_cpu = _timed(tasks[name], repeats[name])
+                wall[name].append(on_wall)
+                cpu[name].append(of_cpu)
+            number += 1
+    return {name: Timing(tuple(wall[name]), tuple(cpu[name])) for name in tasks}
+
+
+def _repeats(task: Callable[[], object], sample: float) -> int:
+    """How often to run a task for one sample; running it so warms it up."""
+    _timed(task, 1)
+    count, took = 1, _timed(task, 1)[0]
+    while count * took < sample:
+        count = min(2 * count, math.ceil(sample / max(took, 1e-9)))
+        took = _timed(task, count)[0]
+    return count
+
+
+def _timed(task: Callable[[], object], count: int) -> tuple[float, float]:
+    """Seconds for one of ``count`` runs, on the wall and of the processor."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    for _ in range(count):
+        task()
+    return (time.perf_counter() - wall) / count, (time.process_time() - cpu) / count
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Garbage is collected before, not in between."""
+    gc.collect()
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

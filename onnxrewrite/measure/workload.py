@@ -1,0 +1,48 @@
+"""What a model is run on to be timed: sizes as in use, and inputs that make sense at them.
+
+Checks run at small and odd sizes, where mistakes show; speed is measured at those that a model is used at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnxrewrite.errors import ModelError
+from onnxrewrite.verify.dims import Binding, typical
+from onnxrewrite.verify.sample import Sampler, Trial, attempt
+from onnxrewrite.verify.session import ModelLike, open_session, skeleton
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Sizes by name, and the inputs."""
+
+    binding: Binding
+    feeds: Mapping[str, Any] = field(repr=False)
+
+
+def workload(
+    model: ModelLike,
+    *,
+    dims: Mapping[str, int] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> Workload:
+    """Inputs at the sizes that are given, at typical ones where none is; at those that run where these do not.
+
+    Raises:
+        ModelError: The model does not open, or runs at no sizes.
+    """
+    session = open_session(model)
+    if isinstance(session, str):
+        raise ModelError(f"the model does not open in ONNX Runtime: {session}")
+    sampler = Sampler(skeleton(model), given=inputs or {}, dims=dims or {}, seed=seed)
+    reason = ""
+    for binding in (typical(sampler.specs, sampler.bound), *sampler.candidates(10)):
+        found = attempt(sampler, session, binding)
+        if isinstance(found, Trial):
+            return Workload(found.binding, found.feeds)
+        reason = reason or found
+    raise ModelError(f"no inputs found at which the model runs: {reason}; use --input or --dim")

@@ -1,0 +1,46 @@
+"""Timing: intervals that hold, turns that are fair."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+
+from onnxrewrite.measure.timing import Interval, Timing, interleave, interval, ratio
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 6, 7, 20, 101])
+def test_the_interval_holds_the_median_in_95_of_100_cases(n: int) -> None:
+    rng = np.random.default_rng(n)
+    found = [interval(list(rng.exponential(size=n))) for _ in range(2000)]
+    held = sum(i.low <= math.log(2) <= i.high for i in found) / len(found)
+    assert all(i.low <= i.median <= i.high for i in found)
+    assert held >= 0.935 if n >= 6 else held <= 0.95
+
+
+def test_with_few_samples_the_interval_is_all_of_them() -> None:
+    assert interval([3.0, 1.0, 2.0]) == Interval(2.0, 1.0, 3.0)
+
+
+def test_a_ratio_is_taken_round_by_round() -> None:
+    slow_spell = (1.0, 1.0, 10.0, 10.0, 1.0)
+    one, other = Timing(slow_spell, slow_spell), Timing(tuple(2 * s for s in slow_spell), slow_spell)
+    assert ratio(other, one) == Interval(2.0, 2.0, 2.0)
+
+
+def test_tasks_take_turns() -> None:
+    order: list[str] = []
+    tasks = {name: lambda name=name: order.append(name) for name in "abc"}
+    found = interleave(tasks, seconds=0, least=3, sample=0)
+    assert [len(t.wall) for t in found.values()] == [3, 3, 3]
+    assert "".join(order[-9:]) == "cbaabccba"
+
+
+def test_what_takes_twice_as_long_is_found_to() -> None:
+    found = interleave({"one": lambda: time.sleep(0.002), "two": lambda: time.sleep(0.004)}, seconds=0.2)
+    seen = ratio(found["two"], found["one"])
+    assert seen.low <= seen.median <= seen.high
+    assert 1.6 < seen.median < 2.4
+    assert found["one"].cpu_seconds < 0.5 * found["one"].latency.median
