@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _FACE = {
     "apply": "onnxrewrite.pipeline",
     "check": "onnxrewrite.pipeline",
+    "session": "onnxrewrite.measure.session",
     "Result": "onnxrewrite.pipeline",
     "OnnxRewriteError": "onnxrewrite.errors",
     "AnyNode": "onnxrewrite.pattern.terms",
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from onnxrewrite.ir.dims import same_dim as same_dim
     from onnxrewrite.ir.facts import Facts as Facts
     from onnxrewrite.ir.facts import same_shape as same_shape
+    from onnxrewrite.measure.session import session as session
     from onnxrewrite.pattern.look import parameter as parameter
     from onnxrewrite.pattern.look import passed as passed
     from onnxrewrite.pattern.look import resolve as resolve

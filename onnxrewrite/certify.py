@@ -25,6 +25,7 @@ from onnxrewrite.verify.certificate import (
     OutputRecord,
     Rewrite,
     RuleRecord,
+    SpeedRecord,
     Undone,
     array_digest,
     changed,
@@ -37,6 +38,7 @@ from onnxrewrite.verify.ledger import Sides, Verdicts
 
 if TYPE_CHECKING:
     from onnxrewrite.pipeline import Progress, Result
+    from onnxrewrite.result import Speed
     from onnxrewrite.verify.model import ModelCheck
 
 
@@ -84,11 +86,12 @@ def certificate(
         options=_placed(result.options, base, arrays or {}),
         rules={name: RuleRecord(each.sha256, sorted(each.modules)) for name, each in prints.items()},
         modules={name: digest for each in prints.values() for name, digest in each.modules.items()},
-        sites={r.id: r for r in (*records, *(record for _, record, _ in result.ledger.failed))},
+        sites={r.id: r for r in (*records, *(r for _, r, _ in (*result.ledger.failed, *result.ledger.declined)))},
         rewrites=[Rewrite(a.rule, a.value, a.scope, r.id) for a, r in zip(result.trace.applied, records, strict=True)],
         undone=_undone(result),
         structure=list(result.checks.structure),
         model=_model(result.checks.model),
+        speed=_speed(result.speed),
     )
 
 
@@ -118,7 +121,9 @@ def _undone(result: Result) -> list[Undone]:
     failed = [Undone(*key, "site", reason, record.id) for key, record, reason in result.ledger.failed]
     at_sites = result.trace.failed
     guilty = [Undone(*key, "model", why, None) for key, why in result.checks.undone.items() if key not in at_sites]
-    return [*dict.fromkeys(failed), *guilty]
+    declined = [Undone(*key, "speed", reason, record.id) for key, record, reason in result.ledger.declined]
+    slower = [Undone(rule, "", "speed", reason, None) for rule, reason in result.speed.slower.items()]
+    return [*dict.fromkeys(failed), *guilty, *dict.fromkeys(declined), *slower]
 
 
 def _model(check: ModelCheck | None) -> ModelRecord | None:
@@ -127,6 +132,11 @@ def _model(check: ModelCheck | None) -> ModelRecord | None:
     made = model_check(check)
     outputs = [OutputRecord(**{f.name: each[f.name] for f in fields(OutputRecord)}) for each in made["outputs"]]
     return ModelRecord(**{**{f.name: made[f.name] for f in fields(ModelRecord)}, "outputs": outputs})
+
+
+def _speed(speed: Speed) -> SpeedRecord | None:
+    seen = speed.ratio
+    return None if seen is None else SpeedRecord(seen.median, seen.low, seen.high, speed.level)
 
 
 # ------------------------------------------------------------------------------------------------ and back
@@ -197,7 +207,7 @@ class Original:
             UsageError, RuleError: The rules cannot be used.
             CheckError: A rule is not what it was, or what comes out is not.
         """
-        return self._repeat("off", self._verdicts(), {}, progress)
+        return self._repeat("off", self._verdicts(checks=False), {}, progress)
 
     def recheck(
         self, inputs: Mapping[str, Any] | None = None, progress: Progress | None = None
@@ -218,7 +228,7 @@ class Original:
         level = self.then.options.check
         if level == "off":
             raise UsageError(f"{self.where}: nothing was checked (--check off), so nothing can be checked again")
-        repeated = self._repeat(level, None, inputs or {}, progress)
+        repeated = self._repeat(level, self._verdicts(checks=True), inputs or {}, progress)
         return repeated, list(other_checks(repeated.then, repeated.now))
 
     def arrays(self) -> dict[str, Path]:
@@ -242,18 +252,22 @@ class Original:
             hint = "; the output has overwritten it, give it with --input" if overwritten else ""
             raise CheckError(f"{self.where}: {what} has changed: {paths[name]} is another file now{hint}")
 
-    def _verdicts(self) -> Verdicts:
-        """What the checks turned down."""
-        sites: dict[Sides, str] = {}
+    def _verdicts(self, *, checks: bool) -> Verdicts:
+        """What was turned down: for its speed, and, if these are not repeated, by the ``checks``."""
+        found: dict[str, dict[Sides, str]] = {"site": {}, "speed": {}}
         for each in self.then.undone:
             record = self.then.sites.get(each.site or "")
-            if each.by == "site" and record is not None:
-                sites[(each.rule, each.value), tuple(record.before), tuple(record.after)] = each.reason
-        return Verdicts(sites, {(u.rule, u.value): u.reason for u in self.then.undone if u.by == "model"})
+            if record is not None:
+                sides = (each.rule, each.value), tuple(record.before), tuple(record.after)
+                found[each.by][sides] = each.reason
+        model = {(u.rule, u.value): u.reason for u in self.then.undone if u.by == "model"}
+        slow = {u.rule: u.reason for u in self.then.undone if u.by == "speed" and u.site is None}
+        level = self.then.speed.level if self.then.speed is not None else "all"
+        if checks:
+            return Verdicts(losses=found["speed"], slow=slow, level=level)
+        return Verdicts(found["site"], model, found["speed"], slow, level)
 
-    def _repeat(
-        self, level: str, verdicts: Verdicts | None, inputs: Mapping[str, Any], progress: Progress | None
-    ) -> Repeated:
+    def _repeat(self, level: str, verdicts: Verdicts, inputs: Mapping[str, Any], progress: Progress | None) -> Repeated:
         """Rewrite again, and compare what comes out."""
         from onnxrewrite import pipeline
 
@@ -268,6 +282,9 @@ class Original:
             inputs=inputs,
             check=level,  # type: ignore[arg-type]
             seed=options.seed,
+            lower=options.lower,  # type: ignore[arg-type]
+            threads=options.threads,
+            budget=options.budget,
             progress=progress,
             verdicts=verdicts,
         )

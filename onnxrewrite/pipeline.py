@@ -5,11 +5,12 @@ A rewrite that a check of the whole model finds guilty is quarantined and the ru
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import onnx
 import onnx_ir as ir
@@ -17,7 +18,8 @@ import onnx_ir as ir
 from onnxrewrite.errors import CheckError, ModelError, UsageError
 from onnxrewrite.ir import io
 from onnxrewrite.ir.target import target as target_by_name
-from onnxrewrite.result import CheckLevel, Checks, Result
+from onnxrewrite.pace import Pace
+from onnxrewrite.result import CheckLevel, Checks, Lowering, Result
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.finish import has_inner_types
 from onnxrewrite.rewrite.rule import Rule
@@ -50,6 +52,9 @@ def apply(
     dims: Mapping[str, int] | None = None,
     inputs: Mapping[str, Any] | None = None,
     check: CheckLevel = "full",
+    lower: Lowering | None = None,
+    threads: int = 0,
+    budget: float = 20.0,
     seed: int = 0,
     progress: Progress | None = None,
     conflicts: bool = False,
@@ -68,6 +73,11 @@ def apply(
         inputs: Arrays for the checks, by input name; the others are generated.
         check: ``full``: every site, and the whole model on three samples at each of two bindings; ``fast``: every
             site, and the whole model on one sample; ``off``: legality and structure only.
+        lower: ``fastest``: what is measured to pay, each rewrite of the lower stage and the whole result against the
+            original; ``fused``: the most fused form that is legal, nothing is measured; ``portable``: standard
+            operators only.  Without it, what ONNXREWRITE_LOWER says, else ``fastest``.
+        threads: Within an operator where it measures; 0 is ONNX Runtime's choice.
+        budget: Seconds for measuring rewrites; what is met later is taken for granted.
         seed: Of the generated inputs.
         progress: Called with (phase, nodes visited, nodes waiting).
         conflicts: Find out which rules could have been applied where another one was, ``Result.trace.conflicts``; it
@@ -80,6 +90,9 @@ def apply(
     """
     if check not in ("full", "fast", "off"):
         raise UsageError(f"check must be full, fast or off, not {check!r}")
+    lowering = lower or os.environ.get("ONNXREWRITE_LOWER") or "fastest"
+    if lowering not in get_args(Lowering):
+        raise UsageError(f"lower must be {', '.join(get_args(Lowering))}, not {lowering!r}")
     given = list(rules)
     library, notes = _rules(given)
     run = _Run(
@@ -92,6 +105,9 @@ def apply(
             check=check,
             seed=seed,
             rules=[r for r in given if isinstance(r, str)],
+            lower=lowering,
+            threads=threads,
+            budget=budget,
         ),
         rules=library.select(only, without),
         level=check,
@@ -152,7 +168,7 @@ class _Run:
     ):
         self.original = original
         self.options = options
-        self.target = target_by_name(options.target)
+        self.target = target_by_name(options.target, portable=options.lower == "portable")
         self.rules = rules
         self.level: CheckLevel = level
         self.inputs = inputs
@@ -169,28 +185,20 @@ class _Run:
             conflicts=conflicts,
             clock=self.clock,
         )
+        self.pace = Pace(self.rounds, rules, self.target, options, inputs, verdicts, self.clock)
         self._excused: list[str] = []
 
     def execute(self) -> Result:
-        """Rewrite, check the whole, and repeat without what was found guilty."""
+        """Rewrite, check the whole, and repeat without what was found guilty, or slow."""
         guilty: dict[Key, str] = dict(self.verdicts.model)
         found: Counter[str] = Counter()
-        with self._baseline() as baseline:
+        with self._original() as original:
+            baseline = self._baseline(original)
+            self.pace.start(original)
             while True:
-                model, trace = self.rounds.rewrite(set(guilty))
-                distrusted = [a for a in trace.applied if found[a.rule] >= _WRONG_RULE]  # also where it only now can be
-                if distrusted:
-                    guilty |= {a.key: f"the rule was wrong at {found[a.rule]} other sites" for a in distrusted}
-                    continue
-                problems, checked = self.verify(model, baseline)
-                if not problems:
+                model, trace, checked = self._right(baseline, guilty, found)
+                if not self.pace.finish(model, trace, lambda: self.rounds.rewrite(set(guilty))[0]):
                     break
-                key = self._culprit(trace, guilty, baseline) if found.total() < _MAX_CULPRITS else None
-                if key is None:
-                    what = "valid" if checked is None else "equal to the original"
-                    raise CheckError(f"the result is not {what} and nothing was written: {problems[0]}")
-                guilty[key] = problems[0]
-                found[key[0]] += 1
         for (rule, value), reason in guilty.items():
             trace.refuse(rule, value, f"undone: {reason}")
         return Result(
@@ -199,12 +207,33 @@ class _Run:
             trace=trace,
             ledger=self.rounds.ledger,
             checks=self._checks(checked, {**trace.failed, **guilty}),
-            rules=self.rules,
+            speed=self.pace.speed,
+            rules=RuleSet("", (r for r in self.rules if r.name not in self.rounds.without)),
             target=self.target,
             options=self.options,
             notes=list(dict.fromkeys(trace.warnings)),
             seconds=dict(self.clock.seconds),
         )
+
+    def _right(
+        self, baseline: Baseline | None, guilty: dict[Key, str], found: Counter[str]
+    ) -> tuple[ir.Model, Trace, ModelCheck | None]:
+        """A result that is right; rewrites that make it wrong become ``guilty``, and ``found`` counts their rules."""
+        while True:
+            model, trace = self.rounds.rewrite(set(guilty))
+            distrusted = [a for a in trace.applied if found[a.rule] >= _WRONG_RULE]  # also where it only now can be
+            if distrusted:
+                guilty |= {a.key: f"the rule was wrong at {found[a.rule]} other sites" for a in distrusted}
+                continue
+            problems, checked = self.verify(model, baseline)
+            if not problems:
+                return model, trace, checked
+            key = self._culprit(trace, guilty, baseline) if found.total() < _MAX_CULPRITS else None
+            if key is None:
+                what = "valid" if checked is None else "equal to the original"
+                raise CheckError(f"the result is not {what} and nothing was written: {problems[0]}")
+            guilty[key] = problems[0]
+            found[key[0]] += 1
 
     def verify(self, model: ir.Model, baseline: Baseline | None) -> tuple[list[str], ModelCheck | None]:
         """Problems of an emitted model, and the comparison with the original."""
@@ -257,16 +286,22 @@ class _Run:
             return {_check_of(p) for p in check_structure(original, kernels=self._kernels)}
 
     @contextmanager
-    def _baseline(self) -> Iterator[Baseline | None]:
-        """The original, to compare with; its outputs are computed once."""
+    def _original(self) -> Iterator[onnx.ModelProto | str | None]:
+        """The original in a form that runs; None where nothing is to be run."""
         if self.level == "off":
             yield None
             return
+        with self._opened(self.original) as original:
+            yield original
+
+    def _baseline(self, original: onnx.ModelProto | str | None) -> Baseline | None:
+        """The original, to compare with; its outputs are computed once."""
+        if original is None:
+            return None
         from onnxrewrite.verify.model import Baseline
 
-        with self._opened(self.original) as original:
-            asked, samples = self.options, _SAMPLES[self.level]
-            yield Baseline(original, dims=asked.dims, inputs=self.inputs, seed=asked.seed, samples=samples)
+        asked, samples = self.options, _SAMPLES[self.level]
+        return Baseline(original, dims=asked.dims, inputs=self.inputs, seed=asked.seed, samples=samples)
 
     def _checks(self, checked: ModelCheck | None, undone: dict[Key, str]) -> Checks:
         result = Checks(level=self.level, structure=self._excused, model=checked, undone=undone)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -18,9 +19,14 @@ from onnxrewrite.verify.certificate import Certificate, Options
 from onnxrewrite.verify.ledger import Ledger
 
 if TYPE_CHECKING:
+    from onnxrewrite.measure.choice import Weighed
+    from onnxrewrite.measure.timing import Interval
     from onnxrewrite.verify.model import ModelCheck
 
 CheckLevel: TypeAlias = Literal["full", "fast", "off"]
+
+Lowering: TypeAlias = Literal["fastest", "fused", "portable"]
+"""How the lower stage chooses: by measuring; the most fused form that is legal; the standard's operators only."""
 
 
 @dataclass
@@ -47,6 +53,40 @@ class Checks:
 
 
 @dataclass
+class Speed:
+    """How fast the result is, and what that is known from.
+
+    Attributes:
+        lower: How the lower stage chose.
+        skipped: Why nothing was measured; empty where it was.
+        binding: The sizes at which it was measured.
+        threads: Within an operator; 0 is ONNX Runtime's choice.
+        ratio: Time of the result to that of the original, both with all of ONNX Runtime's own optimizations; None where
+            nothing was measured.
+        level: The level of these at which the result is fastest; ``session`` opens it so.
+        level_ratio: Time at that level to the time at all of them; None where it is that.
+        weighed: The rewrites that were measured, equal ones once.
+        assumed: Why rewrites were taken for granted, and how many.
+        slower: Rules that made the whole model slower, and were left out: name to reason.
+    """
+
+    lower: Lowering
+    skipped: str = ""
+    binding: Mapping[str, int] = field(default_factory=dict)
+    threads: int = 0
+    ratio: Interval | None = None
+    level: str = "all"
+    level_ratio: Interval | None = None
+    weighed: list[Weighed] = field(default_factory=list)
+    assumed: Mapping[str, int] = field(default_factory=dict)
+    slower: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+@dataclass
 class Result:
     """What ``apply`` returns.
 
@@ -56,6 +96,7 @@ class Result:
         trace: What was rewritten, what was refused and why.
         ledger: The same rewrites in text, each with its check.
         checks: What was checked.
+        speed: What was measured.
         rules: The rules that ran.
         options: What was asked for.
         notes: Repairs of the input, plugins that could not be used, rules that raised.
@@ -67,6 +108,7 @@ class Result:
     trace: Trace
     ledger: Ledger
     checks: Checks
+    speed: Speed
     rules: RuleSet
     target: Target
     options: Options

@@ -20,9 +20,9 @@ from onnxrewrite.ir.target import Target
 from onnxrewrite.rewrite.driver import Driver, Limits
 from onnxrewrite.rewrite.finish import finish
 from onnxrewrite.rewrite.legality import illegal_node
-from onnxrewrite.rewrite.rule import Stage
+from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.ruleset import RuleSet
-from onnxrewrite.rewrite.trace import Key, Trace
+from onnxrewrite.rewrite.trace import Key, Site, Trace
 from onnxrewrite.rewrite.untouched import Tampered
 from onnxrewrite.verify.ledger import Ledger, Verdicts
 
@@ -74,6 +74,8 @@ class Rounds:
         clock: Told of progress.
 
     Attributes:
+        cost: Says why a rewrite does not pay; None where that is not asked.
+        without: The names of rules that are left out.
         sites: The checks of the last round; None where there are none.
         ledger: The rewrites of the last round in text, each with its check.
     """
@@ -91,6 +93,8 @@ class Rounds:
         conflicts: bool,
         clock: Clock,
     ):
+        self.cost: Callable[[Site], str | None] | None = None
+        self.without: set[str] = set()
         self.sites: SiteChecker | None = None
         self.ledger = Ledger(None)
         self._model = model
@@ -141,25 +145,29 @@ class Rounds:
     def _driver(self, banned: set[Key]) -> Driver:
         """A driver for a round, with checks that count this round only."""
         self.sites = self._site_checker() if self._checks_sites else None
-        self.ledger = Ledger(self.sites, self._verdicts)
+        self.ledger = Ledger(self.sites, self.cost, self._verdicts)
         return Driver(
             io.load(self._model),
-            [r for r in self._rules if r.name not in self._tampered],
+            self._taking_part(),
             self._target,
             check=self.ledger,
+            cost=self.ledger.weigh,
             limits=Limits(quarantine=banned),
             progress=self._clock.stage if self._clock.progress is not None else None,
             conflicts=self._conflicts,
         )
 
+    def _taking_part(self) -> list[Rule]:
+        return [r for r in self._rules if r.name not in self._tampered and r.name not in self.without]
+
     def _site_checker(self) -> SiteChecker:
         from onnxrewrite.verify.rewrites import SiteChecker
 
-        return SiteChecker(lower=self._lower, seed=self._seed)
+        return SiteChecker(lower=self.lower, seed=self._seed)
 
-    def _lower(self, model: ir.Model) -> None:
+    def lower(self, model: ir.Model) -> None:
         """Make the replacement of one site runnable, unless it is: a wrong rule that lowers is not to spoil it."""
-        lowering = [r for r in self._rules if r.stage == Stage.LOWER and r.name not in self._tampered]
+        lowering = [r for r in self._taking_part() if r.stage == Stage.LOWER and not r.only_faster]
         driver, imports = Driver(model, lowering, self._target), model.opset_imports
         if any(illegal_node(n, driver.facts(g), self._target, imports, ()) for g in scopes(model) for n in g):
             driver.run_stage(Stage.LOWER)

@@ -5,6 +5,7 @@ All of it is checked before any long work starts.
 
 from __future__ import annotations
 
+import enum
 import os
 import tempfile
 from collections.abc import Sequence
@@ -43,6 +44,29 @@ Json = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result in one line, or errors; nothing else.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all details.")]
+
+
+class Lowering(enum.StrEnum):
+    """What ``--lower`` takes."""
+
+    FASTEST = "fastest"
+    FUSED = "fused"
+    PORTABLE = "portable"
+
+
+Lower = Annotated[
+    Lowering,
+    typer.Option(
+        "--lower",
+        envvar="ONNXREWRITE_LOWER",
+        help="fastest: what is measured to pay; fused: the most fused form that is legal, without measuring; "
+        "portable: standard operators only.",
+    ),
+]
+Threads = Annotated[
+    int, typer.Option("--threads", min=0, metavar="N", help="Of the processor for timing; 0 is ONNX Runtime's choice.")
+]
+Budget = Annotated[float, typer.Option("--budget", min=0, metavar="SECONDS", help="For measuring rewrites one by one.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the generated inputs.")]
 
 

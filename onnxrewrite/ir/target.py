@@ -36,11 +36,13 @@ class Target:
 
     ``provider`` is ONNX Runtime's name of the execution provider, None for the target ``onnx``, which stands
     for any runtime that has the standard's operators.  ``opset_max`` is the newest ai.onnx opset it accepts.
+    ``portable`` ones are given the standard's operators only, though they have others.
     """
 
     name: str
     provider: str | None
     opset_max: int
+    portable: bool = False
 
     def refuses(
         self,
@@ -69,8 +71,8 @@ class Target:
         domain = normal_domain(domain)
         if domain == "" and version > self.opset_max:
             return f"{self.name} runs ai.onnx up to opset {self.opset_max}, model has {version}"
-        if self.provider is None and domain not in standard_domains():
-            return f"target {self.name} has standard operators only"
+        if (self.provider is None or self.portable) and domain not in standard_domains():
+            return f"{'a portable model' if self.portable else f'target {self.name}'} has standard operators only"
         found = schema(domain, op_type, version)
         if found is None:
             return _why_no_schema(domain, op_type, version)
@@ -81,19 +83,19 @@ class Target:
         return _refused_by_kernels(self.provider, found, version, known, indirect)
 
 
-def target(name: str) -> Target:
+def target(name: str, *, portable: bool = False) -> Target:
     """The target called ``name``; UsageError if there is none or this ONNX Runtime lacks its provider."""
     if name not in _NAMES:
         raise UsageError(f"unknown target '{name}'; known targets: {', '.join(_NAMES)}")
     provider = _PROVIDER.get(name)
     if provider is None:
-        return Target(name, None, latest_version())
+        return Target(name, None, latest_version(), portable)
     if provider not in providers():
         raise UsageError(
             f"target '{name}' needs {provider}, which this build of ONNX Runtime {ort_version()} lacks; "
             f"it has {', '.join(providers())}"
         )
-    return Target(name, provider, min(ort_latest_version(), latest_version()))
+    return Target(name, provider, min(ort_latest_version(), latest_version()), portable)
 
 
 @functools.cache

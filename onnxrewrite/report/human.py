@@ -57,3 +57,9 @@ def listed(items: Iterable[str], limit: int | None = None) -> str:
 def seconds(phases: Mapping[str, float]) -> str:
     """``rewrite 0.50, check model 1.16``, longest first."""
     return ", ".join(f"{name} {time:.2f}" for name, time in sorted(phases.items(), key=lambda item: -item[1]))
+
+
+def ratio(interval: Mapping[str, float]) -> str:
+    """``0.71 (0.69 to 0.73) of``, or ``1.30 (1.21 to 1.40) times``; the interval is that of 95 %."""
+    of = "of" if interval["median"] < 1 else "times"
+    return f"{interval['median']:.2f} ({interval['low']:.2f} to {interval['high']:.2f}) {of}"

@@ -1,7 +1,7 @@
 """What ``apply`` and ``check`` found, as plain data: the JSON report, and what the tables are made of.
 
-The same call gives the same data, but for ``seconds``.  Errors are relative; None stands for one that is not
-finite.
+The same call gives the same data, but for ``seconds`` and what is measured for the first time.  Errors are relative;
+None stands for one that is not finite.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def summary(
     - ``operators``: ``{before, after}``, each operator to count, in subgraphs and functions too, constants
       not counted; ``nodes``: ``{before, after}``, their sums; ``size``: ``{before, after}`` in bytes;
     - ``checks``: see the function ``checks``;
+    - ``speed``: what was measured, see ``Speed``: times are in seconds, ratios have ``median``, ``low`` and ``high``;
     - ``assumes``: what the rules that were applied take for granted of the data, each to their names;
     - ``undone``: one ``{rule, value, reason, by}`` per rewrite that a check turned down, ``by`` being
       ``site`` or ``model``;
@@ -75,6 +76,7 @@ def summary(
         "nodes": {side: sum(counts.values()) for side, counts in operators.items()},
         "size": {"before": stored_bytes(result.original), "after": stored_bytes(result.model)},
         "checks": checks(result),
+        "speed": result.speed.to_json(),
         "assumes": _assumes(result),
         "undone": _undone(result),
         "sites": [

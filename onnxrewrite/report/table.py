@@ -164,6 +164,8 @@ _STYLES = {
     "Differs": "bold red",
     "Degraded": "bold yellow",
     "Unchecked": "bold yellow",
+    "Unmeasured": "bold yellow",
+    "Left out": "bold yellow",
     "Note": "bold yellow",
 }
 
@@ -227,7 +229,8 @@ def _unwrapped(line: str) -> Text:
 
 def _apply_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
     checks = data["checks"]
-    facts = [*_error_facts(checks["model"]), *_checked_facts(data, verbose=verbose)]
+    facts = [*_speed_facts(data["speed"], verbose=verbose), *_error_facts(checks["model"])]
+    facts += _checked_facts(data, verbose=verbose)
     facts += [("Assumes", line) for line in _assumes(data["assumes"], verbose=verbose)]
     facts += [("Undone", line) for line in _undone(data["undone"], verbose=verbose)]
     notes = data["notes"] if verbose else data["notes"][:_MAX_LINES]
@@ -236,6 +239,28 @@ def _apply_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
         facts.append(("Note", f"{len(data['notes']) - len(notes)} more (-v lists them)"))
     if verbose:
         facts.append(("Seconds", human.seconds(data["seconds"])))
+    return facts
+
+
+def _speed_facts(speed: Data, *, verbose: bool) -> list[tuple[str, str]]:
+    """How fast the result is, and what that is known from."""
+    if speed["skipped"]:
+        return [("Speed", f"not measured: {speed['skipped']}")] if verbose or speed["lower"] == "fastest" else []
+    facts: list[tuple[str, str]] = []
+    if speed["ratio"] is not None:
+        at = f" at {human.sizes(speed['binding'])}" if speed["binding"] else ""
+        facts.append(("Speed", f"{human.ratio(speed['ratio'])} the original's time, both fully optimized by ORT{at}"))
+    if speed["level_ratio"] is not None:
+        how = f"optimization level {speed['level']} (onnxrewrite.session does that)"
+        facts.append(("Speed", f"{human.ratio(speed['level_ratio'])} that time if opened with {how}"))
+    measured = len(speed["weighed"])
+    remembered = sum(w["remembered"] for w in speed["weighed"])
+    if measured:
+        facts.append(("Measured", f"{human.plural(measured, 'different rewrite')}, {remembered} of them in earlier runs"))
+    facts += [("Unmeasured", f"{human.plural(n, 'rewrite')}: {why}") for why, n in speed["assumed"].items()]
+    facts += [("Left out", f"{rule}: {reason}") for rule, reason in speed["slower"].items()]
+    if verbose:
+        facts += [("Measured", f"{w['rule']}: {human.ratio(w['ratio'])} the time") for w in speed["weighed"]]
     return facts
 
 

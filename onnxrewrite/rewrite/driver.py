@@ -27,7 +27,7 @@ from onnxrewrite.rewrite.transaction import Change, Transaction, Workspace, desc
 from onnxrewrite.rewrite.worklist import LoopGuard, Worklist
 
 SiteCheck: TypeAlias = Callable[[Site], str | None]
-"""Checks one rewrite before it is applied: None, or the reason why it is wrong."""
+"""Asked about one rewrite before it is applied: None, or the reason why it is wrong, or does not pay."""
 
 Progress: TypeAlias = Callable[[Stage, int, int], None]
 """Told of progress: the stage, nodes visited, nodes waiting."""
@@ -60,7 +60,8 @@ class Driver:
         model: The model; overridable initializers have been set aside.
         rules: All rules, of any stage.
         target: What the result must run on.
-        check: Called for every rewrite before it is applied.
+        check: Asked about every rewrite before it is applied, whether it is right.
+        cost: Asked about every right one, whether it pays.
         limits: What must not be done.
         progress: Told of progress.
         conflicts: Whether to find out, at some cost, which rules every applied one was chosen over.
@@ -76,6 +77,7 @@ class Driver:
         target: Target,
         *,
         check: SiteCheck | None = None,
+        cost: SiteCheck | None = None,
         limits: Limits | None = None,
         progress: Progress | None = None,
         conflicts: bool = False,
@@ -85,6 +87,7 @@ class Driver:
         self._index = index(tuple(rules))
         self._work = Workspace(model, target, [r for r in rules if r.stage == Stage.LOWER])
         self._check = check
+        self._cost = cost
         self._limits = limits or Limits()
         self._progress = progress
         self._conflicts = conflicts
@@ -203,7 +206,7 @@ class Driver:
         transaction = Transaction(self._work, rule, match, scope)
         try:
             transaction.propose()
-            self._check_site(transaction)
+            self._ask(transaction)
         except Refused as refusal:
             transaction.discard()
             self._note(rule, match, refusal)
@@ -213,14 +216,18 @@ class Driver:
         self._loops.count(record.key, record.growth)
         return change
 
-    def _check_site(self, transaction: Transaction) -> None:
-        if self._check is None:
+    def _ask(self, transaction: Transaction) -> None:
+        if self._check is None and self._cost is None:
             return
         site = transaction.site()
-        wrong = self._check(site)
+        wrong = self._check(site) if self._check is not None else None
         if wrong is not None:
             self.trace.failed[site.key] = wrong
             raise Refused(f"check failed: {wrong}")
+        loss = self._cost(site) if self._cost is not None else None
+        if loss is not None:
+            self.trace.declined[site.key] = loss
+            raise Refused(loss)
 
     def _note(self, rule: Rule, match: Match, refusal: Refused) -> None:
         value = match.anchor.name or ""

@@ -86,6 +86,7 @@ class Rule:
         keeps_shared: Whether it applies where inner values are needed elsewhere too and so are computed anyway.
         looks_above: How many nodes above its pattern the rewrite looks by itself; it is tried again when these change.
         looks_below: The same below its pattern.
+        only_faster: Whether it is applied only where it was measured to be faster: both sides have as many operators.
         assumes: What it takes for granted of the data; told wherever it is applied, and not put to the test.
     """
 
@@ -98,6 +99,7 @@ class Rule:
     keeps_shared: bool = False
     looks_above: int = 0
     looks_below: int = 0
+    only_faster: bool = False
     assumes: tuple[Assumption, ...] = ()
 
     def __post_init__(self) -> None:

@@ -59,6 +59,9 @@ class Options:
     """Everything that was asked for and bears on the result.
 
     Attributes:
+        lower: How the lower stage chooses.
+        threads: Within an operator, where it measures; 0 is ONNX Runtime's choice.
+        budget: Seconds for measuring rewrites.
         rules: Rule files, relative to the folder of the certificate, and packages, beside the library.
         inputs: Arrays for the checks.
     """
@@ -70,6 +73,9 @@ class Options:
     check: str
     seed: int
     rules: list[str]
+    lower: str
+    threads: int
+    budget: float
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,8 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Undone:
-    """A rewrite that a check turned down: ``by`` is ``site`` or ``model``; its site where that is known."""
+    """A rewrite that was turned down: ``by`` a check of its ``site`` or of the ``model``, or for its ``speed``, at its
+    site or, where ``value`` is empty, everywhere; its site where that is known."""
 
     rule: str
     value: str
@@ -155,6 +162,17 @@ class ModelRecord:
 
 
 @dataclass(frozen=True)
+class SpeedRecord:
+    """The time of the result to that of the original, with its interval of 95 %, and the level of ONNX Runtime's
+    optimizations at which the result is fastest."""
+
+    median: float
+    low: float
+    high: float
+    level: str
+
+
+@dataclass(frozen=True)
 class Certificate:
     """What was done to a model, and how that was checked.
 
@@ -170,6 +188,7 @@ class Certificate:
         undone: What a check turned down.
         structure: Problems of the output's structure, which are those of the input.
         model: The check of the whole model; None where none was asked for.
+        speed: What was measured of the whole model; None where nothing was.
     """
 
     versions: dict[str, str]
@@ -183,6 +202,7 @@ class Certificate:
     undone: list[Undone]
     structure: list[str]
     model: ModelRecord | None
+    speed: SpeedRecord | None
 
     def to_bytes(self) -> bytes:
         """The certificate as it stands in a file; equal ones give equal bytes."""

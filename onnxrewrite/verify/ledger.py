@@ -1,8 +1,9 @@
-"""The record of a run, for its certificate: every rewrite in text, when it is about to be applied, and its check."""
+"""The record of a run, for its certificate: every rewrite in text, when it is about to be applied, its check, and
+whether it pays."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -26,29 +27,39 @@ class Verdicts:
     Attributes:
         sites: The rewrites that were turned down at their sites, and why.
         model: The rewrites that were found guilty of what was wrong with the whole model, and why.
+        losses: The rewrites that did not pay at their sites, and why; None where that is to be found out.
+        slow: The rules that made the whole model slower, and why.
+        level: That of ONNX Runtime's optimizations at which the result was fastest.
     """
 
     sites: Mapping[Sides, str] = field(default_factory=dict)
     model: Mapping[Key, str] = field(default_factory=dict)
+    losses: Mapping[Sides, str] | None = None
+    slow: Mapping[str, str] = field(default_factory=dict)
+    level: str = "all"
 
 
 @dataclass
 class Ledger:
-    """Checks sites, and keeps what was checked; to be called by the driver.
+    """Checks sites and weighs them, and keeps what came of it; to be called by the driver.
 
     Args:
         check: Says what is wrong with a rewrite; None where nothing is to be run.
+        cost: Says why a rewrite does not pay; None where that is not asked.
         verdicts: What is known to be wrong, and is not asked again.
 
     Attributes:
         applied: The rewrites that passed, in the order in which they are applied.
         failed: Those that did not, and why.
+        declined: Those that passed and did not pay, and why.
     """
 
     check: SiteChecker | None
+    cost: Callable[[Site], str | None] | None = None
     verdicts: Verdicts = field(default_factory=Verdicts)
     applied: list[SiteRecord] = field(default_factory=list)
     failed: list[tuple[Key, SiteRecord, str]] = field(default_factory=list)
+    declined: list[tuple[Key, SiteRecord, str]] = field(default_factory=list)
 
     def __call__(self, site: Site) -> str | None:
         """None if the rewrite may be applied, else what is wrong with it."""
@@ -64,6 +75,17 @@ class Ledger:
         else:
             self.failed.append((site.key, record, wrong))
         return wrong
+
+    def weigh(self, site: Site) -> str | None:
+        """None if the rewrite, which has just passed, pays; else why it does not."""
+        record, known = self.applied[-1], self.verdicts.losses
+        if known is not None:
+            loss = known.get((site.key, tuple(record.before), tuple(record.after)))
+        else:
+            loss = self.cost(site) if self.cost is not None else None
+        if loss is not None:
+            self.declined.append((site.key, self.applied.pop(), loss))
+        return loss
 
 
 def _record(check: SiteCheck) -> CheckRecord:

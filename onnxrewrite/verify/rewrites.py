@@ -47,13 +47,12 @@ class SiteChecker:
 
     def __call__(self, site: Site) -> str | None:
         """None if the replacement computes what it replaces, or cannot be run by itself; else what differs."""
-        site = _widened(site)
-        reason = _unsuitable(site)
-        if reason is not None:
-            self.last = SiteCheck("not run", reason)
-            self.not_run[reason] += 1
+        found = sides(site)
+        if isinstance(found, str):
+            self.last = SiteCheck("not run", found)
+            self.not_run[found] += 1
             return None
-        key, result = self._checked(*cut(site))
+        key, result = self._checked(*found)
         self.last = result
         if result.status == "failed":
             return result.reason
@@ -80,6 +79,12 @@ class SiteChecker:
         elements = [v.metadata_props.get(ELEMENTS) for v in before.graph.inputs]
         texts = [text.print_model(m, canonical_names=True) for m in (before, after)]
         return "\n".join([*texts, json.dumps(elements), str(self.seed)])
+
+
+def sides(site: Site) -> tuple[ir.Model, ir.Model] | str:
+    """The covered nodes and their replacement as two models that can be fed alike; why that cannot be."""
+    wide = _widened(site)
+    return _unsuitable(wide) or cut(wide)
 
 
 def cut(site: Site) -> tuple[ir.Model, ir.Model]:

@@ -231,22 +231,7 @@ class _Site:
 
     def feeds(self, binding: Binding, values: str, care: int) -> dict[str, Any]:
         """Inputs whose floats are of one class of values."""
-        made: dict[str, Any] = {}
-        for spec in self.sampler.specs:
-            concrete = concrete_elements(self.elements.get(spec.name), binding)
-            if concrete is not None:
-                dtype = onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)
-                made[spec.name] = np.asarray(concrete, dtype).reshape(shape_of(spec, binding))
-                continue
-            if not spec.tensor:
-                raise UsageError(f"input {spec.name} is no tensor")
-            value = self.sampler.value(spec, binding, stream(values), care)
-            if is_data(spec):
-                value = of_class(value, values)
-            elif values == HUGE and self.sampler.is_number(spec):
-                value = extreme(value)
-            made[spec.name] = value
-        return made
+        return site_feeds(self.sampler, self.elements, binding, values, care)
 
     def _runs(self, original: Session, rewritten: Session, found: Sequence[Trial]) -> list[Run] | SiteCheck:
         runs: list[Run] = []
@@ -270,6 +255,36 @@ class _Site:
 
     def _has_floats(self) -> bool:
         return any(is_float(s) for s in self.sampler.specs)
+
+
+def site_feeds(
+    sampler: Sampler,
+    elements: Mapping[str, Sequence[Any]],
+    binding: Binding,
+    values: str = _ORDINARY,
+    care: int = 0,
+) -> dict[str, Any]:
+    """Inputs of a site; the floats are of one class of values, and ``elements`` are known beforehand.
+
+    Raises:
+        UsageError: An input is no tensor, or too large to be made.
+    """
+    made: dict[str, Any] = {}
+    for spec in sampler.specs:
+        concrete = concrete_elements(elements.get(spec.name), binding)
+        if concrete is not None:
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)
+            made[spec.name] = np.asarray(concrete, dtype).reshape(shape_of(spec, binding))
+            continue
+        if not spec.tensor:
+            raise UsageError(f"input {spec.name} is no tensor")
+        value = sampler.value(spec, binding, stream(values), care)
+        if is_data(spec):
+            value = of_class(value, values)
+        elif values == HUGE and sampler.is_number(spec):
+            value = extreme(value)
+        made[spec.name] = value
+    return made
 
 
 def elements_of(model: ir.Model) -> dict[str, list[Any]]:

@@ -1,6 +1,7 @@
 """The rule library: one family of rules a file."""
 
 from onnxrewrite_patterns import (
+    apart,
     attention,
     attention_lower,
     batchnorm_conv,
@@ -22,6 +23,7 @@ from onnxrewrite_patterns import (
 )
 
 RULES = (
+    *apart.RULES,
     *attention.RULES,
     *attention_lower.RULES,
     *batchnorm_conv.RULES,

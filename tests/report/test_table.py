@@ -88,6 +88,7 @@ DATA = {
         "sites": {"run": 18, "distinct": 2, "not_run": {}},
         "model": MODEL_CHECK,
     },
+    "speed": {"lower": "fused", "skipped": "not asked for (--lower fused)"},
     "assumes": {},
     "undone": [],
     "sites": [SITE, {**SITE, "value": "z", "scope": "body", "before": ["c"], "after": []}],
@@ -135,6 +136,41 @@ def test_apply_verbose():
     assert "Refused\n  gelu-erf  `u`: `u` is used elsewhere\n" in text
     assert "  Allowed  float32: 10x the original's error\n" in text
     assert text.endswith("  Seconds  check model 2.50, rewrite 1.00")
+
+
+SPEED = {
+    "lower": "fastest",
+    "skipped": "",
+    "binding": {"batch": 1, "seq": 128},
+    "threads": 0,
+    "ratio": {"median": 0.71, "low": 0.69, "high": 0.734},
+    "level": "basic",
+    "level_ratio": {"median": 0.9, "low": 0.85, "high": 0.95},
+    "weighed": [{"rule": "gelu-lower", "ratio": {"median": 1.5, "low": 1.4, "high": 1.6}, "remembered": True}],
+    "assumed": {"it contains a subgraph": 2},
+    "slower": {"my-rule": "with it the model takes 1.20 times as long as the original"},
+}
+
+
+def test_speed():
+    text = shown(apply_report({**DATA, "speed": SPEED}))
+    told = " ".join(text[text.index("Speed") : text.index("Error")].split())
+    assert told == (
+        "Speed 0.71 (0.69 to 0.73) of the original's time, both fully optimized by ORT at batch=1 seq=128"
+        " 0.90 (0.85 to 0.95) of that time if opened with optimization level basic (onnxrewrite.session does that)"
+        " Measured 1 different rewrite, 1 of them in earlier runs"
+        " Unmeasured 2 rewrites: it contains a subgraph"
+        " Left out my-rule: with it the model takes 1.20 times as long as the original"
+    )
+    assert "gelu-lower: 1.50 (1.40 to 1.60) times the time" in shown(
+        apply_report({**DATA, "speed": SPEED}, verbose=True)
+    )
+
+
+def test_why_nothing_was_measured():
+    skipped = {"lower": "fastest", "skipped": "nothing is run (--check off)"}
+    assert "  Speed    not measured: nothing is run (--check off)" in shown(apply_report({**DATA, "speed": skipped}))
+    assert "Speed" not in shown(apply_report(DATA))
 
 
 def test_conflicts_are_a_detail():

@@ -26,6 +26,7 @@ from onnxrewrite.verify.certificate import (
     Rewrite,
     RuleRecord,
     SiteRecord,
+    SpeedRecord,
     Undone,
     read,
 )
@@ -38,7 +39,7 @@ SAMPLE = Certificate(
     versions={"onnxrewrite": "0.1.0"},
     input=Files("model.onnx", {"model.onnx": "ab", "w.bin": "cd"}),
     output=Files("out/ünï.onnx", {"ünï.onnx": "ef"}),
-    options=Options("onnx", None, {"n": 2}, {"x": ArrayRecord(None, "00")}, "full", 0, ["rule.py"]),
+    options=Options("onnx", None, {"n": 2}, {"x": ArrayRecord(None, "00")}, "full", 0, ["rule.py"], "fused", 0, 20.0),
     rules={"relu-is-abs": RuleRecord("12", ["rule.py"])},
     modules={"rule.py": "34"},
     sites={SITE.id: SITE, BARE.id: BARE},
@@ -46,6 +47,7 @@ SAMPLE = Certificate(
     undone=[Undone("relu-is-abs", "u", "model", "wrong", None)],
     structure=[],
     model=ModelRecord(True, None, False, 6, 3, [{"n": 2}], "float64", "", [OutputRecord("y", True, 1e-7, None, 1e-6)]),
+    speed=SpeedRecord(0.7, 0.6, 0.8, "all"),
 )
 
 
@@ -81,7 +83,17 @@ def test_round_trip(tmp_path: Path) -> None:
 
 def test_empty_parts(tmp_path: Path) -> None:
     least = dataclasses.replace(
-        SAMPLE, versions={}, input=None, output=None, rules={}, modules={}, sites={}, rewrites=[], undone=[], model=None
+        SAMPLE,
+        versions={},
+        input=None,
+        output=None,
+        rules={},
+        modules={},
+        sites={},
+        rewrites=[],
+        undone=[],
+        model=None,
+        speed=None,
     )
     path = tmp_path / "c.json"
     path.write_bytes(least.to_bytes())

@@ -1,0 +1,134 @@
+"""Whether a rewrite of the lower stage pays: both sides timed side by side, as ONNX Runtime would run them.
+
+A kernel is chosen by steps: each step of the lower stage is taken unless it is measured to be slower, one that promises
+nothing but speed only if it is measured to be faster.  Alternatives are steps from one form to the next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from onnxrewrite.errors import ModelError
+from onnxrewrite.measure import memory
+from onnxrewrite.measure.memory import Memory
+from onnxrewrite.measure.sessions import DEFAULT, Setting
+from onnxrewrite.measure.subject import Subject, subject
+from onnxrewrite.measure.timing import Interval, interleave, ratio
+from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.rewrite.trace import Site
+
+MARGIN = 0.03
+"""A difference of less than this is none."""
+
+_SECONDS, _LONGEST = 0.12, 0.6
+"""For one rewrite; as long as it is not clear, up to the second."""
+
+BUDGET = 20.0
+"""Seconds for all rewrites of a model, by default."""
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """How long one rewrite takes, against what it replaces, and where the figure is from.
+
+    Attributes:
+        ratio: Time after to time before, at the median and with an interval.
+        remembered: Whether it was measured in an earlier run.
+    """
+
+    rule: str
+    ratio: Interval
+    remembered: bool
+
+    @property
+    def is_slower(self) -> bool:
+        """Slower beyond doubt and by more than the margin."""
+        return self.ratio.low > 1 and self.ratio.median > 1 + MARGIN
+
+    @property
+    def is_faster(self) -> bool:
+        """Faster, likewise."""
+        return self.ratio.high < 1 and self.ratio.median < 1 - MARGIN
+
+
+@dataclass
+class Chooser:
+    """Weighs rewrites; to be called by the driver for each that is right.
+
+    Args:
+        rules: The rules by name.
+        lower: Makes the model of a replacement runnable.
+        dims: Sizes of the model's dimensions, at which it is measured.
+        setting: How the model will be run.
+        seed: Of the inputs.
+        budget: Seconds for all measurements; what is met later is taken for granted.
+        known: What was measured before.
+
+    Attributes:
+        weighed: What was measured, by what it depends on.
+        assumed: Why rewrites could not be measured, and how many.
+    """
+
+    rules: Mapping[str, Rule]
+    lower: Callable[[ir.Model], None]
+    dims: Mapping[str, int]
+    setting: Setting = DEFAULT
+    seed: int = 0
+    budget: float = BUDGET
+    known: Memory = field(default_factory=Memory)
+    weighed: dict[str, Weighed] = field(default_factory=dict)
+    assumed: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, site: Site) -> str | None:
+        """None if the rewrite pays, else why not."""
+        rule = self.rules[site.rule]
+        if rule.stage is not Stage.LOWER:
+            return None
+        found = subject(site, self.dims, self.lower, self.seed)
+        weighed = found if isinstance(found, str) else self._weigh(site.rule, found)
+        if isinstance(weighed, str):
+            self.assumed[weighed] += 1
+            return f"not measured: {weighed}" if rule.only_faster else None
+        if weighed.is_slower or (rule.only_faster and not weighed.is_faster):
+            return f"measured {'slower' if weighed.ratio.median > 1 else 'not faster'}"
+        return None
+
+    def _weigh(self, rule: str, found: Subject) -> Weighed | str:
+        name = memory.key(found.description(), self.setting)
+        if name in self.weighed:
+            return self.weighed[name]
+        data = self.known.get(name)
+        if data is None and self.budget <= 0:
+            return "the time for measuring was up"
+        try:
+            seen = Interval(**data["ratio"]) if data is not None else self._timed(found)
+        except ModelError as error:
+            return str(error)
+        if data is None:
+            self.known.put(name, {"rule": rule, "ratio": seen.to_json()})
+        self.weighed[name] = Weighed(rule, seen, data is not None)
+        return self.weighed[name]
+
+    def _timed(self, found: Subject) -> Interval:
+        """Time after to time before; longer where it is not clear at once."""
+        start = time.perf_counter()
+        runners = found.runners(self.setting)
+        seconds = _SECONDS
+        while True:
+            timings = interleave(runners, seconds=seconds)
+            seen = ratio(timings["after"], timings["before"])
+            if _is_clear(seen) or seconds >= _LONGEST:
+                break
+            seconds = _LONGEST
+        self.budget -= time.perf_counter() - start
+        return seen
+
+
+def _is_clear(seen: Interval) -> bool:
+    """Whether no limit that a decision depends on lies within the interval."""
+    return not any(seen.low < limit < seen.high for limit in (1 - MARGIN, 1.0, 1 + MARGIN))

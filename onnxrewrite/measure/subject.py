@@ -1,0 +1,152 @@
+"""A rewrite as something to be timed: both sides as they would run in the model, their inputs, and what they are like.
+
+What is written for a newer opset than the model's cannot run in it: it is spelled out by the function body that the
+standard gives it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.inliner
+import onnx_ir as ir
+from onnx import numpy_helper
+
+from onnxrewrite.errors import ModelError, UsageError
+from onnxrewrite.measure.sessions import Runner, Setting, open_runner
+from onnxrewrite.rewrite.trace import Site
+from onnxrewrite.verify.dims import Binding, typical
+from onnxrewrite.verify.rewrites import sides
+from onnxrewrite.verify.sample import CARE, Sampler
+from onnxrewrite.verify.session import as_proto
+from onnxrewrite.verify.site import elements_of, site_feeds
+
+SHOWN = 16
+"""Constants of more elements are told by their size: their values do not bear on the time."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Both sides of a rewrite, and inputs for them.
+
+    Attributes:
+        before: What is there.
+        after: What would replace it, lowered.
+        binding: The sizes.
+        feeds: The inputs.
+    """
+
+    before: onnx.ModelProto
+    after: onnx.ModelProto
+    binding: Binding
+    feeds: Mapping[str, Any] = field(repr=False)
+
+    def runners(self, setting: Setting) -> dict[str, Runner]:
+        """Both sides, ready to run; ModelError if one of them does not open."""
+        return {name: open_runner(getattr(self, name), self.feeds, setting) for name in ("before", "after")}
+
+    def description(self) -> dict[str, Any]:
+        """What the time depends on: operators, dtypes and, to a power of two, sizes; names left out."""
+        shapes = {name: _about(np.asarray(value)) for name, value in self.feeds.items()}
+        return {name: _described(getattr(self, name), shapes) for name in ("before", "after")}
+
+
+def subject(site: Site, dims: Mapping[str, int], lower: Callable[[ir.Model], None], seed: int) -> Subject | str:
+    """A rewrite to be timed at certain sizes, or why it cannot be.
+
+    Args:
+        site: The rewrite.
+        dims: Sizes of the model's named dimensions; others are typical ones.
+        lower: Makes a model of a replacement runnable.
+        seed: Of the inputs.
+    """
+    found = sides(site)
+    if isinstance(found, str):
+        return found
+    old, new = found
+    try:
+        before = _spelled_out(as_proto(old), site.opset_imports)
+        lower(new)
+        after = as_proto(new)
+        sampler = Sampler(before, dims=dims, seed=seed)
+        binding = typical(sampler.specs, sampler.bound)
+        return _running(before, after, sampler, elements_of(old), binding)
+    except (UsageError, ModelError) as error:  # inputs that cannot be made; weights too large for one message
+        return str(error)
+
+
+def _running(
+    before: onnx.ModelProto, after: onnx.ModelProto, sampler: Sampler, elements: Mapping[str, Any], binding: Binding
+) -> Subject:
+    """With inputs at which both sides run; ModelError if there are none."""
+    reason = ""
+    for care in range(CARE):
+        made = Subject(before, after, binding, site_feeds(sampler, elements, binding, care=care))
+        try:
+            for run in made.runners(Setting(threads=1)).values():
+                run()
+            return made
+        except Exception as error:  # ORT raises a dozen classes, one a status code
+            reason = reason or f"it does not run by itself: {error}"
+    raise ModelError(reason)
+
+
+def _spelled_out(model: onnx.ModelProto, imports: Mapping[str, int]) -> onnx.ModelProto:
+    """A model in which nothing needs a newer opset than ``imports`` have, where function bodies tell how."""
+    newer = {
+        (node.domain, node.op_type)
+        for node in model.graph.node
+        if node.domain == "" and _since(node.op_type, _version(model)) > imports.get("", 1)
+    }
+    if not newer:
+        return model
+    try:
+        return onnx.inliner.inline_selected_functions(model, sorted(newer), inline_schema_functions=True)
+    except Exception as error:
+        raise ModelError(f"{', '.join(o for _, o in sorted(newer))} cannot be spelled out: {error}") from error
+
+
+def _version(model: onnx.ModelProto) -> int:
+    return next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+
+
+def _since(op_type: str, version: int) -> int:
+    return int(onnx.defs.get_schema(op_type, version).since_version) if onnx.defs.has(op_type) else 1
+
+
+def _about(array: np.ndarray[Any, Any]) -> list[Any]:
+    return [str(array.dtype), *(_bucket(size) for size in array.shape)]
+
+
+def _bucket(size: int) -> int:
+    """The size if it is small, else a power of two near to it."""
+    return size if size <= SHOWN else int(2 ** round(math.log2(size)))
+
+
+def _declared(model: onnx.ModelProto) -> Iterator[tuple[onnx.ValueInfoProto, list[Any]]]:
+    """The inputs, and which of their sizes are known and which are equal: ONNX Runtime fuses by that."""
+    numbers: dict[str, str] = {}
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        yield value, [numbers.setdefault(d.dim_param, f"d{len(numbers)}") if d.dim_param else "" for d in dims]
+
+
+def _described(model: onnx.ModelProto, shapes: Mapping[str, list[Any]]) -> list[Any]:
+    """A line for each node: the operator, its attributes, and where its operands are from."""
+    known: dict[str, Any] = {}
+    for number, (value, told) in enumerate(_declared(model)):
+        known[value.name] = [number, *shapes.get(value.name, []), *told]
+    for tensor in model.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        known[tensor.name] = ["constant", *_about(array), *(array.ravel().tolist() if array.size <= SHOWN else [])]
+    lines: list[Any] = [[o.domain, o.version] for o in sorted(model.opset_import, key=lambda o: o.domain)]
+    for number, node in enumerate(model.graph.node):
+        attributes = sorted(onnx.helper.printable_attribute(a) for a in node.attribute)
+        lines.append([node.domain, node.op_type, attributes, [known.get(i, i) for i in node.input]])
+        known.update({o: [number, place] for place, o in enumerate(node.output)})
+    return lines

@@ -1,0 +1,192 @@
+"""Never slower: what a run of ``apply`` measures, and what it leaves out for that.
+
+Rewrites of the lower stage are weighed one by one where they are; then the whole result is timed against the original,
+and rules that slow it down are found by bisection and left out.  What was measured before is remembered, so that the
+same run makes the same choices; and a run that repeats another one is told what that one chose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import onnx
+import onnx_ir as ir
+
+from onnxrewrite.errors import ModelError, UsageError
+from onnxrewrite.ir.target import Target
+from onnxrewrite.result import Speed
+from onnxrewrite.rewrite.rule import Stage
+from onnxrewrite.rewrite.ruleset import RuleSet
+from onnxrewrite.rewrite.trace import Trace
+from onnxrewrite.rounds import Clock, Rounds
+from onnxrewrite.verify.certificate import Options
+from onnxrewrite.verify.ledger import Verdicts
+
+if TYPE_CHECKING:
+    from onnxrewrite.measure.choice import Chooser
+    from onnxrewrite.measure.race import Race
+    from onnxrewrite.measure.sessions import Setting
+
+Opened: TypeAlias = onnx.ModelProto | str
+
+_MOST = 3
+"""So many rules at most are left out because the whole is slower with them."""
+
+
+class Pace:
+    """What one run measures.
+
+    Args:
+        rounds: Makes the results; is told what to leave out, and asks what a rewrite costs.
+        rules: The rules.
+        target: What the result must run on.
+        options: What was asked for.
+        inputs: Arrays to run the model on.
+        verdicts: What an earlier run chose.
+        clock: Told of progress.
+
+    Attributes:
+        speed: What was measured.
+    """
+
+    def __init__(
+        self,
+        rounds: Rounds,
+        rules: RuleSet,
+        target: Target,
+        options: Options,
+        inputs: Mapping[str, Any],
+        verdicts: Verdicts,
+        clock: Clock,
+    ):
+        self.speed = Speed(options.lower, threads=options.threads)  # type: ignore[arg-type]
+        self._rounds = rounds
+        self._rules = {r.name: r for r in rules}
+        self._target = target
+        self._options = options
+        self._inputs = inputs
+        self._verdicts = verdicts
+        self._clock = clock
+        self._chooser: Chooser | None = None
+        self._race: Race | None = None
+
+    def start(self, original: Opened | None) -> None:
+        """Before the first round; ``original`` is None where nothing is to be run."""
+        if self._repeats:
+            self.speed.slower = dict(self._verdicts.slow)
+            self._rounds.without |= self.speed.slower.keys()
+            return
+        self.speed.skipped = self._reason_to_skip(original)
+        if not self.speed.skipped:
+            assert original is not None
+            try:
+                self._measure(original)
+            except (ModelError, UsageError) as error:  # inputs cannot be made, or it does not run
+                self.speed.skipped = str(error)
+        if self.speed.skipped:
+            self._rounds.without |= {n for n, r in self._rules.items() if r.only_faster}
+
+    def finish(self, model: ir.Model, trace: Trace, rewrite: Callable[[], ir.Model]) -> bool:
+        """After a round whose result is right: whether a rule slows it down, which is left out from now on.
+
+        Args:
+            model: The result.
+            trace: How it was made.
+            rewrite: Makes another one.
+        """
+        if self._race is None or not trace.applied:
+            self._remember(model)
+            return False
+        with self._clock.phase("measure"):
+            return self._slowed(model, trace, rewrite)
+
+    def _slowed(self, model: ir.Model, trace: Trace, rewrite: Callable[[], ir.Model]) -> bool:
+        from onnxrewrite.measure.race import is_slower
+
+        seen = self._timed(model)
+        if is_slower(seen) and len(self.speed.slower) < _MOST:
+            name = self._brake(trace, rewrite)
+            if name is not None:
+                self.speed.slower[name] = f"with it the model takes {seen.median:.2f} times as long as the original"
+                self._rounds.without.add(name)
+                return True
+        self.speed.ratio = seen
+        self.speed.weighed = list(self._chooser.weighed.values()) if self._chooser is not None else []
+        self._choose_level(model)
+        self._remember(model)
+        return False
+
+    @property
+    def _repeats(self) -> bool:
+        return self._verdicts.losses is not None
+
+    def _reason_to_skip(self, original: Opened | None) -> str:
+        if self.speed.lower != "fastest":
+            return f"not asked for (--lower {self.speed.lower})"
+        if original is None:
+            return "nothing is run (--check off)"
+        if self._target.provider is None:
+            return f"target {self._target.name} is no runtime"
+        return ""
+
+    def _measure(self, original: Opened) -> None:
+        from onnxrewrite.measure.choice import Chooser
+        from onnxrewrite.measure.race import Race
+        from onnxrewrite.measure.workload import workload
+
+        asked = self._options
+        found = workload(original, dims=asked.dims, inputs=self._inputs, seed=asked.seed)
+        self.speed.binding = found.binding
+        self._chooser = Chooser(
+            self._rules, self._rounds.lower, found.binding, self._setting(), asked.seed, asked.budget
+        )
+        self._rounds.cost = self._chooser
+        self.speed.assumed = self._chooser.assumed
+        self._race = Race(original, found, self._setting())
+
+    def _setting(self) -> Setting:
+        from onnxrewrite.measure.sessions import Setting
+
+        assert self._target.provider is not None
+        return Setting(self._target.provider, self._options.threads)
+
+    def _timed(self, model: ir.Model) -> Any:
+        from onnxrewrite.verify.session import openable
+
+        assert self._race is not None
+        with openable(model) as candidate:
+            return self._race.against(candidate)
+
+    def _brake(self, trace: Trace, rewrite: Callable[[], ir.Model]) -> str | None:
+        """The rule that makes the result slower than the original; lowered ones are suspected first."""
+        from onnxrewrite.measure.race import is_slower, slowest
+
+        order = [stage.name.lower() for stage in Stage][::-1]
+        groups = sorted(trace.counts(), key=lambda name: order.index(self._rules[name].stage.name.lower()))
+        before = set(self._rounds.without)
+
+        def is_slow(without: Any) -> bool:
+            self._rounds.without = before | set(without)
+            return is_slower(self._timed(rewrite()))
+
+        try:
+            return slowest(groups, is_slow)
+        finally:
+            self._rounds.without = before
+
+    def _choose_level(self, model: ir.Model) -> None:
+        from onnxrewrite.verify.session import openable
+
+        assert self._race is not None
+        with openable(model) as candidate:
+            self.speed.level, self.speed.level_ratio = self._race.best_level(candidate)
+
+    def _remember(self, model: ir.Model) -> None:
+        """Store with the model how it is to be opened, where that is not the default."""
+        from onnxrewrite.measure.session import SESSION_KEY, options_for
+
+        level = self._verdicts.level if self._repeats else self.speed.level
+        self.speed.level = level
+        if level != "all":
+            model.metadata_props[SESSION_KEY] = options_for(level)
