@@ -7,6 +7,7 @@ same run makes the same choices; and a run that repeats another one is told what
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -95,6 +96,9 @@ class Pace:
             trace: How it was made.
             rewrite: Makes another one.
         """
+        if self._chooser is not None:
+            self.speed.weighed = list(self._chooser.weighed.values())
+            self.speed.assumed = Counter(self._chooser.assumed.values())
         if self._race is None or not trace.applied:
             self._remember(model)
             return False
@@ -112,7 +116,6 @@ class Pace:
                 self._rounds.without.add(name)
                 return True
         self.speed.ratio = seen
-        self.speed.weighed = list(self._chooser.weighed.values()) if self._chooser is not None else []
         self._choose_level(model)
         self._remember(model)
         return False
@@ -142,7 +145,6 @@ class Pace:
             self._rules, self._rounds.lower, found.binding, self._setting(), asked.seed, asked.budget
         )
         self._rounds.cost = self._chooser
-        self.speed.assumed = self._chooser.assumed
         self._race = Race(original, found, self._setting())
 
     def _setting(self) -> Setting:

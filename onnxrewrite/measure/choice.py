@@ -7,20 +7,20 @@ nothing but speed only if it is measured to be faster.  Alternatives are steps f
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from onnxrewrite.errors import ModelError
+from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.measure import memory
 from onnxrewrite.measure.memory import Memory
 from onnxrewrite.measure.sessions import DEFAULT, Setting
 from onnxrewrite.measure.subject import Subject, subject
 from onnxrewrite.measure.timing import Interval, interleave, ratio
 from onnxrewrite.rewrite.rule import Rule, Stage
-from onnxrewrite.rewrite.trace import Site
+from onnxrewrite.rewrite.trace import Key, Site
+from onnxrewrite.verify.rewrites import sides, structure
 
 MARGIN = 0.03
 """A difference of less than this is none."""
@@ -71,7 +71,7 @@ class Chooser:
 
     Attributes:
         weighed: What was measured, by what it depends on.
-        assumed: Why rewrites could not be measured, and how many.
+        assumed: Rewrites that could not be measured, and why.
     """
 
     rules: Mapping[str, Rule]
@@ -82,21 +82,33 @@ class Chooser:
     budget: float = BUDGET
     known: Memory = field(default_factory=Memory)
     weighed: dict[str, Weighed] = field(default_factory=dict)
-    assumed: Counter[str] = field(default_factory=Counter)
+    assumed: dict[Key, str] = field(default_factory=dict)
+    _seen: dict[str, Weighed | str] = field(default_factory=dict)
 
     def __call__(self, site: Site) -> str | None:
         """None if the rewrite pays, else why not."""
         rule = self.rules[site.rule]
         if rule.stage is not Stage.LOWER:
             return None
-        found = subject(site, self.dims, self.lower, self.seed)
-        weighed = found if isinstance(found, str) else self._weigh(site.rule, found)
+        found = sides(site)
+        weighed = found if isinstance(found, str) else self._known(site, *found)
         if isinstance(weighed, str):
-            self.assumed[weighed] += 1
+            self.assumed[site.key] = weighed
             return f"not measured: {weighed}" if rule.only_faster else None
         if weighed.is_slower or (rule.only_faster and not weighed.is_faster):
             return f"measured {'slower' if weighed.ratio.median > 1 else 'not faster'}"
         return None
+
+    def _known(self, site: Site, old: ir.Model, new: ir.Model) -> Weighed | str:
+        """The rewrite weighed, or why it cannot be; equal sites are not made ready to run again."""
+        name = structure(old, new)
+        if name not in self._seen:
+            try:
+                found = subject(old, new, site.opset_imports, self.dims, self.lower, self.seed)
+                self._seen[name] = self._weigh(site.rule, found)
+            except (UsageError, ModelError) as error:  # inputs that cannot be made; weights too large for one message
+                self._seen[name] = str(error)
+        return self._seen[name]
 
     def _weigh(self, rule: str, found: Subject) -> Weighed | str:
         name = memory.key(found.description(), self.setting)
@@ -105,10 +117,7 @@ class Chooser:
         data = self.known.get(name)
         if data is None and self.budget <= 0:
             return "the time for measuring was up"
-        try:
-            seen = Interval(**data["ratio"]) if data is not None else self._timed(found)
-        except ModelError as error:
-            return str(error)
+        seen = Interval(**data["ratio"]) if data is not None else self._timed(found)
         if data is None:
             self.known.put(name, {"rule": rule, "ratio": seen.to_json()})
         self.weighed[name] = Weighed(rule, seen, data is not None)

@@ -17,11 +17,9 @@ import onnx.inliner
 import onnx_ir as ir
 from onnx import numpy_helper
 
-from onnxrewrite.errors import ModelError, UsageError
+from onnxrewrite.errors import ModelError
 from onnxrewrite.measure.sessions import Runner, Setting, open_runner
-from onnxrewrite.rewrite.trace import Site
 from onnxrewrite.verify.dims import Binding, typical
-from onnxrewrite.verify.rewrites import sides
 from onnxrewrite.verify.sample import CARE, Sampler
 from onnxrewrite.verify.session import as_proto
 from onnxrewrite.verify.site import elements_of, site_feeds
@@ -56,28 +54,31 @@ class Subject:
         return {name: _described(getattr(self, name), shapes) for name in ("before", "after")}
 
 
-def subject(site: Site, dims: Mapping[str, int], lower: Callable[[ir.Model], None], seed: int) -> Subject | str:
-    """A rewrite to be timed at certain sizes, or why it cannot be.
+def subject(
+    old: ir.Model,
+    new: ir.Model,
+    imports: Mapping[str, int],
+    dims: Mapping[str, int],
+    lower: Callable[[ir.Model], None],
+    seed: int,
+) -> Subject:
+    """A rewrite to be timed at certain sizes.
 
     Args:
-        site: The rewrite.
+        old: What is there, cut out.
+        new: What would replace it, likewise; it is lowered here.
+        imports: Domain to version of the model that it is in.
         dims: Sizes of the model's named dimensions; others are typical ones.
         lower: Makes a model of a replacement runnable.
         seed: Of the inputs.
+
+    Raises:
+        UsageError, ModelError: It cannot be run by itself.
     """
-    found = sides(site)
-    if isinstance(found, str):
-        return found
-    old, new = found
-    try:
-        before = _spelled_out(as_proto(old), site.opset_imports)
-        lower(new)
-        after = as_proto(new)
-        sampler = Sampler(before, dims=dims, seed=seed)
-        binding = typical(sampler.specs, sampler.bound)
-        return _running(before, after, sampler, elements_of(old), binding)
-    except (UsageError, ModelError) as error:  # inputs that cannot be made; weights too large for one message
-        return str(error)
+    before = _spelled_out(as_proto(old), imports)
+    lower(new)
+    sampler = Sampler(before, dims=dims, seed=seed)
+    return _running(before, as_proto(new), sampler, elements_of(old), typical(sampler.specs, sampler.bound))
 
 
 def _running(

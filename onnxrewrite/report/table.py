@@ -253,10 +253,10 @@ def _speed_facts(speed: Data, *, verbose: bool) -> list[tuple[str, str]]:
     if speed["level_ratio"] is not None:
         how = f"optimization level {speed['level']} (onnxrewrite.session does that)"
         facts.append(("Speed", f"{human.ratio(speed['level_ratio'])} that time if opened with {how}"))
-    measured = len(speed["weighed"])
-    remembered = sum(w["remembered"] for w in speed["weighed"])
-    if measured:
-        facts.append(("Measured", f"{human.plural(measured, 'different rewrite')}, {remembered} of them in earlier runs"))
+    if speed["weighed"]:
+        earlier = sum(w["remembered"] for w in speed["weighed"])
+        measured = human.plural(len(speed["weighed"]), "different rewrite")
+        facts.append(("Measured", f"{measured}, {earlier} of them in earlier runs"))
     facts += [("Unmeasured", f"{human.plural(n, 'rewrite')}: {why}") for why, n in speed["assumed"].items()]
     facts += [("Left out", f"{rule}: {reason}") for rule, reason in speed["slower"].items()]
     if verbose:

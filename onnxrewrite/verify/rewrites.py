@@ -75,10 +75,15 @@ class SiteChecker:
         return self._seen[cut_as]
 
     def _key(self, before: ir.Model, after: ir.Model) -> str:
-        """What the result depends on: both structures, what is known of shape tensors, and the seed."""
-        elements = [v.metadata_props.get(ELEMENTS) for v in before.graph.inputs]
-        texts = [text.print_model(m, canonical_names=True) for m in (before, after)]
-        return "\n".join([*texts, json.dumps(elements), str(self.seed)])
+        """What the result depends on: both sides, and the seed."""
+        return f"{structure(before, after)}\n{self.seed}"
+
+
+def structure(before: ir.Model, after: ir.Model) -> str:
+    """Two sides in text, and what is known of shape tensors: equal for sites that are the same but for names."""
+    elements = [v.metadata_props.get(ELEMENTS) for v in before.graph.inputs]
+    texts = [text.print_model(m, canonical_names=True) for m in (before, after)]
+    return "\n".join([*texts, json.dumps(elements)])
 
 
 def sides(site: Site) -> tuple[ir.Model, ir.Model] | str:

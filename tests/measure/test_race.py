@@ -1,0 +1,63 @@
+"""A whole model against the original, and who slows it down."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import parser
+
+from onnxrewrite.measure.memory import Memory
+from onnxrewrite.measure.race import Race, is_slower, slowest
+from onnxrewrite.measure.sessions import Setting
+from onnxrewrite.measure.timing import Interval
+from onnxrewrite.measure.workload import workload
+
+
+@pytest.mark.parametrize(
+    ("low", "median", "slower"), [(1.01, 1.05, True), (0.99, 1.05, False), (1.001, 1.01, False), (0.7, 0.8, False)]
+)
+def test_slower_is_beyond_doubt_and_by_more_than_the_margin(low: float, median: float, slower: bool) -> None:
+    assert is_slower(Interval(median, low, 2.0)) is slower
+
+
+@given(st.integers(1, 20), st.data())
+def test_the_one_that_makes_it_slow_is_found(count: int, data: st.DataObject) -> None:
+    groups = [f"g{i}" for i in range(count)]
+    brake = data.draw(st.sampled_from(groups))
+    asked: list[Sequence[str]] = []
+
+    def is_slow(without: Sequence[str]) -> bool:
+        asked.append(without)
+        return brake not in without
+
+    assert slowest(groups, is_slow) == brake
+    assert len(asked) <= 1 + count.bit_length()
+
+
+def test_nobody_is_found_where_it_is_slow_without_all_of_them() -> None:
+    assert slowest(["a", "b"], lambda without: True) is None
+    assert slowest([], lambda without: False) is None
+
+
+MATMUL = '<ir_version: 8, opset_import: ["": 17]> g (float[64,64] x) => (float[64,64] y) {{ {body} }}'
+
+
+def chain(length: int) -> str:
+    names = ["x", *(f"t{i}" for i in range(length - 1)), "y"]
+    return MATMUL.format(body=" ".join(f"{b} = MatMul(x, {a})" for a, b in itertools.pairwise(names)))
+
+
+def test_twice_the_work_takes_longer_and_is_remembered(tmp_path: Path) -> None:
+    original, longer = parser.parse_model(chain(4)), parser.parse_model(chain(16))
+    race = Race(original, workload(original), Setting(threads=1), Memory(tmp_path))
+    seen = race.against(longer)
+    assert is_slower(seen)
+    assert not is_slower(race.against(original))
+    again = Race(original, workload(original), Setting(threads=1), Memory(tmp_path))
+    assert again.against(longer) == seen
+    assert (race.measured, again.measured) == (2, 0)

@@ -1,0 +1,228 @@
+"""Never slower: what does not pay is taken back, and the same run chooses the same again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import parser
+
+import onnxrewrite as rw
+from onnxrewrite import Builder, Const, Match, Rule, Stage, Value, Var, op
+from onnxrewrite.errors import UsageError
+from onnxrewrite.measure.session import SESSION_KEY, options_for
+
+SIZE = 192
+PLAIN = ["Relu", "Sigmoid", "Sin", "Cos", "Div"]
+HEADER = '<ir_version: 8, opset_import: ["": 17]>'
+
+x, w = Var("x"), Const("w")
+relu = op.Relu(x)
+matmul = op.MatMul(x, w)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    text = f"{HEADER} g (float[batch,{SIZE}] x) => (float[batch,{SIZE}] y) {{ a = Relu(x)  b = Sigmoid(a)  s = Sin(b)  c = Cos(b)  y = Div(s, c) }}"
+    path = tmp_path / "model.onnx"
+    onnx.save(parser.parse_model(text), path)
+    return path
+
+
+def by_detour(m: Match, build: Builder) -> Value:
+    """relu(x) ⟶ max(x·I·I·…, 0), which is the same and takes long."""
+    value = m[x]
+    for _ in range(24):
+        value = build.MatMul(value, build.const(np.eye(SIZE), like=x))
+    return build.Max(value, 0.0)
+
+
+def without_product(m: Match, build: Builder) -> Value:
+    """x·I ⟶ x + 0."""
+    m.require(np.array_equal(m[w], np.eye(len(m[w]))), "it is not the identity", at=w)
+    return build.Sub(m[x], 0.0)
+
+
+LONGER = Rule("longer", Stage.LOWER, relu, by_detour)
+LONGER_AT_ONCE = Rule("longer-at-once", Stage.RAISE, relu, by_detour)
+SHORTER = Rule("shorter", Stage.LOWER, matmul, without_product, only_faster=True)
+HARMLESS = Rule("harmless", Stage.RAISE, op.Div(op.Sin(x), op.Cos(x)), lambda m, b: b.Tan(m[x]))
+
+
+def operators(result: rw.Result) -> list[str]:
+    return [n.op_type for n in result.model.graph]
+
+
+def apply(model: Path | onnx.ModelProto, *rules: Rule, **options: object) -> rw.Result:
+    chosen: dict[str, object] = {"lower": "fastest", "only": [r.name for r in rules], "threads": 1, **options}
+    return rw.apply(model, rules=rules, **chosen)  # type: ignore[arg-type]
+
+
+def test_a_rewrite_that_takes_longer_is_declined(model: Path) -> None:
+    result = apply(model, LONGER)
+    assert operators(result) == PLAIN
+    assert result.trace.declined == {("longer", "a"): "measured slower"}
+    assert result.checks.undone == {}
+    assert [w.rule for w in result.speed.weighed] == ["longer"]
+    assert result.speed.weighed[0].ratio.low > 2
+    assert "MatMul" in operators(apply(model, LONGER, lower="fused"))
+
+
+def test_a_rule_that_slows_the_whole_down_is_left_out(model: Path) -> None:
+    result = apply(model, LONGER_AT_ONCE, HARMLESS)
+    assert operators(result) == ["Relu", "Sigmoid", "Tan"]
+    assert list(result.speed.slower) == ["longer-at-once"]
+    assert result.speed.ratio is not None
+    assert result.speed.binding == {"batch": 1}
+
+
+def product(tmp_path: Path) -> Path:
+    text = f"{HEADER} g (float[n,{SIZE}] x, float[{SIZE},{SIZE}] w) => (float[n,{SIZE}] y) {{ p = MatMul(x, w)  y = Sin(p) }}"
+    proto = parser.parse_model(text)
+    del proto.graph.input[1]
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(SIZE, dtype=np.float32), "w"))
+    onnx.save(proto, tmp_path / "product.onnx")
+    return tmp_path / "product.onnx"
+
+
+def test_what_promises_only_speed_is_applied_where_it_is_measured(tmp_path: Path) -> None:
+    path = product(tmp_path)
+    assert operators(apply(path, SHORTER, dims={"n": 64})) == ["Sin"]  # nothing is left of x - 0
+    assert operators(apply(path, SHORTER, lower="fused")) == ["MatMul", "Sin"]
+    assert operators(apply(path, SHORTER, check="off")) == ["MatMul", "Sin"]
+
+
+def test_without_time_to_measure_rewrites_are_taken_for_granted(tmp_path: Path, model: Path) -> None:
+    result = apply(model, LONGER, budget=0)
+    assert result.speed.assumed == {"the time for measuring was up": 1}
+    assert list(result.speed.slower) == ["longer"]  # the whole is timed all the same
+    result = apply(product(tmp_path), SHORTER, budget=0, dims={"n": 64})
+    assert result.trace.declined == {("shorter", "p"): "not measured: the time for measuring was up"}
+
+
+def test_the_same_run_gives_the_same_bytes(model: Path, tmp_path: Path) -> None:
+    rules = (LONGER, LONGER_AT_ONCE, HARMLESS)
+    first, second = (apply(model, *rules) for _ in range(2))
+    assert first.to_proto().SerializeToString() == second.to_proto().SerializeToString()
+    assert first.speed.ratio == second.speed.ratio
+    assert all(each.remembered for each in second.speed.weighed)
+
+
+RULES = """
+import numpy as np
+from onnxrewrite import Rule, Stage, Var, op
+
+x = Var("x")
+
+def by_detour(m, build):
+    '''relu(x) ⟶ max(x·I·I·…, 0)'''
+    value = m[x]
+    for _ in range(24):
+        value = build.MatMul(value, build.const(np.eye(192), like=x))
+    return build.Max(value, 0.0)
+
+def harmless(m, build):
+    '''sin(x)/cos(x) ⟶ tan(x)'''
+    return build.Tan(m[x])
+
+RULES = (
+    Rule("longer", Stage.LOWER, op.Relu(x), by_detour),
+    Rule("longer-at-once", Stage.RAISE, op.Relu(x), by_detour),
+    Rule("harmless", Stage.RAISE, op.Div(op.Sin(x), op.Cos(x)), harmless),
+)
+"""
+
+
+@pytest.mark.parametrize("left_out", ["longer", "longer-at-once"])
+def test_a_certificate_tells_what_was_chosen(model: Path, tmp_path: Path, left_out: str) -> None:
+    from onnxrewrite.certify import Original
+
+    rules = tmp_path / "rules.py"
+    rules.write_text(RULES)
+    other = ({"longer", "longer-at-once"} - {left_out}).pop()
+    result = rw.apply(model, rules=[str(rules)], without=[other], lower="fastest", threads=1)
+    assert operators(result) == ["Relu", "Sigmoid", "Tan"]
+    result.save(tmp_path / "out.onnx", certificate=True)
+    record = tmp_path / "out.onnx.certificate.json"
+    told = json.loads(record.read_text())
+    assert [(u["rule"], u["by"]) for u in told["undone"]] == [(left_out, "speed")]
+    assert told["speed"]["level"] in ("all", "extended", "basic")
+    again = Original(record)
+    assert again.replay().now.output == again.then.output
+    repeated, differences = again.recheck()
+    assert differences == []
+    assert repeated.result.speed.ratio is None
+
+
+def test_a_portable_model_has_standard_operators_only() -> None:
+    text = f"{HEADER} g (float[n] x) => (float[n] y) {{ s = Sigmoid(x)  y = Mul(x, s) }}"
+    proto = parser.parse_model(text)
+    portable, fused = (rw.apply(proto, lower=lower) for lower in ("portable", "fused"))
+    assert {n.domain for n in portable.model.graph} == {""}
+    assert {n.domain for n in fused.model.graph} == {"com.microsoft"}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"check": "off"}, "nothing is run (--check off)"),
+        ({"lower": "fused"}, "not asked for (--lower fused)"),
+        ({"target": "onnx"}, "target onnx is no runtime"),
+    ],
+)
+def test_why_nothing_is_measured(model: Path, options: dict[str, object], reason: str) -> None:
+    assert apply(model, HARMLESS, **options).speed.skipped == reason
+
+
+def test_what_does_not_run_is_not_measured() -> None:
+    proto = parser.parse_model(
+        f"{HEADER} g (float[2,3] x, float[4,5] w) => (y) {{ s = Sin(x) c = Cos(x) t = Div(s, c)  y = Concat<axis=0>(t, w) }}"
+    )
+    assert "does not open" in apply(proto, HARMLESS).speed.skipped
+
+
+def test_unknown_ways_to_lower_are_an_error(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="lower must be fastest, fused, portable, not 'quick'"):
+        rw.apply(model, lower="quick")  # type: ignore[arg-type]
+    monkeypatch.setenv("ONNXREWRITE_LOWER", "slow")
+    with pytest.raises(UsageError, match="not 'slow'"):
+        rw.apply(model)
+
+
+# -- sessions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stored", [None, options_for("basic"), "no json", '{"level": "??"}', "[]"])
+def test_a_session_runs_whatever_is_stored(model: Path, stored: str | None) -> None:
+    proto = onnx.load(model)
+    if stored is not None:
+        proto.metadata_props.add(key=SESSION_KEY, value=stored)
+    onnx.save(proto, model)
+    opened = rw.session(model, threads=1)
+    level = opened.get_session_options().graph_optimization_level
+    wanted = ort.GraphOptimizationLevel
+    assert level == (wanted.ORT_ENABLE_BASIC if stored == options_for("basic") else wanted.ORT_ENABLE_ALL)
+    assert opened.run(None, {"x": np.zeros((1, SIZE), np.float32)})[0].shape == (1, SIZE)
+
+
+def test_what_a_session_cannot_do_is_said_in_a_line(model: Path, tmp_path: Path) -> None:
+    for options, message in (
+        ({"provider": "NoSuchProvider"}, "lacks NoSuchProvider; it has"),
+        ({"colour": "red"}, "has no colour"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            rw.session(model, **options)
+    with pytest.raises(rw.OnnxRewriteError, match="no such file"):
+        rw.session(tmp_path / "none.onnx")
+    (tmp_path / "bad.onnx").write_bytes(b"rubbish")
+    with pytest.raises(rw.OnnxRewriteError, match=r"bad\.onnx"):
+        rw.session(tmp_path / "bad.onnx")
