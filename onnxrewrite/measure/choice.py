@@ -105,12 +105,17 @@ class Chooser:
         if name not in self._seen:
             try:
                 found = subject(old, new, site.opset_imports, self.dims, self.lower, self.seed)
-                self._seen[name] = self._weigh(site.rule, found)
+                self._seen[name] = self.weigh(site.rule, found)
             except (UsageError, ModelError) as error:  # inputs that cannot be made; weights too large for one message
                 self._seen[name] = str(error)
         return self._seen[name]
 
-    def _weigh(self, rule: str, found: Subject) -> Weighed | str:
+    def weigh(self, rule: str, found: Subject) -> Weighed | str:
+        """How long a rewrite takes, remembered or measured now; why that is not known.
+
+        Raises:
+            ModelError: One side does not open.
+        """
         name = memory.key(found.description(), self.setting)
         if name in self.weighed:
             return self.weighed[name]

@@ -99,25 +99,21 @@ def _running(
 
 def _spelled_out(model: onnx.ModelProto, imports: Mapping[str, int]) -> onnx.ModelProto:
     """A model in which nothing needs a newer opset than ``imports`` have, where function bodies tell how."""
-    newer = {
-        (node.domain, node.op_type)
-        for node in model.graph.node
-        if node.domain == "" and _since(node.op_type, _version(model)) > imports.get("", 1)
-    }
+    version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    newer = set()
+    for node in model.graph.node:
+        known = onnx.defs.get_schema(node.op_type, version) if onnx.defs.has(node.op_type, node.domain) else None
+        if node.domain == "" and known is not None and known.since_version > imports.get("", 1):
+            newer.add((node.domain, node.op_type))
+            given = {a.name for a in node.attribute}  # a body that refers to an attribute does not know its default
+            defaults = (a.default_value for n, a in known.attributes.items() if n not in given)
+            node.attribute.extend(a for a in defaults if a.name)
     if not newer:
         return model
     try:
         return onnx.inliner.inline_selected_functions(model, sorted(newer), inline_schema_functions=True)
     except Exception as error:
         raise ModelError(f"{', '.join(o for _, o in sorted(newer))} cannot be spelled out: {error}") from error
-
-
-def _version(model: onnx.ModelProto) -> int:
-    return next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
-
-
-def _since(op_type: str, version: int) -> int:
-    return int(onnx.defs.get_schema(op_type, version).since_version) if onnx.defs.has(op_type) else 1
 
 
 def _about(array: np.ndarray[Any, Any]) -> list[Any]:
