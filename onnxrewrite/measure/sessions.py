@@ -67,16 +67,29 @@ class Runner:
         return found
 
 
-def open_runner(model: ModelLike, feeds: Mapping[str, Any], setting: Setting = DEFAULT) -> Runner:
-    """A session of a model that runs as ``setting`` says, on those of ``feeds`` that the model has.
-
-    Raises:
-        ModelError: ONNX Runtime refuses the model.
-    """
+def options_of(setting: Setting) -> ort.SessionOptions:
+    """ONNX Runtime's options that a setting stands for."""
     options = ort.SessionOptions()
     options.graph_optimization_level = LEVELS[setting.level]
     options.intra_op_num_threads = setting.threads
     options.log_severity_level = 4
+    return options
+
+
+def open_runner(
+    model: ModelLike,
+    feeds: Mapping[str, Any],
+    setting: Setting = DEFAULT,
+    options: ort.SessionOptions | None = None,
+) -> Runner:
+    """A session of a model that runs as ``setting`` says, on those of ``feeds`` that the model has.
+
+    ``options`` are those of the setting, ``options_of``, with more said.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the model.
+    """
+    options = options_of(setting) if options is None else options
     try:
         source, keep = source_of(model)
         start = time.perf_counter()
