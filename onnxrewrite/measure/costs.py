@@ -132,9 +132,8 @@ ELEMENTWISE: Mapping[str, int] = _table(
     Round 1 Sin 1 Cos 1 Tan 1 Asin 1 Acos 1 Atan 1 Sinh 1 Cosh 1 Tanh 1 Asinh 1 Acosh 1 Atanh 1 Equal 1 Less 1
     LessOrEqual 1 Greater 1 GreaterOrEqual 1 And 1 Or 1 Xor 1 Not 1 IsNaN 1 IsInf 1 BitwiseAnd 1 BitwiseOr 1
     BitwiseXor 1 BitwiseNot 1 BitShift 1 Max 1 Min 1 Sum 1 Mean 1 Relu 1 LeakyRelu 2 PRelu 2 ThresholdedRelu 1
-    Clip 2 Elu 3 Celu 4 Selu 4 Sigmoid 3 HardSigmoid 4 HardSwish 5 Softplus 3 Softsign 3 Mish 5 Swish 5 QuickGelu 5 Gelu 5
-    BiasGelu 6 FastGelu 8 QuantizeLinear 4 DequantizeLinear 2 QLinearAdd 5 QLinearMul 5
-    QLinearSigmoid 7"""
+    Clip 2 Elu 3 Celu 4 Selu 4 Sigmoid 3 HardSigmoid 4 HardSwish 5 Softplus 3 Softsign 3 Mish 5 Swish 5 QuickGelu 5
+    Gelu 5 BiasGelu 6 FastGelu 8 QuantizeLinear 4 DequantizeLinear 2 QLinearAdd 5 QLinearMul 5 QLinearSigmoid 7"""
 )
 """Operations for each element of the output, by the operator's definition: ``Sigmoid`` is a negation left out, an
 exponential, a sum and a quotient."""

@@ -41,22 +41,27 @@ class Kernel:
     Attributes:
         name: The node's name in the optimized graph.
         op_type: The operator, by ONNX Runtime's name.
-        seconds: The median of the runs, kernels of inner graphs left out.
+        samples: Seconds in each run, kernels of inner graphs left out; 0 where it did not run.
         calls: In one run; more than one in a loop.
         cost: Of all calls together.
-        dtype: Of what it computes on, by ONNX Runtime's name; empty for no inputs.
+        dtype: Of the largest input, by ONNX Runtime's name; ``float`` for none.
         shapes: Of the inputs and the outputs of the first call.
         provider: Where it runs.
     """
 
     name: str
     op_type: str
-    seconds: float
+    samples: tuple[float, ...] = field(repr=False)
     calls: int
     cost: Cost
     dtype: str
     shapes: tuple[tuple[Tensor, ...], tuple[Tensor, ...]] = field(repr=False)
     provider: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """The median of the runs."""
+        return statistics.median(self.samples)
 
 
 @dataclass(frozen=True)
@@ -185,30 +190,29 @@ def _overhead(runs: Sequence[Sequence[float]], latency: float) -> float:
     if not whole:
         return 0.0
     excess = statistics.median((sum(run) - latency) / len(run) for run in whole)
-    return max(0.0, min(excess, min(statistics.median(column) for column in zip(*whole, strict=False))))
+    fastest: float = min(statistics.median(column) for column in zip(*whole, strict=False))
+    return max(0.0, min(excess, fastest))
 
 
 def _kernels(runs: Sequence[Sequence[_Event]], overhead: float) -> Iterator[Kernel]:
-    """The kernels of all runs: the median of each over the runs that have it; costs and shapes as of the last."""
-    samples: dict[tuple[str, str], list[float]] = defaultdict(list)
+    """The kernels of all runs; costs and shapes as of the last run that has them."""
+    samples: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * len(runs))
     last: dict[tuple[str, str], list[_Event]] = {}
-    for run in runs:
+    for number, run in enumerate(runs):
         by_kernel: dict[tuple[str, str], list[_Event]] = defaultdict(list)
         for event in run:
             by_kernel[event.key].append(event)
-        for key, calls in by_kernel.items():
-            samples[key].append(sum(max(c.own - overhead, 0.0) for c in calls))
+            samples[event.key][number] += max(event.own - overhead, 0.0)
         last |= by_kernel
     for (name, op_type), calls in last.items():
         shapes = [_shapes(c.arguments) for c in calls]
-        inputs, outputs = shapes[0]
         yield Kernel(
             name=name,
             op_type=op_type,
-            seconds=statistics.median(samples[name, op_type]),
+            samples=tuple(samples[name, op_type]),
             calls=len(calls),
             cost=sum((_cost(op_type, *s) for s in shapes), FREE),
-            dtype=max((*inputs, *outputs), key=lambda t: t.nbytes).dtype if inputs or outputs else "",
+            dtype=max(shapes[0][0], key=lambda t: t.nbytes).dtype if shapes[0][0] else "float",
             shapes=shapes[0],
             provider=calls[0].arguments.get("provider", ""),
         )

@@ -86,8 +86,12 @@ def peaks(setting: Setting, dtype: str = "float") -> Peaks:
     A dtype for which the provider has no matrix product is measured as float32, and all integers as eight bits wide.
     """
     measured = replace(setting, level="disabled", without=())
-    name = dtype if dtype in _CODES else "uint8" if "int" in dtype else "float"
-    return Peaks(_flops(measured, name), _bandwidth(measured), _dispatch(measured))
+    return Peaks(_flops(measured, measured_as(dtype)), _bandwidth(measured), _dispatch(measured))
+
+
+def measured_as(dtype: str) -> str:
+    """The dtype that stands for another one."""
+    return dtype if dtype in _CODES else "uint8" if "int" in dtype else "float"
 
 
 @functools.cache
