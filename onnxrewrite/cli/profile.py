@@ -47,7 +47,7 @@ def profile(
     provider: Annotated[
         str, typer.Option("--provider", metavar="NAME", help="ONNX Runtime's execution provider, as cpu or cuda.")
     ] = "cpu",
-    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Lines of each table.")] = 8,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Lines of each table.")] = 6,
     seed: options.Seed = 0,
     json: options.Json = None,
 ) -> None:

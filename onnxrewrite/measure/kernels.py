@@ -23,11 +23,11 @@ import onnx_ir as ir
 
 from onnxrewrite.measure.costs import FREE, Cost, Tensor, cost
 from onnxrewrite.measure.sessions import Runner, Setting, open_runner, options_of
-from onnxrewrite.measure.timing import LEAST, Timing, interleave
+from onnxrewrite.measure.timing import LEAST, MOST, Timing, interleave
 from onnxrewrite.verify.session import openable
 
 _SUFFIX = "_kernel_time"
-_EVENTS = 60_000
+_EVENTS = 20_000
 """In one profile, about: each takes a kilobyte of JSON."""
 
 _WARM_UP = 2
@@ -96,8 +96,8 @@ def run_profiled(
         tasks: dict[str, Callable[[], object]] = {}
         for name, session in sessions.items():
             tasks |= {f"plain {name}": session.plain, f"profiled {name}": session.profiled}
-        most = min(max(_EVENTS // max(len(s.optimized.graph.node), 1), LEAST) for s in sessions.values())
-        found = interleave(tasks, seconds=seconds, most=most, sample=0)
+        most = min(_EVENTS // max(len(s.optimized.graph.node), 1) for s in sessions.values())
+        found = interleave(tasks, seconds=seconds, most=min(max(most, LEAST), MOST), sample=0)
         return {name: _run(session, found[f"plain {name}"]) for name, session in sessions.items()}
 
 

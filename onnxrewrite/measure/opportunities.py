@@ -7,7 +7,7 @@ compared where both sides stand for the same nodes of the original: in the conne
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -15,7 +15,6 @@ import networkx as nx
 import onnx_ir as ir
 
 from onnxrewrite.ir.graph import scopes
-from onnxrewrite.measure.costs import FREE, Cost
 from onnxrewrite.measure.kernels import Kernel
 from onnxrewrite.measure.lineage import origins, rules_by_node
 from onnxrewrite.measure.timing import Interval, interval
@@ -26,9 +25,6 @@ from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Trace
 
 Kind: TypeAlias = Literal["rewrite", "near miss", "far from the roof"]
-
-Roof: TypeAlias = Callable[[Cost, str], float]
-"""The least seconds of a cost in a dtype."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +57,7 @@ class Opportunity:
         gain: Seconds that a run would save; negative where it would lose.
         measured: The gain with its interval; None where ``gain`` is what it is at the most.
         rules: All rules that had a part in it.
+        stage: Of the rule that was refused.
         reasons: Why it was refused, and how often.
         nodes: Names of the model's nodes, the first of each place.
     """
@@ -72,6 +69,7 @@ class Opportunity:
     gain: float
     measured: Interval | None = None
     rules: tuple[str, ...] = ()
+    stage: str = ""
     reasons: Mapping[str, int] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()
 
@@ -85,6 +83,7 @@ class Opportunity:
             "gain": self.gain,
             "measured": self.measured.to_json() if self.measured is not None else None,
             "rules": list(self.rules),
+            "stage": self.stage,
             "reasons": dict(self.reasons),
             "nodes": list(self.nodes),
         }
@@ -192,11 +191,12 @@ def _summed(kernels: Sequence[Kernel]) -> list[float]:
 # ----------------------------------------------------------------------------------------------- near misses
 
 
-def near_misses(original: ir.Model, before: Side, trace: Trace, rules: Iterable[Rule], roof: Roof) -> list[Opportunity]:
+def near_misses(original: ir.Model, before: Side, trace: Trace, rules: Iterable[Rule]) -> list[Opportunity]:
     """What refused rules could gain at the most, the largest first.
 
-    That is the time of the kernels that a rule would cover, less what one kernel needs for the same arithmetic and the
-    largest of their tensors.  Covered is what the pattern's operators and depth reach from its anchor.
+    That is the time of the kernels that a rule would cover, less the longest of those that compute something, for
+    arithmetic remains where movement can vanish.  Covered is what the pattern's operators and depth reach from its
+    anchor.
     """
     by_name = {rule.name: rule for rule in rules}
     kernel_of = {name: k for k in before.kernels for name in before.nodes.get(k.name, ())}
@@ -204,23 +204,31 @@ def near_misses(original: ir.Model, before: Side, trace: Trace, rules: Iterable[
     for rule, node, reason in _refusals(original, trace):
         if rule in by_name:
             sites[rule].append((node, reason))
-    found = []
-    for rule, places in sites.items():
-        taken: set[Kernel] = set()
-        seconds = gain = 0.0
-        for node, _ in places:
-            names = (n.name or "" for n in _reached(by_name[rule], node))
-            kernels = [k for k in dict.fromkeys(kernel_of[n] for n in names if n in kernel_of) if k not in taken]
-            taken.update(kernels)
-            spent = sum(k.seconds for k in kernels)
-            seconds += spent
-            gain += max(spent - _fused(kernels, roof), 0.0)
-        reasons = Counter(reason for _, reason in places)
-        nodes = tuple(node.name or "" for node, _ in places)
-        found.append(
-            Opportunity("near miss", rule, len(places), seconds, gain, rules=(rule,), reasons=reasons, nodes=nodes)
-        )
+    found = [_near_miss(by_name[rule], places, kernel_of) for rule, places in sites.items()]
     return sorted((o for o in found if o.gain > 0), key=lambda o: -o.gain)
+
+
+def _near_miss(rule: Rule, places: Sequence[tuple[ir.Node, str]], kernel_of: Mapping[str, Kernel]) -> Opportunity:
+    """One rule at the nodes where it was refused; a kernel counts once."""
+    taken: set[Kernel] = set()
+    gain = 0.0
+    for node, _ in places:
+        names = (n.name or "" for n in _reached(rule, node))
+        kernels = {kernel_of[n] for n in names if n in kernel_of} - taken
+        taken |= kernels
+        gain += sum(k.seconds for k in kernels)
+        gain -= max((k.seconds for k in kernels if k.cost.flops != 0), default=0.0)
+    return Opportunity(
+        kind="near miss",
+        name=rule.name,
+        places=len(places),
+        seconds=sum(k.seconds for k in taken),
+        gain=gain,
+        rules=(rule.name,),
+        stage=rule.stage.name.lower(),
+        reasons=Counter(reason for _, reason in places),
+        nodes=tuple(node.name or "" for node, _ in places),
+    )
 
 
 def _reached(rule: Rule, anchor: ir.Node) -> list[ir.Node]:
@@ -235,12 +243,3 @@ def _reached(rule: Rule, anchor: ir.Node) -> list[ir.Node]:
         layer = [p for p in dict.fromkeys(above) if p not in found and (wanted is None or p.op_type in wanted)]
         found.update(dict.fromkeys(layer))
     return list(found)
-
-
-def _fused(kernels: Sequence[Kernel], roof: Roof) -> float:
-    """The least seconds of one kernel that does what several do."""
-    if not kernels:
-        return 0.0
-    largest = max(kernels, key=lambda k: k.cost.bytes)
-    flops = sum((k.cost for k in kernels), FREE).flops
-    return roof(Cost(flops, largest.cost.bytes), largest.dtype)

@@ -190,7 +190,7 @@ def profile(
         seen = seen_by_rules(loaded, rewritten.model, rewritten.trace)
         of_rewritten = side(after.kernels, covered(rewritten.model, after.optimized))
         found += rewrites(of_model, of_rewritten, seen, rewritten.trace)
-        found += near_misses(loaded, of_model, rewritten.trace, rewritten.rules, roofs.seconds)
+        found += near_misses(loaded, of_model, rewritten.trace, rewritten.rules)
     latency = before.timing.latency
     kernels = _by_kernel(loaded, of_model, seen, roofs, latency.median)
     operators = _by_operator(kernels)
@@ -228,10 +228,6 @@ class _Roofs:
             self.measured[name] = peaks(self._setting, name)
         return self.measured[name]
 
-    def seconds(self, cost: Cost, dtype: str) -> float:
-        """The least seconds of one kernel."""
-        return self.of(dtype, cost.flops).seconds(cost)
-
 
 def _by_kernel(
     model: ir.Model, of_model: Side, seen: Mapping[str, Seen], roofs: _Roofs, latency: float
@@ -251,7 +247,7 @@ def _by_kernel(
             bound=roof.bound(kernel.cost, kernel.calls),
             attainable=roof.seconds(kernel.cost, kernel.calls),
             nodes=tuple(nodes),
-            operators=Counter(op_types[n] for n in nodes if n in op_types),
+            operators=Counter(op_types[n] for n in nodes if op_types.get(n, "Constant") != "Constant"),
             seen=_together([seen[n] for n in nodes if n in seen]),
         )
         found.append(entry)

@@ -75,3 +75,8 @@ def share(number: float) -> str:
 def shortened(name: str, width: int) -> str:
     """The end of a long name, which tells more than its beginning: ``…/layer.0/output/dense/MatMul``."""
     return name if len(name) <= width else f"…{name[len(name) - width + 1 :]}"
+
+
+def cut(name: str, width: int) -> str:
+    """The beginning of a long name: ``SkipLayerNormal…``."""
+    return name if len(name) <= width else f"{name[: width - 1]}…"

@@ -13,8 +13,11 @@ from onnxrewrite.report import human
 from onnxrewrite.report.summary import grouped_counts
 from onnxrewrite.report.table import facts_grid, plain_table
 
-_NAME = 34
+_NAME = 25
 """Columns for the name of a node."""
+
+_OPERATOR = 16
+"""Columns for its operator."""
 
 _SMALL = 0.005
 """Share of the run below which something is not worth a line."""
@@ -39,19 +42,16 @@ def profile_report(data: Data, *, top: int) -> RenderableType:
 
 
 def _heading(data: Data) -> Text:
-    at = f", at {human.sizes(data['sizes'])}" if data["sizes"] else ""
-    threads = human.plural(data["threads"], "thread") if data["threads"] else "threads as ONNX Runtime chooses"
-    provider = data["provider"].removesuffix("ExecutionProvider")
-    rest = f": {_with_interval(data['latency'])} a run{at}; {provider}, {threads}, level {data['level']}"
+    rest = f": {_with_interval(data['latency'])} a run"
     return Text.assemble((data.get("model") or "model", "bold"), rest, no_wrap=True)
 
 
 def _operators(data: Data, top: int) -> RenderableType:
-    table = plain_table("operator", "kernels>", "time>", "share>", "bound by", "of roof>", "made of")
+    table = plain_table("operator", "kernels>", "time>", "share>", "of roof", "made of")
     shown = data["operators"][:top]
     for each in shown:
         row = (Text(each["op_type"]), str(each["kernels"]), human.duration(each["seconds"]), human.share(each["share"]))
-        table.add_row(*row, each["bound"], _efficiency(each), _made_of(each))
+        table.add_row(*row, _of_roof(each), _made_of(each))
     rest = data["operators"][top:]
     if rest:
         count, seconds = sum(e["kernels"] for e in rest), sum(e["seconds"] for e in rest)
@@ -59,16 +59,22 @@ def _operators(data: Data, top: int) -> RenderableType:
         table.add_row(name, str(count), human.duration(seconds), human.share(sum(e["share"] for e in rest)))
     if data["outside"] > _SMALL * data["latency"]["median"]:
         share = data["outside"] / data["latency"]["median"]
-        table.add_row(Text("between kernels", "dim"), "", human.duration(data["outside"]), human.share(share))
+        table.add_row(Text("in no kernel", "dim"), "", human.duration(data["outside"]), human.share(share))
     return Padding(table, (0, 0, 0, 2))
 
 
 def _kernels(data: Data, top: int) -> RenderableType:
-    table = plain_table("node", "operator", "time>", "share>", "bound by", "of roof>", "rules saw")
+    table = plain_table("node", "operator", "time>", "share>", "of roof", "rules saw")
+    table.columns[0].no_wrap = table.columns[4].no_wrap = True
     for each in data["kernels"][:top]:
-        name = Text(human.shortened(each["name"], _NAME))
-        row = (name, Text(each["op_type"]), human.duration(each["seconds"]), human.share(each["share"]))
-        table.add_row(*row, each["bound"], _efficiency(each), Text(_seen(each)))
+        name = Text(human.shortened(next(iter(each["nodes"]), each["name"]), _NAME))
+        row = (
+            name,
+            Text(human.cut(each["op_type"], _OPERATOR)),
+            human.duration(each["seconds"]),
+            human.share(each["share"]),
+        )
+        table.add_row(*row, _of_roof(each), Text(_seen(each)))
     if len(data["kernels"]) > top:
         table.add_row(Text(f"{len(data['kernels']) - top} more (--top)", "dim"))
     return Padding(table, (0, 0, 0, 2))
@@ -79,12 +85,16 @@ def _opportunities(data: Data, top: int) -> list[RenderableType]:
     latency = data["latency"]["median"]
     for kind, title in _KINDS.items():
         found = [o for o in data["opportunities"] if o["kind"] == kind and _is_worth_it(o, latency)]
-        if not found:
+        fusions = [o for o in found if o["stage"] != "canonicalize"]
+        if not fusions:
             continue
         table = plain_table("gain>", "of run>", "places>", "time now>", "what", "")
-        for each in _best(found, top):
+        for each in _best(fusions, top):
             row = (_gain(each), human.share(each["gain"] / latency), str(each["places"]))
             table.add_row(*row, human.duration(each["seconds"]), Text(each["name"]), Text(_remark(each)))
+        if len(fusions) < len(found):  # they try many places, and few of those are misses worth the name
+            folded = human.plural(len(found) - len(fusions), "canonicalization")
+            table.add_row("", "", "", "", Text(folded, "dim"), Text("see --json", "dim"))
         parts += [Text(f"  {title}", "bold"), Padding(table, (0, 0, 0, 2)), ""]
     return parts
 
@@ -106,8 +116,8 @@ def _best(found: Sequence[Data], top: int) -> Sequence[Data]:
 def _remark(each: Data) -> str:
     if each["kind"] == "rewrite":
         others = [r for r in each["rules"] if r not in each["name"].split(", ")]
-        slower = "slower here: --without it" if each["gain"] < 0 else ""
-        return "; ".join(filter(None, [slower, f"with {human.listed(others, 2)}" if others else ""]))
+        slower = "slower here" if each["gain"] < 0 else ""
+        return "; ".join(filter(None, [slower, f"with {human.listed(others, 1)}" if others else ""]))
     if each["reasons"]:
         reason, count = next(iter(grouped_counts(each["reasons"]).items()))
         return f"{count}× {reason}"
@@ -122,11 +132,11 @@ def _gain(each: Data) -> Text:
 
 
 def _seen(each: Data) -> str:
-    """``attention, attention-pack``; ``near miss: gelu-erf`` where none was applied."""
+    """``attention-pack``, the last rule that rewrote it; ``not gelu-erf`` for a near miss where there is none."""
     if each["rules"]:
-        return human.listed(each["rules"][::-1], 2)
+        return str(each["rules"][-1])
     if each["refused"]:
-        return f"near miss: {human.listed(each['refused'], 1)}"
+        return f"not {next(iter(each['refused']))}"
     return "-"
 
 
@@ -138,8 +148,9 @@ def _made_of(each: Data) -> Text:
     return Text("" if set(made) == {each["op_type"]} else human.listed(sorted(made, key=lambda n: (-made[n], n)), 3))
 
 
-def _efficiency(each: Data) -> str:
-    return human.share(each["efficiency"]) if each["efficiency"] is not None else ""
+def _of_roof(each: Data) -> str:
+    """``74% compute``: how near to the peak, and to which."""
+    return f"{100 * each['efficiency']:.0f}% {each['bound']}" if each["efficiency"] is not None else ""
 
 
 def _with_interval(interval: Data) -> str:
@@ -149,6 +160,10 @@ def _with_interval(interval: Data) -> str:
 
 
 def _facts(data: Data) -> Iterable[tuple[str, str]]:
+    threads = human.plural(data["threads"], "thread") if data["threads"] else "threads as ONNX Runtime chooses"
+    provider = data["provider"].removesuffix("ExecutionProvider")
+    at = f"at {human.sizes(data['sizes'])}; " if data["sizes"] else ""
+    yield "Run", f"{at}{provider}, {threads}, level {data['level']}"
     for name, roof in data["peaks"].items():
         yield (
             "Roofs",
