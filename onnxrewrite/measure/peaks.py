@@ -99,10 +99,8 @@ def _flops(setting: Setting, dtype: str) -> float:
     op_type = "MatMulInteger" if dtype == "uint8" else "MatMul"
 
     def products(count: int) -> list[onnx.NodeProto]:
-        made = (
-            (helper.make_node(op_type, ["x", "weights"], [f"v{n}"]), _first(f"v{n}", f"y{n}")) for n in range(count)
-        )
-        return [node for pair in made for node in pair]
+        made = [helper.make_node(op_type, ["x", "weights"], [f"v{n}"]) for n in range(count)]
+        return [*made, *(_first(f"v{n}", f"y{n}") for n in range(count))]
 
     code = TensorProto.INT8 if dtype == "uint8" else _CODES[dtype]
     ones = np.ones([_SIDE, _SIDE], helper.tensor_dtype_to_np_dtype(code))

@@ -304,11 +304,9 @@ def _notes(kernels: Sequence[Entry], setting: Setting) -> Iterator[str]:
         yield f"{setting.provider}: the time of a kernel is that of starting it, not of running it"
     fused = [e for e in kernels if len(e.nodes) > 1]
     if fused:
-        yield (
-            f"ONNX Runtime fused {sum(len(e.nodes) for e in fused)} nodes into {len(fused)} kernels; "
-            "a kernel's name is that of one of them, or is made of it"
-        )
+        nodes = sum(len(e.nodes) for e in fused)
+        yield f"fused by ONNX Runtime: {nodes} nodes, kernels in their place: {len(fused)}, each named after one node"
     added = [e for e in kernels if not e.nodes]
     if added:
         seconds = sum(e.seconds for e in added)
-        yield f"{len(added)} kernels are ONNX Runtime's own and stand for no node: {1e3 * seconds:.3g} ms"
+        yield f"added by ONNX Runtime, for no node: {len(added)} kernels, {1e3 * seconds:.3g} ms"
