@@ -26,17 +26,19 @@ _ADDED = frozenset("ReorderInput ReorderOutput MemcpyFromHost MemcpyToHost".spli
 def covered(model: ir.Model, optimized: onnx.ModelProto) -> dict[str, tuple[ir.Node, ...]]:
     """For each kernel of what ONNX Runtime made of ``model``, by name, the nodes that it stands for.
 
-    A node that several kernels compute belongs to the first.
+    A node that several kernels compute belongs to the first.  What depends on no input was computed when the model was
+    opened, and belongs to none.
     """
     nodes = {n.name: n for graph in scopes(model) for n in graph if n.name}
     values = {o.name: o for graph in scopes(model) for n in graph for o in n.outputs if o.name}
     kernels = list(_all_nodes(optimized.graph))
     tied = [(kernel, _computed(kernel, nodes, values)) for kernel in kernels]
     known = {v for _, computed in tied for v in computed}
+    varying = _varying(model)
     taken: set[ir.Node] = set()
     found: dict[str, tuple[ir.Node, ...]] = {}
     for kernel, computed in tied:
-        own = [n for n in _between(computed, known) if n not in taken]
+        own = [n for n in _between(computed, known, varying) if n not in taken]
         taken.update(own)
         found[kernel.name] = (*found.get(kernel.name, ()), *own)
     return found
@@ -72,8 +74,20 @@ def _named_in(name: str, nodes: Mapping[str, ir.Node]) -> ir.Node | None:
     return next((nodes[name[:end]] for end in reversed(ends) if name[:end] in nodes), None)
 
 
-def _between(computed: Iterable[ir.Value], known: set[ir.Value]) -> list[ir.Node]:
-    """The nodes above some values, up to those that are known otherwise."""
+def _varying(model: ir.Model) -> set[ir.Value]:
+    """The values that depend on an input of the model, or of an inner graph."""
+    found: dict[ir.Value, None] = {}
+    stack = [value for graph in scopes(model) for value in graph.inputs]
+    while stack:
+        value = stack.pop()
+        if value not in found:
+            found[value] = None
+            stack += [o for reader in value.consumers() for o in reader.outputs]
+    return set(found)
+
+
+def _between(computed: Iterable[ir.Value], known: set[ir.Value], varying: set[ir.Value]) -> list[ir.Node]:
+    """The nodes above some values, up to those that are known otherwise or never change."""
     found: dict[ir.Node, None] = {}
     stack = [p for v in computed if (p := v.producer()) is not None]
     while stack:
@@ -81,7 +95,7 @@ def _between(computed: Iterable[ir.Value], known: set[ir.Value]) -> list[ir.Node
         if node in found:
             continue
         found[node] = None
-        inputs = (i for i in node.inputs if i is not None and i not in known)
+        inputs = (i for i in node.inputs if i is not None and i in varying and i not in known)
         stack += [p for i in inputs if (p := i.producer()) is not None]
     return list(found)
 

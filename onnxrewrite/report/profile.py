@@ -50,7 +50,8 @@ def _operators(data: Data, top: int) -> RenderableType:
     table = plain_table("operator", "kernels>", "time>", "share>", "of roof", "made of")
     shown = data["operators"][:top]
     for each in shown:
-        row = (Text(each["op_type"]), str(each["kernels"]), human.duration(each["seconds"]), human.share(each["share"]))
+        name = Text(human.cut(each["op_type"], _NAME))
+        row = (name, str(each["kernels"]), human.duration(each["seconds"]), human.share(each["share"]))
         table.add_row(*row, _of_roof(each), _made_of(each))
     rest = data["operators"][top:]
     if rest:

@@ -117,7 +117,7 @@ def test_every_node_of_a_convolution_net_is_found_and_layout_kernels_stand_for_n
     run = run_profiled({"m": model}, feeds, Setting(threads=1), seconds=0.05)["m"]
     stands_for = covered(model, run.optimized)
     found = [n.name for k in run.kernels for n in stands_for[k.name]]
-    assert sorted(found) == sorted(n.name for n in model.graph if n.op_type != "Constant" or n.name in found)
+    assert sorted(found) == ["conv", "flat", "last", "relu"]
     assert all(not stands_for[k.name] for k in run.kernels if k.op_type == "ReorderOutput")
 
 
@@ -154,3 +154,15 @@ def test_what_nobody_reads_any_more_went_with_its_readers() -> None:
     original = io.load(parser.parse_model(text))
     result = apply(original, check="off", only=["reshape-to-own-shape"])
     assert set(rules_by_node(original, result.model, result.trace)) == {"gone", "same"}
+
+
+def test_what_is_constant_belongs_to_no_kernel() -> None:
+    text = f"""{HEADER} g (float[2,3] x) => (float[2,3] y) <float[2,3] c = {{1, 2, 3, 4, 5, 6}}> {{
+      [folded] w = Exp(c)
+      [last] y = Add(x, w)
+    }}"""
+    model, run = ran(text, x=np.ones((2, 3), np.float32))
+    assert {k: [n.name for n in of] for k, of in covered(model, run.optimized).items()} == {"last": ["last"]}
+    model, run = ran(text, "disabled", x=np.ones((2, 3), np.float32))
+    assert {k.name for k in run.kernels} == {"folded", "last"}
+    assert [n.name for n in covered(model, run.optimized)["folded"]] == ["folded"]
