@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import onnx
 import onnx_ir as ir
 
-from onnxrewrite.ir.graph import scopes
+from onnxrewrite.ir.graph import constant_tensor, scopes
 from onnxrewrite.rewrite.trace import FROM_KEY, RULE_KEY, Trace
 
 _LAYOUT = re.compile(r"_(?:nchwc|nhwc|NhwcFusedConv)$")
@@ -75,9 +75,9 @@ def _named_in(name: str, nodes: Mapping[str, ir.Node]) -> ir.Node | None:
 
 
 def _varying(model: ir.Model) -> set[ir.Value]:
-    """The values that depend on an input of the model, or of an inner graph."""
+    """The values that depend on an input of the model, or of an inner graph.  Old models list weights, too."""
     found: dict[ir.Value, None] = {}
-    stack = [value for graph in scopes(model) for value in graph.inputs]
+    stack = [value for graph in scopes(model) for value in graph.inputs if constant_tensor(value) is None]
     while stack:
         value = stack.pop()
         if value not in found:

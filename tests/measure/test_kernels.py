@@ -166,3 +166,15 @@ def test_what_is_constant_belongs_to_no_kernel() -> None:
     model, run = ran(text, "disabled", x=np.ones((2, 3), np.float32))
     assert {k.name for k in run.kernels} == {"folded", "last"}
     assert [n.name for n in covered(model, run.optimized)["folded"]] == ["folded"]
+
+
+def test_weights_that_an_old_model_lists_as_inputs_are_constant() -> None:
+    proto = parser.parse_model("""<ir_version: 3, opset_import: ["": 8]>
+    g (float[2,3] x, float[2,3] c) => (float[2,3] y) {
+      [folded] w = Exp(c)
+      [last] y = Add(x, w)
+    }""")
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((2, 3), np.float32), "c"))
+    model = io.load(proto)
+    run = run_profiled({"m": model}, {"x": np.ones((2, 3), np.float32)}, Setting(threads=1), seconds=0.05)["m"]
+    assert {k: [n.name for n in of] for k, of in covered(model, run.optimized).items()} == {"last": ["last"]}
