@@ -67,16 +67,29 @@ class Runner:
         return found
 
 
-def open_runner(model: ModelLike, feeds: Mapping[str, Any], setting: Setting = DEFAULT) -> Runner:
-    """A session of a model that runs as ``setting`` says, on those of ``feeds`` that the model has.
-
-    Raises:
-        ModelError: ONNX Runtime refuses the model.
-    """
+def options_of(setting: Setting) -> ort.SessionOptions:
+    """ONNX Runtime's options that a setting stands for."""
     options = ort.SessionOptions()
     options.graph_optimization_level = LEVELS[setting.level]
     options.intra_op_num_threads = setting.threads
     options.log_severity_level = 4
+    return options
+
+
+def open_runner(
+    model: ModelLike,
+    feeds: Mapping[str, Any],
+    setting: Setting = DEFAULT,
+    options: ort.SessionOptions | None = None,
+) -> Runner:
+    """A session of a model that runs as ``setting`` says, on those of ``feeds`` that the model has.
+
+    ``options`` are those of the setting, ``options_of``, with more said.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the model, or the provider does not start here.
+    """
+    options = options_of(setting) if options is None else options
     try:
         source, keep = source_of(model)
         start = time.perf_counter()
@@ -86,5 +99,8 @@ def open_runner(model: ModelLike, feeds: Mapping[str, Any], setting: Setting = D
         creation = time.perf_counter() - start
     except Exception as error:  # ORT raises a dozen classes, one a status code
         raise ModelError(f"the model does not open in ONNX Runtime: {one_line(error)}") from error
+    started = handle.get_providers()
+    if setting.provider not in started:  # ONNX Runtime says nothing and takes the CPU
+        raise ModelError(f"{setting.provider} does not start on this machine; ONNX Runtime took {', '.join(started)}")
     given = {i.name: feeds[i.name] for i in handle.get_inputs() if i.name in feeds}
     return Runner(handle, given, creation, keep)

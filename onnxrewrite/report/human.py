@@ -63,3 +63,26 @@ def ratio(interval: Mapping[str, float]) -> str:
     """``0.71 (0.69 to 0.73) of``, or ``1.30 (1.21 to 1.40) times``; the interval is that of 95 %."""
     of = "of" if interval["median"] < 1 else "times"
     return f"{interval['median']:.2f} ({interval['low']:.2f} to {interval['high']:.2f}) {of}"
+
+
+def duration(number: float, *, like: float | None = None) -> str:
+    """``1.23 ms``, ``45.6 µs``: three digits, in the unit that suits ``like``, or the number itself."""
+    suits = abs(number if like is None else like)
+    factor, unit = (1.0, "s") if suits >= 1 else (1e3, "ms") if suits >= 1e-3 else (1e6, "µs")
+    digits = 2 if suits * factor < 9.995 else 1 if suits * factor < 99.95 else 0
+    return f"{number * factor:.{digits}f} {unit}"
+
+
+def share(number: float) -> str:
+    """``12.3%``."""
+    return f"{100 * number:.1f}%" if abs(number) < 9.995 else f"{100 * number:.0f}%"
+
+
+def shortened(name: str, width: int) -> str:
+    """The end of a long name, which tells more than its beginning: ``…/layer.0/output/dense/MatMul``."""
+    return name if len(name) <= width else f"…{name[len(name) - width + 1 :]}"
+
+
+def cut(name: str, width: int) -> str:
+    """The beginning of a long name: ``SkipLayerNormal…``."""
+    return name if len(name) <= width else f"{name[: width - 1]}…"

@@ -15,7 +15,7 @@ from onnxrewrite.cli.apply import Level, TargetName
 from onnxrewrite.ir.target import target
 
 HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "sympy", "networkx", "rich")
-COMMANDS = ("apply", "check", "inspect", "rules")
+COMMANDS = ("apply", "check", "inspect", "profile", "rules")
 
 
 def run(*arguments, **how):

@@ -1,0 +1,97 @@
+"""``onnxrewrite profile``: where a model's time goes, and what there is to gain."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxrewrite.cli import options
+from onnxrewrite.cli.console import Progress, progress_bar, show
+from onnxrewrite.cli.files import write_json
+from onnxrewrite.errors import CheckError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from onnxrewrite.measure.profile import Rewritten
+
+
+class OrtLevel(enum.StrEnum):
+    """What ``--level`` takes; a test compares it with what the library knows."""
+
+    DISABLED = "disabled"
+    BASIC = "basic"
+    EXTENDED = "extended"
+    ALL = "all"
+
+
+def profile(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
+    rules: options.Rules = [],  # noqa: B006
+    only: Annotated[
+        list[str], typer.Option("--only", metavar="RULE", help="Look with this rule or rule set only.  Repeatable.")
+    ] = [],  # noqa: B006
+    without: Annotated[
+        list[str], typer.Option("--without", metavar="RULE", help="Leave this rule or rule set out.  Repeatable.")
+    ] = [],  # noqa: B006
+    dim: options.Dims = [],  # noqa: B006
+    input_: options.Inputs = [],  # noqa: B006
+    threads: Annotated[
+        int, typer.Option("--threads", min=0, metavar="N", help="Within an operator; 0: as ONNX Runtime chooses.")
+    ] = 0,
+    level: Annotated[
+        OrtLevel, typer.Option("--level", help="Of ONNX Runtime's own graph optimizations.")
+    ] = OrtLevel.ALL,
+    provider: Annotated[
+        str, typer.Option("--provider", metavar="NAME", help="ONNX Runtime's execution provider, as cpu or cuda.")
+    ] = "cpu",
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Lines of each table.")] = 6,
+    seed: options.Seed = 0,
+    json: options.Json = None,
+) -> None:
+    """Show where a model's time goes, and what there is to gain.
+
+    The model is run as ONNX Runtime runs it, by turns with what the rules make of it, and every kernel is compared with
+    what the machine was measured to be capable of.  Times are of this machine, at the sizes given; results of rewrites
+    are not checked here: apply does that.
+    """
+    report = options.json_path(json, model)
+    dims, files = options.sizes(dim), options.files(input_)
+
+    from onnxrewrite.ir import io, target
+    from onnxrewrite.measure.profile import profile as measured
+    from onnxrewrite.measure.sessions import Setting
+
+    setting = Setting(target.provider(provider), threads, level.value)
+    with progress_bar(wanted=True) as progress:
+        loaded = io.load(model)
+        options.keep_weights(loaded, report, "--json")
+        feeds = options.feeds(loaded, files, dims)
+        rewritten, notes = _rewritten(loaded, setting.provider, progress, rules=rules, only=only, without=without)
+        if progress is not None:
+            progress("measure", 0, 0)
+        found = measured(loaded, rewritten=rewritten, setting=setting, dims=dims, inputs=feeds, seed=seed)
+    data = {"model": model, **found.to_json()}
+    data["notes"] = [*notes, *data["notes"]]
+    write_json(data, json, report)
+    if json != "-":
+        from onnxrewrite.report.profile import profile_report
+
+        show(profile_report(data, top=top))
+
+
+def _rewritten(
+    loaded: ir.Model, provider: str, progress: Progress | None, **chosen: Any
+) -> tuple[Rewritten | None, list[str]]:
+    """What the rules make of the model, and notes; nothing where the result would not be valid."""
+    from onnxrewrite import pipeline
+    from onnxrewrite.ir import target
+    from onnxrewrite.measure.profile import Rewritten
+
+    try:
+        result = pipeline.apply(loaded, target=target.target_on(provider), check="off", progress=progress, **chosen)
+    except CheckError as error:
+        return None, [f"without the rules: {error}"]
+    return Rewritten(result.model, result.trace, tuple(result.rules)), result.notes
