@@ -20,8 +20,8 @@ import onnx_ir as ir
 from benchmarks import report
 from onnxrewrite.ir import io, schema, text
 from onnxrewrite.ir.target import target
+from onnxrewrite.measure.cache import Cache
 from onnxrewrite.measure.choice import MARGIN, Chooser, Weighed
-from onnxrewrite.measure.memory import Memory
 from onnxrewrite.measure.sessions import Setting
 from onnxrewrite.measure.subject import subject
 from onnxrewrite.measure.timing import interleave, ratio
@@ -112,8 +112,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     found: list[report.Row] = []
     with tempfile.TemporaryDirectory(prefix="onnxrewrite-") as folder:
         for threads in given.threads:
-            setting, memory = Setting(threads=threads), Memory(Path(folder))
-            chooser = Chooser(rules, io.load, {}, setting, given.seed, 1e9, memory)  # type: ignore[arg-type]
+            setting, known = Setting(threads=threads), Cache(Path(folder))
+            chooser = Chooser(rules, io.load, {}, setting, given.seed, 1e9, known)  # type: ignore[arg-type]
             found += [row(case, chooser, library, 0.3 if given.quick else given.seconds) for case in wanted]
     tell = report.Report("choice")
     shown = [{**each, "right": "yes" if each["right"] else "NO"} for each in found]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError, UsageError
-from onnxrewrite.measure import memory
-from onnxrewrite.measure.memory import Memory
+from onnxrewrite.measure import cache
+from onnxrewrite.measure.cache import Cache
 from onnxrewrite.measure.sessions import DEFAULT, Setting
 from onnxrewrite.measure.subject import Subject, subject
 from onnxrewrite.measure.timing import Interval, interleave, ratio
@@ -80,7 +80,7 @@ class Chooser:
     setting: Setting = DEFAULT
     seed: int = 0
     budget: float = BUDGET
-    known: Memory = field(default_factory=Memory)
+    known: Cache = field(default_factory=Cache)
     weighed: dict[str, Weighed] = field(default_factory=dict)
     assumed: dict[Key, str] = field(default_factory=dict)
     _seen: dict[str, Weighed | str] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class Chooser:
         Raises:
             ModelError: One side does not open.
         """
-        name = memory.key(found.description(), self.setting)
+        name = cache.key(found.description(), self.setting)
         if name in self.weighed:
             return self.weighed[name]
         data = self.known.get(name)

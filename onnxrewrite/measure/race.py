@@ -9,8 +9,8 @@ from typing import Any
 
 import onnx
 
-from onnxrewrite.measure import memory
-from onnxrewrite.measure.memory import Memory
+from onnxrewrite.measure import cache
+from onnxrewrite.measure.cache import Cache
 from onnxrewrite.measure.sessions import DEFAULT, Level, Runner, Setting, open_runner
 from onnxrewrite.measure.timing import Interval, interleave, ratio
 from onnxrewrite.measure.workload import Workload
@@ -41,7 +41,7 @@ class Race:
     original: onnx.ModelProto | str
     workload: Workload
     setting: Setting = DEFAULT
-    known: Memory = field(default_factory=Memory)
+    known: Cache = field(default_factory=Cache)
     measured: int = 0
     _runner: Runner | None = None
 
@@ -76,7 +76,7 @@ class Race:
         return (level, found[level]) if faster else (self.setting.level, None)
 
     def _key(self, candidate: onnx.ModelProto | str, more: list[Any]) -> str:
-        return memory.key([*map(_digest, (self.original, candidate)), self.workload.binding, *more], self.setting)
+        return cache.key([*map(_digest, (self.original, candidate)), self.workload.binding, *more], self.setting)
 
 
 def is_slower(seen: Interval) -> bool:

@@ -24,6 +24,10 @@ from onnxrewrite.verify.session import Outputs, Session, open_session
 PERTURBATIONS = 8
 """How often inputs are moved to see how far results follow."""
 
+BESIDE_OVERFLOW = 1e-2
+"""What a float64 original computes beside an overflow can come from a denormal, which has hardly a digit: the logarithm
+of one is off by log 2 in 745."""
+
 
 @dataclass
 class Run:
@@ -154,9 +158,9 @@ class Judge:
         lost = ~np.isfinite(old.astype(np.float64))
         if not lost.any() or not is_finite(new):
             return False
+        if old.dtype == np.float64:  # no reference is better
+            return bool(np.allclose(old[~lost], new[~lost], rtol=BESIDE_OVERFLOW))
         reference = self._reference(run.feeds, name, old)
-        if old.dtype == np.float64:  # no reference is better, and beside an overflow the original is denormal
-            reference, lost = None, lost | (np.abs(old) < np.finfo(old.dtype).tiny)
         kept = [None if a is None else np.where(lost, 0, a).astype(a.dtype) for a in (reference, old, new)]
         return compare(*kept).accept
 

@@ -51,7 +51,9 @@ def test_a_provider_goes_by_its_short_name_too(name):
 
 def test_a_provider_that_this_build_lacks(monkeypatch):
     monkeypatch.setattr(module, "providers", lambda: ("CPUExecutionProvider",))
-    with pytest.raises(UsageError, match="provider 'openvino' is OpenVINOExecutionProvider, which this build") as caught:
+    with pytest.raises(
+        UsageError, match="provider 'openvino' is OpenVINOExecutionProvider, which this build"
+    ) as caught:
         provider("openvino")
     assert str(caught.value).endswith("it has CPUExecutionProvider")
 

@@ -24,7 +24,7 @@ FORMAT = 1
 """Of what is remembered; another one is forgotten."""
 
 
-class Memory:
+class Cache:
     """Plain data by key, in one file that several processes may use at a time.
 
     Args:
