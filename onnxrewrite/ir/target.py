@@ -7,6 +7,7 @@ needed.  This module must not know which operators rewrites would like to emit.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -89,11 +90,39 @@ def target(name: str) -> Target:
     if provider is None:
         return Target(name, None, latest_version())
     if provider not in providers():
-        raise UsageError(
-            f"target '{name}' needs {provider}, which this build of ONNX Runtime {ort_version()} lacks; "
-            f"it has {', '.join(providers())}"
-        )
+        raise UsageError(f"target '{name}' needs {_lacked(provider)}")
     return Target(name, provider, min(ort_latest_version(), latest_version()))
+
+
+def provider(name: str) -> str:
+    """ONNX Runtime's name of an execution provider, of that or the short one: ``cuda``, ``CUDAExecutionProvider``.
+
+    Raises:
+        UsageError: There is none of that name, or this ONNX Runtime lacks it.
+    """
+    import onnxruntime
+
+    known: dict[str, str] = {_short(each).lower(): each for each in onnxruntime.get_all_providers()}
+    found = known.get(_short(name).lower())
+    if found is None:
+        raise UsageError(f"unknown provider '{name}'; ONNX Runtime knows {', '.join(sorted(known))}")
+    if found not in providers():
+        raise UsageError(f"provider '{name}' is {_lacked(found)}")
+    return found
+
+
+def target_on(provider: str) -> str:
+    """The name of the target that runs on a provider; of one that has none of its own, ``onnx``: standard operators
+    are what every provider takes."""
+    return next((name for name, own in _PROVIDER.items() if own == provider), "onnx")
+
+
+def _short(provider: str) -> str:
+    return re.sub("ExecutionProvider$", "", provider, flags=re.IGNORECASE)
+
+
+def _lacked(provider: str) -> str:
+    return f"{provider}, which this build of ONNX Runtime {ort_version()} lacks; it has {', '.join(providers())}"
 
 
 @functools.cache
@@ -182,7 +211,7 @@ def _refused_by_kernels(
         return None
     if (indirect or (not kernels and has_body(found))) and _session_builds(provider, found, version, dtypes):
         return None
-    name, short = _called(found.domain, found.op_type), provider.removesuffix("ExecutionProvider")
+    name, short = _called(found.domain, found.op_type), _short(provider)
     if not kernels and has_body(found):
         return f"no {short} kernel of {name}, and its function body does not run at opset {version}"
     if not serving:

@@ -71,7 +71,7 @@ def open_runner(model: ModelLike, feeds: Mapping[str, Any], setting: Setting = D
     """A session of a model that runs as ``setting`` says, on those of ``feeds`` that the model has.
 
     Raises:
-        ModelError: ONNX Runtime refuses the model.
+        ModelError: ONNX Runtime refuses the model, or the provider does not start here.
     """
     options = ort.SessionOptions()
     options.graph_optimization_level = LEVELS[setting.level]
@@ -86,5 +86,8 @@ def open_runner(model: ModelLike, feeds: Mapping[str, Any], setting: Setting = D
         creation = time.perf_counter() - start
     except Exception as error:  # ORT raises a dozen classes, one a status code
         raise ModelError(f"the model does not open in ONNX Runtime: {one_line(error)}") from error
+    started = handle.get_providers()
+    if setting.provider not in started:  # ONNX Runtime says nothing and takes the CPU
+        raise ModelError(f"{setting.provider} does not start on this machine; ONNX Runtime took {', '.join(started)}")
     given = {i.name: feeds[i.name] for i in handle.get_inputs() if i.name in feeds}
     return Runner(handle, given, creation, keep)

@@ -7,7 +7,7 @@ import pytest
 
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir import target as module
-from onnxrewrite.ir.target import ort_version, providers, target
+from onnxrewrite.ir.target import ort_version, provider, providers, target, target_on
 
 F = ir.DataType
 
@@ -42,6 +42,29 @@ def test_cuda_on_a_build_without_it(monkeypatch):
     assert "needs CUDAExecutionProvider" in str(caught.value)
     assert "it has CPUExecutionProvider" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["cpu", "CPU", "CPUExecutionProvider", "cpuexecutionprovider"])
+def test_a_provider_goes_by_its_short_name_too(name):
+    assert provider(name) == "CPUExecutionProvider"
+
+
+def test_a_provider_that_this_build_lacks(monkeypatch):
+    monkeypatch.setattr(module, "providers", lambda: ("CPUExecutionProvider",))
+    with pytest.raises(UsageError, match="provider 'openvino' is OpenVINOExecutionProvider, which this build") as caught:
+        provider("openvino")
+    assert str(caught.value).endswith("it has CPUExecutionProvider")
+
+
+def test_an_unknown_provider_lists_the_known_ones():
+    with pytest.raises(UsageError, match="unknown provider 'gpu'; ONNX Runtime knows .*cpu, cuda, .*tensorrt"):
+        provider("gpu")
+
+
+def test_targets_of_providers():
+    assert target_on("CPUExecutionProvider") == "onnxruntime-cpu"
+    assert target_on("CUDAExecutionProvider") == "onnxruntime-cuda"
+    assert target_on("TensorrtExecutionProvider") == "onnx"
 
 
 def test_build(cpu):

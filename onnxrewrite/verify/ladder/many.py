@@ -14,7 +14,7 @@ from onnxrewrite.verify.ladder.climb import INSTANCES, climb
 from onnxrewrite.verify.ladder.record import Memory, to_json
 from onnxrewrite.verify.ladder.save import save
 from onnxrewrite.verify.ladder.verdict import UNTRIED, Verdict
-from onnxrewrite.verify.ladder.workers import Died, in_workers
+from onnxrewrite.verify.workers import Died, in_workers
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,14 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import signal
+import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
-
-from onnxrewrite.rewrite.transaction import described
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -37,7 +36,7 @@ class _Raised:
 
 
 def in_workers(
-    work: Callable[[Task], Answer], tasks: Sequence[Task], count: int
+    work: Callable[[Task], Answer], tasks: Sequence[Task], count: int, *, limit: float | None = None
 ) -> Iterator[tuple[Task, Answer | Died]]:
     """Do ``work`` on every task, in ``count`` processes; each task with its answer, as they come.
 
@@ -48,15 +47,18 @@ def in_workers(
         work: A function that can be pickled, such as one of a module; so can tasks and answers.
         tasks: What to do.
         count: How many processes there are at the most.
+        limit: Seconds after which a task is given up, and its process with it; None for never.
     """
     waiting, busy = deque(tasks), dict[Connection, tuple[_Worker[Task, Answer], Task]]()
     try:
         for _ in range(min(count, len(tasks))):
             _give(_Worker(work), waiting, busy)
         while busy:
-            for connection in wait(list(busy)):
+            ready = wait(list(busy), None if limit is None else _left([w for w, _ in busy.values()], limit))
+            late = [] if limit is None else [c for c, (w, _) in busy.items() if c not in ready and w.left(limit) <= 0]
+            for connection in [*ready, *late]:
                 worker, task = busy[connection]  # type: ignore[index]
-                answer = worker.answer()
+                answer = Died(f"took longer than {limit:g} s") if connection in late else worker.answer()
                 del busy[worker.connection]
                 if isinstance(answer, Died) or not waiting:
                     worker.stop()
@@ -71,7 +73,12 @@ def in_workers(
 def _give(worker: _Worker[Task, Answer], waiting: deque[Task], busy: dict[Any, Any]) -> None:
     """Let a worker do what waits first."""
     busy[worker.connection] = worker, waiting[0]
-    worker.connection.send(waiting.popleft())
+    worker.send(waiting.popleft())
+
+
+def _left(workers: Iterable[_Worker[Any, Any]], limit: float) -> float:
+    """Seconds until the first of them is late."""
+    return max(0.0, min(worker.left(limit) for worker in workers))
 
 
 class _Worker(Generic[Task, Answer]):
@@ -83,6 +90,15 @@ class _Worker(Generic[Task, Answer]):
         with _interrupts_blocked():
             self._process.start()
         other.close()
+
+    def send(self, task: Task) -> None:
+        """Let it do something; its time begins to run."""
+        self._since = time.monotonic()
+        self.connection.send(task)
+
+    def left(self, limit: float) -> float:
+        """Seconds of ``limit`` that it has left for what it is at."""
+        return self._since + limit - time.monotonic()
 
     def answer(self) -> Answer | Died:
         """What it says; waits for it.  Raises what its work did."""
@@ -135,6 +151,8 @@ def _serve(work: Callable[[Any], Any], connection: Connection) -> None:
 
 def _sendable(error: Exception) -> Exception:
     """The error, or one that says the same and can be sent; with its traceback as a note, which is not sent."""
+    from onnxrewrite.rewrite.transaction import described  # it takes longer to import than a process to start
+
     note = traceback.format_exc()
     try:
         pickle.loads(pickle.dumps(error))

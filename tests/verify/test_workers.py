@@ -2,7 +2,7 @@
 
 import pytest
 
-from onnxrewrite.verify.ladder.workers import Died, in_workers
+from onnxrewrite.verify.workers import Died, in_workers
 
 
 def test_one_that_dies_is_replaced() -> None:
@@ -25,3 +25,8 @@ def test_what_cannot_be_sent_is_told() -> None:
 
 def test_nothing_to_do() -> None:
     assert list(in_workers(eval, [], 2)) == []
+
+
+def test_what_takes_too_long_is_given_up() -> None:
+    task = "__import__('time').sleep(60)"
+    assert list(in_workers(eval, [task], 1, limit=0.1)) == [(task, Died("took longer than 0.1 s"))]
