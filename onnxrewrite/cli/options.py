@@ -5,6 +5,7 @@ All of it is checked before any long work starts.
 
 from __future__ import annotations
 
+import enum
 import os
 import tempfile
 from collections.abc import Sequence
@@ -21,21 +22,45 @@ if TYPE_CHECKING:
 
     from onnxrewrite.verify.dims import InputSpec
 
+
+class TargetName(enum.StrEnum):
+    """What ``--target`` takes; a test compares it with what the library knows."""
+
+    CPU = "onnxruntime-cpu"
+    CUDA = "onnxruntime-cuda"
+    ONNX = "onnx"
+
+
 Dims = Annotated[
     list[str],
-    typer.Option("--dim", metavar="NAME=SIZE", help="Size of a named dimension for the checks.  Repeatable."),
+    typer.Option("--dim", metavar="NAME=SIZE", help="Size of a named dimension.  Repeatable."),
 ]
 Inputs = Annotated[
     list[str],
     typer.Option(
         "--input",
         metavar="NAME=FILE.npy",
-        help="Array for the checks; other inputs are generated.  Repeatable.",
+        help="Array for an input; the others are generated.  Repeatable.",
     ),
 ]
 Rules = Annotated[
     list[str],
     typer.Option("--rules", metavar="FILE|PACKAGE", help="Rules beside the library's.  Repeatable."),
+]
+Only = Annotated[
+    list[str], typer.Option("--only", metavar="RULE", help="Apply only this rule or rule set.  Repeatable.")
+]
+Without = Annotated[
+    list[str], typer.Option("--without", metavar="RULE", help="Leave this rule or rule set out.  Repeatable.")
+]
+Provider = Annotated[
+    str | None,
+    typer.Option(
+        "--provider", metavar="NAME", help="Run on this execution provider: cpu, cuda, tensorrt, openvino, ..."
+    ),
+]
+Threads = Annotated[
+    int, typer.Option("--threads", min=0, metavar="N", help="Within an operator; 0 leaves it to ONNX Runtime.")
 ]
 Json = Annotated[
     str | None,

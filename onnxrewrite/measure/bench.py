@@ -138,6 +138,7 @@ class Bench:
         """Plain data."""
         return {
             "model": self.model,
+            "reference": original_at(self.setting.level),
             "provider": self.setting.provider,
             "threads": self.setting.threads,
             "binding": dict(self.binding),

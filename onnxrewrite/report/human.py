@@ -16,6 +16,30 @@ def size(count: float) -> str:
     return f"{count:.{2 if count < 100 else 1}f} {unit}"
 
 
+_TIMES = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
+
+
+def duration(time: float) -> str:
+    """``1.23 ms``: seconds in the unit that suits, three digits."""
+    unit, factor = _unit(time)
+    return f"{digits(time / factor)} {unit}"
+
+
+def durations(low: float, high: float) -> str:
+    """``1.21–1.26 ms``: both in the unit that suits the lower."""
+    unit, factor = _unit(low)
+    return f"{digits(low / factor)}–{digits(high / factor)} {unit}"
+
+
+def _unit(time: float) -> tuple[str, float]:
+    return next((each for each in _TIMES if time >= 0.9995 * each[1]), _TIMES[-1])
+
+
+def digits(number: float) -> str:
+    """``1.23``, ``12.3``, ``1234``: three digits, or all before the point."""
+    return f"{number:.{2 if number < 9.995 else 1 if number < 99.95 else 0}f}"
+
+
 def error(number: float | None) -> str:
     """``3.1e-07``; ``0`` for none at all, ``not finite`` where there is no number."""
     if number is None:

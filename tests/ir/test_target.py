@@ -51,13 +51,15 @@ def test_a_provider_goes_by_its_short_name_too(name):
 
 def test_a_provider_that_this_build_lacks(monkeypatch):
     monkeypatch.setattr(module, "providers", lambda: ("CPUExecutionProvider",))
-    with pytest.raises(UsageError, match="provider 'openvino' is OpenVINOExecutionProvider, which this build") as caught:
+    with pytest.raises(
+        UsageError, match="provider 'openvino' is OpenVINOExecutionProvider, which this build"
+    ) as caught:
         provider("openvino")
     assert str(caught.value).endswith("it has CPUExecutionProvider")
 
 
 def test_an_unknown_provider_lists_the_known_ones():
-    with pytest.raises(UsageError, match="unknown provider 'gpu'; ONNX Runtime knows .*cpu, cuda, .*tensorrt"):
+    with pytest.raises(UsageError, match=r"unknown provider 'gpu'; ONNX Runtime knows .*cpu, cuda, .*tensorrt"):
         provider("gpu")
 
 
