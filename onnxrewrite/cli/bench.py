@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onnxrewrite.cli import options
-from onnxrewrite.cli.console import complain, progress_bar, say, show
+from onnxrewrite.cli.console import complain, progress_bar, show
 from onnxrewrite.cli.files import write_json
 from onnxrewrite.errors import ModelError, UsageError
 
@@ -134,7 +134,6 @@ def bench(
         found.append(result.to_json())
         if json != "-":
             show(bench_report(found[-1]))
-            say("")
     write_json({"models": found, "seconds": seconds, "seed": seed, "versions": versions()}, json, report)
     if plot is not None and found:
         draw(found, plot)

@@ -189,8 +189,8 @@ def bench(
         progress: Told what is done.
 
     Raises:
-        ModelError: A model or a file cannot be read, or no variant runs.
-        UsageError: No inputs can be made up, or ``ours`` cannot be used.
+        ModelError: A model or a file cannot be read, no inputs can be made up, or no variant runs.
+        UsageError: No level is given; what ``ours`` raises.
     """
     order: list[Level] = [level for level in LEVELS if level in levels]
     if not order:
@@ -207,8 +207,7 @@ def bench(
         task.compare()
         runners = task.opened()
         task.measure_time(runners, seconds)
-        for batch in batches:
-            task.measure_throughput(runners, batch, seconds)
+        task.measure_throughput(runners, batches, seconds)
         return task.result
 
 
@@ -338,32 +337,41 @@ class _Bench:
             to_reference = ratio(timing, reference) if reference is not None else None
             self._set(self.variants[name], timing=timing, ratio=to_reference)
 
-    def measure_throughput(self, runners: Mapping[str, Runner], batch: int, seconds: float) -> None:
-        """The same with so many samples at once; what cannot be run so is left out."""
-        self.progress(f"batch {batch}", 0, 0)
-        names = batch_dims(str(self.source))
-        if not names:
-            self.notes.append(f"no throughput at batch {batch}: the model has no symbolic batch dimension")
+    def measure_throughput(self, runners: Mapping[str, Runner], batches: Sequence[int], seconds: float) -> None:
+        """The same with so many samples at once, for each batch size; what cannot be run so is noted."""
+        names = batch_dims(str(self.source)) if batches else []
+        if batches and not names:
+            self.notes.append("no throughput by batch size: the model has no symbolic batch dimension")
             return
-        try:
-            load = self._workload({**self.dims, **dict.fromkeys(names, batch)})
-        except OnnxRewriteError as error:
-            self.notes.append(f"no throughput at batch {batch}: {error}")
-            return
-        tasks = {}
-        for name, runner in runners.items():
+        for number, batch in enumerate(batches):
+            self.progress("throughput", number, len(batches) - number)
             try:
-                tasks[name] = runner.on(load.feeds)
-                tasks[name]()
+                load = self._workload({**self.dims, **dict.fromkeys(names, batch)})
+            except ModelError as error:
+                self.notes.append(f"no throughput at batch {batch}: {error}")
+                continue
+            for name, timing in interleave(self._on(load, batch, runners), seconds=seconds).items():
+                known = self.variants[name].throughput
+                self._set(self.variants[name], throughput={**known, batch: _rate(batch, timing.latency)})
+
+    def _on(self, load: Workload, batch: int, runners: Mapping[str, Runner]) -> dict[str, Runner]:
+        """Those that run on other inputs."""
+        found = {}
+        for name, runner in runners.items():
+            changed = runner.on(load.feeds)
+            try:
+                changed()
             except Exception as error:  # see opened
-                tasks.pop(name, None)
                 self.notes.append(f"{name} does not run at batch {batch}: {one_line(error)}")
-        for name, timing in interleave(tasks, seconds=seconds).items():
-            known = self.variants[name].throughput
-            self._set(self.variants[name], throughput={**known, batch: _rate(batch, timing.latency)})
+            else:
+                found[name] = changed
+        return found
 
     def _workload(self, dims: Mapping[str, int]) -> Workload:
-        return workload(str(self.source), dims=dims, inputs=self.inputs, seed=self.seed)
+        try:
+            return workload(str(self.source), dims=dims, inputs=self.inputs, seed=self.seed)
+        except OnnxRewriteError as error:  # whatever it is, it is about this model
+            raise ModelError(f"{self.name}: {error}") from error
 
     def _setting(self, variant: Variant) -> Setting:
         return replace(self.setting, level=variant.level)
