@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from onnxrewrite.verify.session import one_line
 from onnxrewrite.verify.workers import Died, in_workers
 
 LIMIT = 300.0
@@ -145,6 +144,8 @@ def _attempt(task: _Task) -> Attempt:
         if not task.result.is_file():
             raise FileNotFoundError("it wrote no model")
     except (Exception, SystemExit) as error:  # whatever it is, it is a result here
+        from onnxrewrite.verify.session import one_line  # processes start faster without
+
         return Attempt(peer.name, version, failure=f"{type(error).__name__}: {one_line(error)}")
     return Attempt(peer.name, version, seconds, task.result)
 

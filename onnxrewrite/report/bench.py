@@ -83,7 +83,7 @@ def _models(variants: Sequence[Data]) -> RenderableType:
 def _error(error: Data) -> Text:
     if error["failure"]:
         return Text("differs", "bold red")
-    return Text("none" if error["largest"] == 0.0 else human.error(error["largest"]))
+    return Text(human.error(error["largest"]))
 
 
 def _throughputs(timed: Sequence[Data]) -> RenderableType:
