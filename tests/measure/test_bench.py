@@ -107,7 +107,7 @@ def test_a_model_without_inputs() -> None:
 
 def test_a_model_that_does_not_run_is_named() -> None:
     text = "named (float[2,3] x, float[4,5] w) => (y) { y = Concat <axis = 0> (x, w) }"
-    with pytest.raises(ModelError, match="^named: the model does not open"):
+    with pytest.raises(ModelError, match=r"^named: the model does not open"):
         quick(model(text))
 
 
