@@ -34,7 +34,7 @@ def shown(what: dict[str, Any]) -> str:
     console = Console(width=100)
     with console.capture() as captured:
         console.print(bench_report(what))
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 REPORT = """\
@@ -44,7 +44,7 @@ m.onnx: at batch=1, CPUExecutionProvider, 2 threads, 3 rounds
   original, all  2.20 ms  2.00–2.40 ms   1.00              2.00 ms
   ours           1.10 ms  1.00–1.20 ms   0.50  0.49–0.51   2.00 ms   10.0 ms  12.34 MB
 
-  model     nodes    size  optimized in  largest error
+  model     nodes     size  optimized in  largest error
   original     10  1.00 kB
   ours          4    900 B        1.50 s        3.0e-07
 
