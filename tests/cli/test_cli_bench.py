@@ -18,7 +18,6 @@ from onnxrewrite.cli.bench import Level
 from onnxrewrite.measure import peers, sessions
 
 QUICK = ("--seconds", "0", "--no-memory", "--level", "all", "--threads", "1")
-WRONG = RELU.replace("Relu", "Abs")
 UNFIT = """<ir_version: 8, opset_import: ["": 17]>
 g (float[2,3] x, float[4,5] w) => (y) { y = Concat <axis = 0> (x, w) }"""
 
