@@ -12,7 +12,7 @@ import time
 from typing import get_args
 
 import pytest
-from small_models import GELU, RELU, write
+from small_models import GELU, write
 
 from onnxrewrite.cli.bench import Level
 from onnxrewrite.measure import peers, sessions
