@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from onnxrewrite.cli.apply import apply
+from onnxrewrite.cli.bench import bench
 from onnxrewrite.cli.check import check
 from onnxrewrite.cli.console import complain, say
 from onnxrewrite.cli.inspect import inspect
@@ -42,7 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (apply, check, replay, inspect, profile, rules, verify):
+for _command in (apply, bench, check, replay, inspect, profile, rules, verify):
     app.command(epilog=EXIT_CODES if _command is apply else None)(_command)
 
 

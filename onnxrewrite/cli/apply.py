@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from onnxrewrite.pipeline import Result
 
 
-class TargetName(enum.StrEnum):
-    """What ``--target`` takes; a test compares it with what the library knows."""
-
-    CPU = "onnxruntime-cpu"
-    CUDA = "onnxruntime-cuda"
-    ONNX = "onnx"
-
-
 class Level(enum.StrEnum):
     """What ``--check`` takes."""
 
@@ -35,22 +27,17 @@ class Level(enum.StrEnum):
     OFF = "off"
 
 
-Names = list[str]
-
-
 def apply(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write; else MODEL.opt.onnx.")
     ] = None,
     rules: options.Rules = [],  # noqa: B006
-    only: Annotated[
-        Names, typer.Option("--only", metavar="RULE", help="Apply only this rule or rule set.  Repeatable.")
-    ] = [],  # noqa: B006
-    without: Annotated[
-        Names, typer.Option("--without", metavar="RULE", help="Leave this rule or rule set out.  Repeatable.")
-    ] = [],  # noqa: B006
-    target: Annotated[TargetName, typer.Option("--target", help="What the result must run on.")] = TargetName.CPU,
+    only: options.Only = [],  # noqa: B006
+    without: options.Without = [],  # noqa: B006
+    target: Annotated[
+        options.TargetName, typer.Option("--target", help="What the result must run on.")
+    ] = options.TargetName.CPU,
     opset: Annotated[
         int | None, typer.Option("--opset", min=1, metavar="N", help="Convert to this ai.onnx opset first.")
     ] = None,

@@ -22,21 +22,45 @@ if TYPE_CHECKING:
 
     from onnxrewrite.verify.dims import InputSpec
 
+
+class TargetName(enum.StrEnum):
+    """What ``--target`` takes; a test compares it with what the library knows."""
+
+    CPU = "onnxruntime-cpu"
+    CUDA = "onnxruntime-cuda"
+    ONNX = "onnx"
+
+
 Dims = Annotated[
     list[str],
-    typer.Option("--dim", metavar="NAME=SIZE", help="Size of a named dimension for the checks.  Repeatable."),
+    typer.Option("--dim", metavar="NAME=SIZE", help="Size of a named dimension.  Repeatable."),
 ]
 Inputs = Annotated[
     list[str],
     typer.Option(
         "--input",
         metavar="NAME=FILE.npy",
-        help="Array for the checks; other inputs are generated.  Repeatable.",
+        help="Array for an input; the others are generated.  Repeatable.",
     ),
 ]
 Rules = Annotated[
     list[str],
     typer.Option("--rules", metavar="FILE|PACKAGE", help="Rules beside the library's.  Repeatable."),
+]
+Only = Annotated[
+    list[str], typer.Option("--only", metavar="RULE", help="Apply only this rule or rule set.  Repeatable.")
+]
+Without = Annotated[
+    list[str], typer.Option("--without", metavar="RULE", help="Leave this rule or rule set out.  Repeatable.")
+]
+Provider = Annotated[
+    str | None,
+    typer.Option(
+        "--provider", metavar="NAME", help="Run on this execution provider: cpu, cuda, tensorrt, openvino, ..."
+    ),
+]
+Threads = Annotated[
+    int, typer.Option("--threads", min=0, metavar="N", help="Within an operator; 0 leaves it to ONNX Runtime.")
 ]
 Json = Annotated[
     str | None,
@@ -62,9 +86,6 @@ Lower = Annotated[
         help="fastest: what is measured to pay; fused: the most fused form that is legal, without measuring; "
         "portable: standard operators only.",
     ),
-]
-Threads = Annotated[
-    int, typer.Option("--threads", min=0, metavar="N", help="Of the processor for timing; 0 is ONNX Runtime's choice.")
 ]
 Budget = Annotated[float, typer.Option("--budget", min=0, metavar="SECONDS", help="For measuring rewrites one by one.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the generated inputs.")]

@@ -30,23 +30,15 @@ class OrtLevel(enum.StrEnum):
 def profile(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
     rules: options.Rules = [],  # noqa: B006
-    only: Annotated[
-        list[str], typer.Option("--only", metavar="RULE", help="Look with this rule or rule set only.  Repeatable.")
-    ] = [],  # noqa: B006
-    without: Annotated[
-        list[str], typer.Option("--without", metavar="RULE", help="Leave this rule or rule set out.  Repeatable.")
-    ] = [],  # noqa: B006
+    only: options.Only = [],  # noqa: B006
+    without: options.Without = [],  # noqa: B006
     dim: options.Dims = [],  # noqa: B006
     input_: options.Inputs = [],  # noqa: B006
-    threads: Annotated[
-        int, typer.Option("--threads", min=0, metavar="N", help="Within an operator; 0: as ONNX Runtime chooses.")
-    ] = 0,
+    threads: options.Threads = 0,
     level: Annotated[
         OrtLevel, typer.Option("--level", help="Of ONNX Runtime's own graph optimizations.")
     ] = OrtLevel.ALL,
-    provider: Annotated[
-        str, typer.Option("--provider", metavar="NAME", help="ONNX Runtime's execution provider, as cpu or cuda.")
-    ] = "cpu",
+    provider: options.Provider = None,
     top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Lines of each table.")] = 6,
     seed: options.Seed = 0,
     json: options.Json = None,
@@ -64,7 +56,7 @@ def profile(
     from onnxrewrite.measure.profile import profile as measured
     from onnxrewrite.measure.sessions import Setting
 
-    setting = Setting(target.provider(provider), threads, level.value)
+    setting = Setting(target.provider(provider or "cpu"), threads, level.value)
     with progress_bar(wanted=True) as progress:
         loaded = io.load(model)
         options.keep_weights(loaded, report, "--json")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxrewrite.errors import ModelError
-from onnxrewrite.verify.dims import Binding, typical
+from onnxrewrite.verify.dims import Binding, role_of, typical
 from onnxrewrite.verify.sample import Sampler, Trial, attempt
 from onnxrewrite.verify.session import ModelLike, open_session, skeleton
 
@@ -46,3 +46,9 @@ def workload(
             return Workload(found.binding, found.feeds)
         reason = reason or found
     raise ModelError(f"no inputs found at which the model runs: {reason}; use --input or --dim")
+
+
+def batch_dims(model: ModelLike) -> list[str]:
+    """The symbolic dimensions of a model's inputs that count independent samples."""
+    sampler = Sampler(skeleton(model))
+    return [name for name in sampler.symbols() if role_of(name, sampler.specs) == "batch"]

@@ -16,6 +16,31 @@ def size(count: float) -> str:
     return f"{count:.{2 if count < 100 else 1}f} {unit}"
 
 
+_TIMES = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
+
+
+def duration(time: float, *, like: float | None = None) -> str:
+    """``1.23 ms``: seconds in the unit that suits ``like``, or the time itself, three digits."""
+    unit, factor = _unit(abs(time if like is None else like))
+    return f"{digits(time / factor)} {unit}"
+
+
+def durations(low: float, high: float) -> str:
+    """``1.21–1.26 ms``: both in the unit that suits the lower."""
+    unit, factor = _unit(low)
+    return f"{digits(low / factor)}–{digits(high / factor)} {unit}"
+
+
+def _unit(time: float) -> tuple[str, float]:
+    return next((each for each in _TIMES if time >= 0.9995 * each[1]), _TIMES[-1])
+
+
+def digits(number: float) -> str:
+    """``1.23``, ``12.3``, ``1234``: three digits, or all before the point."""
+    size = abs(number)
+    return f"{number:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
+
+
 def error(number: float | None) -> str:
     """``3.1e-07``; ``0`` for none at all, ``not finite`` where there is no number."""
     if number is None:
@@ -63,14 +88,6 @@ def ratio(interval: Mapping[str, float]) -> str:
     """``0.71 (0.69 to 0.73) of``, or ``1.30 (1.21 to 1.40) times``; the interval is that of 95 %."""
     of = "of" if interval["median"] < 1 else "times"
     return f"{interval['median']:.2f} ({interval['low']:.2f} to {interval['high']:.2f}) {of}"
-
-
-def duration(number: float, *, like: float | None = None) -> str:
-    """``1.23 ms``, ``45.6 µs``: three digits, in the unit that suits ``like``, or the number itself."""
-    suits = abs(number if like is None else like)
-    factor, unit = (1.0, "s") if suits >= 1 else (1e3, "ms") if suits >= 1e-3 else (1e6, "µs")
-    digits = 2 if suits * factor < 9.995 else 1 if suits * factor < 99.95 else 0
-    return f"{number * factor:.{digits}f} {unit}"
 
 
 def share(number: float) -> str:

@@ -14,9 +14,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from onnxrewrite.ir import carry, external
+from onnxrewrite.ir.census import external_bytes, file_bytes, operator_counts
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.report import human
-from onnxrewrite.report.summary import operator_counts, stored_bytes
 from onnxrewrite.report.table import facts_grid, plain_table
 
 _MAX_OPERATORS = 12
@@ -56,7 +56,7 @@ def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> d
         "constants": sum(len(g) for g in all_scopes) - sum(operators.values()),
         "subgraphs": len(all_scopes) - len(main),
         "functions": {f"{f.domain}.{f.name}": len(f) for f in model.functions.values()},
-        "size": _size(model, known.path, weights["external_bytes"]),
+        "size": file_bytes(model, known.path),
         "weights": weights,
         "repairs": list(known.repairs),
     }
@@ -96,11 +96,6 @@ def _symbols(inputs: Iterable[onnx.ValueInfoProto]) -> list[str]:
     return list(dict.fromkeys(d.dim_param for d in dims if d.dim_param))
 
 
-def _size(model: ir.Model, path: str | None, external_bytes: int) -> int:
-    """Of the file and the weights outside of it; of a model without a file, what it would take."""
-    return os.path.getsize(path) + external_bytes if path is not None else stored_bytes(model)
-
-
 def _weights(model: ir.Model) -> dict[str, Any]:
     with carry.completed(model):
         tensors = [s.tensor for s in external.slots(model)]
@@ -112,7 +107,7 @@ def _weights(model: ir.Model) -> dict[str, Any]:
         "tensors": len(tensors),
         "bytes": sum(t.nbytes for t in tensors),
         "dtypes": dict(sorted(dtypes.items(), key=lambda item: (-item[1], item[0]))),
-        "external_bytes": sum(t.nbytes for t in outside),
+        "external_bytes": external_bytes(model),
         "external_files": sorted({os.fspath(t.location) for t in outside}),
     }
 

@@ -13,10 +13,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import onnx_ir as ir
-
-from onnxrewrite.ir import carry, external, io
-from onnxrewrite.ir.graph import scopes
+from onnxrewrite.ir import carry, io
+from onnxrewrite.ir.census import operator_counts, stored_bytes
 from onnxrewrite.verify.numeric import finite
 
 if TYPE_CHECKING:
@@ -183,28 +181,6 @@ def grouped_counts(reasons: Mapping[str, int]) -> dict[str, int]:
     for reason, count in reasons.items():
         counts[grouped(reason)] += count
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def operator_counts(model: ir.Model) -> dict[str, int]:
-    """How often each operator occurs, in subgraphs and functions too, constants left out; sorted by name."""
-    return dict(sorted(Counter(operator_name(n) for g in scopes(model) for n in g if not _is_constant(n)).items()))
-
-
-def operator_name(node: ir.Node) -> str:
-    """``Add``, ``com.microsoft.FusedConv``."""
-    return f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-
-
-def stored_bytes(model: ir.Model) -> int:
-    """What the model takes when it is saved; of one that needs external data, the weights alone."""
-    if io.needs_external_data(model):
-        with carry.completed(model):
-            return external.total_bytes(model)
-    return int(io.to_proto(model).ByteSize())
-
-
-def _is_constant(node: ir.Node) -> bool:
-    return node.op_type == "Constant" and node.domain in ("", "ai.onnx")
 
 
 def _order(result: Result) -> Iterable[str]:

@@ -36,7 +36,12 @@ class _Raised:
 
 
 def in_workers(
-    work: Callable[[Task], Answer], tasks: Sequence[Task], count: int, *, limit: float | None = None
+    work: Callable[[Task], Answer],
+    tasks: Sequence[Task],
+    count: int,
+    *,
+    limit: float | None = None,
+    fresh: bool = False,
 ) -> Iterator[tuple[Task, Answer | Died]]:
     """Do ``work`` on every task, in ``count`` processes; each task with its answer, as they come.
 
@@ -48,6 +53,7 @@ def in_workers(
         tasks: What to do.
         count: How many processes there are at the most.
         limit: Seconds after which a task is given up, and its process with it; None for never.
+        fresh: Whether each task has a process to itself.
     """
     waiting, busy = deque(tasks), dict[Connection, tuple[_Worker[Task, Answer], Task]]()
     try:
@@ -60,10 +66,11 @@ def in_workers(
                 worker, task = busy[connection]  # type: ignore[index]
                 answer = Died(f"took longer than {limit:g} s") if connection in late else worker.answer()
                 del busy[worker.connection]
-                if isinstance(answer, Died) or not waiting:
+                spent = fresh or isinstance(answer, Died)
+                if spent or not waiting:
                     worker.stop()
                 if waiting:
-                    _give(_Worker(work) if isinstance(answer, Died) else worker, waiting, busy)
+                    _give(_Worker(work) if spent else worker, waiting, busy)
                 yield task, answer
     finally:
         for worker, _ in busy.values():

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from onnxrewrite import __version__, cli
-from onnxrewrite.cli.apply import Level, TargetName
+from onnxrewrite.cli.apply import Level
+from onnxrewrite.cli.options import TargetName
 from onnxrewrite.ir.target import target
 
 HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "sympy", "networkx", "rich")
-COMMANDS = ("apply", "check", "inspect", "profile", "rules")
+COMMANDS = ("apply", "bench", "check", "inspect", "profile", "rules")
 
 
 def run(*arguments, **how):

@@ -59,7 +59,7 @@ def test_a_provider_that_this_build_lacks(monkeypatch):
 
 
 def test_an_unknown_provider_lists_the_known_ones():
-    with pytest.raises(UsageError, match="unknown provider 'gpu'; ONNX Runtime knows .*cpu, cuda, .*tensorrt"):
+    with pytest.raises(UsageError, match=r"unknown provider 'gpu'; ONNX Runtime knows .*cpu, cuda, .*tensorrt"):
         provider("gpu")
 
 

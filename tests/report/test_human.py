@@ -41,3 +41,17 @@ def test_words():
     assert human.listed([]) == ""
     assert human.sizes({"batch": 2, "seq": 7}) == "batch=2 seq=7"
     assert human.seconds({"a": 0.5, "b": 1.25}) == "b 1.25, a 0.50"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0.00 µs"), (1.23e-7, "0.12 µs"), (9.996e-4, "1.00 ms"), (9.99e-4, "999 µs"), (0.012345, "12.3 ms"),
+     (0.9994, "999 ms"), (0.9996, "1.00 s"), (75.04, "75.0 s"), (1234.5, "1234 s")],
+)  # fmt: skip
+def test_durations(seconds: float, text: str) -> None:
+    assert human.duration(seconds) == text
+
+
+def test_two_durations_share_their_unit() -> None:
+    assert human.durations(0.000998, 0.00102) == "998–1020 µs"
+    assert human.durations(0.0012, 0.0013) == "1.20–1.30 ms"

@@ -9,8 +9,9 @@ import pytest
 
 import onnxrewrite as rw
 from onnxrewrite.ir import io
+from onnxrewrite.ir.census import operator_counts, stored_bytes
 from onnxrewrite.report import summary as summaries
-from onnxrewrite.report.summary import grouped, operator_counts, stored_bytes, summary
+from onnxrewrite.report.summary import grouped, summary
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 g (float[batch, 8] x) => (float[batch, 8] y, float[batch, 8] m) {

@@ -30,3 +30,9 @@ def test_nothing_to_do() -> None:
 def test_what_takes_too_long_is_given_up() -> None:
     task = "__import__('time').sleep(60)"
     assert list(in_workers(eval, [task], 1, limit=0.1)) == [(task, Died("took longer than 0.1 s"))]
+
+
+def test_a_process_is_kept_for_the_next_task_unless_fresh_ones_are_wanted() -> None:
+    tasks = ["__import__('os').getpid()", "__import__('os').getpid() + 0"]
+    assert len({pid for _, pid in in_workers(eval, tasks, 1)}) == 1
+    assert len({pid for _, pid in in_workers(eval, tasks, 1, fresh=True)}) == 2
