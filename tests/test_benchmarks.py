@@ -14,7 +14,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from benchmarks import checking, graphs, matching, report, rules, sabotage, scaling
+from benchmarks import checking, choice, graphs, matching, report, rules, sabotage, scaling
+from benchmarks import models as model_benchmark
 from benchmarks.forks import forked
 
 
@@ -163,3 +164,31 @@ def test_checking(tmp_path: Path):
     assert code == int(not found["goals"][0]["met"])
     assert row["runs"] >= 12, "the original and the result, at three samples of two bindings"
     assert 0 < row["own (s)"] < row["with checks (s)"]
+
+
+def test_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    code = choice.main(["--quick", "--json", str(tmp_path / "c.json")])
+    found = written(tmp_path / "c.json")
+    (rows,) = found["tables"].values()
+    assert {row["rule"] for row in rows} >= {"add-before-norm", "gelu-lower", "swish-lower"}
+    assert all(row["at once"] > 0 and row["longer"] > 0 for row in rows)
+    assert code == int(not all(g["met"] for g in found["goals"]))
+    assert "choices that are right" in capsys.readouterr().out
+
+
+def test_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = Path(__file__).parents[1] / "golden_models" / "bert" / "model.onnx"
+    command = [str(path), "--threads", "1", "--seconds", "0.2", "--no-peers", "--json", str(tmp_path / "m.json")]
+    code = model_benchmark.main(command)
+    found = written(tmp_path / "m.json")
+    ((row,),) = found["tables"].values()
+    assert (row["group"], row["peer"]) == ("attention", "")
+    assert 0 < row["low"] <= row["against ORT"] < 1.5
+    assert code == int(not all(g["met"] for g in found["goals"]))
+    assert "geometric mean, attention" in capsys.readouterr().out
+
+
+def test_attention_is_told_from_other_softmaxes():
+    golden = Path(__file__).parents[1] / "golden_models"
+    assert model_benchmark.has_attention(golden / "vit" / "model.onnx")
+    assert not model_benchmark.has_attention(golden / "resnet" / "model.onnx")
