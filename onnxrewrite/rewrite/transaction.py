@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir import calls
@@ -241,7 +242,8 @@ class Transaction:
     def _made(self) -> tuple[Any, list[Any]]:
         """What the rule returned, and that as a list."""
         try:
-            made: Any = self.rule.rewrite(self.match, self.build)
+            with np.errstate(all="ignore"):  # what overflows is the rule's to refuse, and its check's to find
+                made: Any = self.rule.rewrite(self.match, self.build)
             return made, [made] if isinstance(made, ir.Value) else list(made) if made is not None else []
         except Refused:
             raise

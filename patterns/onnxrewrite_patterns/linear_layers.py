@@ -47,9 +47,8 @@ def affine(m: Match, call: Call) -> tuple[Array, Array]:
     require_inference(m, call)
     variance = m[var] + m.attr(call, "epsilon")
     m.require((variance > 0).all(), "var + epsilon must be positive", at=var)
-    with np.errstate(all="ignore"):
-        gain = m[gamma] / np.sqrt(variance)
-        return gain, m[beta] - m[mean] * gain
+    gain = m[gamma] / np.sqrt(variance)
+    return gain, m[beta] - m[mean] * gain
 
 
 def require_inference(m: Match, call: Call) -> None:
@@ -143,8 +142,7 @@ def bias_of(m: Match, call: Call) -> Array:
 
 def product(m: Match, build: Builder, array: Array, gain: Array) -> Value:
     """``array · gain`` in the layer's dtype, refused where small numbers lose more than one rounding."""
-    with np.errstate(all="ignore"):
-        exact = array * gain
+    exact = array * gain
     value = rounded(m, build, exact)
     if exact.size and value.dtype is not None:
         error = np.abs(_stored(m, value) - exact)
@@ -157,8 +155,7 @@ def product(m: Match, build: Builder, array: Array, gain: Array) -> Value:
 
 def rounded(m: Match, build: Builder, exact: Array) -> Value:
     """A constant in the layer's dtype, refused where it is not finite."""
-    with np.errstate(all="ignore"):
-        value = build.const(exact, like=w)
+    value = build.const(exact, like=w)
     m.require(np.isfinite(_stored(m, value)).all(), "the new weight is not finite in its dtype", at=w)
     return value
 
