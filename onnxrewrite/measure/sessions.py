@@ -62,8 +62,15 @@ class Runner:
     keep: Any = field(default=None, repr=False)
 
     def __call__(self) -> Sequence[Any]:
-        """The outputs."""
-        found: Sequence[Any] = self.handle.run(None, self.feeds)
+        """The outputs.
+
+        Raises:
+            ModelError: It does not run.
+        """
+        try:
+            found: Sequence[Any] = self.handle.run(None, self.feeds)
+        except Exception as error:  # ORT raises a dozen classes, one a status code
+            raise ModelError(f"the model does not run: {one_line(error)}") from error
         return found
 
     def on(self, feeds: Mapping[str, Any]) -> Runner:

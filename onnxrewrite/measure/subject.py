@@ -92,7 +92,7 @@ def _running(
             for run in made.runners(Setting(threads=1)).values():
                 run()
             return made
-        except Exception as error:  # ORT raises a dozen classes, one a status code
+        except ModelError as error:
             reason = reason or f"it does not run by itself: {error}"
     raise ModelError(reason)
 

@@ -18,6 +18,9 @@ from typing import Any
 LEAST, MOST = 7, 200
 """Rounds: an interval of 95 % has to leave out something; beyond this many it gets hardly any narrower."""
 
+FEWEST, LONGEST = 3, 30.0
+"""So many rounds there are of what takes long, and no more once so many seconds have passed."""
+
 SAMPLE = 2e-3
 """Seconds that one sample takes at least: what is faster is run several times for it."""
 
@@ -40,10 +43,10 @@ def interval(samples: Sequence[float]) -> Interval:
     samples below the median is binomial (Conover, *Practical Nonparametric Statistics*, 3rd ed., §3.2)."""
     ordered = sorted(samples)
     n = len(ordered)
-    rank, below = 0, 0.5**n
+    rank, below = 0, 1 / 2**n
     while rank < n // 2 and below <= 0.025:
         rank += 1
-        below += math.comb(n, rank) * 0.5**n
+        below += math.comb(n, rank) / 2**n
     lowest = max(rank - 1, 0)
     return Interval(statistics.median(ordered), ordered[lowest], ordered[n - 1 - lowest])
 
@@ -86,21 +89,27 @@ def interleave(
     """Run all tasks by turns for about ``seconds``, after each was run for one sample that does not count.
 
     Every other round goes through them backwards, so that nobody always comes after the same neighbour.  There are at
-    the least ``least`` rounds and at the most ``most``.
+    the least ``least`` rounds and at the most ``most``; of what takes very long there are three.
     """
     wall: dict[str, list[float]] = {name: [] for name in tasks}
     cpu: dict[str, list[float]] = {name: [] for name in tasks}
     with _no_collection():
         repeats = {name: _repeats(task, sample) for name, task in tasks.items()}
-        end = time.perf_counter() + seconds
+        start = time.perf_counter()
         number = 0
-        while number < least or (number < most and time.perf_counter() < end):
+        while _goes_on(number, least, most, time.perf_counter() - start, seconds):
             for name in list(tasks) if number % 2 else list(tasks)[::-1]:
                 on_wall, of_cpu = _timed(tasks[name], repeats[name])
                 wall[name].append(on_wall)
                 cpu[name].append(of_cpu)
             number += 1
     return {name: Timing(tuple(wall[name]), tuple(cpu[name])) for name in tasks}
+
+
+def _goes_on(done: int, least: int, most: int, passed: float, seconds: float) -> bool:
+    if done < least:
+        return passed < LONGEST or done < FEWEST
+    return done < most and passed < seconds
 
 
 def _repeats(task: Callable[[], object], sample: float) -> int:

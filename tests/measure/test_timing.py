@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from onnxrewrite.measure import timing
 from onnxrewrite.measure.timing import Interval, Timing, interleave, interval, ratio
 
 
@@ -18,6 +19,17 @@ def test_the_interval_holds_the_median_in_95_of_100_cases(n: int) -> None:
     held = sum(i.low <= math.log(2) <= i.high for i in found) / len(found)
     assert all(i.low <= i.median <= i.high for i in found)
     assert held >= 0.935 if n >= 6 else held <= 0.95
+
+
+def test_of_many_samples_the_interval_is_narrow() -> None:
+    found = interval([float(i) for i in range(5001)])
+    assert (found.low, found.median, found.high) == (2430.0, 2500.0, 2570.0)
+
+
+def test_of_what_takes_long_there_are_three_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "LONGEST", 0.0)
+    found = interleave({"a": lambda: None}, seconds=10.0, sample=0)
+    assert len(found["a"].wall) == 3
 
 
 def test_with_few_samples_the_interval_is_all_of_them() -> None:
