@@ -93,7 +93,7 @@ def case(model: str, kind: str, *, seed: int = 0) -> report.Row:
     place = _middle_site(path) if kind == ONE_SITE else ""
     honest = rw.apply(path, rules=[rule(leaves=place)], check="off") if place else rw.apply(path, check="off")
     with _counted() as comparisons:
-        result = rw.apply(path, rules=[rule(kind, place)], seed=seed)
+        result = rw.apply(path, rules=[rule(kind, place)], lower="fused", seed=seed)
     undone = summary(result)["undone"]
     by_model = [u for u in undone if u["by"] == "model"]
     culprits = min(len(by_model), _TRUSTED)

@@ -98,7 +98,7 @@ class Pace:
         """
         if self._chooser is not None:
             self.speed.weighed = list(self._chooser.weighed.values())
-            self.speed.assumed = Counter(self._chooser.assumed.values())
+            self.speed.assumed = dict(Counter(self._chooser.assumed.values()))
         if self._race is None or not trace.applied:
             self._remember(model)
             return False

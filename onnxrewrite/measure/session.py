@@ -11,7 +11,7 @@ import onnx
 import onnxruntime as ort
 
 from onnxrewrite.errors import ModelError, UsageError
-from onnxrewrite.ir.target import providers
+from onnxrewrite.ir import target
 from onnxrewrite.measure.sessions import LEVELS, Level
 from onnxrewrite.verify.session import one_line
 
@@ -31,7 +31,7 @@ def session(
 
     Args:
         path: The model.
-        provider: The execution provider by ONNX Runtime's name; its own first choice without it.
+        provider: The execution provider, as ``cuda`` or ``CUDAExecutionProvider``; ONNX Runtime's first choice without it.
         threads: Within an operator; 0 is ONNX Runtime's choice.
         options: Further attributes of ``onnxruntime.SessionOptions``; they overrule what is stored.
 
@@ -46,9 +46,7 @@ def session(
         if not hasattr(made, name):
             raise UsageError(f"onnxruntime.SessionOptions has no {name}")
         setattr(made, name, value)
-    if provider is not None and provider not in providers():
-        raise UsageError(f"this ONNX Runtime lacks {provider}; it has {', '.join(providers())}")
-    chosen: Sequence[str] = [provider] if provider is not None else providers()
+    chosen: Sequence[str] = [target.provider(provider)] if provider is not None else target.providers()
     try:
         return ort.InferenceSession(os.fspath(path), made, providers=chosen)
     except Exception as error:  # ORT raises a dozen classes, one a status code

@@ -14,6 +14,9 @@ from onnxrewrite.verify.dims import Binding, role_of, typical
 from onnxrewrite.verify.sample import Sampler, Trial, attempt
 from onnxrewrite.verify.session import ModelLike, open_session, skeleton
 
+_DIVISORS = (1, 2, 4, 8)
+"""A model may not take as much as is typical."""
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -40,7 +43,8 @@ def workload(
         raise ModelError(f"the model does not open in ONNX Runtime: {session}")
     sampler = Sampler(skeleton(model), given=inputs or {}, dims=dims or {}, seed=seed)
     reason = ""
-    for binding in (typical(sampler.specs, sampler.bound), *sampler.candidates(10)):
+    smaller = (typical(sampler.specs, sampler.bound, divisor) for divisor in _DIVISORS)
+    for binding in (*smaller, *sampler.candidates(10)):
         found = attempt(sampler, session, binding)
         if isinstance(found, Trial):
             return Workload(found.binding, found.feeds)

@@ -308,11 +308,11 @@ def candidates(specs: Sequence[InputSpec], given: Mapping[str, int], limit: int 
             return
 
 
-def typical(specs: Sequence[InputSpec], given: Mapping[str, int]) -> Binding:
-    """Sizes at which such a model is used; ``given`` ones are kept."""
+def typical(specs: Sequence[InputSpec], given: Mapping[str, int], divisor: int = 1) -> Binding:
+    """Sizes at which such a model is used, divided by ``divisor``; ``given`` ones are kept."""
     names = symbols(specs)
     derived = relations(names, specs)
-    sizes = {name: TYPICAL[role_of(name, specs)] for name in _free_names(names, derived, given)}
+    sizes = {n: max(1, TYPICAL[role_of(n, specs)] // divisor) for n in _free_names(names, derived, given)}
     return complete({**sizes, **given}, names, derived, specs)
 
 

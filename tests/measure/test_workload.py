@@ -33,6 +33,15 @@ def test_other_sizes_are_tried_where_typical_ones_do_not_run() -> None:
     assert found.binding["seq"] == 16
 
 
+def test_smaller_sizes_are_tried_first_where_typical_ones_are_too_large() -> None:
+    text = f"{HEADER} g (float[batch,seq,1] x) => (y) <float[1,40,1] p = {{{', '.join(['1'] * 40)}}}> {{"
+    text += (
+        " s = Shape <start = 1, end = 2> (x)  z = Constant <value_ints = [0]> ()  a = Constant <value_ints = [1]> ()"
+    )
+    text += "  c = Slice(p, z, s, a)  y = Add(x, c) }"
+    assert workload(parser.parse_model(text)).binding == {"batch": 1, "seq": 32}
+
+
 def test_a_model_that_does_not_run_is_an_error() -> None:
     text = f"{HEADER} g (float[2,3] x, float[4,5] w) => (y) {{ y = Concat <axis = 0> (x, w) }}"
     with pytest.raises(ModelError):
