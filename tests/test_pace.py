@@ -14,6 +14,7 @@ from onnx import parser
 import onnxrewrite as rw
 from onnxrewrite import Builder, Const, Match, Rule, Stage, Value, Var, op
 from onnxrewrite.errors import UsageError
+from onnxrewrite.measure import race
 from onnxrewrite.measure.session import SESSION_KEY, options_for
 
 SIZE = 192
@@ -28,6 +29,7 @@ matmul = op.MatMul(x, w)
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(race, "SECONDS", 0.2)
 
 
 @pytest.fixture

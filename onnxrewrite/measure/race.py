@@ -21,7 +21,8 @@ MARGIN = 0.02
 OTHER_LEVELS: tuple[Level, ...] = ("extended", "basic")
 """Levels of ONNX Runtime's own optimization at which a model may be faster than with all of it."""
 
-_SECONDS = 1.5
+SECONDS = 1.5
+"""To time all variants by turns."""
 
 
 @dataclass
@@ -53,7 +54,7 @@ class Race:
             if self._runner is None:
                 self._runner = open_runner(self.original, self.workload.feeds, self.setting)
             tasks = {"before": self._runner, "after": open_runner(candidate, self.workload.feeds, self.setting)}
-            timings = interleave(tasks, seconds=_SECONDS)
+            timings = interleave(tasks, seconds=SECONDS)
             data = ratio(timings["after"], timings["before"]).to_json()
             self.measured += 1
             self.known.put(name, data)
@@ -67,7 +68,7 @@ class Race:
         if data is None:
             settings = [replace(self.setting, level=level) for level in (self.setting.level, *OTHER_LEVELS)]
             tasks: dict[str, Runner] = {s.level: open_runner(candidate, self.workload.feeds, s) for s in settings}
-            timings = interleave(tasks, seconds=_SECONDS)
+            timings = interleave(tasks, seconds=SECONDS)
             data = {n: ratio(timings[n], timings[self.setting.level]).to_json() for n in OTHER_LEVELS}
             self.known.put(name, data)
         found = {level: Interval(**data[level]) for level in OTHER_LEVELS}

@@ -31,7 +31,7 @@ def session(
 
     Args:
         path: The model.
-        provider: The execution provider, as ``cuda`` or ``CUDAExecutionProvider``; ONNX Runtime's first choice without it.
+        provider: The execution provider, ``cuda`` or ``CUDAExecutionProvider``; ONNX Runtime's first choice without it.
         threads: Within an operator; 0 is ONNX Runtime's choice.
         options: Further attributes of ``onnxruntime.SessionOptions``; they overrule what is stored.
 

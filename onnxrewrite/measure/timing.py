@@ -43,10 +43,11 @@ def interval(samples: Sequence[float]) -> Interval:
     samples below the median is binomial (Conover, *Practical Nonparametric Statistics*, 3rd ed., §3.2)."""
     ordered = sorted(samples)
     n = len(ordered)
-    rank, below = 0, 1 / 2**n
-    while rank < n // 2 and below <= 0.025:
+    rank, ways, below = 0, 1, 1  # of 2ⁿ, in which so many samples lie below the median, and at most so many
+    while rank < n // 2 and 40 * below <= 2**n:
         rank += 1
-        below += math.comb(n, rank) / 2**n
+        ways = ways * (n - rank + 1) // rank
+        below += ways
     lowest = max(rank - 1, 0)
     return Interval(statistics.median(ordered), ordered[lowest], ordered[n - 1 - lowest])
 
