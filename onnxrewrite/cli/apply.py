@@ -36,8 +36,10 @@ def apply(
     only: options.Only = [],  # noqa: B006
     without: options.Without = [],  # noqa: B006
     target: Annotated[
-        options.TargetName, typer.Option("--target", help="What the result must run on.")
-    ] = options.TargetName.CPU,
+        options.TargetName | None,
+        typer.Option("--target", help="What the result must run on; else what goes with --provider, or the CPU."),
+    ] = None,
+    provider: options.Provider = None,
     opset: Annotated[
         int | None, typer.Option("--opset", min=1, metavar="N", help="Convert to this ai.onnx opset first.")
     ] = None,
@@ -85,6 +87,7 @@ def apply(
     from onnxrewrite import pipeline
     from onnxrewrite.ir import io
 
+    _, made_for = options.place(provider, target)
     with progress_bar(wanted=not quiet) as progress:
         loaded = io.load(model)
         options.keep_weights(loaded, None if dry_run else path, "-o")
@@ -96,7 +99,7 @@ def apply(
                 rules=rules,
                 only=only,
                 without=without,
-                target=target.value,
+                target=made_for,
                 opset=opset,
                 dims=dims,
                 inputs=options.feeds(loaded, files, dims),

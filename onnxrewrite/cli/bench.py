@@ -17,8 +17,6 @@ from onnxrewrite.errors import ModelError, UsageError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from onnxrewrite.measure.sessions import Setting
-
 
 class Level(enum.StrEnum):
     """What ``--level`` takes; a test compares it with what the library knows."""
@@ -99,11 +97,13 @@ def bench(
     from onnxrewrite.ir import io
     from onnxrewrite.measure.bench import bench as measure
     from onnxrewrite.measure.peers import PEERS
+    from onnxrewrite.measure.sessions import Setting
     from onnxrewrite.report.bench import bench_report
     from onnxrewrite.report.bench import plot as draw
     from onnxrewrite.verify.certificate import versions
 
-    setting, made_for = _setting(provider, target, threads)
+    runs_on, made_for = options.place(provider, target)
+    setting = Setting(runs_on, threads)
     loaded = {model: io.load(model) for model in models}
     arrays = {model: options.feeds(loaded[model], files, dims) for model in models}
     optimize = functools.partial(
@@ -157,19 +157,6 @@ def _optimized(model: ir.Model, **how: Any) -> ir.Model:
     from onnxrewrite import pipeline
 
     return pipeline.apply(model, **how).model
-
-
-def _setting(provider: str | None, target: options.TargetName | None, threads: int) -> tuple[Setting, str]:
-    """How models are run, and what ours is made for: either follows from the other."""
-    from onnxrewrite.ir.target import provider as provider_named
-    from onnxrewrite.ir.target import target as target_named
-    from onnxrewrite.ir.target import target_on
-    from onnxrewrite.measure.sessions import DEFAULT, Setting
-
-    known = target_named(target.value) if target is not None else None
-    own = known.provider if known is not None else None
-    chosen = provider_named(provider) if provider is not None else own or DEFAULT.provider
-    return Setting(provider=chosen, threads=threads), known.name if known is not None else target_on(chosen)
 
 
 def _batches(option: str | None) -> list[int]:

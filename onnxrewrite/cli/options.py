@@ -91,6 +91,21 @@ Budget = Annotated[float, typer.Option("--budget", min=0, metavar="SECONDS", hel
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the generated inputs.")]
 
 
+def place(provider: str | None, target: TargetName | None) -> tuple[str, str]:
+    """The execution provider, by ONNX Runtime's name, and the target: either follows from the other, and is the CPU's
+    where neither is given.
+
+    Raises:
+        UsageError: There is no such provider, or this ONNX Runtime lacks it.
+    """
+    from onnxrewrite.ir import target as targets
+
+    known = targets.target(target.value) if target is not None else None
+    own = known.provider if known is not None else None
+    chosen = targets.provider(provider) if provider is not None else own or targets.provider("cpu")
+    return chosen, known.name if known is not None else targets.target_on(chosen)
+
+
 def one_voice(quiet: bool, verbose: bool) -> None:
     """UsageError if both were asked for."""
     if quiet and verbose:

@@ -52,16 +52,17 @@ def profile(
     report = options.json_path(json, model)
     dims, files = options.sizes(dim), options.files(input_)
 
-    from onnxrewrite.ir import io, target
+    from onnxrewrite.ir import io
     from onnxrewrite.measure.profile import profile as measured
     from onnxrewrite.measure.sessions import Setting
 
-    setting = Setting(target.provider(provider or "cpu"), threads, level.value)
+    runs_on, made_for = options.place(provider, None)
+    setting = Setting(runs_on, threads, level.value)
     with progress_bar(wanted=True) as progress:
         loaded = io.load(model)
         options.keep_weights(loaded, report, "--json")
         feeds = options.feeds(loaded, files, dims)
-        rewritten, notes = _rewritten(loaded, setting.provider, progress, rules=rules, only=only, without=without)
+        rewritten, notes = _rewritten(loaded, made_for, progress, rules=rules, only=only, without=without)
         if progress is not None:
             progress("measure", 0, 0)
         found = measured(loaded, rewritten=rewritten, setting=setting, dims=dims, inputs=feeds, seed=seed)
@@ -75,15 +76,14 @@ def profile(
 
 
 def _rewritten(
-    loaded: ir.Model, provider: str, progress: Progress | None, **chosen: Any
+    loaded: ir.Model, target: str, progress: Progress | None, **chosen: Any
 ) -> tuple[Rewritten | None, list[str]]:
     """What the rules make of the model, and notes; nothing where the result would not be valid."""
     from onnxrewrite import pipeline
-    from onnxrewrite.ir import target
     from onnxrewrite.measure.profile import Rewritten
 
     try:
-        result = pipeline.apply(loaded, target=target.target_on(provider), check="off", progress=progress, **chosen)
+        result = pipeline.apply(loaded, target=target, check="off", progress=progress, **chosen)
     except CheckError as error:
         return None, [f"without the rules: {error}"]
     return Rewritten(result.model, result.trace, tuple(result.rules)), result.notes

@@ -76,6 +76,8 @@ def _page(rule: Rule) -> RenderableType:
         facts.append(("Benefit", f"{rule.benefit}; of rules that match at one value, the largest is tried first"))
     if rule.keeps_shared:
         facts.append(("Shared", "applies where inner values are used elsewhere too"))
+    if rule.only_faster:
+        facts.append(("Measured", "applied only where that was measured to be faster"))
     if rule.assumes:
         facts.append(("Assumes", ", ".join(rule.assumes)))
     facts.append(("From", f"{package(rule)}, {source(rule)}"))
