@@ -55,7 +55,10 @@ EQUIVALENT: dict[str, str] = {
     "unsqueeze-of-gather: term 0, Unsqueeze(Gather(x, index), *axes): Squeeze will do, too": "the engine refuses a result of another rank",
     "transpose-transpose: without transpose._reversal: m.require(given or rank is not None, 'the rank is unknown, and the Transpose has no perm')": "here the other permutation tells the rank",
     "if-decided: without logic.taken: m.require(not refers, f'{inner.op_type} `{inner.name}` refers to an attribute or an overload of a function')": "functions are inlined before any rule runs",
+    "add-before-norm: built LayerNormalization: stash_type off": "ONNX Runtime's kernel does not look at it",
     # mathematics
+    "add-before-norm: built Sum: operands 0 and 1 exchanged": "a sum of two is the same either way, to the last bit",
+    "add-before-gelu: built Sum: operands 0 and 1 exchanged": "a sum of two is the same either way, to the last bit",
     "cast-of-cast: term 1, Cast(x, to=via): attributes not looked at": "saturate and round_mode are about float8, which holds every number of no other dtype",
     "relu-of-nonnegative: term 0, Relu(Abs|Exp|Sigmoid|Softmax|HardSigmoid(x)): Abs will do, too": "what is not negative stays under Abs as under Relu",
     "extremum-of-extremum: without clamps.one_extremum: m.require(not zeros or not ambiguous, 'the sign of zero might change')": "a comparison takes -0 for 0",

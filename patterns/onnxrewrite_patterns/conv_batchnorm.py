@@ -256,6 +256,10 @@ SCALE = Rule(
     rewrite=fold_scale,
     examples=(
         Rewrites(f"c = Conv(x, {LAYER})  y = Mul(c, 2.0)", to="y = Conv(x, float[2,2,1,1] {2, 4, 6, 8})"),
+        Rewrites(
+            "c = ConvTranspose(x, float[1,1,2,2] {1, 2, 3, 4}, dilations=[1, 2])  y = Mul(c, 2.0)",
+            to="y = ConvTranspose(x, float[1,1,2,2] {2, 4, 6, 8}, dilations=[1, 2])",
+        ),
         Rejects(f"c = Conv(x, {LAYER})  y = Mul(c, 3e38)", because="does not fit into float"),
     ),
 )
