@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir import fields
-from onnxrewrite.ir.schema import latest_version, normal_domain, standard_domains
+from onnxrewrite.ir.schema import latest_version, normal_domain, schema, standard_domains
 
 DEEPEST: Final = 64
 """Graphs inside graphs; a file that protobuf can read has no more than 33."""
@@ -182,6 +182,8 @@ class _Checker:
         for name in node.input:
             if name and not any(name in names for names in visible):
                 raise ModelError(f"{self.where}: input '{name}' of {_called(node)} is not produced by anything")
+        if "" in node.input and normal_domain(node.domain) == "":
+            self.operands(node)
         for attr in node.attribute:
             what = f"{self.where}: attribute '{attr.name}' of {_called(node)}"
             for tensor in (*([attr.t] if attr.HasField("t") else ()), *attr.tensors):
@@ -190,6 +192,14 @@ class _Checker:
                 fields.check_sparse(sparse, self.folder, what)
         for graph in subgraphs(node):
             self.body(graph, visible)
+
+    def operands(self, node: onnx.NodeProto) -> None:
+        """Refuse a node that leaves out one of any number of operands: none of these is optional, and ONNX Runtime
+        reads it all the same, which stops the process."""
+        found = schema("", node.op_type, None)
+        many = found is not None and found.inputs and found.inputs[-1].variadic
+        if found is not None and many and "" in node.input[len(found.inputs) - 1 :]:
+            raise ModelError(f"{self.where}: {_called(node)} leaves out an operand, none of which is optional")
 
 
 def repair_header(proto: onnx.ModelProto) -> list[str]:

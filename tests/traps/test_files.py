@@ -278,6 +278,7 @@ BAD: dict[str, Write] = {
     "a node defines a weight": changed(lambda m: m.graph.node.append(node("Neg", ["y"], ["w"]))),
     "two weights of one name": changed(lambda m: m.graph.initializer.append(m.graph.initializer[0])),
     "two inputs of one name": changed(lambda m: m.graph.input.append(m.graph.input[0])),
+    "an operand of many left out": changed(lambda m: m.graph.node.append(helper.make_node("Min", ["x", ""], ["q"]))),
     "a node without operator": changed(lambda m: m.graph.node.append(onnx.NodeProto(input=["x"], output=["q"]))),
     "recursive function": changed(recursive_function),
     "two functions of one name": changed(two_functions_of_one_name),
