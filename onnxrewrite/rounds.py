@@ -24,7 +24,7 @@ from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Key, Site, Trace
 from onnxrewrite.rewrite.untouched import Tampered
-from onnxrewrite.verify.ledger import Ledger, Verdicts
+from onnxrewrite.verify.ledger import Declined, Ledger, Verdicts
 
 if TYPE_CHECKING:
     from onnxrewrite.verify.rewrites import SiteChecker
@@ -107,6 +107,7 @@ class Rounds:
         self._conflicts = conflicts
         self._clock = clock
         self._tampered: dict[str, Tampered] = {}
+        self._declined: list[Declined] = []  # of all rounds: what is not raised in the next one was declined in this
 
     def rewrite(self, quarantine: set[Key]) -> tuple[ir.Model, Trace]:
         """Rewrite a copy of the model, but for the sites in ``quarantine``.
@@ -145,7 +146,7 @@ class Rounds:
     def _driver(self, banned: set[Key]) -> Driver:
         """A driver for a round, with checks that count this round only."""
         self.sites = self._site_checker() if self._checks_sites else None
-        self.ledger = Ledger(self.sites, self.cost, self._verdicts)
+        self.ledger = Ledger(self.sites, self.cost, self._verdicts, declined=self._declined)
         return Driver(
             io.load(self._model),
             self._taking_part(),

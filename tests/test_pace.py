@@ -165,6 +165,40 @@ def test_a_certificate_tells_what_was_chosen(model: Path, tmp_path: Path, left_o
     assert repeated.result.speed.ratio is None
 
 
+SLOW_GELU = """
+import numpy as np
+from onnxrewrite import Rule, Stage, Var, op
+
+x = Var("x")
+
+def by_detour(m, build):
+    '''Gelu(x) ⟶ com.microsoft.Gelu(x·I·I·…)'''
+    value = m[x]
+    for _ in range(24):
+        value = build.MatMul(value, build.const(np.eye(192), like=x))
+    return build.microsoft.Gelu(value)
+
+RULES = (Rule("slow-gelu", Stage.LOWER, op.Gelu(x), by_detour),)
+"""
+
+
+def test_what_is_not_raised_because_lowering_it_does_not_pay_is_not_raised_in_a_replay(tmp_path: Path) -> None:
+    from onnxrewrite.certify import Original
+
+    text = "d = Div(x, r)  e = Erf(d)  a = Add(e, o)  p = Mul(x, a)  y = Mul(p, h)"
+    given = "<float h = {0.5}, float o = {1.0}, float r = {1.41421356}>"
+    proto = parser.parse_model(f"{HEADER} g (float[batch,{SIZE}] x) => (float[batch,{SIZE}] y) {given} {{ {text} }}")
+    onnx.save(proto, tmp_path / "gelu.onnx")
+    rules = tmp_path / "rules.py"
+    rules.write_text(SLOW_GELU)
+    result = rw.apply(tmp_path / "gelu.onnx", rules=[str(rules)], without=["gelu-lower"], lower="fastest", threads=1)
+    assert operators(result) == ["Div", "Erf", "Add", "Mul", "Mul"]
+    result.save(tmp_path / "out.onnx", certificate=True)
+    again = Original(tmp_path / "out.onnx.certificate.json")
+    assert again.replay().now.output == again.then.output
+    assert again.recheck()[1] == []
+
+
 def test_a_portable_model_has_standard_operators_only() -> None:
     text = f"{HEADER} g (float[n] x) => (float[n] y) {{ s = Sigmoid(x)  y = Mul(x, s) }}"
     proto = parser.parse_model(text)
