@@ -35,7 +35,7 @@ from onnxrewrite import (
     op,
     same_shape,
 )
-from onnxrewrite_patterns.linear_layers import require_unquantized
+from onnxrewrite_patterns.linear_layers import STEPS, leads_to, require_unquantized
 from onnxrewrite_patterns.transpose_frames import Perm, compose
 
 # -- MatMul ----------------------------------------------------------------------------------------------------
@@ -92,11 +92,8 @@ _TO_SOFTMAX = frozenset({"Add", "Cast", "Div", "Mul", "Reshape", "Where"})
 def require_free(m: Match, build: Builder, call: Call) -> None:
     """Leave what has kernels of its own, and the scores of an attention that the lower stage has yet to find."""
     require_unquantized(m, *m.node(call).inputs, m[a], m[b])
-    layer = [m[call]] if build.opset >= 23 else []
-    while layer:
-        readers = [n for v in layer for n in v.consumers()]
-        m.require(all(n.op_type != "Softmax" for n in readers), "these are the scores of an attention", at=call)
-        layer = [o for n in readers if n.op_type in _TO_SOFTMAX for o in n.outputs]
+    is_score = build.opset >= 23 and leads_to(m[call], frozenset({"Softmax"}), _TO_SOFTMAX)
+    m.require(not is_score, "these are the scores of an attention", at=call)
 
 
 TRANSPOSE = Rule(
@@ -106,7 +103,7 @@ TRANSPOSE = Rule(
     rewrite=absorb_transpose,
     assumes=(Assumption.NOT_EMPTY,),
     keeps_shared=True,
-    looks_below=4,
+    looks_below=STEPS,
     examples=(
         Rewrites(
             "float[2,m,k] a; float[2,n,k] b; t = Transpose<perm=[0,2,1]>(b)  y = MatMul(a, t)",
@@ -186,7 +183,7 @@ OPERAND_SCALE = Rule(
     rewrite=absorb_operand_scale,
     assumes=(Assumption.NOT_EMPTY,),
     keeps_shared=True,
-    looks_below=4,
+    looks_below=STEPS,
     examples=(
         Rewrites(
             "float[2,m,k] a; float[2,k,n] b; s = Mul(a, 3.0)  t = Div(b, 0.5)  y = MatMul(s, t)",
@@ -211,7 +208,7 @@ SCALE = Rule(
     pattern=scaled_product * scale,
     rewrite=absorb_scale,
     assumes=(Assumption.NOT_EMPTY,),
-    looks_below=4,
+    looks_below=STEPS,
     examples=(
         Rewrites(
             "float[2,m,k] a; float[2,k,n] b; p = MatMul(a, b)  y = Mul(3.0, p)",

@@ -139,19 +139,25 @@ def bias_of(m: Match, call: Call) -> Array:
 
 # -- what is around them -----------------------------------------------------------------------------------
 
-ATTENTIONS = frozenset({"Attention", "GroupQueryAttention", "MultiHeadAttention"})
-_ON_THE_WAY = frozenset({"Add", "Reshape", "Transpose"})
-_STEPS = 4
+STEPS = 6
+"""So far below a layer one looks for what may take it in."""
+
+_ATTENTIONS = frozenset({"Attention", "GroupQueryAttention", "MultiHeadAttention"})
 
 
 def feeds_attention(value: Value) -> bool:
     """Whether an attention reads what a layer computes, with a bias or split into heads: it may take the layer in."""
+    return leads_to(value, _ATTENTIONS, frozenset({"Add", "Reshape", "Transpose"}))
+
+
+def leads_to(value: Value, ends: frozenset[str], through: frozenset[str]) -> bool:
+    """Whether one of ``ends`` reads a value, as it is or ``through`` some operators."""
     layer = [value]
-    for _ in range(_STEPS):
-        readers = [n for v in layer for n in v.consumers()]
-        if any(n.op_type in ATTENTIONS for n in readers):
+    for _ in range(STEPS):
+        readers = dict.fromkeys(n for v in layer for n in v.consumers())
+        if any(n.op_type in ends for n in readers):
             return True
-        layer = [o for n in readers if n.op_type in _ON_THE_WAY for o in n.outputs]
+        layer = [o for n in readers if n.op_type in through for o in n.outputs]
     return False
 
 
