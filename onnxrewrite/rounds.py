@@ -17,6 +17,7 @@ import onnx_ir as ir
 from onnxrewrite.ir import io
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import Target
+from onnxrewrite.opsets import Opsets
 from onnxrewrite.rewrite.driver import Driver, Limits
 from onnxrewrite.rewrite.finish import finish
 from onnxrewrite.rewrite.legality import illegal_node
@@ -65,6 +66,7 @@ class Rounds:
     Args:
         model: The model; it is not changed.
         rules: The rules.
+        opset: The newest ai.onnx opset it may be given; its own one where that is to stay.
         target: What the result must run on.
         seed: Of the inputs for checking sites.
         checks_sites: Whether each rewrite is run against what it replaces.
@@ -86,6 +88,7 @@ class Rounds:
         rules: RuleSet,
         target: Target,
         *,
+        opset: int,
         seed: int,
         checks_sites: bool,
         keep_types: bool,
@@ -97,7 +100,7 @@ class Rounds:
         self.without: set[str] = set()
         self.sites: SiteChecker | None = None
         self.ledger = Ledger(None)
-        self._model = model
+        self._opsets = Opsets(model, opset)
         self._rules = rules
         self._target = target
         self._seed = seed
@@ -113,14 +116,18 @@ class Rounds:
         """Rewrite a copy of the model, but for the sites in ``quarantine``.
 
         A raised operator that the lower stage could not make legal after all is not raised in the next round.  Nor does
-        a rule take part in it that changed the graph by itself.
+        a rule take part in it that changed the graph by itself.  Where the raise stage needs a newer opset, the model
+        is converted.
         """
         while True:
             try:
                 model, trace = self._lowered(quarantine)
-                break
             except Tampered as error:
                 self._tampered[error.rule] = error
+                continue
+            if self._opsets.settled(self.without, trace):
+                break
+        trace.warnings += self._opsets.notes(self.without, trace)
         for tampering in self._tampered.values():
             trace.refuse(tampering.rule, tampering.value, tampering.reason)
             trace.warnings.append(f"{tampering}; it was left out")
@@ -148,7 +155,7 @@ class Rounds:
         self.sites = self._site_checker() if self._checks_sites else None
         self.ledger = Ledger(self.sites, self.cost, self._verdicts, declined=self._declined)
         return Driver(
-            io.load(self._model),
+            io.load(self._opsets.source(self.without)),
             self._taking_part(),
             self._target,
             check=self.ledger,

@@ -25,6 +25,7 @@ RANKS = {
     "pipeline": 6,
     "result": 6,
     "rounds": 6,
+    "opsets": 6,
     "pace": 6,
     "certify": 6,
     "report": 6,

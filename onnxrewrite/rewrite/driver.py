@@ -23,7 +23,7 @@ from onnxrewrite.rewrite import edit
 from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
-from onnxrewrite.rewrite.transaction import Change, Transaction, Workspace, described
+from onnxrewrite.rewrite.transaction import Change, TooNew, Transaction, Workspace, described
 from onnxrewrite.rewrite.worklist import LoopGuard, Worklist
 
 SiteCheck: TypeAlias = Callable[[Site], str | None]
@@ -232,6 +232,8 @@ class Driver:
     def _note(self, rule: Rule, match: Match, refusal: Refused) -> None:
         value = match.anchor.name or ""
         self.trace.refuse(rule.name, value, refusal.reason)
+        if isinstance(refusal, TooNew):
+            self.trace.too_new |= refusal.versions
         if refusal.__cause__ is not None:
             self.trace.warnings.append(f"{rule.name}: {refusal.reason} (at `{value}`)")
 
