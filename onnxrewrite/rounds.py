@@ -25,7 +25,7 @@ from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Key, Site, Trace
 from onnxrewrite.rewrite.untouched import Tampered
-from onnxrewrite.verify.ledger import Declined, Ledger, Verdicts
+from onnxrewrite.verify.ledger import Ledger, Loss, Verdicts
 
 if TYPE_CHECKING:
     from onnxrewrite.verify.rewrites import SiteChecker
@@ -110,7 +110,9 @@ class Rounds:
         self._conflicts = conflicts
         self._clock = clock
         self._tampered: dict[str, Tampered] = {}
-        self._declined: list[Declined] = []  # of all rounds: what is not raised in the next one was declined in this
+        # Of earlier rounds, too: what is not raised in the next one was turned down in this.
+        self._failed: list[Loss] = []
+        self._declined: list[Loss] = []
 
     def rewrite(self, quarantine: set[Key]) -> tuple[ir.Model, Trace]:
         """Rewrite a copy of the model, but for the sites in ``quarantine``.
@@ -119,6 +121,7 @@ class Rounds:
         a rule take part in it that changed the graph by itself.  Where the raise stage needs a newer opset, the model
         is converted.
         """
+        self._failed.clear()
         while True:
             try:
                 model, trace = self._lowered(quarantine)
@@ -153,7 +156,7 @@ class Rounds:
     def _driver(self, banned: set[Key]) -> Driver:
         """A driver for a round, with checks that count this round only."""
         self.sites = self._site_checker() if self._checks_sites else None
-        self.ledger = Ledger(self.sites, self.cost, self._verdicts, declined=self._declined)
+        self.ledger = Ledger(self.sites, self.cost, self._verdicts, failed=self._failed, declined=self._declined)
         return Driver(
             io.load(self._opsets.source(self.without)),
             self._taking_part(),
