@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _FACE = {
     "apply": "onnxrewrite.pipeline",
     "check": "onnxrewrite.pipeline",
+    "explain": "onnxrewrite.whynot.explain",
     "session": "onnxrewrite.measure.session",
     "Result": "onnxrewrite.pipeline",
     "OnnxRewriteError": "onnxrewrite.errors",
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from onnxrewrite.rewrite.rule import Rule as Rule
     from onnxrewrite.rewrite.rule import Stage as Stage
     from onnxrewrite.rewrite.ruleset import RuleSet as RuleSet
+    from onnxrewrite.whynot.explain import explain as explain
 
 
 def __getattr__(name: str) -> Any:
