@@ -79,7 +79,7 @@ def to_embed_norm(m: Match, build: Builder) -> Value | tuple[Value, Value]:
     inputs = [_int32(m, build, word_ids), _int32(m, build, segment_ids), words, positions, segments, m[scale], offset]
     inputs += [None, _int32(m, build, position_ids)]
     epsilon = {"epsilon": m.attr(call, "epsilon")}
-    if call is not layer_norm or not with_sum(m, total):
+    if call is not layer_norm or not with_sum(m, total, a, b, c):
         return build.microsoft.node("EmbedLayerNormalization", inputs, epsilon, outputs=2)[0]
     m.widen((), (m.anchor, m[total]))
     result, _, summed = build.microsoft.node("EmbedLayerNormalization", inputs, epsilon, outputs=3)

@@ -16,6 +16,7 @@ import numpy as np
 
 from onnxrewrite import (
     FLOATS,
+    Assumption,
     Attr,
     Builder,
     Match,
@@ -169,6 +170,7 @@ MULTIPLIED_OUT = Rule(
     pattern=multiplied_out,
     rewrite=to_scaled_layer_norm,
     benefit=20,
+    assumes=(Assumption.FINITE,),
     examples=(
         Rewrites(
             f"float[4] w; float[4] c; {_MULTIPLIED_OUT} o = Sub(c, n)  y = Add(k, o)",

@@ -74,13 +74,15 @@ def spread(array: Array, sizes: Sequence[int]) -> Array | None:
     return np.broadcast_to(array.reshape(shape), sizes) if fits else None
 
 
-def with_sum(m: Match, total: Term) -> bool:
+def with_sum(m: Match, total: Term, *computed_twice: Term) -> bool:
     """Whether the sum that is normalized is needed elsewhere, too, so that it has to be an output.
 
-    Refuses where something else inside the match is: the rule keeps what is shared, for the sake of the sum.
+    Refuses where something else inside the match is, for which a rule that keeps what is shared has to see itself; but
+    for what may be ``computed_twice``.
     """
     whole, inside = m[total], set(m.nodes)
-    for value in (o for n in m.nodes for o in n.outputs if o not in (whole, m.anchor)):
+    free = {whole, m.anchor, *(m[t] for t in computed_twice if t in m)}
+    for value in (o for n in m.nodes for o in n.outputs if o not in free):
         alone = not value.is_graph_output() and inside.issuperset(value.consumers())
         m.require(alone, f"`{value.name}` inside the match is needed elsewhere, too")
     return whole.is_graph_output() or not inside.issuperset(whole.consumers())
