@@ -62,6 +62,16 @@ def _skip_rms_norm(run: Run, call: Call, x: Array, skip: Array, gamma: Array, bi
     return (result, None, None, whole)[: call.outputs]
 
 
+@computes("EmbedLayerNormalization", domain=MS)
+def _embed_layer_norm(run: Run, call: Call, ids: Array, segment_ids: Array | None, *given: Array | None) -> Any:
+    words, positions, segments, gamma, beta, _, position_ids = (*given, None, None)[:7]
+    rows = np.arange(ids.shape[1]) if position_ids is None else position_ids
+    lookups = ((words, ids), (positions, rows), (segments, segment_ids))
+    whole = _total(*(np.take(t, i, axis=0) for t, i in lookups if t is not None and i is not None))
+    result = _standard(run, "LayerNormalization", [whole, gamma, beta], axis=-1, epsilon=call.get("epsilon"))
+    return (result, None, whole)[: call.outputs]
+
+
 @computes("SimplifiedLayerNormalization")
 def _rms_norm(run: Run, call: Call, x: Array, gamma: Array) -> Any:
     return _standard(run, "RMSNormalization", [x, gamma], axis=call.get("axis", -1), epsilon=call.get("epsilon", 1e-5))
