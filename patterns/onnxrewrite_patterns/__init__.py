@@ -1,6 +1,7 @@
 """The rule library: one family of rules a file."""
 
 from onnxrewrite_patterns import (
+    activations,
     apart,
     attention,
     attention_lower,
@@ -20,11 +21,13 @@ from onnxrewrite_patterns import (
     rotary,
     rotary_operator,
     shapes,
+    softmax,
     swish,
     transpose,
 )
 
 RULES = (
+    *activations.RULES,
     *apart.RULES,
     *attention.RULES,
     *attention_lower.RULES,
@@ -44,6 +47,7 @@ RULES = (
     *rotary.RULES,
     *rotary_operator.RULES,
     *shapes.RULES,
+    *softmax.RULES,
     *swish.RULES,
     *transpose.RULES,
 )

@@ -157,8 +157,8 @@ ROTARY = Rule(
             "sin = Reshape(kk, {0, 0, 0, 8})  x1 = Slice(x, {0}, {8}, {3}, {2})  x2 = Slice(x, {1}, {8}, {3}, {2})"
             "n = Neg(x2)  n5 = Unsqueeze(n, {-1})  x5 = Unsqueeze(x1, {-1})  a = Concat<axis=-1>(n5, x5)"
             "r = Reshape(a, {0, 0, 0, 8})  u = Mul(x, cos)  v = Mul(r, sin)  y = Add(u, v)",
-            to=f"{_PAIRS} c4 = Squeeze(c5, {{4}})  k4 = Squeeze(k5, {{4}})  c3 = Squeeze(c4, {{1}})  k3 = Squeeze(k4, {{1}})"
-            "y = RotaryEmbedding<interleaved=1>(x, c3, k3)",
+            to=f"{_PAIRS} c4 = Squeeze(c5, {{4}})  k4 = Squeeze(k5, {{4}})  c3 = Squeeze(c4, {{1}})"
+            "k3 = Squeeze(k4, {1})  y = RotaryEmbedding<interleaved=1>(x, c3, k3)",
             opset=23,
         ),
         Rejects(
