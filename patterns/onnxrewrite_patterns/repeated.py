@@ -6,12 +6,16 @@ value is computed: down from a Concat of one value with itself, or from a consta
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite import Builder, Match, Value, parameter, passed, resolve, same_dim, same_shape
 from onnxrewrite_patterns.pieces import axis_of
+
+Array: TypeAlias = npt.NDArray[Any]
 
 _ELEMENTWISE = frozenset({"Cos", "Sin", "Cast", "Neg", "Mul", "Div", "Add", "Sub"})
 """Computed for each element by itself."""
@@ -105,11 +109,11 @@ def _keeps_last(m: Match, node: ir.Node) -> bool:
     return True
 
 
-def _repeats(table: npt.NDArray[np.generic], interleaved: bool) -> bool:
-    return table.ndim > 0 and table.shape[-1] % 2 == 0 and np.array_equal(*_halves(table, interleaved))
+def _repeats(table: Array, interleaved: bool) -> bool:
+    return table.ndim > 0 and table.shape[-1] % 2 == 0 and bool(np.array_equal(*_halves(table, interleaved)))
 
 
-def _halves(table: npt.NDArray[np.generic], interleaved: bool) -> tuple[npt.NDArray[np.generic], ...]:
+def _halves(table: Array, interleaved: bool) -> tuple[Array, Array]:
     if interleaved:
         return table[..., 0::2], table[..., 1::2]
     return table[..., : table.shape[-1] // 2], table[..., table.shape[-1] // 2 :]

@@ -5,6 +5,9 @@ at least as many rows as there are positions, and a row for negative positions i
 rows, one for each token, become the table, in their order: they are gathered as before, once for all layers.
 Where one batch serves all, its kernel needs no more than the row to start at.
 
+Heads that were split and transposed are turned before that, which leaves the Transpose to what follows: attention
+takes queries as they were.
+
 Why: models older than opset 23 have no RotaryEmbedding.   Source: ONNX Runtime, docs/ContribOperators.md; what it does
 not say was tried (1.31): kernels for float32 and float16; ``scale`` does nothing; a head of odd size is computed wrong.
 """
@@ -21,6 +24,7 @@ from onnxrewrite import (
     Assumption,
     Attr,
     Builder,
+    Call,
     Dim,
     Each,
     Match,
@@ -199,10 +203,50 @@ PARTIAL = Rule(
     ),
 )
 
+# -- either layout -------------------------------------------------------------------------------------------
+
+HEADS = (0, 2, 1, 3)
+"""The permutation between [B, S, H, D] and [B, H, S, D], either way."""
+
+turning = Attr[int]("rotary_embedding_dim", default=0)
+moved = op.RotaryEmbedding(op.Transpose(x, perm=HEADS), cos, sin, interleaved=interleaved, rotary_embedding_dim=turning)
+
+
+def before_transpose(m: Match, build: Builder) -> Value:
+    """RotaryEmbedding(Transpose(x), cos, sin) ⟶ Transpose(RotaryEmbedding(x, cos, sin)), of x of shape [B, S, H, D]."""
+    turned = called(m, build, m[x], (m[cos], m[sin]), 2, bool(m[interleaved]), m[turning] or None)
+    return build.Transpose(turned, perm=HEADS)
+
+
+BEFORE_TRANSPOSE = Rule(
+    name="rotary-before-transpose",
+    stage=Stage.RAISE,
+    pattern=moved,
+    rewrite=before_transpose,
+    examples=(
+        Rewrites(
+            f"float[b,s,3,4] x; {_PART} t = Transpose<perm=[0,2,1,3]>(x)  y = RotaryEmbedding(t, c, k)",
+            to=f"float[b,s,3,4] x; {_PART} f = Reshape(x, {{0, 0, 12}})  r = RotaryEmbedding<num_heads=3>(f, c, k)"
+            "u = Reshape(r, {0, 0, 3, 4})  y = Transpose<perm=[0,2,1,3]>(u)",
+            opset=23,
+        ),
+        Rejects(
+            f"float[b,3,s,4] x; {_PART} t = Transpose<perm=[0,1,2,3]>(x)  y = RotaryEmbedding(t, c, k)",
+            because="expected perm=(0, 2, 1, 3)",
+            opset=23,
+        ),
+        Rejects(
+            f"float[b,s,h,4] x; {_PART} t = Transpose<perm=[0,2,1,3]>(x)  y = RotaryEmbedding(t, c, k)",
+            because="the number of heads is not known",
+            opset=23,
+        ),
+    ),
+)
+
 # -- ONNX Runtime's own --------------------------------------------------------------------------------------
 
 all_cos, all_sin = (op.Expand(t, Var(f"shape of {t}")) for t in (cos, sin))
-heads, turning = Attr[int]("num_heads", default=0), Attr[int]("rotary_embedding_dim", default=0)
+heads = Attr[int]("num_heads", default=0)
 parameters = {"num_heads": heads, "rotary_embedding_dim": turning, "interleaved": interleaved}
 rotary = any_of(op.RotaryEmbedding(x, all_cos, all_sin, **parameters), op.RotaryEmbedding(x, cos, sin, **parameters))
 
@@ -210,26 +254,33 @@ rotary = any_of(op.RotaryEmbedding(x, all_cos, all_sin, **parameters), op.Rotary
 def to_microsoft(m: Match, build: Builder) -> Value:
     """RotaryEmbedding(x, cos, sin) ⟶ com.microsoft.RotaryEmbedding(x, positions, table of cos, table of sin)."""
     call = m.alternative(rotary)
-    m.require(m.facts.is_newer(m.node(call)), "the model's own opset has RotaryEmbedding")  # type: ignore[arg-type]
-    length = m.dim(x, 2 if m.rank(x) == 4 else 1)
-    shapes = [m.shape(t) for t in (cos, sin)]
-    batch, *others = shapes[0] or (None,)
-    m.require(same_shape(*shapes) and len(others) == 2, "cosines and sines must be of one shape of rank 3", at=cos)
-    if all_cos in m:
-        alike = batch == 1 and length is not None and same_dim(others[0], length)  # type: ignore[arg-type]
-        m.require(alike, "more than the batch is expanded", at=cos)
+    assert isinstance(call, Call)
+    m.require(m.is_newer(call), "the model's own opset has RotaryEmbedding")
+    shape, tokens = m.shape(cos), m.dim(x, -2)
+    if shape is None or tokens is None or len(shape) != 3 or not same_shape(shape, m.shape(sin)):
+        m.refuse("cosines and sines must be of one shape of rank 3", at=cos)
+    batch, length, half = shape
+    m.require(all_cos not in m or (batch == 1 and same_dim(length, tokens)), "more than batches are expanded", at=cos)
+    _require_even(m, half)
     count = m[heads] or (m.dim(x, 1) if m[turning] else None)
     m.require(isinstance(count, int) or not m[turning], "the number of heads is not known", at=x)
     positions = np.zeros(1, np.int64) if batch == 1 else _positions(m, build, m[cos])
-    tables = [build.Reshape(m[t], np.array([-1, others[1]])) for t in (cos, sin)]
     return build.microsoft.RotaryEmbedding(
         m[x],
         positions,
-        *tables,
-        interleaved=m[interleaved],
+        *(build.Reshape(m[t], np.array([-1, half])) for t in (cos, sin)),
+        interleaved=m[interleaved] or None,
         num_heads=count or None,
         rotary_embedding_dim=m[turning] or None,
     )
+
+
+def _require_even(m: Match, half: Dim) -> None:
+    """Heads are of even size, and of as many cosines as half of what is turned."""
+    size = m.dim(x, -1)
+    head = size // m[heads] if isinstance(size, int) and m.rank(x) == 3 and m[heads] else size
+    even = isinstance(head, int) and isinstance(half, int) and head % 2 == 0 and 2 * half == (m[turning] or head)
+    m.require(even, f"{m[turning] or head} features cannot be turned by {half} cosines", at=cos)
 
 
 def _positions(m: Match, build: Builder, rows: Value) -> Value | npt.NDArray[np.int64]:
@@ -253,7 +304,7 @@ LOWER = Rule(
             "float[b,3,s,8] x; float[b,s,4] c; float[b,s,4] k; y = RotaryEmbedding(x, c, k)",
             to="float[b,3,s,8] x; float[b,s,4] c; float[b,s,4] k; h = Shape(c)  p = Slice(h, {0}, {2}, {0})"
             "n = ReduceProd<keepdims=0>(p)  i = Range(0, n, 1)  j = Reshape(i, p)  c2 = Reshape(c, {-1, 4})"
-            "k2 = Reshape(k, {-1, 4})  y = com.microsoft.RotaryEmbedding<interleaved=0>(x, j, c2, k2)",
+            "k2 = Reshape(k, {-1, 4})  y = com.microsoft.RotaryEmbedding(x, j, c2, k2)",
         ),
         Rewrites(
             "float[b,3,s,8] x; float[1,s,2] c; float[1,s,2] k; int64[3] e; c3 = Expand(c, e)  k3 = Expand(k, e)"
@@ -270,7 +321,11 @@ LOWER = Rule(
             "float[b,h,s,8] x; float[b,s,2] c; float[b,s,2] k; y = RotaryEmbedding<rotary_embedding_dim=4>(x, c, k)",
             because="the number of heads is not known",
         ),
+        Rejects(
+            "float[b,3,s,8] x; float[b,s,2] c; float[b,s,2] k; y = RotaryEmbedding<rotary_embedding_dim=5>(x, c, k)",
+            because="5 features cannot be turned by 2 cosines",
+        ),
     ),
 )
 
-RULES = (PARTIAL, LOWER)
+RULES = (PARTIAL, BEFORE_TRANSPOSE, LOWER)
