@@ -1,4 +1,4 @@
-"""Activations from their parts: those of the Relu family, of the Elu family, Sigmoid, Tanh and Softsign.
+"""Activations from their parts: those of the Relu family, of the Elu family, Sigmoid and Softsign.
 
 Why: three to six elementwise passes over memory become one kernel, which ONNX Runtime may fuse into a layer.
 LeakyRelu: Maas et al., 2013.   PRelu: He et al., 2015, arXiv:1502.01852.   Elu: Clevert et al., 2015,
@@ -218,7 +218,7 @@ SELU = Rule(
     ),
 )
 
-# -- Sigmoid, Tanh, Softsign ---------------------------------------------------------------------------------
+# -- Sigmoid, Softsign ---------------------------------------------------------------------------------------
 
 
 def to_sigmoid(m: Match, build: Builder) -> Value:
@@ -240,23 +240,6 @@ SIGMOID = Rule(
 )
 
 
-def to_tanh(m: Match, build: Builder) -> Value:
-    """2·Sigmoid(2x) - 1 ⟶ Tanh(x)."""
-    return build.Tanh(m[x])
-
-
-TANH = Rule(
-    name="tanh",
-    stage=Stage.RAISE,
-    pattern=2 * op.Sigmoid(2 * x) - 1,
-    rewrite=to_tanh,
-    examples=(
-        Rewrites("d = Mul(x, 2.0)  s = Sigmoid(d)  t = Mul(s, 2.0)  y = Sub(t, 1.0)", to="y = Tanh(x)"),
-        Rejects("d = Mul(x, 3.0)  s = Sigmoid(d)  t = Mul(s, 2.0)  y = Sub(t, 1.0)", because="expected constant 2"),
-    ),
-)
-
-
 def to_softsign(m: Match, build: Builder) -> Value:
     """x/(1 + |x|) ⟶ Softsign(x)."""
     return build.Softsign(m[x])
@@ -274,4 +257,4 @@ SOFTSIGN = Rule(
     ),
 )
 
-RULES = (RELU, LEAKY_RELU, THRESHOLDED_RELU, ELU, SELU, SIGMOID, TANH, SOFTSIGN)
+RULES = (RELU, LEAKY_RELU, THRESHOLDED_RELU, ELU, SELU, SIGMOID, SOFTSIGN)

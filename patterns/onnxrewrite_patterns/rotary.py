@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from onnxrewrite import (
     FLOATS,
+    Assumption,
     Attr,
     Builder,
     Each,
@@ -136,6 +137,7 @@ ROTARY = Rule(
     stage=Stage.RAISE,
     pattern=x * cos + turned.term * sin,
     rewrite=to_rotary,
+    assumes=(Assumption.NOT_EMPTY,),
     keeps_shared=True,
     looks_above=8,
     examples=(
@@ -225,6 +227,7 @@ ROTARY_BY_PARTS = Rule(
     stage=Stage.RAISE,
     pattern=any_of(whole.term, with_rest),
     rewrite=to_rotary_by_parts,
+    assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
             f"float[b,3,s,8] x; float[b,1,s,4] c; float[1,s,4] k;{_HALVES} {_PARTS}",

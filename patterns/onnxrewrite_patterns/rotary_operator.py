@@ -176,6 +176,7 @@ PARTIAL = Rule(
     stage=Stage.RAISE,
     pattern=partial,
     rewrite=to_partial,
+    assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
             f"{_SLICED} r = RotaryEmbedding<interleaved=1>(x1, c, k)  y = Concat<axis=-1>(r, x2)",
@@ -223,6 +224,7 @@ BEFORE_TRANSPOSE = Rule(
     stage=Stage.RAISE,
     pattern=moved,
     rewrite=before_transpose,
+    assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
             f"float[b,s,3,4] x; {_PART} t = Transpose<perm=[0,2,1,3]>(x)  y = RotaryEmbedding(t, c, k)",

@@ -109,7 +109,11 @@ ln_shifted = op.Log(op.ReduceSum(op.Exp(shifted), axes=axes, keepdims=1))
 
 def to_log_softmax(m: Match, build: Builder) -> Value:
     """Sub(x, ln Σ exp(x)) ⟶ LogSoftmax(x), with x shifted by its maximum or not."""
-    return build.LogSoftmax(m[x], axis=_axis(m, build))
+    axis = _axis(m, build)
+    size = m.dim(x, axis)
+    several = ln_total not in m or (isinstance(size, int) and size > 1)
+    m.require(several, "along an axis of size 1 all is zero, where unshifted logarithms are nearly", at=x)
+    return build.LogSoftmax(m[x], axis=axis)
 
 
 LOG_SOFTMAX = Rule(
@@ -129,8 +133,12 @@ LOG_SOFTMAX = Rule(
             to="float[n,5] x; y = LogSoftmax<axis=1>(x)",
         ),
         Rewrites(
+            "float[n,5] x; l = ReduceLogSumExp<axes=[1], keepdims=1>(x)  y = Sub(x, l)",
+            to="float[n,5] x; y = LogSoftmax<axis=1>(x)",
+        ),
+        Rejects(
             "float[n,5] x; l = ReduceLogSumExp<axes=[0], keepdims=1>(x)  y = Sub(x, l)",
-            to="float[n,5] x; y = LogSoftmax<axis=0>(x)",
+            because="along an axis of size 1 all is zero",
         ),
         Rejects("l = ReduceLogSumExp<axes=[0], keepdims=1>(x)  y = Sub(z, l)", because="x must be the same value"),
         Rejects(
@@ -160,22 +168,6 @@ LOG_OF_SOFTMAX = Rule(
     ),
 )
 
-
-def exp_of_log_softmax(m: Match, build: Builder) -> Value:
-    """Exp(LogSoftmax(x)) ⟶ Softmax(x)."""
-    return build.Softmax(m[x], axis=m[axis])
-
-
-EXP_OF_LOG_SOFTMAX = Rule(
-    name="exp-of-log-softmax",
-    stage=Stage.RAISE,
-    pattern=op.Exp(op.LogSoftmax(x, axis=axis)),
-    rewrite=exp_of_log_softmax,
-    examples=(
-        Rewrites("s = LogSoftmax<axis=1>(x)  y = Exp(s)", to="y = Softmax<axis=1>(x)"),
-        Rejects("s = LogSoftmax<axis=1>(x)  y = Exp(s)  z = Neg(s)", because="also used by"),
-    ),
-)
 
 # -- other ranks ---------------------------------------------------------------------------------------------
 
@@ -227,4 +219,4 @@ WITHOUT_ROWS = Rule(
     ),
 )
 
-RULES = (SOFTMAX, LOG_SOFTMAX, LOG_OF_SOFTMAX, EXP_OF_LOG_SOFTMAX, WITHOUT_ROWS)
+RULES = (SOFTMAX, LOG_SOFTMAX, LOG_OF_SOFTMAX, WITHOUT_ROWS)
