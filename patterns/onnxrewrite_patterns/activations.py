@@ -4,13 +4,13 @@ Why: three to six elementwise passes over memory become one kernel, which ONNX R
 LeakyRelu: Maas et al., 2013.   PRelu: He et al., 2015, arXiv:1502.01852.   Elu: Clevert et al., 2015,
 arXiv:1511.07289.   Selu: Klambauer et al., 2017, arXiv:1706.02515.   Celu: Barron, 2017, arXiv:1704.07483.
 
-Where the parts choose by comparing, the operator chooses alike, also for NaN, infinities and zeros of either sign
-(tried, ONNX Runtime 1.31).  So Where(x > 0, x, 0) is ThresholdedRelu(x, alpha=0), and not Relu, which keeps NaN.
-Clip(x, min=0) is no Relu: without an upper bound it still changes infinity.  Sigmoid is 0 where 1/(1 + exp(-x)) is
-below 10⁻⁸; the standard's Tanh is more accurate than 2·sigmoid(2x) - 1.
+Where the parts choose by comparing, the operator chooses alike, also for NaN and infinities (tried, ONNX Runtime 1.31).
+So Where(x > 0, x, 0) is ThresholdedRelu(x, alpha=0), and not Relu, which keeps NaN.  Max(x, 0) is no Relu, either, for
+the sign of zero; nor is Clip(x, min=0), which changes infinity.  Sigmoid is 0 where 1/(1 + exp(-x)) is below 10⁻⁸.
 
-What is spelled with tanh from exponentials stays: these overflow, and the quotient is NaN.  And ln(1 + eˣ) stays for
-the reason that ``swish.py`` gives, where Swish, HardSigmoid, HardSwish and Mish are.
+Spellings of tanh stay: 2·sigmoid(2x) - 1 is exactly zero where tanh is tiny, and quotients of exponentials are NaN where
+these overflow.  And ln(1 + eˣ) stays for the reason that ``swish.py`` gives, where Swish, HardSigmoid, HardSwish and
+Mish are.
 """
 
 from __future__ import annotations
@@ -51,33 +51,16 @@ def by_sign(above: Term, below: Term) -> Term:
 # -- Relu and relatives --------------------------------------------------------------------------------------
 
 
-def to_relu(m: Match, build: Builder) -> Value:
-    """Max(x, 0) ⟶ Relu(x)."""
-    return build.Relu(m[x])
-
-
-RELU = Rule(
-    name="relu",
-    stage=Stage.RAISE,
-    pattern=op.Max(x, 0.0),
-    rewrite=to_relu,
-    examples=(
-        Rewrites("y = Max(0.0, x)", to="y = Relu(x)"),
-        Rejects("y = Max(x, 1.0)", because="expected constant 0, found 1"),
-        Rejects("y = Max(x, {0.0, 1.0})", because="expected constant 0"),
-        Rejects("int64[n] x; y = Max(x, int64 0)", because="dtype int64"),
-    ),
-)
-
+no_less = any_of(op.Relu(x), op.Max(x, 0.0))
 slope, negated = Const("slope"), Const("negated slope")
 larger, smaller = op.Max(x, slope * x), op.Min(x, slope * x)
 leaky = any_of(
     by_sign(x, slope * x),
     larger,
     smaller,
-    op.Relu(x) + slope * op.Min(x, 0.0),
-    op.Relu(x) - slope * op.Relu(-x),
-    op.Relu(x) + negated * op.Relu(-x),
+    no_less + slope * op.Min(x, 0.0),
+    no_less - slope * op.Relu(-x),
+    no_less + negated * op.Relu(-x),
 )
 
 
@@ -151,7 +134,7 @@ THRESHOLDED_RELU = Rule(
 alpha, inverse, gamma = Scalar("alpha", default=1.0), Scalar("1/alpha", default=1.0), Scalar("gamma")
 below = alpha * (op.Exp(inverse * x) - 1)
 cut = op.Min(below, 0.0)
-exponential = any_of(by_sign(x, below), op.Relu(x) + cut)
+exponential = any_of(by_sign(x, below), no_less + cut)
 
 
 def to_elu(m: Match, build: Builder) -> Value:
@@ -257,4 +240,4 @@ SOFTSIGN = Rule(
     ),
 )
 
-RULES = (RELU, LEAKY_RELU, THRESHOLDED_RELU, ELU, SELU, SIGMOID, SOFTSIGN)
+RULES = (LEAKY_RELU, THRESHOLDED_RELU, ELU, SELU, SIGMOID, SOFTSIGN)

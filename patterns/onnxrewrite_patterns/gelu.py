@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import math
 
+import onnx_ir as ir
+
 from onnxrewrite import (
     FLOATS,
     SQRT2,
@@ -95,19 +97,20 @@ GELU_ERF = Rule(
 )
 
 factor = Scalar("factor")
-FEW_DIGITS = 1e-3
-"""How far a factor is off that is meant for 1/√2, or 1/1.414, and written with few digits."""
+SIX_DIGITS = 5e-6 / SQRT2
+"""How far √2 is off where it is written with six digits, as in Megatron."""
 
 
 def to_scaled_gelu(m: Match, build: Builder) -> Value:
-    """½·x·(1 + erf(x/a)) ⟶ Gelu(k·x)/k with k = √2/a, of an a that is √2 written with few digits."""
+    """½·x·(1 + erf(x/a)) ⟶ Gelu(k·x)/k with k = √2/a, of an a that is √2 written with six digits."""
     scale = m[factor] * SQRT2
-    m.require(abs(scale - 1) < FEW_DIGITS, f"expected constant {1 / SQRT2:.6g}, found {m[factor]:.6g}", at=x)
+    m.require(m.dtype(x) == ir.DataType.FLOAT, "only float32 has a kernel that pays for two products", at=x)
+    m.require(abs(scale - 1) < SIX_DIGITS, f"expected constant {1 / SQRT2:.6g}, found {m[factor]:.9g}", at=x)
     return build.Mul(build.Gelu(build.Mul(m[x], scale)), 1 / scale)
 
 
-GELU_FEW_DIGITS = Rule(
-    name="gelu-few-digits",
+GELU_SIX_DIGITS = Rule(
+    name="gelu-six-digits",
     stage=Stage.RAISE,
     pattern=half_plus(op.Erf(factor * x), op.Erf(-factor * x)),
     rewrite=to_scaled_gelu,
@@ -119,7 +122,11 @@ GELU_FEW_DIGITS = Rule(
         ),
         Rejects(
             "d = Div(x, 1.5)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)",
-            because="expected constant 0.707107, found 0.666667",
+            because="expected constant 0.707107, found 0.666666667",
+        ),
+        Rejects(
+            "d = Div(x, 1.4142)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)",
+            because="expected constant 0.707107, found 0.70711",
         ),
     ),
 )
@@ -200,4 +207,4 @@ GELU_LOWER = Rule(
     ),
 )
 
-RULES = (GELU_ERF, GELU_FEW_DIGITS, GELU_TANH, GELU_LOWER)
+RULES = (GELU_ERF, GELU_SIX_DIGITS, GELU_TANH, GELU_LOWER)

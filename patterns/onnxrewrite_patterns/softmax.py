@@ -5,8 +5,10 @@ exp(x - max x)/Σ exp(x - max x) along one axis, and its logarithm x - ln Σ exp
 Why: five passes over memory, two of them reductions, become one kernel that keeps a row in the cache.
 Bridle, 1990; Blanchard et al., 2021, on what shifting by the maximum is for.
 
-Without the shift exp overflows above 88, and the parts give NaN where Softmax is right; likewise the logarithm of a
-Softmax is -inf where LogSoftmax is below -103.  Rows with infinities may be NaN in the one and not in the other.
+Without the shift exp overflows above 88, and the parts give NaN where Softmax is right.  Rows with infinities may be
+NaN in the one and not in the other.
+
+The logarithm of a Softmax stays: it is -inf where LogSoftmax is a large negative number, and a mask may mean that.
 
 Before opset 13, Softmax is that of all axes from the given one on, so there it is made along the last axis only.
 com.microsoft.BiasSoftmax, Softmax(x + bias), has no kernel on a CPU.
@@ -147,32 +149,10 @@ LOG_SOFTMAX = Rule(
     ),
 )
 
-axis = Attr[int | None]("axis", default=None)
-
-
-def log_of_softmax(m: Match, build: Builder) -> Value:
-    """Log(Softmax(x)) ⟶ LogSoftmax(x)."""
-    return build.LogSoftmax(m[x], axis=m[axis])
-
-
-LOG_OF_SOFTMAX = Rule(
-    name="log-of-softmax",
-    stage=Stage.RAISE,
-    pattern=op.Log(op.Softmax(x, axis=axis)),
-    rewrite=log_of_softmax,
-    assumes=(Assumption.FINITE,),
-    examples=(
-        Rewrites("s = Softmax<axis=1>(x)  y = Log(s)", to="y = LogSoftmax<axis=1>(x)"),
-        Rewrites("s = Softmax<axis=1>(x)  y = Log(s)", to="y = LogSoftmax<axis=1>(x)", opset=11),
-        Rejects("s = Softmax<axis=1>(x)  y = Log(s)  z = Neg(s)", because="also used by"),
-    ),
-)
-
-
 # -- other ranks ---------------------------------------------------------------------------------------------
 
 flat = op["Reshape", "Flatten"](x, Each("rows", at_least=0))
-of_rows = op["Softmax", "LogSoftmax"](flat, axis=axis)
+of_rows = op["Softmax", "LogSoftmax"](flat, axis=Attr[int | None]("axis", default=None))
 back = op.Reshape(of_rows, Var("shape of x"))
 
 
@@ -219,4 +199,4 @@ WITHOUT_ROWS = Rule(
     ),
 )
 
-RULES = (SOFTMAX, LOG_SOFTMAX, LOG_OF_SOFTMAX, WITHOUT_ROWS)
+RULES = (SOFTMAX, LOG_SOFTMAX, WITHOUT_ROWS)

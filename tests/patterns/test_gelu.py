@@ -255,8 +255,7 @@ def test_gelu_of_a_newer_opset_is_no_contrib_operator() -> None:
     assert ml_dtypes.bfloat16(1.4140625) == np.float32(ROUNDED["bfloat16"][0])
 
 
-@pytest.mark.parametrize("root", [1.41421, 1.4142, 1.414])
-def test_a_root_of_two_with_few_digits_is_a_gelu_scaled(root: float) -> None:
-    sides = rewrite(f"float[n] x; d = Div(x, {root})  e = Erf(d)  {A}", RULES)
+def test_a_root_of_two_with_six_digits_is_a_gelu_scaled() -> None:
+    sides = rewrite(f"float[n] x; d = Div(x, 1.41421)  e = Erf(d)  {A}", RULES)
     assert sides.operators == ["Mul", "Mul", "com.microsoft.Gelu"]
-    same_everywhere(sides, lambda x: 0.5 * x * erfc(-x / np.float64(np.float32(root))))
+    same_everywhere(sides, lambda x: 0.5 * x * erfc(-x / np.float64(np.float32(1.41421))))
