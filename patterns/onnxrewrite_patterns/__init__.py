@@ -1,6 +1,7 @@
 """The rule library: one family of rules a file."""
 
 from onnxrewrite_patterns import (
+    activations,
     apart,
     attention,
     attention_lower,
@@ -23,13 +24,17 @@ from onnxrewrite_patterns import (
     norm_affine,
     pieces,
     rmsnorm,
+    rotary,
+    rotary_operator,
     shapes,
     skip_norm,
+    softmax,
     swish,
     transpose,
 )
 
 RULES = (
+    *activations.RULES,
     *apart.RULES,
     *attention.RULES,
     *attention_lower.RULES,
@@ -52,8 +57,11 @@ RULES = (
     *norm_affine.RULES,
     *pieces.RULES,
     *rmsnorm.RULES,
+    *rotary.RULES,
+    *rotary_operator.RULES,
     *shapes.RULES,
     *skip_norm.RULES,
+    *softmax.RULES,
     *swish.RULES,
     *transpose.RULES,
 )

@@ -120,7 +120,7 @@ class Grower:
             case AnyOf(alternatives=alternatives):
                 return self.value(self._next(item, alternatives))
             case Output(call=call, index=index):
-                return self._made(call).outputs[index]
+                return self._output(self._made(call), index)
             case Call():
                 return self._made(item).outputs[0]
             case Sum(operands=operands):
@@ -195,6 +195,14 @@ class Grower:
         if item not in self._calls:
             self._calls[item] = self._call(item)
         return self._calls[item]
+
+    def _output(self, node: ir.Node, index: int) -> ir.Value:
+        """An output of a node, which gets as many as that takes."""
+        if index >= len(node.outputs):
+            node.resize_outputs(index + 1)
+            for output in node.outputs:
+                output.name = output.name or f"{node.outputs[0].name}_{output.index()}"
+        return node.outputs[index]
 
     def _call(self, item: Call) -> ir.Node:
         op_type = self._next(item, item.op_types)

@@ -125,3 +125,18 @@ def _attention(run: Run, call: Call, x: Array, w: Array, b: Array | None = None,
     sizes = call.get("qkv_hidden_sizes") or [w.shape[-1] // 3] * 3
     q, k, v = np.split(whole, np.cumsum(sizes)[:2], axis=-1)
     return _attend(run, call, q, k, v, mask)
+
+
+@computes("RotaryEmbedding", domain=MS)
+def _rotary(run: Run, call: Call, x: Array, positions: Array, cos: Array, sin: Array) -> Array:
+    """The standard's, of the rows that positions pick from both tables; one position is that of the first token."""
+    tokens = x.shape[2 if x.ndim == 4 else 1]
+    batch = np.zeros((len(x), 1), np.int64)
+    rows = batch + (positions + np.arange(tokens) if positions.size == 1 and positions.ndim < 2 else positions)
+    if call.get("is_packed_batching", 0):
+        raise NotApplicable("RotaryEmbedding of packed batches")
+    names = ("interleaved", "num_heads", "rotary_embedding_dim")
+    how = {name: call.get(name, 0) or None for name in names}
+    if x.ndim == 3 and how["num_heads"] is None:
+        how["num_heads"] = x.shape[-1] // (2 * cos.shape[-1])
+    return _standard(run, "RotaryEmbedding", [x, cos[rows], sin[rows]], **how)
