@@ -77,6 +77,31 @@ def _rms_norm(run: Run, call: Call, x: Array, gamma: Array) -> Any:
     return _standard(run, "RMSNormalization", [x, gamma], axis=call.get("axis", -1), epsilon=call.get("epsilon", 1e-5))
 
 
+_OF_CONV = {"Clip": ("min", "max"), "HardSigmoid": ("alpha", "beta"), "LeakyRelu": ("alpha",)}
+"""What the parameters of FusedConv are called."""
+
+
+@computes("FusedGemm", domain=MS)
+def _fused_gemm(run: Run, call: Call, *operands: Array | None) -> Array:
+    attributes = {name: call.get(name) for name in ("alpha", "beta", "transA", "transB")}
+    result = _standard(run, "Gemm", list(operands), **attributes)
+    own = {name: call.get(f"activation_{name}") for name in ("alpha", "beta", "gamma")}
+    return _standard(run, call.get("activation"), [result], **own) if call.get("activation") else result
+
+
+@computes("FusedConv", domain=MS)
+def _fused_conv(run: Run, call: Call, *operands: Array | None) -> Array:
+    names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    attributes = {name: call.attributes[name].value for name in names if name in call.attributes}
+    result = _standard(run, "Conv", list(operands[:3]), **attributes)
+    result = _total(result, *operands[3:])
+    function = call.get("activation")
+    own = zip(_OF_CONV.get(function, ()), call.get("activation_params") or (), strict=True)
+    if function == "Clip":
+        return _standard(run, function, [result, *(run.constants.carry(np.float32(bound)) for _, bound in own)])
+    return _standard(run, function, [result], **dict(own)) if function else result
+
+
 def _attend(run: Run, call: Call, q: Array, k: Array, v: Array, mask: Array | None) -> Array:
     heads = call.get("num_heads")
     scale = call.get("scale") or None
