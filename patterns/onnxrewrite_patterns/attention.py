@@ -175,7 +175,6 @@ def _by_head(m: Match, build: Builder, query: Value) -> tuple[Three, Value | Non
         return None  # where v is wider, q's shape, which the result is given, is not its own
     if plain_kt not in m and m[perm] != (0, 2, 1):
         return None
-    m.cover(*(n for x in views if (n := x.producer()) is not None))
     one, two, three = (s for s in sources if s is not None)
     return (one, build.Transpose(two, perm=(0, 1, 3, 2)) if plain_kt in m else two, three), q_node.inputs[1]
 

@@ -9,7 +9,6 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite import Builder, Dim, Match, Value, parameter, resolve, same_dim, same_shape
-from onnxrewrite_patterns.pieces import used_once
 
 HEADS = (0, 2, 1, 3)
 """The permutation between [B, S, H, D] and [B, H, S, D], either way."""
@@ -122,11 +121,11 @@ def _index(m: Match, node: ir.Node, split: ir.Node | None) -> int | None:
 
 
 def before_merge(m: Match, x: Value) -> Value | None:
-    """The [B, H, S, D] that x of shape [B·H, S, D] is a view of, if nothing else reads x."""
+    """The [B, H, S, D] that x of shape [B·H, S, D] is a view of."""
     node = made_by(x, "Reshape")
     source = node.inputs[0] if node is not None else None
     before, after = m.shape(source) if source is not None else None, m.shape(x)
-    if before is None or after is None or len(before) != 4 or len(after) != 3 or not used_once(x):
+    if before is None or after is None or len(before) != 4 or len(after) != 3:
         return None
     same = same_shape(before[2:], after[1:]) and same_dim(before[0] * before[1], after[0])
     return source if same else None
