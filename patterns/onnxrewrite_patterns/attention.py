@@ -26,6 +26,7 @@ from onnxrewrite_patterns.attention_terms import (
     divisor,
     factor,
     flat_k,
+    hidden,
     k,
     k_scale,
     kt_scale,
@@ -94,15 +95,16 @@ def operands(m: Match, build: Builder) -> Operands:
     of_q, of_scores, of_v = (m.shape(t) or () for t in (q, scores, v))
     m.require(len(of_q) == len(of_scores) in (3, 4), "q, k and v must be of rank 4, or 3", at=scores)
     _require_batches(m, of_q, of_v)
-    last = m.attr(softmax, "axis") in (-1, len(of_q) - 1)
-    m.require(last, "Softmax must run along the last axis", at=softmax)
+    end = hidden if hidden in m else softmax
+    last = m.attr(end, "axis") in (-1, len(of_q) - 1)
+    m.require(last, "Softmax must run along the last axis", at=end)
     query = _query(m, build)
     parts, target = _by_head(m, build, query) or ((query, _key(m, build), m[v]), None)
     chosen = mask_of(m, build, parts[0])
     given = Operands(*parts, chosen, *_scales(m), None, target, m.dtype(m.anchor))
     if len(given.dtypes(m)) > 1:
         return given.in_float32(m, build)
-    wider = m.dtype(softmax) == ir.DataType.FLOAT and ir.DataType.FLOAT16 in given.dtypes(m)
+    wider = m.dtype(end) == ir.DataType.FLOAT and ir.DataType.FLOAT16 in given.dtypes(m)
     return replace(given, softmax_precision=int(ir.DataType.FLOAT)) if wider else given
 
 
@@ -148,6 +150,7 @@ def _key(m: Match, build: Builder) -> Value:
         rank = m.rank(plain_kt) or 0
         return build.Transpose(m[plain_kt], perm=(*range(rank - 2), rank - 1, rank - 2))
     if unflat_kt in m:
+        m.node(flat_k), m.node(unflat_kt)  # of both the results count, whatever their attributes
         of_k, flat, back = (m.shape(t) or () for t in (k, flat_k, unflat_kt))
         m.require(len(of_k) == 4 and len(flat) == 3 and len(back) == 4, "k must be of rank 4", at=k)
         same = same_shape(flat[1:], of_k[2:]) and same_shape(back, (*of_k[:2], of_k[3], of_k[2]))

@@ -49,20 +49,26 @@ def full(m: Match, build: Builder, mask: Value, query: Value, key: Value) -> Val
     return build.Expand(mask, build.Concat(ones, height, width, axis=0))
 
 
+MODERATE = 1e20
+"""What is less than this is nothing beside ``NEVER_AT_ALL``."""
+
+
 def countable(m: Match, build: Builder, mask: Value) -> Value:
     """A mask for the standard's kernel that masks rows throughout as the formula does, if that can be told."""
-    node = mask.producer()
-    if m.dtype(mask) == ir.DataType.BOOL:
+    if m.dtype(mask) == ir.DataType.BOOL or magnitude(m, mask) <= -NEVER_AT_ALL:
         return mask
-    if node is not None and node.op_type == "Where" and not node.domain and node.inputs[0] is not None:
-        yes, no = (_number(m, x) for x in node.inputs[1:])
-        if yes == 0 and no is not None and -math.inf < no <= NEVER_AT_ALL:
-            return build.Where(node.inputs[0], 0.0, build.const(NEVER_AT_ALL, like=mask))
-        if no == 0 and yes is not None and -math.inf < yes <= NEVER_AT_ALL:
-            return build.Where(node.inputs[0], build.const(NEVER_AT_ALL, like=mask), 0.0)
-    limit = magnitude(m, mask)
-    m.require(limit <= -NEVER_AT_ALL, "the mask may be the lowest number throughout a row", at=mask)
-    return mask
+    node = mask.producer()
+    if node is not None and node.op_type == "Add" and not node.domain:
+        a, b = sorted((x for x in node.inputs if x is not None), key=lambda x: magnitude(m, x))
+        m.require(magnitude(m, a) <= MODERATE, "several masks may hide a score", at=mask)
+        return build.Add(a, countable(m, build, b))
+    if node is None or node.op_type != "Where" or node.domain or node.inputs[0] is None:
+        m.refuse("the mask may be the lowest number throughout a row", at=mask)
+    choices = [_number(m, x) for x in node.inputs[1:]]
+    hidden = [n is not None and -math.inf < n <= NEVER_AT_ALL for n in choices]
+    m.require(0 in choices and any(hidden), "the mask may be the lowest number throughout a row", at=mask)
+    never = build.const(NEVER_AT_ALL, like=mask)
+    return build.Where(node.inputs[0], 0.0, never) if hidden[1] else build.Where(node.inputs[0], never, 0.0)
 
 
 _SAME = ("Identity Transpose Reshape Unsqueeze Squeeze Expand Flatten Slice Gather Tile Neg Abs Cast").split()

@@ -65,7 +65,6 @@ def mask_of(m: Match, build: Builder, query: Value) -> Mask:
         return Mask(_guarded(m, build, query))
     if zeroed not in m:
         return Mask(_total(m, build, query))
-    m.require(fill in m, "weights are masked, and the scores are not, or by another mask", at=softmax)
     _require_never(m)
     counts = _placed(m, build, _counting(m, build), query)
     return Mask(counts) if bias not in m and mask not in m else Mask(_total(m, build, query), counts)
@@ -171,6 +170,7 @@ def _replacing(m: Match, build: Builder) -> Value:
 def _apart(m: Match, build: Builder, query: Value) -> Value:
     """The mask of scores whose first dimension is split in two for it: heads, or windows of an image."""
     of_scores, of_split, of_mask = m.shape(scores) or (), m.shape(split) or (), m.shape(mask) or ()
+    m.node(split), m.node(viewed)  # of both the results count, whatever their attributes
     same = same_shape(m.shape(viewed), of_scores) and same_shape(of_split[2:], of_scores[1:])
     same = same and len(of_split) > 2 and same_dim(of_split[0] * of_split[1], of_scores[0])
     m.require(same, "the Reshapes around the mask do more than split the first dimension", at=mask)

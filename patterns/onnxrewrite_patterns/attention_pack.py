@@ -110,8 +110,9 @@ ATTENTION_PACK = Rule(
 # -- one projection, cut in three ----------------------------------------------------------------------------
 
 w, b = Const("w", rank=2), Const("b", rank=1)
-flat = op.Gemm(op.Reshape(x, Var("shape without batch")), w, b)
-joint = any_of(op.Add(op.MatMul(x, w), b), op.MatMul(x, w), op.Reshape(flat, Var("shape with batch")))
+flat = op.Reshape(x, Var("shape without batch"))
+unflat = op.Reshape(op.Gemm(flat, w, b), Var("shape with batch"))
+joint = any_of(op.Add(op.MatMul(x, w), b), op.MatMul(x, w), unflat)
 split = op.Split(joint, Each[Value]("sizes", at_least=0), axis=Attr[int]("axis", default=0))
 slices = [op.Slice(joint, Each[Value](f"bounds of {name}")) for name in "qkv"]
 pieces = [split[index] for index in range(3)]
@@ -130,6 +131,8 @@ def pack_joint(m: Match, build: Builder) -> Value:
     width = m.dim(w, 1)
     m.require(isinstance(width, int) and width % 3 == 0 and m.rank(joint) == 3, "q, k and v are not thirds", at=joint)
     m.require(same_shape((m.shape(joint) or ())[:2], (m.shape(x) or ())[:2]), "batch and length change", at=joint)
+    if unflat in m:
+        m.node(flat), m.node(unflat)  # between them is what was before, whatever their attributes
     third = int(str(width)) // 3
     m.require(all(_thirds(m, third)), "q, k and v are not the thirds in their order", at=joint)
     bias = m[b] if m.value(b) is not None else np.zeros(third * 3)

@@ -42,8 +42,9 @@ def share(m: Match, build: Builder) -> Value:
     if key is None or value is None:
         m.refuse("keys and values are not heads repeated one after the other", at=k)
     m.require(same_dim(m.dim(key, 1) or 0, m.dim(value, 1) or 0), "keys and values have different heads", at=k)
-    m.require(len(m.node(attention).outputs) == 1, "keys and values are results, too", at=attention)
-    made: Value = build.Attention(m[q], key, value, *m.node(attention).inputs[3:], **m.attrs(attention))
+    node = m.node(attention)
+    m.require(len(node.inputs) <= 4 and len(node.outputs) == 1, "keys and values are joined to earlier ones", at=q)
+    made: Value = build.Attention(m[q], key, value, *node.inputs[3:], **m.attrs(attention))
     return made
 
 

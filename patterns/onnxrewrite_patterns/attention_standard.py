@@ -38,7 +38,7 @@ def merge_heads(m: Match, build: Builder) -> Value:
     heads, shared = m.dim(q, 1), m.dim(k, 1)
     m.require(isinstance(heads, int) and isinstance(shared, int), "the number of heads is not known", at=q)
     m.require(all(is_merged_before(m, m[x]) for x in (q, k, v)), "q, k or v was not split by head", at=attention)
-    node = m.node(attention)
+    node, _ = m.node(attention), m.node(whole)  # whose result is what counts, allowzero or not
     m.require(len(node.inputs) <= 4, "there are earlier keys and values", at=attention)
     parts = [merged(m, build, m[x]) for x in (q, k, v)]
     made: Value = build.Attention(

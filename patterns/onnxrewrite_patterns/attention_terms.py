@@ -52,6 +52,7 @@ masked = any_of(added, op.Max(added, floor), viewed, replaced, score, rescaled)
 
 softmax = op.Softmax(_float32(masked), axis=Attr[int]("axis", default=-1))
 is_nan = op.IsNaN(softmax)
-zeroed = any_of(op.Where(drop, 0.0, softmax), op.Where(keep, softmax, 0.0))
+hidden = op.Softmax(_float32(any_of(replaced, op.Add(replaced, mask))), axis=Attr[int]("axis", default=-1))
+zeroed = any_of(op.Where(drop, 0.0, hidden), op.Where(keep, hidden, 0.0))
 weights = any_of(zeroed, op.Where(is_nan, 0.0, softmax), softmax)
 attention = op.MatMul(any_of(op.Cast(weights, to=int(ir.DataType.FLOAT16)), weights), v)
