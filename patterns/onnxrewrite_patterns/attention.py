@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from onnxrewrite import Assumption, Builder, Dim, Match, Rejects, Rewrites, Rule, Stage, Value, same_dim, same_shape
 from onnxrewrite_patterns.attention_bias import countable, full
-from onnxrewrite_patterns.attention_heads import before_merge
+from onnxrewrite_patterns.attention_heads import before_merge, swapped
 from onnxrewrite_patterns.attention_masks import Mask, mask_of, require_fit, zero_where_masked
 from onnxrewrite_patterns.attention_terms import (
     attention,
@@ -26,6 +26,7 @@ from onnxrewrite_patterns.attention_terms import (
     divisor,
     factor,
     flat_k,
+    flip,
     hidden,
     k,
     k_scale,
@@ -38,8 +39,10 @@ from onnxrewrite_patterns.attention_terms import (
     scale,
     scores,
     softmax,
+    turned,
     unflat_kt,
     v,
+    vt,
 )
 
 
@@ -87,19 +90,22 @@ class Operands:
         result = zero_where_masked(m, build, self.mask.alive, result)
         if self.dtype is not None and m.dtype(result) != self.dtype:
             result = build.Cast(result, to=int(self.dtype))
+        if turned in m:
+            result = build.Transpose(result, perm=swapped(m.rank(result) or 0))
         return result if self.target is None else build.Reshape(result, self.target)
 
 
 def operands(m: Match, build: Builder) -> Operands:
     """What a match of ``attention`` computes; refuses unless it is that."""
-    of_q, of_scores, of_v = (m.shape(t) or () for t in (q, scores, v))
+    value = _value(m, build)
+    of_q, of_scores, of_v = (m.shape(t) or () for t in (q, scores, value))
     m.require(len(of_q) == len(of_scores) in (3, 4), "q, k and v must be of rank 4, or 3", at=scores)
     _require_batches(m, of_q, of_v)
     end = hidden if hidden in m else softmax
     last = m.attr(end, "axis") in (-1, len(of_q) - 1)
     m.require(last, "Softmax must run along the last axis", at=end)
     query = _query(m, build)
-    parts, target = _by_head(m, build, query) or ((query, _key(m, build), m[v]), None)
+    parts, target = _by_head(m, build, query) or ((query, _key(m, build), value), None)
     chosen = mask_of(m, build, parts[0])
     given = Operands(*parts, chosen, *_scales(m), None, target, m.dtype(m.anchor))
     if len(given.dtypes(m)) > 1:
@@ -147,8 +153,7 @@ def _kt(m: Match) -> Value:
 def _key(m: Match, build: Builder) -> Value:
     """The k behind kᵀ: the two Transposes in one, or none."""
     if plain_kt in m:
-        rank = m.rank(plain_kt) or 0
-        return build.Transpose(m[plain_kt], perm=(*range(rank - 2), rank - 1, rank - 2))
+        return build.Transpose(m[plain_kt], perm=swapped(m.rank(plain_kt) or 0))
     if unflat_kt in m:
         m.node(flat_k), m.node(unflat_kt)  # of both the results count, whatever their attributes
         of_k, flat, back = (m.shape(t) or () for t in (k, flat_k, unflat_kt))
@@ -162,6 +167,15 @@ def _key(m: Match, build: Builder) -> Value:
     return m[k] if order == tuple(range(len(order))) else build.Transpose(m[k], perm=order)
 
 
+def _value(m: Match, build: Builder) -> Value:
+    """v, of what is v·pᵀ as well."""
+    if v in m:
+        return m[v]
+    rank = m.rank(vt) or 0
+    m.require(rank > 2 and m[flip] == swapped(rank), "the weights are not just transposed", at=turned)
+    return build.Transpose(m[vt], perm=swapped(rank))
+
+
 # -- batch and heads in one dimension ------------------------------------------------------------------------
 
 Three = tuple[Value, Value, Value]
@@ -169,6 +183,8 @@ Three = tuple[Value, Value, Value]
 
 def _by_head(m: Match, build: Builder, query: Value) -> tuple[Three, Value | None] | None:
     """q, k and v of shape [B, H, S, D] where they are views of that as [B·H, S, D], and the shape of the result."""
+    if v not in m:
+        return None
     q_node, views = query.producer(), (query, m[plain_kt] if plain_kt in m else m[k], m[v])
     sources = [before_merge(m, x) for x in views]
     of_q, of_k, of_v = [m.shape(s) if s is not None else None for s in sources]
@@ -285,6 +301,18 @@ ATTENTION = Rule(
             "s = MatMul(qs, kt)  p = Softmax(s)  y = MatMul(p, vs)",
             to="float[2,3,s,8] q; float[2,3,l,8] k; float[2,3,l,8] v; r = Attention<scale=1.0>(q, k, v)"
             "y = Reshape(r, {6, -1, 8})",
+        ),
+        Rewrites(
+            "float[b,s,8] q; float[b,8,l] kt; float[b,9,l] vt; s = MatMul(q, kt)  p = Softmax(s)"
+            "pt = Transpose<perm=[0,2,1]>(p)  y = MatMul(vt, pt)",
+            to="float[b,s,8] q; float[b,8,l] kt; float[b,9,l] vt; v = Transpose<perm=[0,2,1]>(vt)"
+            "k = Transpose<perm=[0,2,1]>(kt)  a = Attention<scale=1.0, q_num_heads=1, kv_num_heads=1>(q, k, v)"
+            "y = Transpose<perm=[0,2,1]>(a)",
+        ),
+        Rejects(
+            "float[b,s,8] q; float[b,8,l] kt; float[b,9,s] vt; s = MatMul(q, kt)  p = Softmax(s)"
+            "pt = Transpose<perm=[0,1,2]>(p)  y = MatMul(vt, pt)",
+            because="not just transposed",
         ),
         Rejects(
             f"{_QKV} float[s,l] t; s = MatMul(q, kt)  d = Mul(s, t)  p = Softmax(d)  y = MatMul(p, v)",

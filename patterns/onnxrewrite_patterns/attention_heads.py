@@ -31,6 +31,11 @@ def head_size(m: Match, x: Value) -> int:
     return width
 
 
+def swapped(rank: int) -> tuple[int, ...]:
+    """The permutation that swaps the last two of so many dimensions."""
+    return (*range(rank - 2), rank - 1, rank - 2)
+
+
 # -- [B, S, H·D] ---------------------------------------------------------------------------------------------
 
 
@@ -46,24 +51,32 @@ def merged(m: Match, build: Builder, x: Value) -> Value:
     packed = _piece(m, build, x)
     if packed is not None:
         return packed
-    heads = m.dim(x, 1)
+    heads, turned = m.dim(x, 1), _turned(m, x)
     if not isinstance(heads, int):
         m.refuse("the number of heads is not known", at=x)
-    return build.Reshape(build.Transpose(x, perm=HEADS), np.array([0, 0, heads * head_size(m, x)]))
+    m.cover(*([] if turned is None else [turned]))
+    by_token = build.Transpose(x, perm=HEADS) if turned is None else turned.inputs[0]
+    return build.Reshape(by_token, np.array([0, 0, heads * head_size(m, x)]))
 
 
 def is_merged_before(m: Match, x: Value) -> bool:
     """Whether x, of shape [B, H, S, D], was [B, S, H·D], so that ``merged`` builds no Transpose."""
     cast = made_by(x, "Cast")
     source = x if cast is None or cast.inputs[0] is None else cast.inputs[0]
-    return before_split(m, source) is not None or _packed(m, source) is not None
+    return _turned(m, source) is not None or _packed(m, source) is not None
+
+
+def _turned(m: Match, x: Value) -> ir.Node | None:
+    """The Transpose that made x, of shape [B, H, S, D], of [B, S, H, D]."""
+    node = made_by(x, "Transpose")
+    return node if node is not None and m.rank(x) == 4 and parameter(m.facts, node, "perm") == HEADS else None
 
 
 def before_split(m: Match, x: Value) -> tuple[Value, tuple[ir.Node, ...]] | None:
     """The [B, S, H·D] that was split into x, of shape [B, H, S, D], and the nodes that did it; None if none did."""
-    transposed = made_by(x, "Transpose")
+    transposed = _turned(m, x)
     reshaped = made_by(transposed.inputs[0], "Reshape") if transposed is not None else None
-    if transposed is None or reshaped is None or parameter(m.facts, transposed, "perm") != HEADS:
+    if transposed is None or reshaped is None:
         return None
     source = reshaped.inputs[0]
     before, shape = None if source is None else m.shape(source), m.shape(x)

@@ -28,6 +28,7 @@ from onnxrewrite_patterns.attention_terms import (
     keep,
     mask,
     outer_scale,
+    penalty,
     q,
     replaced,
     scores,
@@ -114,6 +115,8 @@ def _parts(m: Match, build: Builder, query: Value) -> list[Value]:
         parts.append(build.Mul(m[bias], m[outer_scale]) if outer_scale in m else m[bias])
     if mask in m:
         parts.append(_apart(m, build, query) if viewed in m else m[mask])
+    if penalty in m:
+        parts.append(build.Neg(m[penalty]))
     if fill in m:
         parts.append(_replacing(m, build))
     return parts

@@ -15,7 +15,7 @@ q_scale, k_scale, kt_scale, scale, outer_scale = map(
 )
 factor, divisor = Var("factor of the scores"), Var("divisor of the scores")
 cap, floor = Scalar("softcap"), Scalar("floor")
-bias, mask = Var("bias"), Var("mask")
+bias, mask, penalty = Var("bias"), Var("mask"), Var("penalty")
 keep, drop, fill = Var("keep"), Var("drop"), Scalar("fill")
 perm = Attr[tuple[int, ...]]("perm")
 
@@ -46,7 +46,7 @@ replaced = any_of(op.Where(keep, shifted, fill), op.Where(drop, fill, shifted))
 split = op.Reshape(shifted, Var("shape of scores with heads"))
 added, added_apart = op.Add(any_of(shifted, replaced), mask), op.Add(split, mask)
 viewed = op.Reshape(any_of(op.Max(added_apart, floor), added_apart), Var("shape of scores"))
-masked = any_of(added, op.Max(added, floor), viewed, replaced, score, rescaled)
+masked = any_of(added, op.Max(added, floor), op.Sub(shifted, penalty), viewed, replaced, score, rescaled)
 
 # -- weights -------------------------------------------------------------------------------------------------
 
@@ -55,4 +55,7 @@ is_nan = op.IsNaN(softmax)
 hidden = op.Softmax(_float32(any_of(replaced, op.Add(replaced, mask))), axis=Attr[int]("axis", default=-1))
 zeroed = any_of(op.Where(drop, 0.0, hidden), op.Where(keep, hidden, 0.0))
 weights = any_of(zeroed, op.Where(is_nan, 0.0, softmax), softmax)
-attention = op.MatMul(any_of(op.Cast(weights, to=int(ir.DataType.FLOAT16)), weights), v)
+given = any_of(op.Cast(weights, to=int(ir.DataType.FLOAT16)), weights)
+flip = Attr[tuple[int, ...]]("perm")
+vt, turned = Var("vᵀ", dtype=FLOATS), op.Transpose(given, perm=flip)
+attention = any_of(op.MatMul(given, v), op.MatMul(vt, turned))

@@ -490,6 +490,33 @@ def test_heads_merged_in_models_that_have_attention() -> None:
     assert check(f"{graph} {tail} {end}", feeds, opset=23) == ["Attention"]
 
 
+@pytest.mark.parametrize("batch", ["2", "2,3"])
+@pytest.mark.parametrize("opset", [17, 23])
+def test_values_times_transposed_weights(batch: str, opset: int) -> None:
+    """YOLO 11, the autoencoder of latent diffusion: channels come before positions."""
+    shape = tuple(map(int, batch.split(",")))
+    feeds = {"q": normal(*shape, 4, 5), "k": normal(*shape, 4, 7), "v": normal(*shape, 6, 7), "e": normal(*shape, 6, 5)}
+    swap = "[0,2,1]" if len(shape) == 1 else "[0,1,3,2]"
+    graph = f"float[{batch},4,5] q; float[{batch},4,7] k; float[{batch},6,7] v; float[{batch},6,5] e;"
+    graph += f"qt = Transpose<perm={swap}>(q)  s = MatMul(qt, k)  a = Mul(s, 0.5)  p = Softmax<axis=-1>(a)"
+    check(f"{graph} pt = Transpose<perm={swap}>(p)  o = MatMul(v, pt)  y = Add(o, e)", feeds, opset=opset)
+
+
+def test_a_mask_that_is_subtracted() -> None:
+    feeds = {**qkv(), "m": (normal(2, 1, 1, 7) > 0).astype(np.float32)}
+    check(f"{HEAD} float[b,1,1,l] m; s = MatMul(q, kt)  n = Mul(m, 1e4)  a = Sub(s, n) {TAIL}", feeds)
+    check(f"{HEAD} float[b,1,1,l] m; s = MatMul(q, kt)  n = Mul(m, 1e4)  a = Sub(n, s) {TAIL}", feeds, fused=False)
+
+
+def test_heads_that_are_split_and_rotated() -> None:
+    feeds = {name: normal(2, 6, 3, 8) for name in "qkv"}
+    graph = "float[b,s,3,8] q; float[b,s,3,8] k; float[b,s,3,8] v;"
+    graph += "  ".join(f"{n}4 = Transpose<perm=[0,2,1,3]>({n})" for n in "qkv")
+    tail = "kt = Transpose<perm=[0,1,3,2]>(k4)  a = MatMul(q4, kt)  p = Softmax(a)  o = MatMul(p, v4)"
+    left = check(f"{graph} {tail}", feeds)
+    assert left.count("Transpose") == 1, "that of the result"
+
+
 def test_trap_probabilities_are_an_output() -> None:
     check(
         f"{HEAD} a = MatMul(q, kt)  p = Softmax(a)  y = MatMul(p, v)  attentions = Identity(p)",
