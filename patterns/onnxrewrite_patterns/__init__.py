@@ -22,6 +22,7 @@ from onnxrewrite_patterns import (
     logic,
     pieces,
     shapes,
+    softmax,
     swish,
     transpose,
 )
@@ -48,6 +49,7 @@ RULES = (
     *logic.RULES,
     *pieces.RULES,
     *shapes.RULES,
+    *softmax.RULES,
     *swish.RULES,
     *transpose.RULES,
 )
