@@ -199,4 +199,42 @@ WITHOUT_ROWS = Rule(
     ),
 )
 
-RULES = (SOFTMAX, LOG_SOFTMAX, WITHOUT_ROWS)
+# -- shifted twice -------------------------------------------------------------------------------------------
+
+again = op.Softmax(shifted, axis=Attr[int]("axis", default=-1))
+
+
+def unshifted(m: Match, build: Builder) -> Value:
+    """Softmax(x - max x) ⟶ Softmax(x)."""
+    rank, axis = m.rank(x), m.attr(again, "axis")
+    m.require(rank, "the rank is not known", at=x)
+    m.require(_counted(m[axes_of_max], rank) == _counted(axis, rank), "the maximum is not that of its axis", at=again)
+    last = _counted(axis, rank) == [(rank or 0) - 1]
+    m.require(build.opset >= 13 or last, "before opset 13 only the last axis stands alone", at=x)
+    return build.Softmax(m[x], axis=axis)
+
+
+UNSHIFTED = Rule(
+    name="softmax-of-shifted",
+    stage=Stage.RAISE,
+    pattern=again,
+    rewrite=unshifted,
+    assumes=(Assumption.FINITE,),
+    examples=(
+        Rewrites(
+            "float[b,l] x; t = ReduceMax<axes=[1]>(x)  s = Sub(x, t)  y = Softmax<axis=-1>(s)",
+            to="float[b,l] x; y = Softmax<axis=-1>(x)",
+        ),
+        Rejects(
+            "float[b,l] x; t = ReduceMax<axes=[0]>(x)  s = Sub(x, t)  y = Softmax<axis=-1>(s)",
+            because="the maximum is not that of its axis",
+        ),
+        Rejects(
+            "float[b,s,l] x; t = ReduceMax<axes=[1]>(x)  s = Sub(x, t)  y = Softmax<axis=1>(s)",
+            because="before opset 13 only the last axis",
+            opset=11,
+        ),
+    ),
+)
+
+RULES = (SOFTMAX, LOG_SOFTMAX, WITHOUT_ROWS, UNSHIFTED)
