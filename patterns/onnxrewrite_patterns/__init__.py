@@ -17,7 +17,10 @@ from onnxrewrite_patterns import (
     identity,
     logic,
     pieces,
+    range_gathers,
+    shape_arithmetic,
     shapes,
+    splits,
     swish,
     transpose,
 )
@@ -39,7 +42,10 @@ RULES = (
     *identity.RULES,
     *logic.RULES,
     *pieces.RULES,
+    *range_gathers.RULES,
+    *shape_arithmetic.RULES,
     *shapes.RULES,
+    *splits.RULES,
     *swish.RULES,
     *transpose.RULES,
 )
