@@ -128,7 +128,7 @@ def nodes(found: Sequence[Measured], out: report.Report, fastest: bool) -> None:
 def _above(rows: Sequence[report.Row], column: str, times: float) -> int:
     """Models on which we leave more nodes than so many times the best, or nothing at all."""
     compared = [(r[column], r["best"]) for r in rows if r["best"] is not None]
-    return sum(ours is None or int(ours) > times * int(best) for ours, best in compared)  # type: ignore[arg-type]
+    return sum(ours is None or int(ours) > times * int(best) for ours, best in compared)
 
 
 def equal(found: Sequence[Measured], out: report.Report) -> None:

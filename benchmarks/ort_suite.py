@@ -255,13 +255,14 @@ def _row(case: Case, found: Found) -> report.Row:
 
 def tell(found: Sequence[report.Row], out: report.Report) -> None:
     """The tables and goals."""
-    counted = []
+    counted = list[report.Row]()
     for kind in (POSITIVE, OPTIONAL, EXCUSABLE, NEGATIVE, TRAP, EQUAL):
         of = [r for r in found if r["kind"] == kind]
         if of:
             together = sum(bool(r["ORT"] or r["transformers"]) for r in of)
-            totals = {name: _total(of, name) for name in ("reached", "ORT", "transformers")}
-            counted.append({"kind": kind, "cases": len(of), **totals, "either": together, "safe": _total(of, "safe")})
+            totals: report.Row = {name: _total(of, name) for name in ("reached", "ORT", "transformers")}
+            totals |= {"either": together, "safe": _total(of, "safe")}
+            counted.append({"kind": kind, "cases": len(of), **totals})
     out.table("ONNX Runtime's optimizer tests", counted, "ORT: all its levels; transformers: its Python optimizer")
     failing = [r for r in found if not r["safe"] or (r["kind"] == POSITIVE and not r["reached"])]
     if failing:
