@@ -21,6 +21,7 @@ from onnxrewrite import (
     Value,
     Var,
     op,
+    passed,
     resolve,
     same_dim,
     same_shape,
@@ -175,6 +176,8 @@ def without_fill(m: Match, build: Builder) -> Value:
     node = m.node(filled)
     fills = [(i, _fill(i, node)) for i in node.inputs]
     inputs = [i if f is None else build.const(f.numpy().reshape(()), like=i) for i, f in fills]
+    for value in (i for i, f in fills if i is not None and f is not None):
+        m.cover(*filter(None, [resolve(value).producer(), *passed(value)]))
     made: Value = build.node(node.op_type, inputs, {name: a.value for name, a in node.attributes.items()})[0]
     same = same_shape(m.shape(made), m.shape(filled))
     m.require(same, "with the number alone the result is not shown to have the same shape", at=m[filled])
@@ -187,6 +190,7 @@ WITHOUT_FILL = Rule(
     pattern=filled,
     rewrite=without_fill,
     benefit=30,
+    keeps_shared=True,
     looks_above=1,
     examples=(
         Rewrites(
