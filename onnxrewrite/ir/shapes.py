@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import dims, elements
 from onnxrewrite.ir.dims import UNKNOWN, Dim
+from onnxrewrite.ir.einsum import einsum_labels
 from onnxrewrite.ir.elements import Infer, known, length_of, set_shape
 
 if TYPE_CHECKING:
@@ -129,15 +130,18 @@ def _matmul(context: Context, node: ir.Node) -> None:
 
 def _einsum(context: Context, node: ir.Node) -> None:
     """The library takes a label's size from where it is first used; a size of 1 gives way to any other."""
-    equation = node.attributes["equation"].as_string().replace(" ", "")
-    left, arrow, right = equation.partition("->")
     output = node.outputs[0]
-    if "..." in equation or not arrow or any(i is None or i.shape is None for i in node.inputs):
+    ranks = [len(i.shape) for i in node.inputs if i is not None and i.shape is not None]
+    found = None
+    if len(ranks) == len(node.inputs):
+        found = einsum_labels(node.attributes["equation"].as_string(), ranks)
+    if found is None:
         if output.shape is not None:
             output.shape = ir.Shape([None] * len(output.shape))
         return
+    terms, right = found
     met: dict[str, list[Dim]] = {}
-    for labels, value in zip(left.split(","), node.inputs, strict=True):
+    for labels, value in zip(terms, node.inputs, strict=True):
         for label, size in zip(labels, value.shape.dims, strict=True):  # type: ignore[union-attr]
             met.setdefault(label, []).append(size)
     result = [dims.broadcast([[d] for d in met[label]])[0] for label in right]
