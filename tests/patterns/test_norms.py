@@ -95,6 +95,24 @@ def test_half_precision_needs_no_casts() -> None:
     sides.same({"x": x, "w": np.full(8, 2, np.float16)}, [2 * layer_norm(x.astype(np.float64))])
 
 
+RMS_HALF = {
+    "Llama": "c = Cast<to=1>(x)  p = Pow(c, 2.0)  v = ReduceMean(p, {-1})  a = Add(v, 1e-5)  r = Sqrt(a)"
+    "i = Reciprocal(r)  n = Mul(c, i)  h = Cast<to=10>(n)  y = Mul(w, h)",
+    "only the root in float32": "c = Cast<to=1>(x)  p = Pow(c, 2.0)  v = ReduceMean(p, {-1})  a = Add(v, 1e-5)"
+    "r = Sqrt(a)  i = Div(1.0, r)  h = Cast<to=10>(i)  n = Mul(x, h)  y = Mul(n, w)",
+    "half throughout": "p = Mul(x, x)  v = ReduceMean(p, {-1})  a = Add(v, 1e-5)  r = Sqrt(a)  n = Div(x, r)"
+    "y = Mul(n, w)",
+}
+
+
+@pytest.mark.parametrize("spelling", RMS_HALF)
+def test_rms_norm_in_half_precision(spelling: str) -> None:
+    sides = rewrite(f"float16[b,s,8] x; float16[8] w; {RMS_HALF[spelling]}", RULES, opset=23)
+    assert sides.operators == ["RMSNormalization"]
+    for x in (rows()[name].astype(np.float16) for name in ("normal", "offset", "constant", "zeros")):
+        sides.same({"x": x, "w": np.full(8, 2, np.float16)}, [2 * rms_norm(x.astype(np.float64))])
+
+
 RMS_NORM = {
     "Llama": "p = Pow(x, 2.0)  v = ReduceMean(p, {-1})  a = Add(v, 1e-5)  r = Sqrt(a)  i = Div(1.0, r)"
     "n = Mul(x, i)  y = Mul(w, n)",
