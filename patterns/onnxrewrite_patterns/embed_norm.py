@@ -34,6 +34,8 @@ from onnxrewrite import (
     any_of,
     microsoft,
     op,
+    parameter,
+    resolve,
     same_dim,
     same_shape,
 )
@@ -97,9 +99,24 @@ def _positions(m: Match, build: Builder, found: list[Lookup], shape: Sequence[Di
     given = m.shape(chosen) or ()
     if len(given) == 1:
         given, chosen = (1, *given), build.Unsqueeze(chosen, axes=(0,))
-    fits = len(given) == 2 and same_dim(given[1], shape[1]) and (given[0] == 1 or same_dim(given[0], shape[0]))
+    m.require(len(given) == 2, "the positions are not of rank 2, or 1", at=chosen)
+    fits = (given[0] == 1 or same_dim(given[0], shape[0])) and (
+        same_dim(given[1], shape[1]) or _is_cut(m, chosen, shape[1])
+    )
     m.require(fits, "there is not a row for each position", at=chosen)
     return table, chosen
+
+
+def _is_cut(m: Match, rows: Value, size: Dim) -> bool:
+    """Whether rows are the first ``size`` of a constant: where that has fewer, but for one, the sum is none."""
+    node = resolve(rows).producer()
+    if node is None or node.op_type != "Slice" or node.domain or node.inputs[0] is None:
+        return False
+    table = m.facts.tensor(node.inputs[0])
+    given = [parameter(m.facts, node, name) for name in ("starts", "axes", "steps")]
+    ends = m.facts.elements(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else None
+    at_start = given[0] == (0,) and given[1] in ((1,), (-1,)) and given[2] in (None, (1,))
+    return table is not None and table.shape[-1] != 1 and at_start and ends is not None and same_shape(ends, (size,))
 
 
 def _int32(m: Match, build: Builder, rows: Value | None) -> Value | None:
@@ -150,6 +167,14 @@ EMBED_NORM = Rule(
             f"({_TABLES}, {_IDS}) => (y, z){{ {_SUM} y = LayerNormalization<epsilon=1e-12>(e, g, o)  z = Relu(e) }}",
             to=f"({_TABLES}, {_IDS}) => (y, z)"
             "{ y, n, e = com.microsoft.EmbedLayerNormalization<epsilon=1e-12>(i, k, w, p, s, g, o, , j)  z = Relu(e) }",
+        ),
+        Rewrites(
+            f"({_TABLES}, int32[b,t] i) => (y) {{ h = Shape(i)  n = Gather(h, {{1}})"
+            "j = Slice(int32[1,3] {4, 5, 6}, {0}, n, {1}, {1})  u = Gather(w, i)  v = Gather(p, j)  e = Add(u, v)"
+            "y = LayerNormalization<epsilon=1e-12>(e, g, o) }",
+            to=f"({_TABLES}, int32[b,t] i) => (y) {{ h = Shape(i)  n = Gather(h, {{1}})"
+            "j = Slice(int32[1,3] {4, 5, 6}, {0}, n, {1}, {1})"
+            "y, k = com.microsoft.EmbedLayerNormalization<epsilon=1e-12>(i, , w, p, , g, o, , j) }",
         ),
         Rejects(
             f"({_TABLES}, int32[b,1] i, int32[1,t] j) => (y)"

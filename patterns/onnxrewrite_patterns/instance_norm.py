@@ -4,6 +4,9 @@ Why: six passes over memory become one kernel.   Ulyanov, Vedaldi & Lempitsky, 2
 
 What is normalized is raised with a scale of ones and no shift, and takes in those of each channel afterwards.
 With one axis of positions it may as well be a LayerNormalization, and is taken for one.
+
+A GroupNormalization, which exporters write as an InstanceNormalization between Reshapes, stays that: ONNX Runtime has
+no kernel of its own for it on a CPU, and the standard's function body took 1.8 to 5.4 times as long.
 """
 
 from __future__ import annotations

@@ -68,6 +68,8 @@ def _parameter(m: Match, build: Builder, term: Var) -> Value:
         m.refuse(f"the {term.name} is not constant, and not of the shape of the scale", at=term)
     known = tuple(d for d in sizes if isinstance(d, int))
     m.require(len(known) == len(sizes) > 0, "the shape of the scale is not known", at=scale)
+    lower = m.rank(x) is not None or array.ndim <= len(known)
+    m.require(lower, f"the {term.name} may raise the rank, for that of x is unknown", at=term)
     full = spread(array, known)
     m.require(full is not None, f"the {term.name} varies along other axes than the scale", at=term)
     return build.const(full, like=scale)
@@ -127,6 +129,10 @@ SCALE = Rule(
         Rejects(
             f"float[2,2] x; l = {_ONES}  y = Mul(l, float[2,1] {{1.0, 2.0}})",
             because="the factor varies along other axes than the scale",
+        ),
+        Rejects(
+            f"l = {_ONES}  y = Mul(l, float[1,2] {{1.0, 2.0}})",
+            because="the factor may raise the rank",
         ),
         Rejects(
             "float[n,2] x; float[2] w; float[2] z; l = LayerNormalization(x, z)  y = Mul(l, w)",
