@@ -8,7 +8,7 @@ Where the parts choose by comparing, the operator chooses alike, also for NaN an
 So Where(x > 0, x, 0) is ThresholdedRelu(x, alpha=0), and not Relu, which keeps NaN.  Max(x, 0) is no Relu, either, for
 the sign of zero; nor is Clip(x, min=0), which changes infinity.  Sigmoid is 0 where 1/(1 + exp(-x)) is below 10⁻⁸.
 
-Spellings of tanh stay: 2·sigmoid(2x) - 1 is exactly zero where tanh is tiny, and quotients of exponentials are NaN where
+Spellings of tanh stay: 2·sigmoid(2x) - 1 is exactly zero where tanh is tiny, quotients of exponentials are NaN where
 these overflow.  And ln(1 + eˣ) stays for the reason that ``swish.py`` gives, where Swish, HardSigmoid, HardSwish and
 Mish are.
 """
