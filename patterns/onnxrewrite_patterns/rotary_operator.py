@@ -321,6 +321,13 @@ LOWER = Rule(
             to="float[b,3,s,8] x; float[1,s,2] c; float[1,s,2] k; c2 = Reshape(c, {-1, 2})  k2 = Reshape(k, {-1, 2})"
             "y = com.microsoft.RotaryEmbedding<interleaved=1, num_heads=3, rotary_embedding_dim=4>(x, {0}, c2, k2)",
         ),
+        Rewrites(
+            "float[2,3,2,8] x; float[1,1,4] c; float[1,1,4] k; c3 = Expand(c, {2, 2, 4})  k3 = Expand(k, {2, 2, 4})"
+            "y = RotaryEmbedding(x, c3, k3)",
+            to="float[2,3,2,8] x; float[1,1,4] c; float[1,1,4] k; c3 = Expand(c, {2, 2, 4})  k3 = Expand(k, {2, 2, 4})"
+            "c2 = Reshape(c3, {-1, 4})  k2 = Reshape(k3, {-1, 4})"
+            "y = com.microsoft.RotaryEmbedding(x, int64[2,2] {0, 1, 2, 3}, c2, k2)",
+        ),
         Rejects(
             "float[b,3,s,8] x; float[b,s,4] c; float[b,s,4] k; y = RotaryEmbedding(x, c, k)",
             because="own opset has RotaryEmbedding",
@@ -329,11 +336,6 @@ LOWER = Rule(
         Rejects(
             "float[b,h,s,8] x; float[b,s,2] c; float[b,s,2] k; y = RotaryEmbedding<rotary_embedding_dim=4>(x, c, k)",
             because="the number of heads is not known",
-        ),
-        Rejects(
-            "float[2,3,s,8] x; float[1,1,4] c; float[1,1,4] k; int64[3] e; c3 = Expand(c, e)  k3 = Expand(k, e)"
-            "y = RotaryEmbedding(x, c3, k3)",
-            because="more than the batch is expanded",
         ),
         Rejects(
             "float[b,3,s,8] x; float[b,s,2] c; float[b,s,2] k; y = RotaryEmbedding<rotary_embedding_dim=5>(x, c, k)",
