@@ -35,6 +35,7 @@ from onnxrewrite import (
     Value,
     Var,
     any_of,
+    is_cut_to,
     op,
     resolve,
     same_dim,
@@ -124,8 +125,13 @@ def _fits(table: Sequence[Dim], shape: Sequence[Dim], axis: int | None) -> bool:
     if len(table) != len(shape):
         return False
     kept = [place for place in range(1, len(shape) - 1) if place != axis]
-    alike = same_shape([table[k] for k in kept], [shape[k] for k in kept]) and (axis is None or table[axis] == 1)
-    return alike and (table[0] == 1 or same_dim(table[0], shape[0]))
+    alike = all(_as_long(table[k], shape[k]) for k in kept)
+    return alike and (axis is None or table[axis] == 1) and (table[0] == 1 or same_dim(table[0], shape[0]))
+
+
+def _as_long(rows: Dim, positions: Dim | None) -> bool:
+    """Whether a table has as many rows as there are positions."""
+    return positions is not None and (same_dim(rows, positions) or is_cut_to(rows, positions))
 
 
 def _rows(m: Match, build: Builder, table: Value, heads: Value, axis: int | None) -> Value:
@@ -258,11 +264,12 @@ def to_microsoft(m: Match, build: Builder) -> Value:
     call = m.alternative(rotary)
     assert isinstance(call, Call)
     m.require(m.is_newer(call), "the model's own opset has RotaryEmbedding")
-    shape, tokens = m.shape(cos), m.dim(x, -2)
-    if shape is None or tokens is None or len(shape) != 3 or not same_shape(shape, m.shape(sin)):
+    shape = m.shape(cos)
+    if shape is None or len(shape) != 3 or not same_shape(shape, m.shape(sin)):
         m.refuse("cosines and sines must be of one shape of rank 3", at=cos)
     batch, length, half = shape
-    m.require(all_cos not in m or (batch == 1 and same_dim(length, tokens)), "more than batches are expanded", at=cos)
+    only_batch = all_cos not in m or (batch == 1 and _as_long(length, m.dim(x, -2)))
+    m.require(only_batch, "more than the batch is expanded", at=cos)
     _require_even(m, half)
     count = m[heads] or (m.dim(x, 1) if m[turning] else None)
     m.require(isinstance(count, int) or not m[turning], "the number of heads is not known", at=x)
@@ -313,6 +320,13 @@ LOWER = Rule(
             "y = RotaryEmbedding<interleaved=1, rotary_embedding_dim=4>(x, c3, k3)",
             to="float[b,3,s,8] x; float[1,s,2] c; float[1,s,2] k; c2 = Reshape(c, {-1, 2})  k2 = Reshape(k, {-1, 2})"
             "y = com.microsoft.RotaryEmbedding<interleaved=1, num_heads=3, rotary_embedding_dim=4>(x, {0}, c2, k2)",
+        ),
+        Rewrites(
+            "float[2,3,2,8] x; float[1,1,4] c; float[1,1,4] k; c3 = Expand(c, {2, 2, 4})  k3 = Expand(k, {2, 2, 4})"
+            "y = RotaryEmbedding(x, c3, k3)",
+            to="float[2,3,2,8] x; float[1,1,4] c; float[1,1,4] k; c3 = Expand(c, {2, 2, 4})  k3 = Expand(k, {2, 2, 4})"
+            "c2 = Reshape(c3, {-1, 4})  k2 = Reshape(k3, {-1, 4})"
+            "y = com.microsoft.RotaryEmbedding(x, int64[2,2] {0, 1, 2, 3}, c2, k2)",
         ),
         Rejects(
             "float[b,3,s,8] x; float[b,s,4] c; float[b,s,4] k; y = RotaryEmbedding(x, c, k)",
