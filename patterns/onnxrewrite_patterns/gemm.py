@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx_ir as ir
 
 from onnxrewrite import (
     FLOATS,
@@ -137,6 +138,7 @@ def without_factors(m: Match, build: Builder) -> Value:
     """Gemm(x, w, b, alpha=α, beta=β) ⟶ Gemm(x, α·w, β·b)."""
     alpha, beta = np.asarray(m.attr(constant, "alpha")), m.attr(constant, "beta") if linear.b in m else 1.0
     m.require(alpha != 1 or beta != 1, "there are no factors")
+    m.require(m.dtype(linear.x) != ir.DataType.DOUBLE, "the factors have less precision than the weight")
     weight = m.value(linear.w)
     assert weight is not None
     m.require(alpha == 1 or len(weight.uses()) == 1, "the weight is used elsewhere, too", at=weight)
@@ -161,6 +163,7 @@ FACTORS = Rule(
             "w = float[1,2] {1, 2}  u = Gemm<alpha=0.5>(x, w)  v = Gemm(z, w)  y = Concat<axis=0>(u, v)",
             because="used elsewhere",
         ),
+        Rejects("double x; y = Gemm<alpha=0.5>(x, double[1,2] {1, 2})", because="less precision"),
         Rejects("y = Gemm<alpha=3e38>(x, float[1,2] {1, 2})", because="does not fit into float"),
     ),
 )

@@ -126,7 +126,7 @@ def test_fused_linear_layers_compute_in_double(model: Any, call: str) -> None:
     feeds = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in used.items()}
     kind, outputs = exact(proto, feeds)
     assert kind == "float64"
-    assert measure(outputs["y"], single(proto, feeds)["y"]).worst < 1e-6
+    assert measure(outputs["y"], single(proto, feeds)["y"]).worst < 3e-6
 
 
 NORMS = [
