@@ -442,7 +442,7 @@ def test_past_keys_and_values(past: int, opset: int) -> None:
     graph += "ks = Concat<axis=2>(pk, k)  vs = Concat<axis=-2>(pv, v)  kt = Transpose<perm=[0,1,3,2]>(ks)"
     tail = f"a = MatMul(q, kt) {TAIL.replace('v)', 'vs)').replace('y =', 'out =')}"
     left = check(f"{graph} {tail}  present_k = Identity(ks)  present_v = Identity(vs)", feeds, opset=opset)
-    assert opset > 22 or "Concat" not in left
+    assert "Concat" not in left
 
 
 def test_batch_and_heads_in_one_dimension_of_what_has_both() -> None:
@@ -487,7 +487,7 @@ def test_heads_merged_in_models_that_have_attention() -> None:
     graph = "float[b,s,24] x; float[b,s,24] y; float[b,s,24] z;" + "  ".join(map(split.format, "xyz", "qkv"))
     tail = "kt = Transpose<perm=[0,1,3,2]>(k)  a = MatMul(q, kt)  p = Softmax(a)  o = MatMul(p, v)"
     end = "t = Transpose<perm=[0,2,1,3]>(o)  out = Reshape(t, {0, 0, 24})"
-    assert check(f"{graph} {tail} {end}", feeds, opset=23) == ["Attention"]
+    assert "Transpose" not in check(f"{graph} {tail} {end}", feeds, opset=23)
 
 
 @pytest.mark.parametrize("batch", ["2", "2,3"])
