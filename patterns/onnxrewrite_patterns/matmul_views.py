@@ -1,13 +1,14 @@
 """MatMul of views that merge all dimensions but the last two into one, and a view of the result that takes them apart.
 
 Why: exporters that know only a product of batches write [B, H, S, D] as [B·H, S, D] for it and undo that at once,
-three nodes a product that compute shapes and move nothing; and what follows is not recognized in pieces, attention above all.
+three nodes a product that move nothing; and what follows, attention say, is not recognized in pieces.
 """
 
 from __future__ import annotations
 
 from onnxrewrite import (
     FLOATS,
+    Assumption,
     Builder,
     Call,
     Dim,
@@ -58,6 +59,7 @@ AS_THEY_WERE = Rule(
     stage=Stage.CANONICALIZE,
     pattern=apart,
     rewrite=as_they_were,
+    assumes=(Assumption.NOT_EMPTY,),  # a size of zero in the target of a Reshape means another size
     examples=(
         Rewrites(
             f"{_FLAT} h = Shape(a)  n = Gather(h, {{2}})  t = Concat<axis=0>({{2, 3}}, n, {{-1}})  y = Reshape(c, t)",
