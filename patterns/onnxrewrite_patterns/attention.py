@@ -39,9 +39,11 @@ from onnxrewrite_patterns.attention_terms import (
     scale,
     scores,
     softmax,
+    split,
     turned,
     unflat_kt,
     v,
+    viewed,
     vt,
 )
 
@@ -100,12 +102,16 @@ def operands(m: Match, build: Builder) -> Operands:
     value = _value(m, build)
     of_q, of_scores, of_v = (m.shape(t) or () for t in (q, scores, value))
     m.require(len(of_q) == len(of_scores) in (3, 4), "q, k and v must be of rank 4, or 3", at=scores)
-    _require_batches(m, of_q, of_v)
+    apart = split in m and viewed not in m
+    if not apart:
+        _require_batches(m, of_q, of_v)
     end = hidden if hidden in m else softmax
-    last = m.attr(end, "axis") in (-1, len(of_q) - 1)
+    last = m.attr(end, "axis") in (-1, (m.rank(end) or 0) - 1)
     m.require(last, "Softmax must run along the last axis", at=end)
     query = _query(m, build)
-    parts, target = _by_head(m, build, query) or ((query, _key(m, build), value), None)
+    by_head = _by_head(m, build, query, apart)
+    m.require(by_head is not None or not apart, "q and k are not views of what is split by head like v", at=scores)
+    parts, target = by_head or ((query, _key(m, build), value), None)
     chosen = mask_of(m, build, parts[0])
     given = Operands(*parts, chosen, *_scales(m), None, target, m.dtype(m.anchor))
     if len(given.dtypes(m)) > 1:
@@ -181,21 +187,25 @@ def _value(m: Match, build: Builder) -> Value:
 Three = tuple[Value, Value, Value]
 
 
-def _by_head(m: Match, build: Builder, query: Value) -> tuple[Three, Value | None] | None:
-    """q, k and v of shape [B, H, S, D] where they are views of that as [B·H, S, D], and the shape of the result."""
-    if v not in m:
+def _by_head(m: Match, build: Builder, query: Value, apart: bool) -> tuple[Three, Value | None] | None:
+    """q, k and v of shape [B, H, S, D] where they are views of that as [B·H, S, D], and the shape of the result; where
+    scores were taken ``apart`` by head, v has that shape, and so has the result."""
+    if v not in m or (plain_kt not in m and perm not in m):
         return None
     q_node, views = query.producer(), (query, m[plain_kt] if plain_kt in m else m[k], m[v])
-    sources = [before_merge(m, x) for x in views]
+    sources = [m[v] if apart and x is m[v] else before_merge(m, x) for x in views]
     of_q, of_k, of_v = [m.shape(s) if s is not None else None for s in sources]
     if of_q is None or of_k is None or of_v is None or q_node is None or not isinstance(of_q[1], int):
         return None
-    if not same_shape(of_k[:2], of_q[:2]) or not same_shape(of_v[:2], of_q[:2]) or not same_dim(of_q[3], of_v[3]):
-        return None  # where v is wider, q's shape, which the result is given, is not its own
+    if not same_shape(of_k[:2], of_q[:2]) or not same_shape(of_v[:2], of_q[:2]):
+        return None
+    if not apart and not same_dim(of_q[3], of_v[3]):
+        return None  # q's shape, which the result is given, is not its own
     if plain_kt not in m and m[perm] != (0, 2, 1):
         return None
     one, two, three = (s for s in sources if s is not None)
-    return (one, build.Transpose(two, perm=(0, 1, 3, 2)) if plain_kt in m else two, three), q_node.inputs[1]
+    key = build.Transpose(two, perm=(0, 1, 3, 2)) if plain_kt in m else two
+    return (one, key, three), None if apart else q_node.inputs[1]
 
 
 # -- raise ---------------------------------------------------------------------------------------------------

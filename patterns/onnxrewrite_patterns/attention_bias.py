@@ -1,7 +1,8 @@
 """Masks as kernels take them: the last two dimensions those of the scores, and no number that means more than it is.
 
 ONNX Runtime's kernel for the standard's Attention (1.31) makes a row zero of which every entry is masked by the
-lowest float, or by -inf.  With any other number it computes what the formula says; -1e30 hides every score as well.
+lowest number of its dtype, or by -inf.  With any other number it computes what the formula says; -1e30 hides every
+score as well.  In float16 scores are rounded once the mask is added, where the operators keep them in float32.
 """
 
 from __future__ import annotations
@@ -52,11 +53,16 @@ def full(m: Match, build: Builder, mask: Value, query: Value, key: Value) -> Val
 MODERATE = 1e20
 """What is less than this is nothing beside ``NEVER_AT_ALL``."""
 
+ROUNDS = 64.0
+"""Beside a number larger than this, float16 has no more than four bits for the fraction of a score."""
+
 
 def countable(m: Match, build: Builder, mask: Value) -> Value:
     """A mask for the standard's kernel that masks rows throughout as the formula does, if that can be told."""
-    if m.dtype(mask) == ir.DataType.BOOL or magnitude(m, mask) <= -NEVER_AT_ALL:
+    limit = ROUNDS if m.dtype(mask) == ir.DataType.FLOAT16 else -NEVER_AT_ALL
+    if m.dtype(mask) == ir.DataType.BOOL or magnitude(m, mask) <= limit:
         return mask
+    m.require(limit > ROUNDS, "float16 rounds scores to which such a mask is added", at=mask)
     node = mask.producer()
     if node is not None and node.op_type == "Add" and not node.domain:
         a, b = sorted((x for x in node.inputs if x is not None), key=lambda x: magnitude(m, x))

@@ -114,7 +114,7 @@ def _parts(m: Match, build: Builder, query: Value) -> list[Value]:
         m.require(cap not in m or outer_scale not in m, "capped scores are scaled again", at=scores)
         parts.append(build.Mul(m[bias], m[outer_scale]) if outer_scale in m else m[bias])
     if mask in m:
-        parts.append(_apart(m, build, query) if viewed in m else m[mask])
+        parts.append(_apart(m, build, query) if split in m else m[mask])
     if penalty in m:
         parts.append(build.Neg(m[penalty]))
     if fill in m:
@@ -173,8 +173,9 @@ def _replacing(m: Match, build: Builder) -> Value:
 def _apart(m: Match, build: Builder, query: Value) -> Value:
     """The mask of scores whose first dimension is split in two for it: heads, or windows of an image."""
     of_scores, of_split, of_mask = m.shape(scores) or (), m.shape(split) or (), m.shape(mask) or ()
-    m.node(split), m.node(viewed)  # of both the results count, whatever their attributes
-    same = same_shape(m.shape(viewed), of_scores) and same_shape(of_split[2:], of_scores[1:])
+    views = [m.node(view) for view in (split, viewed) if view in m]  # their results count, whatever their attributes
+    same = len(views) == 1 or same_shape(m.shape(viewed), of_scores)
+    same = same and same_shape(of_split[2:], of_scores[1:])
     same = same and len(of_split) > 2 and same_dim(of_split[0] * of_split[1], of_scores[0])
     m.require(same, "the Reshapes around the mask do more than split the first dimension", at=mask)
     require_fit(m, m[mask], of_split)

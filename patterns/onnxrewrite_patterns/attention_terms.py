@@ -46,7 +46,7 @@ replaced = any_of(op.Where(keep, shifted, fill), op.Where(drop, fill, shifted))
 split = op.Reshape(shifted, Var("shape of scores with heads"))
 added, added_apart = op.Add(any_of(shifted, replaced), mask), op.Add(split, mask)
 viewed = op.Reshape(any_of(op.Max(added_apart, floor), added_apart), Var("shape of scores"))
-masked = any_of(added, op.Max(added, floor), op.Sub(shifted, penalty), viewed, replaced, score, rescaled)
+masked = any_of(added, op.Max(added, floor), op.Sub(shifted, penalty), added_apart, viewed, replaced, score, rescaled)
 
 # -- weights -------------------------------------------------------------------------------------------------
 
