@@ -69,6 +69,11 @@ EQUIVALENTS: dict[str, dict[str, str]] = {
 EXCUSED: dict[str, str] = {
     "cc__approximation__gelu": "another formula: the result changes by 1e-4, and ONNX Runtime does it only if asked",
     "cc__stft_no_window": "STFT has a kernel; ONNX Runtime takes it apart only for providers that have none",
+    "cc__fusion__gelu_format2_*": "1.41421 is not √2: ten times the error, which ONNX Runtime does not mind",
+    "*__MegatronGelu": "1.41421 is not √2: ten times the error, which ONNX Runtime does not mind",
+    "py__gelu_fusions__test_fusions_04": "1.41421 is not √2: ten times the error, which ONNX Runtime does not mind",
+    "cc__noop-add": "x + 0.0 is not x where that is -0.0; ONNX Runtime does not reach it either",
+    "py__optimizer__test_gpt2_past__1": "the model is not valid: a value is defined twice",
 }
 """Patterns of names to why what is expected of such a case is not asked for."""
 
