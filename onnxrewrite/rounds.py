@@ -18,9 +18,8 @@ from onnxrewrite.ir import io
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import Target
 from onnxrewrite.opsets import Opsets
-from onnxrewrite.rewrite.driver import Driver, Limits
+from onnxrewrite.rewrite.driver import Driver, Limits, make_runnable
 from onnxrewrite.rewrite.finish import finish
-from onnxrewrite.rewrite.legality import illegal_node
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Key, Site, Trace
@@ -177,11 +176,8 @@ class Rounds:
         return SiteChecker(lower=self.lower, seed=self._seed)
 
     def lower(self, model: ir.Model) -> None:
-        """Make the replacement of one site runnable, unless it is: a wrong rule that lowers is not to spoil it."""
-        lowering = [r for r in self._taking_part() if r.stage == Stage.LOWER and not r.only_faster]
-        driver, imports = Driver(model, lowering, self._target), model.opset_imports
-        if any(illegal_node(n, driver.facts(g), self._target, imports, ()) for g in scopes(model) for n in g):
-            driver.run_stage(Stage.LOWER)
+        """Make the replacement of one site runnable."""
+        make_runnable(model, self._taking_part(), self._target)
 
 
 def _unlowered(driver: Driver) -> list[ir.Node]:

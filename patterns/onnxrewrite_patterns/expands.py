@@ -21,6 +21,7 @@ from onnxrewrite import (
     Value,
     Var,
     op,
+    passed,
     resolve,
     same_dim,
     same_shape,
@@ -152,4 +153,57 @@ WITHOUT_EXPAND = Rule(
     ),
 )
 
-RULES = (CONSTANT_EXPAND, ONE_EXPAND, WITHOUT_EXPAND)
+
+def reads_fill(node: ir.Node, facts: Facts) -> bool | str:
+    """Whether an operand is one number many times over."""
+    return any(_fill(i, node) is not None for i in node.inputs) or "no operand is a ConstantOfShape"
+
+
+def _fill(value: Value | None, reader: ir.Node) -> ir.TensorProtocol | None:
+    """What a ConstantOfShape fills its result with."""
+    node = resolve(value).producer() if value is not None else None
+    if node is None or node.op_type != "ConstantOfShape" or node.domain or node.graph is not reader.graph:
+        return None
+    zero = ir.tensor(np.zeros(1, np.float32))
+    return node.attributes["value"].as_tensor() if "value" in node.attributes else zero
+
+
+filled = AnyNode(op_types=BROADCASTING, where=reads_fill)
+
+
+def without_fill(m: Match, build: Builder) -> Value:
+    """ConstantOfShape(s, value=c) + y ⟶ c + y where y gives the sum its shape, and likewise elementwise operators."""
+    node = m.node(filled)
+    fills = [(i, _fill(i, node)) for i in node.inputs]
+    inputs = [i if f is None else build.const(f.numpy().reshape(()), like=i) for i, f in fills]
+    for value in (i for i, f in fills if i is not None and f is not None):
+        m.cover(*filter(None, [resolve(value).producer(), *passed(value)]))
+    made: Value = build.node(node.op_type, inputs, {name: a.value for name, a in node.attributes.items()})[0]
+    same = same_shape(m.shape(made), m.shape(filled))
+    m.require(same, "with the number alone the result is not shown to have the same shape", at=m[filled])
+    return made
+
+
+WITHOUT_FILL = Rule(
+    name="fill-into-elementwise",
+    stage=Stage.CANONICALIZE,
+    pattern=filled,
+    rewrite=without_fill,
+    benefit=30,
+    keeps_shared=True,
+    looks_above=1,
+    examples=(
+        Rewrites(
+            "int64[n,s] x; h = Shape(x)  c = ConstantOfShape<value=int64[1] {3}>(h)  y = Min(x, c)",
+            to="int64[n,s] x; y = Min(x, 3)",
+        ),
+        Rewrites(
+            "float[n,s] x; bool[n,s] k; h = Shape(x)  c = ConstantOfShape(h)  y = Where(k, x, c)",
+            to="float[n,s] x; bool[n,s] k; y = Where(k, x, 0.0)",
+        ),
+        Rejects("float[1,s] x; float[n,s] z; h = Shape(z)  c = ConstantOfShape(h)  y = Add(x, c)", because="not shown"),
+        Rejects("y = Add(x, z)", because="no operand is a ConstantOfShape"),
+    ),
+)
+
+RULES = (CONSTANT_EXPAND, ONE_EXPAND, WITHOUT_EXPAND, WITHOUT_FILL)

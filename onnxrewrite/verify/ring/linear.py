@@ -26,10 +26,13 @@ def _matmul(run: Run, call: Call, a: Array, b: Array) -> Array:
 
 @computes("FusedMatMul", domain="com.microsoft")
 def _fused_matmul(run: Run, call: Call, a: Array, b: Array) -> Array:
-    if call.get("transBatchA", 0) or call.get("transBatchB", 0):
-        raise NotApplicable("FusedMatMul: transBatchA, transBatchB")
+    """α·a·b, each with its batches in the middle, its matrices transposed, or both."""
     a, b = (
-        np.swapaxes(m, -1, -2) if call.get(name, 0) and m.ndim > 1 else m for m, name in ((a, "transA"), (b, "transB"))
+        np.moveaxis(m, 0, -2) if call.get(f"transBatch{name}", 0) and m.ndim > 2 else m
+        for m, name in ((a, "A"), (b, "B"))
+    )
+    a, b = (
+        np.swapaxes(m, -1, -2) if call.get(f"trans{name}", 0) and m.ndim > 1 else m for m, name in ((a, "A"), (b, "B"))
     )
     return ring.mul(ring.bilinear(np.matmul, a, b), run.attribute(call, "alpha", 1.0))
 
@@ -40,6 +43,36 @@ def _gemm(run: Run, call: Call, a: Array, b: Array, c: Array | None = None) -> A
     a, b = a.T if call.get("transA", 0) else a, b.T if call.get("transB", 0) else b
     result = ring.mul(ring.bilinear(np.matmul, a, b), run.attribute(call, "alpha", 1.0))
     return result if c is None else ring.add(result, ring.mul(c, run.attribute(call, "beta", 1.0)))
+
+
+@computes("MatMulNBits", domain="com.microsoft")
+def _quantized_product(
+    run: Run,
+    call: Call,
+    a: Array,
+    packed: Array,
+    scales: Array,
+    zeros: Array | None = None,
+    order: Array | None = None,
+    bias: Array | None = None,
+) -> Array:
+    """a·bᵀ + bias, where b lies in blocks of few bits, each with a scale and a zero."""
+    if order is not None or (zeros is not None and zeros.dtype != np.uint8):
+        raise NotApplicable("MatMulNBits: g_idx, or zero points that are floats")
+    rows, bits = call.get("N"), call.get("bits", 4)
+    scales = scales.reshape(rows, -1)
+    digits = _unpacked(packed.reshape(rows, -1), bits).reshape(*scales.shape, -1)
+    zero = 2 ** (bits - 1) if zeros is None else _unpacked(zeros.reshape(rows, -1), bits)[:, : scales.shape[1], None]
+    weight = ring.mul(ring.integers(digits - zero), scales[..., None]).reshape(rows, -1)[:, : call.get("K")]
+    result = ring.bilinear(np.matmul, a, weight.T)
+    return result if bias is None else ring.add(result, bias)
+
+
+def _unpacked(packed: Array, bits: int) -> Array:
+    """The numbers in bytes, lowest bits first."""
+    places = np.arange(0, 8, bits)
+    numbers = (packed[..., None].astype(np.int64) >> places) & (2**bits - 1)
+    return np.asarray(numbers.reshape(*packed.shape[:-1], -1))
 
 
 @computes("Einsum")
