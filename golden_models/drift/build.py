@@ -6,6 +6,7 @@ so should be what a rewriter raises them to.  TorchScript reaches no further tha
 
 import io
 import itertools
+import re
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,8 +34,11 @@ EXPORTS = [
 ATTENTION = ("eager", "sdpa")
 AXES = ("static", "dynamic")
 
-UNSUPPORTED = {("t5", "dynamo", "sdpa")}
-"""The exporter fails: "Cannot view a tensor with shape …" while it decomposes the attention with a bias."""
+UNSUPPORTED = {
+    "t5": r"dynamo-\d+-sdpa",  # fails: "Cannot view a tensor with shape …", while it decomposes attention with a bias
+    "llama_past": r"dynamo-23-\w+-dynamic",  # emits a RotaryEmbedding of which ONNX Runtime says that its shapes differ
+}
+"""Exports that do not work."""
 
 VOCAB = 97
 
@@ -130,7 +134,8 @@ def variants(name: str) -> Iterator[tuple[str, bytes]]:
     """Name and file of every export of a network, checked."""
     each = ARCHITECTURES[name]
     for (exporter, opset), attention, axes in itertools.product(EXPORTS, ATTENTION, AXES):
-        if (name, exporter, attention) in UNSUPPORTED:
+        spelling = f"{exporter}-{opset}-{attention}-{axes}"
+        if re.match(UNSUPPORTED.get(name, "nothing"), spelling):
             continue
         named = each.axes if axes == "dynamic" else {}
         torch.manual_seed(0)
@@ -140,7 +145,7 @@ def variants(name: str) -> Iterator[tuple[str, bytes]]:
             dynamo = exporter == "dynamo"
             export(network, path, each.sample, each.dims, named, each.outputs, opset=opset, dynamo=dynamo)
             check(network, path, each.sample, each.dims, *([each.other] if named else []))
-            yield f"{exporter}-{opset}-{attention}-{axes}.onnx", path.read_bytes()
+            yield f"{spelling}.onnx", path.read_bytes()
 
 
 def pack(path: Path, files: Mapping[str, bytes]) -> None:
