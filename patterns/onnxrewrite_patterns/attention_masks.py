@@ -37,6 +37,7 @@ from onnxrewrite_patterns.attention_terms import (
     viewed,
     zeroed,
 )
+from onnxrewrite_patterns.uniform import uniform
 
 NEVER = -1e9
 """A score that is set to this or less counts for nothing beside one that is not."""
@@ -214,6 +215,11 @@ def _guarded(m: Match, build: Builder, query: Value) -> Value | None:
         return None
     only, *others = parts
     m.require(not others and floor not in m, "NaN become zeros, and there is more than a mask", at=softmax)
+    if uniform(m.facts, only) == 0:
+        return None
+    fixed = m.facts.constant(only)
+    if fixed is not None and np.isin(fixed, (0, -math.inf)).all():
+        return _placed(m, build, build.const(fixed == 0), query)
     node = only.producer()
     if node is None or node.op_type != "Where" or node.domain:
         m.refuse("NaN become zeros, and nobody knows which entries are masked", at=softmax)
