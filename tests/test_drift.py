@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import onnx
 import onnx_ir as ir
 import pytest
 

@@ -111,7 +111,8 @@ reshape = AnyNode(op_types=("Reshape",))
 def constant_target(m: Match, build: Builder) -> Value:
     """Reshape(x, [n, s, 3, 4]) ⟶ Reshape(x, {0, 0, 3, 4}) for an x of shape [n, s, 12].
 
-    A target that is constant already gets the same spelling: numbers that are known, then zeros, -1 where nothing else will do.
+    A target that is constant already gets the same spelling: numbers that are known, then zeros, -1 where nothing else
+    will do.
     """
     node = m.node(reshape)
     m.require(not _is_plain(m, node), "the target is constant already", at=node.inputs[1])

@@ -141,59 +141,6 @@ def _einsum(run: Run, call: Call, *operands: Array) -> Array:
     return ring.bilinear(lambda a, b: np.asarray(np.einsum(equation, a, b)), *operands)
 
 
-# -- integers ------------------------------------------------------------------------------------------------
-
-
-def _carried(value: Array) -> Array:
-    """Elements, of integers that are known or stand for what was quantized."""
-    return value if value.dtype == np.uint64 else ring.integers(value)
-
-
-def _integer_product(a: Array, b: Array, a_zero: Array | None, b_zero: Array | None) -> Array:
-    """(a - a₀)·(b - b₀), with a number for each row of a, or each column of b."""
-    left, right = _carried(a), _carried(b)
-    if a_zero is not None:
-        zero = _carried(a_zero)
-        left = ring.sub(left, zero[..., np.newaxis] if zero.size > 1 else zero)
-    return ring.bilinear(np.matmul, left, right if b_zero is None else ring.sub(right, _carried(b_zero)))
-
-
-def _quantized(x: Array) -> tuple[Array, Array, Array]:
-    """Functions of which nothing is known but what they depend on: scale and zero point on all elements."""
-    every = np.asarray(ring.mixed("element", x).sum(dtype=np.uint64))
-    return ring.hashed("quantized", x, every), ring.hashed("scale", every), ring.hashed("zero point", every)
-
-
-@computes("MatMulInteger")
-def _matmul_integer(
-    run: Run, call: Call, a: Array, b: Array, a_zero: Array | None = None, b_zero: Array | None = None
-) -> Array:
-    return _integer_product(a, b, a_zero, b_zero)
-
-
-@computes("MatMulIntegerToFloat", domain="com.microsoft")
-def _matmul_integer_to_float(
-    run: Run, call: Call, a: Array, b: Array, a_scale: Array, b_scale: Array, *rest: Array | None
-) -> Array:
-    """a_scale·b_scale·(a - a₀)·(b - b₀) + bias."""
-    a_zero, b_zero, bias = (*rest, None, None, None)[:3]
-    result = ring.mul(_integer_product(a, b, a_zero, b_zero), ring.mul(a_scale, b_scale))
-    return result if bias is None else ring.add(result, bias)
-
-
-@computes("DynamicQuantizeLinear")
-def _dynamic_quantize(run: Run, call: Call, x: Array) -> tuple[Array, Array, Array]:
-    return _quantized(x)
-
-
-@computes("DynamicQuantizeMatMul", domain="com.microsoft")
-def _dynamic_matmul(run: Run, call: Call, x: Array, b: Array, b_scale: Array, *rest: Array | None) -> Array:
-    b_zero, bias = (*rest, None, None)[:2]
-    a, a_scale, a_zero = _quantized(x)
-    result = ring.mul(_integer_product(a, b, a_zero, b_zero), ring.mul(a_scale, b_scale))
-    return result if bias is None else ring.add(result, bias)
-
-
 # -- windows -------------------------------------------------------------------------------------------------
 
 
