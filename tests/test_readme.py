@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from onnxrewrite.report.rules import catalogue
 from onnxrewrite.rewrite import registry
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,6 +78,13 @@ def test_table_of_rules(update_golden: bool) -> None:
     assert made == section("rules")
 
 
+def test_catalogue_of_rules(update_golden: bool) -> None:
+    page, made = ROOT / "docs" / "rules.md", catalogue(registry.load(plugins=False))
+    if update_golden:
+        page.write_text(made, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == made, "renew it with pytest --update-golden"
+
+
 def test_python(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(checkout)
     api, rule, sets = blocks("python")
@@ -95,7 +103,9 @@ DOCS = sorted((ROOT / "docs").rglob("*.md"))
 
 
 @pytest.mark.parametrize("page", DOCS, ids=[str(p.relative_to(ROOT)) for p in DOCS])
-def test_python_in_docs(page: Path) -> None:
+def test_python_in_docs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "golden_models").symlink_to(ROOT / "golden_models", target_is_directory=True)
+    monkeypatch.chdir(tmp_path)
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
         exec(compile(block, page.name, "exec"), {})
 

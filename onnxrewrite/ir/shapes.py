@@ -208,6 +208,14 @@ def _qlinear_matmul(context: Context, node: ir.Node) -> None:
             )
 
 
+def _skip_norm(context: Context, node: ir.Node) -> None:
+    """Mean and deviation of each row, for which nobody asks."""
+    source = node.inputs[0]
+    rows = None if source is None or source.shape is None else [*source.shape.dims[:-1], 1]
+    for output in node.outputs[1:3]:
+        set_shape(context, output, rows, ir.DataType.FLOAT)
+
+
 RULES: dict[tuple[str, str], Infer] = {
     **{("", op_type): infer for op_type, infer in elements.ELEMENTS.items()},
     ("", "Reshape"): _reshape,
@@ -222,6 +230,8 @@ RULES: dict[tuple[str, str], Infer] = {
     ("com.microsoft", "QLinearAdd"): _quantized(0, 3),
     ("com.microsoft", "QLinearMul"): _quantized(0, 3),
     ("com.microsoft", "QLinearWhere"): _quantized(0, 1, 4),
+    ("com.microsoft", "SkipLayerNormalization"): _skip_norm,
+    ("com.microsoft", "SkipSimplifiedLayerNormalization"): _skip_norm,
 }
 """(domain, operator) to what is inferred after, and instead of, the library's word."""
 
@@ -240,5 +250,7 @@ NOT_BELIEVED = frozenset(RULES) - {
     ("com.microsoft", "QLinearAdd"),
     ("com.microsoft", "QLinearMul"),
     ("com.microsoft", "QLinearWhere"),
+    ("com.microsoft", "SkipLayerNormalization"),
+    ("com.microsoft", "SkipSimplifiedLayerNormalization"),
 }
 """Operators for which the library is not asked at all."""

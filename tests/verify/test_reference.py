@@ -129,6 +129,29 @@ def test_fused_linear_layers_compute_in_double(model: Any, call: str) -> None:
     assert measure(outputs["y"], single(proto, feeds)["y"]).worst < 3e-6
 
 
+NORMS = [
+    "com.microsoft.SkipLayerNormalization<epsilon=0.001>(x, z, g, g, g)",
+    "com.microsoft.SkipLayerNormalization(x, z, g)",
+    "com.microsoft.SkipSimplifiedLayerNormalization<epsilon=0.001>(x, z, g, g)",
+    "com.microsoft.EmbedLayerNormalization(i, i, w, p, w, g, g, , i)",
+]
+
+
+@pytest.mark.parametrize("call", NORMS)
+def test_fused_normalizations_compute_in_double(model: Any, call: str) -> None:
+    outputs = "y, n" if "Embed" in call else "y, n, m, t"
+    proto = model(
+        "g (float[2,3,8] x, float[3,8] z, float[8] g, int32[2,3] i, float[5,8] w, float[4,8] p) => (float[2,3,8] y)"
+        f" {{ {outputs} = {call} }}"
+    )
+    shapes = {"x": (2, 3, 8), "z": (3, 8), "g": (8,), "w": (5, 8), "p": (4, 8)}
+    feeds = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    feeds["i"] = RNG.integers(0, 4, (2, 3)).astype(np.int32)
+    kind, found = exact(proto, feeds)
+    assert kind == "float64"
+    assert 0 < measure(found["y"], single(proto, feeds)["y"]).worst < 3e-6
+
+
 POOLS = [
     "AveragePool<kernel_shape=[3,2],strides=[2,1]>(x)",
     "AveragePool<kernel_shape=[3,3],pads=[1,1,1,1]>(x)",
