@@ -25,6 +25,7 @@ TURNED = {
     f"x1, x2 = Split<axis=3>(x, {{4, 4}}) {WHOLE}",
     "scaled": f"float[b,3,s,8] x; {ANGLES} c2 = Mul(c, 1.5)  k2 = Mul(k, 1.5)  cos = Unsqueeze(c2, {{1}})"
     f"sin = Unsqueeze(k2, {{1}}) {HALVES} {WHOLE}",
+    "viewed": f"float[b,3,s,8] x; {ANGLES} cos = Reshape(c, {{0, 1, -1, 8}})  sin = Reshape(k, {{0, 1, -1, 8}}) {HALVES} {WHOLE}",
     "heads last": f"float[b,s,3,8] x; {ANGLES} cos = Unsqueeze(c, {{2}})  sin = Unsqueeze(k, {{2}}) {HALVES} {WHOLE}",
     "halves": f"float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; {HALVES} {PRODUCTS} y = Concat<axis=-1>(a, d)",
     "one batch of angles": f"float[b,3,s,8] x; float[s,4] c; float[1,s,4] k; {HALVES} {PRODUCTS} y = Concat<axis=-1>(a, d)",
