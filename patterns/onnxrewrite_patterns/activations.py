@@ -204,8 +204,14 @@ SELU = Rule(
 # -- Sigmoid, Softsign ---------------------------------------------------------------------------------------
 
 
+TELLS_TINY = frozenset({"Log", "Reciprocal", "Div", "Sqrt", "Pow"})
+"""Readers to which a tiny number is not the same as zero."""
+
+
 def to_sigmoid(m: Match, build: Builder) -> Value:
-    """1/(1 + exp(-x)) ⟶ Sigmoid(x)."""
+    """1/(1 + exp(-x)) ⟶ Sigmoid(x), which is zero for x below -18."""
+    reader = next((r for r in m.anchor.consumers() if r.op_type in TELLS_TINY), None)
+    m.require(reader is None, f"{reader and reader.op_type} may tell a tiny number from zero", at=m.anchor)
     return build.Sigmoid(m[x])
 
 
@@ -214,11 +220,13 @@ SIGMOID = Rule(
     stage=Stage.RAISE,
     pattern=1 / (1 + op.Exp(-x)),
     rewrite=to_sigmoid,
+    looks_below=1,
     examples=(
         Rewrites("n = Neg(x)  e = Exp(n)  a = Add(e, 1.0)  y = Div(1.0, a)", to="y = Sigmoid(x)"),
         Rewrites("n = Mul(x, -1.0)  e = Exp(n)  a = Add(1.0, e)  y = Reciprocal(a)", to="y = Sigmoid(x)"),
         Rejects("e = Exp(x)  a = Add(e, 1.0)  y = Div(1.0, a)", because="expected"),
         Rejects("n = Neg(x)  e = Exp(n)  a = Add(e, 2.0)  y = Div(1.0, a)", because="expected constant 1, found 2"),
+        Rejects("n = Neg(x)  e = Exp(n)  a = Add(e, 1.0)  s = Div(1.0, a)  y = Log(s)", because="Log may tell a tiny"),
     ),
 )
 

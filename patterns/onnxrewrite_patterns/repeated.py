@@ -20,8 +20,8 @@ Array: TypeAlias = npt.NDArray[Any]
 _ELEMENTWISE = frozenset({"Cos", "Sin", "Cast", "Neg", "Mul", "Div", "Add", "Sub"})
 """Computed for each element by itself."""
 
-_MOVES = frozenset({"Gather", "Slice", "Squeeze", "Unsqueeze", "Transpose"})
-"""They pick rows or move axes; the last axis stays what it is where it keeps its place."""
+_MOVES = frozenset({"Gather", "Reshape", "Slice", "Squeeze", "Unsqueeze", "Transpose"})
+"""They pick rows or move them; a row, along the last axis, stays what it is where that keeps its size and place."""
 
 _LARGE = 2**20
 """A constant of more elements is not copied in part, for every reader would get its own."""
@@ -63,9 +63,20 @@ def _recomputed(m: Match, build: Builder, node: ir.Node, interleaved: bool) -> V
     for place, operand in enumerate(node.inputs if by_element else node.inputs[:1]):
         if operand is not None and not _is_even(m, operand):
             inputs[place] = once(m, build, operand, interleaved)
+    if node.op_type == "Reshape":
+        inputs[1] = build.const(_narrower(m, node))
     m.cover(node)
     made: Value = build.node(node.op_type, inputs, {a.name: a.value for a in node.attributes.values()})[0]
     return made
+
+
+def _narrower(m: Match, node: ir.Node) -> Array:
+    """The target of a Reshape for rows of half the size."""
+    source, given = node.inputs[0], node.inputs[1]
+    target = None if given is None else m.facts.constant(resolve(given))
+    if source is None or target is None or (target[-1] == 0 and len(target) != m.rank(source)):
+        m.refuse("the target of Reshape does not say the size of its last axis", at=node.outputs[0])
+    return np.array([*target[:-1], target[-1] // 2 if target[-1] > 0 else target[-1]], np.int64)
 
 
 def _is_even(m: Match, value: Value) -> bool:

@@ -15,6 +15,7 @@ from onnxrewrite import (
     Assumption,
     Attr,
     Builder,
+    Call,
     Each,
     Match,
     Rejects,
@@ -60,14 +61,22 @@ class Part:
         if chosen not in (self.picked, self.squeezed):
             return taken(m, resolve(m[self.term]), rank - 1)
         picker = m.node(self.picked if chosen is self.picked else split_pairs)
-        before = (m.shape(x) or ())[:-1]
-        by_pairs = same_shape(m.shape(pairs), (*before, size // 2, 2)) and axis_of(m, picker, rank + 1, 0) == rank
-        m.require(
-            by_pairs and same_shape(m.shape(self.term), (*before, size // 2)),
-            "the Reshape makes no pairs of neighbours",
-            at=pairs,
-        )
-        return range(self.number, size, 2)
+        by_pairs = _is_by_pairs(m, pairs, axis_of(m, picker, rank + 1, 0))
+        halved = same_shape(m.shape(self.term), (*(m.shape(x) or ())[:-1], size // 2))
+        m.require(halved, "what is picked is not half of the features", at=pairs)
+        start, step = (self.number, 2) if by_pairs else (self.number * size // 2, 1)
+        return range(start, size if by_pairs else start + size // 2, step)
+
+
+def _is_by_pairs(m: Match, folded: Call, axis: int) -> bool:
+    """Whether heads folded in two have neighbours, and not halves, along ``axis``."""
+    *before, size = m.shape(x) or ()
+    half = head_size(m, m[x]) // 2
+    if axis == len(before) + 1 and same_shape(m.shape(folded), (*before, half, 2)):
+        return True
+    halves = axis == len(before) and same_shape(m.shape(folded), (*before, 2, half))
+    m.require(halves, f"heads of {size} are not folded in two along one axis", at=m[folded])
+    return False
 
 
 x1, x2 = Part(0), Part(1)
@@ -86,19 +95,13 @@ class Joined:
 
     def is_interleaved(self, m: Match) -> bool:
         """Whether the parts are interleaved; refuses unless they are joined where x was taken apart."""
-        rank, size = m.rank(x) or 0, head_size(m, m[x])
+        rank = m.rank(x) or 0
         if self.beside in m:
             m.require(axis_of(m, m.node(self.beside), rank) == rank - 1, "Concat goes along another axis", at=x)
-        else:
-            stacked = same_shape(m.shape(self.stack), (*(m.shape(x) or ())[:-1], size // 2, 2))
-            m.require(
-                stacked
-                and axis_of(m, m.node(self.stack), rank + 1) == rank
-                and same_shape(m.shape(self.paired), m.shape(x)),
-                "the Reshape does not join pairs of neighbours",
-                at=self.stack,
-            )
-        return self.beside not in m
+            return False
+        by_pairs = _is_by_pairs(m, self.stack, axis_of(m, m.node(self.stack), rank + 1))
+        m.require(same_shape(m.shape(self.paired), m.shape(x)), "the Reshape does not make heads", at=self.paired)
+        return by_pairs
 
 
 def _require_parts(m: Match, size: int, interleaved: bool) -> None:

@@ -25,6 +25,7 @@ TURNED = {
     f"x1, x2 = Split<axis=3>(x, {{4, 4}}) {WHOLE}",
     "scaled": f"float[b,3,s,8] x; {ANGLES} c2 = Mul(c, 1.5)  k2 = Mul(k, 1.5)  cos = Unsqueeze(c2, {{1}})"
     f"sin = Unsqueeze(k2, {{1}}) {HALVES} {WHOLE}",
+    "viewed": f"float[b,3,s,8] x; {ANGLES} cos = Reshape(c, {{0, 1, -1, 8}})  sin = Reshape(k, {{0, 1, -1, 8}}) {HALVES} {WHOLE}",
     "heads last": f"float[b,s,3,8] x; {ANGLES} cos = Unsqueeze(c, {{2}})  sin = Unsqueeze(k, {{2}}) {HALVES} {WHOLE}",
     "halves": f"float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; {HALVES} {PRODUCTS} y = Concat<axis=-1>(a, d)",
     "one batch of angles": f"float[b,3,s,8] x; float[s,4] c; float[1,s,4] k; {HALVES} {PRODUCTS} y = Concat<axis=-1>(a, d)",
@@ -39,6 +40,12 @@ TURNED = {
     "pairs": "float[b,s,3,8] x; float[b,s,1,4] c; float[b,s,1,4] k; p = Reshape(x, {0, 0, 0, 4, 2})"
     f"x1 = Gather<axis=4>(p, 0)  x2 = Gather<axis=4>(p, 1) {PRODUCTS} a5 = Unsqueeze(a, {{4}})  d5 = Unsqueeze(d, {{4}})"
     "s5 = Concat<axis=4>(a5, d5)  y = Reshape(s5, {0, 0, 3, 8})",
+    "unbound halves": f"float[b,3,s,8] x; {ANGLES} cos = Unsqueeze(c, {{1}})  sin = Unsqueeze(k, {{1}})"
+    "p = Reshape(x, {0, 0, 0, 2, 4})  p1, p2 = Split<axis=3>(p, {1, 1})  x1 = Squeeze(p1, {3})  x2 = Squeeze(p2, {3})"
+    f"{WHOLE}",
+    "stacked halves": f"float[b,3,s,8] x; {ANGLES} cos = Unsqueeze(c, {{1}})  sin = Unsqueeze(k, {{1}}) {HALVES}"
+    "n = Neg(x2)  n5 = Unsqueeze(n, {-2})  x5 = Unsqueeze(x1, {-2})  s5 = Concat<axis=-2>(n5, x5)"
+    "r = Reshape(s5, {0, 0, 0, 8})  u = Mul(x, cos)  v = Mul(r, sin)  y = Add(u, v)",
     "neighbours": "float[b,3,s,8] x; float[b,1,s,4] f; f5 = Unsqueeze(f, {4})  e = Expand(f5, {1, 1, 1, 1, 2})"
     "t = Reshape(e, {0, 0, 0, 8})  cos = Cos(t)  sin = Sin(t)  x1 = Slice(x, {0}, {8}, {3}, {2})"
     "x2 = Slice(x, {1}, {8}, {3}, {2})  n = Neg(x2)  n5 = Unsqueeze(n, {4})  x5 = Unsqueeze(x1, {4})"
