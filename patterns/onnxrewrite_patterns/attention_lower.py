@@ -36,9 +36,9 @@ from onnxrewrite import (
     same_dim,
 )
 from onnxrewrite_patterns.attention import Operands, operands
-from onnxrewrite_patterns.attention_bias import Size, full, size_of
+from onnxrewrite_patterns.attention_bias import Size, full, magnitude, size_of
 from onnxrewrite_patterns.attention_heads import HEADS, head_size, is_merged_before, merged
-from onnxrewrite_patterns.attention_masks import Mask, zero_where_masked
+from onnxrewrite_patterns.attention_masks import NEVER_AT_ALL, Mask, zero_where_masked
 from onnxrewrite_patterns.attention_terms import attention as sdpa
 
 q, k, v = (Var(name, dtype=FLOATS) for name in ("q", "k", "v"))
@@ -61,6 +61,9 @@ def lower(m: Match, build: Builder) -> Value:
 def to_multi_head(m: Match, build: Builder) -> Value:
     """Attention(q, k, v, mask) ⟶ com.microsoft.MultiHeadAttention(q, k, v, mask), of which the faster one is taken."""
     m.require(not m.is_newer(attention), "the model's opset has no Attention")
+    added = m.value(mask)
+    plain = added is None or m.dtype(added) == ir.DataType.BOOL or magnitude(m, added) <= -NEVER_AT_ALL
+    m.require(plain, "the kernels differ where the mask is the lowest number throughout a row", at=mask)
     return _lowered(m, build)
 
 

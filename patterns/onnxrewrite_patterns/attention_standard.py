@@ -94,6 +94,11 @@ TO_MULTI_HEAD = Rule(
             opset=23,
         ),
         Rejects("float[b,3,s,8] q; float[b,3,s,8] k; y = Attention<scale=0.5>(q, k, k)", because="no Attention"),
+        Rejects(
+            "float[b,3,s,8] q; float[b,3,s,8] k; float[s,s] mask; y = Attention<scale=0.5>(q, k, k, mask)",
+            because="the kernels differ",
+            opset=23,
+        ),
     ),
 )
 
