@@ -68,7 +68,8 @@ def apply(
         only: Names of rules or rule sets; without it, all.
         without: Names of rules or rule sets to leave out.
         target: ``onnxruntime-cpu``, ``onnxruntime-cuda`` or ``onnx``.
-        opset: Convert the model to this ai.onnx opset first.
+        opset: Convert the model to this ai.onnx opset first, and leave it there; without it, a runtime's model is
+            given a newer opset where a rule of the raise stage needs one.
         dims: Sizes of named dimensions for the checks.
         inputs: Arrays for the checks, by input name; the others are generated.
         check: ``full``: every site, and the whole model on three samples at each of two bindings; ``fast``: every
@@ -178,6 +179,7 @@ class _Run:
             _converted(original, options.opset),
             rules,
             self.target,
+            opset=self._newest_opset(),
             seed=options.seed,
             checks_sites=level != "off",
             keep_types=has_inner_types(original),
@@ -271,6 +273,12 @@ class _Run:
 
         with openable(model) as opened:
             yield opened
+
+    def _newest_opset(self) -> int:
+        """What the model may be converted to where a rule needs it: the standard alone has no kernels to gain."""
+        asked = self.options.opset
+        may_rise = asked is None and self.target.provider is not None and not self.target.portable
+        return self.target.opset_max if may_rise else asked or io.opset(self.original)
 
     @property
     def _kernels(self) -> bool:

@@ -17,14 +17,14 @@ import onnx_ir as ir
 from onnxrewrite.ir import io
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import Target
-from onnxrewrite.rewrite.driver import Driver, Limits
+from onnxrewrite.opsets import Opsets
+from onnxrewrite.rewrite.driver import Driver, Limits, make_runnable
 from onnxrewrite.rewrite.finish import finish
-from onnxrewrite.rewrite.legality import illegal_node
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Key, Site, Trace
 from onnxrewrite.rewrite.untouched import Tampered
-from onnxrewrite.verify.ledger import Declined, Ledger, Verdicts
+from onnxrewrite.verify.ledger import Ledger, Loss, Verdicts
 
 if TYPE_CHECKING:
     from onnxrewrite.verify.rewrites import SiteChecker
@@ -65,6 +65,7 @@ class Rounds:
     Args:
         model: The model; it is not changed.
         rules: The rules.
+        opset: The newest ai.onnx opset it may be given; its own one where that is to stay.
         target: What the result must run on.
         seed: Of the inputs for checking sites.
         checks_sites: Whether each rewrite is run against what it replaces.
@@ -86,6 +87,7 @@ class Rounds:
         rules: RuleSet,
         target: Target,
         *,
+        opset: int,
         seed: int,
         checks_sites: bool,
         keep_types: bool,
@@ -97,7 +99,7 @@ class Rounds:
         self.without: set[str] = set()
         self.sites: SiteChecker | None = None
         self.ledger = Ledger(None)
-        self._model = model
+        self._opsets = Opsets(model, opset)
         self._rules = rules
         self._target = target
         self._seed = seed
@@ -107,20 +109,27 @@ class Rounds:
         self._conflicts = conflicts
         self._clock = clock
         self._tampered: dict[str, Tampered] = {}
-        self._declined: list[Declined] = []  # of all rounds: what is not raised in the next one was declined in this
+        # Of earlier rounds, too: what is not raised in the next one was turned down in this.
+        self._failed: list[Loss] = []
+        self._declined: list[Loss] = []
 
     def rewrite(self, quarantine: set[Key]) -> tuple[ir.Model, Trace]:
         """Rewrite a copy of the model, but for the sites in ``quarantine``.
 
         A raised operator that the lower stage could not make legal after all is not raised in the next round.  Nor does
-        a rule take part in it that changed the graph by itself.
+        a rule take part in it that changed the graph by itself.  Where the raise stage needs a newer opset, the model
+        is converted.
         """
+        self._failed.clear()
         while True:
             try:
                 model, trace = self._lowered(quarantine)
-                break
             except Tampered as error:
                 self._tampered[error.rule] = error
+                continue
+            if self._opsets.settled(self.without, trace):
+                break
+        trace.warnings += self._opsets.notes(self.without, trace)
         for tampering in self._tampered.values():
             trace.refuse(tampering.rule, tampering.value, tampering.reason)
             trace.warnings.append(f"{tampering}; it was left out")
@@ -146,9 +155,9 @@ class Rounds:
     def _driver(self, banned: set[Key]) -> Driver:
         """A driver for a round, with checks that count this round only."""
         self.sites = self._site_checker() if self._checks_sites else None
-        self.ledger = Ledger(self.sites, self.cost, self._verdicts, declined=self._declined)
+        self.ledger = Ledger(self.sites, self.cost, self._verdicts, failed=self._failed, declined=self._declined)
         return Driver(
-            io.load(self._model),
+            io.load(self._opsets.source(self.without)),
             self._taking_part(),
             self._target,
             check=self.ledger,
@@ -167,11 +176,8 @@ class Rounds:
         return SiteChecker(lower=self.lower, seed=self._seed)
 
     def lower(self, model: ir.Model) -> None:
-        """Make the replacement of one site runnable, unless it is: a wrong rule that lowers is not to spoil it."""
-        lowering = [r for r in self._taking_part() if r.stage == Stage.LOWER and not r.only_faster]
-        driver, imports = Driver(model, lowering, self._target), model.opset_imports
-        if any(illegal_node(n, driver.facts(g), self._target, imports, ()) for g in scopes(model) for n in g):
-            driver.run_stage(Stage.LOWER)
+        """Make the replacement of one site runnable."""
+        make_runnable(model, self._taking_part(), self._target)
 
 
 def _unlowered(driver: Driver) -> list[ir.Node]:

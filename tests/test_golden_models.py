@@ -13,12 +13,18 @@ MODELS = golden.find(ROOT)
 
 FUSED = {
     "attention": {"Attention", "com.microsoft.MultiHeadAttention", "com.microsoft.Attention"},
-    "gelu": {"Gelu", "com.microsoft.Gelu"},
-    "gelu_tanh": {"com.microsoft.FastGelu"},
+    "gelu": {"Gelu", "com.microsoft.Gelu", "com.microsoft.BiasGelu"},
+    "gelu_tanh": {"Gelu", "com.microsoft.FastGelu"},
     "quick_gelu": {"com.microsoft.QuickGelu"},
     "silu": {"com.microsoft.QuickGelu", "Swish"},
     "hardswish": {"HardSwish"},
     "hardsigmoid": {"HardSigmoid"},
+    "layernorm": {
+        "LayerNormalization",
+        "com.microsoft.SkipLayerNormalization",
+        "com.microsoft.EmbedLayerNormalization",
+    },
+    "rmsnorm": {"RMSNormalization", "com.microsoft.SkipSimplifiedLayerNormalization"},
 }
 """Kind of block to the operators that stand for it after rewriting."""
 

@@ -165,6 +165,12 @@ def test_a_certificate_tells_what_was_chosen(model: Path, tmp_path: Path, left_o
     assert repeated.result.speed.ratio is None
 
 
+def spelled_gelu() -> onnx.ModelProto:
+    text = "d = Div(x, r)  e = Erf(d)  a = Add(e, o)  p = Mul(x, a)  y = Mul(p, h)"
+    given = "<float h = {0.5}, float o = {1.0}, float r = {1.41421356}>"
+    return parser.parse_model(f"{HEADER} g (float[batch,{SIZE}] x) => (float[batch,{SIZE}] y) {given} {{ {text} }}")
+
+
 SLOW_GELU = """
 import numpy as np
 from onnxrewrite import Rule, Stage, Var, op
@@ -185,10 +191,7 @@ RULES = (Rule("slow-gelu", Stage.LOWER, op.Gelu(x), by_detour),)
 def test_what_is_not_raised_because_lowering_it_does_not_pay_is_not_raised_in_a_replay(tmp_path: Path) -> None:
     from onnxrewrite.certify import Original
 
-    text = "d = Div(x, r)  e = Erf(d)  a = Add(e, o)  p = Mul(x, a)  y = Mul(p, h)"
-    given = "<float h = {0.5}, float o = {1.0}, float r = {1.41421356}>"
-    proto = parser.parse_model(f"{HEADER} g (float[batch,{SIZE}] x) => (float[batch,{SIZE}] y) {given} {{ {text} }}")
-    onnx.save(proto, tmp_path / "gelu.onnx")
+    onnx.save(spelled_gelu(), tmp_path / "gelu.onnx")
     rules = tmp_path / "rules.py"
     rules.write_text(SLOW_GELU)
     result = rw.apply(tmp_path / "gelu.onnx", rules=[str(rules)], without=["gelu-lower"], lower="fastest", threads=1)
@@ -262,3 +265,36 @@ def test_what_a_session_cannot_do_is_said_in_a_line(model: Path, tmp_path: Path)
     (tmp_path / "bad.onnx").write_bytes(b"rubbish")
     with pytest.raises(rw.OnnxRewriteError, match=r"bad\.onnx"):
         rw.session(tmp_path / "bad.onnx")
+
+
+WRONG_GELU = """
+from onnxrewrite import Rule, Stage, Var, op
+
+x = Var("x")
+gelu = op.Gelu(x)
+
+def to_another(m, build):
+    '''Gelu(x) ⟶ com.microsoft.Gelu(x), but com.microsoft.QuickGelu(x) where a Neg reads it'''
+    is_read = any(n.op_type == "Neg" for n in m[gelu].consumers())
+    return build.microsoft.QuickGelu(m[x], alpha=1.7) if is_read else build.microsoft.Gelu(m[x])
+
+RULES = (Rule("wrong-gelu", Stage.LOWER, gelu, to_another, looks_below=1),)
+"""
+
+
+def test_what_is_not_raised_because_lowering_it_is_wrong_is_not_raised_in_a_replay(tmp_path: Path) -> None:
+    from onnxrewrite.certify import Original
+
+    proto = spelled_gelu()
+    proto.graph.node[-1].output[0] = "g"
+    proto.graph.node.append(onnx.helper.make_node("Neg", ["g"], ["y"]))
+    onnx.save(proto, tmp_path / "gelu.onnx")
+    rules = tmp_path / "rules.py"
+    rules.write_text(WRONG_GELU)
+    result = rw.apply(tmp_path / "gelu.onnx", rules=[str(rules)], without=["gelu-lower"], opset=17)
+    assert operators(result) == ["Div", "Erf", "Add", "Mul", "Mul", "Neg"]
+    result.save(tmp_path / "out.onnx", certificate=True)
+    again = Original(tmp_path / "out.onnx.certificate.json")
+    assert [(u.rule, u.by) for u in again.then.undone] == [("wrong-gelu", "site")]
+    assert again.replay().now.output == again.then.output
+    assert again.recheck()[1] == []

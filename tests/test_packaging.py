@@ -18,7 +18,7 @@ import onnx
 import pytest
 
 pytest.importorskip("hatchling", reason="the build backend is not installed: pip install hatchling")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("packaging")]  # wheels and environments are made once
 
 ROOT = Path(__file__).resolve().parents[1]
 PIP = ("--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--quiet")

@@ -103,7 +103,9 @@ DOCS = sorted((ROOT / "docs").rglob("*.md"))
 
 
 @pytest.mark.parametrize("page", DOCS, ids=[str(p.relative_to(ROOT)) for p in DOCS])
-def test_python_in_docs(page: Path) -> None:
+def test_python_in_docs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "golden_models").symlink_to(ROOT / "golden_models", target_is_directory=True)
+    monkeypatch.chdir(tmp_path)
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
         exec(compile(block, page.name, "exec"), {})
 

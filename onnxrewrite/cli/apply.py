@@ -41,7 +41,7 @@ def apply(
     ] = None,
     provider: options.Provider = None,
     opset: Annotated[
-        int | None, typer.Option("--opset", min=1, metavar="N", help="Convert to this ai.onnx opset first.")
+        int | None, typer.Option("--opset", min=1, metavar="N", help="Bring it to this ai.onnx opset, and keep it.")
     ] = None,
     dim: options.Dims = [],  # noqa: B006
     input_: options.Inputs = [],  # noqa: B006

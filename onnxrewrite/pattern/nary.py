@@ -29,6 +29,7 @@ class ChainMatch:
     def __init__(self, matcher: RecursiveMatcher, item: Sum | Product, value: ir.Value, root: bool):
         self.matcher = matcher
         self.facts = matcher.facts
+        self.item = item
         self.value = value
         self.root = root
         self.is_product = isinstance(item, Product)
@@ -41,7 +42,9 @@ class ChainMatch:
     def run(self, binding: Binding) -> Iterator[Binding]:
         """Every way to spread the pattern's operands over the chain."""
         if self._required > self.tree.leaves.bit_count():
-            self.matcher._miss(binding, lambda: f"expected {self._kind()}, found {self.matcher._describe(self.value)}")
+            self.matcher._miss(
+                binding, lambda: f"expected {self._kind()}, found {self.matcher._describe(self.value)}", self.item
+            )
             return
         for taken, matched in self._assign(0, (), binding):
             yield from self._finish(taken, matched)
@@ -106,7 +109,7 @@ class ChainMatch:
             whole = (*taken, *consumed)
             rest = self._remainder(whole)
             if rest and not self._may_remain(whole, rest):
-                self.matcher._miss(binding, self._longer, further=len(self.operands))
+                self.matcher._miss(binding, self._longer, self.item, further=len(self.operands))
                 continue
             extended = matched.cover(*self._covered(whole))
             yield Binding(extended.bound, extended.nodes, self._put_back(rest)) if rest else extended
@@ -175,7 +178,7 @@ class ChainMatch:
             yield from self._several_scalars(numeric, binding)
             return
         if self._needs_numbers and not groups:
-            self.matcher._miss(binding, lambda: self._without_number(taken), further=len(self.operands))
+            self.matcher._miss(binding, lambda: self._without_number(taken), self.item, further=len(self.operands))
         for group in groups:
             yield from ((group, matched) for matched in self._group(group, binding))
         if self.scalars and is_optional(self.scalars[0][0]):
@@ -188,7 +191,7 @@ class ChainMatch:
             if self._equal(found):
                 yield binding
             else:
-                self.matcher._miss(binding, lambda: self._unequal(found), further=len(self.operands))
+                self.matcher._miss(binding, lambda: self._unequal(found), self.item, further=len(self.operands))
             return
         (capture, sign) = self.scalars[0]
         if self.is_product:
@@ -199,7 +202,7 @@ class ChainMatch:
         if len(found) == 1 and not self.literals and found[0][1] == sign:
             number = found[0][0]
         if math.isnan(number):
-            self.matcher._miss(binding, lambda: f"{capture.name} is no number")
+            self.matcher._miss(binding, lambda: f"{capture.name} is no number", capture)
         elif capture not in binding.bound:
             yield binding.bind(capture, number)
         elif binding.bound[capture] == number:

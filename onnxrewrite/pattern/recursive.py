@@ -38,16 +38,25 @@ from onnxrewrite.pattern.terms import (
 
 
 class Misses:
-    """Why a pattern did not match: the reason of the attempt that had bound most."""
+    """Why a pattern did not match, as the attempt tells that had bound most.
+
+    Attributes:
+        progress: How much that was; -1 where nothing was tried.
+        reason: What was expected and what is there.
+        item: The part of the pattern that was not met; None where it is no single one.
+        binding: What was bound by then.
+    """
 
     def __init__(self) -> None:
         self.progress = -1
         self.reason = ""
+        self.item: Any = None
+        self.binding = Binding()
 
-    def add(self, progress: int, reason: str) -> None:
+    def add(self, progress: int, reason: str, item: Any, binding: Binding) -> None:
         """Keep ``reason`` if this attempt got further than those before."""
         if progress > self.progress:
-            self.progress, self.reason = progress, reason
+            self.progress, self.reason, self.item, self.binding = progress, reason, item, binding
 
 
 class RecursiveMatcher:
@@ -127,8 +136,8 @@ class RecursiveMatcher:
         match item:
             case Capture():
                 yield from self._capture(item, value, binding)
-            case Literal(value=number):
-                yield from self._literal(number, value, binding)
+            case Literal():
+                yield from self._literal(item, value, binding)
             case Call():
                 yield from self._call(item, 0, value, binding)
             case Output(call=call, index=index):
@@ -166,20 +175,23 @@ class RecursiveMatcher:
                 self._miss(
                     binding,
                     lambda: f"{item.name} must be the same value in both places, here it is {_name(value)}",
+                    item,
                 )
             return
         if not isinstance(item, Var) and self.facts.tensor(resolve(value)) is None:
             self._miss(
                 binding,
                 lambda: f"expected a constant for {item.name}, found {_name(value)}{_overridable(value)}",
+                item,
             )
         elif item.dtypes is not None and self.facts.dtype(value) not in item.dtypes:
             self._miss(
                 binding,
                 lambda: f"{item.name} has dtype {_dtype(self.facts.dtype(value))}, which the rule does not take",
+                item,
             )
         elif item.rank is not None and self.facts.rank(value) != item.rank:
-            self._miss(binding, lambda: f"{item.name} must have rank {item.rank}, found {self.facts.rank(value)}")
+            self._miss(binding, lambda: f"{item.name} must have rank {item.rank}, found {self.facts.rank(value)}", item)
         elif isinstance(item, Scalar):
             yield from self._scalar(item, value, binding)
         else:
@@ -188,20 +200,20 @@ class RecursiveMatcher:
     def _scalar(self, item: Scalar, value: ir.Value, binding: Binding) -> Iterator[Binding]:
         number = numbers.scalar(self.facts, value)
         if number is None:
-            self._miss(binding, lambda: f"{item.name} must be a constant with one element")
+            self._miss(binding, lambda: f"{item.name} must be a constant with one element", item)
         else:
             yield binding.bind(item, number)
 
-    def _literal(self, number: float, value: ir.Value, binding: Binding) -> Iterator[Binding]:
-        if numbers.equals(self.facts, value, number):
+    def _literal(self, item: Literal, value: ir.Value, binding: Binding) -> Iterator[Binding]:
+        if numbers.equals(self.facts, value, item.value):
             yield binding
         else:
-            self._miss(binding, lambda: numbers.unequal(self.facts, value, number))
+            self._miss(binding, lambda: numbers.unequal(self.facts, value, item.value), item)
 
     def _power(self, item: Power, value: ir.Value, binding: Binding) -> Iterator[Binding]:
         node = self._producer(value)
         if node is None or node.op_type not in ("Sqrt", "Pow") or node.domain:
-            self._miss(binding, lambda: f"expected {item!r}, found {self._describe(value)}")
+            self._miss(binding, lambda: f"expected {item!r}, found {self._describe(value)}", item)
             return
         base, *exponent = node.inputs
         if node.op_type == "Sqrt":
@@ -211,17 +223,17 @@ class RecursiveMatcher:
         if matches and base is not None:
             yield from self._term(item.base, base, binding.cover(node, *passed(value)))
         else:
-            self._miss(binding, lambda: f"expected the power {item.exponent:g} at `{node.name}`")
+            self._miss(binding, lambda: f"expected the power {item.exponent:g} at `{node.name}`", item)
 
     # -- one node --------------------------------------------------------------------------------------------
 
     def _call(self, item: Call, index: int, value: ir.Value, binding: Binding) -> Iterator[Binding]:
         node = self._producer(value)
         if node is None or node.op_type not in item.op_types or node.domain != item.domain:
-            self._miss(binding, lambda: f"expected {'|'.join(item.op_types)}, found {self._describe(value)}")
+            self._miss(binding, lambda: f"expected {'|'.join(item.op_types)}, found {self._describe(value)}", item)
             return
         if resolve(value).index() != index:
-            self._miss(binding, lambda: f"expected output {index} of {node.op_type} `{node.name}`")
+            self._miss(binding, lambda: f"expected output {index} of {node.op_type} `{node.name}`", item)
             return
         if item in binding.bound:
             if binding.bound[item] is node:
@@ -229,7 +241,7 @@ class RecursiveMatcher:
             return
         named = self._parameters(item, node)
         if named is None:
-            self._miss(binding, lambda: f"{node.op_type} `{node.name}` lacks a parameter of {item!r}")
+            self._miss(binding, lambda: f"{node.op_type} `{node.name}` lacks a parameter of {item!r}", item)
             return
         start = binding.bind(item, node).cover(node, *passed(value))
         for positional in self._inputs(item, node, named, start):
@@ -240,11 +252,11 @@ class RecursiveMatcher:
         if node is None or node.graph not in (self.graph, None):
             return
         if item.op_types is not None and (node.domain or node.op_type not in item.op_types):
-            self._miss(binding, lambda: f"expected {item!r}, found {node.op_type} `{node.name}`")
+            self._miss(binding, lambda: f"expected {item!r}, found {node.op_type} `{node.name}`", item)
             return
         holds = item.where is None or item.where(node, self.facts)
         if isinstance(holds, str):
-            self._miss(binding, lambda: holds)
+            self._miss(binding, lambda: holds, item)
         elif holds:
             yield binding.bind(item, value).cover(node)
 
@@ -268,7 +280,7 @@ class RecursiveMatcher:
         actual = [v for i, v in enumerate(node.inputs) if i not in taken]
         extra = [v for v in actual[len(terms) :] if v is not None]
         if rest is None and extra:
-            self._miss(binding, lambda: f"{node.op_type} `{node.name}` has more inputs than the pattern")
+            self._miss(binding, lambda: f"{node.op_type} `{node.name}` has more inputs than the pattern", item)
             return
         pairs = list(zip(terms, [*actual, *[None] * len(terms)], strict=False))
         orders = [pairs]
@@ -300,7 +312,7 @@ class RecursiveMatcher:
         elif isinstance(item, Capture) and item.optional:
             yield from self._absent(item, binding)
         else:
-            self._miss(binding, lambda: f"{node.op_type} `{node.name}` lacks the input {item!r}")
+            self._miss(binding, lambda: f"{node.op_type} `{node.name}` lacks the input {item!r}", item)
 
     def _absent(self, item: Capture, binding: Binding) -> Iterator[Binding]:
         """An optional capture without an operand takes its default."""
@@ -328,7 +340,7 @@ class RecursiveMatcher:
             return
         actual = parameter(self.facts, node, name)
         if actual is schema.UNKNOWN:
-            self._miss(binding, lambda: f"expected a constant for {name} of {node.op_type} `{node.name}`")
+            self._miss(binding, lambda: f"expected a constant for {name} of {node.op_type} `{node.name}`", expected)
         elif isinstance(expected, Attr | Capture):
             yield from self._attribute(name, expected, actual, node, binding)
         elif numbers.same_parameter(actual, expected):
@@ -337,6 +349,7 @@ class RecursiveMatcher:
             self._miss(
                 binding,
                 lambda: f"expected {name}={expected!r}, found {actual!r} at {node.op_type} `{node.name}`",
+                expected,
             )
 
     def _attribute(
@@ -344,7 +357,7 @@ class RecursiveMatcher:
     ) -> Iterator[Binding]:
         if actual is None:
             if not _optional(expected):
-                self._miss(binding, lambda: f"{node.op_type} `{node.name}` has no {name}")
+                self._miss(binding, lambda: f"{node.op_type} `{node.name}` has no {name}", expected)
                 return
             actual = expected.default
         if expected not in binding.bound:
@@ -352,11 +365,13 @@ class RecursiveMatcher:
         elif numbers.same_parameter(binding.bound[expected], actual):
             yield binding
         else:
-            self._miss(binding, lambda: f"{expected!r} must be the same in both places, here it is {actual!r}")
+            self._miss(
+                binding, lambda: f"{expected!r} must be the same in both places, here it is {actual!r}", expected
+            )
 
     def _each(self, rest: Each[Any], values: Sequence[ir.Value], node: ir.Node, binding: Binding) -> Iterator[Binding]:
         if len(values) < rest.at_least:
-            self._miss(binding, lambda: f"{node.op_type} `{node.name}` has fewer than {rest.at_least} operands")
+            self._miss(binding, lambda: f"{node.op_type} `{node.name}` has fewer than {rest.at_least} operands", rest)
         elif rest.of is None:
             yield binding.bind(rest, tuple(values))
         else:
@@ -412,9 +427,9 @@ class RecursiveMatcher:
             return f"`{value.name}` from outside the subgraph"
         return f"{node.op_type} `{node.name}`"
 
-    def _miss(self, binding: Binding, reason: Callable[[], str], further: int = 0) -> None:
+    def _miss(self, binding: Binding, reason: Callable[[], str], item: Any = None, further: int = 0) -> None:
         if self.misses is not None:
-            self.misses.add(len(binding.bound) + further, reason())
+            self.misses.add(len(binding.bound) + further, reason(), item, binding)
 
 
 def values_of(bound: Any) -> Sequence[ir.Value]:

@@ -16,14 +16,16 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import Target
 from onnxrewrite.pattern.finder import Matcher, View
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.rewrite import edit
 from onnxrewrite.rewrite.index import index
+from onnxrewrite.rewrite.legality import illegal_node
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
-from onnxrewrite.rewrite.transaction import Change, Transaction, Workspace, described
+from onnxrewrite.rewrite.transaction import Change, TooNew, Transaction, Workspace, described
 from onnxrewrite.rewrite.worklist import LoopGuard, Worklist
 
 SiteCheck: TypeAlias = Callable[[Site], str | None]
@@ -95,13 +97,15 @@ class Driver:
         self._loops = LoopGuard(self._size())
         self._views: dict[ir.Graph, View[Rule]] = {}
 
-    def run(self) -> Trace:
-        """Run every stage to its fixpoint.  Canonicalization stays active throughout.
+    def run(self, last: Stage = Stage.LOWER) -> Trace:
+        """Run every stage up to the ``last`` one to its fixpoint.  Canonicalization stays active throughout.
 
         Raises:
             Tampered: A rule changed the graph by itself; the model is of no use any more.
         """
         for stage in Stage:
+            if stage > last:
+                break
             if stage is Stage.CANONICALIZE or any(r.stage == stage for r in self._index.rules):
                 self.run_stage(stage)
         return self.trace
@@ -140,6 +144,10 @@ class Driver:
     def facts(self, scope: ir.Graph) -> Facts:
         """What is known about the values of one scope."""
         return self._work.facts(scope)
+
+    def transaction(self, rule: Rule, match: Match, scope: ir.Graph) -> Transaction:
+        """One rule at one match, to be asked what would come of it."""
+        return Transaction(self._work, rule, match, scope)
 
     def _visit(self, node: ir.Node, scope: ir.Graph, active: Container[Rule]) -> Change | None:
         """Apply the first of the ``active`` rules that passes at ``node``; what it changed."""
@@ -232,6 +240,8 @@ class Driver:
     def _note(self, rule: Rule, match: Match, refusal: Refused) -> None:
         value = match.anchor.name or ""
         self.trace.refuse(rule.name, value, refusal.reason)
+        if isinstance(refusal, TooNew):
+            self.trace.too_new |= refusal.versions
         if refusal.__cause__ is not None:
             self.trace.warnings.append(f"{rule.name}: {refusal.reason} (at `{value}`)")
 
@@ -254,3 +264,17 @@ class Driver:
         for function in self.model.functions.values():
             function.sort()
         self._work.order.is_sorted = True
+
+
+def make_runnable(model: ir.Model, rules: Iterable[Rule], target: Target) -> None:
+    """Lower what the target cannot run as it is; a model that runs stays: a wrong rule that lowers is not to spoil it.
+
+    Args:
+        model: The replacement of one site, as a model of its own.
+        rules: Of any stage; those that are for speed alone are left out.
+        target: What must run it.
+    """
+    driver = Driver(model, [r for r in rules if r.stage == Stage.LOWER and not r.only_faster], target)
+    imports = model.opset_imports
+    if any(illegal_node(n, driver.facts(g), target, imports, ()) for g in scopes(model) for n in g):
+        driver.run_stage(Stage.LOWER)

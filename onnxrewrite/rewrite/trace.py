@@ -89,6 +89,7 @@ class Trace:
         refused: Rule to the sites where it matched and did not apply: value name to reason.
         failed: Sites that a check turned down: (rule, value name) to reason.
         declined: Sites where a rewrite is right and does not pay: (rule, value name) to reason.
+        too_new: Operators that were not raised because the model's opset does not have them, to the opset that does.
         warnings: One line each: looping rules, rules that raised.
         conflicts: How often a rule was applied where another one, that comes after it, could have been: (the one, the
             other) to number; only where the driver was asked for it.
@@ -98,6 +99,7 @@ class Trace:
     refused: dict[str, dict[str, str]] = field(default_factory=dict)
     failed: dict[Key, str] = field(default_factory=dict)
     declined: dict[Key, str] = field(default_factory=dict)
+    too_new: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     conflicts: Counter[tuple[str, str]] = field(default_factory=Counter)
 

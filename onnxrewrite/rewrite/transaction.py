@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +40,18 @@ class Change(NamedTuple):
     nodes: tuple[ir.Node, ...]
     released: tuple[ir.Value, ...]
     removed: tuple[ir.Node, ...]
+
+
+class TooNew(Refused):
+    """What would be emitted needs a newer opset than the model's, and nothing else.
+
+    Attributes:
+        versions: The operators, with the opset that each needs.
+    """
+
+    def __init__(self, reason: str, versions: Mapping[str, int]):
+        super().__init__(reason)
+        self.versions = versions
 
 
 class Workspace:
@@ -89,13 +101,28 @@ class Workspace:
             graph = _graph_of(owner)
         return []
 
-    def illegal(self, build: Builder, facts: Facts, stage: Stage) -> str | None:
-        """Why what was built cannot run; before the lower stage, what can be lowered is no problem."""
+    def refuse_illegal(self, build: Builder, facts: Facts, stage: Stage) -> None:
+        """Refuse what cannot run; before the lower stage, what can be lowered is no problem.
+
+        Raises:
+            Refused: With the reason; ``TooNew`` if all that is missing to the raise stage is a newer opset.
+        """
+        newer: dict[str, int] = {}
         for node in build.nodes:
-            reason = legality.illegal_node(node, facts, self.target, facts.opset_imports, self.functions)
-            if reason is not None and not (stage < Stage.LOWER and self._can_lower(node, facts)):
-                return reason
-        return None
+            reason = self._illegal(node, facts, facts.opset_imports)
+            if reason is None or (stage < Stage.LOWER and self._can_lower(node, facts)):
+                continue
+            if stage is not Stage.RAISE or not facts.is_newer(node) or node.domain or node.version is None:
+                raise Refused(reason)
+            if self._illegal(node, facts, {**facts.opset_imports, "": node.version}) is not None:
+                raise Refused(reason)
+            newer[node.op_type] = node.version
+            told = reason
+        if newer:
+            raise TooNew(told, newer)
+
+    def _illegal(self, node: ir.Node, facts: Facts, imports: Mapping[str, int]) -> str | None:
+        return legality.illegal_node(node, facts, self.target, imports, self.functions)
 
     def _can_lower(self, node: ir.Node, facts: Facts) -> bool:
         """Whether some rule of the lower stage makes ``node`` legal; tried on the tape and taken back."""
@@ -134,7 +161,7 @@ class Transaction:
         self.results = self._replacement()
         self._refuse_shared()  # the rewrite may have covered more nodes
         _refuse_if(self.match.overlooked(self.rule.mentioned))
-        _refuse_if(self.work.illegal(self.build, self.facts, self.rule.stage))
+        self.work.refuse_illegal(self.build, self.facts, self.rule.stage)
         minted = self.facts.made_up_since(mark)
         for old, new in zip(self.match.outputs, self.results, strict=True):
             _refuse_if(legality.wrong_result(self.facts, old, new, minted))

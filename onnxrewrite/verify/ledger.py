@@ -20,8 +20,8 @@ Sides: TypeAlias = tuple[Key, tuple[str, ...], tuple[str, ...]]
 """A rewrite by the rule and the value, and what it looks like: the lines before and after."""
 
 
-Declined: TypeAlias = tuple[Key, SiteRecord, str]
-"""A rewrite that does not pay, what it looks like, and why."""
+Loss: TypeAlias = tuple[Key, SiteRecord, str]
+"""A rewrite that is wrong or does not pay, what it looks like, and why."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,16 @@ class Ledger:
 
     Attributes:
         applied: The rewrites that passed, in the order in which they are applied.
-        failed: Those that did not, and why.
-        declined: Those that passed and did not pay, and why; in earlier rounds, too, if it is handed in.
+        failed: Those that did not, and why; in earlier rounds, too, if it is handed in.
+        declined: Those that passed and did not pay, and why; likewise.
     """
 
     check: SiteChecker | None
     cost: Callable[[Site], str | None] | None = None
     verdicts: Verdicts = field(default_factory=Verdicts)
     applied: list[SiteRecord] = field(default_factory=list)
-    failed: list[tuple[Key, SiteRecord, str]] = field(default_factory=list)
-    declined: list[Declined] = field(default_factory=list)
+    failed: list[Loss] = field(default_factory=list)
+    declined: list[Loss] = field(default_factory=list)
 
     def __call__(self, site: Site) -> str | None:
         """None if the rewrite may be applied, else what is wrong with it."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onnxrewrite import FLOATS, Builder, Call, Const, Match, Term, Value, Var, any_of, epsilon, op
+from onnxrewrite import FLOATS, Builder, Call, Const, Match, Term, Value, Var, any_of, epsilon, op, resolve
 
 Array = npt.NDArray[Any]
 
@@ -135,6 +135,31 @@ def bias_of(m: Match, call: Call) -> Array:
     """The bias that a layer adds: zero where there is none, scaled where Gemm does so."""
     factor: float = m.attr(call, "beta") if m.node(call).op_type == "Gemm" else 1.0
     return np.asarray(factor * m[b])
+
+
+# -- what is around them -----------------------------------------------------------------------------------
+
+ATTENTIONS = frozenset({"Attention", "GroupQueryAttention", "MultiHeadAttention"})
+_ON_THE_WAY = frozenset({"Add", "Reshape", "Transpose"})
+_STEPS = 4
+
+
+def feeds_attention(value: Value) -> bool:
+    """Whether an attention reads what a layer computes, with a bias or split into heads: it may take the layer in."""
+    layer = [value]
+    for _ in range(_STEPS):
+        readers = [n for v in layer for n in v.consumers()]
+        if any(n.op_type in ATTENTIONS for n in readers):
+            return True
+        layer = [o for n in readers if n.op_type in _ON_THE_WAY for o in n.outputs]
+    return False
+
+
+def require_unquantized(m: Match, *operands: Value | None) -> None:
+    """Refuse a layer of quantized operands: ONNX Runtime has kernels for it, and looks for the plain operator."""
+    producers = [resolve(value).producer() for value in operands if value is not None]
+    quantized = any(node is not None and node.op_type == "DequantizeLinear" for node in producers)
+    m.require(not quantized, "quantized operands have kernels of their own")
 
 
 # -- constants ---------------------------------------------------------------------------------------------

@@ -15,13 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite import (
     AnyNode,
     Builder,
-    Const,
     Dim,
     Match,
     Rejects,
@@ -29,15 +27,13 @@ from onnxrewrite import (
     Rule,
     Stage,
     Value,
-    Var,
-    op,
     passed,
     resolve,
     same_dim,
 )
 from onnxrewrite_patterns.identity import operand
 from onnxrewrite_patterns.pieces import axis_of
-from onnxrewrite_patterns.shapes import new_axes, target
+from onnxrewrite_patterns.shapes import new_axes
 
 _FAR = 12
 """Indices are made by no more nodes in a row."""
@@ -268,47 +264,4 @@ COMBINATIONS = Rule(
     ),
 )
 
-# -- a constant range ----------------------------------------------------------------------------------------
-
-y, indices = Var("y"), Const("indices")
-counted = op.Gather(y, indices)
-
-
-def all_by_constant(m: Match, build: Builder) -> Value:
-    """Gather(x, {0, 1, ..., size - 1}) ⟶ x, or x in the shape that the indices have."""
-    shape, wanted = m.shape(y), m.shape(counted)
-    if shape is None or wanted is None:
-        m.refuse("the rank is not known", at=y)
-    axis = axis_of(m, m.node(counted), len(shape), default=0)
-    size = shape[axis]
-    m.require(m[indices].ndim, "one element is gathered", at=indices)
-    m.require(isinstance(size, int) and m[indices].size == size, "not as many are gathered as there are", at=indices)
-    m.require((m[indices].ravel() == np.arange(size)).all(), "they are not gathered in their order", at=indices)
-    if m[indices].ndim == 1:
-        return m[y]
-    found = target(shape, wanted, None)
-    m.require(found is not None, "no constant target makes the shape of the indices", at=counted)
-    return build.Reshape(m[y], shape=np.array(found, np.int64))
-
-
-BY_CONSTANT = Rule(
-    name="gather-of-everything",
-    stage=Stage.CANONICALIZE,
-    pattern=counted,
-    rewrite=all_by_constant,
-    benefit=60,
-    keeps_shared=True,
-    examples=(
-        Rewrites("float[n,3] x; g = Gather<axis=1>(x, {0, 1, 2})  y = Relu(g)", to="float[n,3] x; y = Relu(x)"),
-        Rewrites(
-            "float[n,4] x; y = Gather<axis=-1>(x, int64[2,2] {0, 1, 2, 3})",
-            to="float[n,4] x; y = Reshape(x, {0, 2, 2})",
-        ),
-        Rejects("float[n,3] x; y = Gather<axis=1>(x, {0, 2, 1})", because="in their order"),
-        Rejects("float[n,1] x; y = Gather<axis=1>(x, 0)", because="one element"),
-        Rejects("float[n,3] x; y = Gather<axis=1>(x, {0, 1})", because="not as many"),
-        Rejects("float[n,3] x; y = Gather<axis=0>(x, {0, 1, 2})", because="not as many"),
-    ),
-)
-
-RULES = (FLAT, COMBINATIONS, BY_CONSTANT)
+RULES = (FLAT, COMBINATIONS)

@@ -88,7 +88,7 @@ def _spelled(m: Match, node: ir.Node) -> tuple[Dim, ...] | None:
     return m.facts.elements(node.inputs[1])
 
 
-def _reshaped(m: Match, build: Builder, source: Value, out: Value) -> Value:
+def reshaped(m: Match, build: Builder, source: Value, out: Value) -> Value:
     """``source`` in the shape of ``out``, by a constant target; or with axes of size 1 that come or go."""
     wanted, node = m.shape(out), out.producer()
     if wanted is None or node is None:
@@ -109,10 +109,23 @@ reshape = AnyNode(op_types=("Reshape",))
 
 
 def constant_target(m: Match, build: Builder) -> Value:
-    """Reshape(x, [n, s, 3, 4]) ⟶ Reshape(x, {0, 0, 3, 4}) for an x of shape [n, s, 12]."""
+    """Reshape(x, [n, s, 3, 4]) ⟶ Reshape(x, {0, 0, 3, 4}) for an x of shape [n, s, 12].
+
+    A target that is constant already gets the same spelling: numbers that are known, then zeros, -1 where nothing else
+    will do.
+    """
     node = m.node(reshape)
-    m.require(m.facts.tensor(operand(m, node, 1)) is None, "the target is constant already", at=node.inputs[1])
-    return _reshaped(m, build, operand(m, node), m[reshape])
+    m.require(not _is_plain(m, node), "the target is constant already", at=node.inputs[1])
+    return reshaped(m, build, operand(m, node), m[reshape])
+
+
+def _is_plain(m: Match, node: ir.Node) -> bool:
+    """Whether the target of a Reshape is what ``target`` makes it; also where that makes none of a constant."""
+    spelled, wanted = m.facts.constant(operand(m, node, 1)), m.shape(node.outputs[0])
+    if spelled is None or wanted is None:
+        return spelled is not None
+    made = target(m.shape(operand(m, node)), wanted, tuple(spelled.tolist()))
+    return made is None or (made == spelled.tolist() and not m.attr(reshape, "allowzero"))
 
 
 CONSTANT_TARGET = Rule(
@@ -152,6 +165,11 @@ CONSTANT_TARGET = Rule(
             because="no constant target",
         ),
         Rejects("float[n,4] x; int64[2] t; y = Reshape(x, t)", because="no constant target"),
+        Rewrites(
+            "float[n,32,4,4] x; y = Reshape<allowzero=1>(x, {-1, 32, 16})",
+            to="float[n,32,4,4] x; y = Reshape(x, {0, 32, 16})",
+        ),
+        Rewrites("float[2,12] x; y = Reshape(x, {0, -1, 4})", to="float[2,12] x; y = Reshape(x, {2, 3, 4})"),
         Rejects("float[n,4] x; y = Reshape(x, {2, -1})", because="constant already"),
     ),
 )
@@ -166,7 +184,7 @@ outer_view = op[VIEWS](inner_view, Each("outer_rest", at_least=0))
 def one_view(m: Match, build: Builder) -> Value:
     """Reshape(Reshape(x, s), t) ⟶ Reshape(x, t), and likewise Flatten, Squeeze and Unsqueeze in a row."""
     m.node(inner_view), m.node(outer_view)
-    return _reshaped(m, build, m[x], m[outer_view])
+    return reshaped(m, build, m[x], m[outer_view])
 
 
 ONE_VIEW = Rule(

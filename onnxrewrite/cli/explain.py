@@ -1,0 +1,111 @@
+"""``onnxrewrite explain``: why a rule does not apply, and what a node has been through."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxrewrite.cli import options
+from onnxrewrite.cli.console import complain, show
+from onnxrewrite.cli.files import write_json
+from onnxrewrite.errors import UsageError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from onnxrewrite.rewrite.rule import Rule
+
+
+def explain(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
+    rule: Annotated[
+        str | None, typer.Argument(metavar="[RULE]", help="The rule that is asked about.", show_default=False)
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="NODE", help="Only there: a node, or the value that it computes.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All rules that come near, in one table.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="With --all: ranked by the time that they would save at the most.")
+    ] = False,
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="NAME", help="A node's story: which rules made, took or refused it.")
+    ] = None,
+    rules: options.Rules = [],  # noqa: B006
+    target: Annotated[
+        options.TargetName, typer.Option("--target", help="What the result must run on.")
+    ] = options.TargetName.CPU,
+    opset: Annotated[
+        int | None, typer.Option("--opset", min=1, metavar="N", help="Bring it to this ai.onnx opset first.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Run what would come of it without what is in the way.")
+    ] = True,
+    json: options.Json = None,
+    verbose: options.Verbose = False,
+) -> None:
+    """Tell why a rule does not apply where it nearly does, and what would come of it otherwise.
+
+    Exit status: 0 told; 2 bad arguments, an unreadable model, no such rule or node.
+    """
+    if (rule is not None) + everything + (node is not None) != 1:
+        raise UsageError("give a RULE, or --all, or --node NAME")
+    if (at is not None and rule is None) or (profile and not everything):
+        raise UsageError("--at goes with a RULE, --profile with --all")
+    report = options.json_path(json, model)
+
+    from onnxrewrite.ir import io
+    from onnxrewrite.rewrite import registry
+
+    library = registry.load(rules)
+    for line in library.broken:
+        complain(line)
+    loaded = io.load(model)
+    options.keep_weights(loaded, report, "--json")
+    if opset is not None and opset != io.opset(loaded):
+        from onnxrewrite.ir.convert import to_opset
+
+        loaded = to_opset(loaded, opset)
+    if node is not None:
+        data, shown = _story(loaded, list(library), target.value, node)
+    elif rule is not None:
+        found = library.named(rule)
+        if len(found) != 1:
+            raise UsageError(f"{rule} is a set of {len(found)} rules; explain one of them")
+        data, shown = _rule(loaded, list(library), target.value, next(iter(found)), at, check, model, verbose)
+    else:
+        data, shown = _all(loaded, list(library), target.value, profile, verbose)
+    write_json(data, json, report)
+    if json != "-":
+        show(shown)
+
+
+def _rule(
+    model: ir.Model, rules: list[Rule], target: str, rule: Rule, at: str | None, check: bool, name: str, verbose: bool
+) -> tuple[Any, Any]:
+    from onnxrewrite.report.whynot import explanation_report
+    from onnxrewrite.whynot.explain import Explainer
+
+    data = Explainer(model, rules, target, check=check).explain(rule, at).to_json()
+    return data, explanation_report(data, name, verbose=verbose)
+
+
+def _all(model: ir.Model, rules: list[Rule], target: str, profile: bool, verbose: bool) -> tuple[Any, Any]:
+    from onnxrewrite.report.whynot import near_misses_table
+    from onnxrewrite.whynot.ranking import ranking
+
+    rows = [r.to_json() for r in ranking(model, rules, target, profile=profile)]
+    return {"rules": rows}, near_misses_table(rows, verbose=verbose)
+
+
+def _story(model: ir.Model, rules: list[Rule], target: str, node: str) -> tuple[Any, Any]:
+    from onnxrewrite.ir import io
+    from onnxrewrite.ir.target import target as target_by_name
+    from onnxrewrite.report.whynot import story_report
+    from onnxrewrite.rewrite.driver import Driver
+    from onnxrewrite.whynot.story import story
+
+    driver = Driver(io.load(model), rules, target_by_name(target))
+    data = story(model, driver.model, driver.run(), node).to_json()
+    return data, story_report(data)

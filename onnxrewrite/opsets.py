@@ -1,0 +1,78 @@
+"""A newer opset where rules need one: the original converted, by the standard's own converter.
+
+A round says which operators the raise stage could not write because the model's opset lacks them; it is then repeated
+on the converted model.  If they are not made there after all, the opset stays what it was.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from onnxrewrite.errors import UsageError
+from onnxrewrite.ir import io
+from onnxrewrite.ir.convert import to_opset
+from onnxrewrite.rewrite.trace import Trace
+
+
+class Opsets:
+    """One model in the opsets that different rules need.
+
+    What is chosen follows from the rules alone, so that a repeated run chooses the same.
+
+    Args:
+        model: The model; it is not changed.
+        highest: The newest ai.onnx opset it may be given; its own one where that is to stay.
+    """
+
+    def __init__(self, model: ir.Model, highest: int):
+        self._model = model
+        self._highest = highest
+        self._chosen: dict[frozenset[str], ir.Model] = {}
+        self._settled: set[frozenset[str]] = set()
+        self._needed: defaultdict[frozenset[str], dict[str, int]] = defaultdict(dict)
+        self._converted: dict[int, ir.Model | str] = {}
+
+    def source(self, without: Iterable[str]) -> ir.Model:
+        """What to rewrite with all rules but those ``without``."""
+        return self._chosen.get(frozenset(without), self._model)
+
+    def settled(self, without: Iterable[str], trace: Trace) -> bool:
+        """After a round with these rules: whether ``source`` is what it started from, and stays so."""
+        rules = frozenset(without)
+        if rules in self._settled:
+            return True
+        source, needed = self.source(rules), self._needed[rules]
+        wanted = {name: version for name, version in trace.too_new.items() if version <= self._highest}
+        newer = self._in(max(wanted.values())) if wanted else None
+        if isinstance(newer, ir.Model) and io.opset(newer) > io.opset(source):
+            self._chosen[rules] = newer
+            needed.update(wanted)
+            return False
+        self._settled.add(rules)
+        made = {op_type for applied in trace.applied for op_type in applied.after}
+        if needed.keys() & made or source is self._model:
+            return True
+        del self._chosen[rules]
+        return False
+
+    def notes(self, without: Iterable[str], trace: Trace) -> list[str]:
+        """What there is to say of the opset of a settled round."""
+        rules = frozenset(without)
+        before, after = io.opset(self._model), io.opset(self.source(rules))
+        if after > before:
+            names = ", ".join(sorted(self._needed[rules]))
+            return [f"raised from opset {before} to {after} for {names}; --opset {before} keeps it"]
+        refused = {r for r in self._converted.values() if isinstance(r, str)}
+        return [f"{', '.join(sorted(trace.too_new))} not used: {reason}" for reason in sorted(refused)]
+
+    def _in(self, version: int) -> ir.Model | str:
+        """The model in an opset, or why it cannot be brought there."""
+        if version not in self._converted:
+            try:
+                self._converted[version] = to_opset(self._model, version)
+            except UsageError as error:
+                self._converted[version] = str(error)
+        return self._converted[version]

@@ -1,0 +1,139 @@
+"""Where a rule came near, and what kept it: records, and how they are put together."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from onnxrewrite.pattern.match import Binding
+from onnxrewrite.pattern.terms import AnyNode, AnyOf, Call, Power, Product, Sum, Term, children
+
+_SOURCES = ("pkg.torch.onnx.name_scopes", "namespace")
+"""Metadata in which exporters say what a node comes from."""
+
+_NAME = re.compile(r"`[^`]*`")
+
+
+@dataclass(frozen=True)
+class Near:
+    """A place where a rule came near.
+
+    Attributes:
+        value: The name of the value that it would replace.
+        node: The name of the node that computes it.
+        source: What the exporter says of where that comes from; empty where it says nothing.
+        matched: How many of the pattern's operators are there, of ``operators``.
+        operators: How many there must be.
+        reason: The first thing that is not as it must be.
+        is_guard: Whether the whole pattern matches, and the rule itself or the engine refused.
+        otherwise: What would come of it without that requirement; empty where nobody can say.
+    """
+
+    value: str
+    node: str
+    source: str
+    matched: int
+    operators: int
+    reason: str
+    is_guard: bool = False
+    otherwise: str = ""
+
+    @property
+    def missing(self) -> int:
+        """How many operators are not there."""
+        return self.operators - self.matched
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "value": self.value,
+            "node": self.node,
+            "source": self.source,
+            "matched": self.matched,
+            "operators": self.operators,
+            "reason": self.reason,
+            "guard": self.is_guard,
+            "otherwise": self.otherwise,
+        }
+
+
+@dataclass(frozen=True)
+class Group:
+    """Places of one reason, names aside: the layers of a model."""
+
+    places: tuple[Near, ...]
+
+    @property
+    def first(self) -> Near:
+        """The place that stands for all."""
+        return self.places[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"reason": self.first.reason, "places": [p.to_json() for p in self.places]}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a rule does in a model, and where it came near.
+
+    Attributes:
+        rule: Its name.
+        applied: The values that it replaces.
+        groups: Where it came near, the nearest first.
+    """
+
+    rule: str
+    applied: tuple[str, ...]
+    groups: tuple[Group, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"rule": self.rule, "applied": list(self.applied), "groups": [g.to_json() for g in self.groups]}
+
+
+def grouped(found: Iterable[Near]) -> tuple[Group, ...]:
+    """Equal reasons together; what matches as a whole first, then what lacks least, then what is most frequent."""
+    groups: dict[tuple[str, int, bool, str], list[Near]] = defaultdict(list)
+    for near in found:
+        template = _NAME.sub("``", near.reason)
+        groups[template, near.missing, near.is_guard, _NAME.sub("``", near.otherwise)].append(near)
+    made = [Group(tuple(places)) for places in groups.values()]
+    return tuple(sorted(made, key=lambda g: (not g.first.is_guard, g.first.missing, -len(g.places))))
+
+
+def source_of(node: ir.Node) -> str:
+    """What the exporter says of where a node comes from."""
+    return next((node.metadata_props[key] for key in _SOURCES if key in node.metadata_props), "")
+
+
+def count(pattern: Iterable[Term], binding: Binding) -> tuple[int, int]:
+    """How many of a pattern's operators are bound, and how many there must be, in the alternatives that were tried."""
+    seen: set[Term] = set()
+    met = total = 0
+    stack = list(pattern)
+    while stack:
+        item = stack.pop()
+        if item in seen:
+            continue
+        seen.add(item)
+        if isinstance(item, AnyOf):
+            stack.append(binding.bound.get((item, "alternative")) or min(item.alternatives, key=_size))
+            continue
+        if isinstance(item, Call | Power | Sum | Product | AnyNode):
+            total += 1
+            met += item in binding.bound
+        stack.extend(children(item))
+    return met, total
+
+
+def _size(item: Term) -> int:
+    """The least number of operators that a term stands for."""
+    if isinstance(item, AnyOf):
+        return min(map(_size, item.alternatives))
+    return int(isinstance(item, Call | Power | Sum | Product | AnyNode)) + sum(map(_size, children(item)))

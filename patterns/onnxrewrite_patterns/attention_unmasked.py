@@ -1,0 +1,64 @@
+"""Attention under a mask that masks nothing: true throughout, or zero.
+
+Where it comes from: exporters write a mask for a model that has none, an Expand of ``true`` to the size of the scores,
+or its sum with zeros.
+
+Why: the mask is as large as the scores, or is broadcast to them in the kernel.
+"""
+
+from __future__ import annotations
+
+from onnxrewrite import FLOATS, Builder, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
+from onnxrewrite_patterns.uniform import uniform
+
+q, k, v = (Var(name, dtype=FLOATS) for name in ("q", "k", "v"))
+mask = Var("mask")
+rest = Each[Value]("rest", at_least=0)
+attention = op.Attention(q, k, v, mask, rest)
+
+
+def without_mask(m: Match, build: Builder) -> Value:
+    """Attention(q, k, v, {true}) ⟶ Attention(q, k, v), and likewise under a mask of zeros."""
+    number = uniform(m.facts, m[mask])
+    m.require(number is not None, "the mask is not one number throughout", at=mask)
+    m.require(number is True or (number == 0 and number is not False), "the mask does mask", at=mask)
+    node = m.node(attention)
+    past = node.inputs[4:]
+    made: Value = build.Attention(m[q], m[k], m[v], *([None, *past] if past else []), **m.attrs(attention))
+    return made
+
+
+_QKV = "float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v;"
+
+UNMASKED = Rule(
+    name="attention-unmasked",
+    stage=Stage.RAISE,
+    pattern=attention,
+    rewrite=without_mask,
+    looks_above=8,
+    examples=(
+        Rewrites(
+            f"{_QKV} int64[4] t; m = Expand(bool[1,1,1,1] {{true}}, t)  y = Attention<scale=0.5>(q, k, v, m)",
+            to=f"{_QKV} int64[4] t; y = Attention<scale=0.5>(q, k, v)",
+            opset=23,
+        ),
+        Rewrites(
+            f"{_QKV} int64[4] t; c = Expand(bool[1,1,1,1] {{true}}, t)  m = Where(c, 0.0, -1e30)"
+            "  y = Attention(q, k, v, m)",
+            to=f"{_QKV} int64[4] t; y = Attention(q, k, v)",
+            opset=23,
+        ),
+        Rejects(
+            f"{_QKV} bool[s,l] m; y = Attention(q, k, v, m)",
+            because="not one number",
+            opset=23,
+        ),
+        Rejects(
+            f"{_QKV} int64[4] t; m = Expand(bool[1,1,1,1] {{false}}, t)  y = Attention(q, k, v, m)",
+            because="does mask",
+            opset=23,
+        ),
+    ),
+)
+
+RULES = (UNMASKED,)

@@ -1,0 +1,76 @@
+"""``onnxrewrite explain``."""
+
+import json
+
+import pytest
+
+from onnxrewrite.ir import io, text
+
+
+def layer(n: int, half: float) -> str:
+    return (
+        f"d{n} = Div(x{n}, 1.41421356)  e{n} = Erf(d{n})  a{n} = Add(e{n}, 1.0)  m{n} = Mul(x{n}, a{n})"
+        f"  x{n + 1} = Mul(m{n}, {half})"
+    )
+
+
+@pytest.fixture
+def model(tmp_path):
+    layers = "  ".join(layer(n, 0.5001 if n % 2 else 0.5) for n in range(4))
+    io.save(io.load(text.parse(f"float[n,8] x0; {layers}", opset=17)), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def test_a_rule(cli, model):
+    done = cli("explain", model, "gelu-erf")
+    assert done.code == 0
+    assert done.out.startswith(f"gelu-erf applies at 2 places in {model}\n")
+    assert "2 ×           3 of 4 operators: expected constant 0.5, found 0.5001" in done.out
+    assert "at            `Mul_3`, `Mul_7`" in done.out
+    assert "without that  it would be wrong: output y0" in done.out
+
+
+def test_a_rule_at_one_node_in_json(cli, model):
+    done = cli("explain", model, "gelu-erf", "--at", "Mul_3", "--no-check", "--json", "-")
+    data = json.loads(done.out)
+    assert [p["node"] for g in data["groups"] for p in g["places"]] == ["Mul_3"]
+    assert data["groups"][0]["places"][0]["otherwise"] == ""
+
+
+def test_all_rules(cli, model):
+    done = cli("explain", model, "--all")
+    assert done.code == 0
+    assert "gelu-erf        2     2  expected constant 0.5, found 0.5001" in done.out
+
+
+def test_a_node(cli, model):
+    done = cli("explain", model, "--node", "Erf")
+    assert done.code == 0
+    assert done.out.startswith("Erf, Erf, is not in the result\n")
+    assert "taken by  gelu-erf: Erf, Div, Add, Mul, Mul_1 became Gelu" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give a RULE, or --all, or --node NAME"),
+        (("gelu-erf", "--all"), "give a RULE, or --all, or --node NAME"),
+        (("--all", "--at", "Erf"), "--at goes with a RULE"),
+        (("gelu-erf", "--profile"), "--profile with --all"),
+        (("gelu",), "gelu is a set of 3 rules; explain one of them"),
+        (("gelu-erff",), "no rule or rule set is called 'gelu-erff'"),
+        (("gelu-erf", "--at", "nowhere"), "no node and no value is called 'nowhere'"),
+        (("--node", "nowhere"), "no node and no value is called 'nowhere'"),
+    ],
+)
+def test_bad_arguments(cli, model, arguments, message):
+    done = cli("explain", model, *arguments)
+    assert done.code == 2
+    assert message in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_bad_file(cli, tmp_path):
+    done = cli("explain", tmp_path / "none.onnx", "gelu-erf")
+    assert done.code == 2
+    assert "no such file" in done.err

@@ -1,0 +1,127 @@
+"""A newer opset: only where a rule of the raise stage needs it, the target can run it, and nobody pinned the old one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import parser
+
+import onnxrewrite as rw
+from onnxrewrite import FLOATS, Builder, Match, Result, Rule, Stage, Value, Var, op
+from onnxrewrite.certify import Original
+
+x, scale = Var("x", dtype=FLOATS), Var("scale", dtype=FLOATS)
+normal = op.Mul(op.Div(x, op.Sqrt(op.ReduceMean(op.Mul(x, x), axes=(-1,), keepdims=1) + 1e-5)), scale)
+
+
+def to_rms(m: Match, build: Builder) -> Value:
+    """x/√(mean(x²) + ε)·scale ⟶ RMSNormalization(x, scale)."""
+    return build.RMSNormalization(m[x], m[scale], epsilon=1e-5, axis=-1)
+
+
+def to_nothing(m: Match, build: Builder) -> Value:
+    """What is right but for its dtype, which shows only when its opset is there."""
+    return build.Cast(build.RMSNormalization(m[x], m[scale], epsilon=1e-5, axis=-1), to=int(onnx.TensorProto.DOUBLE))
+
+
+RMS = Rule("rms", Stage.RAISE, normal, to_rms)
+USELESS = Rule("useless", Stage.RAISE, normal, to_nothing)
+
+
+def model(opset: int) -> onnx.ModelProto:
+    axes = "<axes = [-1], keepdims = 1>(q)" if opset < 18 else "<keepdims = 1>(q, last)"
+    return parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": {opset}]>
+        g (float[batch, 8] x) => (float[batch, 8] y)
+        <float eps = {{1e-5}}, float[8] w = {{1, 2, 3, 4, 5, 6, 7, 8}}, int64[1] last = {{-1}}> {{
+            q = Mul(x, x)  m = ReduceMean{axes}  s = Add(m, eps)  r = Sqrt(s)  d = Div(x, r)  y = Mul(d, w)
+        }}"""
+    )
+
+
+def run(version: int, rule: Rule = RMS, **options: Any) -> Result:
+    return rw.apply(model(version), rules=[rule], only=[rule.name], **options)
+
+
+def opset_of(result: Result) -> int:
+    return result.model.graph.opset_imports[""]
+
+
+def operators(result: Result) -> list[str]:
+    return [n.op_type for n in result.model.graph]
+
+
+@pytest.mark.parametrize("opset", [9, 14, 17, 18])
+def test_the_opset_is_raised_for_an_operator_that_nothing_lowers(opset: int) -> None:
+    result = run(opset)
+    assert operators(result) == ["RMSNormalization"]
+    assert opset_of(result) == 23
+    assert f"raised from opset {opset} to 23 for RMSNormalization; --opset {opset} keeps it" in result.notes
+    assert result.checks.model is not None
+    assert result.checks.model.ok
+
+
+def test_a_model_that_has_the_operator_stays_in_its_opset() -> None:
+    result = run(24)
+    assert operators(result) == ["RMSNormalization"]
+    assert opset_of(result) == 24
+    assert not any("raised" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("options", [{"opset": 17}, {"target": "onnx"}, {"lower": "portable"}])
+def test_a_pinned_opset_stays(options: dict[str, Any]) -> None:
+    result = run(17, **options)
+    assert opset_of(result) == 17
+    assert "RMSNormalization" not in operators(result)
+    assert "RMSNormalization needs opset 23, model has 17" in result.trace.refused["rms"]["y"]
+
+
+def test_an_opset_that_brings_nothing_is_not_kept() -> None:
+    result = run(17, USELESS)
+    assert opset_of(result) == 17
+    assert result.trace.applied == []
+
+
+def test_what_the_converter_cannot_bring_there_stays() -> None:
+    proto = model(17)
+    function = onnx.helper.make_function(
+        "local", "Twice", ["a"], ["b"], [onnx.helper.make_node("Add", ["a", "a"], ["b"])],
+        [onnx.helper.make_opsetid("", 17)],
+    )  # fmt: skip
+    proto.functions.append(function)
+    proto.opset_import.append(onnx.helper.make_opsetid("local", 1))
+    proto.graph.node[0].input[0] = "t"
+    proto.graph.node[0].input[1] = "t"
+    proto.graph.node[4].input[0] = "t"
+    proto.graph.node.insert(0, onnx.helper.make_node("Twice", ["x"], ["t"], domain="local"))
+    proto.graph.value_info.append(onnx.helper.make_tensor_value_info("t", onnx.TensorProto.FLOAT, ["batch", 8]))
+    result = rw.apply(proto, rules=[RMS], only=["rms"])
+    assert opset_of(result) == 17
+    assert any("RMSNormalization not used" in note and "cannot be converted" in note for note in result.notes)
+
+
+RULES = """
+from onnxrewrite import FLOATS, Rule, Stage, Var, op
+
+x, scale = Var("x", dtype=FLOATS), Var("scale", dtype=FLOATS)
+normal = op.Mul(op.Div(x, op.Sqrt(op.ReduceMean(op.Mul(x, x), axes=(-1,), keepdims=1) + 1e-5)), scale)
+
+def to_rms(m, build):
+    '''x/√(mean(x²) + ε)·scale ⟶ RMSNormalization(x, scale)'''
+    return build.RMSNormalization(m[x], m[scale], epsilon=1e-5, axis=-1)
+
+RULES = (Rule("rms", Stage.RAISE, normal, to_rms),)
+"""
+
+
+def test_a_replay_raises_the_opset_likewise(tmp_path: Path) -> None:
+    onnx.save(model(17), tmp_path / "model.onnx")
+    (tmp_path / "rules.py").write_text(RULES)
+    result = rw.apply(tmp_path / "model.onnx", rules=[str(tmp_path / "rules.py")], only=["rms"])
+    result.save(tmp_path / "out.onnx", certificate=True)
+    again = Original(tmp_path / "out.onnx.certificate.json")
+    assert again.replay().now.output == again.then.output
+    assert again.recheck()[1] == []

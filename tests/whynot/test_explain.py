@@ -1,0 +1,131 @@
+"""Why a rule does not apply: the first thing that is in the way, where, how often, and what would be without it."""
+
+from __future__ import annotations
+
+import pytest
+
+import onnxrewrite as rw
+from onnxrewrite import Rejects, Rule, Stage, Var, op
+from onnxrewrite.errors import UsageError
+from onnxrewrite.ir import io, schema, text
+from onnxrewrite.rewrite import registry
+from onnxrewrite.whynot.explain import Explainer
+from onnxrewrite.whynot.near import Explanation
+from onnxrewrite.whynot.ranking import ranking
+
+LIBRARY = list(registry.load(plugins=False))
+
+NOTHING = "no operator"
+"""Why a rule rejects a graph that has nothing to do with it."""
+
+
+def explained(
+    graph: str, rule: str, *, opset: int = 17, target: str = "onnxruntime-cpu", at: str | None = None
+) -> Explanation:
+    model = text.parse(graph, opset=opset)
+    schema.date(model)
+    (subject,) = [r for r in LIBRARY if r.name == rule]
+    return Explainer(model, LIBRARY, target).explain(subject, at)
+
+
+def layer(number: int, half: float, root: float = 1.41421356) -> str:
+    n = number
+    return (
+        f"d{n} = Div(x{n}, {root})  e{n} = Erf(d{n})  a{n} = Add(e{n}, 1.0)  m{n} = Mul(x{n}, a{n})"
+        f"  x{n + 1} = Mul(m{n}, {half})"
+    )
+
+
+def test_the_number_that_is_off_is_named_with_what_would_come_of_it() -> None:
+    found = explained(f"float[n,8] x0; {layer(0, 0.5001)}", "gelu-erf")
+    first = found.groups[0].first
+    assert first.reason == "expected constant 0.5, found 0.5001"
+    assert (first.matched, first.operators) == (3, 4)
+    assert first.otherwise.startswith("it would be wrong: output y0")
+    assert not found.applied
+
+
+def test_equal_layers_are_one_group_and_those_that_apply_are_none() -> None:
+    layers = "  ".join(layer(n, 0.6 if n % 2 else 0.5) for n in range(8))
+    found = explained(f"float[n,8] x0; {layers}", "gelu-erf")
+    assert len(found.applied) == 4
+    group = found.groups[0]
+    assert [p.value for p in group.places] == ["x2", "x4", "x6", "x8"]
+    assert group.first.reason == "expected constant 0.5, found 0.6"
+
+
+def test_a_value_that_is_read_elsewhere_is_named_with_its_reader() -> None:
+    found = explained(f"float[n,8] x0; {layer(0, 0.5)}  z = Relu(e0)", "gelu-erf")
+    first = found.groups[0].first
+    assert first.is_guard
+    assert "`e0` inside the match is also used by Relu" in first.reason
+
+
+def test_what_a_guard_refuses_is_tried_without_it() -> None:
+    x = Var("x")
+
+    def refuse(m: rw.Match, build: rw.Builder) -> rw.Value:
+        """relu(x) ⟶ max(x, 0)."""
+        m.require(m.rank(x) == 3, "x must be of rank 3", at=x)
+        return build.Max(m[x], 0.0)
+
+    rule = Rule("careful", Stage.RAISE, op.Relu(x), refuse)
+    model = text.parse("float[n,8] x; y = Relu(x)", opset=17)
+    found = rw.explain(model, rule)
+    assert found.groups[0].first.reason == "x must be of rank 3 (at `x`)"
+    assert found.groups[0].first.otherwise == "it would be equal"
+
+
+def test_the_target_and_the_opset_are_told() -> None:
+    found = explained(f"float[n,8] x0; {layer(0, 0.5)}", "gelu-erf", target="onnx")
+    assert "Gelu needs opset 20, model has 17" in found.groups[0].first.reason
+
+
+def test_a_weight_that_can_be_overridden_is_no_constant() -> None:
+    model = text.parse(f"float[n,8] x0; float half; {layer(0, 0.5)}", opset=17)
+    last = model.graph.node(-1)
+    last.replace_input_with(1, model.graph.inputs[1])
+    found = rw.explain(model, "gelu-erf", check=False)
+    assert "expected constant 0.5, found `half`, which is a graph input" in found.groups[0].first.reason
+
+
+def test_one_place_can_be_asked_for_however_far_it_is() -> None:
+    graph = f"float[n,8] x0; {layer(0, 0.6)}  y = Mul(x1, x1)"
+    near = explained(graph, "gelu-erf", at="x1")
+    assert near.groups[0].first.reason == "expected constant 0.5, found 0.6"
+    far = explained(graph, "gelu-erf", at="y")
+    assert far.groups[0].first.value == "y"
+    with pytest.raises(UsageError, match="no node and no value is called 'nowhere'"):
+        explained(graph, "gelu-erf", at="nowhere")
+
+
+def test_what_has_nothing_of_a_rule_is_not_near() -> None:
+    assert explained("float[n,8] x; y = Mul(x, x)", "gelu-erf").groups == ()
+
+
+def test_rules_are_ranked_by_how_near_they_come() -> None:
+    model = text.parse(f"float[n,8] x0; {layer(0, 0.6)}  z = Relu(x1)", opset=17)
+    rows = [r.to_json() for r in ranking(model, LIBRARY, "onnxruntime-cpu")]
+    (gelu,) = [r for r in rows if r["rule"] == "gelu-erf"]
+    assert (gelu["applied"], gelu["near"], gelu["gain"]) == (0, 1, None)
+
+
+def test_rules_are_ranked_by_what_they_would_save() -> None:
+    model = io.load(text.parse(f"float[256,256] x0; {layer(0, 0.6)}  z = Relu(x1)", opset=17))
+    found = ranking(model, LIBRARY, "onnxruntime-cpu", profile=True)
+    gains = [r.gain for r in found]
+    assert all(g is not None for g in gains)
+    assert gains == sorted(gains, key=lambda g: -(g or 0.0))
+    assert next(r.gain for r in found if r.explanation.rule == "gelu-erf")
+
+
+@pytest.mark.parametrize("rule", LIBRARY, ids=lambda r: r.name)
+def test_what_an_example_is_rejected_for_is_told_at_some_value(rule: Rule) -> None:
+    lowering = [r for r in LIBRARY if r.stage is Stage.LOWER > rule.stage]
+    for example in (e for e in rule.examples if isinstance(e, Rejects) and e.because != NOTHING):
+        model = text.parse(example.graph, opset=example.opset)
+        schema.date(model)
+        explainer = Explainer(model, [rule, *lowering], example.target, check=False)
+        values = [o.name for n in model.graph for o in n.outputs]
+        reasons = [g.first.reason for v in values for g in explainer.explain(rule, v).groups]
+        assert any(example.because in reason for reason in reasons), (example.because, reasons)
