@@ -105,6 +105,7 @@ def to_scaled_gelu(m: Match, build: Builder) -> Value:
     """½·x·(1 + erf(x/a)) ⟶ Gelu(k·x)/k with k = √2/a, of an a that is √2 written with six digits."""
     scale = m[factor] * SQRT2
     m.require(m.dtype(x) == ir.DataType.FLOAT, "only float32 has a kernel that pays for two products", at=x)
+    m.require(abs(scale - 1) > 2**-22, "that is √2 itself", at=x)
     m.require(abs(scale - 1) < SIX_DIGITS, f"expected constant {1 / SQRT2:.6g}, found {m[factor]:.9g}", at=x)
     return build.Mul(build.Gelu(build.Mul(m[x], scale)), 1 / scale)
 
@@ -123,6 +124,10 @@ GELU_SIX_DIGITS = Rule(
         Rejects(
             "d = Div(x, 1.5)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)",
             because="expected constant 0.707107, found 0.666666667",
+        ),
+        Rejects(
+            "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)",
+            because="that is √2 itself",
         ),
         Rejects(
             "d = Div(x, 1.4142)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)",
