@@ -2,12 +2,13 @@
 
 Why: three to six elementwise passes over memory become one kernel, which ONNX Runtime may fuse into a layer.
 LeakyRelu: Maas et al., 2013.   PRelu: He et al., 2015, arXiv:1502.01852.   Elu: Clevert et al., 2015,
-arXiv:1511.07289.   Selu: Klambauer et al., 2017, arXiv:1706.02515.   Celu: Barron, 2017, arXiv:1704.07483.
+arXiv:1511.07289.   Selu: Klambauer et al., 2017, arXiv:1706.02515.
 
 Where the parts choose by comparing, the operator chooses alike, also for NaN and infinities (tried, ONNX Runtime 1.31).
 So Where(x > 0, x, 0) is ThresholdedRelu(x, alpha=0), and not Relu, which keeps NaN.  Max(x, 0) is no Relu, either, for
 the sign of zero; nor is Clip(x, min=0), which changes infinity.  Sigmoid is 0 where 1/(1 + exp(-x)) is below 10⁻⁸.
 
+The parts of Celu stay: ONNX Runtime's kernel took 1.3 times as long as they, at 50,000 elements.
 Spellings of tanh stay: 2·sigmoid(2x) - 1 is exactly zero where tanh is tiny, quotients of exponentials are NaN where
 these overflow.  And ln(1 + eˣ) stays for the reason that ``swish.py`` gives, where Swish, HardSigmoid, HardSwish and
 Mish are.
@@ -16,8 +17,6 @@ Mish are.
 from __future__ import annotations
 
 import math
-
-import numpy as np
 
 from onnxrewrite import (
     FLOATS,
@@ -131,21 +130,16 @@ THRESHOLDED_RELU = Rule(
 
 # -- Elu and relatives ---------------------------------------------------------------------------------------
 
-alpha, inverse, gamma = Scalar("alpha", default=1.0), Scalar("1/alpha", default=1.0), Scalar("gamma")
-below = alpha * (op.Exp(inverse * x) - 1)
+alpha, gamma = Scalar("alpha", default=1.0), Scalar("gamma")
+below = alpha * (op.Exp(x) - 1)
 cut = op.Min(below, 0.0)
 exponential = any_of(by_sign(x, below), no_less + cut)
 
 
 def to_elu(m: Match, build: Builder) -> Value:
-    """Where(x > 0, x, α·(exp(x) - 1)) ⟶ Elu(x, alpha=α), or Celu(x, alpha=α) for α·(exp(x/α) - 1)."""
-    m.require(m[inverse] > 0, "exp falls with x", at=x)
+    """Where(x > 0, x, α·(exp(x) - 1)) ⟶ Elu(x, alpha=α)."""
     m.require(cut not in m or m[alpha] > 0, "what is cut at zero is positive below", at=x)
-    if m[inverse] == 1:
-        return build.Elu(m[x], alpha=m[alpha])
-    inverted = math.isclose(m[alpha] * m[inverse], 1, rel_tol=float(np.finfo(np.float32).eps))
-    m.require(inverted, f"{m[alpha]:g} is not 1 / {m[inverse]:g}", at=x)
-    return build.Celu(m[x], alpha=m[alpha])
+    return build.Elu(m[x], alpha=m[alpha])
 
 
 ELU = Rule(
@@ -162,17 +156,9 @@ ELU = Rule(
             "r = Relu(x)  e = Exp(x)  m = Sub(e, 1.0)  c = Min(m, 0.0)  y = Add(r, c)",
             to="y = Elu<alpha=1.0>(x)",
         ),
-        Rewrites(
-            "r = Relu(x)  d = Div(x, 2.0)  e = Exp(d)  m = Sub(e, 1.0)  a = Mul(m, 2.0)c = Min(a, 0.0)  y = Add(r, c)",
-            to="y = Celu<alpha=2.0>(x)",
-        ),
         Rejects(
             "p = Greater(x, 0.0)  d = Div(x, 2.0)  e = Exp(d)  m = Sub(e, 1.0)  y = Where(p, x, m)",
-            because="1 is not 1 / 0.5",
-        ),
-        Rejects(
-            "p = Greater(x, 0.0)  d = Neg(x)  e = Exp(d)  m = Sub(e, 1.0)  y = Where(p, x, m)",
-            because="exp falls with x",
+            because="x must be the same value",
         ),
         Rejects(
             "r = Relu(x)  e = Exp(x)  m = Sub(e, 1.0)  a = Mul(m, -2.0)  c = Min(a, 0.0)  y = Add(r, c)",
