@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxrewrite import Builder, Match, Value, resolve, same_dim
+from onnxrewrite import Builder, Match, Value, same_dim
 from onnxrewrite_patterns.attention_masks import NEVER_AT_ALL
+from onnxrewrite_patterns.magnitudes import magnitude
 
 Size = Value | npt.NDArray[np.int64]
 
@@ -75,34 +76,6 @@ def countable(m: Match, build: Builder, mask: Value) -> Value:
     m.require(0 in choices and any(hidden), "the mask may be the lowest number throughout a row", at=mask)
     never = build.const(NEVER_AT_ALL, like=mask)
     return build.Where(node.inputs[0], 0.0, never) if hidden[1] else build.Where(node.inputs[0], never, 0.0)
-
-
-_SAME = ("Identity Transpose Reshape Unsqueeze Squeeze Expand Flatten Slice Gather Tile Neg Abs Cast").split()
-"""What computes no larger numbers than its first input has."""
-
-
-def magnitude(m: Match, x: Value | None, depth: int = 24) -> float:
-    """A bound of the magnitude of every element; infinite where none is known."""
-    value = resolve(x) if x is not None else None
-    array = m.facts.constant(value) if value is not None else None
-    if array is not None:
-        return float(np.abs(array.astype(np.float64)).max(initial=0.0))
-    dtype, node = m.dtype(value) if value is not None else None, value.producer() if value is not None else None
-    if dtype == ir.DataType.BOOL:
-        return 1.0
-    if dtype is not None and dtype.is_integer():
-        return 2.0**dtype.bitwidth
-    if node is None or node.domain or not depth:
-        return math.inf
-    if node.op_type in _SAME:
-        return magnitude(m, node.inputs[0], depth - 1)
-    if node.op_type == "ConstantOfShape":
-        given = node.attributes.get("value")
-        return abs(float(given.as_tensor().numpy().reshape(()))) if given is not None else 0.0
-    if node.op_type in ("Where", "Add", "Sub", "Mul", "Concat"):
-        parts = [magnitude(m, i, depth - 1) for i in node.inputs[node.op_type == "Where" :]]
-        return math.prod(parts) if node.op_type == "Mul" else sum(parts)
-    return math.inf
 
 
 def _number(m: Match, x: Value | None) -> float | None:

@@ -37,6 +37,7 @@ from onnxrewrite_patterns.attention_terms import (
     viewed,
     zeroed,
 )
+from onnxrewrite_patterns.magnitudes import magnitude
 from onnxrewrite_patterns.uniform import uniform
 
 NEVER = -1e9
@@ -44,6 +45,9 @@ NEVER = -1e9
 
 NEVER_AT_ALL = -1e30
 """What is added to such a number does not change that, nor the number itself."""
+
+SMALL = 1e6
+"""What matrix products that are added to scores are taken to stay below."""
 
 LOWEST = float(np.finfo(np.float32).min)
 
@@ -68,6 +72,8 @@ def mask_of(m: Match, build: Builder, query: Value) -> Mask:
     if zeroed not in m:
         return Mask(_total(m, build, query))
     _require_never(m)
+    m.require(mask not in m, "weights are masked again, and so are the scores", at=softmax)
+    m.require(bias not in m or _is_small(m, m[bias]), "the bias may hide all scores that count", at=softmax)
     counts = _placed(m, build, _counting(m, build), query)
     return Mask(counts) if bias not in m and mask not in m else Mask(_total(m, build, query), counts)
 
@@ -111,15 +117,18 @@ def _sum(m: Match, build: Builder, parts: list[Value]) -> Value | None:
 def _parts(m: Match, build: Builder, query: Value) -> list[Value]:
     """All that is added to the scaled scores, each as it is."""
     parts: list[Value] = []
+    before = None
     if bias in m:
         m.require(cap not in m or outer_scale not in m, "capped scores are scaled again", at=scores)
-        parts.append(build.Mul(m[bias], m[outer_scale]) if outer_scale in m else m[bias])
+        before = build.Mul(m[bias], m[outer_scale]) if outer_scale in m else m[bias]
+    if fill in m:
+        parts.append(_replacing(m, build, before))
+    elif before is not None:
+        parts.append(before)
     if mask in m:
         parts.append(_apart(m, build, query) if split in m else m[mask])
     if penalty in m:
         parts.append(build.Neg(m[penalty]))
-    if fill in m:
-        parts.append(_replacing(m, build))
     return parts
 
 
@@ -158,17 +167,27 @@ def _require_never(m: Match) -> None:
     m.require(exact, f"masked scores become {number:g} in a dtype other than float32", at=softmax)
 
 
-def _replacing(m: Match, build: Builder) -> Value:
-    """What is added to scores so that they become what Where makes of them.
+def _replacing(m: Match, build: Builder, otherwise: Value | None = None) -> Value:
+    """What is added to scores so that they become what Where makes of them, or have something ``otherwise`` added.
 
-    The lowest number, not another: every score vanishes beside it, so a row masked throughout is even.  For that it
-    is float32, whatever the scores are.
+    A number beside which every score vanishes, so that a row masked throughout is even.  For that it is float32,
+    whatever the scores are.
     """
     _require_never(m)
-    lowest = m[fill] if m[fill] == -math.inf else LOWEST
-    kind = ir.DataType.FLOAT if lowest == LOWEST else m.dtype(replaced)
-    zero, masked_out = (build.const(each, like=kind) for each in (0.0, lowest))
-    return build.Where(m[keep], zero, masked_out) if keep in m else build.Where(m[drop], masked_out, zero)
+    lowest = m[fill] if m[fill] <= NEVER_AT_ALL else LOWEST
+    if otherwise is not None and m[fill] > NEVER_AT_ALL:
+        m.require(_is_small(m, otherwise), f"a score and the bias may be less than {m[fill]:g}", at=softmax)
+    kind = m.dtype(replaced) if lowest == -math.inf else ir.DataType.FLOAT
+    rest = build.const(0.0, like=kind) if otherwise is None else otherwise
+    if m.dtype(rest) != kind:
+        rest = build.Cast(rest, to=int(kind or 0))
+    masked_out = build.const(lowest, like=kind)
+    return build.Where(m[keep], rest, masked_out) if keep in m else build.Where(m[drop], masked_out, rest)
+
+
+def _is_small(m: Match, x: Value) -> bool:
+    """Whether no element hides a score that it is added to: none is large, and matrix products are no masks."""
+    return magnitude(m, x, of_products=SMALL) < -NEVER / 10
 
 
 def _apart(m: Match, build: Builder, query: Value) -> Value:

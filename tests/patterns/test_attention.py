@@ -340,7 +340,8 @@ def test_scores_that_are_replaced_and_a_mask() -> None:
     feeds = {**qkv(), "keep": normal(5, 7) > 0, "mask": np.where(normal(2, 1, 1, 7) > 0, 0, LOWEST)}
     feeds["keep"][0] = False
     feeds["mask"] = feeds["mask"].astype(np.float32)
-    for number, fused in ((LOWEST, True), (-INF, True), (-1e9, False)):
+    feeds["mask"][0, 0, 0, feeds["keep"][1]] = LOWEST
+    for number, fused in ((LOWEST, True), (-1e32, True), (-INF, True), (-1e9, False)):
         graph = f"{HEAD} bool[s,l] keep; float[b,1,1,l] mask; s = MatMul(q, kt)"
         check(f"{graph} t = Where(keep, s, float {number})  a = Add(t, mask) {TAIL}", feeds, fused=fused)
 
@@ -364,15 +365,27 @@ def test_softcap_and_a_mask(order: str) -> None:
 @pytest.mark.parametrize("opset", [17, 23])
 def test_masked_before_and_after_softmax(number: str, with_bias: bool, opset: int) -> None:
     """Conformer: rows that are masked throughout are zero, of finite masks too."""
-    feeds = {**qkv(), "drop": normal(2, 1, 5, 7) > 0, "bias": normal(1, 3, 5, 7)}
+    feeds = {**qkv(), "drop": normal(2, 1, 5, 7) > 0, "w": normal(8, 7)}
     feeds["drop"][:, :, 0] = True
-    scored = "float[1,3,s,l] bias; s = Add(t, bias)" if with_bias else "s = Mul(t, 0.7)"
+    scored = "float[8,l] w; bias = MatMul(q, w)  s = Add(t, bias)" if with_bias else "s = Mul(t, 0.7)"
     check(
         f"{HEAD} bool[b,1,s,l] drop; t = MatMul(q, kt)  {scored}  a = Where(drop, float {number}, s)"
-        "p = Softmax(a)  w = Where(drop, 0.0, p)  y = MatMul(w, v)",
+        "p = Softmax(a)  w2 = Where(drop, 0.0, p)  y = MatMul(w2, v)",
         feeds,
         opset=opset,
     )
+
+
+@pytest.mark.parametrize("tail", [TAIL, "p = Softmax(a)  w = Where(drop, 0.0, p)  y = MatMul(w, v)"])
+@pytest.mark.parametrize("number", ["-inf", "-3.4028234663852886e+38", "-1e30"])
+def test_trap_a_mask_before_scores_are_replaced(tail: str, number: str) -> None:
+    """What the first mask hides, the second may not uncover, nor the other way round."""
+    feeds = {**qkv(), "drop": normal(5, 7) > 0, "bias": np.where(normal(2, 1, 1, 7) > -0.3, LOWEST, 0)}
+    feeds["bias"] = feeds["bias"].astype(np.float32)
+    feeds["drop"][0], feeds["drop"][1] = True, feeds["bias"][0, 0, 0] == 0
+    graph = f"{HEAD} bool[s,l] drop; float[b,1,1,l] bias; t = MatMul(q, kt)  s = Add(t, bias)"
+    graph += f"a = Where(drop, float {number}, s) {tail}"
+    check(graph, feeds, fused=tail == TAIL)
 
 
 def test_trap_weights_are_masked_by_another_condition() -> None:
