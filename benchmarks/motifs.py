@@ -47,7 +47,7 @@ class Motif:
 
     Attributes:
         name: What it is called in tables.
-        fused: The operators that are it, in any domain, to how many of it each is.
+        fused: The operators that are it, in any domain, to how many of it each is; or what FusedConv has as activation.
         spelled: Whether a node is the one by which a spelled-out motif is counted.
     """
 
@@ -64,7 +64,7 @@ class Motif:
         return self.one_operator(model) + sum(self.spelled(n) for n in _nodes(model) if n.op_type not in self.fused)
 
     def _worth(self, node: ir.Node) -> int:
-        worth = self.fused.get(node.op_type, 0)
+        worth = self.fused.get(node.op_type, 0) or self.fused.get(node.attributes.get_string("activation", ""), 0)
         if node.op_type == "GroupQueryAttention" and self.name == "rotary":
             return worth if node.attributes.get_int("do_rotary", 0) else 0
         return worth
