@@ -17,6 +17,9 @@ Expression: TypeAlias = tuple[Hashable, ...]
 _SMALL = 4096
 """Constants of no more elements stand for their content in an expression."""
 
+_LARGEST = 64 * 2**20
+"""Those of more bytes stay where they lie, and are the same only if they are one: comparing would load them."""
+
 _SAMPLED = 16
 """Larger ones are compared to the end only if they are equal at so many places."""
 
@@ -75,7 +78,7 @@ class _Large:
     def _new_number(self, tensor: ir.TensorProtocol) -> int:
         """That of the first tensor met that is equal to this one; a new one if there is none."""
         self._count += 1
-        if tensor.dtype == ir.DataType.STRING or tensor.dtype.bitwidth < 8:
+        if tensor.dtype == ir.DataType.STRING or tensor.dtype.bitwidth < 8 or tensor.nbytes > _LARGEST:
             return self._count
         flat = tensor.numpy().reshape(-1)
         sample = flat[np.linspace(0, flat.size - 1, _SAMPLED).astype(np.int64)].tobytes()

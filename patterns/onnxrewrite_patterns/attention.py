@@ -291,10 +291,10 @@ ATTENTION = Rule(
             opset=23,
         ),
         Rewrites(
-            f"{_QKV} bool[s,l] drop; float[8,1] w; bias = MatMul(q, w)  s = MatMul(q, kt)  c = Add(s, bias)"
+            f"{_QKV} bool[s,l] drop; float[8,1] u; bias = MatMul(q, u)  s = MatMul(q, kt)  c = Add(s, bias)"
             "a = Where(drop, -3.4028234663852886e+38, c)  p = Softmax(a)  w = Where(drop, 0.0, p)  y = MatMul(w, v)",
-            to="float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; bool[s,l] drop; float[8,1] w;"
-            "bias = MatMul(q, w)  a = Where(drop, -3.4028234663852886e+38, bias)  r = Attention<scale=1.0>(q, k, v, a)"
+            to="float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; bool[s,l] drop; float[8,1] u;"
+            "bias = MatMul(q, u)  a = Where(drop, -3.4028234663852886e+38, bias)  r = Attention<scale=1.0>(q, k, v, a)"
             "keep = Not(drop)  f = Cast<to=1>(keep)  n = ReduceSum<keepdims=1>(f, {-1})  g = Greater(n, 0.0)"
             "y = Where(g, r, 0.0)",
         ),
