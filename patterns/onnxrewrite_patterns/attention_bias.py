@@ -53,22 +53,39 @@ MODERATE = 1e20
 """What is less than this is nothing beside ``NEVER_AT_ALL``."""
 
 
-def countable(m: Match, build: Builder, mask: Value) -> Value:
-    """A mask for the standard's kernel that masks rows throughout as the formula does, if that can be told."""
-    if m.dtype(mask) == ir.DataType.BOOL or magnitude(m, mask) <= -NEVER_AT_ALL:
-        return mask
+def countable(m: Match, build: Builder, mask: Value, beside: Value | None = None) -> Value:
+    """A mask for the standard's kernel that masks rows throughout as the formula does, if that can be told.
+
+    ``beside`` is added to it: where a score is hidden, that makes no difference.
+    """
+
+    def whole(part: Value) -> Value:
+        return part if beside is None else build.Add(beside, part)
+
+    if m.dtype(mask) == ir.DataType.BOOL or magnitude(m, mask) <= -NEVER_AT_ALL or _leaves_some(m, mask):
+        return whole(mask)
     node = mask.producer()
     if node is not None and node.op_type == "Add" and not node.domain:
         a, b = sorted((x for x in node.inputs if x is not None), key=lambda x: magnitude(m, x))
         m.require(magnitude(m, a) <= MODERATE, "several masks may hide a score", at=mask)
-        return build.Add(a, countable(m, build, b))
+        return countable(m, build, b, whole(a))
     if node is None or node.op_type != "Where" or node.domain or node.inputs[0] is None:
         m.refuse("the mask may be the lowest number throughout a row", at=mask)
-    choices = [_number(m, x) for x in node.inputs[1:]]
-    hidden = [n is not None and -math.inf < n <= NEVER_AT_ALL for n in choices]
-    m.require(0 in choices and any(hidden), "the mask may be the lowest number throughout a row", at=mask)
+    choices = [(x, _number(m, x)) for x in node.inputs[1:]]
+    hidden = [n is not None and -math.inf < n <= NEVER_AT_ALL for _, n in choices]
+    kept, number = choices[0] if hidden[1] else choices[1]
+    moderate = any(hidden) and magnitude(m, kept) <= MODERATE
+    m.require(moderate, "the mask may be the lowest number throughout a row", at=mask)
+    assert kept is not None
+    shown = beside if beside is not None and number == 0 else whole(kept)
     never = build.const(NEVER_AT_ALL, like=mask)
-    return build.Where(node.inputs[0], 0.0, never) if hidden[1] else build.Where(node.inputs[0], never, 0.0)
+    return build.Where(node.inputs[0], shown, never) if hidden[1] else build.Where(node.inputs[0], never, shown)
+
+
+def _leaves_some(m: Match, mask: Value) -> bool:
+    """Whether a constant mask hides no row throughout."""
+    fixed = m.facts.constant(mask)
+    return fixed is not None and fixed.ndim > 0 and fixed.size > 0 and bool((fixed.max(axis=-1) > NEVER_AT_ALL).all())
 
 
 _SAME = ("Identity Transpose Reshape Unsqueeze Squeeze Expand Flatten Slice Gather Tile Neg Abs Cast").split()
