@@ -111,7 +111,8 @@ reshape = AnyNode(op_types=("Reshape",))
 def constant_target(m: Match, build: Builder) -> Value:
     """Reshape(x, [n, s, 3, 4]) ⟶ Reshape(x, {0, 0, 3, 4}) for an x of shape [n, s, 12].
 
-    A target that is constant already gets the same spelling: numbers that are known, then zeros, -1 where nothing else will do.
+    A target that is constant already gets the same spelling: numbers that are known, then zeros, -1 where nothing
+    else will do.
     """
     node = m.node(reshape)
     m.require(not _is_plain(m, node), "the target is constant already", at=node.inputs[1])
@@ -124,7 +125,7 @@ def _is_plain(m: Match, node: ir.Node) -> bool:
     if spelled is None or wanted is None:
         return spelled is not None
     made = target(m.shape(operand(m, node)), wanted, tuple(spelled.tolist()))
-    return made is None or (made == spelled.tolist() and not m.attr(reshape, "allowzero"))
+    return made is None or (made == spelled.tolist() and not node.attributes.get_int("allowzero", 0))
 
 
 CONSTANT_TARGET = Rule(

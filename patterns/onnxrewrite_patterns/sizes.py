@@ -1,7 +1,7 @@
 """Sizes by one spelling: read off the first input that has them, and a single one by Squeeze.
 
-Where it comes from: exporters ask for the batch size of whatever value is at hand, the last input, an embedding, and one
-of them takes it out of the shape by Gather, the other by a Shape of one axis.
+Where it comes from: exporters ask for the batch size of whatever value is at hand, the last input, an embedding, and
+one of them takes it out of the shape by Gather, the other by a Shape of one axis.
 
 Why: what is spelled in one way is computed once.
 """
@@ -31,7 +31,7 @@ def of_first_input(m: Match, build: Builder) -> Value:
         for start in range(len(shape) - len(wanted) + 1):
             if all(same_dim(a, b) for a, b in zip(shape[start:], wanted, strict=False)):
                 return _piece(m, build, given, start, start + len(wanted))
-    m.refuse("no earlier input has these sizes", at=x)
+    return m.refuse("no earlier input has these sizes", at=x)
 
 
 def _piece(m: Match, build: Builder, value: Value, start: int, end: int) -> Value:
