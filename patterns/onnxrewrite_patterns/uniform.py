@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
 from onnxrewrite import Facts, Value
 
 VIEWS = frozenset(("Expand", "Reshape", "Flatten", "Unsqueeze", "Squeeze", "Transpose", "Tile", "Identity"))
@@ -11,8 +13,8 @@ _FAR = 8
 """No more nodes are looked at, one above the other."""
 
 
-def uniform(facts: Facts, value: Value | None, far: int = _FAR) -> bool | int | float | None:
-    """The number that every element is; None where that is not known."""
+def uniform(facts: Facts, value: Value | None, used: list[ir.Node], far: int = _FAR) -> bool | int | float | None:
+    """The number that every element is; None where that is not known.  The nodes that it is told from go to ``used``."""
     if value is None or far == 0:
         return None
     array = facts.constant(value)
@@ -23,11 +25,12 @@ def uniform(facts: Facts, value: Value | None, far: int = _FAR) -> bool | int | 
     node = value.producer()
     if node is None or node.domain:
         return None
+    used.append(node)
     if node.op_type in VIEWS:
-        return uniform(facts, node.inputs[0], far - 1)
+        return uniform(facts, node.inputs[0], used, far - 1)
     if node.op_type != "Where":
         return None
-    condition, *choices = (uniform(facts, v, far - 1) for v in node.inputs)
+    condition, *choices = (uniform(facts, v, used, far - 1) for v in node.inputs)
     if condition is not None:
         return choices[0] if condition else choices[1]
     return choices[0] if choices[0] == choices[1] else None
