@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import onnx_ir as ir
 
 from onnxrewrite import Facts, Value
@@ -13,14 +15,17 @@ _FAR = 8
 """No more nodes are looked at, one above the other."""
 
 
-def uniform(facts: Facts, value: Value | None, used: list[ir.Node], far: int = _FAR) -> bool | int | float | None:
+Number: TypeAlias = bool | int | float
+
+
+def uniform(facts: Facts, value: Value | None, used: list[ir.Node], far: int = _FAR) -> Number | None:
     """The number that every element is; None where that is not known.  The nodes that it is told from go to ``used``."""
     if value is None or far == 0:
         return None
     array = facts.constant(value)
     if array is not None:
         same = array.size > 0 and bool((array == array.flat[0]).all())
-        found: bool | int | float | None = array.flat[0].item() if same else None
+        found: Number | None = array.flat[0].item() if same else None
         return found
     node = value.producer()
     if node is None or node.domain:
