@@ -19,7 +19,7 @@ Number: TypeAlias = bool | int | float
 
 
 def uniform(facts: Facts, value: Value | None, used: list[ir.Node], far: int = _FAR) -> Number | None:
-    """The number that every element is; None where that is not known.  The nodes that it is told from go to ``used``."""
+    """The number that every element is; None where nobody knows.  The nodes that tell it go to ``used``."""
     if value is None or far == 0:
         return None
     array = facts.constant(value)
