@@ -92,3 +92,15 @@ def test_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "2 of 2 goals met" in capsys.readouterr().out
     written = json.loads((tmp_path / "drift.json").read_text())
     assert [(r["class"], r["exports"]) for r in written["tables"]["vit"]] == [("static 1", 2), ("dynamic 1", 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", drift.networks())
+def test_both_exporters_are_raised_to_one_graph(network: str):
+    studio, spread = (
+        drift.Studio(),
+        ("torchscript-14-eager-static", "torchscript-20-eager-static", "dynamo-20-eager-static"),
+    )
+    made = {name: studio.portrait(drift.raised(model)) for name, model in drift.exports(network) if name in spread}
+    found = drift.classes(made)
+    assert len(found) == 1, made[found[0][0]].difference(made[found[1][0]])

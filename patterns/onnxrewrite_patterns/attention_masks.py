@@ -38,7 +38,6 @@ from onnxrewrite_patterns.attention_terms import (
     zeroed,
 )
 from onnxrewrite_patterns.magnitudes import magnitude
-from onnxrewrite_patterns.uniform import uniform
 
 NEVER = -1e9
 """A score that is set to this or less counts for nothing beside one that is not."""
@@ -234,9 +233,9 @@ def _guarded(m: Match, build: Builder, query: Value) -> Value | None:
         return None
     only, *others = parts
     m.require(not others and floor not in m, "NaN become zeros, and there is more than a mask", at=softmax)
-    if uniform(m.facts, only) == 0:
-        return None
     fixed = m.facts.constant(only)
+    if fixed is not None and not fixed.any():
+        return None
     if fixed is not None and np.isin(fixed, (0, -math.inf)).all():
         return _placed(m, build, build.const(fixed == 0), query)
     node = only.producer()

@@ -8,6 +8,8 @@ Why: the mask is as large as the scores, or is broadcast to them in the kernel.
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
 from onnxrewrite import FLOATS, Builder, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
 from onnxrewrite_patterns.uniform import uniform
 
@@ -19,10 +21,12 @@ attention = op.Attention(q, k, v, mask, rest)
 
 def without_mask(m: Match, build: Builder) -> Value:
     """Attention(q, k, v, {true}) ⟶ Attention(q, k, v), and likewise under a mask of zeros."""
-    number = uniform(m.facts, m[mask])
+    used = list[ir.Node]()
+    number = uniform(m.facts, m[mask], used)
     m.require(number is not None, "the mask is not one number throughout", at=mask)
     m.require(number is True or (number == 0 and number is not False), "the mask does mask", at=mask)
     node = m.node(attention)
+    m.cover(*used)
     past = node.inputs[4:]
     made: Value = build.Attention(m[q], m[k], m[v], *([None, *past] if past else []), **m.attrs(attention))
     return made
@@ -35,6 +39,7 @@ UNMASKED = Rule(
     stage=Stage.RAISE,
     pattern=attention,
     rewrite=without_mask,
+    keeps_shared=True,
     looks_above=8,
     examples=(
         Rewrites(

@@ -55,7 +55,7 @@ IN_ORDER = Rule(
     rewrite=in_order,
     benefit=45,
     examples=(
-        Rewrites("float[n,3] x; y = Gather<axis=1>(x, {0, 1, -1})", to="(float[n,3] x) => (x) { }"),
+        Rewrites("float[n,3] x; a = Gather<axis=1>(x, {0, 1, -1})  y = Relu(a)", to="float[n,3] x; y = Relu(x)"),
         Rewrites(
             "float[6] x; y = Gather(x, int64[3,2] {0, 1, 2, 3, 4, 5})",
             to="float[6] x; y = Reshape(x, {3, 2})",

@@ -1,4 +1,4 @@
-"""Slices that divide an axis among them, as one Split.
+"""Slices that divide an axis among them, as one Split; Split by sizes.
 
 Why: each Slice reads its bounds and starts anew; Split copies all pieces in one go.  In the lower stage, for patterns
 know pieces as Slices.
@@ -86,4 +86,42 @@ SPLIT = Rule(
     ),
 )
 
-RULES = (SPLIT,)
+split = AnyNode(op_types=("Split",))
+
+
+def by_sizes(m: Match, build: Builder) -> list[Value]:
+    """Split(x, num_outputs=2) ⟶ Split(x, {3, 3}), the one spelling that every opset has."""
+    node = m.node(split)
+    m.require(parameter(m.facts, node, "split") is None and len(node.inputs) < 2, "the sizes are given already")
+    axis = parameter(m.facts, node, "axis") or 0
+    sizes = [m.dim(piece, axis) for piece in node.outputs]
+    m.require(all(isinstance(size, int) for size in sizes), "the size of a piece is not known", at=m[split])
+    m.widen([node], list(node.outputs))
+    made: tuple[Value, ...] = build.Split(
+        operand(m, node), split=np.array(sizes, np.int64), axis=axis, outputs=len(sizes)
+    )
+    return list(made)
+
+
+SIZES = Rule(
+    name="split-by-sizes",
+    stage=Stage.CANONICALIZE,
+    pattern=split,
+    rewrite=by_sizes,
+    keeps_shared=True,
+    examples=(
+        Rewrites(
+            "float[n,7] x; a, b = Split<axis=1, num_outputs=2>(x)  c = Neg(b)  y = Concat<axis=1>(c, a)",
+            to="float[n,7] x; a, b = Split<axis=1>(x, {4, 3})  c = Neg(b)  y = Concat<axis=1>(c, a)",
+            opset=18,
+        ),
+        Rewrites(
+            "float[n,6] x; a, b = Split<axis=-1>(x)  y = Sub(b, a)",
+            to="float[n,6] x; a, b = Split<axis=-1>(x, {3, 3})  y = Sub(b, a)",
+        ),
+        Rejects("float[n,6] x; a, b = Split<axis=1>(x, {3, 3})  y = Sub(b, a)", because="given already"),
+        Rejects("float[n,s] x; a, b = Split<axis=1>(x)  y = Sub(b, a)", because="is not known"),
+    ),
+)
+
+RULES = (SPLIT, SIZES)
