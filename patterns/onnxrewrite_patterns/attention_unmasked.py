@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxrewrite import FLOATS, Builder, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
+from onnxrewrite import FLOATS, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
 from onnxrewrite_patterns.uniform import uniform
 
 q, k, v = (Var(name, dtype=FLOATS) for name in ("q", "k", "v"))
 mask = Var("mask")
-rest = Each[Value]("rest", at_least=0)
-attention = op.Attention(q, k, v, mask, rest)
+attention = op.Attention(q, k, v, mask)
 
 
 def without_mask(m: Match, build: Builder) -> Value:
@@ -25,10 +24,8 @@ def without_mask(m: Match, build: Builder) -> Value:
     number = uniform(m.facts, m[mask], used)
     m.require(number is not None, "the mask is not one number throughout", at=mask)
     m.require(number is True or (number == 0 and number is not False), "the mask does mask", at=mask)
-    node = m.node(attention)
     m.cover(*used)
-    past = node.inputs[4:]
-    made: Value = build.Attention(m[q], m[k], m[v], *([None, *past] if past else []), **m.attrs(attention))
+    made: Value = build.Attention(m[q], m[k], m[v], **m.attrs(attention))
     return made
 
 
@@ -43,14 +40,14 @@ UNMASKED = Rule(
     looks_above=8,
     examples=(
         Rewrites(
-            f"{_QKV} int64[4] t; m = Expand(bool[1,1,1,1] {{true}}, t)  y = Attention<scale=0.5>(q, k, v, m)",
-            to=f"{_QKV} int64[4] t; y = Attention<scale=0.5>(q, k, v)",
+            f"{_QKV} m = Expand(bool[1,1,1,1] {{true}}, {{1, 3, 1, 1}})  y = Attention<scale=0.5>(q, k, v, m)",
+            to=f"{_QKV} y = Attention<scale=0.5>(q, k, v)",
             opset=23,
         ),
         Rewrites(
-            f"{_QKV} int64[4] t; c = Expand(bool[1,1,1,1] {{true}}, t)  m = Where(c, 0.0, -1e30)"
+            f"{_QKV} c = Expand(bool[1,1,1,1] {{true}}, {{1, 3, 1, 1}})  m = Where(c, 0.0, -1e30)"
             "  y = Attention(q, k, v, m)",
-            to=f"{_QKV} int64[4] t; y = Attention(q, k, v)",
+            to=f"{_QKV} y = Attention(q, k, v)",
             opset=23,
         ),
         Rejects(
@@ -59,7 +56,7 @@ UNMASKED = Rule(
             opset=23,
         ),
         Rejects(
-            f"{_QKV} int64[4] t; m = Expand(bool[1,1,1,1] {{false}}, t)  y = Attention(q, k, v, m)",
+            f"{_QKV} m = Expand(bool[1,1,1,1] {{false}}, {{1, 3, 1, 1}})  y = Attention(q, k, v, m)",
             because="does mask",
             opset=23,
         ),
