@@ -29,7 +29,7 @@ def without_mask(m: Match, build: Builder) -> Value:
     return made
 
 
-_QKV = "float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v;"
+_QKV = "float[b,3,5,8] q; float[b,3,7,8] k; float[b,3,7,8] v;"
 
 UNMASKED = Rule(
     name="attention-unmasked",
@@ -40,23 +40,23 @@ UNMASKED = Rule(
     looks_above=8,
     examples=(
         Rewrites(
-            f"{_QKV} m = Expand(bool[1,1,1,1] {{true}}, {{1, 3, 1, 1}})  y = Attention<scale=0.5>(q, k, v, m)",
+            f"{_QKV} m = Expand(bool[1,1,1,1] {{true}}, {{1, 1, 5, 7}})  y = Attention<scale=0.5>(q, k, v, m)",
             to=f"{_QKV} y = Attention<scale=0.5>(q, k, v)",
             opset=23,
         ),
         Rewrites(
-            f"{_QKV} c = Expand(bool[1,1,1,1] {{true}}, {{1, 3, 1, 1}})  m = Where(c, 0.0, -1e30)"
+            f"{_QKV} c = Expand(bool[1,1,1,1] {{true}}, {{1, 1, 5, 7}})  m = Where(c, 0.0, -1e30)"
             "  y = Attention(q, k, v, m)",
             to=f"{_QKV} y = Attention(q, k, v)",
             opset=23,
         ),
         Rejects(
-            f"{_QKV} bool[s,l] m; y = Attention(q, k, v, m)",
+            f"{_QKV} bool[5,7] m; y = Attention(q, k, v, m)",
             because="not one number",
             opset=23,
         ),
         Rejects(
-            f"{_QKV} m = Expand(bool[1,1,1,1] {{false}}, {{1, 3, 1, 1}})  y = Attention(q, k, v, m)",
+            f"{_QKV} m = Expand(bool[1,1,1,1] {{false}}, {{1, 1, 5, 7}})  y = Attention(q, k, v, m)",
             because="does mask",
             opset=23,
         ),
