@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import CheckError, ModelError, UsageError
 from onnxrewrite.ir import io
+from onnxrewrite.ir.convert import in_opset
 from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.pace import Pace
 from onnxrewrite.result import CheckLevel, Checks, Lowering, Result
@@ -145,14 +146,6 @@ def _rules(given: Sequence[str | Rule | RuleSet]) -> tuple[registry.Registry, li
     return library, library.broken
 
 
-def _converted(model: ir.Model, opset: int | None) -> ir.Model:
-    if opset is None or opset == io.opset(model):
-        return model
-    from onnxrewrite.ir.convert import to_opset
-
-    return to_opset(model, opset)
-
-
 class _Run:
     """One call of ``apply``."""
 
@@ -176,7 +169,7 @@ class _Run:
         self.verdicts = verdicts
         self.clock = Clock(progress)
         self.rounds = Rounds(
-            _converted(original, options.opset),
+            in_opset(original, options.opset),
             rules,
             self.target,
             opset=self._newest_opset(),

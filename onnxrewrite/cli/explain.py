@@ -56,24 +56,21 @@ def explain(
     report = options.json_path(json, model)
 
     from onnxrewrite.ir import io
+    from onnxrewrite.ir.convert import in_opset
     from onnxrewrite.rewrite import registry
+    from onnxrewrite.whynot.explain import only_rule
 
     library = registry.load(rules)
     for line in library.broken:
         complain(line)
     loaded = io.load(model)
     options.keep_weights(loaded, report, "--json")
-    if opset is not None and opset != io.opset(loaded):
-        from onnxrewrite.ir.convert import to_opset
-
-        loaded = to_opset(loaded, opset)
+    loaded = in_opset(loaded, opset)
     if node is not None:
         data, shown = _story(loaded, list(library), target.value, node)
     elif rule is not None:
-        found = library.named(rule)
-        if len(found) != 1:
-            raise UsageError(f"{rule} is a set of {len(found)} rules; explain one of them")
-        data, shown = _rule(loaded, list(library), target.value, next(iter(found)), at, check, model, verbose)
+        subject = only_rule(library, rule)
+        data, shown = _rule(loaded, list(library), target.value, subject, at, check, model, verbose)
     else:
         data, shown = _all(loaded, list(library), target.value, profile, verbose)
     write_json(data, json, report)

@@ -35,6 +35,11 @@ def to_opset(model: ir.Model, version: int) -> ir.Model:
     return io.load(converted)
 
 
+def in_opset(model: ir.Model, version: int | None) -> ir.Model:
+    """``model`` itself where it is in that ai.onnx opset or none is asked for, else what ``to_opset`` makes of it."""
+    return model if version is None or version == io.opset(model) else to_opset(model, version)
+
+
 def _restore(converted: onnx.ModelProto, original: onnx.ModelProto) -> None:
     """Give back what the converter loses: the interface as it was declared, and what exporters say of nodes."""
     for kind in ("input", "output"):

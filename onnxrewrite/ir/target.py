@@ -45,6 +45,10 @@ class Target:
     opset_max: int
     portable: bool = False
 
+    def has_kernel(self, domain: str, op_type: str) -> bool:
+        """Whether there is a kernel for the operator, of any version and for any dtypes."""
+        return self.provider is not None and (self.provider, normal_domain(domain), op_type) in _kernels()
+
     def refuses(
         self,
         domain: str,

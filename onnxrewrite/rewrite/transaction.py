@@ -114,6 +114,8 @@ class Workspace:
                 continue
             if stage is not Stage.RAISE or not facts.is_newer(node) or node.domain or node.version is None:
                 raise Refused(reason)
+            if not self.target.has_kernel(node.domain, node.op_type):  # nothing is won by a function body
+                raise Refused(reason)
             if self._illegal(node, facts, {**facts.opset_imports, "": node.version}) is not None:
                 raise Refused(reason)
             newer[node.op_type] = node.version

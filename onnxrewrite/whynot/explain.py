@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir import io
-from onnxrewrite.ir.convert import to_opset
+from onnxrewrite.ir.convert import in_opset
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.pattern.match import Match, Refused, overruled
@@ -54,17 +54,19 @@ def explain(
         UsageError, ModelError, RuleError: Bad arguments, model or rules; no such node.
     """
     library = registry.load(rules)
-    if isinstance(rule, Rule):
-        library.add([rule] if rule not in list(library) else [])
-        subjects = [rule]
-    else:
-        subjects = list(library.named(rule))
-    if len(subjects) != 1:
-        raise UsageError(f"{rule} is a set of {len(subjects)} rules; explain one of them")
-    loaded = io.load(model)
-    if opset is not None and opset != io.opset(loaded):
-        loaded = to_opset(loaded, opset)
-    return Explainer(loaded, list(library), target, check=check).explain(subjects[0], at)
+    if isinstance(rule, Rule) and rule not in list(library):
+        library.add([rule])
+    subject = rule if isinstance(rule, Rule) else only_rule(library, rule)
+    loaded = in_opset(io.load(model), opset)
+    return Explainer(loaded, list(library), target, check=check).explain(subject, at)
+
+
+def only_rule(library: registry.Registry, name: str) -> Rule:
+    """The rule of that name; UsageError if there is none, or a set of several."""
+    found = list(library.named(name))
+    if len(found) != 1:
+        raise UsageError(f"{name} is a set of {len(found)} rules; explain one of them")
+    return found[0]
 
 
 class Explainer:
@@ -149,7 +151,7 @@ class _Replay:
             if not reason:
                 reason, otherwise = refused, self._overruled(match, graph)
         if reason:
-            matched, operators = count(self.rule.outputs, misses.binding)
+            _, operators = count(self.rule.outputs, misses.binding)
             return self._record(node, value, operators, operators, reason, otherwise, is_guard=True)
         if misses.progress < 0:
             return None
