@@ -11,10 +11,12 @@ from typing import Any
 import onnx_ir as ir
 
 from onnxrewrite.pattern.match import Binding
-from onnxrewrite.pattern.terms import AnyNode, AnyOf, Call, Power, Product, Sum, Term, children
+from onnxrewrite.pattern.terms import AnyNode, AnyOf, Call, Power, Product, Sum, Term, children, walk
 
 _SOURCES = ("pkg.torch.onnx.name_scopes", "namespace")
 """Metadata in which exporters say what a node comes from."""
+
+_OPERATORS = Call | Power | Sum | Product | AnyNode
 
 _NAME = re.compile(r"`[^`]*`")
 
@@ -113,27 +115,36 @@ def source_of(node: ir.Node) -> str:
 
 
 def count(pattern: Iterable[Term], binding: Binding) -> tuple[int, int]:
-    """How many of a pattern's operators are bound, and how many there must be, in the alternatives that were tried."""
-    seen: set[Term] = set()
-    met = total = 0
-    stack = list(pattern)
-    while stack:
-        item = stack.pop()
-        if item in seen:
-            continue
-        seen.add(item)
+    """How many of a pattern's operators are there, and how many there must be, in the alternatives that were tried.
+
+    What was bound is there, and so is what stands between that and the anchor.
+    """
+    there: dict[Term, bool] = {}
+
+    def visit(item: Term) -> bool:
+        """Whether an operator at ``item`` or above it in the graph is there."""
         if isinstance(item, AnyOf):
-            stack.append(binding.bound.get((item, "alternative")) or min(item.alternatives, key=_size))
-            continue
-        if isinstance(item, Call | Power | Sum | Product | AnyNode):
-            total += 1
-            met += item in binding.bound
-        stack.extend(children(item))
-    return met, total
+            return visit(binding.bound.get((item, "alternative")) or _tried(item, binding))
+        if item in there:
+            return there[item]
+        above = [visit(child) for child in children(item)]  # all of them: each is to be counted
+        if not isinstance(item, _OPERATORS):
+            return any(above)
+        there[item] = any(above) or item in binding.bound
+        return there[item]
+
+    for item in pattern:
+        visit(item)
+    return sum(there.values()), len(there)
+
+
+def _tried(item: AnyOf, binding: Binding) -> Term:
+    """The alternative of which most is bound, of several the smallest."""
+    return min(item.alternatives, key=lambda a: (-sum(t in binding.bound for t in walk(a)), _size(a)))
 
 
 def _size(item: Term) -> int:
     """The least number of operators that a term stands for."""
     if isinstance(item, AnyOf):
         return min(map(_size, item.alternatives))
-    return int(isinstance(item, Call | Power | Sum | Product | AnyNode)) + sum(map(_size, children(item)))
+    return int(isinstance(item, _OPERATORS)) + sum(map(_size, children(item)))

@@ -1,6 +1,7 @@
 """``onnxrewrite explain``."""
 
 import json
+import re
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_a_rule(cli, model):
     done = cli("explain", model, "gelu-erf")
     assert done.code == 0
     assert done.out.startswith(f"gelu-erf applies at 2 places in {model}\n")
-    assert "2 ×           3 of 4 operators: expected constant 0.5, found 0.5001" in done.out
+    assert "2 ×           4 of 4 operators: expected constant 0.5, found 0.5001" in done.out
     assert "at            `Mul_3`, `Mul_7`" in done.out
     assert "without that  it would be wrong: output y0" in done.out
 
@@ -40,7 +41,7 @@ def test_a_rule_at_one_node_in_json(cli, model):
 def test_all_rules(cli, model):
     done = cli("explain", model, "--all")
     assert done.code == 0
-    assert "gelu-erf        2     2  expected constant 0.5, found 0.5001" in done.out
+    assert re.search(r"^  gelu-erf +2 +2  expected constant 0.5, found 0.5001$", done.out, re.MULTILINE)
 
 
 def test_a_node(cli, model):

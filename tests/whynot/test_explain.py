@@ -40,9 +40,20 @@ def test_the_number_that_is_off_is_named_with_what_would_come_of_it() -> None:
     found = explained(f"float[n,8] x0; {layer(0, 0.5001)}", "gelu-erf")
     first = found.groups[0].first
     assert first.reason == "expected constant 0.5, found 0.5001"
-    assert (first.matched, first.operators) == (3, 4)
+    assert (first.matched, first.operators) == (4, 4)
     assert first.otherwise.startswith("it would be wrong: output y0")
     assert not found.applied
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_number_far_above_is_near_all_the_same(inside: bool) -> None:
+    graph = f"float[n,8] x0; {layer(0, 0.5, 1.5)}"
+    if inside:
+        branches = f"then_branch = () => (x1) {{ x0 = Neg(w)  {layer(0, 0.5, 1.5)} }}, else_branch = () => (z) {{ z = Relu(w) }}"
+        graph = f"float[n,8] w; bool c; y = If<{branches}>(c)"
+    found = explained(graph, "gelu-erf")
+    assert found.groups[0].first.reason == "expected constant 1.41421, found 1.5"
+    assert (found.groups[0].first.matched, found.groups[0].first.operators) == (3, 4)
 
 
 def test_equal_layers_are_one_group_and_those_that_apply_are_none() -> None:
