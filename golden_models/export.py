@@ -170,9 +170,10 @@ def padding_mask(batch: int, length: int) -> Tensor:
 
 def main(names: Sequence[str]) -> None:
     for name in names or sorted(p.parent.name for p in HERE.glob("*/build.py")):
-        path = HERE / name / "model.onnx"
-        importlib.import_module(f"golden_models.{name}.build").build(path)
-        print(f"{name}: {path.stat().st_size / 1024:.0f} KiB")
+        folder = HERE / name
+        importlib.import_module(f"golden_models.{name}.build").build(folder / "model.onnx")
+        size = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".onnx", ".xz"))
+        print(f"{name}: {size / 1024:.0f} KiB")
 
 
 if __name__ == "__main__":

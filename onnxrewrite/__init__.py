@@ -19,6 +19,7 @@ _FACE = {
     "AnyNode": "onnxrewrite.pattern.terms",
     "Dim": "onnxrewrite.ir.dims",
     "at_least": "onnxrewrite.ir.dims",
+    "is_cut_to": "onnxrewrite.ir.dims",
     "same_dim": "onnxrewrite.ir.dims",
     "Facts": "onnxrewrite.ir.facts",
     "Attr": "onnxrewrite.pattern.terms",
@@ -33,6 +34,7 @@ _FACE = {
     "Term": "onnxrewrite.pattern.terms",
     "Var": "onnxrewrite.pattern.terms",
     "any_of": "onnxrewrite.pattern.terms",
+    "einsum_labels": "onnxrewrite.ir.einsum",
     "epsilon": "onnxrewrite.pattern.numbers",
     "Cut": "onnxrewrite.ir.cuts",
     "microsoft": "onnxrewrite.pattern.terms",
@@ -59,7 +61,9 @@ if TYPE_CHECKING:
     from onnxrewrite.ir.cuts import Cut as Cut
     from onnxrewrite.ir.dims import Dim as Dim
     from onnxrewrite.ir.dims import at_least as at_least
+    from onnxrewrite.ir.dims import is_cut_to as is_cut_to
     from onnxrewrite.ir.dims import same_dim as same_dim
+    from onnxrewrite.ir.einsum import einsum_labels as einsum_labels
     from onnxrewrite.ir.facts import Facts as Facts
     from onnxrewrite.ir.facts import same_shape as same_shape
     from onnxrewrite.measure.session import session as session

@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from benchmarks import checking, choice, graphs, matching, report, rules, sabotage, scaling
+from benchmarks import checking, choice, coverage, graphs, matching, motifs, ort_suite, report, rules, sabotage, scaling
 from benchmarks import models as model_benchmark
 from benchmarks.forks import forked
 
@@ -192,3 +192,49 @@ def test_attention_is_told_from_other_softmaxes():
     golden = Path(__file__).parents[1] / "golden_models"
     assert model_benchmark.has_attention(golden / "vit" / "model.onnx")
     assert not model_benchmark.has_attention(golden / "resnet" / "model.onnx")
+
+
+def test_coverage(tmp_path: Path):
+    golden = Path(__file__).parents[1] / "golden_models" / "resnet" / "model.onnx"
+    command = [str(golden), "--only", "raised", "nodes", "equal", "--no-peers", "--json", str(tmp_path / "c.json")]
+    code = coverage.main(command)
+    found = written(tmp_path / "c.json")
+    (nodes,), (errors,) = found["tables"]["Nodes that are left"], found["tables"]["Errors against float64"]
+    assert 0 < nodes["ours"] < nodes["original"]
+    assert errors["ours"] <= errors["allowed"] or errors["against"] == "bitwise equal"
+    assert code == int(not all(g["met"] for g in found["goals"]))
+
+
+def test_motifs_are_counted_by_structure():
+    spelled = ir.from_onnx_text(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x, float[4,4] w) => (float[2,4] y) {
+            c = Constant<value_float = 2.0>()  e = Constant<value_float = 0.00001>()  one = Constant<value_float = 1.0>()
+            p = Pow(x, c)  m = ReduceMean<axes = [-1]>(p)  a = Add(m, e)  r = Sqrt(a)  n = Div(x, r)
+            q = MatMul(n, w)  f = Softmax(q)  v = MatMul(f, w)
+            s = Sigmoid(v)  t = Mul(s, v)  u = Sigmoid(x)  z = Mul(u, t)
+            i, j = Split<axis = 1>(z)  k = Neg(j)  y = Concat<axis = 1>(k, i)
+        }"""
+    )
+    assert motifs.total(spelled) == {"attention": 1, "norm": 1, "activation": 1, "rotary": 1}
+    assert not motifs.found(spelled).total()
+
+
+def a_case(**told: Any) -> ort_suite.Case:
+    return ort_suite.Case("case", {"runnable": True, "negative": False, "ops_before": {}, **told})
+
+
+def test_a_case_is_reached_by_what_does_the_same():
+    gelu = a_case(expected_fused_op="com.microsoft.Gelu+LayerNormalization")
+    assert gelu.kind == ort_suite.POSITIVE
+    assert gelu.missing({"Gelu": 1, "LayerNormalization": 1}) == []
+    assert gelu.missing({"com.microsoft.Gelu": 1}) == ["LayerNormalization"]
+    fewer = a_case(expected_fused_op="eliminate:Cast", ops_before={"Cast": 2})
+    assert fewer.missing({"Cast": 1}) == []
+    assert fewer.missing({"Cast": 2}) == ["Cast: 2 left instead of 1"]
+    assert a_case(expected_fused_op="com.microsoft.BiasSoftmax").kind == ort_suite.EXCUSABLE
+
+
+def test_what_is_fused_in_a_negative_case_is_unwanted():
+    kept = a_case(negative=True, negative_kind="must_not_fuse", ops_before={"MatMul": 1, "Mul": 1})
+    assert kept.unwanted({"com.microsoft.FusedMatMul": 1}) == ["com.microsoft.FusedMatMul"]
+    assert kept.unwanted({"MatMul": 1}) == []

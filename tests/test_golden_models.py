@@ -13,12 +13,18 @@ MODELS = golden.find(ROOT)
 
 FUSED = {
     "attention": {"Attention", "com.microsoft.MultiHeadAttention", "com.microsoft.Attention"},
-    "gelu": {"Gelu", "com.microsoft.Gelu"},
-    "gelu_tanh": {"com.microsoft.FastGelu"},
+    "gelu": {"Gelu", "com.microsoft.Gelu", "com.microsoft.BiasGelu"},
+    "gelu_tanh": {"Gelu", "com.microsoft.FastGelu"},
     "quick_gelu": {"com.microsoft.QuickGelu"},
     "silu": {"com.microsoft.QuickGelu", "Swish"},
     "hardswish": {"HardSwish"},
     "hardsigmoid": {"HardSigmoid"},
+    "layernorm": {
+        "LayerNormalization",
+        "com.microsoft.SkipLayerNormalization",
+        "com.microsoft.EmbedLayerNormalization",
+    },
+    "rmsnorm": {"RMSNormalization", "com.microsoft.SkipSimplifiedLayerNormalization"},
 }
 """Kind of block to the operators that stand for it after rewriting."""
 
@@ -44,9 +50,10 @@ def test_golden_model(model: golden.Golden, update_golden: bool) -> None:
 def test_architecture_is_found(model: golden.Golden) -> None:
     result = rw.apply(model.model, check="off")
     operators: Counter[str] = Counter(golden.observed(result)["operators"])
+    activations = Counter(n.attributes.get_string("activation", "").lower() for n in result.model.graph)
     for kind, fused in FUSED.items():
         if kind in model.architecture:
-            found = sum(operators[name] for name in fused)
+            found = sum(operators[name] for name in fused) + activations[kind]
             assert found == model.architecture[kind], f"{kind}: {found} of {model.architecture[kind]}"
     if "batchnorm" in model.architecture:
         assert operators["BatchNormalization"] == 0

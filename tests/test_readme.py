@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from onnxrewrite.report.rules import catalogue
 from onnxrewrite.rewrite import registry
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,6 +76,13 @@ def test_table_of_rules(update_golden: bool) -> None:
         renew("rules", made)
         return
     assert made == section("rules")
+
+
+def test_catalogue_of_rules(update_golden: bool) -> None:
+    page, made = ROOT / "docs" / "rules.md", catalogue(registry.load(plugins=False))
+    if update_golden:
+        page.write_text(made, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == made, "renew it with pytest --update-golden"
 
 
 def test_python(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:

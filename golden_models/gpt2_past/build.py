@@ -13,10 +13,19 @@ from golden_models.export import check, export, lively, padding_mask
 
 VOCAB, LAYERS, HEADS, HIDDEN = 97, 2, 4, 32
 CACHE = [f"{layer}.{part}" for layer in range(LAYERS) for part in ("key", "value")]
+AXES = {
+    "input_ids": {0: "batch", 1: "seq"},
+    "attention_mask": {0: "batch", 1: "past + seq"},
+    "position_ids": {0: "batch", 1: "seq"},
+    "logits": {0: "batch", 1: "seq"},
+    **{f"past_key_values.{name}": {0: "batch", 2: "past"} for name in CACHE},
+    **{f"present.{name}": {0: "batch", 2: "past + seq"} for name in CACHE},
+}
+OUTPUTS = ("logits", *(f"present.{name}" for name in CACHE))
 
 
 class Gpt2(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, attention: str):
         super().__init__()
         config = GPT2Config(
             vocab_size=VOCAB,
@@ -25,7 +34,7 @@ class Gpt2(torch.nn.Module):
             n_head=HEADS,
             n_positions=64,
             initializer_range=0.2,
-            attn_implementation="eager",
+            attn_implementation=attention,
         )
         self.model = GPT2LMHeadModel(config)
 
@@ -48,17 +57,8 @@ def sample(batch: int, seq: int, past: int):
 
 def build(path: Path) -> None:
     torch.manual_seed(0)
-    gpt2 = lively(Gpt2())
-    outputs = ["logits", *(f"present.{name}" for name in CACHE)]
-    axes = {
-        "input_ids": {0: "batch", 1: "seq"},
-        "attention_mask": {0: "batch", 1: "past + seq"},
-        "position_ids": {0: "batch", 1: "seq"},
-        "logits": {0: "batch", 1: "seq"},
-        **{f"past_key_values.{name}": {0: "batch", 2: "past"} for name in CACHE},
-        **{f"present.{name}": {0: "batch", 2: "past + seq"} for name in CACHE},
-    }
-    export(gpt2, path, sample, dict(batch=2, seq=5, past=3), axes, outputs, opset=17, dynamo=False)
+    gpt2 = lively(Gpt2("eager"))
+    export(gpt2, path, sample, dict(batch=2, seq=5, past=3), AXES, OUTPUTS, opset=17, dynamo=False)
     check(gpt2, path, sample, dict(batch=1, seq=5, past=3), dict(batch=2, seq=7, past=6), dict(batch=2, seq=1, past=4))
 
 

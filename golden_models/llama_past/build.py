@@ -13,10 +13,16 @@ from golden_models.export import check, export, lively, padding_mask
 
 VOCAB, LAYERS, HEADS, KV_HEADS, HIDDEN = 97, 2, 4, 2, 32
 CACHE = [f"{layer}.{part}" for layer in range(LAYERS) for part in ("key", "value")]
+AXES = {
+    "input_ids": {0: "batch", 1: "seq"},
+    "attention_mask": {0: "batch", 1: "past + seq"},
+    **{f"past_key_values.{name}": {0: "batch", 2: "past"} for name in CACHE},
+}
+OUTPUTS = ("logits", *(f"present.{name}" for name in CACHE))
 
 
 class Llama(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, attention: str):
         super().__init__()
         config = LlamaConfig(
             vocab_size=VOCAB,
@@ -27,7 +33,7 @@ class Llama(torch.nn.Module):
             num_key_value_heads=KV_HEADS,
             max_position_embeddings=64,
             initializer_range=0.2,
-            attn_implementation="sdpa",
+            attn_implementation=attention,
         )
         self.model = LlamaForCausalLM(config)
 
@@ -47,14 +53,8 @@ def sample(batch: int, seq: int, past: int):
 
 def build(path: Path) -> None:
     torch.manual_seed(0)
-    llama = lively(Llama())
-    outputs = ["logits", *(f"present.{name}" for name in CACHE)]
-    axes = {
-        "input_ids": {0: "batch", 1: "seq"},
-        "attention_mask": {0: "batch", 1: "past + seq"},
-        **{f"past_key_values.{name}": {0: "batch", 2: "past"} for name in CACHE},
-    }
-    export(llama, path, sample, dict(batch=2, seq=5, past=3), axes, outputs, opset=20, dynamo=True)
+    llama = lively(Llama("sdpa"))
+    export(llama, path, sample, dict(batch=2, seq=5, past=3), AXES, OUTPUTS, opset=20, dynamo=True)
     check(llama, path, sample, dict(batch=1, seq=5, past=3), dict(batch=2, seq=7, past=6), dict(batch=2, seq=1, past=4))
 
 

@@ -11,9 +11,12 @@ from transformers import ViTConfig, ViTModel
 
 from golden_models.export import check, export, lively
 
+OUTPUTS = ("last_hidden_state", "pooler_output")
+AXES = {name: {0: "batch"} for name in ("pixel_values", *OUTPUTS)}
+
 
 class Vit(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, attention: str):
         super().__init__()
         config = ViTConfig(
             image_size=32,
@@ -23,7 +26,7 @@ class Vit(torch.nn.Module):
             num_attention_heads=4,
             intermediate_size=64,
             initializer_range=0.2,
-            attn_implementation="sdpa",
+            attn_implementation=attention,
         )
         self.model = ViTModel(config)
 
@@ -38,10 +41,8 @@ def sample(batch: int):
 
 def build(path: Path) -> None:
     torch.manual_seed(0)
-    vit = lively(Vit())
-    outputs = ["last_hidden_state", "pooler_output"]
-    axes = {name: {0: "batch"} for name in ("pixel_values", *outputs)}
-    export(vit, path, sample, dict(batch=2), axes, outputs, opset=17, dynamo=False)
+    vit = lively(Vit("sdpa"))
+    export(vit, path, sample, dict(batch=2), AXES, OUTPUTS, opset=17, dynamo=False)
     check(vit, path, sample, dict(batch=1), dict(batch=3))
 
 

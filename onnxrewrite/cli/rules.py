@@ -16,15 +16,19 @@ def rules(
         typer.Argument(metavar="NAME", help="A rule, or a rule set such as gelu.", show_default=False),
     ] = None,
     extra: options.Rules = [],  # noqa: B006
+    markdown: Annotated[bool, typer.Option("--markdown", help="All rules as a page of Markdown.")] = False,
 ) -> None:
     """List the rules and their sets, or show one.
 
     With NAME: what it matches, what it makes of that, and examples of both.
     """
-    from onnxrewrite.report.rules import rule_list, rule_pages
+    from onnxrewrite.report.rules import catalogue, rule_list, rule_pages
     from onnxrewrite.rewrite import registry
 
     library = registry.load(extra)
     for line in library.broken:
         complain(line)
+    if markdown:
+        print(catalogue(library.rules), end="")
+        return
     show(rule_list(library.rules, library.sets.values()) if name is None else rule_pages(library.named(name)))

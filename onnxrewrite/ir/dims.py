@@ -173,14 +173,18 @@ def broadcast(shapes: Sequence[Sequence[Dim]]) -> list[Dim]:
 def _dominant(met: Sequence[Dim]) -> Dim:
     """The one symbol that all others give way to.
 
-    ``a`` where it meets ``Min(c, a)`` (a table cut to the length of the input): neither is 1 unless both
-    are.  A size that is at least two is never 1, so what meets it is equal or 1.
+    ``a`` where it meets ``Min(c, a)``: neither is 1 unless both are.  A size that is at least two is never 1, so what
+    meets it is equal or 1.
     """
     for dim in met:
-        others = [o for o in met if o is not dim]
-        if at_least(dim) >= 2 or all(str(o).startswith("Min(") and str(o).endswith(f", {dim})") for o in others):
+        if at_least(dim) >= 2 or all(is_cut_to(o, dim) for o in met if o is not dim):
             return dim
     return UNKNOWN
+
+
+def is_cut_to(dim: Dim, length: Dim) -> bool:
+    """Whether ``dim`` is that of a table cut to a length, ``Min(c, length)``: equal to it wherever they have to fit."""
+    return not isinstance(dim, int) and str(dim).startswith("Min(") and str(dim).endswith(f", {length})")
 
 
 def _expression(dim: Dim) -> sympy.Expr:

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import dims, elements
 from onnxrewrite.ir.dims import UNKNOWN, Dim
+from onnxrewrite.ir.einsum import einsum_labels
 from onnxrewrite.ir.elements import Infer, known, length_of, set_shape
 
 if TYPE_CHECKING:
@@ -129,15 +130,18 @@ def _matmul(context: Context, node: ir.Node) -> None:
 
 def _einsum(context: Context, node: ir.Node) -> None:
     """The library takes a label's size from where it is first used; a size of 1 gives way to any other."""
-    equation = node.attributes["equation"].as_string().replace(" ", "")
-    left, arrow, right = equation.partition("->")
     output = node.outputs[0]
-    if "..." in equation or not arrow or any(i is None or i.shape is None for i in node.inputs):
+    ranks = [len(i.shape) for i in node.inputs if i is not None and i.shape is not None]
+    found = None
+    if len(ranks) == len(node.inputs):
+        found = einsum_labels(node.attributes["equation"].as_string(), ranks)
+    if found is None:
         if output.shape is not None:
             output.shape = ir.Shape([None] * len(output.shape))
         return
+    terms, right = found
     met: dict[str, list[Dim]] = {}
-    for labels, value in zip(left.split(","), node.inputs, strict=True):
+    for labels, value in zip(terms, node.inputs, strict=True):
         for label, size in zip(labels, value.shape.dims, strict=True):  # type: ignore[union-attr]
             met.setdefault(label, []).append(size)
     result = [dims.broadcast([[d] for d in met[label]])[0] for label in right]
@@ -204,6 +208,14 @@ def _qlinear_matmul(context: Context, node: ir.Node) -> None:
             )
 
 
+def _skip_norm(context: Context, node: ir.Node) -> None:
+    """Mean and deviation of each row, for which nobody asks."""
+    source = node.inputs[0]
+    rows = None if source is None or source.shape is None else [*source.shape.dims[:-1], 1]
+    for output in node.outputs[1:3]:
+        set_shape(context, output, rows, ir.DataType.FLOAT)
+
+
 RULES: dict[tuple[str, str], Infer] = {
     **{("", op_type): infer for op_type, infer in elements.ELEMENTS.items()},
     ("", "Reshape"): _reshape,
@@ -218,6 +230,8 @@ RULES: dict[tuple[str, str], Infer] = {
     ("com.microsoft", "QLinearAdd"): _quantized(0, 3),
     ("com.microsoft", "QLinearMul"): _quantized(0, 3),
     ("com.microsoft", "QLinearWhere"): _quantized(0, 1, 4),
+    ("com.microsoft", "SkipLayerNormalization"): _skip_norm,
+    ("com.microsoft", "SkipSimplifiedLayerNormalization"): _skip_norm,
 }
 """(domain, operator) to what is inferred after, and instead of, the library's word."""
 
@@ -236,5 +250,7 @@ NOT_BELIEVED = frozenset(RULES) - {
     ("com.microsoft", "QLinearAdd"),
     ("com.microsoft", "QLinearMul"),
     ("com.microsoft", "QLinearWhere"),
+    ("com.microsoft", "SkipLayerNormalization"),
+    ("com.microsoft", "SkipSimplifiedLayerNormalization"),
 }
 """Operators for which the library is not asked at all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Hashable
 from typing import TypeAlias
 
@@ -14,7 +15,13 @@ from onnxrewrite.ir.passing import resolve
 Expression: TypeAlias = tuple[Hashable, ...]
 
 _SMALL = 4096
-"""Constants of no more elements are compared by content, larger ones are the same only if they are one."""
+"""Constants of no more elements stand for their content in an expression."""
+
+_LARGEST = 64 * 2**20
+"""Those of more bytes stay where they lie, and are the same only if they are one: comparing would load them."""
+
+_SAMPLED = 16
+"""Larger ones are compared to the end only if they are equal at so many places."""
 
 _FLOATS = (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS)
 
@@ -28,6 +35,7 @@ class Twins:
 
     def __init__(self) -> None:
         self._first: dict[Expression, ir.Node] = {}
+        self._large = _Large()
 
     def find(self, node: ir.Node) -> ir.Node | None:
         """The node of the same graph that was met first with the same operator, attributes and inputs, and so the same
@@ -38,20 +46,54 @@ class Twins:
         """
         if not any(i is not None and i.const_value is None for i in node.inputs) or subgraphs(node):
             return None
-        key = expression(node)
+        key = expression(node, self._large)
         first = self._first.setdefault(key, node)
         if first is node:
             return None
-        if first.graph is not node.graph or expression(first) != key:
+        if first.graph is not node.graph or expression(first, self._large) != key:
             self._first[key] = node
             return None
         return first
 
 
-def expression(node: ir.Node) -> Expression:
+class _Large:
+    """Large constants, the equal ones of which go by one number.
+
+    They are read where they lie: a few elements of each, and all of those that agree in these.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[ir.TensorProtocol], int]] = {}
+        self._alike: dict[Hashable, list[weakref.ref[ir.TensorProtocol]]] = {}
+        self._count = 0
+
+    def number(self, tensor: ir.TensorProtocol) -> int:
+        """The same for tensors that are equal to the bit."""
+        reference, number = self._known.get(id(tensor), (None, 0))
+        if reference is None or reference() is not tensor:  # another one may have had its id
+            number = self._new_number(tensor)
+            self._known[id(tensor)] = weakref.ref(tensor), number
+        return number
+
+    def _new_number(self, tensor: ir.TensorProtocol) -> int:
+        """That of the first tensor met that is equal to this one; a new one if there is none."""
+        self._count += 1
+        if tensor.dtype == ir.DataType.STRING or tensor.dtype.bitwidth < 8 or tensor.nbytes > _LARGEST:
+            return self._count
+        flat = tensor.numpy().reshape(-1)
+        sample = flat[np.linspace(0, flat.size - 1, _SAMPLED).astype(np.int64)].tobytes()
+        alike = self._alike.setdefault((tensor.dtype, tuple(tensor.shape.dims), sample), [])
+        for other in (r() for r in alike):
+            if other is not None and np.array_equal(flat.view(np.uint8), other.numpy().reshape(-1).view(np.uint8)):
+                return self._known[id(other)][1]
+        alike.append(weakref.ref(tensor))
+        return self._count
+
+
+def expression(node: ir.Node, large: _Large) -> Expression:
     """What a node computes, as a key: equal for two nodes of one graph that compute the same."""
     operator = (node.domain, node.op_type, node.overload, node.version, id(node.graph), len(node.outputs))
-    inputs = tuple(map(_value, node.inputs))
+    inputs = tuple(_value(i, large) for i in node.inputs)
     attributes = tuple(sorted((name, _attribute(a)) for name, a in node.attributes.items())) if node.attributes else ()
     return (*operator, inputs, attributes)
 
@@ -61,12 +103,14 @@ def same_tensor(a: ir.TensorProtocol, b: ir.TensorProtocol) -> bool:
     return a is b or (a.size <= _SMALL and _tensor(a) == _tensor(b))
 
 
-def _value(value: ir.Value | None) -> Hashable:
+def _value(value: ir.Value | None, large: _Large) -> Hashable:
     if value is None:
         return None
     value = resolve(value)
     tensor = value.const_value
-    return id(value) if tensor is None or tensor.size > _SMALL else _tensor(tensor)
+    if tensor is None:
+        return id(value)
+    return large.number(tensor) if tensor.size > _SMALL else _tensor(tensor)
 
 
 def _tensor(tensor: ir.TensorProtocol) -> Hashable:

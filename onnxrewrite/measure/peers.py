@@ -87,6 +87,13 @@ def _transformers(source: Path, result: Path) -> None:
     optimize_model(os.fspath(source), model_type="bert", opt_level=level).save_model_to_file(os.fspath(result))
 
 
+def _onnxscript_ort(source: Path, result: Path) -> None:
+    import onnx_ir as ir
+    from onnxscript.rewriter.ort_fusions import optimize_for_ort
+
+    ir.save(optimize_for_ort(ir.load(source))[0], result)
+
+
 PEERS = (
     Peer("onnxslim", "onnxslim", "onnxslim", _onnxslim),
     Peer("onnxsim", "onnxsim", "onnxsim", _onnxsim),
@@ -94,6 +101,9 @@ PEERS = (
     Peer("onnxscript", "onnxscript", "onnxscript.rewriter", _onnxscript),
     Peer("ort-transformers", "onnxruntime", "onnxruntime.transformers.optimizer", _transformers),
 )
+
+ORT_FUSIONS = Peer("onnxscript-ort", "onnxscript", "onnxscript.rewriter.ort_fusions", _onnxscript_ort)
+"""ONNX Script's fusions for ONNX Runtime, which are not among its defaults."""
 
 
 @dataclass(frozen=True)

@@ -156,14 +156,15 @@ class Match:
         found: Term = self._bound[term, "alternative"]
         return found
 
-    def attrs(self, call: Call) -> dict[str, Any]:
+    def attrs(self, call: Call | AnyNode) -> dict[str, Any]:
         """The attributes of a node, as keywords for the node that replaces it."""
         return {name: schema.attribute(self.node(call), name, None) for name in self.node(call).attributes}
 
-    def attr(self, call: Call, name: str) -> Any:
-        """One attribute of a node, or the schema's default."""
+    def attr(self, call: Call | AnyNode, name: str) -> Any:
+        """One attribute of a node, or the schema's default: the oldest schema's where the model's opset has none."""
         node = self.node(call)
-        return schema.attribute(node, name, self.facts.version(node))
+        version = self.facts.version(node)
+        return schema.attribute(node, name, schema.oldest_version(node.domain, node.op_type, version) or version)
 
     def is_newer(self, call: Call) -> bool:
         """Whether a node is written for a newer opset than the model's, so that it has to be lowered."""

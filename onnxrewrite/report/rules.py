@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -37,6 +39,38 @@ def _set_table(sets: Sequence[RuleSet]) -> RenderableType:
     for each in sets:
         table.add_row(Text(each.name), str(len(each)), Text(each.doc.partition("\n")[0].rstrip(".") or "-"))
     return table
+
+
+def catalogue(rules: Iterable[Rule]) -> str:
+    """All rules as Markdown: a section for each file, a line for each rule.
+
+    What a rule asks for is told in the words of its examples of what is kept.
+    """
+    by_module: dict[str, list[Rule]] = {}
+    for rule in sorted(rules, key=lambda r: (_module(r), r.stage, r.name)):
+        by_module.setdefault(_module(rule), []).append(rule)
+    lines = ["# The rules", "", f"{sum(map(len, by_module.values()))} rules, by family.  {_RENEWED}"]
+    for module, family in by_module.items():
+        about = " ".join((inspect.getdoc(sys.modules.get(module)) or "").partition("\n\n")[0].split())
+        lines += ["", f"## {module.rpartition('.')[2]}", "", f"`{module.replace('.', '/')}.py`: {about}", ""]
+        lines += ["| rule | stage | formula | kept, for example, because | assumes |", "|---|---|---|---|---|"]
+        lines += [f"| {' | '.join(map(_cell, _catalogued(rule)))} |" for rule in family]
+    return "\n".join([*lines, ""])
+
+
+_RENEWED = "`onnxrewrite rules --markdown` makes this page, `pytest --update-golden` renews it."
+
+
+def _catalogued(rule: Rule) -> Iterator[str]:
+    yield f"`{rule.name}`"
+    yield _stage(rule) + (", where measured to be faster" if rule.only_faster else "")
+    yield rule.summary.rstrip(".")
+    yield "; ".join(dict.fromkeys(e.because for e in rule.examples if isinstance(e, Rejects)))
+    yield ", ".join(rule.assumes)
+
+
+def _cell(content: str) -> str:
+    return content.replace("|", "\\|")
 
 
 def rule_pages(rules: RuleSet) -> RenderableType:

@@ -46,6 +46,7 @@ class Assumption(enum.StrEnum):
 
     FINITE = "inputs are finite"
     NOT_EMPTY = "no dimension is zero"
+    NOT_NEGATIVE = "indices are not negative"
 
 
 @dataclass(frozen=True)

@@ -228,7 +228,7 @@ class Transaction:
             self.work.order.redirect(new, users)
             readers += users
             learning += users if is_news else ()
-        removed, touched = edit.sweep(self.match.nodes)
+        removed, touched = edit.sweep((*self.match.nodes, *self.build.nodes))  # built on the way, and not read
         self.work.order.forget(removed)
         for output in (o for n in removed for o in n.outputs):
             self.facts.forget(output)

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import defs, helper, inliner, numpy_helper, shape_inference, version_converter
 
-from onnxrewrite.verify import convolve, recurrent  # noqa: F401  (register their expansions)
+from onnxrewrite.verify import convolve, fused, normalize, recurrent  # noqa: F401  (register their expansions)
 from onnxrewrite.verify.expand import EXPANSIONS, Emit, Unsupported
 from onnxrewrite.verify.kernels import Parameter, canonical, has_double_kernel, parameters
 from onnxrewrite.verify.session import one_line

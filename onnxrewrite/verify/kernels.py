@@ -78,10 +78,18 @@ def has_double_kernel(domain: str, op: str, opset: int) -> bool:
     found = schema(*key, opset)
     if key in REFUSES_DOUBLE or found is None:
         return False
+    if not _takes_double(*parameters(domain, op, opset)):
+        return False
     since = int(found.since_version)
     variables = {p.typeStr for p in [*found.inputs, *found.outputs[:1]]}
     matching = [k for k in _kernels().get(key, []) if k.version_range[0] <= since <= k.version_range[1]]
     return any(_in_double(k, variables) for k in matching)
+
+
+def _takes_double(inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...]) -> bool:
+    """Whether the schema has double where it has floats: some kernels are registered for what no model may have."""
+    floats = [p for p in (*inputs, *outputs[:1]) if p.floating]
+    return not floats or any(p.double for p in floats)
 
 
 def _in_double(kernel: Any, variables: set[str]) -> bool:

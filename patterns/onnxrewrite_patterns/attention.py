@@ -1,115 +1,152 @@
 """Scaled dot-product attention in the spellings that exporters write, as the standard's Attention.
 
 softmax(s·q·kᵀ + mask)·v, with q of shape [B, H, S, D], k [B, H, L, D], v [B, H, L, Dv]; or with batch
-and heads in one dimension, which is attention with one head.
+and heads in one dimension, which is attention with one head, unless it is known how they got there.
+What the scores of a query are multiplied by may differ from query to query: then the query is multiplied instead.
 
 Why: the scores, S·L numbers a head, are written and read five times before they are summed up; a kernel for
 the whole never writes them.   Vaswani et al., 2017, arXiv:1706.03762; Dao et al., 2022, arXiv:2205.14135.
-
-What makes it delicate is a row of which every entry is masked.  Softmax makes it NaN where the mask is
--inf, and even where the mask is finite; the standard's Attention makes it zero under a boolean mask.
-So a float mask stays a float mask, and only the spelling that turns those NaN into zeros (PyTorch's,
-for a boolean mask) becomes a boolean one.  That spelling also hides NaN that come from q and k
-themselves; they are not hidden any more.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import (
-    FLOATS,
-    Assumption,
-    Attr,
-    Builder,
-    Dim,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Scalar,
-    Stage,
-    Value,
-    Var,
-    any_of,
-    op,
-    same_dim,
-    same_shape,
+from onnxrewrite import Assumption, Builder, Dim, Match, Rejects, Rewrites, Rule, Stage, Value, same_dim, same_shape
+from onnxrewrite_patterns.attention_bias import countable, full
+from onnxrewrite_patterns.attention_heads import before_merge, swapped
+from onnxrewrite_patterns.attention_masks import Mask, mask_of, require_fit, zero_where_masked
+from onnxrewrite_patterns.attention_terms import (
+    attention,
+    cap,
+    divisor,
+    factor,
+    flat_k,
+    flip,
+    hidden,
+    k,
+    k_scale,
+    kt_scale,
+    outer_scale,
+    perm,
+    plain_kt,
+    q,
+    q_scale,
+    scale,
+    scores,
+    softmax,
+    split,
+    turned,
+    unflat_kt,
+    v,
+    viewed,
+    vt,
 )
-
-NEVER = -1e9
-"""A score that is set to this or less counts for nothing beside one that is not."""
-
-q, k, v = (Var(name, dtype=FLOATS) for name in ("q", "k", "v"))
-q_scale, k_scale, kt_scale, scale, outer_scale = map(
-    Scalar, ("scale of q", "scale of k", "scale of kᵀ", "scale", "scale of scores and bias")
-)
-bias, mask = Var("bias"), Var("mask")
-keep, drop, fill = Var("keep"), Var("drop"), Scalar("fill")
-perm = Attr[tuple[int, ...]]("perm")
-
-scaled_k = any_of(k * k_scale, k)
-flat_k = op.Reshape(k, Var("shape of k without heads"))
-unflat_kt = op.Reshape(op.Transpose(flat_k, perm=(0, 2, 1)), Var("shape of kᵀ"))
-plain_kt = Var("kᵀ", dtype=FLOATS)
-kt = any_of(op.Transpose(scaled_k, perm=perm), unflat_kt, plain_kt)
-
-scores = op.MatMul(any_of(q * q_scale, q), any_of(kt * kt_scale, kt))
-scaled = any_of(scores * scale, scores)
-rescaled = op.Add(scaled, bias) * outer_scale
-shifted = any_of(scaled, rescaled, op.Add(scaled, bias))
-split = op.Reshape(shifted, Var("shape of scores with heads"))
-viewed = op.Reshape(op.Add(split, mask), Var("shape of scores"))
-replaced = any_of(op.Where(keep, shifted, fill), op.Where(drop, fill, shifted))
-masked = any_of(op.Add(any_of(shifted, replaced), mask), viewed, replaced, scaled, rescaled)
-softmax = op.Softmax(masked, axis=(axis := Attr[int]("axis", default=-1)))
-is_nan = op.IsNaN(softmax)
-weights = any_of(op.Where(is_nan, 0.0, softmax), softmax)
-attention = op.MatMul(weights, v)
 
 
 @dataclass(frozen=True)
 class Operands:
-    """softmax(scale·query·keyᵀ + mask)·value; the mask is added, or boolean: true where an entry counts."""
+    """softmax(softcap·tanh(scale·query·keyᵀ / softcap) + mask)·value, with no cap where that is zero.
+
+    Attributes:
+        scale: Positive.
+        softmax_precision: The dtype that Softmax computes in, None for that of the operands.
+        target: Of what shape the result must be made, None where it has it.
+        dtype: The dtype that the result must be given.
+    """
 
     query: Value
     key: Value
     value: Value
-    mask: Value | None
+    mask: Mask
     scale: float
+    softcap: float = 0.0
+    softmax_precision: int | None = None
+    target: Value | None = None
+    dtype: ir.DataType | None = None
+
+    def dtypes(self, m: Match) -> set[ir.DataType | None]:
+        """The dtypes of what is computed with."""
+        parts = (self.query, self.key, self.value, self.mask.added)
+        return {m.dtype(p) for p in parts if p is not None} - {ir.DataType.BOOL}
+
+    def in_float32(self, m: Match, build: Builder) -> Operands:
+        """The same attention, computed in float32."""
+        half = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
+        m.require(self.dtypes(m) <= half, "neither float32 nor float16 is computed with", at=self.query)
+
+        def wide(x: Value) -> Value:
+            return build.Cast(x, to=int(ir.DataType.FLOAT)) if m.dtype(x) == ir.DataType.FLOAT16 else x
+
+        added = None if self.mask.added is None else wide(self.mask.added)
+        q, k, v = map(wide, (self.query, self.key, self.value))
+        mask = Mask(added, self.mask.alive)
+        return replace(self, query=q, key=k, value=v, mask=mask, softmax_precision=None)
+
+    def finished(self, m: Match, build: Builder, result: Value) -> Value:
+        """What attention to the operands results in, as the match has it."""
+        result = zero_where_masked(m, build, self.mask.alive, result)
+        if self.dtype is not None and m.dtype(result) != self.dtype:
+            result = build.Cast(result, to=int(self.dtype))
+        if turned in m:
+            result = build.Transpose(result, perm=swapped(m.rank(result) or 0))
+        return result if self.target is None else build.Reshape(result, self.target)
 
 
 def operands(m: Match, build: Builder) -> Operands:
     """What a match of ``attention`` computes; refuses unless it is that."""
-    of_q, of_scores, of_v = (m.shape(t) or () for t in (q, scores, v))
+    value = _value(m, build)
+    of_q, of_scores, of_v = (m.shape(t) or () for t in (q, scores, value))
     m.require(len(of_q) == len(of_scores) in (3, 4), "q, k and v must be of rank 4, or 3", at=scores)
-    _require_batches(m, of_q, of_v)
-    last = m.attr(softmax, "axis") in (-1, len(of_q) - 1)
-    m.require(last, "Softmax must run along the last axis", at=softmax)
-    given = [m[s] for s in (q_scale, k_scale, kt_scale, scale, outer_scale) if s in m]
-    total = math.prod(map(float, given))
+    apart = split in m and viewed not in m
+    if not apart:
+        _require_batches(m, of_q, of_v)
+    end = hidden if hidden in m else softmax
+    last = m.attr(end, "axis") in (-1, (m.rank(end) or 0) - 1)
+    m.require(last, "Softmax must run along the last axis", at=end)
+    query = _query(m, build)
+    by_head = _by_head(m, build, query, apart)
+    m.require(by_head is not None or not apart, "q and k are not views of what is split by head like v", at=scores)
+    parts, target = by_head or ((query, _key(m, build), value), None)
+    chosen = mask_of(m, build, parts[0])
+    given = Operands(*parts, chosen, *_scales(m), None, target, m.dtype(m.anchor))
+    if len(given.dtypes(m)) > 1:
+        return given.in_float32(m, build)
+    wider = m.dtype(end) == ir.DataType.FLOAT and ir.DataType.FLOAT16 in given.dtypes(m)
+    return replace(given, softmax_precision=int(ir.DataType.FLOAT)) if wider else given
+
+
+def _scales(m: Match) -> tuple[float, float]:
+    """The scale, and the softcap."""
+    given = [m[s] for s in (q_scale, k_scale, kt_scale, scale, outer_scale, cap) if s in m]
+    total, capped = math.prod(map(float, given)), float(m[cap]) if cap in m else 0.0
     m.require(0 < total < math.inf, f"the scale must be positive, it is {total:.6g}", at=scores)
-    chosen = _boolean_mask(m, build) if is_nan in m else _float_mask(m, build)
-    if chosen is not None:
-        _require_fit(m, chosen, (*of_q[:-1], of_scores[-1]))
-        if len(of_q) == m.rank(chosen) == 3:
-            chosen = build.Unsqueeze(chosen, axes=(1,))
-    return Operands(m[q], _key(m, build), m[v], chosen, total)
+    m.require(0 <= capped < math.inf, f"the cap must be positive, it is {capped:.6g}", at=scores)
+    return total, capped
 
 
 def _require_batches(m: Match, of_q: Sequence[Dim], of_v: Sequence[Dim]) -> None:
-    of_kt = m.shape(_kt(m))
-    ranks = {len(of_q), len(of_v), len(of_kt or ())}
-    m.require(len(ranks) == 1, "q, k and v must have the same rank", at=scores)
+    """As many keys and values as queries in the batch, and as many heads; or one head of each for all."""
+    of_kt = m.shape(_kt(m)) or ()
+    m.require(len(of_q) == len(of_v) == len(of_kt), "q, k and v must have the same rank", at=scores)
+    shared = len(of_q) == 4 and of_kt[1] == of_v[1] == 1
     for other in (of_kt, of_v):
-        for axis, (a, b) in enumerate(zip(of_q[:-2], (other or ())[:-2], strict=True)):
+        for axis, (a, b) in enumerate(zip(of_q[: 1 if shared else -2], other, strict=False)):
             m.require(same_dim(a, b), f"dimension {axis} of q is {a}, that of k or v is {b}", at=scores)
+
+
+def _query(m: Match, build: Builder) -> Value:
+    """q, multiplied by what the scores are multiplied by: one number a query at most."""
+    for term, emit in ((factor, build.Mul), (divisor, build.Div)):
+        if term in m:
+            require_fit(m, m[term], (*(m.shape(q) or ())[:-1], 1), "the scale")
+            m.require(m.dtype(term) == m.dtype(q), "scores are scaled in another dtype than q", at=term)
+            return emit(m[q], m[term])
+    return m[q]
 
 
 def _kt(m: Match) -> Value:
@@ -122,9 +159,9 @@ def _kt(m: Match) -> Value:
 def _key(m: Match, build: Builder) -> Value:
     """The k behind kᵀ: the two Transposes in one, or none."""
     if plain_kt in m:
-        rank = m.rank(plain_kt) or 0
-        return build.Transpose(m[plain_kt], perm=(*range(rank - 2), rank - 1, rank - 2))
+        return build.Transpose(m[plain_kt], perm=swapped(m.rank(plain_kt) or 0))
     if unflat_kt in m:
+        m.node(flat_k), m.node(unflat_kt)  # of both the results count, whatever their attributes
         of_k, flat, back = (m.shape(t) or () for t in (k, flat_k, unflat_kt))
         m.require(len(of_k) == 4 and len(flat) == 3 and len(back) == 4, "k must be of rank 4", at=k)
         same = same_shape(flat[1:], of_k[2:]) and same_shape(back, (*of_k[:2], of_k[3], of_k[2]))
@@ -136,91 +173,39 @@ def _key(m: Match, build: Builder) -> Value:
     return m[k] if order == tuple(range(len(order))) else build.Transpose(m[k], perm=order)
 
 
-# -- masks ---------------------------------------------------------------------------------------------------
+def _value(m: Match, build: Builder) -> Value:
+    """v, of what is v·pᵀ as well."""
+    if v in m:
+        return m[v]
+    rank = m.rank(vt) or 0
+    m.require(rank > 2 and m[flip] == swapped(rank), "the weights are not just transposed", at=turned)
+    return build.Transpose(m[vt], perm=swapped(rank))
 
 
-def _float_mask(m: Match, build: Builder) -> Value | None:
-    """What is added to the scaled scores, all in all."""
-    parts: list[Value] = []
-    if bias in m:
-        parts.append(build.Mul(m[bias], m[outer_scale]) if outer_scale in m else m[bias])
-    if mask in m:
-        parts.append(_merged_mask(m, build) if viewed in m else m[mask])
-    if fill in m:
-        parts.append(_replacing_mask(m, build))
-    return functools.reduce(build.Add, parts) if parts else None
+# -- batch and heads in one dimension ------------------------------------------------------------------------
+
+Three = tuple[Value, Value, Value]
 
 
-def _replacing_mask(m: Match, build: Builder) -> Value:
-    """What is added to scores so that they become what Where makes of them.
-
-    The lowest number, not another: every score vanishes beside it, so a row masked throughout is even.
-    """
-    number = m[fill]
-    never = NEVER if mask not in m else -1e30  # what is added to it later may not make it count, either
-    m.require(number <= never, f"masked scores become {number:g}, which a score may be less than", at=softmax)
-    exact = number == -math.inf or m.dtype(q) == ir.DataType.FLOAT
-    m.require(exact, f"masked scores become {number:g} in a dtype other than float32", at=softmax)
-    lowest = number if number == -math.inf else float(np.finfo(np.float32).min)
-    zero, masked_out = (build.const(number, like=q) for number in (0.0, lowest))
-    return build.Where(m[keep], zero, masked_out) if keep in m else build.Where(m[drop], masked_out, zero)
-
-
-def _merged_mask(m: Match, build: Builder) -> Value:
-    """The mask of scores whose first dimension is split in two for it: heads, or windows of an image."""
-    of_scores, of_split, of_mask = m.shape(scores) or (), m.shape(split) or (), m.shape(mask) or ()
-    same = same_shape(m.shape(viewed), of_scores) and same_shape(of_split[2:], of_scores[1:])
-    same = same and len(of_split) > 2 and same_dim(of_split[0] * of_split[1], of_scores[0])
-    m.require(same, "the Reshapes around the mask do more than split the first dimension", at=mask)
-    _require_fit(m, m[mask], of_split)
-    missing = len(of_split) - len(of_mask)
-    padded = build.Unsqueeze(m[mask], axes=tuple(range(missing))) if missing else m[mask]
-    first = 1 if missing else of_mask[0]
-    if first == 1 and (missing > 1 or of_mask[1 - missing] == 1):
-        return build.Squeeze(padded, axes=(0,))
-    batch, windows = build.Gather(build.Shape(m[q]), np.array([0])), of_split[1]
-    if not isinstance(windows, int) or windows == 0:
-        m.refuse("into how many parts the first dimension is split is not known", at=split)
-    images = np.array([1]) if same_dim(first, of_split[0]) else build.Div(batch, np.array([windows]))
-    full = build.Expand(padded, build.Concat(images, np.array([windows]), np.ones(len(of_split) - 2, np.int64), axis=0))
-    rest = build.Slice(build.Shape(padded), np.array([2]), np.array([len(of_split)]), np.array([0]))
-    return build.Reshape(full, build.Concat(batch, rest, axis=0))
-
-
-def _boolean_mask(m: Match, build: Builder) -> Value | None:
-    """The mask where Softmax's NaN become zeros: they come of rows that are -inf throughout."""
-    if fill in m and m[fill] == -math.inf and bias not in m and mask not in m:
-        return m[keep] if keep in m else build.Not(m[drop])
-    chosen = _float_mask(m, build)
-    if chosen is None:
+def _by_head(m: Match, build: Builder, query: Value, apart: bool) -> tuple[Three, Value | None] | None:
+    """q, k and v of shape [B, H, S, D] where they are views of that as [B·H, S, D], and the shape of the result; where
+    scores were taken ``apart`` by head, v has that shape, and so has the result."""
+    if v not in m or (plain_kt not in m and perm not in m):
         return None
-    only = sum(t in m for t in (bias, mask, fill)) == 1
-    m.require(only, "NaN become zeros, and there is more than a mask", at=softmax)
-    node = chosen.producer()
-    if node is None or node.op_type != "Where" or node.domain:
-        m.refuse("NaN become zeros, and nobody knows which entries are masked", at=softmax)
-    condition, *choices = node.inputs
-    yes, no = (_number(m, choice) for choice in choices)
-    if condition is None or yes is None or no is None or 0 not in (yes, no) or math.inf in (yes, no):
-        m.refuse("NaN become zeros, and the mask is not one of zeros and a negative number", at=chosen)
-    if -math.inf not in (yes, no):
-        return chosen
-    return condition if yes == 0 else build.Not(condition)
-
-
-def _number(m: Match, value: Value | None) -> float | None:
-    array = m.facts.constant(value) if value is not None else None
-    return float(array.reshape(())) if array is not None and array.size == 1 else None
-
-
-def _require_fit(m: Match, chosen: Value, target: Sequence[Dim]) -> None:
-    """A mask broadcasts to the scores, and the scores do not broadcast to the mask."""
-    shape = m.shape(chosen)
-    if shape is None or len(shape) > len(target):
-        m.refuse("the rank of the mask is unknown, or larger than that of the scores", at=chosen)
-    for a, b in zip(shape[::-1], target[::-1], strict=False):
-        fits = a == 1 or same_dim(a, b)
-        m.require(fits, f"a dimension of the mask is {a}, and not shown to be {b} or 1", at=chosen)
+    q_node, views = query.producer(), (query, m[plain_kt] if plain_kt in m else m[k], m[v])
+    sources = [m[v] if apart and x is m[v] else before_merge(m, x) for x in views]
+    of_q, of_k, of_v = [m.shape(s) if s is not None else None for s in sources]
+    if of_q is None or of_k is None or of_v is None or q_node is None or not isinstance(of_q[1], int):
+        return None
+    if not same_shape(of_k[:2], of_q[:2]) or not same_shape(of_v[:2], of_q[:2]):
+        return None
+    if not apart and not same_dim(of_q[3], of_v[3]):
+        return None  # q's shape, which the result is given, is not its own
+    if plain_kt not in m and m[perm] != (0, 2, 1):
+        return None
+    one, two, three = (s for s in sources if s is not None)
+    key = build.Transpose(two, perm=(0, 1, 3, 2)) if plain_kt in m else two
+    return (one, key, three), None if apart else q_node.inputs[1]
 
 
 # -- raise ---------------------------------------------------------------------------------------------------
@@ -229,26 +214,22 @@ def _require_fit(m: Match, chosen: Value, target: Sequence[Dim]) -> None:
 def to_attention(m: Match, build: Builder) -> Value:
     """softmax(s·q·kᵀ + mask)·v ⟶ Attention(q, k, v, mask, scale=s)."""
     found = operands(m, build)
-    rank = m.rank(found.query)
-    if build.opset >= 23 and found.mask is not None:
-        # It would stay, and ONNX Runtime's kernel makes a row zero that the lowest float masks throughout.
-        m.require(
-            m.dtype(found.mask) == ir.DataType.BOOL,
-            "a mask that is added is for the lower stage",
-            at=found.mask,
-        )
-        full = zip((m.shape(found.mask) or ())[-2:], (m.shape(scores) or ())[-2:], strict=True)
-        m.require(all(same_dim(a, b) for a, b in full), "the kernel does not broadcast the mask", at=found.mask)
+    rank, given = m.rank(found.query), found.mask.added
+    if build.opset >= 23 and given is not None:  # then it may stay, so the kernel must take it
+        given = full(m, build, countable(m, build, given), found.query, found.key)
     heads = 1 if rank == 3 else None
-    return build.Attention(
+    result = build.Attention(
         found.query,
         found.key,
         found.value,
-        found.mask,
+        given,
         scale=found.scale,
+        softcap=found.softcap or None,
+        softmax_precision=found.softmax_precision,
         q_num_heads=heads,
         kv_num_heads=heads,
     )
+    return found.finished(m, build, result)
 
 
 _QKV = "float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; kt = Transpose<perm=[0,1,3,2]>(k);"
@@ -297,9 +278,59 @@ ATTENTION = Rule(
             "float[1,3,s,8] q; float[b,3,8,l] kt; float[b,3,l,8] v;s = MatMul(q, kt)  p = Softmax(s)  y = MatMul(p, v)",
             because="dimension 0 of q is 1, that of k or v is b",
         ),
+        Rewrites(
+            f"{_QKV} float[3,1,1] t; s = MatMul(q, kt)  d = Mul(t, s)  p = Softmax(d)  y = MatMul(p, v)",
+            to="float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; float[3,1,1] t; u = Mul(q, t)"
+            "y = Attention<scale=1.0>(u, k, v)",
+        ),
+        Rewrites(
+            f"{_QKV} bool[s,l] keep; mask = Where(keep, 0.0, -3.4028234663852886e+38)  s = MatMul(q, kt)"
+            f"d = Div(s, 5.0)  t = Tanh(d)  c = Mul(t, 20.0)  a = Add(c, mask) {_END}",
+            to="float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; bool[s,l] keep; mask = Where(keep, 0.0, -1e30)"
+            "y = Attention<scale=4.0, softcap=20.0>(q, k, v, mask)",
+            opset=23,
+        ),
+        Rewrites(
+            f"{_QKV} bool[s,l] drop; float[8,1] u; bias = MatMul(q, u)  s = MatMul(q, kt)  c = Add(s, bias)"
+            "a = Where(drop, -3.4028234663852886e+38, c)  p = Softmax(a)  w = Where(drop, 0.0, p)  y = MatMul(w, v)",
+            to="float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; bool[s,l] drop; float[8,1] u;"
+            "bias = MatMul(q, u)  a = Where(drop, -3.4028234663852886e+38, bias)  r = Attention<scale=1.0>(q, k, v, a)"
+            "keep = Not(drop)  f = Cast<to=1>(keep)  n = ReduceSum<keepdims=1>(f, {-1})  g = Greater(n, 0.0)"
+            "y = Where(g, r, 0.0)",
+        ),
+        Rewrites(
+            "float16[b,3,s,8] q; float16[b,3,l,8] k; float16[b,3,l,8] v; kt = Transpose<perm=[0,1,3,2]>(k)"
+            "s = MatMul(q, kt)  d = Mul(s, float16 0.5)  f = Cast<to=1>(d)  p = Softmax(f)  w = Cast<to=10>(p)"
+            "y = MatMul(w, v)",
+            to="float16[b,3,s,8] q; float16[b,3,l,8] k; float16[b,3,l,8] v;"
+            "y = Attention<scale=0.5, softmax_precision=1>(q, k, v)",
+        ),
+        Rewrites(
+            "float[2,3,s,8] q; float[2,3,l,8] k; float[2,3,l,8] v; float[6,s,l] bias; t = int64[3] {6, -1, 8}"
+            "qs = Reshape(q, t)  ks = Reshape(k, t)  vs = Reshape(v, t)  kt = Transpose<perm=[0,2,1]>(ks)"
+            "s = MatMul(qs, kt)  p = Softmax(s)  y = MatMul(p, vs)",
+            to="float[2,3,s,8] q; float[2,3,l,8] k; float[2,3,l,8] v; r = Attention<scale=1.0>(q, k, v)"
+            "y = Reshape(r, {6, -1, 8})",
+        ),
+        Rewrites(
+            "float[b,s,8] q; float[b,8,l] kt; float[b,9,l] vt; s = MatMul(q, kt)  p = Softmax(s)"
+            "pt = Transpose<perm=[0,2,1]>(p)  y = MatMul(vt, pt)",
+            to="float[b,s,8] q; float[b,8,l] kt; float[b,9,l] vt; v = Transpose<perm=[0,2,1]>(vt)"
+            "k = Transpose<perm=[0,2,1]>(kt)  a = Attention<scale=1.0, q_num_heads=1, kv_num_heads=1>(q, k, v)"
+            "y = Transpose<perm=[0,2,1]>(a)",
+        ),
         Rejects(
-            f"{_QKV} s = MatMul(q, kt)  d = Mul(s, -1.0)  p = Softmax(d)  y = MatMul(p, v)",
-            because="must be positive",
+            "float[b,s,8] q; float[b,8,l] kt; float[b,9,s] vt; s = MatMul(q, kt)  p = Softmax(s)"
+            "pt = Transpose<perm=[0,1,2]>(p)  y = MatMul(vt, pt)",
+            because="not just transposed",
+        ),
+        Rejects(
+            f"{_QKV} float[s,l] t; s = MatMul(q, kt)  d = Mul(s, t)  p = Softmax(d)  y = MatMul(p, v)",
+            because="a dimension of the scale is l, and not shown to be 1 or 1",
+        ),
+        Rejects(
+            f"{_QKV} s = MatMul(q, kt)  t = Tanh(s)  c = Mul(t, 20.0)  p = Softmax(c)  y = MatMul(p, v)",
+            because="Attention needs opset 23",
         ),
         Rejects(f"{_MASKED} p = Softmax(a)  y = MatMul(p, v)  z = Identity(p)", because="is also used by"),
     ),

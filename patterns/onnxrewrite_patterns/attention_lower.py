@@ -6,18 +6,18 @@ likewise: the Reshapes and Transposes around the attention go, too.  Keys and va
 Why: models older than opset 23 have no Attention.  Unlike ONNX Runtime's kernel for that, this one
 computes what the formula says in rows that are masked throughout: NaN for -inf, the formula's numbers
 for a finite mask.
-Where q, k and v are projections of one input, com.microsoft.Attention computes them as well; measured
-on one and on two cores, from 1 to 512 tokens, it took from 0 to 30 % less time than three MatMuls and
-MultiHeadAttention.
+Where several heads share keys and values, they are taken for one head with as many times the queries, so keys and
+values are not repeated.   Ainslie et al., 2023, arXiv:2305.13245.
+float16 is computed in float32, as ONNX Runtime does on a CPU for the operators that this stands for.
 Source: ONNX Runtime, docs/ContribOperators.md; what it does not say was tried (1.31).
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite import (
@@ -25,8 +25,6 @@ from onnxrewrite import (
     Assumption,
     Attr,
     Builder,
-    Const,
-    Dim,
     Match,
     Rejects,
     Rewrites,
@@ -34,104 +32,113 @@ from onnxrewrite import (
     Stage,
     Value,
     Var,
-    any_of,
-    microsoft,
     op,
     same_dim,
 )
 from onnxrewrite_patterns.attention import Operands, operands
-from onnxrewrite_patterns.attention import attention as sdpa
-
-HEADS = (0, 2, 1, 3)
-"""The permutation between [B, S, H, D] and [B, H, S, D], either way."""
+from onnxrewrite_patterns.attention_bias import Size, full, size_of
+from onnxrewrite_patterns.attention_heads import HEADS, head_size, is_merged_before, merged
+from onnxrewrite_patterns.attention_masks import NEVER_AT_ALL, Mask, zero_where_masked
+from onnxrewrite_patterns.attention_terms import attention as sdpa
+from onnxrewrite_patterns.magnitudes import magnitude
 
 q, k, v = (Var(name, dtype=FLOATS) for name in ("q", "k", "v"))
 mask = Var("mask", default=None)
 scale = Attr[float | None]("scale", default=None)
-q_heads, kv_heads = (
-    Attr[int | None]("q_num_heads", default=None),
-    Attr[int | None]("kv_num_heads", default=None),
+q_heads, kv_heads, precision = (
+    Attr[int | None](name, default=None) for name in ("q_num_heads", "kv_num_heads", "softmax_precision")
 )
-attention = op.Attention(q, k, v, mask, scale=scale, q_num_heads=q_heads, kv_num_heads=kv_heads)
+attention = op.Attention(
+    q, k, v, mask, scale=scale, q_num_heads=q_heads, kv_num_heads=kv_heads, softmax_precision=precision
+)
 
 
 def lower(m: Match, build: Builder) -> Value:
     """Attention(q, k, v, mask) ⟶ com.microsoft.MultiHeadAttention(q, k, v, mask)."""
     m.require(m.is_newer(attention), "the model's own opset has Attention")
-    heads = m[q_heads] if m.rank(q) == 3 else m.dim(q, 1)
-    same = m[kv_heads] == heads if m.rank(q) == 3 else m.dim(k, 1) == heads
-    m.require(isinstance(heads, int) and same, "q, k and v must have the same known number of heads", at=q)
+    return _lowered(m, build)
+
+
+def to_multi_head(m: Match, build: Builder) -> Value:
+    """Attention(q, k, v, mask) ⟶ com.microsoft.MultiHeadAttention(q, k, v, mask), of which the faster one is taken."""
+    m.require(not m.is_newer(attention), "the model's opset has no Attention")
+    added = m.value(mask)
+    plain = added is None or m.dtype(added) == ir.DataType.BOOL or magnitude(m, added) <= -NEVER_AT_ALL
+    m.require(plain, "the kernels differ where the mask is the lowest number throughout a row", at=mask)
+    return _lowered(m, build)
+
+
+def _lowered(m: Match, build: Builder) -> Value:
+    heads, shared = (m[q_heads], m[kv_heads]) if m.rank(q) == 3 else (m.dim(q, 1), m.dim(k, 1))
+    known = isinstance(heads, int) and isinstance(shared, int) and heads * shared > 0 and heads % shared == 0
+    known = known and (heads == shared or m.rank(q) == 4)
+    m.require(known, "q, k and v must have the same known number of heads", at=q)
     assert isinstance(heads, int)
+    assert isinstance(shared, int)
+    m.require(m[precision] in (None, int(ir.DataType.FLOAT), m.dtype(q)), "Softmax runs in another dtype", at=q)
     width = m.dim(q, -1)
     size = width // heads if isinstance(width, int) and m.rank(q) == 3 else width
     m.require(m[scale] is not None or isinstance(size, int), "the size of a head is not known", at=q)
     factor = m[scale] if m[scale] is not None else 1 / math.sqrt(size)  # type: ignore[arg-type]
-    return multi_head(m, build, Operands(m[q], m[k], m[v], m.value(mask), float(factor or 0)), heads)
+    given = Operands(m[q], m[k], m[v], Mask(m.value(mask)), float(factor or 0), dtype=m.dtype(attention))
+    if heads == shared:
+        return multi_head(m, build, given, heads)
+    length = size_of(m, build, m[q], 2)
+    folded = _together(m, build, given, length, heads // shared)
+    return _asunder(m, build, multi_head(m, build, folded, shared), length, heads)
 
 
 def multi_head(m: Match, build: Builder, given: Operands, heads: int) -> Value:
     """MultiHeadAttention of operands of rank 4, [B, H, S, D], or 3, [B, S, H·D]; the result has that rank."""
-    m.require(m.dtype(given.query) == ir.DataType.FLOAT, "the kernel takes float32 only", at=given.query)
+    m.require(not given.softcap, "the kernel does not cap scores", at=given.query)
     m.require(given.scale > 0, "a scale of zero means the default one", at=given.query)
-    query, key, value, width = given.query, given.key, given.value, 0
-    if m.rank(query) == 4:
-        width = _width(m, value)
-        query = _merged(m, build, query)
-        were_split = _before_split(m, key) is not None and _before_split(m, value) is not None
-        if were_split or not same_dim(_width(m, key), width):
-            key, value = _merged(m, build, key), _merged(m, build, value)
-    bias = None if given.mask is None else _bias(m, build, given, query, key)
-    result = build.microsoft.MultiHeadAttention(query, key, value, None, None, bias, num_heads=heads, scale=given.scale)
-    by_head = given.mask is not None and m.dim(given.mask, -3) not in (None, 1)
+    width = head_size(m, given.value) if m.rank(given.query) == 4 else 0
+    if width:
+        key, value = _keys(m, build, given.key, given.value)
+        given = replace(given, query=merged(m, build, given.query), key=key, value=value)
+    given = given.in_float32(m, build)
+    query, key, value = given.query, given.key, given.value
+    added = None if given.mask.added is None else _bias(m, build, given, query, key)
+    result = build.microsoft.MultiHeadAttention(
+        query, key, value, None, None, added, num_heads=heads, scale=given.scale
+    )
+    by_head = given.mask.added is not None and m.dim(given.mask.added, -3) not in (None, 1)
     if not by_head:
-        result = _zero_where_masked(m, build, given.mask, result)
+        result = zero_where_masked(m, build, given.mask.added, result)
     if width:
         result = build.Transpose(build.Reshape(result, np.array([0, 0, heads, width])), perm=HEADS)
-    return _zero_where_masked(m, build, given.mask, result) if by_head else result
+    if by_head:
+        result = zero_where_masked(m, build, given.mask.added, result)
+    return given.finished(m, build, result)
 
 
-def _width(m: Match, x: Value) -> int:
-    """D of [B, H, S, D]."""
-    width = m.dim(x, -1)
-    if not isinstance(width, int) or width == 0:
-        m.refuse("the size of a head is not known", at=x)
-    return width
+def _keys(m: Match, build: Builder, key: Value, value: Value) -> tuple[Value, Value]:
+    """Keys and values as [B, S, H·D] where they were that, or must be; the kernel takes [B, H, S, D] as well."""
+    one_size = same_dim(head_size(m, key), head_size(m, value))
+    if one_size and not (is_merged_before(m, key) and is_merged_before(m, value)):
+        return key, value
+    return merged(m, build, key), merged(m, build, value)
 
 
-def _before_split(m: Match, x: Value) -> Value | None:
-    """The [B, S, H·D] that was split into x, of shape [B, H, S, D]; None if it was not made that way."""
-    reshaped = _input_of(x, "Transpose")
-    source = None if reshaped is None else _input_of(reshaped, "Reshape")
-    before, shape = None if source is None else m.shape(source), m.shape(x)
-    if before is None or shape is None or len(before) != 3 or len(shape) != 4 or _perm(x) != HEADS:
-        return None
-    after: list[Dim] = [shape[0], shape[2], shape[1] * shape[3]]
-    return source if all(same_dim(a, b) for a, b in zip(before, after, strict=True)) else None
+# -- heads that share keys -----------------------------------------------------------------------------------
 
 
-def _input_of(x: Value, op_type: str) -> Value | None:
-    """What x is computed from, by one node of this operator."""
-    node = x.producer()
-    return node.inputs[0] if node is not None and node.op_type == op_type and not node.domain else None
+def _together(m: Match, build: Builder, given: Operands, length: Size, group: int) -> Operands:
+    """Heads that share keys as one head with more queries: [B, K·group, length, D] as [B, K, group·length, D]."""
+    shared, size = m.dim(given.key, 1), head_size(m, given.query)
+    rows = length * group if isinstance(length, np.ndarray) else build.Mul(length, np.array([group]))
+    target = build.Concat(np.array([0, shared]), rows, np.array([size]), axis=0)
+    query, added = build.Reshape(given.query, target), given.mask.added
+    if added is None or m.dim(added, -2) in (None, 1):
+        return replace(given, query=query)
+    m.require(m.dim(added, -3) in (None, 1), "heads that share keys have masks of their own", at=added)
+    return replace(given, query=query, mask=Mask(build.Concat(*[added] * group, axis=-2)))
 
 
-def _perm(x: Value) -> tuple[int, ...] | None:
-    node = x.producer()
-    given = node.attributes.get("perm") if node is not None else None
-    return tuple(given.as_ints()) if given is not None and not given.is_ref() else None
-
-
-def _merged(m: Match, build: Builder, x: Value) -> Value:
-    """[B, H, S, D] as [B, S, H·D]."""
-    source = _before_split(m, x)
-    if source is None:
-        heads = m.dim(x, 1)
-        assert isinstance(heads, int)
-        return build.Reshape(build.Transpose(x, perm=HEADS), np.array([0, 0, heads * _width(m, x)]))
-    transposed = x.producer()
-    reshaped = transposed.inputs[0].producer() if transposed is not None and transposed.inputs[0] is not None else None
-    m.cover(*(n for n in (transposed, reshaped) if n is not None))
-    return source
+def _asunder(m: Match, build: Builder, result: Value, length: Size, heads: int) -> Value:
+    """The result by head again."""
+    target = build.Concat(np.array([0, heads]), length, np.array([head_size(m, result)]), axis=0)
+    return build.Reshape(result, target)
 
 
 # -- masks ---------------------------------------------------------------------------------------------------
@@ -139,49 +146,14 @@ def _merged(m: Match, build: Builder, x: Value) -> Value:
 
 def _bias(m: Match, build: Builder, given: Operands, query: Value, key: Value) -> Value:
     """The mask as what is added to the scores: of rank 4, and its last two dimensions those of the scores."""
-    bias = given.mask
+    bias = given.mask.added
     assert bias is not None
     if m.dtype(bias) == ir.DataType.BOOL:
         bias = build.Where(bias, build.const(0.0), build.const(-math.inf))
     shape = m.shape(bias)
-    if shape is None:
-        m.refuse("the rank of the mask is unknown", at=bias)
-    if len(shape) < 4:
+    if shape is not None and len(shape) < 4:
         bias = build.Unsqueeze(bias, axes=tuple(range(4 - len(shape))))
-        shape = (*[1] * (4 - len(shape)), *shape)
-    queries, keys = m.dim(query, 1), m.dim(key, -2)
-    if queries is None or keys is None:
-        m.refuse("the rank of q or k is unknown", at=query)
-    rows, columns = (same_dim(a, b) for a, b in zip(shape[-2:], (queries, keys), strict=True))
-    if rows and columns:
-        return bias
-    m.require((rows or shape[-2] == 1) and (columns or shape[-1] == 1), "the mask does not fit", at=bias)
-    # Where there are as many queries as keys, and one mask serves all layers, so does what it is expanded to.
-    source, axis = (given.mask, -1) if columns and same_dim(queries, keys) else (query, 1)
-    assert source is not None
-    height = np.array([1]) if rows else _size(m, build, source, axis)
-    width = np.array([1]) if columns else _size(m, build, key, -2)
-    return build.Expand(bias, build.Concat(np.array([1, 1]), height, width, axis=0))
-
-
-def _size(m: Match, build: Builder, x: Value, axis: int) -> Value | npt.NDArray[np.int64]:
-    """One dimension of x, as a tensor of one element."""
-    size = m.dim(x, axis)
-    if isinstance(size, int):
-        return np.array([size])
-    rank = m.rank(x) or 0
-    return build.Gather(build.Shape(x), np.array([axis % rank]))
-
-
-def _zero_where_masked(m: Match, build: Builder, given: Value | None, result: Value) -> Value:
-    """Zero for the queries that a boolean mask allows no key; the kernel has NaN there."""
-    if given is None or m.dtype(given) != ir.DataType.BOOL:
-        return result
-    allowed = build.ReduceSum(build.Cast(given, to=int(ir.DataType.FLOAT)), axes=(-1,), keepdims=1)
-    some = build.Greater(allowed, 0.0)
-    if m.rank(some) == 4 and m.rank(result) == 3:
-        some = build.Squeeze(some, axes=(1,))
-    return build.Where(some, result, 0.0)
+    return full(m, build, bias, query, key)
 
 
 def lower_spelled(m: Match, build: Builder) -> Value:
@@ -189,8 +161,9 @@ def lower_spelled(m: Match, build: Builder) -> Value:
     m.require(build.opset >= 23, "that is for the raise stage")
     found = operands(m, build)
     heads = 1 if m.rank(found.query) == 3 else m.dim(found.query, 1)
-    if not isinstance(heads, int):
-        m.refuse("the number of heads is not known", at=found.query)
+    one = m.rank(found.query) == 3 or same_dim(m.dim(found.key, 1) or 0, heads or 0)
+    if not isinstance(heads, int) or not one:
+        m.refuse("q, k and v must have the same known number of heads", at=found.query)
     return multi_head(m, build, found, heads)
 
 
@@ -226,9 +199,17 @@ ATTENTION_LOWER = Rule(
             "float[b,h,s,8] q; float[b,h,s,8] k; float[b,h,s,8] v; y = Attention(q, k, v)",
             because="same known number of heads",
         ),
+        Rewrites(
+            "float[b,4,s,8] q; float[b,2,l,8] k; float[b,2,l,8] v; y = Attention<scale=0.5>(q, k, v)",
+            to="float[b,4,s,8] q; float[b,2,l,8] k; float[b,2,l,8] v; h = Shape(q)  n = Gather(h, {2})"
+            "r = Mul(n, {2})  g = Concat<axis=0>({0, 2}, r, {8})  q2 = Reshape(q, g)"
+            "t = Transpose<perm=[0,2,1,3]>(q2)  u = Reshape(t, {0, 0, 16})"
+            "m = com.microsoft.MultiHeadAttention<num_heads=2, scale=0.5>(u, k, v)  w = Reshape(m, {0, 0, 2, 8})"
+            "z = Transpose<perm=[0,2,1,3]>(w)  f = Concat<axis=0>({0, 4}, n, {8})  y = Reshape(z, f)",
+        ),
         Rejects(
-            "float16[b,2,s,8] q; float16[b,2,s,8] k; float16[b,2,s,8] v; y = Attention(q, k, v)",
-            because="float32 only",
+            "double[b,2,s,8] q; double[b,2,s,8] k; double[b,2,s,8] v; y = Attention<scale=0.5>(q, k, v)",
+            because="float32 nor float16",
         ),
         Rejects(f"{_HEADS} y = Attention<softcap=5.0>(q4, k4, v4)", because="does not consider softcap=5.0"),
     ),
@@ -257,79 +238,4 @@ SDPA_LOWER = Rule(
     ),
 )
 
-
-# -- packed --------------------------------------------------------------------------------------------------
-
-PACK_LIMIT = 64 * 2**20
-"""Weights of more bytes than this, all three together, stay where they are: packing loads them."""
-
-x = Var("x", dtype=FLOATS, rank=3)
-weights = Const("wq", rank=2), Const("wk", rank=2), Const("wv", rank=2)
-biases = Const("bq", rank=1), Const("bk", rank=1), Const("bv", rank=1)
-num_heads, pack_scale = Attr[int]("num_heads"), Attr[float]("scale")
-projections = [any_of(op.Add(op.MatMul(x, w), b), op.MatMul(x, w)) for w, b in zip(weights, biases, strict=True)]
-multi_head_attention = microsoft.MultiHeadAttention(
-    *projections, None, None, mask, num_heads=num_heads, scale=pack_scale
-)
-
-
-def pack(m: Match, build: Builder) -> Value:
-    """MultiHeadAttention(x·wq + bq, x·wk + bk, x·wv + bv, mask) ⟶ com.microsoft.Attention(x, w, b, mask)."""
-    values = [v for w in weights if (v := m.value(w)) is not None]
-    m.require(len({m.shape(v) for v in values}) == 1, "the projections differ in size", at=x)
-    m.require(all(len(v.uses()) == 1 for v in values), "a weight is used elsewhere, too", at=x)
-    size = sum(m.facts.nbytes(v) or 0 for v in values)
-    m.require(size <= PACK_LIMIT, f"the weights are {size} bytes", at=x)
-    weight = np.concatenate([a for v in values if (a := m.facts.constant(v)) is not None], axis=1)
-    none = np.zeros(weight.shape[1] // 3)
-    bias = np.concatenate([m[b] if m.value(b) is not None else none for b in biases])
-    m.require(bias.shape == weight.shape[1:], "the biases are not of the size of the projections", at=x)
-    return build.microsoft.Attention(
-        m[x],
-        build.const(weight),
-        build.const(bias, like=x),
-        None,
-        None,
-        m.value(mask),
-        num_heads=m[num_heads],
-        scale=m[pack_scale],
-    )
-
-
-ATTENTION_PACK = Rule(
-    name="attention-pack",
-    stage=Stage.LOWER,
-    pattern=multi_head_attention,
-    rewrite=pack,
-    assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
-    looks_above=3,
-    examples=(
-        Rewrites(
-            "float[b,s,2] x; q = MatMul(x, float[2,1] {1.0, 2.0})  k = MatMul(x, float[2,1] {3.0, 4.0})"
-            "t = MatMul(x, float[2,1] {5.0, 6.0})  v = Add(t, {7.0})"
-            "y = com.microsoft.MultiHeadAttention<num_heads=1, scale=0.5>(q, k, v)",
-            to="float[b,s,2] x; y = com.microsoft.Attention<num_heads=1, scale=0.5>"
-            "(x, float[2,3] {1.0, 3.0, 5.0, 2.0, 4.0, 6.0}, {0.0, 0.0, 7.0})",
-        ),
-        Rejects(
-            "float[b,s,2] x; q = MatMul(x, float[2,1] {1.0, 2.0})  k = MatMul(x, float[2,1] {3.0, 4.0})"
-            "v = MatMul(x, float[2,2] {5.0, 6.0, 7.0, 8.0})"
-            "y = com.microsoft.MultiHeadAttention<num_heads=1, scale=0.5>(q, k, v)",
-            because="the projections differ in size",
-        ),
-        Rejects(
-            "float[b,s,2] x; float[b,l,2] z; q = MatMul(x, float[2,1] {1.0, 2.0})"
-            "k = MatMul(z, float[2,1] {3.0, 4.0})  v = MatMul(z, float[2,1] {5.0, 6.0})"
-            "y = com.microsoft.MultiHeadAttention<num_heads=1, scale=0.5>(q, k, v)",
-            because="x must be the same value in both places",
-        ),
-        Rejects(
-            "float[b,s,2] x; w = float[2,1] {1.0, 2.0} q = MatMul(x, w)  k = MatMul(x, w)"
-            "v = MatMul(x, float[2,1] {5.0, 6.0})"
-            "y = com.microsoft.MultiHeadAttention<num_heads=1, scale=0.5>(q, k, v)",
-            because="a weight is used elsewhere, too",
-        ),
-    ),
-)
-
-RULES = (ATTENTION_LOWER, SDPA_LOWER, ATTENTION_PACK)
+RULES = (ATTENTION_LOWER, SDPA_LOWER)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxrewrite import Builder, Call, Match, Rejects, Rewrites, Rule, Stage, Value
+from onnxrewrite import Builder, Call, Match, Rejects, Rewrites, Rule, Stage, Value, op
 from onnxrewrite_patterns.linear_layers import (
     Array,
     affine,
+    b,
     batchnorm,
     bias_of,
     layer,
@@ -28,7 +29,7 @@ from onnxrewrite_patterns.linear_layers import (
 
 norm = batchnorm(x)
 after_norm = layer(norm)
-after_scale = layer(x * scale)
+after_scale = op["Conv", "ConvTranspose", "Gemm", "MatMul"](x * scale, w, b)
 after_shift = layer(x + shift)
 
 
@@ -53,9 +54,12 @@ def absorb_shift(m: Match, build: Builder) -> Value:
 def layout(m: Match, call: Call) -> tuple[int, int, int]:
     """Rank, channel axis and number of channels of what a layer reads, and of x all the same."""
     rank, channels = m[w].ndim, _channels(m, call)
-    known = m.rank(x) == rank and m.dim(x, 1) == channels
+    is_product = m.node(call).op_type == "MatMul"
+    m.require(not is_product or rank == 2, "the weight is no matrix", at=w)
+    axis = (m.rank(x) or 0) - 1 if is_product else 1
+    known = (is_product or m.rank(x) == rank) and m.dim(x, axis) == channels
     m.require(known, f"x is not known to have {channels} channels", at=x)
-    return rank, 1, channels
+    return axis + 1 if is_product else rank, axis, channels
 
 
 def _channels(m: Match, call: Call) -> int:
@@ -63,7 +67,7 @@ def _channels(m: Match, call: Call) -> int:
     match m.node(call).op_type:
         case "Gemm":
             return shape[1] if m.attr(call, "transB") else shape[0]
-        case "ConvTranspose":
+        case "ConvTranspose" | "MatMul":
             return shape[0]
     return shape[1] * int(m.attr(call, "group"))
 
@@ -102,7 +106,7 @@ def along_inputs(m: Match, call: Call, gain: Array) -> Array:
     """``gain`` by input channel in a shape that broadcasts over the weight."""
     array = m[w]
     op_type = m.node(call).op_type
-    if op_type == "ConvTranspose" or (op_type == "Gemm" and not m.attr(call, "transB")):
+    if op_type in ("ConvTranspose", "MatMul") or (op_type == "Gemm" and not m.attr(call, "transB")):
         return gain.reshape(-1, *[1] * (array.ndim - 1))
     groups = m.attr(call, "group") if op_type == "Conv" else 1  # output channels, input channels of one group, kernel
     rows = np.repeat(gain.reshape(groups, -1), array.shape[0] // groups, axis=0)
@@ -149,10 +153,19 @@ SCALE = Rule(
             f"float[n,2,h,w] x; s = Mul(x, float[2,1,1] {{2, 10}})  y = Conv(s, {LAYER}, pads=[1, 1, 1, 1])",
             to="float[n,2,h,w] x; y = Conv(x, float[2,2,1,1] {2, 20, 6, 40}, pads=[1, 1, 1, 1])",
         ),
+        Rewrites(
+            "float[n,s,2] x; s = Mul(x, {2.0, 10.0})  y = MatMul(s, float[2,1] {1, 2})",
+            to="float[n,s,2] x; y = MatMul(x, float[2,1] {2, 20})",
+        ),
         Rejects(
             f"float[n,c,h,w] x; s = Mul(x, float[2,1,1] {{2, 10}})  y = Conv(s, {LAYER})",
             because="not known to have 2 channels",
         ),
+        Rejects(
+            "float[n,s,2] x; s = Mul(x, float[2,1] {2.0, 10.0})  y = MatMul(s, float[2,1] {1, 2})",
+            because="varies along another axis",
+        ),
+        Rejects("float[n,s,2] x; s = Mul(x, {2.0, 10.0})  y = MatMul(s, float[1,2,1] {1, 2})", because="is no matrix"),
     ),
 )
 

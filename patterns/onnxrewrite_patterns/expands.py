@@ -21,6 +21,7 @@ from onnxrewrite import (
     Value,
     Var,
     op,
+    passed,
     resolve,
     same_dim,
     same_shape,
@@ -106,10 +107,22 @@ def _before_expands(node: ir.Node) -> list[Value | None]:
 
 
 def _before_expand(value: Value, reader: ir.Node) -> Value:
-    """What an Expand expands, also where something that changes nothing follows it; else the value as it is."""
+    """What an Expand expands, or a Tile of axes of size 1, also where something that changes nothing follows it; else
+    the value as it is."""
     node = resolve(value).producer()
-    is_expand = node is not None and node.op_type == "Expand" and not node.domain and node.graph is reader.graph
-    return node.inputs[0] if is_expand and node is not None and node.inputs[0] is not None else value
+    is_expand = node is not None and node.op_type in ("Expand", "Tile") and not node.domain
+    if not is_expand or node is None or node.graph is not reader.graph or node.inputs[0] is None:
+        return value
+    return value if node.op_type == "Tile" and not _repeats_ones(node) else node.inputs[0]
+
+
+def _repeats_ones(node: ir.Node) -> bool:
+    """Whether a Tile repeats only axes of size 1: all others are of the same size before and after."""
+    value = node.inputs[0]
+    before, after = (None if v is None else v.shape for v in (value, node.outputs[0]))
+    if before is None or after is None or len(before) != len(after):
+        return False
+    return all(old == 1 or same_dim(old, new) for old, new in zip(before.dims, after.dims, strict=True))
 
 
 def reads_expand(node: ir.Node, facts: Facts) -> bool | str:
@@ -121,7 +134,7 @@ broadcasting = AnyNode(op_types=BROADCASTING, where=reads_expand)
 
 
 def without_expand(m: Match, build: Builder) -> Value:
-    """Expand(x, s) + y ⟶ x + y where the sum broadcasts x by itself, and likewise elementwise operators."""
+    """Expand(x, s) + y ⟶ x + y where the sum broadcasts x by itself, and likewise elementwise operators, and Tile."""
     node = m.node(broadcasting)
     inputs = _before_expands(node)
     attributes = {name: a.value for name, a in node.attributes.items()}
@@ -143,6 +156,12 @@ WITHOUT_EXPAND = Rule(
             "float[1,s] x; float[n,s] z; h = Shape(z)  e = Expand(x, h)  y = Add(e, z)",
             to="float[1,s] x; float[n,s] z; y = Add(x, z)",
         ),
+        Rewrites(
+            "float[1,s] x; float[n,s] z; h = Shape(z)  a = Slice(h, {0}, {1})  t = Concat<axis=0>(a, {1})"
+            "  e = Tile(x, t)  y = Sub(z, e)",
+            to="float[1,s] x; float[n,s] z; y = Sub(z, x)",
+        ),
+        Rejects("float[2] x; float[6] z; e = Tile(x, {3})  y = Sub(z, e)", because="found Tile"),
         Rejects("float[1,1] x; float[1,4] z; e = Expand(x, {3, 1})  y = Add(e, z)", because="not shown"),
         Rejects(
             "float[1,s] x; float[1,s] z; float[n,s] w; h = Shape(w)  e = Expand(x, h)  y = Add(e, z)",
@@ -152,4 +171,57 @@ WITHOUT_EXPAND = Rule(
     ),
 )
 
-RULES = (CONSTANT_EXPAND, ONE_EXPAND, WITHOUT_EXPAND)
+
+def reads_fill(node: ir.Node, facts: Facts) -> bool | str:
+    """Whether an operand is one number many times over."""
+    return any(_fill(i, node) is not None for i in node.inputs) or "no operand is a ConstantOfShape"
+
+
+def _fill(value: Value | None, reader: ir.Node) -> ir.TensorProtocol | None:
+    """What a ConstantOfShape fills its result with."""
+    node = resolve(value).producer() if value is not None else None
+    if node is None or node.op_type != "ConstantOfShape" or node.domain or node.graph is not reader.graph:
+        return None
+    zero = ir.tensor(np.zeros(1, np.float32))
+    return node.attributes["value"].as_tensor() if "value" in node.attributes else zero
+
+
+filled = AnyNode(op_types=BROADCASTING, where=reads_fill)
+
+
+def without_fill(m: Match, build: Builder) -> Value:
+    """ConstantOfShape(s, value=c) + y ⟶ c + y where y gives the sum its shape, and likewise elementwise operators."""
+    node = m.node(filled)
+    fills = [(i, _fill(i, node)) for i in node.inputs]
+    inputs = [i if f is None else build.const(f.numpy().reshape(()), like=i) for i, f in fills]
+    for value in (i for i, f in fills if i is not None and f is not None):
+        m.cover(*filter(None, [resolve(value).producer(), *passed(value)]))
+    made: Value = build.node(node.op_type, inputs, {name: a.value for name, a in node.attributes.items()})[0]
+    same = same_shape(m.shape(made), m.shape(filled))
+    m.require(same, "with the number alone the result is not shown to have the same shape", at=m[filled])
+    return made
+
+
+WITHOUT_FILL = Rule(
+    name="fill-into-elementwise",
+    stage=Stage.CANONICALIZE,
+    pattern=filled,
+    rewrite=without_fill,
+    benefit=30,
+    keeps_shared=True,
+    looks_above=1,
+    examples=(
+        Rewrites(
+            "int64[n,s] x; h = Shape(x)  c = ConstantOfShape<value=int64[1] {3}>(h)  y = Min(x, c)",
+            to="int64[n,s] x; y = Min(x, 3)",
+        ),
+        Rewrites(
+            "float[n,s] x; bool[n,s] k; h = Shape(x)  c = ConstantOfShape(h)  y = Where(k, x, c)",
+            to="float[n,s] x; bool[n,s] k; y = Where(k, x, 0.0)",
+        ),
+        Rejects("float[1,s] x; float[n,s] z; h = Shape(z)  c = ConstantOfShape(h)  y = Add(x, c)", because="not shown"),
+        Rejects("y = Add(x, z)", because="no operand is a ConstantOfShape"),
+    ),
+)
+
+RULES = (CONSTANT_EXPAND, ONE_EXPAND, WITHOUT_EXPAND, WITHOUT_FILL)

@@ -8,12 +8,16 @@ The third form, x·sigmoid(1.702·x), "quick GELU", is a Swish and lives in ``sw
 
 ONNX Runtime's kernels are as accurate as the spelled-out forms (against float64, for |x| ≤ 1000, denormals,
 ±Inf and NaN), but that x·(1 + erf) is +Inf already at half the largest number, where Gelu(x) is still x.
-Megatron's ÷1.41421 is no √2: its error is ten times that of the original, so it stays.
+Megatron's ÷1.41421 is no √2: with Gelu(x) its error would be ten times that of the original.  But
+½·x·(1 + erf(x/a)) is Gelu(k·x)/k with k = √2/a, and layers before and after take factors in.  Where they do not, ONNX
+Runtime is faster, which fuses it all the same; so that is for the lower stage, which measures.
 """
 
 from __future__ import annotations
 
 import math
+
+import onnx_ir as ir
 
 from onnxrewrite import (
     FLOATS,
@@ -24,6 +28,7 @@ from onnxrewrite import (
     Rejects,
     Rewrites,
     Rule,
+    Scalar,
     Stage,
     Term,
     Value,
@@ -92,6 +97,45 @@ GELU_ERF = Rule(
     ),
 )
 
+factor = Scalar("factor")
+SIX_DIGITS = 5e-6 / SQRT2
+"""How far √2 is off where it is written with six digits, as in Megatron."""
+
+
+def to_scaled_gelu(m: Match, build: Builder) -> Value:
+    """½·x·(1 + erf(x/a)) ⟶ Gelu(k·x)/k with k = √2/a, of an a that is √2 written with six digits."""
+    scale = m[factor] * SQRT2
+    m.require(m.dtype(x) == ir.DataType.FLOAT, "only float32 has a kernel that pays for two products", at=x)
+    m.require(abs(scale - 1) > 2**-22, "that is √2 itself", at=x)
+    m.require(abs(scale - 1) < SIX_DIGITS, f"expected constant {1 / SQRT2:.6g}, found {m[factor]:.9g}", at=x)
+    gelu = build.Gelu if build.opset >= 20 else build.microsoft.Gelu
+    return build.Mul(gelu(build.Mul(m[x], scale)), 1 / scale)
+
+
+GELU_SIX_DIGITS = Rule(
+    name="gelu-six-digits",
+    stage=Stage.LOWER,
+    pattern=half_plus(op.Erf(factor * x), op.Erf(-factor * x)),
+    rewrite=to_scaled_gelu,
+    examples=(
+        Rewrites(
+            "d = Div(x, 1.41421)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)",
+            to="k = Mul(x, 1.0000025)  g = com.microsoft.Gelu(k)  y = Mul(g, 0.99999744)",
+        ),
+        Rejects(
+            "d = Div(x, 1.5)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)",
+            because="expected constant 0.707107, found 0.666666667",
+        ),
+        Rejects(
+            "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)",
+            because="that is √2 itself",
+        ),
+        Rejects(
+            "d = Div(x, 1.4142)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)",
+            because="expected constant 0.707107, found 0.70711",
+        ),
+    ),
+)
 
 K = math.sqrt(2 / math.pi)
 CUBIC = 0.044715
@@ -169,4 +213,4 @@ GELU_LOWER = Rule(
     ),
 )
 
-RULES = (GELU_ERF, GELU_TANH, GELU_LOWER)
+RULES = (GELU_ERF, GELU_SIX_DIGITS, GELU_TANH, GELU_LOWER)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onnxrewrite import FLOATS, Builder, Call, Const, Match, Term, Value, Var, any_of, epsilon, op
+from onnxrewrite import FLOATS, Builder, Call, Const, Match, Term, Value, Var, any_of, epsilon, op, resolve
 
 Array = npt.NDArray[Any]
 
@@ -135,6 +135,37 @@ def bias_of(m: Match, call: Call) -> Array:
     """The bias that a layer adds: zero where there is none, scaled where Gemm does so."""
     factor: float = m.attr(call, "beta") if m.node(call).op_type == "Gemm" else 1.0
     return np.asarray(factor * m[b])
+
+
+# -- what is around them -----------------------------------------------------------------------------------
+
+STEPS = 6
+"""So far below a layer one looks for what may take it in."""
+
+_ATTENTIONS = frozenset({"Attention", "GroupQueryAttention", "MultiHeadAttention"})
+
+
+def feeds_attention(value: Value) -> bool:
+    """Whether an attention reads what a layer computes, with a bias or split into heads: it may take the layer in."""
+    return leads_to(value, _ATTENTIONS, frozenset({"Add", "Reshape", "Transpose"}))
+
+
+def leads_to(value: Value, ends: frozenset[str], through: frozenset[str]) -> bool:
+    """Whether one of ``ends`` reads a value, as it is or ``through`` some operators."""
+    layer = [value]
+    for _ in range(STEPS):
+        readers = dict.fromkeys(n for v in layer for n in v.consumers())
+        if any(n.op_type in ends for n in readers):
+            return True
+        layer = [o for n in readers if n.op_type in through for o in n.outputs]
+    return False
+
+
+def require_unquantized(m: Match, *operands: Value | None) -> None:
+    """Refuse a layer of quantized operands: ONNX Runtime has kernels for it, and looks for the plain operator."""
+    producers = [resolve(value).producer() for value in operands if value is not None]
+    quantized = any(node is not None and node.op_type == "DequantizeLinear" for node in producers)
+    m.require(not quantized, "quantized operands have kernels of their own")
 
 
 # -- constants ---------------------------------------------------------------------------------------------

@@ -96,6 +96,50 @@ WHERE = Rule(
     ),
 )
 
+condition, chosen, other = Var("condition"), Var("chosen"), Var("other")
+negated_where = op.Where(op.Not(condition), chosen, other)
+
+
+def swapped_where(m: Match, build: Builder) -> Value:
+    """Where(¬c, a, b) ⟶ Where(c, b, a)."""
+    return build.Where(m[condition], m[other], m[chosen])
+
+
+NEGATED_WHERE = Rule(
+    name="where-not",
+    stage=Stage.CANONICALIZE,
+    pattern=negated_where,
+    rewrite=swapped_where,
+    benefit=20,
+    keeps_shared=True,
+    examples=(
+        Rewrites("bool c; n = Not(c)  y = Where(n, x, 0.0)", to="bool c; y = Where(c, 0.0, x)"),
+        Rejects("bool c; bool d; n = And(c, d)  y = Where(n, x, 0.0)", because="found And"),
+    ),
+)
+
+twice = op["And", "Or", "Max", "Min", "BitwiseAnd", "BitwiseOr"](x, x)
+
+
+def one_of_both(m: Match, build: Builder) -> Value:
+    """x∧x ⟶ x, and likewise x∨x, max(x, x), min(x, x)."""
+    m.node(twice)
+    return m[x]
+
+
+TWICE = Rule(
+    name="operand-twice",
+    stage=Stage.CANONICALIZE,
+    pattern=twice,
+    rewrite=one_of_both,
+    benefit=70,
+    examples=(
+        Rewrites("bool x; a = And(x, x)  y = Not(a)", to="bool x; y = Not(x)"),
+        Rewrites("float x; a = Max(x, x)  y = Relu(a)", to="float x; y = Relu(x)"),
+        Rejects("bool x; bool z; y = Or(x, z)", because="the same value"),
+    ),
+)
+
 branching = AnyNode(op_types=("If",))
 
 
@@ -144,4 +188,4 @@ BRANCH = Rule(
     ),
 )
 
-RULES = (INVOLUTION, NOT_COMPARISON, WHERE, BRANCH)
+RULES = (INVOLUTION, NOT_COMPARISON, WHERE, NEGATED_WHERE, TWICE, BRANCH)

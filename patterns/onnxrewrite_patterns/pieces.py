@@ -293,13 +293,13 @@ def operand_itself(m: Match, build: Builder) -> Value:
     joined = resolve(operand(m, node)).producer()
     if joined is None or joined.op_type != "Concat" or joined.domain or joined.graph is not node.graph:
         m.refuse("the input is not a Concat", at=node.inputs[0])
-    shape = m.shape(operand(m, node))
-    axis = axis_of(m, joined, None if shape is None else len(shape))
+    axis = axis_of(m, joined, m.rank(operand(m, node)))
     sizes = [m.dim(i, axis) if i is not None else None for i in joined.inputs]
-    start, end = _range(m, node, axis, shape)
-    value = _at(joined.inputs, sizes, start, end)
+    found = taken(m, m[piece], axis)
+    m.require(found.step == 1, "the Slice leaves out elements in between", at=node.inputs[0])
+    value = _at(joined.inputs, sizes, found.start, found.stop)
     if value is None:
-        m.refuse(f"elements {start} to {end} are no operand of the Concat", at=node.inputs[0])
+        m.refuse(f"elements {found.start} to {found.stop} are no operand of the Concat", at=node.inputs[0])
     return value
 
 
@@ -315,20 +315,19 @@ def _at(values: Sequence[Value | None], sizes: Sequence[Dim | None], start: int,
     return None
 
 
-def _range(m: Match, node: ir.Node, axis: int, shape: Sequence[Dim] | None) -> tuple[int, int]:
-    """Which elements of the axis a piece takes."""
+def taken(m: Match, part: Value, axis: int) -> range:
+    """Which elements of an axis a piece takes: the result of a Slice of that axis alone, or one of a Split."""
+    node = part.producer()
+    assert node is not None
+    shape = m.shape(operand(m, node))
     if node.op_type == "Slice":
         found = cuts(m, node, None if shape is None else len(shape))
-        m.require(
-            len(found) == 1 and found[0].axis == axis and found[0].step == 1,
-            "the Slice cuts another axis too",
-        )
+        m.require(len(found) == 1 and found[0].axis == axis, "the Slice cuts another axis too")
         cut, size = found[0], shape[axis] if shape is not None else None
         if isinstance(size, int):
-            start, end, _ = slice(cut.start, cut.end).indices(size)
-            return start, end
+            return range(size)[cut.start : cut.end : cut.step]
         m.require(cut.start >= 0 and 0 <= cut.end < _FAR, "the bounds depend on the size of the axis")
-        return cut.start, cut.end
+        return range(cut.start, cut.end, cut.step)
     m.require(
         axis_of(m, node, None if shape is None else len(shape), default=0) == axis,
         "Split goes along another axis",
@@ -336,8 +335,8 @@ def _range(m: Match, node: ir.Node, axis: int, shape: Sequence[Dim] | None) -> t
     sizes = [m.dim(o, axis) for o in node.outputs]
     m.require(all(isinstance(s, int) for s in sizes), "the sizes of the pieces are not known")
     lengths = [s for s in sizes if isinstance(s, int)]
-    index = m[piece].index() or 0
-    return sum(lengths[:index]), sum(lengths[: index + 1])
+    index = part.index() or 0
+    return range(sum(lengths[:index]), sum(lengths[: index + 1]))
 
 
 PIECE = Rule(

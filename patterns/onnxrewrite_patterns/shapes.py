@@ -68,6 +68,19 @@ def _entry(source: Sequence[Dim] | None, place: int, size: Dim) -> int | None:
     return 0 if copies else None
 
 
+def new_axes(source: Sequence[Dim] | None, wanted: Sequence[Dim]) -> list[int] | None:
+    """Which axes of size 1 make one shape of the other; None where that takes more."""
+    added, place = [], 0
+    for axis, size in enumerate(wanted):
+        if source is not None and place < len(source) and same_dim(source[place], size):
+            place += 1
+        elif size == 1:
+            added.append(axis)
+        else:
+            return None
+    return added if source is not None and place == len(source) else None
+
+
 def _spelled(m: Match, node: ir.Node) -> tuple[Dim, ...] | None:
     """The elements of a Reshape's target."""
     if node.op_type != "Reshape" or len(node.inputs) < 2 or node.inputs[1] is None:
@@ -75,13 +88,17 @@ def _spelled(m: Match, node: ir.Node) -> tuple[Dim, ...] | None:
     return m.facts.elements(node.inputs[1])
 
 
-def _reshaped(m: Match, build: Builder, source: Value, out: Value) -> Value:
-    """``source`` in the shape of ``out``, by a constant target."""
+def reshaped(m: Match, build: Builder, source: Value, out: Value) -> Value:
+    """``source`` in the shape of ``out``, by a constant target; or with axes of size 1 that come or go."""
     wanted, node = m.shape(out), out.producer()
     if wanted is None or node is None:
         m.refuse("the rank of the result is not known", at=out)
     m.require(all(not isinstance(d, int) or d >= 0 for d in wanted), "the result has no shape", at=out)
     found = target(m.shape(source), wanted, _spelled(m, node))
+    if found is None and (added := new_axes(m.shape(source), wanted)) is not None:
+        return build.Unsqueeze(source, axes=added)
+    if found is None and (removed := new_axes(wanted, m.shape(source) or ())) is not None:
+        return build.Squeeze(source, axes=removed)
     if found is None:
         shown = f"[{', '.join(map(str, m.shape(source) or '?'))}] to [{', '.join(map(str, wanted))}]"
         m.refuse(f"no constant target turns {shown}", at=out)
@@ -92,10 +109,23 @@ reshape = AnyNode(op_types=("Reshape",))
 
 
 def constant_target(m: Match, build: Builder) -> Value:
-    """Reshape(x, [n, s, 3, 4]) ⟶ Reshape(x, {0, 0, 3, 4}) for an x of shape [n, s, 12]."""
+    """Reshape(x, [n, s, 3, 4]) ⟶ Reshape(x, {0, 0, 3, 4}) for an x of shape [n, s, 12].
+
+    A target that is constant already gets the same spelling: numbers that are known, then zeros, -1 where nothing else
+    will do.
+    """
     node = m.node(reshape)
-    m.require(m.facts.tensor(operand(m, node, 1)) is None, "the target is constant already", at=node.inputs[1])
-    return _reshaped(m, build, operand(m, node), m[reshape])
+    m.require(not _is_plain(m, node), "the target is constant already", at=node.inputs[1])
+    return reshaped(m, build, operand(m, node), m[reshape])
+
+
+def _is_plain(m: Match, node: ir.Node) -> bool:
+    """Whether the target of a Reshape is what ``target`` makes it; also where that makes none of a constant."""
+    spelled, wanted = m.facts.constant(operand(m, node, 1)), m.shape(node.outputs[0])
+    if spelled is None or wanted is None:
+        return spelled is not None
+    made = target(m.shape(operand(m, node)), wanted, tuple(spelled.tolist()))
+    return made is None or (made == spelled.tolist() and not m.attr(reshape, "allowzero"))
 
 
 CONSTANT_TARGET = Rule(
@@ -118,6 +148,11 @@ CONSTANT_TARGET = Rule(
             "float[n,s,3,4] x; h = Shape(x)  a = Slice(h, {0}, {2})  t = Concat<axis=0>(a, {-1})  y = Reshape(x, t)",
             to="float[n,s,3,4] x; y = Reshape(x, {0, 0, 12})",
         ),
+        Rewrites(
+            "float[n,s] x; h = Shape(x)  a = Slice(h, {0}, {1})  b = Slice(h, {1}, {2})"
+            "  t = Concat<axis=0>(a, {1, 1}, b)  y = Reshape(x, t)",
+            to="float[n,s] x; y = Unsqueeze(x, {1, 2})",
+        ),
         Rejects(
             "float[n,6,s,32] x; h = Shape(x)  a = Gather(h, {0})  b = Mul(a, {6})  c = Gather(h, {2})"
             "  t = Concat<axis=0>(b, c, {32})  y = Reshape(x, t)",
@@ -130,6 +165,11 @@ CONSTANT_TARGET = Rule(
             because="no constant target",
         ),
         Rejects("float[n,4] x; int64[2] t; y = Reshape(x, t)", because="no constant target"),
+        Rewrites(
+            "float[n,32,4,4] x; y = Reshape<allowzero=1>(x, {-1, 32, 16})",
+            to="float[n,32,4,4] x; y = Reshape(x, {0, 32, 16})",
+        ),
+        Rewrites("float[2,12] x; y = Reshape(x, {0, -1, 4})", to="float[2,12] x; y = Reshape(x, {2, 3, 4})"),
         Rejects("float[n,4] x; y = Reshape(x, {2, -1})", because="constant already"),
     ),
 )
@@ -144,7 +184,7 @@ outer_view = op[VIEWS](inner_view, Each("outer_rest", at_least=0))
 def one_view(m: Match, build: Builder) -> Value:
     """Reshape(Reshape(x, s), t) ⟶ Reshape(x, t), and likewise Flatten, Squeeze and Unsqueeze in a row."""
     m.node(inner_view), m.node(outer_view)
-    return _reshaped(m, build, m[x], m[outer_view])
+    return reshaped(m, build, m[x], m[outer_view])
 
 
 ONE_VIEW = Rule(
@@ -153,6 +193,7 @@ ONE_VIEW = Rule(
     pattern=outer_view,
     rewrite=one_view,
     benefit=40,
+    keeps_shared=True,
     examples=(
         Rewrites(
             "float[n,4,6] x; a = Reshape(x, {0, 2, 12})  y = Reshape(a, {0, 0, 3, 4})",
@@ -166,11 +207,11 @@ ONE_VIEW = Rule(
             "float[n,4] x; a = Unsqueeze(x, {0})  y = Reshape<allowzero=1>(a, {-1, 2, 2})",
             to="float[n,4] x; y = Reshape(x, {0, 2, 2})",
         ),
-        Rejects("float[n,s] x; int64[2] t; a = Reshape(x, {-1})  y = Reshape(a, t)", because="no constant target"),
-        Rejects(
-            "float[n,4] x; a = Reshape(x, {-1})  b = Reshape(a, {2, -1})  y = Add(b, a)",
-            because="also used by",
+        Rewrites(
+            "float[4,6] x; a = Reshape(x, {2, 12})  b = Reshape(a, {24})  c = Relu(a)  y = Add(b, 1.0)",
+            to="float[4,6] x; a = Reshape(x, {2, 12})  b = Reshape(x, {24})  c = Relu(a)  y = Add(b, 1.0)",
         ),
+        Rejects("float[n,s] x; int64[2] t; a = Reshape(x, {-1})  y = Reshape(a, t)", because="no constant target"),
     ),
 )
 
@@ -216,6 +257,7 @@ ONE_AXES = Rule(
     pattern=second,
     rewrite=one_axes,
     benefit=50,
+    keeps_shared=True,
     examples=(
         Rewrites(
             "float[n,s] x; a = Unsqueeze(x, {1})  y = Unsqueeze(a, {-1})",

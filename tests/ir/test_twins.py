@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 
@@ -123,6 +124,18 @@ def test_a_crowd_is_searched_as_fast_as_a_pair() -> None:
     first, *others = model.graph
     assert twins.find(first) is None
     assert {twins.find(n) for n in others} == {first}
+
+
+def test_large_constants_are_compared_by_content() -> None:
+    model = text.parse("float[2] x; float[2] w; a = Mul(x, w)  b = Mul(x, w)  c = Mul(x, w)")
+    numbers = np.arange(5000, dtype=np.float32)
+    other = numbers.copy()
+    other[2] = 7  # between the places that are sampled
+    for node, content in zip(model.graph, (numbers, numbers.copy(), other), strict=True):
+        node.replace_input_with(1, ir.Value(const_value=ir.tensor(content)))
+    a, b, c = model.graph
+    twins = Twins()
+    assert [twins.find(n) for n in (a, b, c)] == [None, a, None]
 
 
 def test_same_tensor() -> None:

@@ -9,13 +9,22 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 import pytest
-from onnxrewrite_patterns import attention, attention_lower, constants
+from onnxrewrite_patterns import (
+    attention,
+    attention_lower,
+    attention_pack,
+    attention_past,
+    attention_shared,
+    attention_standard,
+    constants,
+)
 
 from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite.driver import Driver
 
-RULES = (*constants.RULES, *attention.RULES, *attention_lower.RULES)
+FILES = (attention, attention_lower, attention_pack, attention_past, attention_shared, attention_standard, constants)
+RULES = tuple(rule for file in FILES for rule in file.RULES if not rule.only_faster)
 INF = math.inf
 LOWEST = float(np.finfo(np.float32).min)
 Feeds = dict[str, np.ndarray[Any, Any]]
@@ -84,7 +93,25 @@ def test_every_scale_survives(spelling: str) -> None:
 
 @pytest.mark.parametrize("number", ["-0.5", "0.0"])
 def test_trap_a_scale_that_the_kernel_would_not_take(number: str) -> None:
-    check(f"{HEAD} s = MatMul(q, kt)  a = Mul(s, {number}) {TAIL}", qkv(), fused=False)
+    check(f"{HEAD} s = MatMul(q, kt)  a = Mul(s, {number}) {TAIL}", qkv())
+    check(f"{HEAD} qs = Mul(q, {number})  a = MatMul(qs, kt) {TAIL}", qkv())
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1, 1), (1, 3, 1, 1), (2, 1, 1, 1), (5, 1), (2, 3, 5, 1)])
+@pytest.mark.parametrize("emit", ["Mul", "Div"])
+def test_a_scale_that_is_computed(shape: tuple[int, ...], emit: str) -> None:
+    """Swin v2, EdgeNeXt: a temperature by head."""
+    feeds = {**qkv(), "t": np.asarray((0.3 + np.abs(normal(1, *shape)))[0], np.float32)}
+    head = HEAD.replace("[b,", "[2,").replace("s,", "5,")
+    kind = f"float{list(shape)}" if shape else "float"
+    check(f"{head} {kind} t; s = MatMul(q, kt)  a = {emit}(s, t) {TAIL}", feeds)
+
+
+@pytest.mark.parametrize("shape", [(7,), (5, 7), (1, 1, 1, 1, 1), (3, 1, 7)])
+def test_trap_a_scale_by_key(shape: tuple[int, ...]) -> None:
+    feeds = {**qkv(), "t": normal(*shape)}
+    graph = f"{HEAD} float{list(shape)} t; s = MatMul(q, kt)  a = Mul(s, t) {TAIL.replace('y =', 'z =')}  y = Abs(z)"
+    check(graph, feeds, fused=False)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -313,9 +340,207 @@ def test_scores_that_are_replaced_and_a_mask() -> None:
     feeds = {**qkv(), "keep": normal(5, 7) > 0, "mask": np.where(normal(2, 1, 1, 7) > 0, 0, LOWEST)}
     feeds["keep"][0] = False
     feeds["mask"] = feeds["mask"].astype(np.float32)
-    for number, fused in ((LOWEST, True), (-INF, True), (-1e9, False)):
+    feeds["mask"][0, 0, 0, feeds["keep"][1]] = LOWEST
+    for number, fused in ((LOWEST, True), (-1e32, True), (-INF, True), (-1e9, False)):
         graph = f"{HEAD} bool[s,l] keep; float[b,1,1,l] mask; s = MatMul(q, kt)"
         check(f"{graph} t = Where(keep, s, float {number})  a = Add(t, mask) {TAIL}", feeds, fused=fused)
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_softcap_and_a_mask(order: str) -> None:
+    """Gemma 2: capped, then masked; the other way round is something else."""
+    feeds = {**qkv(size=3.0), "keep": normal(5, 7) > 0}
+    cap = "d = Div({0}, 2.0)  t = Tanh(d)  {1} = Mul(t, 2.0)"
+    graph = f"{HEAD} bool[s,l] keep; m = Where(keep, 0.0, float {LOWEST})  s = MatMul(q, kt)"
+    if order == "before":
+        graph += f"{cap.format('s', 'c')}  a = Add(c, m) {TAIL}"
+    else:
+        graph += f"c = Add(s, m) {cap.format('c', 'a')} {TAIL}"
+    for opset in (17, 23, 24):
+        check(graph, feeds, opset=opset, fused=order == "before" and opset > 22)
+
+
+@pytest.mark.parametrize("number", ["-inf", "-3.4028234663852886e+38", "-1e30"])
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("opset", [17, 23])
+def test_masked_before_and_after_softmax(number: str, with_bias: bool, opset: int) -> None:
+    """Conformer: rows that are masked throughout are zero, of finite masks too."""
+    feeds = {**qkv(), "drop": normal(2, 1, 5, 7) > 0, "w": normal(8, 7)}
+    feeds["drop"][:, :, 0] = True
+    scored = "float[8,l] w; bias = MatMul(q, w)  s = Add(t, bias)" if with_bias else "s = Mul(t, 0.7)"
+    check(
+        f"{HEAD} bool[b,1,s,l] drop; t = MatMul(q, kt)  {scored}  a = Where(drop, float {number}, s)"
+        "p = Softmax(a)  w2 = Where(drop, 0.0, p)  y = MatMul(w2, v)",
+        feeds,
+        opset=opset,
+    )
+
+
+@pytest.mark.parametrize("tail", [TAIL, "p = Softmax(a)  w = Where(drop, 0.0, p)  y = MatMul(w, v)"])
+@pytest.mark.parametrize("number", ["-inf", "-3.4028234663852886e+38", "-1e30"])
+def test_trap_a_mask_before_scores_are_replaced(tail: str, number: str) -> None:
+    """What the first mask hides, the second may not uncover, nor the other way round."""
+    feeds = {**qkv(), "drop": normal(5, 7) > 0, "bias": np.where(normal(2, 1, 1, 7) > -0.3, LOWEST, 0)}
+    feeds["bias"] = feeds["bias"].astype(np.float32)
+    feeds["drop"][0], feeds["drop"][1] = True, feeds["bias"][0, 0, 0] == 0
+    graph = f"{HEAD} bool[s,l] drop; float[b,1,1,l] bias; t = MatMul(q, kt)  s = Add(t, bias)"
+    graph += f"a = Where(drop, float {number}, s) {tail}"
+    check(graph, feeds, fused=tail == TAIL)
+
+
+def test_trap_weights_are_masked_by_another_condition() -> None:
+    feeds = {**qkv(), "drop": normal(5, 7) > 0, "other": normal(5, 7) > 1}
+    graph = f"{HEAD} bool[s,l] drop; bool[s,l] other; s = MatMul(q, kt)  a = Where(drop, float -1e30, s)"
+    tail = "p = Softmax(a)  w = Where(other, 0.0, p)  y = MatMul(w, v)"
+    check(f"{graph} {tail}", feeds, fused=False)
+    check(f"{graph} {tail}".replace("a = Where(drop, float -1e30, s)", "a = Mul(s, 0.5)"), feeds, fused=False)
+    check(f"{graph} {tail}".replace("Where(other, 0.0, p)", "Where(other, p, 0.0)"), feeds, fused=False)
+
+
+@pytest.mark.parametrize("floor", [LOWEST, -1e31])
+def test_scores_with_a_floor(floor: float) -> None:
+    """OPT: a mask of the lowest number, and nothing lower."""
+    mask = np.where(normal(2, 1, 5, 7) > 0, 0, LOWEST).astype(np.float32)
+    mask[0, 0, 0], mask[1, 0, 1, 3] = LOWEST, -INF
+    graph = f"{HEAD} float[b,1,s,l] mask; s = MatMul(q, kt)  c = Add(s, mask)  a = Max(c, float {floor}) {TAIL}"
+    check(graph, {**qkv(), "mask": mask})
+    check(graph.replace(f"float {floor}", "float -3.0"), {**qkv(), "mask": mask}, fused=False)
+
+
+REPEATS = {
+    "Expand": "u{0} = Unsqueeze({0}, {{2}})  e{0} = Expand(u{0}, {{1, 1, 3, 1, 1}})  r{0} = Reshape(e{0}, {{0, 6, -1, 8}})",
+    "Tile": "u{0} = Unsqueeze({0}, {{2}})  e{0} = Tile(u{0}, {{1, 1, 3, 1, 1}})  r{0} = Reshape(e{0}, {{0, 6, -1, 8}})",
+    "Gather": "r{0} = Gather<axis=1>({0}, {{0, 0, 0, 1, 1, 1}})",
+}
+
+
+@pytest.mark.parametrize("spelling", REPEATS)
+@pytest.mark.parametrize("opset", [17, 23])
+@pytest.mark.parametrize("mask", [(), (7,), (5, 7), (2, 1, 5, 7), (2, 1, 1, 7)])
+@pytest.mark.parametrize("length", [5, 1])
+def test_heads_that_share_keys(spelling: str, opset: int, mask: tuple[int, ...], length: int) -> None:
+    mask = tuple(length if size == 5 else size for size in mask)
+    feeds = {"q": normal(2, 6, length, 8), "k": normal(2, 2, 7, 8), "v": normal(2, 2, 7, 8), "mask": normal(*mask) > 0}
+    graph = "float[b,6,s,8] q; float[b,2,7,8] k; float[b,2,7,8] v;" + "  ".join(map(REPEATS[spelling].format, "kv"))
+    graph += "kt = Transpose<perm=[0,1,3,2]>(rk)  s = MatMul(q, kt)  d = Mul(s, 0.4)"
+    named = str(["s" if size == 5 else "b" if size == 2 else size for size in mask]).replace("'", "")
+    masked = f"bool{named} mask; m = Where(mask, 0.0, float -1e30)  a = Add(d, m)" if mask else "a = Mul(d, 1.5)"
+    left = check(f"{graph} {masked} {TAIL.replace('v)', 'rv)')}", feeds, opset=opset)
+    assert "Tile" not in left
+
+
+def test_trap_heads_that_are_repeated_as_a_whole() -> None:
+    """Head h of q is for head h mod 2 of k: that is no shared head of the standard's."""
+    feeds = {"q": normal(2, 6, 5, 8), "k": normal(2, 2, 7, 8), "v": normal(2, 2, 7, 8)}
+    graph = "float[b,6,s,8] q; float[b,2,7,8] k; float[b,2,7,8] v; rk = Tile(k, {1,3,1,1})  rv = Tile(v, {1,3,1,1})"
+    left = check(f"{graph} kt = Transpose<perm=[0,1,3,2]>(rk)  a = MatMul(q, kt) {TAIL.replace('v)', 'rv)')}", feeds)
+    assert left.count("Tile") == 2
+
+
+def test_one_head_of_keys_for_all() -> None:
+    feeds = {"q": normal(2, 6, 5, 8), "k": normal(2, 1, 7, 8), "v": normal(2, 1, 7, 8)}
+    graph = "float[b,6,s,8] q; float[b,1,l,8] k; float[b,1,l,8] v; kt = Transpose<perm=[0,1,3,2]>(k)"
+    for opset in (17, 23):
+        check(f"{graph} a = MatMul(q, kt) {TAIL}", feeds, opset=opset)
+
+
+@pytest.mark.parametrize("past", [0, 1, 4])
+@pytest.mark.parametrize("opset", [17, 23])
+def test_past_keys_and_values(past: int, opset: int) -> None:
+    feeds = {"x": normal(2, 5, 24), "y": normal(2, 5, 24), "z": normal(2, 5, 24)}
+    feeds |= {"pk": normal(2, 3, past, 8), "pv": normal(2, 3, past, 8), "mask": normal(5, 5 + past)}
+    split = "r{0} = Reshape({0}, {{0, 0, 3, 8}})  {1} = Transpose<perm=[0,2,1,3]>(r{0})"
+    graph = "float[b,s,24] x; float[b,s,24] y; float[b,s,24] z; float[b,3,p,8] pk; float[b,3,p,8] pv; float[s,n] mask;"
+    graph += "  ".join(map(split.format, "xyz", "qkv"))
+    graph += "ks = Concat<axis=2>(pk, k)  vs = Concat<axis=-2>(pv, v)  kt = Transpose<perm=[0,1,3,2]>(ks)"
+    tail = f"a = MatMul(q, kt) {TAIL.replace('v)', 'vs)').replace('y =', 'out =')}"
+    left = check(f"{graph} {tail}  present_k = Identity(ks)  present_v = Identity(vs)", feeds, opset=opset)
+    assert "Concat" not in left
+
+
+def test_batch_and_heads_in_one_dimension_of_what_has_both() -> None:
+    """BLOOM: [B·H, S, D] of [B, H, S, D], a bias by head, a mask by batch."""
+    feeds = {**qkv(), "bias": normal(6, 1, 7), "mask": normal(2, 1, 5, 7)}
+    merge = "h = Shape(q)  o = Gather(h, {0})  n = Mul(o, {3})  t = Concat<axis=0>(n, {-1, 8})"
+    merge += "  ".join(f"{n}3 = Reshape({n}, t)" for n in "qkv")
+    graph = f"{HEAD.split('kt')[0]} float[6,1,l] bias; float[b,1,s,l] mask; {merge} kt = Transpose<perm=[0,2,1]>(k3)"
+    tail = TAIL.replace("v)", "v3)")
+    assert "Reshape" in check(f"{graph} s = MatMul(q3, kt)  a = Mul(s, 0.3) {tail}", feeds)
+    two = graph.replace("[b,", "[2,")
+    check(f"{two} s = MatMul(q3, kt)  a = Add(s, bias) {tail}", feeds)
+    view = "c = Reshape(s, {2, 3, -1, 7})  e = Add(c, mask)  a = Reshape(e, {6, -1, 7})"
+    check(
+        f"{two} r = MatMul(q3, kt)  s = Add(r, bias) {view} {tail}".replace("l]", "7]").replace("l,8]", "7,8]"), feeds
+    )
+
+
+def test_scores_that_are_taken_apart_by_head_for_good() -> None:
+    """BLOOM in the newest Transformers: the mask is added, and Softmax runs, by head."""
+    feeds = {**qkv(), "bias": normal(6, 1, 7), "mask": normal(2, 1, 5, 7)}
+    graph = "float[2,3,5,8] q; float[2,3,7,8] k; float[2,3,7,8] v; float[6,1,7] bias; float[2,1,5,7] mask;"
+    graph += "q3 = Reshape(q, {6, 5, 8})  k3 = Reshape(k, {6, 7, 8})  kt = Transpose<perm=[0,2,1]>(k3)"
+    scores = "r = MatMul(q3, kt)  t = Mul(r, 0.3)  s = Add(t, bias)  c = Reshape(s, {2, 3, 5, 7})  a = Add(c, mask)"
+    check(f"{graph} {scores} {TAIL}", feeds)
+    by_window = scores.replace("{2, 3, 5, 7}", "{3, 2, 5, 7}").replace("mask)", "m)")
+    moved = {**feeds, "v": normal(3, 2, 7, 8), "m": normal(3, 1, 5, 7)}
+    head = graph.replace("float[2,3,7,8] v", "float[3,2,7,8] v").replace("float[2,1,5,7] mask", "float[3,1,5,7] m")
+    check(f"{head} {by_window} {TAIL}", moved, fused=False)
+
+
+PACKED = "float[b,s,16] x; w = float[16,72] ~ c = float[72] ~ m = MatMul(x, w)  j = Add(m, c)"
+PIECES = {
+    "split": "xq, xk, xv = Split<axis=2>(j, {24, 24, 24})"
+    + "  ".join(f"r{n} = Reshape(x{n}, {{0, 0, 3, 8}})  {n} = Transpose<perm=[0,2,1,3]>(r{n})" for n in "qkv"),
+    "unbind by Gather": "r = Reshape(j, {0, 0, 3, 3, 8})  t = Transpose<perm=[2,0,3,1,4]>(r)"
+    + "  ".join(f"{n} = Gather<axis=0>(t, int64 {i})" for i, n in enumerate("qkv")),
+    "unbind by Split": "r = Reshape(j, {0, 0, 3, 3, 8})  t = Transpose<perm=[2,0,3,1,4]>(r)"
+    "xq, xk, xv = Split<axis=0>(t, {1, 1, 1})" + "  ".join(f"{n} = Squeeze(x{n}, {{0}})" for n in "qkv"),
+}
+
+
+@pytest.mark.parametrize("spelling", PIECES)
+@pytest.mark.parametrize("opset", [17, 23])
+def test_one_projection_for_all(spelling: str, opset: int) -> None:
+    tail = "kt = Transpose<perm=[0,1,3,2]>(k)  s = MatMul(q, kt)  a = Mul(s, 0.3)  p = Softmax(a)  o = MatMul(p, v)"
+    end = "t2 = Transpose<perm=[0,2,1,3]>(o)  y = Reshape(t2, {0, 0, 24})"
+    left = check(f"{PACKED} {PIECES[spelling]} {tail} {end}", {"x": normal(2, 5, 16)}, opset=opset)
+    assert opset > 22 or "MatMul" not in left
+
+
+def test_heads_merged_in_models_that_have_attention() -> None:
+    feeds = {name: normal(2, 6, 24) for name in ("x", "y", "z")}
+    split = "r{0} = Reshape({0}, {{0, 0, 3, 8}})  {1} = Transpose<perm=[0,2,1,3]>(r{0})"
+    graph = "float[b,s,24] x; float[b,s,24] y; float[b,s,24] z;" + "  ".join(map(split.format, "xyz", "qkv"))
+    tail = "kt = Transpose<perm=[0,1,3,2]>(k)  a = MatMul(q, kt)  p = Softmax(a)  o = MatMul(p, v)"
+    end = "t = Transpose<perm=[0,2,1,3]>(o)  out = Reshape(t, {0, 0, 24})"
+    assert "Transpose" not in check(f"{graph} {tail} {end}", feeds, opset=23)
+
+
+@pytest.mark.parametrize("batch", ["2", "2,3"])
+@pytest.mark.parametrize("opset", [17, 23])
+def test_values_times_transposed_weights(batch: str, opset: int) -> None:
+    """YOLO 11, the autoencoder of latent diffusion: channels come before positions."""
+    shape = tuple(map(int, batch.split(",")))
+    feeds = {"q": normal(*shape, 4, 5), "k": normal(*shape, 4, 7), "v": normal(*shape, 6, 7), "e": normal(*shape, 6, 5)}
+    swap = "[0,2,1]" if len(shape) == 1 else "[0,1,3,2]"
+    graph = f"float[{batch},4,5] q; float[{batch},4,7] k; float[{batch},6,7] v; float[{batch},6,5] e;"
+    graph += f"qt = Transpose<perm={swap}>(q)  s = MatMul(qt, k)  a = Mul(s, 0.5)  p = Softmax<axis=-1>(a)"
+    check(f"{graph} pt = Transpose<perm={swap}>(p)  o = MatMul(v, pt)  y = Add(o, e)", feeds, opset=opset)
+
+
+def test_a_mask_that_is_subtracted() -> None:
+    feeds = {**qkv(), "m": (normal(2, 1, 1, 7) > 0).astype(np.float32)}
+    check(f"{HEAD} float[b,1,1,l] m; s = MatMul(q, kt)  n = Mul(m, 1e4)  a = Sub(s, n) {TAIL}", feeds)
+    check(f"{HEAD} float[b,1,1,l] m; s = MatMul(q, kt)  n = Mul(m, 1e4)  a = Sub(n, s) {TAIL}", feeds, fused=False)
+
+
+def test_heads_that_are_split_and_rotated() -> None:
+    feeds = {name: normal(2, 6, 3, 8) for name in "qkv"}
+    graph = "float[b,s,3,8] q; float[b,s,3,8] k; float[b,s,3,8] v;"
+    graph += "  ".join(f"{n}4 = Transpose<perm=[0,2,1,3]>({n})" for n in "qkv")
+    tail = "kt = Transpose<perm=[0,1,3,2]>(k4)  a = MatMul(q4, kt)  p = Softmax(a)  o = MatMul(p, v4)"
+    left = check(f"{graph} {tail}", feeds)
+    assert left.count("Transpose") == 1, "that of the result"
 
 
 def test_trap_probabilities_are_an_output() -> None:
@@ -336,18 +561,48 @@ def test_trap_heads_that_are_not_known() -> None:
     check(f"{graph} a = MatMul(q, kt) {TAIL}", qkv(), fused=False)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "double"])
-def test_trap_no_kernel_for_the_dtype(dtype: str) -> None:
-    kind = {"float16": np.float16, "double": np.float64}[dtype]
-    feeds = {name: array.astype(kind) for name, array in qkv().items()}
-    check(f"{HEAD.replace('float', dtype)} a = MatMul(q, kt) {TAIL}", feeds, fused=False, rtol=1e-3)
+def test_trap_no_kernel_for_the_dtype() -> None:
+    feeds = {name: array.astype(np.float64) for name, array in qkv().items()}
+    check(f"{HEAD.replace('float', 'double')} a = MatMul(q, kt) {TAIL}", feeds, fused=False, rtol=1e-3)
 
 
-def test_trap_an_overridable_scale_is_no_constant() -> None:
+HALF = HEAD.replace("float", "float16")
+HALVES = {
+    "float16 throughout": f"a = MatMul(q, kt) {TAIL}",
+    "Softmax in float32": "s = MatMul(q, kt)  a = Cast<to=1>(s)  p = Softmax(a)  w = Cast<to=10>(p)  y = MatMul(w, v)",
+    "scores in float32": (
+        "s = MatMul(q, kt)  f = Cast<to=1>(s)  a = Mul(f, 0.3)  p = Softmax(a)  w = Cast<to=10>(p)  y = MatMul(w, v)"
+    ),
+    "a mask in float32": (
+        "float[s,l] mask; s = MatMul(q, kt)  f = Cast<to=1>(s)  a = Add(f, mask)  p = Softmax(a)"
+        "w = Cast<to=10>(p)  y = MatMul(w, v)"
+    ),
+    "a mask in float16": (
+        "float16[s,l] mask16; s = MatMul(q, kt)  a = Add(s, mask16)  f = Cast<to=1>(a)  p = Softmax(f)"
+        "w = Cast<to=10>(p)  y = MatMul(w, v)"
+    ),
+    "a mask of the lowest float16": (
+        "bool[s,l] keep; m = Where(keep, float16 0.0, float16 -65504.0)  s = MatMul(q, kt)  t = Mul(s, float16 0.1)"
+        f"a = Add(t, m) {TAIL}"
+    ),
+    "the lowest float16": f"bool[s,l] keep; s = MatMul(q, kt)  a = Where(keep, s, float16 -65504.0) {TAIL}",
+}
+
+
+@pytest.mark.parametrize("spelling", HALVES)
+@pytest.mark.parametrize("opset", [17, 23])
+def test_float16(spelling: str, opset: int) -> None:
+    feeds = {name: array.astype(np.float16) for name, array in qkv().items()}
+    feeds |= {"mask": normal(5, 7), "mask16": normal(5, 7).astype(np.float16), "keep": normal(5, 7) > 0}
+    feeds["keep"][0] = False
+    check(f"{HALF} {HALVES[spelling]}", feeds, rtol=2e-3, opset=opset)
+
+
+def test_an_overridable_scale_is_no_constant() -> None:
     model = text.parse(f"input c = float[1] {{0.5}} {HEAD} s = MatMul(q, kt)  a = Mul(s, c) {TAIL}")
     # What the pipeline's reader does: an overridable initializer becomes a plain input.
     value = model.graph.initializers.pop("c")
     value.const_value = None
     driver = Driver(model, RULES, target("onnxruntime-cpu"))
     driver.run()
-    assert "Softmax" in [n.op_type for n in model.graph]
+    assert "Mul" in [n.op_type for n in model.graph]

@@ -14,9 +14,13 @@ COUNT = 12
 """Fewer graphs than ``onnxrewrite verify`` tries."""
 
 
+INEXACT = {"gelu-six-digits"}
+"""Of a number that is only nearly what is meant, exact arithmetic has nothing to say."""
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
 def test_a_rule_climbs_the_ladder(rule: Rule) -> None:
     verdict = climb(rule, RULES, count=COUNT)
     found = verdict.counterexample
     assert verdict.passed, found.reason if found is not None else verdict
-    assert verdict.exact, "some instance of every rule is equal in exact arithmetic"
+    assert verdict.exact or rule.name in INEXACT, "some instance of every rule is equal in exact arithmetic"

@@ -106,6 +106,52 @@ def test_convolutions_compute_in_double(model: Any, case: str) -> None:
     assert 0 < measure(outputs["y"], single(proto, feeds)["y"]).worst < 1e-6
 
 
+FUSED = [
+    'com.microsoft.FusedGemm<activation="Relu", transA=1, alpha=0.5, beta=2.0>(m, m, v)',
+    'com.microsoft.FusedGemm<activation="Elu", activation_alpha=0.3>(m, m)',
+    'com.microsoft.FusedConv<activation="Clip", activation_params=[-0.5, 0.6], pads=[1,1,1,1]>(x, w, v, x)',
+    'com.microsoft.FusedConv<activation="HardSigmoid", activation_params=[0.3, 0.4]>(x, w, v)',
+    'com.microsoft.FusedConv<activation="LeakyRelu", activation_params=[0.3]>(x, w)',
+    'com.microsoft.FusedConv<activation="HardSwish">(x, w)',
+]
+
+
+@pytest.mark.parametrize("call", FUSED)
+def test_fused_linear_layers_compute_in_double(model: Any, call: str) -> None:
+    inputs = {"m": (3, 3), "v": (3,), "x": (2, 3, 8, 9), "w": (3, 3, 3, 3)}
+    used = {name: shape for name, shape in inputs.items() if f"({name}" in call or f" {name}" in call}
+    declared = ", ".join(f"float[{','.join(map(str, shape))}] {name}" for name, shape in used.items())
+    sizes = "a,b" if "m" in used else "a,b,c,d"
+    proto = model(f"g ({declared}) => (float[{sizes}] y) {{ y = {call} }}")
+    feeds = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in used.items()}
+    kind, outputs = exact(proto, feeds)
+    assert kind == "float64"
+    assert measure(outputs["y"], single(proto, feeds)["y"]).worst < 3e-6
+
+
+NORMS = [
+    "com.microsoft.SkipLayerNormalization<epsilon=0.001>(x, z, g, g, g)",
+    "com.microsoft.SkipLayerNormalization(x, z, g)",
+    "com.microsoft.SkipSimplifiedLayerNormalization<epsilon=0.001>(x, z, g, g)",
+    "com.microsoft.EmbedLayerNormalization(i, i, w, p, w, g, g, , i)",
+]
+
+
+@pytest.mark.parametrize("call", NORMS)
+def test_fused_normalizations_compute_in_double(model: Any, call: str) -> None:
+    outputs = "y, n" if "Embed" in call else "y, n, m, t"
+    proto = model(
+        "g (float[2,3,8] x, float[3,8] z, float[8] g, int32[2,3] i, float[5,8] w, float[4,8] p) => (float[2,3,8] y)"
+        f" {{ {outputs} = {call} }}"
+    )
+    shapes = {"x": (2, 3, 8), "z": (3, 8), "g": (8,), "w": (5, 8), "p": (4, 8)}
+    feeds = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    feeds["i"] = RNG.integers(0, 4, (2, 3)).astype(np.int32)
+    kind, found = exact(proto, feeds)
+    assert kind == "float64"
+    assert 0 < measure(found["y"], single(proto, feeds)["y"]).worst < 3e-6
+
+
 POOLS = [
     "AveragePool<kernel_shape=[3,2],strides=[2,1]>(x)",
     "AveragePool<kernel_shape=[3,3],pads=[1,1,1,1]>(x)",

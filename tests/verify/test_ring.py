@@ -191,6 +191,27 @@ RIGHT: dict[str, tuple[str, str]] = {
         "float[a,b] x; float[c,b] w; t = Transpose(w)  y = MatMul(x, t)",
         "float[a,b] x; float[c,b] w; y = com.microsoft.FusedMatMul<transB=1>(x, w)",
     ),
+    "fused matmul with its batches in the middle": (
+        "float[a,2,b] x; float[2,c,a] w; t = Transpose<perm=[1,2,0]>(x)  u = Transpose<perm=[0,2,1]>(w)  p = MatMul(t, u)"
+        "  y = Mul(p, 3.0)",
+        "float[a,2,b] x; float[2,c,a] w;"
+        "y = com.microsoft.FusedMatMul<alpha=3.0, transA=1, transBatchA=1, transB=1>(x, w)",
+    ),
+    "fused gemm": (
+        "float[a,b] x; float[c,b] w; float[c] v; p = Gemm<transB=1, alpha=0.5>(x, w, v)  y = LeakyRelu<alpha=0.25>(p)",
+        "float[a,b] x; float[c,b] w; float[c] v; y = com.microsoft.FusedGemm"
+        '<transB=1, alpha=0.5, activation="LeakyRelu", activation_alpha=0.25>(x, w, v)',
+    ),
+    "fused convolution": (
+        IMAGE + "float[3,2,1,1] w; float[3] v; float[n,3,h,w] z; c = Conv(x, w, v)  s = Add(c, z)"
+        "  y = HardSigmoid<alpha=0.25, beta=0.5>(s)",
+        IMAGE + "float[3,2,1,1] w; float[3] v; float[n,3,h,w] z; y = com.microsoft.FusedConv"
+        '<activation="HardSigmoid", activation_params=[0.25, 0.5]>(x, w, v, z)',
+    ),
+    "fused convolution and clip": (
+        IMAGE + "float[3,2,1,1] w; c = Conv(x, w)  y = Clip(c, 0.0, 6.0)",
+        IMAGE + 'float[3,2,1,1] w;y = com.microsoft.FusedConv<activation="Clip", activation_params=[0.0, 6.0]>(x, w)',
+    ),
     "einsum": (
         "float[a,b] x; float[b,c] w; y = MatMul(x, w)",
         'float[a,b] x; float[b,c] w; y = Einsum<equation = "ij,jk->ik">(x, w)',

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,6 +31,7 @@ from onnxrewrite.pattern.terms import (
     Scalar,
     Sum,
     Term,
+    walk,
 )
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.verify.respell.firing import Trial
@@ -69,10 +70,10 @@ def grown(rule: Rule, library: Sequence[Rule], wanted: int, seed: int = 0) -> li
 
 def attempts(rule: Rule, wanted: int, seed: int = 0) -> Iterator[ir.Model | str]:
     """What ``grown`` tries: graphs of the pattern, most of which a rule refuses, or why there is none that runs."""
-    chosen = Counter[Any]()
+    chosen, indexed = Counter[Any](), _indexed(rule)
     for number in range(4 * wanted):
         try:
-            made = _sized(Grower(random.Random(f"{seed}/grown/{number}"), chosen), rule)
+            made = _sized(Grower(random.Random(f"{seed}/grown/{number}"), chosen, indexed), rule)
         except CannotGrow as reason:
             yield f"no graph can be made of its pattern: {reason}"
             return
@@ -85,13 +86,14 @@ class Grower:
     Args:
         rng: Makes the choices.
         chosen: How often each alternative was taken before; those that were not come first.
+        indexed: Call to how many outputs its pattern reads, where it reads others than the first.
 
     Attributes:
         fed: The values of captures that can be anything.
         constants: Those that must be constant.
     """
 
-    def __init__(self, rng: random.Random, chosen: Counter[Any]):
+    def __init__(self, rng: random.Random, chosen: Counter[Any], indexed: Mapping[Call, int]):
         self.opset = rng.choice(OPSETS)
         self.nodes: list[ir.Node] = []
         self.fed: list[ir.Value] = []
@@ -100,6 +102,7 @@ class Grower:
         self.ranks: dict[ir.Value, int | None] = {}
         self.rng = rng
         self._chosen_before = chosen
+        self._indexed = indexed
         self._bound: dict[Term, ir.Value | None] = {}
         self._calls: dict[Call, ir.Node] = {}
 
@@ -120,7 +123,7 @@ class Grower:
             case AnyOf(alternatives=alternatives):
                 return self.value(self._next(item, alternatives))
             case Output(call=call, index=index):
-                return self._made(call).outputs[index]
+                return self._output(self._made(call), index)
             case Call():
                 return self._made(item).outputs[0]
             case Sum(operands=operands):
@@ -196,6 +199,14 @@ class Grower:
             self._calls[item] = self._call(item)
         return self._calls[item]
 
+    def _output(self, node: ir.Node, index: int) -> ir.Value:
+        """An output of a node, which gets as many as that takes."""
+        if index >= len(node.outputs):
+            node.resize_outputs(index + 1)
+            for output in node.outputs:
+                output.name = output.name or f"{node.outputs[0].name}_{output.index()}"
+        return node.outputs[index]
+
     def _call(self, item: Call) -> ir.Node:
         op_type = self._next(item, item.op_types)
         known = schema.schema(item.domain, op_type, self.opset if not item.domain else None)
@@ -205,7 +216,8 @@ class Grower:
         attributes: dict[str, Any] = {}
         for name, expected in item.parameters.items():
             self._parameter(known, name, expected, inputs, attributes)
-        self._node(op_type, inputs, attributes, item.domain, outputs=known.min_outputs if known else 1)
+        outputs = max(known.min_outputs if known else 1, self._indexed.get(item, 1))
+        self._node(op_type, inputs, attributes, item.domain, outputs=outputs)
         return self.nodes[-1]
 
     def _each(self, rest: Each[Any]) -> list[ir.Value | None]:
@@ -282,6 +294,14 @@ class Grower:
             output.name = f"v{len(self.nodes)}_{output.index()}"
         self.nodes.append(node)
         return node.outputs[0]
+
+
+def _indexed(rule: Rule) -> dict[Call, int]:
+    """Call to how many of its outputs the pattern reads, of calls of which it reads others than the first."""
+    found = Counter[Call]()
+    for item in (t for term in rule.outputs for t in walk(term) if isinstance(t, Output)):
+        found[item.call] = max(found[item.call], item.index + 1)
+    return found
 
 
 # -- shapes --------------------------------------------------------------------------------------------------

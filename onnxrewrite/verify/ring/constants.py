@@ -54,7 +54,18 @@ class Constants:
         self._exact: dict[float, tuple[int, int]] = {}
 
     def carry(self, array: Any) -> Array:
-        """A float array as elements; NaN is undefined."""
+        """A float array as elements; NaN is undefined.  A double that single precision holds is what it is there."""
+        array = np.asarray(array)
+        if array.dtype != np.float64:
+            return self._carried(array)
+        with np.errstate(over="ignore"):
+            narrow = array.astype(np.float32)
+        held = narrow == array
+        if held.all():
+            return self._carried(narrow)
+        return np.where(held, self._carried(np.where(held, narrow, 0)), self._carried(np.where(held, 0, array)))
+
+    def _carried(self, array: Any) -> Array:
         eps = epsilon(ir.DataType.from_numpy(array.dtype))
         wide = np.asarray(array, np.float64)
         self.sizes.update(np.unique(np.abs(wide)).tolist())

@@ -26,10 +26,13 @@ def _matmul(run: Run, call: Call, a: Array, b: Array) -> Array:
 
 @computes("FusedMatMul", domain="com.microsoft")
 def _fused_matmul(run: Run, call: Call, a: Array, b: Array) -> Array:
-    if call.get("transBatchA", 0) or call.get("transBatchB", 0):
-        raise NotApplicable("FusedMatMul: transBatchA, transBatchB")
+    """α·a·b, each with its batches in the middle, its matrices transposed, or both."""
     a, b = (
-        np.swapaxes(m, -1, -2) if call.get(name, 0) and m.ndim > 1 else m for m, name in ((a, "transA"), (b, "transB"))
+        np.moveaxis(m, 0, -2) if call.get(f"transBatch{name}", 0) and m.ndim > 2 else m
+        for m, name in ((a, "A"), (b, "B"))
+    )
+    a, b = (
+        np.swapaxes(m, -1, -2) if call.get(f"trans{name}", 0) and m.ndim > 1 else m for m, name in ((a, "A"), (b, "B"))
     )
     return ring.mul(ring.bilinear(np.matmul, a, b), run.attribute(call, "alpha", 1.0))
 
@@ -40,6 +43,90 @@ def _gemm(run: Run, call: Call, a: Array, b: Array, c: Array | None = None) -> A
     a, b = a.T if call.get("transA", 0) else a, b.T if call.get("transB", 0) else b
     result = ring.mul(ring.bilinear(np.matmul, a, b), run.attribute(call, "alpha", 1.0))
     return result if c is None else ring.add(result, ring.mul(c, run.attribute(call, "beta", 1.0)))
+
+
+@computes("MatMulNBits", domain="com.microsoft")
+def _quantized_product(
+    run: Run,
+    call: Call,
+    a: Array,
+    packed: Array,
+    scales: Array,
+    zeros: Array | None = None,
+    order: Array | None = None,
+    bias: Array | None = None,
+) -> Array:
+    """a·bᵀ + bias, where b lies in blocks of few bits, each with a scale and a zero."""
+    if order is not None or (zeros is not None and zeros.dtype != np.uint8):
+        raise NotApplicable("MatMulNBits: g_idx, or zero points that are floats")
+    rows, bits = call.get("N"), call.get("bits", 4)
+    scales = scales.reshape(rows, -1)
+    digits = _unpacked(packed.reshape(rows, -1), bits).reshape(*scales.shape, -1)
+    zero = 2 ** (bits - 1) if zeros is None else _unpacked(zeros.reshape(rows, -1), bits)[:, : scales.shape[1], None]
+    weight = ring.mul(ring.integers(digits - zero), scales[..., None]).reshape(rows, -1)[:, : call.get("K")]
+    result = ring.bilinear(np.matmul, a, weight.T)
+    return result if bias is None else ring.add(result, bias)
+
+
+@computes("DynamicQuantizeLinear")
+def _dynamic(run: Run, call: Call, x: Array) -> tuple[Array, ...]:
+    return _quantized(x)
+
+
+def _quantized(x: Array) -> tuple[Array, Array, Array]:
+    """Elements, scale and zero, of which no law is known but that they depend on all of x, in any order."""
+    whole = reduce(ring.add, ring.hashed("DynamicQuantizeLinear", x).ravel(), np.zeros((), np.uint64))
+    scale, zero = (ring.hashed(f"DynamicQuantizeLinear {name}", whole) for name in ("scale", "zero"))
+    return ring.hashed("DynamicQuantizeLinear element", x, np.broadcast_to(whole, x.shape)), scale, zero
+
+
+@computes("MatMulInteger")
+def _matmul_integer(
+    run: Run, call: Call, a: Array, b: Array, a_zero: Array | None = None, b_zero: Array | None = None
+) -> Array:
+    return ring.bilinear(np.matmul, _from_zero(a, a_zero), _from_zero(b, b_zero))
+
+
+def _from_zero(integers: Array, zero: Array | None) -> Array:
+    elements = _elements(integers)
+    return elements if zero is None else ring.sub(elements, _elements(zero))
+
+
+def _elements(integers: Array) -> Array:
+    return integers if integers.dtype == np.uint64 else ring.integers(integers)
+
+
+@computes("MatMulIntegerToFloat", domain="com.microsoft")
+def _matmul_integer_to_float(run: Run, call: Call, a: Array, b: Array, *rest: Array | None) -> Array:
+    return _to_float(run, a, b, *rest)
+
+
+@computes("DynamicQuantizeMatMul", domain="com.microsoft")
+def _dynamic_product(
+    run: Run, call: Call, x: Array, b: Array, scale: Array, zero: Array | None = None, bias: Array | None = None
+) -> Array:
+    a, a_scale, a_zero = _quantized(x)
+    return _to_float(run, a, b, a_scale, scale, a_zero, zero, bias)
+
+
+def _to_float(run: Run, a: Array, b: Array, *rest: Array | None) -> Array:
+    """(a - zero)·(b - zero), times both scales, and a bias."""
+    a_scale, b_scale, a_zero, b_zero, bias = (*rest, None, None, None)[:5]
+    if a.dtype == np.uint64:
+        product = ring.bilinear(np.matmul, _from_zero(a, a_zero), _from_zero(b, b_zero))
+    else:  # known, so the int32 product is, too, and carried over as such
+        wide = [each.astype(np.int64) - (0 if zero is None else zero) for each, zero in ((a, a_zero), (b, b_zero))]
+        product = run.constants.carry(np.matmul(*wide).astype(np.float32))
+    for scale in (a_scale, b_scale):
+        product = product if scale is None else ring.mul(product, scale)
+    return product if bias is None else ring.add(product, bias)
+
+
+def _unpacked(packed: Array, bits: int) -> Array:
+    """The numbers in bytes, lowest bits first."""
+    places = np.arange(0, 8, bits)
+    numbers = (packed[..., None].astype(np.int64) >> places) & (2**bits - 1)
+    return np.asarray(numbers.reshape(*packed.shape[:-1], -1))
 
 
 @computes("Einsum")

@@ -1,0 +1,83 @@
+"""Masks as kernels take them: the last two dimensions those of the scores, and no number that means more than it is.
+
+ONNX Runtime's kernel for the standard's Attention (1.31) makes a row zero of which every entry is masked by the
+lowest number of its dtype, or by -inf.  With any other number it computes what the formula says; -1e30 hides every
+score as well.  In float16 scores are rounded once the mask is added, where the operators keep them in float32.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from onnxrewrite import Builder, Match, Value, same_dim
+from onnxrewrite_patterns.attention_masks import NEVER_AT_ALL
+from onnxrewrite_patterns.magnitudes import magnitude
+
+Size = Value | npt.NDArray[np.int64]
+
+
+def size_of(m: Match, build: Builder, x: Value, axis: int) -> Size:
+    """One dimension of x, as a tensor of one element."""
+    size = m.dim(x, axis)
+    if isinstance(size, int):
+        return np.array([size])
+    return build.Gather(build.Shape(x), np.array([axis % (m.rank(x) or 1)]))
+
+
+def full(m: Match, build: Builder, mask: Value, query: Value, key: Value) -> Value:
+    """A mask whose last two dimensions are as many queries and keys; those are the second last dimension of theirs."""
+    shape = m.shape(mask)
+    if shape is None:
+        m.refuse("the rank of the mask is unknown", at=mask)
+    if len(shape) < 2:
+        mask = build.Unsqueeze(mask, axes=tuple(range(2 - len(shape))))
+        shape = (*[1] * (2 - len(shape)), *shape)
+    queries, keys = m.dim(query, -2), m.dim(key, -2)
+    if queries is None or keys is None:
+        m.refuse("the rank of q or k is unknown", at=query)
+    rows, columns = same_dim(shape[-2], queries), same_dim(shape[-1], keys)
+    if rows and columns:
+        return mask
+    m.require((rows or shape[-2] == 1) and (columns or shape[-1] == 1), "the mask does not fit", at=mask)
+    # Where there are as many queries as keys, and one mask serves all layers, so does what it is expanded to.
+    source, axis = (mask, -1) if columns and same_dim(queries, keys) else (query, -2)
+    height = np.array([1]) if rows else size_of(m, build, source, axis)
+    width = np.array([1]) if columns else size_of(m, build, key, -2)
+    ones = np.ones(len(shape) - 2, np.int64)
+    return build.Expand(mask, build.Concat(ones, height, width, axis=0))
+
+
+MODERATE = 1e20
+"""What is less than this is nothing beside ``NEVER_AT_ALL``."""
+
+ROUNDS = 64.0
+"""Beside a number larger than this, float16 has no more than four bits for the fraction of a score."""
+
+
+def countable(m: Match, build: Builder, mask: Value) -> Value:
+    """A mask for the standard's kernel that masks rows throughout as the formula does, if that can be told."""
+    limit = ROUNDS if m.dtype(mask) == ir.DataType.FLOAT16 else -NEVER_AT_ALL
+    if m.dtype(mask) == ir.DataType.BOOL or magnitude(m, mask) <= limit:
+        return mask
+    m.require(limit > ROUNDS, "float16 rounds scores to which such a mask is added", at=mask)
+    node = mask.producer()
+    if node is not None and node.op_type == "Add" and not node.domain:
+        a, b = sorted((x for x in node.inputs if x is not None), key=lambda x: magnitude(m, x))
+        m.require(magnitude(m, a) <= MODERATE, "several masks may hide a score", at=mask)
+        return build.Add(a, countable(m, build, b))
+    if node is None or node.op_type != "Where" or node.domain or node.inputs[0] is None:
+        m.refuse("the mask may be the lowest number throughout a row", at=mask)
+    choices = [_number(m, x) for x in node.inputs[1:]]
+    hidden = [n is not None and -math.inf < n <= NEVER_AT_ALL for n in choices]
+    m.require(0 in choices and any(hidden), "the mask may be the lowest number throughout a row", at=mask)
+    never = build.const(NEVER_AT_ALL, like=mask)
+    return build.Where(node.inputs[0], 0.0, never) if hidden[1] else build.Where(node.inputs[0], never, 0.0)
+
+
+def _number(m: Match, x: Value | None) -> float | None:
+    array = m.facts.constant(x) if x is not None else None
+    return float(array.reshape(())) if array is not None and array.size == 1 else None

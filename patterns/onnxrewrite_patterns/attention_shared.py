@@ -1,0 +1,147 @@
+"""Heads of queries that share keys and values, as the standard's Attention has them: with fewer heads of these.
+
+Attention(q, repeat(k), repeat(v)) ⟶ Attention(q, k, v), where head h of k and v is for the heads h·G to h·G + G - 1
+of q.
+
+Why: the repeated keys and values are G times as many numbers to write and to read again.
+Ainslie et al., 2023, arXiv:2305.13245; Shazeer, 2019, arXiv:1911.02150.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onnxrewrite import (
+    FLOATS,
+    Assumption,
+    Builder,
+    Dim,
+    Each,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    Value,
+    Var,
+    op,
+    parameter,
+    same_dim,
+    same_shape,
+)
+from onnxrewrite_patterns.attention_heads import made_by
+
+q, k, v = (Var(name, dtype=FLOATS, rank=4) for name in ("q", "k", "v"))
+rest = Each[Value]("rest", at_least=0)
+attention = op.Attention(q, k, v, rest)
+
+
+def share(m: Match, build: Builder) -> Value:
+    """Attention(q, repeat(k), repeat(v)) ⟶ Attention(q, k, v), with fewer heads of keys and values."""
+    key, value = (before_repeat(m, m[x]) for x in (k, v))
+    if key is None or value is None:
+        m.refuse("keys and values are not heads repeated one after the other", at=k)
+    m.require(same_dim(m.dim(key, 1) or 0, m.dim(value, 1) or 0), "keys and values have different heads", at=k)
+    node = m.node(attention)
+    m.require(len(node.inputs) <= 4 and len(node.outputs) == 1, "keys and values are joined to earlier ones", at=q)
+    made: Value = build.Attention(m[q], key, value, *node.inputs[3:], **m.attrs(attention))
+    return made
+
+
+def before_repeat(m: Match, x: Value) -> Value | None:
+    """The [B, K, L, D] of which each head was repeated G times, to x of shape [B, K·G, L, D]."""
+    gather = made_by(x, "Gather")
+    if gather is not None:
+        return _before_gather(m, x)
+    node = made_by(x, "Reshape")
+    wide = node.inputs[0] if node is not None else x
+    repeated = made_by(wide, "Expand", "Tile")
+    narrow = repeated.inputs[0] if repeated is not None else None
+    if wide is None or narrow is None:
+        return None
+    view = made_by(narrow, "Unsqueeze", "Reshape")
+    source = view.inputs[0] if node is not None and view is not None else narrow
+    of_x, of_source = m.shape(x) or (), m.shape(source) if source is not None else None
+    if of_source is None or len(of_source) != 4 or not _repeats(m, of_x, of_source, wide, narrow):
+        return None
+    m.cover(*(n for n in (node, repeated, view if node is not None else None) if n is not None))
+    return source
+
+
+def _repeats(m: Match, of_x: tuple[Dim, ...], of_source: tuple[Dim, ...], wide: Value, narrow: Value) -> bool:
+    """Whether ``narrow``, [B, K, 1, L, D], or [B, 1, L, D], was repeated along the 1, and is a view of the source."""
+    batch, heads, *rest = of_source
+    of_wide, of_narrow = m.shape(wide) or (), m.shape(narrow)
+    if len(of_wide) == 4:
+        return heads == 1 and same_shape(of_x, (batch, of_x[1], *rest))
+    whole = len(of_wide) == 5 and isinstance(of_wide[2], int)
+    whole = whole and same_shape(of_narrow, (batch, heads, 1, *rest))
+    whole = whole and same_shape(of_wide, (batch, heads, of_wide[2], *rest))
+    return whole and same_shape(of_x, (batch, heads * of_wide[2], *rest))
+
+
+def _before_gather(m: Match, x: Value) -> Value | None:
+    """The same where the heads were picked by number: 0, 0, 1, 1."""
+    node = made_by(x, "Gather")
+    source = node.inputs[0] if node is not None else None
+    if node is None or source is None or parameter(m.facts, node, "axis") != 1:
+        return None
+    heads, picked = m.dim(source, 1), parameter(m.facts, node, "indices")
+    if not isinstance(heads, int) or not heads or not isinstance(picked, tuple) or len(picked) % heads:
+        return None
+    if picked != tuple(np.repeat(np.arange(heads), len(picked) // heads)) or len(picked) == heads:
+        return None
+    m.cover(node)
+    return source
+
+
+_REPEAT = "u{0} = Unsqueeze({0}, {{2}})  e{0} = Expand(u{0}, {{1, 1, 3, 1, 1}})  r{0} = Reshape(e{0}, {{0, 6, -1, 8}})"
+_KV = "float[b,6,s,8] q; float[b,2,5,8] k; float[b,2,5,8] v;"
+
+SHARE = Rule(
+    name="attention-shared-heads",
+    stage=Stage.RAISE,
+    pattern=attention,
+    rewrite=share,
+    assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
+    keeps_shared=True,
+    looks_above=3,
+    examples=(
+        Rewrites(
+            f"{_KV} {_REPEAT.format('k')} {_REPEAT.format('v')} y = Attention<scale=0.5>(q, rk, rv)",
+            to=f"{_KV} y = Attention<scale=0.5>(q, k, v)",
+            opset=23,
+        ),
+        Rewrites(
+            f"{_KV} float[s,5] mask; kk = Gather<axis=1>(k, {{0, 0, 0, 1, 1, 1}})"
+            "vv = Gather<axis=1>(v, {0, 0, 0, 1, 1, 1})  y = Attention<scale=0.5>(q, kk, vv, mask)",
+            to=f"{_KV} float[s,5] mask; y = Attention<scale=0.5>(q, k, v, mask)",
+            opset=23,
+        ),
+        Rewrites(
+            "float[b,6,s,8] q; float[b,1,l,8] k; float[b,1,l,8] v; kk = Expand(k, {1, 6, 1, 1})"
+            "vv = Tile(v, {1, 6, 1, 1})  y = Attention<scale=0.5>(q, kk, vv)",
+            to="float[b,6,s,8] q; float[b,1,l,8] k; float[b,1,l,8] v; y = Attention<scale=0.5>(q, k, v)",
+            opset=23,
+        ),
+        Rejects(
+            f"{_KV} kk = Gather<axis=1>(k, {{0, 1, 0, 1, 0, 1}})  vv = Gather<axis=1>(v, {{0, 1, 0, 1, 0, 1}})"
+            "y = Attention<scale=0.5>(q, kk, vv)",
+            because="not heads repeated one after the other",
+            opset=23,
+        ),
+        Rejects(
+            f"{_KV} kk = Tile(k, {{1, 3, 1, 1}})  vv = Tile(v, {{1, 3, 1, 1}})  y = Attention<scale=0.5>(q, kk, vv)",
+            because="not heads repeated one after the other",
+            opset=23,
+        ),
+        Rejects(
+            "float[b,6,s,8] q; float[b,2,5,8] k; float[b,3,5,8] v; kk = Gather<axis=1>(k, {0, 0, 0, 1, 1, 1})"
+            "vv = Gather<axis=1>(v, {0, 0, 1, 1, 2, 2})  y = Attention<scale=0.5>(q, kk, vv)",
+            because="different heads",
+            opset=23,
+        ),
+    ),
+)
+
+RULES = (SHARE,)

@@ -1,0 +1,105 @@
+"""The standard's Attention without the Transposes around it, in models that have it.
+
+It takes [B, S, H·D] as well as [B, H, S, D], and splits the heads itself.
+
+Why: the Reshapes and Transposes of q, k, v and the result go.  Which of this kernel and MultiHeadAttention is the
+faster one depends on sizes, so the step from one to the other is measured.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onnxrewrite import (
+    FLOATS,
+    Assumption,
+    Builder,
+    Each,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    Value,
+    Var,
+    op,
+)
+from onnxrewrite_patterns.attention_heads import HEADS, head_size, is_merged_before, merged
+from onnxrewrite_patterns.attention_lower import attention as any_attention
+from onnxrewrite_patterns.attention_lower import to_multi_head
+
+q, k, v = (Var(name, dtype=FLOATS, rank=4) for name in ("q", "k", "v"))
+rest = Each[Value]("rest", at_least=0)
+attention = op.Attention(q, k, v, rest)
+by_token = op.Transpose(attention, perm=HEADS)
+
+
+def merge_heads(m: Match, build: Builder) -> tuple[Value, ...]:
+    """Transpose(Attention(q, k, v)) ⟶ Reshape(Attention(x, y, z)), where q, k and v are x, y and z split by head."""
+    m.require(not m.is_newer(attention), "the model's opset has no Attention")
+    heads, shared = m.dim(q, 1), m.dim(k, 1)
+    m.require(isinstance(heads, int) and isinstance(shared, int), "the number of heads is not known", at=q)
+    m.require(all(is_merged_before(m, m[x]) for x in (q, k, v)), "q, k or v was not split by head", at=attention)
+    node = m.node(attention)
+    m.widen(m.nodes, [m.anchor, *node.outputs[1:]])
+    parts = [merged(m, build, m[x]) for x in (q, k, v)]
+    attributes = {**m.attrs(attention), "q_num_heads": heads, "kv_num_heads": shared}
+    result, *present = build.Attention(*parts, *node.inputs[3:], **attributes, outputs=len(node.outputs))
+    return build.Reshape(result, np.array([0, 0, heads, head_size(m, m[v])])), *present
+
+
+_SPLIT = "r{0} = Reshape({0}, {{0, 0, 3, 8}})  {0}4 = Transpose<perm=[0,2,1,3]>(r{0})"
+_HEADS = "float[b,s,24] q; float[b,s,24] k; float[b,s,24] v;" + "  ".join(map(_SPLIT.format, "qkv"))
+_TURN = "y = Transpose<perm=[0,2,1,3]>(a)"
+
+MERGE_HEADS = Rule(
+    name="attention-merge-heads",
+    stage=Stage.LOWER,
+    pattern=by_token,
+    rewrite=merge_heads,
+    assumes=(Assumption.NOT_EMPTY,),
+    keeps_shared=True,
+    looks_above=3,
+    examples=(
+        Rewrites(
+            f"{_HEADS} a = Attention<scale=0.5>(q4, k4, v4) {_TURN}",
+            to="float[b,s,24] q; float[b,s,24] k; float[b,s,24] v;"
+            "a = Attention<scale=0.5, q_num_heads=3, kv_num_heads=3>(q, k, v)  y = Reshape(a, {0, 0, 3, 8})",
+            opset=23,
+        ),
+        Rejects(f"{_HEADS} a = Attention<scale=0.5>(q4, k4, v4) {_TURN}", because="opset has no Attention"),
+        Rejects(
+            f"{_HEADS} k5 = Relu(k4)  a = Attention<scale=0.5>(q4, k5, v4) {_TURN}",
+            because="was not split by head",
+            opset=23,
+        ),
+    ),
+)
+
+TO_MULTI_HEAD = Rule(
+    name="attention-to-multi-head",
+    stage=Stage.LOWER,
+    pattern=any_attention,
+    rewrite=to_multi_head,
+    assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
+    keeps_shared=True,
+    looks_above=3,
+    only_faster=True,
+    examples=(
+        Rewrites(
+            "float[b,s,24] q; float[b,s,24] k; float[b,s,24] v;"
+            "y = Attention<scale=0.5, q_num_heads=3, kv_num_heads=3>(q, k, v)",
+            to="float[b,s,24] q; float[b,s,24] k; float[b,s,24] v;"
+            "y = com.microsoft.MultiHeadAttention<num_heads=3, scale=0.5>(q, k, v)",
+            opset=23,
+        ),
+        Rejects("float[b,3,s,8] q; float[b,3,s,8] k; y = Attention<scale=0.5>(q, k, k)", because="no Attention"),
+        Rejects(
+            "float[b,3,s,8] q; float[b,3,s,8] k; float[s,s] mask; y = Attention<scale=0.5>(q, k, k, mask)",
+            because="the kernels differ",
+            opset=23,
+        ),
+    ),
+)
+
+RULES = (MERGE_HEADS, TO_MULTI_HEAD)

@@ -1,0 +1,91 @@
+"""MatMul of views that merge all dimensions but the last two into one, and a view of the result that takes them apart.
+
+Why: exporters that know only a product of batches write [B, H, S, D] as [B·H, S, D] for it and undo that at once,
+three nodes a product that move nothing; and what follows, attention say, is not recognized in pieces.
+"""
+
+from __future__ import annotations
+
+from onnxrewrite import (
+    FLOATS,
+    Assumption,
+    Builder,
+    Call,
+    Dim,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    Value,
+    Var,
+    any_of,
+    op,
+    same_shape,
+)
+
+a, b, bt = (Var(name, dtype=FLOATS) for name in ("a", "b", "bᵀ"))
+flat_a, flat_b, flat_bt = (op.Reshape(x, Var(f"shape of {x.name}")) for x in (a, b, bt))
+product = op.MatMul(flat_a, any_of(flat_b, op.Transpose(flat_bt, perm=(0, 2, 1))))
+apart = op.Reshape(product, Var("shape of the product"))
+
+
+def as_they_were(m: Match, build: Builder) -> Value:
+    """Reshape(MatMul(Reshape(a), Reshape(b))) ⟶ MatMul(a, b), where only the batch is merged and split again."""
+    flat, second = (flat_b, b) if b in m else (flat_bt, bt)
+    m.node(flat_a), m.node(flat), m.node(apart)  # of all of them the results count, whatever their attributes
+    of_a, of_b = (_matrix(m, x, view) for x, view in ((a, flat_a), (second, flat)))
+    m.require(same_shape(of_a[:-2], of_b[:-2]), "the factors have different batches", at=product)
+    columns = of_b[-1] if b in m else of_b[-2]
+    m.require(same_shape(m.shape(apart), (*of_a[:-1], columns)), "the result is not given the batch again", at=apart)
+    if b in m:
+        return build.MatMul(m[a], m[b])
+    rank = len(of_b)
+    return build.MatMul(m[a], build.Transpose(m[bt], perm=(*range(rank - 2), rank - 1, rank - 2)))
+
+
+def _matrix(m: Match, x: Var, view: Call) -> tuple[Dim, ...]:
+    """The shape of x, of which the view merges all dimensions but the last two."""
+    before, after = m.shape(x) or (), m.shape(view) or ()
+    m.require(len(before) > 3 and len(after) == 3, "a view does not merge the batch", at=view)
+    m.require(same_shape(before[-2:], after[1:]), "a view changes the matrices", at=view)
+    return before
+
+
+_FLAT = "float[2,3,s,8] a; float[2,3,8,l] b; p = Reshape(a, {6, -1, 8})  q = Reshape(b, {6, 8, -1})  c = MatMul(p, q)"
+
+AS_THEY_WERE = Rule(
+    name="matmul-of-views",
+    stage=Stage.CANONICALIZE,
+    pattern=apart,
+    rewrite=as_they_were,
+    assumes=(Assumption.NOT_EMPTY,),  # a size of zero in the target of a Reshape means another size
+    examples=(
+        Rewrites(
+            f"{_FLAT} h = Shape(a)  n = Gather(h, {{2}})  t = Concat<axis=0>({{2, 3}}, n, {{-1}})  y = Reshape(c, t)",
+            to="float[2,3,s,8] a; float[2,3,8,l] b; y = MatMul(a, b)",
+        ),
+        Rewrites(
+            "float[2,3,4,8] a; float[2,3,5,8] b; p = Reshape(a, {6, 4, 8})  q = Reshape(b, {6, 5, 8})"
+            "t = Transpose<perm=[0,2,1]>(q)  c = MatMul(p, t)  y = Reshape<allowzero=1>(c, {2, 3, 4, 5})",
+            to="float[2,3,4,8] a; float[2,3,5,8] b; t = Transpose<perm=[0,1,3,2]>(b)  y = MatMul(a, t)",
+        ),
+        Rejects(
+            "float[2,3,4,8] a; float[3,2,8,5] b; p = Reshape(a, {6, 4, 8})  q = Reshape(b, {6, 8, 5})"
+            "c = MatMul(p, q)  y = Reshape(c, {2, 3, 4, 5})",
+            because="different batches",
+        ),
+        Rejects(
+            "float[2,3,4,8] a; float[2,3,8,5] b; p = Reshape(a, {6, 8, 4})  q = Reshape(b, {6, 4, 10})"
+            "c = MatMul(p, q)  y = Reshape(c, {2, 3, 8, 10})",
+            because="changes the matrices",
+        ),
+        Rejects(
+            "float[2,3,4,8] a; float[2,3,8,5] b; p = Reshape(a, {6, 4, 8})  q = Reshape(b, {6, 8, 5})"
+            "c = MatMul(p, q)  y = Reshape(c, {3, 2, 4, 5})",
+            because="not given the batch again",
+        ),
+    ),
+)
+
+RULES = (AS_THEY_WERE,)

@@ -1,0 +1,234 @@
+"""What surrounds a normalization: a product, a sum, a pair of Casts, each of which it can do by itself.
+
+Why: every one of them is a pass over memory, and what scale and bias take in costs nothing.
+
+In half precision the standard's LayerNormalization and RMSNormalization compute in float32 by themselves and round
+before they scale: that is what exporters spell with Casts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxrewrite import (
+    FLOATS,
+    Attr,
+    Builder,
+    Call,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    Term,
+    Value,
+    Var,
+    any_of,
+    op,
+    same_shape,
+)
+from onnxrewrite_patterns.norm_parts import constant, is_all, spread
+
+x, scale, bias = Var("x", dtype=FLOATS), Var("scale", dtype=FLOATS), Var("bias", default=None)
+layer_norm, rms_norm = op.LayerNormalization(x, scale, bias), op.RMSNormalization(x, scale)
+norm = any_of(layer_norm, rms_norm)
+
+# -- scale and bias ------------------------------------------------------------------------------------------
+
+factor, addend = Var("factor", dtype=FLOATS), Var("addend", dtype=FLOATS)
+rounded, rounded_layer_norm = (op.Cast(each, to=Attr[int]("to")) for each in (norm, layer_norm))
+
+
+def to_scale(m: Match, build: Builder) -> Value:
+    """LayerNormalization(x, γ, β)·c ⟶ LayerNormalization(x, γ·c, β·c), and likewise RMSNormalization."""
+    gain = _parameter(m, build, factor)
+    new_scale = gain if is_all(m, m[scale], 1.0) else _combined(m, build, "Mul", m[scale], gain)
+    new_bias = m.value(bias)
+    if new_bias is not None and not is_all(m, new_bias, 0.0):
+        new_bias = _combined(m, build, "Mul", new_bias, gain)
+    return _rebuilt(m, build, m.alternative(norm), [m[x], new_scale, new_bias])
+
+
+def to_bias(m: Match, build: Builder) -> Value:
+    """LayerNormalization(x, γ, β) + c ⟶ LayerNormalization(x, γ, β + c)."""
+    offset = _parameter(m, build, addend)
+    old = m.value(bias)
+    new_bias = offset if old is None or is_all(m, old, 0.0) else _combined(m, build, "Add", old, offset)
+    return _rebuilt(m, build, layer_norm, [m[x], m[scale], new_bias])
+
+
+def _parameter(m: Match, build: Builder, term: Var) -> Value:
+    """What is multiplied or added, in the shape and the dtype of the scale."""
+    sizes = m.shape(scale) or ()
+    if m.dtype(term) == m.dtype(scale) and same_shape(m.shape(term), sizes):
+        return m[term]
+    array = constant(m, m[term])
+    if array is None:
+        m.refuse(f"the {term.name} is not constant, and not of the shape of the scale", at=term)
+    known = tuple(d for d in sizes if isinstance(d, int))
+    m.require(len(known) == len(sizes) > 0, "the shape of the scale is not known", at=scale)
+    lower = m.rank(x) is not None or array.ndim <= len(known)
+    m.require(lower, f"the {term.name} may raise the rank, for that of x is unknown", at=term)
+    full = spread(array, known)
+    m.require(full is not None, f"the {term.name} varies along other axes than the scale", at=term)
+    return build.const(full, like=scale)
+
+
+def _combined(m: Match, build: Builder, op_type: str, own: Value, other: Value) -> Value:
+    """The product or the sum of two constants of one shape."""
+    arrays = constant(m, own), constant(m, other)
+    m.require(all(a is not None for a in arrays), "both that and what is there already are not constant", at=own)
+    a, b = (np.asarray(array) for array in arrays)
+    m.require(a.shape == b.shape, "it is not of the shape of what is there already", at=own)
+    return build.const(a * b if op_type == "Mul" else a + b, like=own)
+
+
+def _rebuilt(m: Match, build: Builder, call: Term, inputs: list[Value | None]) -> Value:
+    """The normalization with other parameters; rounded as before, after them now."""
+    assert isinstance(call, Call)
+    (result,) = build.node(m.node(call).op_type, inputs, m.attrs(call))
+    cast = next((c for c in (rounded, rounded_layer_norm) if c in m), None)
+    if cast is None:
+        return result
+    before, after = m.dtype(result), m.dtype(cast)
+    narrows = before == ir.DataType.FLOAT and after in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    m.require(narrows, "the Cast after it does not narrow", at=cast)
+    return build.Cast(result, to=int(after or 0))
+
+
+_ONES = "LayerNormalization<epsilon=1e-6>(x, {1.0, 1.0})"
+
+SCALE = Rule(
+    name="norm-scale",
+    stage=Stage.RAISE,
+    pattern=any_of(norm, rounded) * factor,
+    rewrite=to_scale,
+    examples=(
+        Rewrites(
+            f"float[n,2] x; float[2] w; l = {_ONES}  y = Mul(w, l)",
+            to="float[n,2] x; float[2] w; y = LayerNormalization<epsilon=1e-6>(x, w)",
+        ),
+        Rewrites(
+            "float[n,2] x; l = LayerNormalization(x, {1.0, 2.0}, {3.0, 4.0})  y = Mul(l, float[1,2] {2.0, 0.5})",
+            to="float[n,2] x; y = LayerNormalization(x, {2.0, 1.0}, {6.0, 2.0})",
+        ),
+        Rewrites(
+            "float16[n,2] x; float16[2] w; l = RMSNormalization(x, float16[2] {1.0, 1.0})  y = Mul(l, w)",
+            to="float16[n,2] x; float16[2] w; y = RMSNormalization(x, w)",
+            opset=23,
+        ),
+        Rewrites(
+            f"float[n,2] x; l = {_ONES}  c = Cast<to=10>(l)  y = Mul(c, float16[2] {{3.0, 4.0}})",
+            to="float[n,2] x; l = LayerNormalization<epsilon=1e-6>(x, {3.0, 4.0})  y = Cast<to=10>(l)",
+        ),
+        Rejects(
+            f"float[n,2] x; float[n,1] w; l = {_ONES}  y = Mul(l, w)",
+            because="the factor is not constant, and not of the shape of the scale",
+        ),
+        Rejects(
+            f"float[2,2] x; l = {_ONES}  y = Mul(l, float[2,1] {{1.0, 2.0}})",
+            because="the factor varies along other axes than the scale",
+        ),
+        Rejects(
+            f"l = {_ONES}  y = Mul(l, float[1,2] {{1.0, 2.0}})",
+            because="the factor may raise the rank",
+        ),
+        Rejects(
+            "float[n,2] x; float[2] w; float[2] z; l = LayerNormalization(x, z)  y = Mul(l, w)",
+            because="not constant",
+        ),
+        Rejects(f"float[n,2] x; float[2] w; l = {_ONES}  y = Mul(l, w)  z = Relu(l)", because="also used by Relu"),
+    ),
+)
+
+SHIFT = Rule(
+    name="norm-bias",
+    stage=Stage.RAISE,
+    pattern=any_of(layer_norm, rounded_layer_norm) + addend,
+    rewrite=to_bias,
+    examples=(
+        Rewrites(
+            "float[n,2] x; float[2] w; float[2] b; l = LayerNormalization(x, w)  y = Add(l, b)",
+            to="float[n,2] x; float[2] w; float[2] b; y = LayerNormalization(x, w, b)",
+        ),
+        Rewrites(
+            "float[n,2] x; l = LayerNormalization(x, {1.0, 2.0}, {3.0, 4.0})  y = Add(l, 0.5)",
+            to="float[n,2] x; y = LayerNormalization(x, {1.0, 2.0}, {3.5, 4.5})",
+        ),
+        Rejects(
+            "float[n,2] x; float[n,2] b; l = LayerNormalization(x, {1.0, 2.0})  y = Add(l, b)",
+            because="the addend is not constant, and not of the shape of the scale",
+        ),
+        Rejects(
+            "float[n,2] x; l = RMSNormalization(x, {1.0, 2.0})  y = Add(l, 0.5)",
+            because="found RMSNormalization",
+            opset=23,
+        ),
+    ),
+)
+
+# -- half precision ------------------------------------------------------------------------------------------
+
+wide = op.Cast(x, to=Attr[int]("wide"))
+wide_layer_norm, wide_rms_norm = op.LayerNormalization(wide, scale, bias), op.RMSNormalization(wide, scale)
+wide_norm = any_of(wide_layer_norm, wide_rms_norm)
+narrow = op.Cast(wide_norm, to=Attr[int]("narrow"))
+
+
+def to_half(m: Match, build: Builder) -> Value:
+    """Cast(LayerNormalization(Cast(x), γ, β)) ⟶ LayerNormalization(x, γ, β), which computes in float32 by itself."""
+    halves = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    m.require(m.dtype(x) == m.dtype(narrow), "the result has another dtype than x", at=x)
+    from_half = m.dtype(x) in halves and m.dtype(wide) == ir.DataType.FLOAT
+    m.require(from_half, "it is not float32 between half precision", at=x)
+    call = m.alternative(wide_norm)
+    assert isinstance(call, Call)
+    parameters = [_narrowed(m, build, v) for v in (m[scale], m.value(bias))]
+    return build.node(m.node(call).op_type, [m[x], *parameters], m.attrs(call))[0]
+
+
+def _narrowed(m: Match, build: Builder, value: Value | None) -> Value | None:
+    """A constant in the dtype of x, which has to hold it."""
+    if value is None:
+        return None
+    array = constant(m, value)
+    if array is None:
+        m.refuse("scale and bias are not constant", at=value)
+    made = build.const(array, like=x)
+    m.require(np.array_equal(array, np.asarray(constant(m, made))), "scale or bias are more precise than x", at=value)
+    return made
+
+
+HALF = Rule(
+    name="norm-in-half-precision",
+    stage=Stage.RAISE,
+    pattern=narrow,
+    rewrite=to_half,
+    examples=(
+        Rewrites(
+            "float16[n,2] x; c = Cast<to=1>(x)  l = LayerNormalization<epsilon=1e-6>(c, {1.0, 2.0}, {0.0, 0.5})"
+            "y = Cast<to=10>(l)",
+            to="float16[n,2] x;y = LayerNormalization<epsilon=1e-6>(x, float16[2] {1.0, 2.0}, float16[2] {0.0, 0.5})",
+        ),
+        Rewrites(
+            "float16[n,2] x; c = Cast<to=1>(x)  l = RMSNormalization(c, {1.0, 1.0})  y = Cast<to=10>(l)",
+            to="float16[n,2] x; y = RMSNormalization(x, float16[2] {1.0, 1.0})",
+            opset=23,
+        ),
+        Rejects(
+            "float16[n,2] x; c = Cast<to=1>(x)  l = LayerNormalization(c, {0.1, 2.0})  y = Cast<to=10>(l)",
+            because="scale or bias are more precise than x",
+        ),
+        Rejects(
+            "float16[n,2] x; c = Cast<to=11>(x)  l = LayerNormalization(c, double[2] {1.0, 2.0})  y = Cast<to=10>(l)",
+            because="it is not float32 between half precision",
+        ),
+        Rejects(
+            "float16[n,2] x; c = Cast<to=1>(x)  l = LayerNormalization(c, {1.0, 2.0})  y = Cast<to=11>(l)",
+            because="the result has another dtype than x",
+        ),
+    ),
+)
+
+RULES = (SCALE, SHIFT, HALF)

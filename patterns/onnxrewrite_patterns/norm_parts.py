@@ -1,0 +1,88 @@
+"""What the rules about normalizations have in common: along which axes, and parameters of the right shape.
+
+No rules here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxrewrite import Match, Scalar, Term, Value, resolve
+
+Array = npt.NDArray[Any]
+Axes: TypeAlias = "tuple[int, ...] | int | None"
+
+
+def last_axes(m: Match, source: Term, *reductions: Axes) -> int:
+    """Along how many axes all of these means of ``source`` run; refuses unless they are the last ones."""
+    found = {_from_back(m, source, axes) for axes in reductions}
+    m.require(len(found) == 1, "the means run along different axes", at=source)
+    axes = found.pop()
+    are_last = axes == tuple(range(-len(axes), 0))
+    m.require(are_last, f"the mean runs along the axes {list(axes)}, not the last ones", at=source)
+    return len(axes)
+
+
+def _from_back(m: Match, source: Term, axes: Axes) -> tuple[int, ...]:
+    """Axes in order, each counted from the back."""
+    rank = m.rank(source)
+    if axes is None or axes == ():
+        m.require(rank == 1, "the mean is one of everything", at=source)
+        return (-1,)
+    given = (axes,) if isinstance(axes, int) else axes
+    known = rank is not None or all(a < 0 for a in given)
+    m.require(known, "an axis cannot be told, for the rank is unknown", at=source)
+    return tuple(sorted({a if a < 0 else a - (rank or 0) for a in given}))
+
+
+def last_sizes(m: Match, source: Term, count: int) -> tuple[int, ...]:
+    """The sizes of the last axes of ``source``, which have to be numbers."""
+    dims = (m.shape(source) or ())[-count:]
+    sizes = tuple(d for d in dims if isinstance(d, int))
+    m.require(len(sizes) == count, "the sizes of the normalized axes are not known", at=source)
+    return sizes
+
+
+def require_epsilon(m: Match, eps: Scalar) -> None:
+    """Refuse to add to a variance what makes it negative."""
+    m.require(0 <= m[eps] < math.inf, f"what is added to the variance is {m[eps]:g}")
+
+
+def constant(m: Match, value: Value) -> Array | None:
+    """A constant in float64; None where the value is not constant."""
+    array = m.facts.constant(resolve(value))
+    return None if array is None else array.astype(np.float64)
+
+
+def is_all(m: Match, value: Value | None, number: float) -> bool:
+    """Whether a value is a constant of nothing but ``number``."""
+    array = None if value is None else constant(m, value)
+    return array is not None and bool((array == number).all())
+
+
+def spread(array: Array, sizes: Sequence[int]) -> Array | None:
+    """A constant broadcast to ``sizes``, ones in front left out; None where it does not fit."""
+    shape = array.shape
+    while len(shape) > len(sizes) and shape[0] == 1:
+        shape = shape[1:]
+    fits = len(shape) <= len(sizes) and all(d in (1, s) for d, s in zip(shape[::-1], sizes[::-1], strict=False))
+    return np.broadcast_to(array.reshape(shape), sizes) if fits else None
+
+
+def with_sum(m: Match, total: Term, *computed_twice: Term) -> bool:
+    """Whether the sum that is normalized is needed elsewhere, too, so that it has to be an output.
+
+    Refuses where something else inside the match is, for which a rule that keeps what is shared has to see itself; but
+    for what may be ``computed_twice``.
+    """
+    whole, inside = m[total], set(m.nodes)
+    free = {whole, m.anchor, *(m[t] for t in computed_twice if t in m)}
+    for value in (o for n in m.nodes for o in n.outputs if o not in free):
+        alone = not value.is_graph_output() and inside.issuperset(value.consumers())
+        m.require(alone, f"`{value.name}` inside the match is needed elsewhere, too")
+    return whole.is_graph_output() or not inside.issuperset(whole.consumers())

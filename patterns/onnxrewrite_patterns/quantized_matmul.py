@@ -1,0 +1,167 @@
+"""Products of quantized matrices whose result becomes a float again, as dynamic quantization writes them.
+
+float(MatMulInteger(a, b))·(scale of a · scale of b) is MatMulIntegerToFloat; with the DynamicQuantizeLinear that made a
+it is DynamicQuantizeMatMul.  Both take a bias.
+
+Why: the int32 product is not written, read, converted and scaled in passes of its own.
+Source: ONNX Runtime, docs/ContribOperators.md; what it does not say was tried (1.31).
+"""
+
+from __future__ import annotations
+
+from onnxrewrite import (
+    Assumption,
+    Builder,
+    Dim,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    Term,
+    Value,
+    Var,
+    any_of,
+    microsoft,
+    op,
+)
+from onnxrewrite_patterns.fused_linear import matched
+
+FLOAT = 1
+
+a, b = Var("a"), Var("b", rank=2)
+a_zero, b_zero = Var("zero of a", default=None), Var("zero of b", default=None)
+a_scale, b_scale = Var("scale of a"), Var("scale of b")
+
+
+def scaled(first: Term, zero: Term, scale: Term) -> Term:
+    """A product of integers as a float, times both scales."""
+    return op.Cast(op.MatMulInteger(first, b, zero, b_zero), to=FLOAT) * (scale * b_scale)
+
+
+to_float = scaled(a, a_zero, a_scale)
+quantize = op.DynamicQuantizeLinear(x := Var("x"))
+dynamic = scaled(quantize[0], quantize[2], quantize[1])
+
+
+def integer_to_float(m: Match, build: Builder) -> Value:
+    """float(MatMulInteger(a, b))·(s·t) ⟶ com.microsoft.MatMulIntegerToFloat(a, b, s, t)."""
+    require_one_number(m, a_scale)
+    require_one_number(m, a_zero)
+    require_by_column(m)
+    inputs = [m[a], m[b], m[a_scale], m[b_scale], m.value(a_zero), m.value(b_zero)]
+    return build.microsoft.node("MatMulIntegerToFloat", inputs)[0]
+
+
+def quantize_and_multiply(m: Match, build: Builder) -> Value:
+    """The same of a DynamicQuantizeLinear(x) ⟶ com.microsoft.DynamicQuantizeMatMul(x, b, t)."""
+    require_by_column(m)
+    return build.microsoft.node("DynamicQuantizeMatMul", [m[x], m[b], m[b_scale], m.value(b_zero)])[0]
+
+
+def require_one_number(m: Match, term: Term) -> None:
+    """Refuse a scale or a zero of which there are several."""
+    value = m.value(term)
+    m.require(value is None or m.shape(value) in ((), (1,)), f"{term!r} is not known to be one number", at=value)
+
+
+def require_by_column(m: Match) -> None:
+    """Refuse scales and zeros of b that are neither one number nor one for each column."""
+    columns: Dim | None = m.dim(b, 1)
+    for term in (b_scale, b_zero):
+        value = m.value(term)
+        fits = value is None or m.shape(value) in ((), (1,), (columns,))
+        m.require(fits, f"{term!r} is not known to be one number, or one for each column", at=value)
+
+
+DECLARED = "float[m,4] x; uint8[4,3] b; "
+_SPELLED = "q, s, z = DynamicQuantizeLinear(x)  i = MatMulInteger(q, b, z)  f = Cast<to=1>(i)  "
+
+TO_FLOAT = Rule(
+    name="matmul-integer-to-float",
+    stage=Stage.LOWER,
+    pattern=to_float,
+    rewrite=integer_to_float,
+    assumes=(Assumption.NOT_EMPTY,),
+    examples=(
+        Rewrites(
+            "uint8[m,4] a; int8[4,3] b; float s; float[3] t; uint8 z; i = MatMulInteger(a, b, z)  f = Cast<to=1>(i)"
+            "  u = Mul(s, t)  y = Mul(f, u)",
+            to="uint8[m,4] a; int8[4,3] b; float s; float[3] t; uint8 z;"
+            "y = com.microsoft.MatMulIntegerToFloat(a, b, s, t, z)",
+        ),
+        Rejects(
+            "uint8[m,4] a; int8[4,3] b; float[m,1] s; float t; i = MatMulInteger(a, b)  f = Cast<to=1>(i)"
+            "  u = Mul(s, t)  y = Mul(f, u)",
+            because="is not known to be one number",
+        ),
+        Rejects(
+            "uint8[m,4] a; int8[4,3] b; float s; float[1,3] t; i = MatMulInteger(a, b)  f = Cast<to=1>(i)"
+            "  u = Mul(s, t)  y = Mul(f, u)",
+            because="is not known to be one number",
+        ),
+    ),
+)
+
+DYNAMIC = Rule(
+    name="dynamic-quantize-matmul",
+    stage=Stage.LOWER,
+    pattern=dynamic,
+    rewrite=quantize_and_multiply,
+    benefit=10,
+    assumes=(Assumption.NOT_EMPTY,),
+    examples=(
+        Rewrites(
+            f"{DECLARED} float[1] t; {_SPELLED} u = Mul(s, t)  y = Mul(f, u)",
+            to=f"{DECLARED} float[1] t; y = com.microsoft.DynamicQuantizeMatMul(x, b, t)",
+        ),
+        Rejects(f"{DECLARED} float[1,3] t; {_SPELLED} u = Mul(s, t)  y = Mul(f, u)", because="or one for each column"),
+        Rejects(
+            f"{DECLARED} float[1] t; {_SPELLED} u = Mul(s, t)  y = Mul(f, u)  v = Neg(s)", because="also used by Neg"
+        ),
+    ),
+)
+
+bias = Var("bias", rank=1)
+biasless = any_of(
+    microsoft.DynamicQuantizeMatMul(x, b, b_scale, b_zero),
+    microsoft.MatMulIntegerToFloat(a, b, a_scale, b_scale, a_zero, b_zero),
+)
+
+
+def with_bias(m: Match, build: Builder) -> Value:
+    """DynamicQuantizeMatMul(x, b, t) + bias ⟶ DynamicQuantizeMatMul(x, b, t, bias=bias), and MatMulIntegerToFloat."""
+    columns = m.dim(b, 1)
+    m.require(isinstance(columns, int) and m.shape(bias) == (columns,), "it is not one number for each column", at=bias)
+    call = matched(m, biasless)
+    wanted = 4 if call.op_types == ("DynamicQuantizeMatMul",) else 6
+    given = list(m.node(call).inputs)
+    inputs = [*given, *[None] * (wanted - len(given)), m[bias]]
+    return build.microsoft.node(call.op_types[0], inputs)[0]
+
+
+BIAS = Rule(
+    name="quantized-matmul-bias",
+    stage=Stage.LOWER,
+    pattern=op.Add(biasless, bias),
+    rewrite=with_bias,
+    assumes=(Assumption.NOT_EMPTY,),
+    examples=(
+        Rewrites(
+            f"{DECLARED} float t; float[3] c; p = com.microsoft.DynamicQuantizeMatMul(x, b, t)  y = Add(c, p)",
+            to=f"{DECLARED} float t; float[3] c; y = com.microsoft.DynamicQuantizeMatMul(x, b, t, , c)",
+        ),
+        Rewrites(
+            "uint8[m,4] a; int8[4,3] b; float s; float t; float[3] c;"
+            "p = com.microsoft.MatMulIntegerToFloat(a, b, s, t)  y = Add(p, c)",
+            to="uint8[m,4] a; int8[4,3] b; float s; float t; float[3] c;"
+            "y = com.microsoft.MatMulIntegerToFloat(a, b, s, t, , , c)",
+        ),
+        Rejects(
+            f"{DECLARED} float t; float[1] c; p = com.microsoft.DynamicQuantizeMatMul(x, b, t)  y = Add(c, p)",
+            because="not one number for each column",
+        ),
+    ),
+)
+
+RULES = (TO_FLOAT, DYNAMIC, BIAS)

@@ -1,0 +1,121 @@
+"""Root mean square normalization from its parts: x/√(mean(x²) + ε), the mean taken along the last axes.
+
+Why: five passes over memory become one kernel.   Zhang & Sennrich, 2019, arXiv:1910.07467.
+
+What is normalized is raised with a scale of ones; ``norm_affine.py`` then takes in the scale and the Casts around it.
+Of a value less its own mean, this is a LayerNormalization (``layernorm.py``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onnxrewrite import (
+    FLOATS,
+    Attr,
+    Builder,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Scalar,
+    Stage,
+    Term,
+    Value,
+    Var,
+    any_of,
+    op,
+    resolve,
+)
+from onnxrewrite_patterns.norm_parts import Axes, last_axes, last_sizes, require_epsilon
+
+x = Var("x", dtype=FLOATS)
+eps = Scalar("epsilon", default=0.0)
+axes = Attr[Axes]("axes", default=None)
+
+
+def root(source: Term) -> Term:
+    """√(mean(x²) + ε)."""
+    return op.Sqrt(op.ReduceMean(source**2, axes=axes) + eps)
+
+
+widened = op.Cast(x, to=Attr[int]("to"))
+narrowed = op.Cast(1 / root(widened), to=Attr[int]("back"))
+"""In half precision all but the last product is often float32."""
+
+
+def to_rms_norm(m: Match, build: Builder) -> Value:
+    """x/√(mean(x²) + ε) ⟶ RMSNormalization(x, 1), where the mean is that of the last axes."""
+    require_epsilon(m, eps)
+    m.require(not _is_centred(m[x]), "x is less its own mean: that is a LayerNormalization", at=x)
+    count = last_axes(m, x, m[axes])
+    ones = build.const(np.ones(last_sizes(m, x, count)), like=x)
+    return build.RMSNormalization(m[x], ones, axis=-count, epsilon=m[eps])
+
+
+def _is_centred(value: Value) -> bool:
+    """Whether a value is something less its mean."""
+    difference = resolve(value).producer()
+    if difference is None or difference.op_type != "Sub":
+        return False
+    minuend, mean = (None if v is None else resolve(v) for v in difference.inputs)
+    node = mean.producer() if mean is not None else None
+    source = node.inputs[0] if node is not None and node.op_type == "ReduceMean" else None
+    return source is not None and resolve(source) is minuend
+
+
+_ROOT = "p = Pow(x, 2.0)  v = ReduceMean<axes=[-1]>(p)  a = Add(v, 1e-6)  r = Sqrt(a)"
+_ROOT_18 = "p = Mul(x, x)  v = ReduceMean(p, {-1})  a = Add(v, 1e-6)  r = Sqrt(a)"
+_RESULT = "float[b,s,4] x; y = RMSNormalization<axis=-1, epsilon=1e-6>(x, {1.0, 1.0, 1.0, 1.0})"
+
+RMS_NORM = Rule(
+    name="rms-norm",
+    stage=Stage.RAISE,
+    pattern=any_of(x / root(x), x * narrowed),
+    rewrite=to_rms_norm,
+    examples=(
+        Rewrites(f"float[b,s,4] x; {_ROOT_18} y = Div(x, r)", to=_RESULT, opset=23),
+        Rewrites(f"float[b,s,4] x; {_ROOT_18} i = Div(1.0, r)  y = Mul(x, i)", to=_RESULT, opset=23),
+        Rewrites(
+            "float[b,s,4] x; p = Pow(x, 2.0)  v = ReduceMean(p, {2})  a = Add(v, 1e-6)  r = Pow(a, -0.5)y = Mul(r, x)",
+            to=_RESULT,
+            opset=23,
+        ),
+        Rewrites(
+            "float16[b,s,4] x; w = Cast<to=1>(x)  p = Mul(w, w)  v = ReduceMean(p, {-1})  a = Add(v, 1e-6)"
+            "r = Sqrt(a)  i = Reciprocal(r)  n = Cast<to=10>(i)  y = Mul(x, n)",
+            to="float16[b,s,4] x; y = RMSNormalization<axis=-1, epsilon=1e-6>(x, float16[4] {1.0, 1.0, 1.0, 1.0})",
+            opset=23,
+        ),
+        Rejects(f"float[b,s,4] x; {_ROOT} y = Div(x, r)", because="RMSNormalization needs opset 23"),
+        Rejects(f"float[b,s,4] x; {_ROOT_18} y = Div(z, r)", because="same value in both places", opset=23),
+        Rejects(
+            "float[b,s,4] x; p = Mul(x, x)  v = ReduceMean(p, {1})  a = Add(v, 1e-6)  r = Sqrt(a)  y = Div(x, r)",
+            because="the mean runs along the axes [-2], not the last ones",
+            opset=23,
+        ),
+        Rejects(
+            "float[2,4] x; p = Mul(x, x)  v = ReduceMean(p)  a = Add(v, 1e-6)  r = Sqrt(a)  y = Div(x, r)",
+            because="the mean is one of everything",
+            opset=23,
+        ),
+        Rejects(
+            "float[b,s,n] x; p = Mul(x, x)  v = ReduceMean(p, {-1})  a = Add(v, 1e-6)  r = Sqrt(a)  y = Div(x, r)",
+            because="the sizes of the normalized axes are not known",
+            opset=23,
+        ),
+        Rejects(
+            "float[b,s,4] z; m = ReduceMean(z, {-1})  x = Sub(z, m)  p = Mul(x, x)  v = ReduceMean(p, {-1})"
+            "a = Add(v, 1e-6)  r = Sqrt(a)  y = Div(x, r)",
+            because="that is a LayerNormalization",
+            opset=23,
+        ),
+        Rejects(
+            "float[b,s,4] x; p = Mul(x, x)  v = ReduceMean(p, {-1})  r = Sqrt(v)  a = Add(r, 1e-6)  y = Div(x, a)",
+            because="expected",
+            opset=23,
+        ),
+    ),
+)
+
+RULES = (RMS_NORM,)

@@ -1,0 +1,281 @@
+"""Rotary position embedding: features of a head, two by two, turned by an angle that grows with the position.
+
+(x₁, x₂) ⟶ (x₁·cos - x₂·sin, x₂·cos + x₁·sin), where x₁ and x₂ are the halves of a head, or its even and its odd
+features ("interleaved").  Exporters write that for both parts, or for whole heads as x·cos + (-x₂, x₁)·sin, where
+every cosine and every sine comes twice.  In partial embeddings only the first features of a head turn.
+
+Why: two Slices, a Neg, a Concat, two products and a sum, of queries and of keys in every layer, become one kernel
+that reads its input once.  Su et al., 2021, arXiv:2104.09864.
+"""
+
+from __future__ import annotations
+
+from onnxrewrite import (
+    FLOATS,
+    Assumption,
+    Attr,
+    Builder,
+    Call,
+    Each,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    Term,
+    Value,
+    Var,
+    any_of,
+    op,
+    resolve,
+    same_shape,
+)
+from onnxrewrite_patterns.pieces import axis_of, taken, used_once
+from onnxrewrite_patterns.repeated import once
+from onnxrewrite_patterns.rotary_operator import embedded, head_size
+
+x = Var("x", dtype=FLOATS)
+cos, sin = Var("cos"), Var("sin")
+
+# -- a head in two parts -------------------------------------------------------------------------------------
+
+split = op.Split(x, Each("sizes", at_least=0), axis=Attr[int]("axis of Split", default=0))
+pairs = op.Reshape(x, Var("shape of pairs"))
+split_pairs = op.Split(pairs, Each("sizes of pairs", at_least=0), axis=Attr[int]("axis of pairs", default=0))
+
+
+class Part:
+    """x₁ or x₂: cut out of x, or picked from its pairs."""
+
+    def __init__(self, number: int):
+        self.number = number
+        self.sliced = op.Slice(x, Each(f"bounds {number}", at_least=0))
+        self.picked = op.Gather(pairs, number, axis=Attr[int](f"axis {number}", default=0))
+        self.squeezed = op.Squeeze(split_pairs[number], Each(f"axes {number}", at_least=0))
+        self.term = any_of(self.sliced, split[number], self.picked, self.squeezed)
+
+    def features(self, m: Match, size: int) -> range:
+        """Which features of a head it has."""
+        rank = m.rank(x) or 0
+        chosen = m.alternative(self.term)
+        if chosen not in (self.picked, self.squeezed):
+            return taken(m, resolve(m[self.term]), rank - 1)
+        picker = m.node(self.picked if chosen is self.picked else split_pairs)
+        by_pairs = _is_by_pairs(m, pairs, axis_of(m, picker, rank + 1, 0))
+        halved = same_shape(m.shape(self.term), (*(m.shape(x) or ())[:-1], size // 2))
+        m.require(halved, "what is picked is not half of the features", at=pairs)
+        start, step = (self.number, 2) if by_pairs else (self.number * size // 2, 1)
+        return range(start, size if by_pairs else start + size // 2, step)
+
+
+def _is_by_pairs(m: Match, folded: Call, axis: int) -> bool:
+    """Whether heads folded in two have neighbours, and not halves, along ``axis``."""
+    *before, size = m.shape(x) or ()
+    half = head_size(m, m[x]) // 2
+    if axis == len(before) + 1 and same_shape(m.shape(folded), (*before, half, 2)):
+        return True
+    halves = axis == len(before) and same_shape(m.shape(folded), (*before, 2, half))
+    m.require(halves, f"heads of {size} are not folded in two along one axis", at=m[folded])
+    return False
+
+
+x1, x2 = Part(0), Part(1)
+
+
+class Joined:
+    """Two parts of a head as one: side by side or, neighbour by neighbour, interleaved."""
+
+    def __init__(self, one: Term, other: Term):
+        self.parts = one, other
+        axes = Attr[tuple[int, ...]]("axes")
+        self.beside = op.Concat(one, other, axis=Attr[int]("axis"))
+        self.stack = op.Concat(op.Unsqueeze(one, axes=axes), op.Unsqueeze(other, axes=axes), axis=Attr[int]("axis"))
+        self.paired = op.Reshape(self.stack, Var("shape of heads"))
+        self.term = any_of(self.beside, self.paired)
+
+    def is_interleaved(self, m: Match) -> bool:
+        """Whether the parts are interleaved; refuses unless they are joined where x was taken apart."""
+        rank = m.rank(x) or 0
+        if self.beside in m:
+            m.require(axis_of(m, m.node(self.beside), rank) == rank - 1, "Concat goes along another axis", at=x)
+            return False
+        by_pairs = _is_by_pairs(m, self.stack, axis_of(m, m.node(self.stack), rank + 1))
+        m.require(same_shape(m.shape(self.paired), m.shape(x)), "the Reshape does not make heads", at=self.paired)
+        return by_pairs
+
+
+def _require_parts(m: Match, size: int, interleaved: bool) -> None:
+    """x₁ and x₂ are the first ``size`` features of x, as the spelling that joins them has it."""
+    found = [part.features(m, head_size(m, m[x])) for part in (x1, x2)]
+    wanted = [range(i, size, 2) for i in (0, 1)] if interleaved else [range(size // 2), range(size // 2, size)]
+    m.require(found == wanted, f"features {found[0]} and {found[1]} are not what is joined", at=x)
+
+
+# -- whole heads ---------------------------------------------------------------------------------------------
+
+turned = Joined(-x2.term, x1.term)
+
+
+def to_rotary(m: Match, build: Builder) -> Value:
+    """x·cos + (-x₂, x₁)·sin ⟶ RotaryEmbedding(x, cos, sin), of cos and sin that repeat themselves."""
+    interleaved = turned.is_interleaved(m)
+    _require_parts(m, head_size(m, m[x]), interleaved)
+    m.require(used_once(m[turned.term]), "the turned heads are used elsewhere, too", at=m[turned.term])
+    tables = [once(m, build, m[t], interleaved) for t in (cos, sin)]
+    return embedded(m, build, m[x], tables, interleaved=interleaved)
+
+
+_HEADS = "float[b,3,s,8] x; float[b,s,4] f;"
+_DOUBLED = "t = Concat<axis=-1>(f, f)  c = Cos(t)  k = Sin(t)  cos = Unsqueeze(c, {1})  sin = Unsqueeze(k, {1})"
+_HALVES = "x1 = Slice(x, {0}, {4}, {3})  x2 = Slice(x, {4}, {9223372036854775807}, {3})"
+_TURNED = "n = Neg(x2)  r = Concat<axis=-1>(n, x1)  u = Mul(x, cos)  v = Mul(r, sin)  y = Add(u, v)"
+_COSINES = "c = Cos(f)  c4 = Unsqueeze(c, {1})  c3 = Squeeze(c4, {1})"
+_SINES = "k = Sin(f)  k4 = Unsqueeze(k, {1})  k3 = Squeeze(k4, {1})"
+_ROWS = "g = Gather(float[2,4] {0.0, 1.0, 0.0, 1.0, 2.0, 3.0, 2.0, 3.0}, p)  cos = Unsqueeze(g, {1})"
+_TABLE = f"float[1,s,3,4] x; int64[s] p; {_ROWS}"
+_PAIRS = "float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; c5 = Unsqueeze(c, {-1})  k5 = Unsqueeze(k, {-1})"
+
+ROTARY = Rule(
+    name="rotary",
+    stage=Stage.RAISE,
+    pattern=x * cos + turned.term * sin,
+    rewrite=to_rotary,
+    assumes=(Assumption.NOT_EMPTY,),
+    keeps_shared=True,
+    looks_above=8,
+    examples=(
+        Rewrites(
+            f"{_HEADS} {_DOUBLED} {_HALVES} {_TURNED}",
+            to=f"{_HEADS} {_COSINES} {_SINES} y = RotaryEmbedding(x, c3, k3)",
+            opset=23,
+        ),
+        Rewrites(
+            f"{_TABLE} x1, x2 = Split<axis=-1>(x, {{2, 2}})  n = Neg(x2)"
+            "r = Concat<axis=3>(n, x1)  u = Mul(cos, x)  v = Mul(cos, r)  y = Add(v, u)",
+            to=f"{_TABLE} a = Slice(cos, {{0}}, {{2}}, {{-1}}, {{1}})  b = Slice(cos, {{0}}, {{2}}, {{-1}}, {{1}})"
+            "a2 = Squeeze(a, {1})  b2 = Squeeze(b, {1})  a3 = Unsqueeze(a2, {0})  b3 = Unsqueeze(b2, {0})"
+            "f = Reshape(x, {0, 0, 12})  r = RotaryEmbedding<num_heads=3>(f, a3, b3)  y = Reshape(r, {0, 0, 3, 4})",
+            opset=23,
+        ),
+        Rewrites(
+            f"{_PAIRS} cc = Concat<axis=-1>(c5, c5)  cos = Reshape(cc, {{0, 0, 0, 8}})  kk = Concat<axis=-1>(k5, k5)"
+            "sin = Reshape(kk, {0, 0, 0, 8})  x1 = Slice(x, {0}, {8}, {3}, {2})  x2 = Slice(x, {1}, {8}, {3}, {2})"
+            "n = Neg(x2)  n5 = Unsqueeze(n, {-1})  x5 = Unsqueeze(x1, {-1})  a = Concat<axis=-1>(n5, x5)"
+            "r = Reshape(a, {0, 0, 0, 8})  u = Mul(x, cos)  v = Mul(r, sin)  y = Add(u, v)",
+            to=f"{_PAIRS} c4 = Squeeze(c5, {{4}})  k4 = Squeeze(k5, {{4}})  c3 = Squeeze(c4, {{1}})"
+            "k3 = Squeeze(k4, {1})  y = RotaryEmbedding<interleaved=1>(x, c3, k3)",
+            opset=23,
+        ),
+        Rejects(
+            f"{_HEADS} {_DOUBLED} x1 = Slice(x, {{0}}, {{3}}, {{3}})  x2 = Slice(x, {{3}}, {{8}}, {{3}}) {_TURNED}",
+            because="features range(0, 3) and range(3, 8) are not what is joined",
+            opset=23,
+        ),
+        Rejects(
+            "float[b,3,s,8] x; float[b,1,s,8] cos; float[b,1,s,8] sin;" + f"{_HALVES} {_TURNED}",
+            because="it is not shown to repeat itself",
+            opset=23,
+        ),
+        Rejects(
+            "float[b,3,s,2] x; x1 = Slice(x, {0}, {1}, {3})  x2 = Slice(x, {1}, {2}, {3})  n = Neg(x2)"
+            "r = Concat<axis=-1>(n, x1)  u = Mul(x, {1.0, 2.0})  v = Mul(r, {3.0, 3.0})  y = Add(u, v)",
+            because="does not repeat itself",
+            opset=23,
+        ),
+        Rejects(
+            f"float[b,3,s,8] x; float[b,3,s,4] c; cos = Concat<axis=-1>(c, c)  sin = Identity(cos){_HALVES} {_TURNED}",
+            because="are not one for each position",
+            opset=23,
+        ),
+        Rejects(
+            f"{_HEADS} {_DOUBLED} x2 = Slice(x, {{0}}, {{4}}, {{3}})  x1 = Slice(x, {{4}}, {{8}}, {{3}}) {_TURNED}",
+            because="are not what is joined",
+            opset=23,
+        ),
+        Rejects(
+            f"{_HEADS} {_DOUBLED} {_HALVES} {_TURNED} z = Abs(r)",
+            because="the turned heads are used elsewhere, too",
+            opset=23,
+        ),
+        Rejects(f"double {_HEADS[5:]} {_DOUBLED} {_HALVES} {_TURNED}", because="RotaryEmbedding", opset=23),
+    ),
+)
+
+# -- part by part --------------------------------------------------------------------------------------------
+
+whole = Joined(x1.term * cos - x2.term * sin, x2.term * cos + x1.term * sin)
+rest = any_of(op.Slice(x, Each("bounds of the rest", at_least=0)), split[2])
+with_rest = op.Concat(*whole.parts, rest, axis=Attr[int]("axis"))
+
+
+def to_rotary_by_parts(m: Match, build: Builder) -> Value:
+    """(x₁·cos - x₂·sin, x₂·cos + x₁·sin) ⟶ RotaryEmbedding(x, cos, sin)."""
+    size, rank = head_size(m, m[x]), m.rank(x) or 0
+    if with_rest not in m:
+        interleaved = whole.is_interleaved(m)
+        _require_parts(m, size, interleaved)
+        return embedded(m, build, m[x], (m[cos], m[sin]), interleaved=interleaved)
+    m.require(axis_of(m, m.node(with_rest), rank) == rank - 1, "Concat goes along another axis", at=x)
+    kept = taken(m, resolve(m[rest]), rank - 1)
+    _require_parts(m, kept.start, False)
+    m.require(kept == range(kept.start, size), f"the rest is features {kept}", at=x)
+    return embedded(m, build, m[x], (m[cos], m[sin]), turned=kept.start)
+
+
+_PRODUCTS = "a1 = Mul(x1, c)  a2 = Mul(x2, k)  a = Sub(a1, a2)  b1 = Mul(x2, c)  b2 = Mul(x1, k)  b = Add(b1, b2)"
+_PARTS = f"{_PRODUCTS} y = Concat<axis=-1>(a, b)"
+
+ROTARY_BY_PARTS = Rule(
+    name="rotary-by-parts",
+    stage=Stage.RAISE,
+    pattern=any_of(whole.term, with_rest),
+    rewrite=to_rotary_by_parts,
+    assumes=(Assumption.NOT_EMPTY,),
+    examples=(
+        Rewrites(
+            f"float[b,3,s,8] x; float[b,1,s,4] c; float[1,s,4] k;{_HALVES} {_PARTS}",
+            to="float[b,3,s,8] x; float[b,1,s,4] c; float[1,s,4] k; c3 = Squeeze(c, {1})  k2 = Squeeze(k, {0})"
+            "k3 = Unsqueeze(k2, {0})  h = Shape(x)  b = Gather<axis=0>(h, {0})  e = Concat<axis=0>(b, {1, 1})"
+            "k4 = Expand(k3, e)  y = RotaryEmbedding(x, c3, k4)",
+            opset=23,
+        ),
+        Rewrites(
+            "float[b,s,3,8] x; float[b,s,1,4] c; float[b,s,1,4] k; p = Reshape(x, {0, 0, 0, 4, 2})"
+            "x1 = Gather<axis=-1>(p, 0)  x2 = Gather<axis=-1>(p, 1)"
+            f"{_PRODUCTS} a5 = Unsqueeze(a, {{4}})  b5 = Unsqueeze(b, {{4}})"
+            "ab = Concat<axis=4>(a5, b5)  y = Reshape(ab, {0, 0, 0, 8})",
+            to="float[b,s,3,8] x; float[b,s,1,4] c; float[b,s,1,4] k; c3 = Squeeze(c, {2})  k3 = Squeeze(k, {2})"
+            "f = Reshape(x, {0, 0, 24})  r = RotaryEmbedding<interleaved=1, num_heads=3>(f, c3, k3)"
+            "y = Reshape(r, {0, 0, 3, 8})",
+            opset=23,
+        ),
+        Rewrites(
+            "float[b,3,s,8] x; float[b,1,s,2] c; float[b,1,s,2] k; x1, x2, rest = Split<axis=3>(x, {2, 2, 4})"
+            f"{_PRODUCTS} y = Concat<axis=-1>(a, b, rest)",
+            to="float[b,3,s,8] x; float[b,1,s,2] c; float[b,1,s,2] k; c3 = Squeeze(c, {1})  k3 = Squeeze(k, {1})"
+            "y = RotaryEmbedding<rotary_embedding_dim=4>(x, c3, k3)",
+            opset=23,
+        ),
+        Rejects(
+            "float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; x1 = Slice(x, {0}, {8}, {3}, {2})"
+            "x2 = Slice(x, {1}, {8}, {3}, {2})"
+            f"{_PARTS}",
+            because="are not what is joined",
+            opset=23,
+        ),
+        Rejects(
+            "float[b,3,s,8] x; float[b,1,s,2] c; float[b,1,s,2] k; x1 = Slice(x, {0}, {2}, {3})"
+            "x2 = Slice(x, {2}, {4}, {3})  rest = Slice(x, {5}, {8}, {3})"
+            f"{_PRODUCTS} y = Concat<axis=-1>(a, b, rest)",
+            because="are not what is joined",
+            opset=23,
+        ),
+        Rejects(
+            f"float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k;{_HALVES} {_PRODUCTS} y = Concat<axis=2>(a, b)",
+            because="Concat goes along another axis",
+            opset=23,
+        ),
+    ),
+)
+
+RULES = (ROTARY, ROTARY_BY_PARTS)

@@ -1,0 +1,41 @@
+"""Tensors of one number throughout, whatever their size: ``Expand(true, [n, 1, s, s])``."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from onnxrewrite import Facts, Value
+
+VIEWS = frozenset(("Expand", "Reshape", "Flatten", "Unsqueeze", "Squeeze", "Transpose", "Tile", "Identity"))
+"""They repeat and rearrange elements."""
+
+_FAR = 8
+"""No more nodes are looked at, one above the other."""
+
+
+Number: TypeAlias = bool | int | float
+
+
+def uniform(facts: Facts, value: Value | None, used: list[ir.Node], far: int = _FAR) -> Number | None:
+    """The number that every element is; None where nobody knows.  The nodes that tell it go to ``used``."""
+    if value is None or far == 0:
+        return None
+    array = facts.constant(value)
+    if array is not None:
+        same = array.size > 0 and bool((array == array.flat[0]).all())
+        found: Number | None = array.flat[0].item() if same else None
+        return found
+    node = value.producer()
+    if node is None or node.domain:
+        return None
+    used.append(node)
+    if node.op_type in VIEWS:
+        return uniform(facts, node.inputs[0], used, far - 1)
+    if node.op_type != "Where":
+        return None
+    condition, *choices = (uniform(facts, v, used, far - 1) for v in node.inputs)
+    if condition is not None:
+        return choices[0] if condition else choices[1]
+    return choices[0] if choices[0] == choices[1] else None
