@@ -87,10 +87,6 @@ class Target:
         known = tuple(sorted((var, dtype) for var, dtype in dtypes.items() if dtype is not None))
         return _refused_by_kernels(self.provider, found, version, known, indirect)
 
-    def has_kernel(self, domain: str, op_type: str) -> bool:
-        """Whether there is a kernel for the operator, of any version and for any dtypes."""
-        return self.provider is not None and (self.provider, normal_domain(domain), op_type) in _kernels()
-
 
 def target(name: str, *, portable: bool = False) -> Target:
     """The target called ``name``; UsageError if there is none or this ONNX Runtime lacks its provider."""

@@ -16,6 +16,7 @@ from onnxrewrite import (
     Attr,
     Builder,
     Call,
+    Const,
     Match,
     Rejects,
     Rewrites,
@@ -37,12 +38,14 @@ norm = any_of(layer_norm, rms_norm)
 # -- scale and bias ------------------------------------------------------------------------------------------
 
 factor, addend = Var("factor", dtype=FLOATS), Var("addend", dtype=FLOATS)
+known_factor, known_addend = Const("factor"), Const("addend")
 rounded, rounded_layer_norm = (op.Cast(each, to=Attr[int]("to")) for each in (norm, layer_norm))
+scaled, shifted = any_of(norm, rounded), any_of(layer_norm, rounded_layer_norm)
 
 
 def to_scale(m: Match, build: Builder) -> Value:
     """LayerNormalization(x, γ, β)·c ⟶ LayerNormalization(x, γ·c, β·c), and likewise RMSNormalization."""
-    gain = _parameter(m, build, factor)
+    gain = _parameter(m, build, known_factor, factor)
     new_scale = gain if is_all(m, m[scale], 1.0) else _combined(m, build, "Mul", m[scale], gain)
     new_bias = m.value(bias)
     if new_bias is not None and not is_all(m, new_bias, 0.0):
@@ -52,26 +55,26 @@ def to_scale(m: Match, build: Builder) -> Value:
 
 def to_bias(m: Match, build: Builder) -> Value:
     """LayerNormalization(x, γ, β) + c ⟶ LayerNormalization(x, γ, β + c)."""
-    offset = _parameter(m, build, addend)
+    offset = _parameter(m, build, known_addend, addend)
     old = m.value(bias)
     new_bias = offset if old is None or is_all(m, old, 0.0) else _combined(m, build, "Add", old, offset)
     return _rebuilt(m, build, layer_norm, [m[x], m[scale], new_bias])
 
 
-def _parameter(m: Match, build: Builder, term: Var) -> Value:
+def _parameter(m: Match, build: Builder, known: Const, term: Var) -> Value:
     """What is multiplied or added, in the shape and the dtype of the scale."""
     sizes = m.shape(scale) or ()
-    if m.dtype(term) == m.dtype(scale) and same_shape(m.shape(term), sizes):
+    if known not in m:
+        fits = m.dtype(term) == m.dtype(scale) and same_shape(m.shape(term), sizes)
+        m.require(fits, f"the {term.name} is not constant, and not of the shape of the scale", at=term)
         return m[term]
-    array = constant(m, m[term])
-    if array is None:
-        m.refuse(f"the {term.name} is not constant, and not of the shape of the scale", at=term)
-    known = tuple(d for d in sizes if isinstance(d, int))
-    m.require(len(known) == len(sizes) > 0, "the shape of the scale is not known", at=scale)
-    lower = m.rank(x) is not None or array.ndim <= len(known)
-    m.require(lower, f"the {term.name} may raise the rank, for that of x is unknown", at=term)
-    full = spread(array, known)
-    m.require(full is not None, f"the {term.name} varies along other axes than the scale", at=term)
+    array = m[known]
+    numbers = tuple(d for d in sizes if isinstance(d, int))
+    m.require(len(numbers) == len(sizes) > 0, "the shape of the scale is not known", at=scale)
+    lower = m.rank(x) is not None or array.ndim <= len(numbers)
+    m.require(lower, f"the {known.name} may raise the rank, for that of x is unknown", at=scale)
+    full = spread(array, numbers)
+    m.require(full is not None, f"the {known.name} varies along other axes than the scale", at=scale)
     return build.const(full, like=scale)
 
 
@@ -102,7 +105,7 @@ _ONES = "LayerNormalization<epsilon=1e-6>(x, {1.0, 1.0})"
 SCALE = Rule(
     name="norm-scale",
     stage=Stage.RAISE,
-    pattern=any_of(norm, rounded) * factor,
+    pattern=any_of(op.Mul(scaled, factor), scaled * known_factor),
     rewrite=to_scale,
     examples=(
         Rewrites(
@@ -145,7 +148,7 @@ SCALE = Rule(
 SHIFT = Rule(
     name="norm-bias",
     stage=Stage.RAISE,
-    pattern=any_of(layer_norm, rounded_layer_norm) + addend,
+    pattern=any_of(op.Add(shifted, addend), shifted + known_addend),
     rewrite=to_bias,
     examples=(
         Rewrites(

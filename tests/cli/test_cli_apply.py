@@ -299,7 +299,7 @@ def test_refused_before_any_work(refused, gelu, tmp_path, unloaded, options, par
         (["--input", "x={folder}/gelu.onnx"], ["not a .npy file of numbers"]),
         (["--input", "x={folder}/several.npz"], ["several arrays"]),
         (["--input", "x={folder}/good.npy", "--dim", "batch=3"], ["batch=2", "batch=3"]),
-        (["--only", "gelo"], ["no rule or rule set is called 'gelo'", "gelu-erf"]),
+        (["--only", "gelo"], ["no rule or rule set is called 'gelo'", "did you mean gelu"]),
         (["--without", "nonsense"], ["no rule or rule set is called 'nonsense'"]),
         (["--opset", "99"], ["opset 99", "must lie between"]),
         (["--rules", "{folder}/no.py"], ["no such rule file"]),

@@ -58,7 +58,7 @@ def test_a_node(cli, model):
         (("gelu-erf", "--all"), "give a RULE, or --all, or --node NAME"),
         (("--all", "--at", "Erf"), "--at goes with a RULE"),
         (("gelu-erf", "--profile"), "--profile with --all"),
-        (("gelu",), "gelu is a set of 3 rules; explain one of them"),
+        (("gelu",), "gelu is a set of 4 rules; explain one of them"),
         (("gelu-erff",), "no rule or rule set is called 'gelu-erff'"),
         (("gelu-erf", "--at", "nowhere"), "no node and no value is called 'nowhere'"),
         (("--node", "nowhere"), "no node and no value is called 'nowhere'"),

@@ -38,7 +38,8 @@ NUMPY = {
     "double": np.dtype(np.float64),
 }
 TYPE_CODE = {"float": 1, "float16": 10, "bfloat16": 16, "double": 11}
-NO_FLOATS = ("Shape", "IsNaN", "IsInf", "Not", "And", "Or", "Equal", "Greater", "Less")
+COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+NO_FLOATS = ("Shape", "IsNaN", "IsInf", "Not", "And", "Or", *COMPARISONS)
 COMMUTATIVE = ("Add", "Mul", "Min", "Max")
 PARAMETERS: dict[str, Any] = {"axes": [-1], "axis": -1, "keepdims": 1, "perm": [1, 0], "low": -1.0}
 
@@ -66,9 +67,11 @@ class Speller:
         self._memo: dict[Any, str] = {}
         self._names = 0
         self.inputs: dict[str, str] = {}
+        self._one_dtype = True
 
     def text(self, item: Term) -> str:
         """The graph, whose output is ``y``."""
+        self._one_dtype = not any(isinstance(t, Call) and "Cast" in t.op_types for t in walk(item))
         last = self.spell(item)
         declared = "".join(f"{self.dtype}[2,3] {name}; " for name in self.inputs.values())
         return f"{declared}{'  '.join(self.lines)}  y = Identity({last})"
@@ -145,7 +148,7 @@ class Speller:
         chance = self.rng.random()
         if chance < 0.05:
             return self.assign(f"Identity({name})")
-        if chance < 0.1 and op_type not in NO_FLOATS:
+        if chance < 0.1 and op_type not in NO_FLOATS and self._one_dtype:
             return self.assign(f"Cast<to = {TYPE_CODE[self.dtype]}>({name})")
         return name
 
@@ -163,7 +166,8 @@ class Speller:
             elif isinstance(expected, Term):
                 raise Unspellable(name)
             else:
-                value = PARAMETERS[name] if isinstance(expected, Attr) else self._wrong_number(expected)
+                free = {"to": TYPE_CODE[self.dtype], **PARAMETERS}
+                value = free[name] if isinstance(expected, Attr) else self._wrong_number(expected)
                 attributes.append(f"{name} = {list(value) if isinstance(value, tuple) else value}")
         domain = f"{item.domain}." if item.domain else ""
         text = f"<{', '.join(attributes)}>" if attributes else ""

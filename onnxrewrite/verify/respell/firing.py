@@ -19,6 +19,8 @@ from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Site
 
+_TIDYING = frozenset({"identity", "cast-to-own-dtype", "fold-constants", "merge-equal-nodes"})
+
 
 def matches(rule: Rule, facts: Facts, graph: ir.Graph, value: ir.Value) -> Iterator[Match]:
     """Every match of a rule's pattern at one value.  The one place that says which matcher is asked."""
@@ -34,23 +36,34 @@ class Trial:
         rule: The rule.
         lowering: The rules of the lower stage, this one left out.
         target: The name of what results must run on.
+        tidying: The rules that take away what does nothing, this one left out.
     """
 
     rule: Rule
     lowering: tuple[Rule, ...]
     target: str
+    tidying: tuple[Rule, ...] = ()
 
     @classmethod
     def of(cls, rule: Rule, library: Sequence[Rule], target: str) -> Trial:
-        """With the lower stage of a whole library."""
-        return cls(rule, tuple(r for r in library if r.stage is Stage.LOWER and r is not rule), target)
+        """With the lower stage of a whole library, and with what its first stage does to any spelling."""
+        others = [r for r in library if r is not rule]
+        lowering = tuple(r for r in others if r.stage is Stage.LOWER)
+        return cls(rule, lowering, target, tuple(r for r in others if r.name in _TIDYING))
 
     def drive(self, model: ir.Model, check: SiteCheck | None = None) -> Driver:
         """Run the rule on a copy of the model, to its fixpoint."""
+        return self._run(model, [self.rule], check)
+
+    def tidied(self, model: ir.Model) -> ir.Model:
+        """A copy without what does nothing: Identities, Casts to the dtype that is there, what is there twice."""
+        return self._run(model, self.tidying, None).model
+
+    def _run(self, model: ir.Model, rules: Sequence[Rule], check: SiteCheck | None) -> Driver:
         copy = io.load(model)
         schema.date(copy)
-        driver = Driver(copy, [self.rule, *self.lowering], target(self.target), check=check)
-        driver.run_stage(self.rule.stage, [self.rule])
+        driver = Driver(copy, [*rules, *self.lowering], target(self.target), check=check)
+        driver.run_stage(self.rule.stage, rules)
         return driver
 
     def sites(self, model: ir.Model) -> dict[str, Site]:
@@ -65,7 +78,11 @@ class Trial:
         return found
 
     def fires(self, model: ir.Model, at: frozenset[str]) -> bool:
-        """Whether the rule takes one of these values in: at once, or after it has applied elsewhere."""
+        """Whether the rule takes one of these values in: as the model stands, or as the first stage leaves it."""
+        return self._fires(model, at) or self._fires(self.tidied(model), at)
+
+    def _fires(self, model: ir.Model, at: frozenset[str]) -> bool:
+        """At once, or after the rule has applied elsewhere."""
         covered = (n for site in self.sites(model).values() for n in site.before)
         if any(o.name in at for n in covered for o in n.outputs):
             return True
