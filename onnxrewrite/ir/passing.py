@@ -31,7 +31,7 @@ def passed(value: ir.Value) -> list[ir.Node]:
 
 def _is_passed(node: ir.Node, value: ir.Value) -> bool:
     """Whether ``value``, which ``node`` computes, is its input."""
-    if node.op_type not in _TRANSPARENT or node.domain:
+    if node.op_type not in _TRANSPARENT or node.domain or not node.inputs:
         return False
     source = node.inputs[0]
     return source is not None and source.type is not None and source.type == value.type

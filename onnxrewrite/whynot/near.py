@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -143,6 +144,7 @@ def _tried(item: AnyOf, binding: Binding) -> Term:
     return min(item.alternatives, key=lambda a: (-sum(t in binding.bound for t in walk(a)), _size(a)))
 
 
+@functools.lru_cache(maxsize=4096)  # alternatives share sub-patterns, and are nested
 def _size(item: Term) -> int:
     """The least number of operators that a term stands for."""
     if isinstance(item, AnyOf):
