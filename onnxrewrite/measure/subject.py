@@ -102,8 +102,10 @@ def _spelled_out(model: onnx.ModelProto, imports: Mapping[str, int]) -> onnx.Mod
     version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     newer = set()
     for node in model.graph.node:
-        known = onnx.defs.get_schema(node.op_type, version) if onnx.defs.has(node.op_type, node.domain) else None
-        if node.domain == "" and known is not None and known.since_version > imports.get("", 1):
+        if node.domain not in ("", "ai.onnx") or not onnx.defs.has(node.op_type, version):
+            continue
+        known = onnx.defs.get_schema(node.op_type, version)
+        if known.since_version > imports.get("", 1):
             newer.add((node.domain, node.op_type))
             given = {a.name for a in node.attribute}  # a body that refers to an attribute does not know its default
             defaults = (a.default_value for n, a in known.attributes.items() if n not in given)
