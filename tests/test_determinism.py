@@ -62,7 +62,7 @@ def test_three_processes_three_hash_seeds_the_same_bytes() -> None:
 
 @pytest.mark.slow
 def test_twenty_hash_seeds_the_same_bytes() -> None:
-    asked = ["off:bert", "off:nhwc_cnn"]
+    asked = ["off:vit", "off:nhwc_cnn"]
     printed = told(list(range(20)), asked, at_once=2)
     assert len(printed) == 20
     assert len(printed[0]) == len(asked)
@@ -87,7 +87,7 @@ def test_the_worklist_reaches_the_fixpoint(name: str) -> None:
     assert [a.key for a in afresh.applied] == []
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["bert_dynamo", "nhwc_cnn", "vit", "yolo"])
 def test_looking_for_conflicts_changes_nothing(name: str) -> None:
     path = ROOT / name / "model.onnx"
     plain, asked = (apply(path, check="off", conflicts=c) for c in (False, True))

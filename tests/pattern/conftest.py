@@ -12,7 +12,7 @@ from onnxrewrite.ir import io
 GOLDEN = Path(__file__).resolve().parents[2] / "golden_models"
 
 
-@pytest.fixture(params=["bert", "gpt2_past", "mobilenet_hardswish", "nhwc_cnn", "qdq_cnn", "resnext_inception"])
+@pytest.fixture(params=["vit", "mobilenet_hardswish", "nhwc_cnn", "qdq_cnn", "resnext_inception"])
 def golden_graph(request: pytest.FixtureRequest) -> ir.Model:
     """Some whole models."""
     return io.load(GOLDEN / request.param / "model.onnx")
