@@ -14,7 +14,20 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from benchmarks import checking, choice, coverage, graphs, matching, motifs, ort_suite, report, rules, sabotage, scaling
+from benchmarks import (
+    checking,
+    choice,
+    coverage,
+    effects,
+    graphs,
+    matching,
+    motifs,
+    ort_suite,
+    report,
+    rules,
+    sabotage,
+    scaling,
+)
 from benchmarks import models as model_benchmark
 from benchmarks.forks import forked
 
@@ -174,6 +187,15 @@ def test_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert all(row["at once"] > 0 and row["longer"] > 0 for row in rows)
     assert code == int(not all(g["met"] for g in found["goals"]))
     assert "choices that are right" in capsys.readouterr().out
+
+
+def test_effects(tmp_path: Path):
+    path = Path(__file__).parents[1] / "golden_models" / "mobilenet_hardswish" / "model.onnx"
+    assert effects.main([str(path), "--seconds", "0.2", "--json", str(tmp_path / "e.json")]) == 0
+    (rows,) = written(tmp_path / "e.json")["tables"].values()
+    found = {row["rule"]: row for row in rows}
+    assert found["batchnorm-into-layer"]["models"] == 1
+    assert all(row["lowest"] <= row["factor"] <= row["highest"] for row in rows)
 
 
 def test_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

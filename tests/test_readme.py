@@ -1,5 +1,6 @@
 """The README is true: its commands print what it shows, its Python runs, its table lists the rules that there are."""
 
+import json
 import re
 import shlex
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from onnxrewrite import golden
 from onnxrewrite.report.rules import catalogue
 from onnxrewrite.rewrite import registry
 
@@ -79,7 +81,12 @@ def test_table_of_rules(update_golden: bool) -> None:
 
 
 def test_catalogue_of_rules(update_golden: bool) -> None:
-    page, made = ROOT / "docs" / "rules.md", catalogue(registry.load(plugins=False))
+    served: dict[str, list[str]] = {}
+    for each in golden.find(ROOT / "golden_models"):
+        for rule in each.expected["rules"]:
+            served.setdefault(rule, []).append(each.folder.name)
+    effects = json.loads((ROOT / "docs" / "effects.json").read_text(encoding="utf-8"))
+    page, made = ROOT / "docs" / "rules.md", catalogue(registry.load(plugins=False), served, effects)
     if update_golden:
         page.write_text(made, encoding="utf-8")
     assert page.read_text(encoding="utf-8") == made, "renew it with pytest --update-golden"

@@ -121,11 +121,24 @@ def _matmul(context: Context, node: ir.Node) -> None:
     set_shape(context, node.outputs[0], None, dtype)
     if a.shape is None or b.shape is None or not len(a.shape) or not len(b.shape):
         return
-    left, right = a.shape.dims, b.shape.dims
+    left, right = _as_read(node, "A", a.shape.dims), _as_read(node, "B", b.shape.dims)
     result = dims.broadcast([left[:-2], right[:-2]])
     result += [left[-2]] if len(left) > 1 else []
     result += [right[-1]] if len(right) > 1 else []
     set_shape(context, node.outputs[0], result, dtype)
+
+
+def _as_read(node: ir.Node, operand: str, sizes: Sequence[Dim]) -> list[Dim]:
+    """The sizes in the order in which FusedMatMul reads them: the first behind the batches, the last two swapped.
+
+    The library knows the second only.
+    """
+    found = list(sizes)
+    if node.attributes.get_int(f"transBatch{operand}", 0) and len(found) > 2:
+        found.insert(-1, found.pop(0))
+    if node.attributes.get_int(f"trans{operand}", 0) and len(found) > 1:
+        found[-2:] = found[:-3:-1]
+    return found
 
 
 def _einsum(context: Context, node: ir.Node) -> None:
@@ -227,6 +240,7 @@ RULES: dict[tuple[str, str], Infer] = {
     ("", "Einsum"): _einsum,
     ("", "Loop"): _loop,
     ("", "If"): _if,
+    ("com.microsoft", "FusedMatMul"): _matmul,
     ("com.microsoft", "QLinearAdd"): _quantized(0, 3),
     ("com.microsoft", "QLinearMul"): _quantized(0, 3),
     ("com.microsoft", "QLinearWhere"): _quantized(0, 1, 4),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from onnxrewrite.report.human import plural
 from onnxrewrite.report.table import facts_grid, plain_table
 from onnxrewrite.rewrite.rule import Example, Rejects, Rule
 from onnxrewrite.rewrite.ruleset import RuleSet
@@ -41,32 +42,66 @@ def _set_table(sets: Sequence[RuleSet]) -> RenderableType:
     return table
 
 
-def catalogue(rules: Iterable[Rule]) -> str:
+def catalogue(
+    rules: Iterable[Rule],
+    served: Mapping[str, Iterable[str]] | None = None,
+    effects: Mapping[str, Mapping[str, float]] | None = None,
+) -> str:
     """All rules as Markdown: a section for each file, a line for each rule.
 
     What a rule asks for is told in the words of its examples of what is kept.
+
+    Args:
+        rules: The rules.
+        served: Rule to the models in which it applies; without it there is no such column.
+        effects: Rule to what it was measured to gain, as ``benchmarks/effects.py`` keeps it; likewise.
     """
     by_module: dict[str, list[Rule]] = {}
     for rule in sorted(rules, key=lambda r: (_module(r), r.stage, r.name)):
         by_module.setdefault(_module(rule), []).append(rule)
+    more: dict[str, Callable[[Rule], str]] = {}
+    if served is not None:
+        more["serves"] = lambda rule: ", ".join(served.get(rule.name, ()))
+    if effects is not None:
+        more["measured"] = lambda rule: _effect(effects.get(rule.name))
+    columns = {**_COLUMNS, **more}
     lines = ["# The rules", "", f"{sum(map(len, by_module.values()))} rules, by family.  {_RENEWED}"]
+    lines += ["", _LEGEND] if more else []
     for module, family in by_module.items():
         about = " ".join((inspect.getdoc(sys.modules.get(module)) or "").partition("\n\n")[0].split())
         lines += ["", f"## {module.rpartition('.')[2]}", "", f"`{module.replace('.', '/')}.py`: {about}", ""]
-        lines += ["| rule | stage | formula | kept, for example, because | assumes |", "|---|---|---|---|---|"]
-        lines += [f"| {' | '.join(map(_cell, _catalogued(rule)))} |" for rule in family]
+        lines += [_line(columns), _line("---" for _ in columns)]
+        lines += [_line(_cell(tell(rule)) for tell in columns.values()) for rule in family]
     return "\n".join([*lines, ""])
 
 
-_RENEWED = "`onnxrewrite rules --markdown` makes this page, `pytest --update-golden` renews it."
+_RENEWED = "`pytest --update-golden` renews this page; `onnxrewrite rules --markdown` makes it from the rules alone."
+
+_LEGEND = """*Serves*: golden models in which the rule applies.  *Measured*: time after / time before of the kernels
+that the rule had a part in, beside ONNX Runtime's own optimizations on its CPU provider: the geometric mean over so
+many models, and the range; of several rules at one place the factor is of all together.  What is slower on a machine is
+left out there by `apply`, which measures.  `python -m benchmarks.effects --write` measures anew."""
+
+_COLUMNS: dict[str, Callable[[Rule], str]] = {
+    "rule": lambda rule: f"`{rule.name}`",
+    "stage": lambda rule: _stage(rule) + (", where measured to be faster" if rule.only_faster else ""),
+    "formula": lambda rule: rule.summary.rstrip("."),
+    "kept, for example, because": lambda rule: "; ".join(
+        dict.fromkeys(e.because for e in rule.examples if isinstance(e, Rejects))
+    ),
+    "assumes": lambda rule: ", ".join(rule.assumes),
+}
 
 
-def _catalogued(rule: Rule) -> Iterator[str]:
-    yield f"`{rule.name}`"
-    yield _stage(rule) + (", where measured to be faster" if rule.only_faster else "")
-    yield rule.summary.rstrip(".")
-    yield "; ".join(dict.fromkeys(e.because for e in rule.examples if isinstance(e, Rejects)))
-    yield ", ".join(rule.assumes)
+def _effect(found: Mapping[str, float] | None) -> str:
+    if found is None:
+        return ""
+    spread = f"{found['lowest']:.2f} to {found['highest']:.2f}, " if found["models"] > 1 else ""
+    return f"{found['factor']:.2f} ({spread}{plural(int(found['models']), 'model')})"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _cell(content: str) -> str:
