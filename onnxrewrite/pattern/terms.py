@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -51,6 +52,13 @@ class Term:
     ``+ - * / **`` build algebraic terms, which the matcher compares modulo operand order, association,
     reciprocal and negated constants.  ``op.Add(a, b)`` in contrast means that very operator.
     """
+
+    def __repr__(self) -> str:
+        return "; ".join(notation([self]))
+
+    def _written(self, below: Callable[[Term], str]) -> str:
+        """The term in the language's own notation, given how the terms directly below are written."""
+        raise NotImplementedError
 
     def __add__(self, other: Operand) -> Sum:
         return Sum((*_addends(self), *_addends(term(other))))
@@ -102,7 +110,7 @@ class Capture(Term):
         """Whether the operand may be absent."""
         return self.default is not REQUIRED
 
-    def __repr__(self) -> str:
+    def _written(self, below: Callable[[Term], str]) -> str:
         return self.name
 
 
@@ -158,7 +166,7 @@ class Literal(Term):
     def __init__(self, value: float):
         self.value = value
 
-    def __repr__(self) -> str:
+    def _written(self, below: Callable[[Term], str]) -> str:
         return f"{self.value:.6g}"
 
 
@@ -190,11 +198,14 @@ class Call(Term):
     def __iter__(self) -> Iterator[Output]:
         raise TypeError("a call has no fixed number of outputs: index it, call[0], call[1], ...")
 
-    def __repr__(self) -> str:
+    def _written(self, below: Callable[[Term], str]) -> str:
+        def operand(value: Any) -> str:
+            return below(value) if isinstance(value, Term) else "" if value is None else repr(value)
+
         name = "|".join(self.op_types)
         name = f"{self.domain}.{name}" if self.domain else name
-        operands = [repr(i) if i is not None else "" for i in self.inputs]
-        operands += [f"{key}={value!r}" for key, value in self.parameters.items()]
+        operands = [operand(i) for i in self.inputs]
+        operands += [f"{key}={operand(value)}" for key, value in self.parameters.items()]
         return f"{name}({', '.join(operands)})"
 
 
@@ -216,7 +227,7 @@ class AnyNode(Term):
         self.where = where
         self.op_types = tuple(op_types) if op_types is not None else None
 
-    def __repr__(self) -> str:
+    def _written(self, below: Callable[[Term], str]) -> str:
         return self.name if self.op_types is None else "|".join(self.op_types)
 
 
@@ -227,8 +238,8 @@ class Output(Term):
         self.call = call
         self.index = index
 
-    def __repr__(self) -> str:
-        return f"{self.call!r}[{self.index}]"
+    def _written(self, below: Callable[[Term], str]) -> str:
+        return f"{below(self.call)}[{self.index}]"
 
 
 class Sum(Term):
@@ -237,10 +248,10 @@ class Sum(Term):
     def __init__(self, operands: Sequence[tuple[Term, int]]):
         self.operands = tuple(operands)
 
-    def __repr__(self) -> str:
+    def _written(self, below: Callable[[Term], str]) -> str:
         text = ""
         for item, sign in self.operands:
-            text += f" {'+' if sign > 0 else '-'} {item!r}" if text else f"{'' if sign > 0 else '-'}{item!r}"
+            text += f" {'+' if sign > 0 else '-'} {below(item)}" if text else f"{'' if sign > 0 else '-'}{below(item)}"
         return f"({text})"
 
 
@@ -250,10 +261,11 @@ class Product(Term):
     def __init__(self, operands: Sequence[tuple[Term, int]]):
         self.operands = tuple(operands)
 
-    def __repr__(self) -> str:
+    def _written(self, below: Callable[[Term], str]) -> str:
         text = ""
         for item, exponent in self.operands:
-            text += f" {'*' if exponent > 0 else '/'} {item!r}" if text else f"{'' if exponent > 0 else '1 / '}{item!r}"
+            sign = f" {'*' if exponent > 0 else '/'} " if text else "" if exponent > 0 else "1 / "
+            text += f"{sign}{below(item)}"
         return f"({text})"
 
 
@@ -264,8 +276,8 @@ class Power(Term):
         self.base = base
         self.exponent = exponent
 
-    def __repr__(self) -> str:
-        return f"{self.base!r}**{self.exponent:g}"
+    def _written(self, below: Callable[[Term], str]) -> str:
+        return f"{below(self.base)}**{self.exponent:g}"
 
 
 class AnyOf(Term):
@@ -274,8 +286,8 @@ class AnyOf(Term):
     def __init__(self, alternatives: Sequence[Term]):
         self.alternatives = tuple(alternatives)
 
-    def __repr__(self) -> str:
-        return f"any_of({', '.join(map(repr, self.alternatives))})"
+    def _written(self, below: Callable[[Term], str]) -> str:
+        return f"any_of({', '.join(map(below, self.alternatives))})"
 
 
 def term(operand: Operand) -> Term:
@@ -385,6 +397,27 @@ def walk(root: Term) -> Iterator[Term]:
         seen.add(id(item))
         yield item
         stack.extend(reversed(children(item)))
+
+
+def notation(pattern: Sequence[Term]) -> list[str]:
+    """A pattern in a line, and in one more for each part that it has in several places: written out, those multiply."""
+    places = Counter(
+        id(below) for item in {id(t): t for root in pattern for t in walk(root)}.values() for below in children(item)
+    )
+    names: dict[int, str] = {}
+    lines: list[str] = []
+
+    def below(item: Term) -> str:
+        if places[id(item)] < 2 or not children(item):
+            return item._written(below)
+        if id(item) not in names:
+            names[id(item)] = f"p{len(names) + 1}"
+            lines.append("")
+            place = len(lines) - 1
+            lines[place] = f"{names[id(item)]} = {item._written(below)}"
+        return names[id(item)]
+
+    return [", ".join(item._written(below) for item in pattern), *lines]
 
 
 op = Operators()

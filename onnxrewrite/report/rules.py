@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from onnxrewrite.pattern.terms import notation
 from onnxrewrite.report.human import plural
 from onnxrewrite.report.table import facts_grid, plain_table
 from onnxrewrite.rewrite.rule import Example, Rejects, Rule
@@ -139,7 +140,7 @@ def _stage(rule: Rule) -> str:
 
 
 def _page(rule: Rule) -> RenderableType:
-    facts = [("Pattern", ", ".join(map(repr, rule.outputs)))]
+    facts = [("Pattern", "\n".join(notation(rule.outputs)))]
     facts.append(("Stage", f"{_stage(rule)}: {_STAGES[_stage(rule)]}"))
     if rule.benefit:
         facts.append(("Benefit", f"{rule.benefit}; of rules that match at one value, the largest is tried first"))
@@ -187,5 +188,5 @@ def _indented(text: str, style: str = "") -> RenderableType:
 
 def _code(graph: str) -> RenderableType:
     """One statement a line."""
-    lines = [line.strip() for line in re.split(r"\n|\s{2,}|(?<=;)\s", graph.strip())]
+    lines = [line.strip() for line in re.split(r"\n|\s{2,}|(?<=;)\s*|(?<=[)}])\s*(?=\w[\w, ]* = )", graph.strip())]
     return Padding(Text("\n".join(line for line in lines if line)), (0, 0, 0, 6))
