@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import onnx_ir as ir
@@ -141,45 +142,24 @@ class _Replay:
 
     def _at(self, graph: ir.Graph, node: ir.Node, value: ir.Value) -> Near | None:
         """Why the rule does not apply at one value; None where it is not tried."""
+        near = partial(Near, value=value.name or "", node=node.name or "", source=source_of(node))
         misses = Misses()
         matcher = RecursiveMatcher(self.driver.facts(graph), graph, misses)
-        reason = otherwise = ""
+        reason, last = "", None
         for match in islice(matcher.matches(self.rule.outputs, value), _MATCHES):
             refused = self._refusal(match, graph)
             if refused is None:
                 return None
-            if not reason:
-                reason, otherwise = refused, self._overruled(match, graph)
-        if reason:
+            reason, last = refused, match
+        if last is not None:
+            otherwise = self._overruled(last, graph)
             _, operators = count(self.rule.outputs, misses.binding)
-            return self._record(node, value, operators, operators, reason, otherwise, is_guard=True)
+            return near(matched=operators, operators=operators, reason=reason, is_guard=True, otherwise=otherwise)
         if misses.progress < 0:
             return None
         matched, operators = count(self.rule.outputs, misses.binding)
-        return self._record(
-            node, value, min(matched, operators), operators, misses.reason, self._forgiven(misses, graph, value)
-        )
-
-    def _record(
-        self,
-        node: ir.Node,
-        value: ir.Value,
-        matched: int,
-        operators: int,
-        reason: str,
-        otherwise: str,
-        is_guard: bool = False,
-    ) -> Near:
-        return Near(
-            value=value.name or "",
-            node=node.name or "",
-            source=source_of(node),
-            matched=matched,
-            operators=operators,
-            reason=reason,
-            is_guard=is_guard,
-            otherwise=otherwise,
-        )
+        otherwise = self._forgiven(misses, graph, value)
+        return near(matched=min(matched, operators), operators=operators, reason=misses.reason, otherwise=otherwise)
 
     def _refusal(self, match: Match, graph: ir.Graph) -> str | None:
         transaction = self.driver.transaction(self.rule, match, graph)

@@ -142,16 +142,6 @@ def test_alternatives() -> None:
     item = any_of(x, 1.0, x + y)
     assert isinstance(item, AnyOf)
     assert repr(item) == "any_of(x, 1, (x + y))"
-
-
-def test_what_a_pattern_has_in_several_places_is_written_once() -> None:
-    root: Term = op.Exp(x)
-    for _ in range(60):
-        root = any_of(op.Relu(root), root)
-    lines = notation([op.Sub(root, y)])
-    assert lines[:2] == ["Sub(any_of(Relu(p1), p1), y)", "p1 = any_of(Relu(p2), p2)"]
-    assert len(lines) == 61
-    assert lines[-1] == "p60 = Exp(x)"
     assert children(item) == item.alternatives
 
 
@@ -165,3 +155,13 @@ def test_children_and_walk() -> None:
     assert {x, y, z, inner, call} <= set(walk(root))
     assert next(iter(walk(root))) is root
     assert children(x) == ()
+
+
+def test_what_a_pattern_has_in_several_places_is_written_once() -> None:
+    root: Term = op.Exp(x)
+    for _ in range(60):
+        root = any_of(op.Relu(root), root)
+    lines = notation([op.Sub(root, y)])
+    assert lines[:2] == ["Sub(any_of(Relu(p1), p1), y)", "p1 = any_of(Relu(p2), p2)"]
+    assert len(lines) == 61
+    assert lines[-1] == "p60 = Exp(x)"
