@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite import Assumption, Builder, Dim, Match, Rejects, Rewrites, Rule, Stage, Value, same_dim, same_shape
@@ -163,10 +164,15 @@ def _key(m: Match, build: Builder) -> Value:
     if unflat_kt in m:
         m.node(flat_k), m.node(unflat_kt)  # of both the results count, whatever their attributes
         of_k, flat, back = (m.shape(t) or () for t in (k, flat_k, unflat_kt))
-        m.require(len(of_k) == 4 and len(flat) == 3 and len(back) == 4, "k must be of rank 4", at=k)
-        same = same_shape(flat[1:], of_k[2:]) and same_shape(back, (*of_k[:2], of_k[3], of_k[2]))
+        m.require(len(flat) == 3 and len(back) == 4, "k must be of rank 4", at=k)
+        by_head = (*back[:2], back[3], back[2])
+        same = same_shape(flat, (back[0] * back[1], back[3], back[2]))
         m.require(same, "the Reshapes around the Transpose do more than merge batch and heads", at=k)
-        return m[k]
+        if same_shape(of_k, by_head):
+            return m[k]
+        sizes = [d for d in by_head if isinstance(d, int)]
+        m.require(len(sizes) == 4, "k must be of rank 4, or all its sizes be known", at=k)
+        return build.Reshape(m[k], np.array(sizes))
     *batch, last, second = m[perm]
     m.require(len(m[perm]) == m.rank(q), "k must have the rank of q", at=k)
     order = (*batch, second, last)
@@ -262,6 +268,14 @@ ATTENTION = Rule(
             "y = Attention<scale=1.0>(q, k, v, keep)",
         ),
         Rejects(f"{_MASKED} p = Softmax<axis=1>(a)  y = MatMul(p, v)", because="must run along the last axis"),
+        Rewrites(
+            "float[2,4,3,8] q; float[2,2,2,5,8] k; float[2,4,5,8] v; f = Reshape(k, {8, 5, 8})"
+            "t = Transpose<perm=[0,2,1]>(f)  kt = Reshape(t, {2, 4, 8, 5})  s = MatMul(q, kt)  p = Softmax(s)"
+            "y = MatMul(p, v)",
+            to="float[2,4,3,8] q; float[2,2,2,5,8] k; float[2,4,5,8] v; f = Reshape(k, {2, 4, 5, 8})"
+            "y = Attention<scale=1.0>(q, f, v)",
+            opset=23,
+        ),
         Rejects(
             f"{_QKV} float[b,3,s,m] mask; s = MatMul(q, kt)  a = Add(s, mask) {_END}",
             because="a dimension of the mask is m, and not shown to be l or 1",
