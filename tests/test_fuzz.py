@@ -151,7 +151,7 @@ def test_many_damaged_models(number: int) -> None:
 
 @pytest.mark.slow
 @given(numbers)
-@examples(60)
+@examples(30)
 def test_damaged_golden_models(number: int) -> None:
     assert_survives(number, golden_models())
 

@@ -82,7 +82,7 @@ def test_shared_model(path: Path) -> None:
         assert operators["Transpose"] == FORCED_TRANSPOSES[path.stem]
 
 
-@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", MODELS[::3], ids=lambda p: p.stem)
 def test_one_run_leaves_nothing_to_do(path: Path) -> None:
     """The worklist reaches the fixpoint: a second look at every node, with facts inferred afresh, changes nothing."""
     rules = registry.load(plugins=False).select()

@@ -22,6 +22,8 @@ def once(m, build):
 
 ONCE = Rule("relu-once", Stage.CANONICALIZE, op.Relu(op.Relu(x)), once)
 """
+FEW = ("--jobs", 1, "--count", 10)
+
 WRONG = GOOD.replace("build.Relu(m[x])", "m[x]").replace("relu-once", "relu-never")
 
 
@@ -66,11 +68,11 @@ def test_a_wrong_rule(cli, wrong, tmp_path):
 
 
 def test_a_verdict_is_remembered_until_the_rule_changes(cli, good):
-    first = json.loads(cli("verify", good, "--jobs", 1, "--json", "-").out)
-    again = json.loads(cli("verify", good, "--jobs", 1, "--json", "-").out)
-    other = json.loads(cli("verify", good, "--jobs", 1, "--json", "-", "--seed", 1).out)
+    first = json.loads(cli("verify", good, *FEW, "--json", "-").out)
+    again = json.loads(cli("verify", good, *FEW, "--json", "-").out)
+    other = json.loads(cli("verify", good, *FEW, "--json", "-", "--seed", 1).out)
     assert [d["rules"][0]["cached"] for d in (first, again, other)] == [False, True, False]
-    assert not json.loads(cli("verify", good, "--jobs", 1, "--json", "-", "--no-cache").out)["rules"][0]["cached"]
+    assert not json.loads(cli("verify", good, *FEW, "--json", "-", "--no-cache").out)["rules"][0]["cached"]
 
 
 @pytest.mark.slow
@@ -85,8 +87,8 @@ def test_several_at_a_time_say_the_same(cli, tmp_path):
 
 
 def test_one_line(cli, good, wrong):
-    assert cli("verify", good, "-q", "--jobs", 1).out == "1 rule: 1 ring-checked\n"
-    assert cli("verify", wrong, "-q", "--jobs", 1).out == "1 rule: 1 refuted (relu-never)\n"
+    assert cli("verify", good, "-q", *FEW).out == "1 rule: 1 ring-checked\n"
+    assert cli("verify", wrong, "-q", *FEW).out == "1 rule: 1 refuted (relu-never)\n"
 
 
 @pytest.mark.parametrize(

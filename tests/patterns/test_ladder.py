@@ -10,7 +10,7 @@ from onnxrewrite.verify.ladder import climb
 
 RULES = list(registry.load(plugins=False))
 
-COUNT = 12
+COUNT = 8
 """Fewer graphs than ``onnxrewrite verify`` tries."""
 
 

@@ -18,7 +18,7 @@ from onnxrewrite.verify.respell.running import difference
 
 LIBRARY = list(registry.load(plugins=False))
 RULES = [pytest.param(r, id=r.name) for r in LIBRARY]
-COUNT = 15
+COUNT = 8
 
 x = Var("x", dtype=FLOATS)
 
