@@ -46,8 +46,6 @@ class ChainMatch:
                 binding, lambda: f"expected {self._kind()}, found {self.matcher._describe(self.value)}", self.item
             )
             return
-        if self.matcher.misses is not None:  # what is missing further up is nearer than what is missing here
-            binding = binding.bind((self.item, "entered"), self.value)
         for taken, matched in self._assign(0, (), binding):
             yield from self._finish(taken, matched)
 
@@ -193,9 +191,7 @@ class ChainMatch:
             if self._equal(found):
                 yield binding
             else:
-                self.matcher._miss(
-                    binding, lambda: f"{self._unequal(found)}{self._at(group)}", self.item, further=len(self.operands)
-                )
+                self.matcher._miss(binding, lambda: self._unequal(found), self.item, further=len(self.operands))
             return
         (capture, sign) = self.scalars[0]
         if self.is_product:
@@ -243,12 +239,6 @@ class ChainMatch:
             return False
         equal = numbers.product_equals if self.is_product else numbers.total_equals
         return equal(found, self.literals, self.dtype)
-
-    def _at(self, group: tuple[Piece, ...]) -> str:
-        """Where a single number stands: the node that reads it."""
-        readers = (p.node for p in self.pieces if len(group) == 1 and group[0] in p.parts)
-        node = next((n for n in readers if n is not None), None)
-        return f" (at `{node.name}`)" if node is not None and node.name else ""
 
     def _unequal(self, found: list[tuple[float, int]]) -> str:
         """The two numbers as the graph spells them: as divisors where it divides by its one constant."""

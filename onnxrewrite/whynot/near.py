@@ -131,7 +131,7 @@ def count(pattern: Iterable[Term], binding: Binding) -> tuple[int, int]:
         above = [visit(child) for child in children(item)]  # all of them: each is to be counted
         if not isinstance(item, _OPERATORS):
             return any(above)
-        there[item] = any(above) or item in binding.bound or (item, "entered") in binding.bound
+        there[item] = any(above) or item in binding.bound
         return there[item]
 
     for item in pattern:
