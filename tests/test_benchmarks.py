@@ -27,6 +27,7 @@ from benchmarks import (
     rules,
     sabotage,
     scaling,
+    why_not,
 )
 from benchmarks import models as model_benchmark
 from benchmarks.forks import forked
@@ -187,6 +188,16 @@ def test_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert all(row["at once"] > 0 and row["longer"] > 0 for row in rows)
     assert code == int(not all(g["met"] for g in found["goals"]))
     assert "choices that are right" in capsys.readouterr().out
+
+
+def test_why_not(tmp_path: Path):
+    why_not.main(["--rules", "gelu-erf", "swish", "--count", "13", "--json", str(tmp_path / "w.json")])
+    (rows,) = written(tmp_path / "w.json")["tables"].values()
+    found = {row["broken"]: row for row in rows}
+    assert list(found) == list(why_not.KINDS)
+    assert sum(row["breaks"] for row in rows) == 26
+    for kind in ("extra use", "graph output", "body"):
+        assert found[kind]["named"] == found[kind]["breaks"] > 0
 
 
 def test_effects(tmp_path: Path):

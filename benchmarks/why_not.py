@@ -1,0 +1,241 @@
+"""Why-not: a graph to which a rule applies, with one thing broken.  Does ``explain`` name what was broken?
+
+    python -m benchmarks.why_not [--rules NAME ...] [--count N] [--show] [--json FILE]
+
+Each break is drawn from the examples of a rule by the mistakes that ``verify`` makes, and by an older opset, another
+dtype and a reader in the body of an If.  Those after which the rule still applies, and those that leave no valid model,
+do not count.  The goal: over all rules and at least 500 breaks the first reason, asked of the whole model, or where
+nothing comes near, of the place, names the broken thing in at least 95 %: the node or the value by its name, or the
+number, the attribute or the operator that is there now; of a use, an output, an opset, a dtype, a shape also the word.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from benchmarks import report
+from onnxrewrite.errors import OnnxRewriteError
+from onnxrewrite.rewrite import registry
+from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.verify.respell import Seed, mistakes, seeds
+from onnxrewrite.verify.respell.draft import Draft
+from onnxrewrite.verify.respell.nearmiss import with_facts
+from onnxrewrite.verify.respell.seeds import DTYPES, retyped
+from onnxrewrite.whynot.explain import Explainer
+
+Breaker = Callable[[Draft, Sequence[ir.Node], random.Random], str | None]
+
+COUNT = 6
+"""Breaks of each rule, unless asked for others."""
+
+_DRAWS = 8
+"""So many are drawn for each that is asked for."""
+
+
+# -- breaks ----------------------------------------------------------------------------------------------------------
+
+
+def _border(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
+    """An inner value that the body of an If reads, too."""
+    inner = [o for n in nodes for o in n.outputs if any(c in nodes for c in o.consumers()) and not o.is_graph_output()]
+    if not inner:
+        return None
+    value = rng.choice(inner)
+    condition = draft.constant(np.asarray(True), ir.DataType.BOOL)
+    draft.graph.inputs.append(condition)
+    branches = {name: _reading(draft, value) for name in ("then_branch", "else_branch")}
+    node = ir.Node("", "If", [condition], ir.convenience.convert_attributes(branches), name=draft.fresh("if"))
+    node.outputs[0].name = draft.fresh("read")
+    draft.graph.append(node)
+    draft.graph.outputs.append(node.outputs[0])
+    return f"`{value.name}` is read in a body"
+
+
+def _reading(draft: Draft, value: ir.Value) -> ir.Graph:
+    node = ir.Node("", "Identity", [value], name=draft.fresh("reader"))
+    node.outputs[0].name = draft.fresh("inside")
+    node.outputs[0].type, node.outputs[0].shape = value.type, value.shape
+    return ir.Graph([], [node.outputs[0]], nodes=[node], name=draft.fresh("body"))
+
+
+def _opset(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
+    """An opset that has not got what the rule makes."""
+    older = [version for version in (8, 10, 12, 14, 16) if version < draft.opset]
+    if not older:
+        return None
+    draft.model.opset_imports[""] = rng.choice(older)
+    return f"the opset is {draft.opset}"
+
+
+def _dtype(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
+    """Another dtype for all floats."""
+    dtype = rng.choice(DTYPES)
+    draft.model = retyped(draft.model, dtype, ())
+    draft.graph = draft.model.graph
+    return f"everything is {dtype.name.lower()}"
+
+
+KINDS: dict[str, tuple[Breaker, str]] = {
+    "constant": (mistakes.constant, ""),
+    "attribute": (mistakes.attribute, ""),
+    "operator": (mistakes.operator, ""),
+    "operand": (mistakes.operand, ""),
+    "order": (mistakes.order, ""),
+    "extra operand": (mistakes.extra, "inputs|operands"),
+    "shape": (mistakes.shape, "shapes?|ranks?|dimensions?|sizes?|axis|axes"),
+    "extra use": (mistakes.reader, "used by"),
+    "graph output": (mistakes.export, "graph output"),
+    "overridable": (mistakes.overridable, "overrid\\w+|graph input|constant"),
+    "body": (_border, "used by|body"),
+    "dtype": (_dtype, "dtypes?|kernels?|bfloat16|float16|double"),
+    "opset": (_opset, "opset"),
+}
+"""What is broken, to what breaks it and to words that name it."""
+
+
+@dataclass(frozen=True)
+class Break:
+    """One thing broken, and what ``explain`` says first.
+
+    Attributes:
+        rule: The name of the rule.
+        kind: One of ``KINDS``.
+        what: What was done.
+        reason: The first reason; empty where nothing comes near.
+        named: Whether it names the broken thing.
+    """
+
+    rule: str
+    kind: str
+    what: str
+    reason: str
+    named: bool
+
+
+def breaks(rule: Rule, library: Sequence[Rule], count: int, seed: int = 0) -> Iterator[Break]:
+    """Up to ``count`` breaks of a rule, of every kind in turn; the same for the same ``seed``."""
+    made = seeds(rule, library)
+    found = 0
+    for number in range(count * _DRAWS if made else 0):
+        rng = random.Random(f"{seed}/{rule.name}/{number}")
+        kind = list(KINDS)[(number + len(rule.name)) % len(KINDS)]
+        one = _break(made[rng.randrange(len(made))], rule, kind, rng)
+        if one is not None:
+            yield one
+            found += 1
+            if found == count:
+                return
+
+
+def _break(seed: Seed, rule: Rule, kind: str, rng: random.Random) -> Break | None:
+    """None where there is nothing of the kind to break, or the rule applies all the same."""
+    place = rng.choice(seed.places)
+    draft = Draft(with_facts(seed.model))
+    inside = draft.nodes(place.nodes)
+    before = _seen(draft)
+    breaker, words = KINDS[kind]
+    what = breaker(draft, inside, rng)
+    if what is None:
+        return None
+    names, marks = _told(before, _seen(draft), what)
+    model = draft.done()
+    try:
+        if seed.trial.fires(model, frozenset({place.value})):
+            return None
+        explainer = Explainer(model, [rule, *seed.trial.lowering], seed.trial.target, check=False)
+        groups = explainer.explain(rule).groups or explainer.explain(rule, place.value).groups
+    except OnnxRewriteError:
+        return None
+    reason = "; ".join(near.reason for near in groups[0].places) if groups else ""
+    pattern = "|".join(filter(None, [words, *map(re.escape, sorted(marks))]))
+    named = any(f"`{name}`" in reason for name in names)
+    named = named or bool(pattern and re.search(rf"(?<![\w.])({pattern})(?![\w.]|$)", f"{reason} "))
+    return Break(rule.name, kind, what, reason, named)
+
+
+# -- what names the broken thing -------------------------------------------------------------------------------------
+
+Node = tuple[str, tuple[str, ...], tuple[tuple[str, str], ...], tuple[str, ...]]
+
+
+def _seen(draft: Draft) -> dict[str, Node]:
+    """Node to what it is: operator, operands, attributes, results."""
+    return {n.name or "": _node(draft, n) for n in draft.graph}
+
+
+def _node(draft: Draft, node: ir.Node) -> Node:
+    operands = tuple(_operand(draft, v) for v in node.inputs)
+    attributes = tuple(sorted((a.name, str(a.value)) for a in node.attributes.values() if a.name != "value"))
+    return node.op_type, operands, attributes, tuple(o.name or "" for o in node.outputs)
+
+
+def _operand(draft: Draft, value: ir.Value | None) -> str:
+    array = draft.array(value)
+    return " ".join(_number(e) for e in array.ravel()[:64]) if array is not None else f"`{getattr(value, 'name', '')}`"
+
+
+def _number(element: Any) -> str:
+    return f"{element:.6g}" if np.issubdtype(type(element), np.floating) else str(element).lower()
+
+
+def _told(before: dict[str, Node], after: dict[str, Node], what: str) -> tuple[set[str], set[str]]:
+    """Names, and operators, attributes and numbers, one of which a reason has to mention."""
+    names, marks = set(re.findall(r"`([^`]+)`", what)), set[str]()
+    for name, node in after.items():
+        old = before.get(name)
+        if old is None or old == node:
+            continue
+        names |= {name, *node[3]}
+        marks |= {node[0]} if node[0] != old[0] else set()
+        marks |= {a for a, _ in set(node[2]) ^ set(old[2])}
+        for now, then in zip(node[1], (*old[1], *[""] * len(node[1])), strict=False):
+            if now != then:
+                names |= set(re.findall(r"`([^`]+)`", now))
+                marks |= set(now.split()) - set(then.split()) if not now.startswith("`") else set()
+    return names - {""}, marks - {""}
+
+
+# -- all of them -----------------------------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run; the exit code."""
+    options = report.parser(__doc__)
+    options.add_argument("--rules", nargs="+", metavar="NAME", help="default: all built-in rules")
+    options.add_argument("--count", type=int, default=COUNT, help=f"breaks of each rule (default: {COUNT})")
+    options.add_argument("--show", action="store_true", help="the breaks that are not named")
+    given = options.parse_args(argv)
+    library = list(registry.load(plugins=False))
+    rules = [r for r in library if given.rules is None or r.name in given.rules]
+    count = min(given.count, 2) if given.quick else given.count
+    found = [each for rule in rules for each in breaks(rule, library, count)]
+    out = report.Report("why_not")
+    rows = list[report.Row]()
+    for kind in KINDS:
+        of_kind = [b for b in found if b.kind == kind]
+        silent = sum(not b.reason for b in of_kind)
+        rows.append({"broken": kind, "breaks": len(of_kind), "named": sum(b.named for b in of_kind), "silent": silent})
+    out.table("Is what was broken named?", rows, "silent: nothing came near")
+    missed = [b for b in found if not b.named]
+    if given.show:
+        for each in missed:
+            print(f"{each.rule}: {each.what}\n    {each.reason or '-'}")
+        print(Counter(b.rule for b in missed).most_common(12))
+    if given.rules is None and not given.quick:
+        out.goal("breaks", len(found), 500, least=True)
+    share = 100 * sum(b.named for b in found) / max(len(found), 1)
+    out.goal("first reasons that name what was broken", share, 95, unit="%", least=True)
+    return out.finish(given.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
