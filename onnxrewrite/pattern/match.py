@@ -215,7 +215,7 @@ class Match:
         if _OVERRULED.get():
             return  # type: ignore[misc]
         value = None if at is None else self._value(at)
-        raise Refused(reason if value is None else f"{reason} (at `{value.name}`)")
+        raise Refused(reason if value is None or not value.name else f"{reason} (at `{value.name}`)")
 
     def overlooked(self, mentioned: Mapping[Call, frozenset[str]]) -> str | None:
         """An attribute off its default that neither the pattern mentions nor the rewrite has read, told as a reason."""

@@ -46,6 +46,8 @@ class ChainMatch:
                 binding, lambda: f"expected {self._kind()}, found {self.matcher._describe(self.value)}", self.item
             )
             return
+        if self.matcher.misses is not None:  # what is missing further up is nearer than what is missing here
+            binding = binding.bind((self.item, "entered"), self.value)
         for taken, matched in self._assign(0, (), binding):
             yield from self._finish(taken, matched)
 
@@ -115,10 +117,11 @@ class ChainMatch:
             yield Binding(extended.bound, extended.nodes, self._put_back(rest)) if rest else extended
 
     def _without_number(self, taken: tuple[Piece, ...]) -> str:
-        (expected, _), *_ = self.literals or [(0.0, 1)]
         rest = [p.value for p in self._remainder(taken) if p.value is not None]
         found = numbers.describe(self.facts, rest[0]) if rest else "none"
-        return f"expected constant {expected:.6g}, found {found}"
+        if self.literals:
+            return f"expected constant {self.literals[0][0]:.6g}, found {found}"
+        return f"expected a constant with one element for {self.scalars[0][0].name}, found {found}"
 
     def _longer(self) -> str:
         return f"the chain at `{self.value.name}` is longer than the pattern"
@@ -177,7 +180,8 @@ class ChainMatch:
         if len(self.scalars) > 1:
             yield from self._several_scalars(numeric, binding)
             return
-        if self._needs_numbers and not groups:
+        asks = self._needs_numbers or not all(is_optional(scalar) for scalar, _ in self.scalars)
+        if asks and not groups:
             self.matcher._miss(binding, lambda: self._without_number(taken), self.item, further=len(self.operands))
         for group in groups:
             yield from ((group, matched) for matched in self._group(group, binding))
@@ -191,7 +195,9 @@ class ChainMatch:
             if self._equal(found):
                 yield binding
             else:
-                self.matcher._miss(binding, lambda: self._unequal(found), self.item, further=len(self.operands))
+                self.matcher._miss(
+                    binding, lambda: f"{self._unequal(found)}{self._at(group)}", self.item, further=len(self.operands)
+                )
             return
         (capture, sign) = self.scalars[0]
         if self.is_product:
@@ -239,6 +245,12 @@ class ChainMatch:
             return False
         equal = numbers.product_equals if self.is_product else numbers.total_equals
         return equal(found, self.literals, self.dtype)
+
+    def _at(self, group: tuple[Piece, ...]) -> str:
+        """Where a single number stands: the node that reads it."""
+        readers = (p.node for p in self.pieces if len(group) == 1 and group[0] in p.parts)
+        node = next((n for n in readers if n is not None), None)
+        return f" (at `{node.name}`)" if node is not None and node.name else ""
 
     def _unequal(self, found: list[tuple[float, int]]) -> str:
         """The two numbers as the graph spells them: as divisors where it divides by its one constant."""

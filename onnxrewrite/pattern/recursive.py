@@ -208,7 +208,7 @@ class RecursiveMatcher:
         if numbers.equals(self.facts, value, item.value):
             yield binding
         else:
-            self._miss(binding, lambda: numbers.unequal(self.facts, value, item.value), item)
+            self._miss(binding, lambda: f"{numbers.unequal(self.facts, value, item.value)}{self._reader(value)}", item)
 
     def _power(self, item: Power, value: ir.Value, binding: Binding) -> Iterator[Binding]:
         node = self._producer(value)
@@ -426,6 +426,11 @@ class RecursiveMatcher:
         if node.graph is not self.graph:
             return f"`{value.name}` from outside the subgraph"
         return f"{node.op_type} `{node.name}`"
+
+    def _reader(self, value: ir.Value) -> str:
+        """Where a constant stands, if one node alone reads it."""
+        names = [n.name for n in value.consumers() if n.graph is self.graph and n.name]
+        return f" (at `{names[0]}`)" if len(names) == 1 else ""
 
     def _miss(self, binding: Binding, reason: Callable[[], str], item: Any = None, further: int = 0) -> None:
         if self.misses is not None:

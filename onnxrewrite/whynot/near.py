@@ -131,12 +131,15 @@ def count(pattern: Iterable[Term], binding: Binding) -> tuple[int, int]:
         above = [visit(child) for child in children(item)]  # all of them: each is to be counted
         if not isinstance(item, _OPERATORS):
             return any(above)
-        there[item] = any(above) or item in binding.bound
+        there[item] = any(above) or item in binding.bound or (item, "entered") in binding.bound
         return there[item]
 
     for item in pattern:
         visit(item)
-    return sum(there.values()), len(there)
+    found = [item for item, is_there in there.items() if is_there]
+    if len(found) == 1 and found[0] not in binding.bound:
+        found = []  # any product, say, and nothing of what it is to be of
+    return len(found), len(there)
 
 
 def _tried(item: AnyOf, binding: Binding) -> Term:

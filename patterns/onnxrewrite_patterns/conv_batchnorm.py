@@ -241,7 +241,7 @@ VECTOR_SHIFT = Rule(
             to='y = Conv(x, float[2,1,2] {1, 2, 3, 4}, {2.0, 10.0}, auto_pad="SAME_LOWER")',
         ),
         Rejects(f"c = Conv(x, {LAYER})  y = Add(c, float[2,1] {{2, 10}})", because="varies along another axis"),
-        Rejects("p = MatMul(x, float[1,2] {1, 2})  y = Add(p, {3.0, 4.0})", because="expected a sum"),
+        Rejects("p = MatMul(x, float[1,2] {1, 2})  y = Add(p, {3.0, 4.0})", because="found MatMul"),
         Rejects(
             f"c = Conv(x, {LAYER}, b)  y = Add(c, float[2,1,1] {{2, 10}})",
             because="expected a constant for b",

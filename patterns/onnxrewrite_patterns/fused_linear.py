@@ -219,7 +219,7 @@ SCALE = Rule(
         ),
         Rejects(
             "float[2,m,k] a; float[2,k,n] b; p = MatMul(a, b)  y = Mul(p, float[2,1,1] {3.0, 3.0})",
-            because="expected a product",
+            because="expected a constant with one element for scale",
         ),
         Rejects("int32[m,k] a; int32[k,n] b; p = MatMul(a, b)  y = Mul(p, 3)", because="has dtype int32"),
     ),
