@@ -75,7 +75,13 @@ def _parameter(m: Match, build: Builder, known: Const, term: Var) -> Value:
     m.require(lower, f"the {known.name} may raise the rank, for that of x is unknown", at=scale)
     full = spread(array, numbers)
     m.require(full is not None, f"the {known.name} varies along other axes than the scale", at=scale)
-    return build.const(full, like=scale)
+    return _finite(m, build.const(full, like=scale))
+
+
+def _finite(m: Match, made: Value) -> Value:
+    """A constant without infinities: next to one of them a zero becomes NaN."""
+    m.require(np.isfinite(np.asarray(constant(m, made))).all(), "what is folded in is not finite", at=scale)
+    return made
 
 
 def _combined(m: Match, build: Builder, op_type: str, own: Value, other: Value) -> Value:
@@ -84,7 +90,7 @@ def _combined(m: Match, build: Builder, op_type: str, own: Value, other: Value) 
     m.require(all(a is not None for a in arrays), "both that and what is there already are not constant", at=own)
     a, b = (np.asarray(array) for array in arrays)
     m.require(a.shape == b.shape, "it is not of the shape of what is there already", at=own)
-    return build.const(a * b if op_type == "Mul" else a + b, like=own)
+    return _finite(m, build.const(a * b if op_type == "Mul" else a + b, like=own))
 
 
 def _rebuilt(m: Match, build: Builder, call: Term, inputs: list[Value | None]) -> Value:
@@ -142,6 +148,10 @@ SCALE = Rule(
             because="not constant",
         ),
         Rejects(f"float[n,2] x; float[2] w; l = {_ONES}  y = Mul(l, w)  z = Relu(l)", because="also used by Relu"),
+        Rejects(
+            "float[n,2] x; l = LayerNormalization(x, {1.0, 2.0}, {0.0, 4.0})  y = Div(l, {0.0, 1.0})",
+            because="not finite",
+        ),
     ),
 )
 
