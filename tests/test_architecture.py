@@ -30,6 +30,7 @@ RANKS = {
     "certify": 6,
     "report": 6,
     "testing": 6,
+    "authoring": 6,
     "golden": 6,
     "cli": 7,
     "__main__": 8,

@@ -7,6 +7,7 @@ import pytest
 
 import onnxrewrite as rw
 from onnxrewrite import golden
+from onnxrewrite.testing import check_golden
 
 ROOT = Path(__file__).resolve().parents[1] / "golden_models"
 MODELS = golden.find(ROOT)
@@ -31,19 +32,7 @@ FUSED = {
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: m.folder.name)
 def test_golden_model(model: golden.Golden, update_golden: bool) -> None:
-    result = rw.apply(model.model)
-    checked = result.checks.model
-    assert checked is not None
-    assert checked.ok, checked.failures
-    assert checked.skipped is None
-    assert result.checks.undone == {}
-    seen = golden.observed(result)
-    if update_golden:
-        model.renew(result)
-        return
-    assert golden.error(result) <= model.expected["tolerance"]
-    assert seen["rules"] == model.expected["rules"]
-    assert seen["operators"] == model.expected["operators"]
+    check_golden(model, renew=update_golden)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: m.folder.name)

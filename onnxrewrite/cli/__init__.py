@@ -23,6 +23,7 @@ from onnxrewrite.cli.check import check
 from onnxrewrite.cli.console import complain, say
 from onnxrewrite.cli.explain import explain
 from onnxrewrite.cli.inspect import inspect
+from onnxrewrite.cli.new import new
 from onnxrewrite.cli.profile import profile
 from onnxrewrite.cli.replay import replay
 from onnxrewrite.cli.rules import rules
@@ -44,7 +45,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (apply, bench, check, replay, inspect, explain, profile, rules, verify):
+for _command in (apply, bench, check, replay, inspect, explain, profile, rules, verify, new):
     app.command(epilog=EXIT_CODES if _command is apply else None)(_command)
 
 
