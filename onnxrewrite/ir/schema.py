@@ -84,6 +84,14 @@ NON_DETERMINISTIC: Final[frozenset[tuple[str, str]]] = frozenset(
 """(domain, operator) whose result is always treated as random.  Dropout is random only in training mode."""
 
 
+FLAGS: Final[frozenset[str]] = frozenset({
+    "align_corners", "allowzero", "ceil_mode", "center_point_box", "count_include_pad", "exclusive", "interleaved",
+    "is_causal", "keepdims", "largest", "linear_before_reset", "noop_with_empty_axes", "onesided", "periodic",
+    "reverse", "select_last_index", "sorted", "storage_order", "training_mode", "transA", "transB", "upper",
+})  # fmt: skip
+"""Integer attributes of the standard's operators that are 0 or 1."""
+
+
 def normal_domain(domain: str) -> str:
     """The one spelling of a domain: ``"ai.onnx"`` is ``""``."""
     return "" if domain == "ai.onnx" else domain

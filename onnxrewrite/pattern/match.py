@@ -24,11 +24,19 @@ Array = npt.NDArray[Any]
 
 
 class Refused(Exception):
-    """A precondition does not hold: the reason a person would give."""
+    """A rewrite may not be applied.
 
-    def __init__(self, reason: str):
+    Attributes:
+        reason: What a person would say.
+        at: The value that is to blame, if it is one.
+        held: How many of the rule's preconditions held before; None where it is the engine that refuses.
+    """
+
+    def __init__(self, reason: str, at: ir.Value | None = None, held: int | None = None):
         super().__init__(reason)
         self.reason = reason
+        self.at = at
+        self.held = held
 
 
 _OVERRULED = ContextVar("_OVERRULED", default=False)
@@ -94,6 +102,7 @@ class Match:
         self.nodes = binding.nodes
         self.remainder = binding.remainder
         self._bound = binding.bound
+        self._held = 0
         self._read: set[ir.Node] = set()
 
     # -- what was bound --------------------------------------------------------------------------------------
@@ -209,13 +218,15 @@ class Match:
         """Refuse the match, for ``reason``, unless ``condition`` holds.  ``at`` names the value that is to blame."""
         if not condition:
             self.refuse(reason, at)
+        self._held += 1
 
     def refuse(self, reason: str, at: Term | ir.Value | None = None) -> NoReturn:
         """Refuse the match."""
         if _OVERRULED.get():
             return  # type: ignore[misc]
         value = None if at is None else self._value(at)
-        raise Refused(reason if value is None or not value.name else f"{reason} (at `{value.name}`)")
+        where = "" if value is None or not value.name else f" (at `{value.name}`)"
+        raise Refused(f"{reason}{where}", value, self._held)
 
     def overlooked(self, mentioned: Mapping[Call, frozenset[str]]) -> str | None:
         """An attribute off its default that neither the pattern mentions nor the rewrite has read, told as a reason."""

@@ -17,6 +17,7 @@ from onnxrewrite.pattern import chain, numbers
 from onnxrewrite.pattern.chain import Piece, is_optional, leaves_of
 from onnxrewrite.pattern.look import passed, resolve
 from onnxrewrite.pattern.match import Binding
+from onnxrewrite.pattern.misses import shown
 from onnxrewrite.pattern.terms import Capture, Const, Product, Sum, Term, flipped
 
 if TYPE_CHECKING:
@@ -43,7 +44,10 @@ class ChainMatch:
         """Every way to spread the pattern's operands over the chain."""
         if self._required > self.tree.leaves.bit_count():
             self.matcher._miss(
-                binding, lambda: f"expected {self._kind()}, found {self.matcher._describe(self.value)}", self.item
+                binding,
+                lambda: f"expected {self._kind()}, found {self._short(binding)}",
+                self.item,
+                found=self.value,
             )
             return
         if self.matcher.misses is not None:  # what is missing further up is nearer than what is missing here
@@ -58,6 +62,13 @@ class ChainMatch:
 
     def _kind(self) -> str:
         return "a product" if self.is_product else "a sum"
+
+    def _short(self, binding: Binding) -> str:
+        """What stands there: a sum or product of fewer operands, or something else."""
+        node = resolve(self.value).producer()
+        if node is not None and self.tree.leaves.bit_count() > 1:
+            return f"only {shown(node, self.facts)}"
+        return self.matcher.describe(self.value, binding)
 
     # -- operands --------------------------------------------------------------------------------------------
 
@@ -116,9 +127,9 @@ class ChainMatch:
             extended = matched.cover(*self._covered(whole))
             yield Binding(extended.bound, extended.nodes, self._put_back(rest)) if rest else extended
 
-    def _without_number(self, taken: tuple[Piece, ...]) -> str:
+    def _without_number(self, taken: tuple[Piece, ...], binding: Binding) -> str:
         rest = [p.value for p in self._remainder(taken) if p.value is not None]
-        found = numbers.describe(self.facts, rest[0]) if rest else "none"
+        found = self.matcher.describe(rest[0], binding) if rest else "none"
         if self.literals:
             return f"expected constant {self.literals[0][0]:.6g}, found {found}"
         return f"expected a constant with one element for {self.scalars[0][0].name}, found {found}"
@@ -182,7 +193,9 @@ class ChainMatch:
             return
         asks = self._needs_numbers or not all(is_optional(scalar) for scalar, _ in self.scalars)
         if asks and not groups:
-            self.matcher._miss(binding, lambda: self._without_number(taken), self.item, further=len(self.operands))
+            self.matcher._miss(
+                binding, lambda: self._without_number(taken, binding), self.item, further=len(self.operands)
+            )
         for group in groups:
             yield from ((group, matched) for matched in self._group(group, binding))
         if self.scalars and is_optional(self.scalars[0][0]):
@@ -257,4 +270,4 @@ class ChainMatch:
         combine = numbers.product if self.is_product else numbers.total
         flip = self.is_product and len(found) == 1 and found[0][1] < 0
         expected = numbers.product([(combine(self.literals), -1)]) if flip else combine(self.literals)
-        return numbers.tell(expected, found[0][0] if flip else combine(found))
+        return numbers.tell(expected, found[0][0] if flip else combine(found), self.dtype)

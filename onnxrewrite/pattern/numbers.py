@@ -137,13 +137,15 @@ def unequal(facts: Facts, value: ir.Value, expected: float) -> str:
     found = scalar(facts, value)
     if found is None:
         return f"expected constant {expected:.6g}, found {describe(facts, value)}"
-    return tell(expected, found)
+    return tell(expected, found, facts.dtype(value))
 
 
-def tell(expected: float, found: float) -> str:
-    """Two different numbers in as many digits as it takes to see that they differ."""
+def tell(expected: float, found: float, dtype: ir.DataType | None) -> str:
+    """Two different numbers in as many digits as it takes to see that they differ, if many, with the dtype that has
+    them."""
     digits = next((n for n in (6, 9, 17) if f"{expected:.{n}g}" != f"{found:.{n}g}"), 17)
-    return f"expected constant {expected:.{digits}g}, found {found:.{digits}g}"
+    precise = f" in {dtype.name.lower()}" if digits > 6 and dtype is not None else ""
+    return f"expected constant {expected:.{digits}g}, found {found:.{digits}g}{precise}"
 
 
 def epsilon(dtype: ir.DataType) -> float:

@@ -17,6 +17,7 @@ from onnxrewrite.pattern import chain, numbers
 from onnxrewrite.pattern.chain import Piece
 from onnxrewrite.pattern.look import COMMUTATIVE, parameter, passed, resolve
 from onnxrewrite.pattern.match import Binding, Match
+from onnxrewrite.pattern.misses import Misses, described, read_by, shown
 from onnxrewrite.pattern.nary import ChainMatch
 from onnxrewrite.pattern.terms import (
     AnyNode,
@@ -35,28 +36,6 @@ from onnxrewrite.pattern.terms import (
     Var,
     walk,
 )
-
-
-class Misses:
-    """Why a pattern did not match, as the attempt tells that had bound most.
-
-    Attributes:
-        progress: How much that was; -1 where nothing was tried.
-        reason: What was expected and what is there.
-        item: The part of the pattern that was not met; None where it is no single one.
-        binding: What was bound by then.
-    """
-
-    def __init__(self) -> None:
-        self.progress = -1
-        self.reason = ""
-        self.item: Any = None
-        self.binding = Binding()
-
-    def add(self, progress: int, reason: str, item: Any, binding: Binding) -> None:
-        """Keep ``reason`` if this attempt got further than those before."""
-        if progress > self.progress:
-            self.progress, self.reason, self.item, self.binding = progress, reason, item, binding
 
 
 class RecursiveMatcher:
@@ -181,17 +160,27 @@ class RecursiveMatcher:
         if not isinstance(item, Var) and self.facts.tensor(resolve(value)) is None:
             self._miss(
                 binding,
-                lambda: f"expected a constant for {item.name}, found {_name(value)}{_overridable(value)}",
+                lambda: f"expected a constant for {item.name}, found {self.describe(value, binding)}",
                 item,
             )
         elif item.dtypes is not None and self.facts.dtype(value) not in item.dtypes:
             self._miss(
                 binding,
-                lambda: f"{item.name} has dtype {_dtype(self.facts.dtype(value))}, which the rule does not take",
+                lambda: (
+                    f"{item.name} has dtype {_dtype(self.facts.dtype(value))}, which the rule does not take: it is "
+                    f"{self._whole(value, binding)}"
+                ),
                 item,
             )
         elif item.rank is not None and self.facts.rank(value) != item.rank:
-            self._miss(binding, lambda: f"{item.name} must have rank {item.rank}, found {self.facts.rank(value)}", item)
+            self._miss(
+                binding,
+                lambda: (
+                    f"{item.name} must have rank {item.rank}, found {self.facts.rank(value)}: it is "
+                    f"{self._whole(value, binding)}"
+                ),
+                item,
+            )
         elif isinstance(item, Scalar):
             yield from self._scalar(item, value, binding)
         else:
@@ -208,12 +197,14 @@ class RecursiveMatcher:
         if numbers.equals(self.facts, value, item.value):
             yield binding
         else:
-            self._miss(binding, lambda: f"{numbers.unequal(self.facts, value, item.value)}{self._reader(value)}", item)
+            self._miss(
+                binding, lambda: f"{numbers.unequal(self.facts, value, item.value)}{self._reader(value, binding)}", item
+            )
 
     def _power(self, item: Power, value: ir.Value, binding: Binding) -> Iterator[Binding]:
         node = self._producer(value)
         if node is None or node.op_type not in ("Sqrt", "Pow") or node.domain:
-            self._miss(binding, lambda: f"expected {item!r}, found {self._describe(value)}", item)
+            self._miss(binding, lambda: f"expected {item!r}, found {self.describe(value, binding)}", item, found=value)
             return
         base, *exponent = node.inputs
         if node.op_type == "Sqrt":
@@ -230,7 +221,12 @@ class RecursiveMatcher:
     def _call(self, item: Call, index: int, value: ir.Value, binding: Binding) -> Iterator[Binding]:
         node = self._producer(value)
         if node is None or node.op_type not in item.op_types or node.domain != item.domain:
-            self._miss(binding, lambda: f"expected {'|'.join(item.op_types)}, found {self._describe(value)}", item)
+            self._miss(
+                binding,
+                lambda: f"expected {'|'.join(item.op_types)}, found {self.describe(value, binding)}",
+                item,
+                found=value,
+            )
             return
         if resolve(value).index() != index:
             self._miss(binding, lambda: f"expected output {index} of {node.op_type} `{node.name}`", item)
@@ -241,7 +237,13 @@ class RecursiveMatcher:
             return
         named = self._parameters(item, node)
         if named is None:
-            self._miss(binding, lambda: f"{node.op_type} `{node.name}` lacks a parameter of {item!r}", item)
+            self._miss(
+                binding,
+                lambda: (
+                    f"{node.op_type} `{node.name}` of opset {self.facts.version(node)} lacks a parameter of {item!r}"
+                ),
+                item,
+            )
             return
         start = binding.bind(item, node).cover(node, *passed(value))
         for positional in self._inputs(item, node, named, start):
@@ -256,7 +258,7 @@ class RecursiveMatcher:
             return
         holds = item.where is None or item.where(node, self.facts)
         if isinstance(holds, str):
-            self._miss(binding, lambda: holds, item)
+            self._miss(binding, lambda: f"{holds}, in {shown(node, self.facts)}", item)
         elif holds:
             yield binding.bind(item, value).cover(node)
 
@@ -280,7 +282,9 @@ class RecursiveMatcher:
         actual = [v for i, v in enumerate(node.inputs) if i not in taken]
         extra = [v for v in actual[len(terms) :] if v is not None]
         if rest is None and extra:
-            self._miss(binding, lambda: f"{node.op_type} `{node.name}` has more inputs than the pattern", item)
+            self._miss(
+                binding, lambda: f"{node.op_type} `{node.name}` has more inputs than {self._most(item, node)}", item
+            )
             return
         pairs = list(zip(terms, [*actual, *[None] * len(terms)], strict=False))
         orders = [pairs]
@@ -289,6 +293,12 @@ class RecursiveMatcher:
         for order in orders:
             for matched in self._sequence(order, node, binding):
                 yield from [matched] if rest is None else self._each(rest, extra, node, matched)
+
+    def _most(self, item: Call, node: ir.Node) -> str:
+        """Which allows fewer inputs than there are, the opset or the pattern."""
+        version = self.facts.version(node)
+        found = schema.schema(node.domain, node.op_type, version)
+        return f"opset {version} has" if found is not None and len(node.inputs) > found.max_inputs else "the pattern"
 
     def _sequence(
         self, pairs: Sequence[tuple[Any, ir.Value | None]], node: ir.Node, binding: Binding
@@ -417,24 +427,38 @@ class RecursiveMatcher:
             return resolve(bound) is resolve(value) or numbers.same_constant(self.facts, bound, value)
         return isinstance(bound, int | float) and numbers.scalar(self.facts, value) == bound
 
-    def _describe(self, value: ir.Value) -> str:
-        node = resolve(value).producer()
-        if self.facts.tensor(value) is not None:
-            return f"constant {numbers.describe(self.facts, value)}"
-        if node is None:
-            return f"input `{value.name}`"
-        if node.graph is not self.graph:
-            return f"`{value.name}` from outside the subgraph"
-        return f"{node.op_type} `{node.name}`"
+    def describe(self, value: ir.Value, binding: Binding) -> str:
+        """What a value is that is not what it must be, and where it stands."""
+        return f"{described(self.facts, self.graph, value)}{self._reader(value, binding)}"
 
-    def _reader(self, value: ir.Value) -> str:
-        """Where a constant stands, if one node alone reads it."""
-        names = [n.name for n in value.consumers() if n.graph is self.graph and n.name]
-        return f" (at `{names[0]}`)" if len(names) == 1 else ""
+    def _whole(self, value: ir.Value, binding: Binding) -> str:
+        """The same with the operands of the node that computes it."""
+        node = self._producer(value)
+        return (
+            self.describe(value, binding)
+            if node is None
+            else f"{shown(node, self.facts)}{self._reader(value, binding)}"
+        )
 
-    def _miss(self, binding: Binding, reason: Callable[[], str], item: Any = None, further: int = 0) -> None:
+    def _reader(self, value: ir.Value, binding: Binding) -> str:
+        return read_by(self.graph, value, binding)
+
+    def _miss(
+        self,
+        binding: Binding,
+        reason: Callable[[], str],
+        item: Any = None,
+        further: int = 0,
+        found: ir.Value | None = None,
+    ) -> None:
+        """Note why not; ``found`` stands where ``item`` must."""
         if self.misses is not None:
-            self.misses.add(len(binding.bound) + further, reason(), item, binding)
+            self.misses.add(len(binding.bound) + further, reason(), item, binding, self._stands(found))
+
+    def _stands(self, found: ir.Value | None) -> int:
+        if found is None or self._producer(found) is not None:
+            return 2
+        return int(self.facts.tensor(resolve(found)) is not None)
 
 
 def values_of(bound: Any) -> Sequence[ir.Value]:
@@ -456,10 +480,6 @@ def _attrs(item: Term) -> set[Any]:
 
 def _name(value: ir.Value) -> str:
     return f"`{value.name}`"
-
-
-def _overridable(value: ir.Value) -> str:
-    return ", which is a graph input" if value.is_graph_input() else ""
 
 
 def _dtype(dtype: ir.DataType | None) -> str:

@@ -153,12 +153,15 @@ class Driver:
         """Apply the first of the ``active`` rules that passes at ``node``; what it changed."""
         matcher = Matcher(self._view(scope))
         for rule, output in self._candidates(node, scope, active):
+            refusals = list[Refused]()
             for match in self._matches(matcher, rule, output):
                 beaten = self._beaten(rule, match, node, scope, active) if self._conflicts else ()
-                change = self._attempt(rule, match, scope)
-                if change is not None:
+                outcome = self._attempt(rule, match, scope)
+                if isinstance(outcome, Change):
                     self.trace.conflicts.update((rule.name, other.name) for other in beaten)
-                    return change
+                    return outcome
+                refusals.append(outcome)
+            self._note(rule, output.name or "", refusals)
         return None
 
     def _candidates(self, node: ir.Node, scope: ir.Graph, active: Container[Rule]) -> Iterator[tuple[Rule, ir.Value]]:
@@ -209,16 +212,15 @@ class Driver:
                 f"{rule.name}: its pattern raised {described(error, rule.source)} (at `{output.name}`)"
             )
 
-    def _attempt(self, rule: Rule, match: Match, scope: ir.Graph) -> Change | None:
-        """Guard, build, check, commit; None if it was refused."""
+    def _attempt(self, rule: Rule, match: Match, scope: ir.Graph) -> Change | Refused:
+        """Guard, build, check, commit; or why not."""
         transaction = Transaction(self._work, rule, match, scope)
         try:
             transaction.propose()
             self._ask(transaction)
         except Refused as refusal:
             transaction.discard()
-            self._note(rule, match, refusal)
-            return None
+            return refusal.with_traceback(None)  # which would keep all frames below alive
         record, change = transaction.commit()
         self.trace.applied.append(record)
         self._loops.count(record.key, record.growth)
@@ -231,19 +233,21 @@ class Driver:
         wrong = self._check(site) if self._check is not None else None
         if wrong is not None:
             self.trace.failed[site.key] = wrong
-            raise Refused(f"check failed: {wrong}")
+            raise TurnedDown(f"check failed: {wrong}")
         loss = self._cost(site) if self._cost is not None else None
         if loss is not None:
             self.trace.declined[site.key] = loss
-            raise Refused(loss)
+            raise TurnedDown(loss)
 
-    def _note(self, rule: Rule, match: Match, refusal: Refused) -> None:
-        value = match.anchor.name or ""
-        self.trace.refuse(rule.name, value, refusal.reason)
-        if isinstance(refusal, TooNew):
-            self.trace.too_new |= refusal.versions
-        if refusal.__cause__ is not None:
-            self.trace.warnings.append(f"{rule.name}: {refusal.reason} (at `{value}`)")
+    def _note(self, rule: Rule, value: str, refusals: Sequence[Refused]) -> None:
+        """Keep why a rule did not apply at a value, of several matches what ``telling`` tells."""
+        if refusals:
+            self.trace.refuse(rule.name, value, telling(refusals).reason)
+        for refusal in refusals:
+            if isinstance(refusal, TooNew):
+                self.trace.too_new |= refusal.versions
+            if refusal.__cause__ is not None:
+                self.trace.warnings.append(f"{rule.name}: {refusal.reason} (at `{value}`)")
 
     def _exhausted(self, stage: Stage) -> None:
         """Warn, and leave the rule that used up the budget out of the stages to come."""
@@ -264,6 +268,16 @@ class Driver:
         for function in self.model.functions.values():
             function.sort()
         self._work.order.is_sorted = True
+
+
+class TurnedDown(Refused):
+    """A rewrite could be applied, and its check or its cost spoke against it."""
+
+
+def telling(refusals: Sequence[Refused]) -> Refused:
+    """Of the refusals of several matches at one value the one to tell: that of the rewrite that got furthest, to its
+    check, past its preconditions, past most of them; of several the first."""
+    return max(refusals, key=lambda r: (isinstance(r, TurnedDown), r.held is None, r.held or 0))
 
 
 def make_runnable(model: ir.Model, rules: Iterable[Rule], target: Target) -> None:

@@ -110,8 +110,10 @@ class Workspace:
         newer: dict[str, int] = {}
         for node in build.nodes:
             reason = self._illegal(node, facts, facts.opset_imports)
-            if reason is None or (stage < Stage.LOWER and self._can_lower(node, facts)):
+            lowered = self._lowered(node, facts) if reason is not None and stage < Stage.LOWER else ""
+            if reason is None or lowered is None:
                 continue
+            reason = f"{reason}, and to lower it: {lowered}" if lowered else reason
             if stage is not Stage.RAISE or not facts.is_newer(node) or node.domain or node.version is None:
                 raise Refused(reason)
             if not self.target.has_kernel(node.domain, node.op_type):  # nothing is won by a function body
@@ -126,15 +128,23 @@ class Workspace:
     def _illegal(self, node: ir.Node, facts: Facts, imports: Mapping[str, int]) -> str | None:
         return legality.illegal_node(node, facts, self.target, imports, self.functions)
 
-    def _can_lower(self, node: ir.Node, facts: Facts) -> bool:
-        """Whether some rule of the lower stage makes ``node`` legal; tried on the tape and taken back."""
+    def _lowered(self, node: ir.Node, facts: Facts) -> str | None:
+        """None where some rule of the lower stage makes ``node`` legal, tried on the tape and taken back; else what the
+        last of those that take it said, if any does."""
         view = self._lowering.view(facts, None)
-        matcher = Matcher(view)
+        matcher, told = Matcher(view), ""
         for rule, output in self._lowering.at(view, node):
             for match in matcher.matches(rule.outputs, output):
-                if Transaction(self, rule, match, None).passes():
-                    return True
-        return False
+                transaction = Transaction(self, rule, match, None)
+                try:
+                    transaction.propose()
+                except Refused as refused:
+                    told = refused.reason
+                else:
+                    return None
+                finally:
+                    transaction.discard()
+        return told
 
 
 class Transaction:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
@@ -15,14 +15,16 @@ from onnxrewrite.ir.convert import in_opset
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.pattern.match import Match, Refused, overruled
-from onnxrewrite.pattern.recursive import Misses, RecursiveMatcher
+from onnxrewrite.pattern.misses import Misses
+from onnxrewrite.pattern.recursive import RecursiveMatcher
 from onnxrewrite.rewrite import registry
-from onnxrewrite.rewrite.driver import Driver, make_runnable
+from onnxrewrite.rewrite.driver import Driver, make_runnable, telling
 from onnxrewrite.rewrite.reach import anchors
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.verify.rewrites import SiteChecker
-from onnxrewrite.whynot.forgive import Forgiving
+from onnxrewrite.whynot.forgive import Forgiving, WrongAnchor
 from onnxrewrite.whynot.near import Explanation, Near, count, grouped, source_of
+from onnxrewrite.whynot.place import placed
 
 _MATCHES = 16
 """So many ways to match at one value are tried."""
@@ -100,7 +102,7 @@ class Explainer:
         """Where each rule came near, stage by stage."""
         for stage in Stage:
             driver = self._driver(stage)
-            yield from (self._explain(rule, driver, None) for rule in self.rules if rule.stage == stage)
+            yield from (self._explain(rule, driver, None, thorough=False) for rule in self.rules if rule.stage == stage)
 
     def _driver(self, stage: Stage) -> Driver:
         """A copy of the model after a stage."""
@@ -108,8 +110,8 @@ class Explainer:
         driver.run(stage)
         return driver
 
-    def _explain(self, rule: Rule, driver: Driver, at: str | None) -> Explanation:
-        found = _Replay(rule, driver, self._checker() if self._check else None).near(at)
+    def _explain(self, rule: Rule, driver: Driver, at: str | None, *, thorough: bool = True) -> Explanation:
+        found = _Replay(rule, driver, self._checker() if self._check else None, thorough).near(at)
         applied = tuple(a.value for a in driver.trace.applied if a.rule == rule.name)
         return Explanation(rule.name, applied, grouped(found))
 
@@ -123,11 +125,13 @@ def _nodes(model: ir.Model) -> list[ir.Node]:
 
 @dataclass
 class _Replay:
-    """The predicates of one rule once more, this time with their reasons."""
+    """The predicates of one rule once more, this time with their reasons; ``thorough`` at nodes of other operators than
+    its anchor's, too."""
 
     rule: Rule
     driver: Driver
     checker: SiteChecker | None
+    thorough: bool
 
     def near(self, at: str | None) -> Iterator[Near]:
         """Every place where the rule came near; what was asked for, however far that is."""
@@ -135,38 +139,56 @@ class _Replay:
         for graph in scopes(self.driver.model):
             for node, value in [(n, o) for n in graph for o in n.outputs]:
                 if at is None and possible is not None and node.op_type not in possible:
-                    continue
-                found = self._at(graph, node, value) if at in (None, node.name, value.name) else None
+                    found = self._mistaken(graph, node, value) if self.thorough else None
+                else:
+                    found = self._at(graph, node, value) if at in (None, node.name, value.name) else None
                 if found is not None and (at is not None or _is_near(found)):
                     yield found
+
+    def _mistaken(self, graph: ir.Graph, node: ir.Node, value: ir.Value) -> Near | None:
+        """A place where everything is there but the anchor's own operator."""
+        wrong = WrongAnchor(self.driver.facts(graph), graph).matches(self.rule.outputs, value)
+        if next(wrong, None) is None:
+            return None
+        misses = Misses()
+        for _ in RecursiveMatcher(self.driver.facts(graph), graph, misses).matches(self.rule.outputs, value):
+            return None
+        _, operators = count(self.rule.outputs, misses.binding)
+        near = partial(Near, value=value.name or "", node=node.name or "", source=source_of(node))
+        return near(matched=operators - 1, operators=operators, reason=misses.reason) if operators > 2 else None
 
     def _at(self, graph: ir.Graph, node: ir.Node, value: ir.Value) -> Near | None:
         """Why the rule does not apply at one value; None where it is not tried."""
         near = partial(Near, value=value.name or "", node=node.name or "", source=source_of(node))
         misses = Misses()
         matcher = RecursiveMatcher(self.driver.facts(graph), graph, misses)
-        reason, last = "", None
+        refused = dict[Refused, Match]()
         for match in islice(matcher.matches(self.rule.outputs, value), _MATCHES):
-            refused = self._refusal(match, graph)
-            if refused is None:
+            refusal = self._refusal(match, graph)
+            if refusal is None:
                 return None
-            reason, last = refused, match
-        if last is not None:
-            otherwise = self._overruled(last, graph)
+            refused[refusal] = match
+        if refused:
+            told = telling(list(refused))
+            match = refused[told]
+            otherwise = self._overruled(match, graph)
             _, operators = count(self.rule.outputs, misses.binding)
-            return near(matched=operators, operators=operators, reason=reason, is_guard=True, otherwise=otherwise)
-        if misses.progress < 0:
+            reason = placed(told, match, self.driver.facts(graph))
+            full = near(matched=operators, operators=operators, reason=reason, is_guard=True)
+            return replace(full, held=told.held or 0, otherwise=otherwise)
+        if not misses.reason:
             return None
         matched, operators = count(self.rule.outputs, misses.binding)
         otherwise = self._forgiven(misses, graph, value)
-        return near(matched=min(matched, operators), operators=operators, reason=misses.reason, otherwise=otherwise)
+        lacking = near(matched=min(matched, operators), operators=operators, reason=misses.reason)
+        return replace(lacking, stands=misses.progress[1], otherwise=otherwise)
 
-    def _refusal(self, match: Match, graph: ir.Graph) -> str | None:
+    def _refusal(self, match: Match, graph: ir.Graph) -> Refused | None:
         transaction = self.driver.transaction(self.rule, match, graph)
         try:
             transaction.propose()
         except Refused as refused:
-            return refused.reason
+            return refused.with_traceback(None)
         finally:
             transaction.discard()
         return None

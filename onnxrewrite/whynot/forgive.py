@@ -1,4 +1,4 @@
-"""A matcher that lets one requirement of a pattern go: for the question what would be if it did not stand there."""
+"""Matchers that let one requirement of a pattern go: for the question what would be if it did not stand there."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.pattern.conditions import forms
 from onnxrewrite.pattern.look import resolve
 from onnxrewrite.pattern.match import Binding
 from onnxrewrite.pattern.nary import ChainMatch
 from onnxrewrite.pattern.recursive import RecursiveMatcher
-from onnxrewrite.pattern.terms import Attr, Capture, Const, Literal, Product, Scalar, Sum, Term
+from onnxrewrite.pattern.terms import Attr, Call, Capture, Const, Literal, Output, Product, Scalar, Sum, Term
 
 
 class _AnyNumbers(ChainMatch):
@@ -20,6 +21,16 @@ class _AnyNumbers(ChainMatch):
 
     def _equal(self, found: list[tuple[float, int]]) -> bool:
         return True
+
+
+class WrongAnchor(RecursiveMatcher):
+    """Matches patterns whose operands are all there, at nodes of another operator than the anchor's."""
+
+    def _root(self, item: Term, value: ir.Value) -> Iterator[Binding]:
+        node = self._producer(value)
+        for each in (t.call if isinstance(t, Output) else t for t in forms(item)):
+            if isinstance(each, Call) and node is not None and node.op_type not in each.op_types and not node.domain:
+                yield from self._inputs(each, node, {}, Binding().bind(each, node).cover(node))
 
 
 class Forgiving(RecursiveMatcher):

@@ -34,6 +34,8 @@ class Near:
         operators: How many there must be.
         reason: The first thing that is not as it must be.
         is_guard: Whether the whole pattern matches, and the rule itself or the engine refused.
+        held: How many of the rule's preconditions held before it refused.
+        stands: What stands where the pattern goes on: 2 for a node, 1 for a constant, 0 for an input.
         otherwise: What would come of it without that requirement; empty where nobody can say.
     """
 
@@ -44,6 +46,8 @@ class Near:
     operators: int
     reason: str
     is_guard: bool = False
+    held: int = 0
+    stands: int = 2
     otherwise: str = ""
 
     @property
@@ -101,13 +105,19 @@ class Explanation:
 
 
 def grouped(found: Iterable[Near]) -> tuple[Group, ...]:
-    """Equal reasons together; what matches as a whole first, then what lacks least, then what is most frequent."""
+    """Equal reasons together: first what matches as a whole, of that what got furthest; then what lacks least and does
+    not end there, then what is most frequent."""
     groups: dict[tuple[str, int, bool, str], list[Near]] = defaultdict(list)
     for near in found:
         template = _NAME.sub("``", near.reason)
         groups[template, near.missing, near.is_guard, _NAME.sub("``", near.otherwise)].append(near)
     made = [Group(tuple(places)) for places in groups.values()]
-    return tuple(sorted(made, key=lambda g: (not g.first.is_guard, g.first.missing, -len(g.places))))
+    return tuple(sorted(made, key=_nearness))
+
+
+def _nearness(group: Group) -> tuple[bool, int, int, int, int]:
+    first = group.first
+    return (not first.is_guard, first.missing, -first.held, -first.stands, -len(group.places))
 
 
 def source_of(node: ir.Node) -> str:

@@ -108,7 +108,8 @@ def operands(m: Match, build: Builder) -> Operands:
         _require_batches(m, of_q, of_v)
     end = hidden if hidden in m else softmax
     last = m.attr(end, "axis") in (-1, (m.rank(end) or 0) - 1)
-    m.require(last, "Softmax must run along the last axis", at=end)
+    default = "" if "axis" in m.node(end).attributes else f", the default of opset {build.opset}"
+    m.require(last, f"Softmax must run along the last axis, not along {m.attr(end, 'axis')}{default}", at=end)
     query = _query(m, build)
     by_head = _by_head(m, build, query, apart)
     m.require(by_head is not None or not apart, "q and k are not views of what is split by head like v", at=scores)

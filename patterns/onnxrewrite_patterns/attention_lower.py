@@ -158,7 +158,7 @@ def _bias(m: Match, build: Builder, given: Operands, query: Value, key: Value) -
 
 def lower_spelled(m: Match, build: Builder) -> Value:
     """softmax(s·q·kᵀ + mask)·v ⟶ com.microsoft.MultiHeadAttention(q, k, v, mask), which Attention is not."""
-    m.require(build.opset >= 23, "that is for the raise stage")
+    m.require(build.opset >= 23, f"that is for the raise stage, for opset {build.opset} has no Attention")
     found = operands(m, build)
     heads = 1 if m.rank(found.query) == 3 else m.dim(found.query, 1)
     one = m.rank(found.query) == 3 or same_dim(m.dim(found.key, 1) or 0, heads or 0)

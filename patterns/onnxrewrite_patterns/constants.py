@@ -14,13 +14,12 @@ QUANTIZED = frozenset({"DequantizeLinear", "DequantizeBFP", "MatMulNBits"})
 """Operators whose constant operands are small on purpose."""
 
 
-def of_constants(found: ir.Node, facts: Facts) -> bool:
+def of_constants(found: ir.Node, facts: Facts) -> bool | str:
     """Whether everything that a node reads is constant, or its result is known whatever it reads."""
     if found.op_type == "Constant":
         return False
-    return all(i is None or facts.tensor(i) is not None for i in found.inputs) or any(
-        _all_known(facts, o) for o in found.outputs
-    )
+    constant = all(i is None or facts.tensor(i) is not None for i in found.inputs)
+    return constant or any(_all_known(facts, o) for o in found.outputs) or "not all that it reads is constant"
 
 
 def _all_known(facts: Facts, value: Value) -> bool:
@@ -73,7 +72,7 @@ FOLD = Rule(
 )
 
 
-double = AnyNode(where=lambda found, facts: facts.twin(found) is not None)
+double = AnyNode(where=lambda found, facts: facts.twin(found) is not None or "no other node computes the same")
 
 
 def merge(m: Match, build: Builder) -> Value:

@@ -83,7 +83,7 @@ def sizes_of(m: Match, inputs: Sequence[Labelled]) -> dict[str, Dim]:
         for label, size in zip(each.labels, m.shape(each.value) or (), strict=True):
             known = sizes.setdefault(label, size)
             same = known is size or same_dim(known, size)
-            m.require(same, f"{label} is {known} and {size}: one may be broadcast", at=each.value)
+            m.require(same, f"dimension {label} is {known} and {size}: one may be broadcast", at=each.value)
     return sizes
 
 

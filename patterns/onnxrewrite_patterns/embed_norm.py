@@ -72,7 +72,11 @@ def to_embed_norm(m: Match, build: Builder) -> Value | tuple[Value, Value]:
     m.require(call is not layer_norm or m.attr(call, "axis") in (-1, 2), "it is not along the last axis")
     found = [(m[table], m[rows]) for table, rows in zip(tables, ids, strict=True) if table in m]
     for row in (*(table for table, _ in found), m[scale], *filter(None, [m.value(bias)])):
-        m.require(m.dim(row, -1) == shape[2], "its rows are not as long as those of the sum", at=row)
+        m.require(
+            m.dim(row, -1) == shape[2],
+            f"its rows are of size {m.dim(row, -1)}, not {shape[2]} like those of the sum",
+            at=row,
+        )
     positions, position_ids = _positions(m, build, found, shape)
     for _, rows in found:
         m.require(same_shape(m.shape(rows), shape[:2]), "there is not a row for each position", at=rows)
@@ -184,7 +188,7 @@ EMBED_NORM = Rule(
         Rejects(
             f"({_TABLES}, float[7,1] q, {_IDS}) => (y)"
             "{ u = Gather(w, i)  v = Gather(q, j)  e = Add(u, v)  y = LayerNormalization(e, g, o) }",
-            because="its rows are not as long as those of the sum",
+            because="like those of the sum",
         ),
         Rejects(
             f"({_TABLES}, {_IDS}) => (y) {{ {_SUM} y = LayerNormalization<axis=1>(e, g, o) }}",

@@ -138,7 +138,10 @@ def without_factors(m: Match, build: Builder) -> Value:
     """Gemm(x, w, b, alpha=α, beta=β) ⟶ Gemm(x, α·w, β·b)."""
     alpha, beta = np.asarray(m.attr(constant, "alpha")), m.attr(constant, "beta") if linear.b in m else 1.0
     m.require(alpha != 1 or beta != 1, "there are no factors")
-    m.require(m.dtype(linear.x) != ir.DataType.DOUBLE, "the factors have less precision than the weight")
+    m.require(
+        m.dtype(linear.x) != ir.DataType.DOUBLE,
+        "the factors are float32, and have less precision than the weight of dtype double",
+    )
     weight = m.value(linear.w)
     assert weight is not None
     m.require(alpha == 1 or len(weight.uses()) == 1, "the weight is used elsewhere, too", at=weight)

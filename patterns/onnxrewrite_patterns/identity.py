@@ -168,7 +168,10 @@ def drop_pad(m: Match, build: Builder) -> Value:
     node = m.node(pad)
     name = "paddings" if "paddings" in node.attributes else "pads"
     pads = parameter(m.facts, node, name)
-    m.require(isinstance(pads, tuple) and not any(pads), f"the pads are {pads!r}")
+    m.require(
+        isinstance(pads, tuple) and not any(pads),
+        f"the pads are {pads!r}" if isinstance(pads, tuple) else "the pads are not constant",
+    )
     return operand(m, node)
 
 
@@ -182,7 +185,7 @@ NO_PAD = Rule(
         Rewrites('p = Pad<mode="reflect">(x, {0, 0, 0, 0})  y = Relu(p)', to="y = Relu(x)"),
         Rewrites("p = Pad<pads=[0,0]>(x)  y = Relu(p)", to="y = Relu(x)", opset=10),
         Rejects("float[4] x; y = Pad(x, {1, -1})", because="the pads are (1, -1)"),
-        Rejects("int64[4] p; y = Pad(x, p)", because="UNKNOWN"),
+        Rejects("int64[4] p; y = Pad(x, p)", because="the pads are not constant"),
     ),
 )
 

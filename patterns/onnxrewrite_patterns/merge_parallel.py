@@ -73,7 +73,9 @@ def merge(m: Match, build: Builder) -> Sequence[Value]:
     if own is None:
         m.refuse("its weight is used elsewhere, or its channels are not those of one matrix or one group", at=w)
     branches = [each for each in alongside(m) if each.key == own.key]
-    m.require(len(branches) > 1, "no other layer like it reads the same", at=x)
+    others = [f"{n.op_type} `{n.name}`" for n in dict.fromkeys(m[x].consumers()) if n is not m.node(layer)]
+    told = f", only {' and '.join(others)}" if others else ""
+    m.require(len(branches) > 1, f"no other layer like it reads the same{told}", at=x)
     m.require(not any(feeds_attention(each.output) for each in branches), "an attention may take them in")
     size = sum(m.facts.nbytes(each.weight) or 0 for each in branches)
     m.require(size <= LIMIT, f"the weights are {size} bytes", at=w)

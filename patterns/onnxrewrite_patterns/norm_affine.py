@@ -87,7 +87,11 @@ def _finite(m: Match, made: Value) -> Value:
 def _combined(m: Match, build: Builder, op_type: str, own: Value, other: Value) -> Value:
     """The product or the sum of two constants of one shape."""
     arrays = constant(m, own), constant(m, other)
-    m.require(all(a is not None for a in arrays), "both that and what is there already are not constant", at=own)
+    m.require(
+        all(a is not None for a in arrays),
+        f"both that and what is there already, `{own.name}`, are not constant",
+        at=own,
+    )
     a, b = (np.asarray(array) for array in arrays)
     m.require(a.shape == b.shape, "it is not of the shape of what is there already", at=own)
     return _finite(m, build.const(a * b if op_type == "Mul" else a + b, like=own))
@@ -194,7 +198,7 @@ def to_half(m: Match, build: Builder) -> Value:
     halves = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
     m.require(m.dtype(x) == m.dtype(narrow), "the result has another dtype than x", at=x)
     from_half = m.dtype(x) in halves and m.dtype(wide) == ir.DataType.FLOAT
-    m.require(from_half, "it is not float32 between half precision", at=x)
+    m.require(from_half, f"it is not float32 between half precision: {m.dtype(x)} is computed in {m.dtype(wide)}", at=x)
     call = m.alternative(wide_norm)
     assert isinstance(call, Call)
     parameters = [_narrowed(m, build, v) for v in (m[scale], m.value(bias))]

@@ -68,7 +68,7 @@ def cuts(m: Match, node: ir.Node, rank: int | None) -> list[Cut]:
     lists = [(g,) if isinstance(g, int) else g for g in given]
     starts, ends, axes, steps = lists
     if not isinstance(starts, tuple) or not isinstance(ends, tuple):
-        m.refuse(f"the bounds of Slice `{node.name}` are not constant")
+        m.refuse("the bounds of a Slice are not constant", at=node.outputs[0])
     m.require(all(p is None or isinstance(p, tuple) for p in (axes, steps)), "its axes or steps are not constant")
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
@@ -162,7 +162,7 @@ def flatter(m: Match, build: Builder) -> Value:
     """Concat(Concat(a, b), c) ⟶ Concat(a, b, c) along one axis; empty operands go, constants join."""
     node, rank = m.node(concat), m.rank(concat)
     axis = axis_of(m, node, rank)
-    parts: list[Value] = []
+    parts, kept_apart = list[Value](), list[str | None]()
     for value in node.inputs:
         producer = resolve(value).producer() if value is not None else None
         if value is None:
@@ -172,13 +172,13 @@ def flatter(m: Match, build: Builder) -> Value:
             m.cover(producer, *passed(value))
         else:
             parts.append(value)
+            kept_apart += [value.name] if producer is not None and _is_concat(producer, node) else []
     lengths = [m.dim(p, axis) for p in parts]
     kept = [p for p, length in zip(parts, lengths, strict=True) if length != 0] or parts[:1]
     joined = list(_join_constants(m, build, kept, axis))
-    m.require(
-        len(joined) != len(node.inputs) or len(m.nodes) > 1,
-        "no operand is a Concat of the same axis, empty, or constant next to one",
-    )
+    if len(joined) == len(node.inputs) and len(m.nodes) == 1:
+        m.require(kept_apart, "no operand is a Concat of the same axis, empty, or constant next to one")
+        m.refuse(f"`{kept_apart[0]}` is used by others too, or joined along another axis")
     made: Value = joined[0] if len(joined) == 1 else build.Concat(*joined, axis=axis)
     return made
 
@@ -192,8 +192,11 @@ def used_once(value: Value | None) -> bool:
 
 
 def _is_inner_concat(value: Value | None, producer: ir.Node, reader: ir.Node) -> bool:
-    is_concat = producer.op_type == "Concat" and not producer.domain
-    return is_concat and producer.graph is reader.graph and used_once(value)
+    return _is_concat(producer, reader) and used_once(value)
+
+
+def _is_concat(producer: ir.Node, reader: ir.Node) -> bool:
+    return producer.op_type == "Concat" and not producer.domain and producer.graph is reader.graph
 
 
 def _join_constants(m: Match, build: Builder, parts: Sequence[Value], axis: int) -> Iterator[Value]:

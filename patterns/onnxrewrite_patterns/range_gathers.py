@@ -115,7 +115,8 @@ def everything(m: Match, build: Builder, x: Value, found: Sequence[Count], out: 
     if sizes is None or wanted is None:
         m.refuse("a rank is not known", at=x)
     axes = [c.axis + rank for c in found]
-    m.require(axes == sorted(axes), "the ranges are in another order than the axes", at=x)
+    index = operand(m, m.nodes[0], 1)
+    m.require(axes == sorted(axes), "the ranges are in another order than the axes", at=index)
     made, indexed = x, [axis for axis, size in enumerate(sizes) if size != 1][: len(found)]
     for axis, count in zip(indexed, found, strict=True):
         if not same_dim(m.dim(count.range, 0) or 0, sizes[axis]):

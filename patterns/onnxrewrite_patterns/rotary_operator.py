@@ -111,7 +111,7 @@ def _axis_of_heads(m: Match, heads: Value, tables: Sequence[Value]) -> int | Non
         if all(_fits(_padded(m, t, len(shape)), shape, axis) for t in tables):
             return axis
     shown = " and ".join(f"[{', '.join(map(str, m.shape(t) or '?'))}]" for t in tables)
-    return m.refuse(f"cosines and sines {shown} are not one for each position", at=heads)
+    return m.refuse(f"the shapes of cosines and sines {shown} are not one for each position", at=heads)
 
 
 def _padded(m: Match, table: Value, rank: int) -> tuple[Dim, ...]:
@@ -288,8 +288,9 @@ def _require_even(m: Match, half: Dim) -> None:
     """Heads are of even size, and of as many cosines as half of what is turned."""
     size = m.dim(x, -1)
     head = size // m[heads] if isinstance(size, int) and m.rank(x) == 3 and m[heads] else size
+    told = f"rotary_embedding_dim={m[turning]}" if m[turning] else "the size of a head"
     even = isinstance(head, int) and isinstance(half, int) and head % 2 == 0 and 2 * half == (m[turning] or head)
-    m.require(even, f"{m[turning] or head} features cannot be turned by {half} cosines", at=cos)
+    m.require(even, f"{m[turning] or head} features ({told}) cannot be turned by {half} cosines", at=cos)
 
 
 def _positions(m: Match, build: Builder, rows: Value) -> Value | npt.NDArray[np.int64]:
@@ -339,7 +340,7 @@ LOWER = Rule(
         ),
         Rejects(
             "float[b,3,s,8] x; float[b,s,2] c; float[b,s,2] k; y = RotaryEmbedding<rotary_embedding_dim=5>(x, c, k)",
-            because="5 features cannot be turned by 2 cosines",
+            because="cannot be turned by 2 cosines",
         ),
     ),
 )

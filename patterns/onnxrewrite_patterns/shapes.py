@@ -18,6 +18,7 @@ from onnxrewrite import (
     Builder,
     Dim,
     Each,
+    Facts,
     Match,
     Rejects,
     Rewrites,
@@ -329,9 +330,14 @@ EARLIER = Rule(
     ),
 )
 
-again = AnyNode(
-    where=lambda node, facts: len(node.outputs) == 1 and facts.equal_shape_tensor(node.outputs[0]) is not None
-)
+
+def makes_known_shape(node: ir.Node, facts: Facts) -> bool | str:
+    """Whether a node computes a shape tensor that is there already."""
+    known = len(node.outputs) == 1 and facts.equal_shape_tensor(node.outputs[0]) is not None
+    return known or "no earlier shape tensor is shown to be the same"
+
+
+again = AnyNode(where=makes_known_shape)
 
 
 def the_first(m: Match, build: Builder) -> Value:
@@ -356,7 +362,7 @@ EQUAL_SHAPES = Rule(
         ),
         Rejects(
             "float[n,s] x; h = Shape(x)  a = Gather(h, {0})  b = Gather(h, {1})  y = Sub(a, b)",
-            because="no operator",
+            because="no earlier shape tensor",
         ),
     ),
 )

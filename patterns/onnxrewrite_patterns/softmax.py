@@ -52,7 +52,9 @@ def _axis(m: Match) -> int:
     m.require(len(found) == 1, "more than one axis is summed", at=x)
     m.require(others is None or others == found, "the maximum is not that of the axis that is summed", at=x)
     m.require(
-        found[0] == (-1 if rank is None else rank - 1), "along another axis than the last the parts are faster", at=x
+        found[0] == (-1 if rank is None else rank - 1),
+        f"along another axis than the last, {found[0]}, the parts are faster",
+        at=x,
     )
     return found[0]
 

@@ -20,13 +20,15 @@ def one_split(m: Match, build: Builder) -> list[Value]:
     """x[:2], x[2:] ⟶ Split(x, {2, 4}), all pieces of an axis at once."""
     node = m.node(slice_)
     source = operand(m, node)
+    starts = parameter(m.facts, node, "starts")
+    m.require(not isinstance(starts, tuple) or max(starts, default=0) <= 0, "it is not the first piece")
     axis = _axis(m, node)
     m.require(axis is not None, "it cuts more than one axis, by steps, or by bounds that are not constant")
     assert axis is not None
     size = m.dim(source, axis)
     if not isinstance(size, int):
         m.refuse("the size of the axis is not known", at=source)
-    m.require(_range(m, node, size)[0] == 0, "it is not the first piece", at=m[slice_])
+    m.require(_range(m, node, size)[0] == 0, "it is not the first piece")
     beside = [n for n in source.consumers() if n.op_type == "Slice" and not n.domain and n.graph is node.graph]
     pieces = {_range(m, n, size): n for n in beside if n.inputs[0] is source and _axis(m, n) == axis}
     chosen, place = [node], _range(m, node, size)[1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx_ir as ir
 
 from onnxrewrite import FLOATS, Assumption, Attr, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, any_of, op
 from onnxrewrite_patterns.transpose_frames import Perm, compose, inverse, is_identity, price, reshaped
@@ -91,25 +92,32 @@ def meet(m: Match, build: Builder) -> Sequence[Value]:
     Only where fewer Transposes are left, or as many that are better placed: away from convolutions.
     """
     node, own = m.node(turn), _reversal(m, m[perm], m.rank(x))
-    graph, stops, read = node.graph, dict[str, None](), node.inputs[0]
+    graph, stops, kept, read = node.graph, dict[str, None](), dict[str, None](), node.inputs[0]
     assert graph is not None
     assert read is not None
     for seed, layout in ((m[turn], inverse(own)), (read, own)):
         region = Region(m.facts, graph, seed, layout)
         nodes = region.cheapest()
         stops.update(region.stops)
+        kept.update((f"`{v.name}`", None) for v in region.layouts if _is_fixed(v, graph))
         if nodes:
             turning = Turning(region, nodes, build)
             replaced = turning.run()
             m.require(replaced and turning.gain(replaced) > 0, "moving it saves nothing after all")
             m.widen(turning.covered(), list(replaced))
             return list(replaced.values())
-    m.refuse(f"moving it leaves as many Transposes{_for(stops)}")
+    m.refuse(f"moving it leaves as many Transposes{_for(stops, kept)}")
     raise AssertionError
 
 
-def _for(stops: dict[str, None]) -> str:
-    return f", for {' and '.join(stops)} must have their operands as they are" if stops else ""
+def _is_fixed(value: Value, graph: ir.Graph) -> bool:
+    """Whether others than the nodes of the graph need a value as it is."""
+    return value.is_graph_output() or any(n.graph is not graph for n in value.consumers())
+
+
+def _for(stops: dict[str, None], kept: dict[str, None]) -> str:
+    needs = f", for {' and '.join(stops)} must have their operands as they are" if stops else ""
+    return f"{needs}{', and' if stops else ', for'} {' and '.join(kept)} must stay" if kept else needs
 
 
 MEET = Rule(

@@ -18,7 +18,8 @@ from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.target import target
 from onnxrewrite.pattern.match import Match, Refused, overruled
-from onnxrewrite.pattern.recursive import Misses, RecursiveMatcher
+from onnxrewrite.pattern.misses import Misses
+from onnxrewrite.pattern.recursive import RecursiveMatcher
 from onnxrewrite.pattern.terms import (
     FLOATS,
     AnyNode,
@@ -105,9 +106,9 @@ def test_constants_of_equal_content_are_the_same_value() -> None:
 def test_captures_constrain_dtype_and_rank() -> None:
     graph = "float[2] a; y = Relu(a)"
     assert find(op.Relu(Var("x", dtype=FLOATS, rank=1)), graph)
-    assert search(op.Relu(Var("x", rank=2)), graph) == ([], "x must have rank 2, found 1")
+    assert search(op.Relu(Var("x", rank=2)), graph) == ([], "x must have rank 2, found 1: it is graph input `a`")
     found, why = search(op.Relu(Var("x", dtype=ir.DataType.DOUBLE)), graph)
-    assert (found, why) == ([], "x has dtype float, which the rule does not take")
+    assert (found, why) == ([], "x has dtype float, which the rule does not take: it is graph input `a`")
 
 
 def test_a_shared_sub_pattern_is_one_value() -> None:
@@ -645,7 +646,7 @@ def test_a_number_that_may_raise_an_unknown_rank_is_refused() -> None:
         ("r = Relu(a)  m = Div(r, 3.0)  y = Tanh(m)", "expected constant 2, found 3"),
         ("r = Relu(a)  m = Mul(r, 0.5000001)  y = Tanh(m)", "expected constant 0.5, found 0.500000119"),
         ("r = Abs(a)  m = Mul(r, 0.5)  y = Tanh(m)", "expected Relu, found"),
-        ("r = Relu(a)  m = Mul(r, h)  y = Tanh(m)", "expected constant 0.5, found `h`"),
+        ("r = Relu(a)  m = Mul(r, h)  y = Tanh(m)", "expected constant 0.5, found graph input `h`"),
         ("float h; r = Relu(a)  y = Tanh(r)", "expected a product, found Relu"),
         ("float h; r = Relu(a)  m = Mul(r, 0.5)  y = Erf(m)", "expected Tanh, found Erf"),
     ],

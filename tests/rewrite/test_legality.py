@@ -95,13 +95,14 @@ def test_a_lowering_that_refuses_does_not_count() -> None:
         m.refuse("not today")
 
     driver = drive(RELU, [RAISE, rule("lower", op.Gelu(x), never, Stage.LOWER)])
-    assert reason(driver, "raise") == "Gelu needs opset 20, model has 17"
+    assert reason(driver, "raise") == "Gelu needs opset 20, model has 17, and to lower it: not today"
     assert "lower" not in driver.trace.refused
 
 
 def test_a_lowering_to_something_as_illegal_does_not_count() -> None:
     lower = rule("lower", op.Gelu(x), lambda m, b: b.Swish(m[x]), Stage.LOWER)
-    assert reason(drive(RELU, [RAISE, lower]), "raise") == "Gelu needs opset 20, model has 17"
+    told = reason(drive(RELU, [RAISE, lower]), "raise")
+    assert told == "Gelu needs opset 20, model has 17, and to lower it: Swish needs opset 24, model has 17"
 
 
 def test_trying_to_lower_leaves_nothing_behind() -> None:

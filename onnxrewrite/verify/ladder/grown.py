@@ -263,7 +263,7 @@ class Grower:
             return None
         match formal.type:
             case ir.AttributeType.INT:
-                return self.rng.choice((0, 1, -1, 2))
+                return self.rng.choice((0, 1) if name in schema.FLAGS else (0, 1, -1, 2))
             case ir.AttributeType.FLOAT:
                 return round(self.rng.uniform(0.05, 1.5), 3)
             case ir.AttributeType.STRING:

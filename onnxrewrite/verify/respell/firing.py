@@ -13,7 +13,8 @@ from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import target
 from onnxrewrite.pattern.finder import Matcher
 from onnxrewrite.pattern.match import Match
-from onnxrewrite.pattern.recursive import Misses, RecursiveMatcher
+from onnxrewrite.pattern.misses import Misses
+from onnxrewrite.pattern.recursive import RecursiveMatcher
 from onnxrewrite.rewrite.driver import Driver, SiteCheck
 from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.rule import Rule, Stage

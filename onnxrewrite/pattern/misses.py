@@ -1,0 +1,98 @@
+"""Why a pattern does not match: the reason of the attempt that got furthest, and the words for what stands there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from onnxrewrite.ir import schema
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.pattern import numbers
+from onnxrewrite.pattern.look import resolve
+from onnxrewrite.pattern.match import Binding
+
+
+class Misses:
+    """Why a pattern did not match, as the attempt tells that had bound most.
+
+    Attributes:
+        progress: How much that was, and what stands where something else must: 2 for a node, 1 for a constant, 0 for an
+            input; (-1, 0) where nothing was tried.
+        reason: What was expected and what is there.
+        item: The part of the pattern that was not met; None where it is no single one.
+        binding: What was bound by then.
+    """
+
+    def __init__(self) -> None:
+        self.progress = (-1, 0)
+        self.reason = ""
+        self.item: Any = None
+        self.binding = Binding()
+
+    def add(self, bound: int, reason: str, item: Any, binding: Binding, stands: int = 2) -> None:
+        """Keep ``reason`` if this attempt got further than those before: another node in its place is nearer than a
+        constant, and that is nearer than an input, with which any graph ends."""
+        if (bound, stands) > self.progress:
+            self.progress, self.reason, self.item, self.binding = (bound, stands), reason, item, binding
+
+
+_ELEMENTS = 8
+"""Constants of no more elements are shown."""
+
+
+def described(facts: Facts, graph: ir.Graph | None, value: ir.Value) -> str:
+    """What a value is, as the matcher of ``graph`` sees it: the node that computes it, a constant, an input."""
+    node, passed = resolve(value).producer(), value.producer()
+    if facts.tensor(value) is not None:
+        return f"constant {numbers.describe(facts, value)}"
+    if node is None:
+        return f"{'graph ' if value.is_graph_input() else ''}input `{value.name}`"
+    if node.graph is not graph:
+        return f"`{value.name}` from outside the subgraph"
+    behind = f" behind {passed.op_type} `{passed.name}`" if passed is not None and passed is not node else ""
+    return f"{node.op_type} `{node.name}`{behind}"
+
+
+def read_by(graph: ir.Graph | None, value: ir.Value, binding: Binding) -> str:
+    """Where a value stands: the last matched node that reads it, or the only one that does."""
+    matched = [n.name for n in reversed(binding.nodes) if n.name and value in n.inputs]
+    names = matched[:1] or [n.name for n in value.consumers() if n.graph is graph and n.name]
+    return f" (at `{names[0]}`)" if len(names) == 1 else ""
+
+
+def shown(node: ir.Node, facts: Facts) -> str:
+    """A node with its operands and attributes: ``Gather `g`(Relu `r`, 2, axis=1)``."""
+    operands = [_operand(v, facts) for v in node.inputs]
+    attributes = [f"{a.name}={_attribute(a)}" for a in node.attributes.values() if not a.is_ref()]
+    version = facts.version(node)
+    known = schema.schema(node.domain, node.op_type, version)
+    more = known is not None and len(node.inputs) > known.max_inputs
+    told = f", of which opset {version} knows {known.max_inputs} inputs" if known is not None and more else ""
+    return f"{node.op_type} `{node.name}`({', '.join(operands + attributes)}){told}"
+
+
+def _operand(value: ir.Value | None, facts: Facts) -> str:
+    tensor = None if value is None else facts.tensor(value)
+    if value is None:
+        return "none"
+    if tensor is None or tensor.size > _ELEMENTS or tensor.dtype.is_string():
+        node = None if tensor is not None else resolve(value).producer()
+        return f"`{value.name}`" if node is None else f"{node.op_type} `{node.name}`"
+    elements = [_number(e) for e in tensor.numpy().ravel().tolist()]
+    return elements[0] if tensor.shape.rank() == 0 else f"{{{', '.join(elements)}}}"
+
+
+def _number(element: object) -> str:
+    return f"{element:.6g}" if isinstance(element, float) else str(element).lower()
+
+
+def _attribute(attribute: ir.Attr) -> str:
+    if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+        return "…"
+    if attribute.type is ir.AttributeType.TENSOR:
+        return f"a tensor of shape {list(attribute.value.shape)}"
+    if isinstance(attribute.value, str):
+        return repr(attribute.value)
+    many = isinstance(attribute.value, list | tuple)
+    return f"[{', '.join(map(_number, attribute.value))}]" if many else _number(attribute.value)

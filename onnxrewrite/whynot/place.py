@@ -1,0 +1,23 @@
+"""What stands at a place, in a line: for reasons that do not say themselves which node they speak of."""
+
+from __future__ import annotations
+
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.graph import topological
+from onnxrewrite.pattern.look import resolve
+from onnxrewrite.pattern.match import Match, Refused
+from onnxrewrite.pattern.misses import shown
+
+_NODES = 3
+"""Of a larger match nobody would read the nodes."""
+
+
+def placed(refused: Refused, match: Match, facts: Facts) -> str:
+    """The reason, with the nodes that it speaks of where it names none: those of a small match, and the one that
+    computes the value that is to blame."""
+    if "`" in refused.reason.partition(" (at `")[0]:
+        return refused.reason
+    nodes = match.nodes if len(match.nodes) <= _NODES else ()
+    blamed = resolve(refused.at).producer() if refused.at is not None else None
+    told = dict.fromkeys((*topological(nodes), *([blamed] if blamed is not None else [])))
+    return f"{refused.reason}, in {' of '.join(shown(n, facts) for n in reversed(told))}" if told else refused.reason
