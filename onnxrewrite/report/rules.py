@@ -106,7 +106,7 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _cell(content: str) -> str:
-    return content.replace("|", "\\|")
+    return content.replace("|", "\\|").replace("][", "]\\[")
 
 
 def rule_pages(rules: RuleSet) -> RenderableType:
