@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-import onnxrewrite as rw
 from onnxrewrite import golden
 from onnxrewrite.testing import check_golden
 
@@ -31,13 +30,8 @@ FUSED = {
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: m.folder.name)
-def test_golden_model(model: golden.Golden, update_golden: bool) -> None:
-    check_golden(model, renew=update_golden)
-
-
-@pytest.mark.parametrize("model", MODELS, ids=lambda m: m.folder.name)
-def test_architecture_is_found(model: golden.Golden) -> None:
-    result = rw.apply(model.model, check="off")
+def test_golden_model_and_its_architecture(model: golden.Golden, update_golden: bool) -> None:
+    result = check_golden(model, renew=update_golden)
     operators: Counter[str] = Counter(golden.observed(result)["operators"])
     activations = Counter(n.attributes.get_string("activation", "").lower() for n in result.model.graph)
     for kind, fused in FUSED.items():

@@ -79,7 +79,7 @@ def check_ladder(rule: Rule, library: Sequence[Rule] = (), *, count: int = INSTA
     assert verdict.passed, f"{rule.name}: {reason}{shown}"
 
 
-def check_golden(golden: Golden, *, rules: Sequence[str | Rule] = (), renew: bool = False) -> None:
+def check_golden(golden: Golden, *, rules: Sequence[str | Rule] = (), renew: bool = False) -> pipeline.Result:
     """Apply all rules to a golden model: nothing is undone, and what comes out is what the folder expects.
 
     The fused form is taken, for what is faster depends on the machine.
@@ -88,6 +88,9 @@ def check_golden(golden: Golden, *, rules: Sequence[str | Rule] = (), renew: boo
         golden: A folder, as ``onnxrewrite.golden.load`` reads it.
         rules: Rules beside the library's and those of installed plugins.
         renew: Write what came out as the new expectation, if it is right.
+
+    Returns:
+        What came out.
 
     Raises:
         AssertionError: The result is wrong, less exact than expected, or other rules applied or operators came out.
@@ -100,12 +103,13 @@ def check_golden(golden: Golden, *, rules: Sequence[str | Rule] = (), renew: boo
     assert result.checks.undone == {}, f"rewrites were undone: {result.checks.undone}"
     if renew:
         golden.renew(result)
-        return
+        return result
     assert golden.expected, f"{golden.folder} has no expectation yet; pytest --update-golden writes it"
     seen, expected = observed(result), golden.expected
     assert error(result) <= expected["tolerance"], f"the error is {error(result):.1e}, not {expected['tolerance']:.0e}"
     for kind in ("rules", "operators"):
         assert seen[kind] == expected[kind], f"other {kind} than expected; pytest --update-golden renews them"
+    return result
 
 
 def check_counterexample(folder: Path, rule: str, *, rules: Sequence[str] = (), target: str) -> None:

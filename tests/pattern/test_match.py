@@ -675,7 +675,7 @@ SPELLABLE = [pytest.param(r, id=r.name) for r in RAISE if spellable(r)]
 
 COUNTS = [
     *((dtype, 30 if dtype == "float" else 10) for dtype in DTYPES),
-    pytest.param("float", 200, marks=pytest.mark.slow),
+    pytest.param("float", 80, marks=pytest.mark.slow),
 ]
 
 
