@@ -33,7 +33,7 @@ def apply_report(data: Data, *, verbose: bool = False) -> RenderableType:
     parts += [operators_table(data, verbose=verbose), ""]
     if verbose:
         parts += _details(data)
-    parts.append(facts_grid(_apply_facts(data, verbose=verbose)))
+    parts.append(facts_grid(apply_facts(data, verbose=verbose)))
     return Group(*parts)
 
 
@@ -59,7 +59,7 @@ def rules_table(rules: Sequence[Data], *, verbose: bool = False) -> RenderableTy
     Canonicalizations try many places; those that only refused are one line unless ``verbose``.
     """
     has_undone = any(r["undone"] for r in rules)
-    quiet = [r for r in rules if not verbose and _only_refused(r)]
+    quiet = [r for r in rules if not verbose and only_refused(r)]
     table = plain_table("rule", *(["stage"] if verbose else []), "applied>", "refused>")
     table.columns[0].no_wrap = True
     if has_undone:
@@ -82,7 +82,8 @@ def rules_table(rules: Sequence[Data], *, verbose: bool = False) -> RenderableTy
     return Padding(table, (0, 0, 0, 2))
 
 
-def _only_refused(rule: Data) -> bool:
+def only_refused(rule: Data) -> bool:
+    """Whether a rule tidies up where it can, and could nowhere."""
     return not rule["applied"] and not rule["undone"] and rule["stage"] != "raise"
 
 
@@ -121,7 +122,7 @@ def operators_table(data: Data, *, verbose: bool = False) -> RenderableType:
 
 def outputs_table(outputs: Sequence[Data], limit: int | None = None) -> RenderableType:
     """Each output's error beside the original's own and what is allowed, the worst first."""
-    worst = sorted(outputs, key=lambda o: (o["ok"], -(o["error"] if o["error"] is not None else float("inf"))))
+    worst = worst_first(outputs)
     table = plain_table("output", "error>", "original's own>", "allowed>", "against")
     for output in worst[:limit]:
         if output["error"] == 0.0:
@@ -135,6 +136,11 @@ def outputs_table(outputs: Sequence[Data], limit: int | None = None) -> Renderab
     if limit is not None and len(worst) > limit:
         table.add_row(Text(f"{len(worst) - limit} more", "dim"))
     return Padding(table, (0, 0, 0, 2))
+
+
+def worst_first(outputs: Sequence[Data]) -> list[Data]:
+    """Outputs by how wrong they are."""
+    return sorted(outputs, key=lambda o: (o["ok"], -(o["error"] if o["error"] is not None else float("inf"))))
 
 
 def plain_table(*columns: str) -> Table:
@@ -168,6 +174,9 @@ _STYLES = {
     "Left out": "bold yellow",
     "Note": "bold yellow",
 }
+
+WARNINGS = frozenset(_STYLES)
+"""Labels of what a reader should not overlook."""
 
 
 def _heading(data: Data) -> Text:
@@ -227,7 +236,8 @@ def _unwrapped(line: str) -> Text:
     return Text(line, no_wrap=True, overflow="ignore")
 
 
-def _apply_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
+def apply_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
+    """Labelled lines: how fast the result is, how exact, how far that was checked, what was undone; all if ``verbose``."""
     checks = data["checks"]
     facts = [*_speed_facts(data["speed"], verbose=verbose), *_error_facts(checks["model"])]
     facts += _checked_facts(data, verbose=verbose)

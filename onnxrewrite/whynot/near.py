@@ -99,6 +99,12 @@ class Explanation:
         """Plain data."""
         return {"rule": self.rule, "applied": list(self.applied), "groups": [g.to_json() for g in self.groups]}
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from onnxrewrite.report.html.notebook import explanation_html
+
+        return explanation_html(self.to_json())
+
 
 def grouped(found: Iterable[Near]) -> tuple[Group, ...]:
     """Equal reasons together; what matches as a whole first, then what lacks least, then what is most frequent."""
