@@ -237,7 +237,7 @@ def _unwrapped(line: str) -> Text:
 
 
 def apply_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
-    """Labelled lines: how fast the result is, how exact, how far that was checked, what was undone; all if ``verbose``."""
+    """Labelled lines: how fast the result is, how exact, how far it was checked, what was undone."""
     checks = data["checks"]
     facts = [*_speed_facts(data["speed"], verbose=verbose), *_error_facts(checks["model"])]
     facts += _checked_facts(data, verbose=verbose)

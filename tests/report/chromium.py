@@ -95,7 +95,9 @@ class Browser:
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
         )
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        wanted = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        media = [{"name": name, "value": value} for name, value in wanted.items()]
+        self.call("Emulation.setEmulatedMedia", features=media)
         self.call("Page.navigate", url=path.resolve().as_uri())
         while not self._events:
             self._next()
@@ -107,6 +109,14 @@ class Browser:
             details = done["exceptionDetails"]
             raise RuntimeError(details.get("exception", {}).get("description") or details["text"])
         return done["result"].get("value")
+
+    def wait(self, script: str, seconds: float = 10.0) -> None:
+        """Until an expression in the page is true."""
+        limit = time.monotonic() + seconds
+        while not self.run(f"Boolean({script})"):
+            if time.monotonic() > limit:
+                raise TimeoutError(f"never true: {script}")
+            time.sleep(0.02)
 
     def click(self, selector: str) -> None:
         """Press and release the mouse in the middle of an element, having scrolled to it."""

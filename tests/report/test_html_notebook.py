@@ -36,7 +36,25 @@ def test_an_explanation_of_nothing():
 
 
 def test_no_name_breaks_out():
-    kinds = {"div", "p", "strong", "code", "table", "thead", "tbody", "tr", "th", "td", "dl", "dt", "dd", "details", "summary", "span", "b"}
+    kinds = {
+        "div",
+        "p",
+        "strong",
+        "code",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "dl",
+        "dt",
+        "dd",
+        "details",
+        "summary",
+        "span",
+        "b",
+    }
     model = hostile_model()
     for shown in (rw.apply(model)._repr_html_(), rw.explain(model, "gelu-erf", check=False)._repr_html_()):
         assert {name for name, _ in read(shown).elements} <= kinds

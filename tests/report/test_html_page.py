@@ -14,7 +14,9 @@ from onnxrewrite.errors import ModelError
 from onnxrewrite.ir import io
 from onnxrewrite.ir import text as texts
 from onnxrewrite.report.html import page as pages
+from onnxrewrite.report.html.graph import Drawing
 from onnxrewrite.report.html.markup import digest, escaped, json_script, table, tag
+from onnxrewrite.report.html.near import near_misses
 from onnxrewrite.report.summary import summary
 
 GELU = """<ir_version: 8, opset_import: ["": 17]>
@@ -154,11 +156,15 @@ def test_rewrites_are_linked(text):
         assert "run" in shown["check"]
 
 
-def test_near_misses_lead_to_their_nodes(text):
-    reader = read(text)
-    nodes = reader.data["after"]["nodes"]
-    buttons = [a for name, a in reader.elements if name == "button" and "data-node" in a]
-    assert [nodes[int(a["data-node"])][0] for a in buttons if a["data-side"] == "after"].count("/head/Mul_1") == 1
+def test_near_misses_lead_to_their_nodes(result, text):
+    before, after = Drawing.of(result.original), Drawing.of(result.model)
+    (near,) = [n for n in near_misses(result, before, after) if n["rule"] == "gelu-erf"]
+    ((value, old, new),) = near.pop("places")
+    assert (value, before.vertices[old].name, after.vertices[new].name) == ("z", "/head/Mul_1", "/head/Mul_1")
+    assert (near["stage"], near["guard"], near["matched"], near["operators"]) == ("raise", False, 4, 4)
+    assert near["reason"].startswith("expected constant 1.41421, found 1.5")
+    buttons = [a for name, a in read(text).elements if name == "button" and "data-node" in a]
+    assert ("after", str(new)) in [(a["data-side"], a["data-node"]) for a in buttons]
 
 
 def test_nothing_is_fetched(text):
@@ -182,9 +188,7 @@ def test_the_policy_lets_our_scripts_run_and_no_other(text):
 
 
 def test_same_bytes(result):
-    once, again = (
-        pages.page(r, summary(r)) for r in (result, rw.apply(parsed(GELU)))
-    )
+    once, again = (pages.page(r, summary(r)) for r in (result, rw.apply(parsed(GELU))))
     assert once == again
 
 
@@ -233,9 +237,9 @@ def test_names_are_as_they_were(hostile):
 
 
 def test_escaping():
-    assert escaped("<a href=\"x\">'&") == "&lt;a href=&quot;x&quot;&gt;&#x27;&amp;"
+    assert escaped('<a href="x">\'&') == "&lt;a href=&quot;x&quot;&gt;&#x27;&amp;"
     assert escaped("\ud800") == "?"
-    assert tag("b", "<", tag("i", ">"), class_="a\"b", data_node=3, id=None) == (
+    assert tag("b", "<", tag("i", ">"), class_='a"b', data_node=3, id=None) == (
         '<b class="a&quot;b" data-node="3">&lt;<i>&gt;</i></b>'
     )
     assert "<td>&lt;td&gt;</td>" in table(["a", "n>"], [["<td>", 1]])

@@ -3,10 +3,12 @@
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
-const OPEN_AT_FIRST = 44; // boxes
+const OPEN_AT_FIRST = 36; // boxes
 const READABLE = 0.65; // the least scale at first
 const REVEAL_AT_MOST = 200; // nodes
 const MOST_EDGES = 150; // that bear on where boxes stand
+const MANY_READERS = 3;
+const [LANE, MOST_LANES] = [7, 12]; // beside the boxes, for edges that go round
 const HEIGHT = 26; // of a node
 const HEAD = 22; // of an open group's title
 const PAD = 12;
@@ -120,21 +122,22 @@ class Side {
     return box < 0 && this.open.has(-1 - box);
   }
 
-  // Open the largest groups, as long as all of it can be read in about one window.
+  // Open the largest groups, as long as there is room, and close again what is too wide to be read.
   openSome() {
-    const { width, height } = this.svg.getBoundingClientRect();
-    const isRoomy = (whole) => whole.width * READABLE <= width && whole.height * READABLE <= 1.5 * height;
     const closed = (group) => this.children[group].filter((box) => box < 0 && !this.isOpen(box)).map((box) => -1 - box);
-    const tried = new Set();
-    for (let shown = this.children[0].length; ;) {
-      const fits = (group) => !tried.has(group) && shown + this.children[group].length <= OPEN_AT_FIRST;
+    for (let shown = this.children[0].length; ; ) {
+      const fits = (group) => shown + this.children[group].length <= OPEN_AT_FIRST;
       const fitting = [...this.open].flatMap(closed).filter(fits);
-      if (!fitting.length) return;
+      if (!fitting.length) break;
       const largest = fitting.reduce((a, b) => (this.count[b].nodes > this.count[a].nodes ? b : a));
-      tried.add(largest);
       this.open.add(largest);
-      if (isRoomy(this.place(0))) shown += this.children[largest].length;
-      else this.open.delete(largest);
+      shown += this.children[largest].length;
+    }
+    const { width } = this.svg.getBoundingClientRect();
+    for (let tries = 0; tries < 6 && this.place(0).width * READABLE > width; tries++) {
+      const innermost = [...this.open].filter((group) => group && !this.children[group].some((box) => this.isOpen(box)));
+      if (!innermost.length) break;
+      this.open.delete(innermost.reduce((a, b) => (this.place(b).width > this.place(a).width ? b : a)));
     }
   }
 
@@ -197,33 +200,45 @@ class Side {
       const { width, height } = inside.get(box) ?? this.size(box);
       graph.setNode(box, { width, height });
     }
-    for (const { a, b } of this.shortest(group)) graph.setEdge(a, b);
-    if (group) this.border(graph, group);
+    const { near, far } = this.links(group);
+    for (const { start, end } of near) if (typeof start === "number") graph.setEdge(start, end);
+    if (group) this.border(graph, group, near);
     dagre.layout(graph);
-    const made = this.measure(graph, group, inside);
+    const made = this.measure(graph, group, inside, far);
     this.placed.set(group, made);
     return made;
   }
 
-  // The edges by which boxes are placed: not the longest where there are very many.
-  shortest(group) {
-    const length = ({ a, b }) => Math.abs(this.order(b) - this.order(a));
-    const edges = [...this.inner[group].edges.values()];
-    return edges.length > MOST_EDGES ? edges.sort((e, f) => length(e) - length(f)).slice(0, MOST_EDGES) : edges;
+  // What is connected in a group: by edges that bear on where boxes stand, and by such as go round all of it.  These
+  // are those from a box that many read, to those of its readers that wait for something else anyway.
+  links(group) {
+    const { edges, ins } = this.inner[group];
+    const all = [...edges].map(([key, { a, b }]) => ({ key, start: a, end: b, order: this.order(a) }));
+    for (const [from, readers] of ins) {
+      for (const end of readers.keys()) all.push({ key: `in ${from}>${end}`, start: `in ${from}`, end, order: -1 });
+    }
+    const [readers, latest] = [new Map(), new Map()];
+    for (const { start, end, order } of all) {
+      readers.set(start, (readers.get(start) ?? 0) + 1);
+      latest.set(end, Math.max(order, latest.get(end) ?? -1));
+    }
+    const isFar = ({ start, end, order }) => readers.get(start) > MANY_READERS && latest.get(end) > order;
+    const near = all.filter((link) => !isFar(link)).sort((a, b) => this.order(a.end) - a.order - this.order(b.end) + b.order);
+    return { near: near.slice(0, MOST_EDGES), far: [...near.slice(MOST_EDGES), ...all.filter(isFar)] };
   }
 
   // Points on the upper and the lower border for what comes in and goes out, held there by two heavy points.
-  border(graph, group) {
+  border(graph, group, near) {
     const { ins, outs } = this.inner[group];
     const point = (name) => graph.setNode(name, { width: 1, height: 1 });
     const [first, last] = [graph.sources(), graph.sinks()];
     if (ins.size) point("top");
     for (const box of ins.size ? first : []) graph.setEdge("top", box, { weight: 0, minlen: 2 });
-    for (const [from, readers] of ins) {
+    for (const from of ins.keys()) {
       point(`in ${from}`);
       graph.setEdge("top", `in ${from}`, { weight: 99 });
-      for (const box of readers.keys()) graph.setEdge(`in ${from}`, box);
     }
+    for (const { start, end } of near) if (typeof start === "string") graph.setEdge(start, end);
     if (outs.size) point("bottom");
     for (const box of outs.size ? last : []) graph.setEdge(box, "bottom", { weight: 0, minlen: 2 });
     for (const [from, { box }] of outs) {
@@ -234,12 +249,14 @@ class Side {
   }
 
   // What dagre found, moved so that the group's corner is at 0, 0.
-  measure(graph, group, inside) {
+  measure(graph, group, inside, far) {
     const boxes = this.children[group].map((box) => ({ box, ...graph.node(box) }));
     const ports = graph.nodes().filter((name) => /^(in|out) /.test(name));
     const edges = graph.edges().filter(({ v, w }) => v !== "top" && w !== "bottom");
     const crossed = edges.flatMap((edge) => graph.edge(edge).points.map(({ x }) => x));
-    const left = Math.min(...boxes.map((b) => b.x - b.width / 2), ...crossed);
+    const lanes = new Map([...new Set(far.map(({ start }) => start))].map((start, at) => [start, (at % MOST_LANES) + 1]));
+    const edge = Math.min(...boxes.map((b) => b.x - b.width / 2), ...crossed);
+    const left = edge - LANE * Math.min(lanes.size, MOST_LANES);
     const right = Math.max(...boxes.map((b) => b.x + b.width / 2), ...crossed);
     const top = Math.min(...boxes.map((b) => b.y - b.height / 2));
     const bottom = Math.max(...boxes.map((b) => b.y + b.height / 2));
@@ -247,6 +264,14 @@ class Side {
     const width = Math.max(right - left + 2 * PAD, title);
     const [dx, dy] = [(width - right + left) / 2 - left, (group ? HEAD + PAD : PAD) - top];
     const moved = ({ x, y }) => ({ x: x + dx, y: y + dy });
+    const paths = edges.map(({ v, w }) => [`${v}>${w}`, graph.edge(v, w).points.map(moved)]);
+    const round = far.map(({ key, start, end }) => {
+      const [from, to] = [graph.node(start), graph.node(end)];
+      const [y, low] = [typeof start === "string" ? -dy : from.y + from.height / 2, to.y - to.height / 2];
+      const lane = edge - LANE * lanes.get(start);
+      const points = [[from.x, y], [lane, y + 14], [lane, y + 34], [lane, low - 34], [lane, low - 14], [to.x, low]];
+      return [key, points.map(([x, y]) => moved({ x, y }))];
+    });
     return {
       inside,
       width,
@@ -258,7 +283,7 @@ class Side {
         ]),
       ),
       ports: new Map(ports.map((name) => [name, graph.node(name).x + dx])),
-      paths: new Map(edges.map((edge) => [`${edge.v}>${edge.w}`, graph.edge(edge).points.map(moved)])),
+      paths: new Map([...paths, ...round]),
     };
   }
 
@@ -364,35 +389,33 @@ class Side {
       };
     const enters = (box, from) =>
       inside.has(box) && { x: boxes.get(box).x + inside.get(box).ports.get(`in ${from}`), y: boxes.get(box).y };
-    const middle = ({ x, y, width }, below) => ({ x: x + width / 2, y: y + below });
-    const straight = ({ a, b }) => [middle(boxes.get(a), boxes.get(a).height), middle(boxes.get(b), 0)];
-    const line = (ids, key, start, end, hasArrow) => {
-      const points = paths.get(key) ?? straight(edges.get(key));
+    const line = (connected, key, start, end, hasArrow) => {
+      const points = paths.get(key);
       const all = [start || points[0], ...points.slice(1, -1), end || points.at(-1)];
       this.line(
-        ids,
+        connected,
         all.map(({ x, y }) => ({ x: x + corner.x, y: y + corner.y })),
         hasArrow,
       );
     };
     for (const [key, { a, b, sources }] of edges) {
-      if (!inside.has(a) && !inside.has(b)) line([...sources].flat(2), key, null, null, true);
+      if (!inside.has(a) && !inside.has(b)) line([...sources], key, null, null, true);
       else
         for (const [from, ends] of sources)
-          line([from, ...ends], key, leaves(a, from), enters(b, from), !inside.has(b));
+          line([[from, ends]], key, leaves(a, from), enters(b, from), !inside.has(b));
     }
     for (const [from, readers] of ins) {
       const start = { x: ports.get(`in ${from}`), y: 0 };
       for (const [box, ends] of readers)
-        line([from, ...ends], `in ${from}>${box}`, start, enters(box, from), !inside.has(box));
+        line([[from, ends]], `in ${from}>${box}`, start, enters(box, from), !inside.has(box));
     }
     for (const [from, { box, ends }] of outs) {
-      line([from, ...ends], `${box}>out ${from}`, leaves(box, from), { x: ports.get(`out ${from}`), y: height }, false);
+      line([[from, ends]], `${box}>out ${from}`, leaves(box, from), { x: ports.get(`out ${from}`), y: height }, false);
     }
   }
 
-  // A smooth line through points; `ids` are the nodes that it connects.
-  line(ids, points, hasArrow) {
+  // A smooth line through points; `connected` is told as pairs of a node and those that read it.
+  line(connected, points, hasArrow) {
     const middle = (p, q) => ({ x: (p.x + q.x) / 2, y: (p.y + q.y) / 2 });
     let d = `M${points[0].x} ${points[0].y}`;
     for (let at = 1; at < points.length - 1; at++) {
@@ -401,18 +424,19 @@ class Side {
     }
     if (points.length === 2) d += `L${points[1].x} ${points[1].y}`;
     const made = shape(this.layers.edges, "path", hasArrow ? { d, "marker-end": `url(#arrow-${this.name})` } : { d });
-    this.lines.push({ made, ids });
+    this.lines.push({ made, connected });
   }
 
   // Show what is selected: the boxes, the edges between them, and of a single one all its edges.
   mark() {
     const boxes = new Set([...this.selected].map((node) => this.shown(node)));
-    const least = this.selected.size === 1 ? 1 : 2;
+    const isIn = (node) => this.selected.has(node);
+    const single = ([from, ends]) => isIn(from) || ends.some(isIn);
+    const inner = ([from, ends]) => isIn(from) && ends.some(isIn);
+    const isChosen = this.selected.size === 1 ? single : inner;
     this.svg.classList.toggle("choosing", this.selected.size > 0);
     for (const made of this.layers.front.children) made.classList.toggle("chosen", boxes.has(Number(made.dataset.box)));
-    for (const { made, ids } of this.lines) {
-      made.classList.toggle("chosen", ids.filter((id) => this.selected.has(id)).length >= least);
-    }
+    for (const { made, connected } of this.lines) made.classList.toggle("chosen", connected.some(isChosen));
   }
 
   // ------------------------------------------------------------------------------------------ moving about

@@ -77,7 +77,7 @@ class Group:
         return top
 
     def _divide(self) -> None:
-        """Leave no group, this one and those inside, with more than ``MAX_CHILDREN`` nodes, or groups that had been there."""
+        """Leave no group, this one and those inside, with more than ``MAX_CHILDREN`` nodes, or given groups."""
         for each in self.groups.values():
             each._divide()
         if len(self.groups) > MAX_CHILDREN:

@@ -27,7 +27,7 @@ def escaped(text: object) -> Markup:
 
 
 def tag(name: str, *content: object, **attributes: object) -> Markup:
-    """``<name attributes>content</name>``; ``class_`` is ``class``, ``data_rule`` is ``data-rule``, None is left out."""
+    """``<name attributes>content</name>``; ``class_`` is ``class``, ``data_rule`` ``data-rule``; None is left out."""
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"'
         for key, value in attributes.items()
@@ -46,9 +46,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], **attributes
     numbers = [c.endswith(">") for c in columns]
     kinds = ["number" if is_number else None for is_number in numbers]
     head = tag("tr", *(tag("th", c.rstrip(">"), scope="col", class_=k) for c, k in zip(columns, kinds, strict=True)))
-    body = [
-        tag("tr", *(tag("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True))) for row in rows
-    ]
+    body = [tag("tr", *(tag("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True))) for row in rows]
     return tag("div", tag("table", tag("thead", head), tag("tbody", *body), **attributes), class_="scroll")
 
 

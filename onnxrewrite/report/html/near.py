@@ -24,9 +24,7 @@ def near_misses(result: Result, before: Drawing, after: Drawing) -> list[dict[st
     """
     found = [*_fusions(result), *_lowerings(result)]
     for each in found:
-        each["places"] = [
-            [v, before.by_value.get(v, -1), after.by_value.get(v, -1)] for v in each["places"]
-        ]
+        each["places"] = [[v, before.by_value.get(v, -1), after.by_value.get(v, -1)] for v in each["places"]]
     return sorted(found, key=lambda e: (not e["guard"], e["operators"] - e["matched"], -len(e["places"]), e["rule"]))
 
 

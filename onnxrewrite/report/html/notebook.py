@@ -32,7 +32,9 @@ def result_html(data: Data) -> str:
         facts(apply_facts(data, verbose=False), WARNINGS),
     ]
     if rows:
-        parts.append(folded(f"{human.plural(len(rows), 'rule')} applied", table(["rule", "applied>", "refused>"], rows)))
+        parts.append(
+            folded(f"{human.plural(len(rows), 'rule')} applied", table(["rule", "applied>", "refused>"], rows))
+        )
         parts.append(folded("operators", sections.operators(data)))
     return _cell(parts)
 

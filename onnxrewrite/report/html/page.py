@@ -1,4 +1,4 @@
-"""The report of ``apply`` as one page: all of it in one file, nothing is fetched, the same result gives the same bytes."""
+"""The report of ``apply`` as one page: one file, nothing is fetched, the same result gives the same bytes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src "
 _SCRIPTS = ("vendor/dagre.min.js", "graph.js", "page.js")
 
 
-def write_page(
-    result: Result, data: Mapping[str, Any], path: str | os.PathLike[str], option: str = "report"
-) -> None:
+def write_page(result: Result, data: Mapping[str, Any], path: str | os.PathLike[str], option: str = "report") -> None:
     """Write the page: all of it, or none.
 
     Args:

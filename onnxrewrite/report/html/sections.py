@@ -94,7 +94,9 @@ def changed(data: Data) -> Markup:
         parts.append(folded(f"{human.plural(len(tidied), 'canonicalization')}, applied {applied}", _rules(tidied)))
     if idle:
         refused = human.plural(sum(r["refused"] for r in idle), "place")
-        parts.append(folded(f"{human.plural(len(idle), 'rule')} that refused {refused} and changed nothing", _rules(idle)))
+        parts.append(
+            folded(f"{human.plural(len(idle), 'rule')} that refused {refused} and changed nothing", _rules(idle))
+        )
     return tag("div", tag("div", *parts), tag("div", operators(data)), class_="columns")
 
 
@@ -132,9 +134,7 @@ def operators(data: Data) -> Markup:
     shown, folded_names = moved[:_MAX_OPERATORS], [*moved[_MAX_OPERATORS:], *(n for n in rows if n not in moved)]
     parts = [_operators(shown, rows)] if shown else [tag("p", "The same operators, as often as before.")]
     if folded_names:
-        parts.append(
-            folded(f"{human.plural(len(folded_names), 'other operator')}", _operators(folded_names, rows))
-        )
+        parts.append(folded(f"{human.plural(len(folded_names), 'other operator')}", _operators(folded_names, rows)))
     return joined(parts)
 
 
@@ -148,7 +148,9 @@ def _operators(names: Iterable[str], rows: Mapping[str, tuple[int, int]]) -> Mar
 
 def checked(data: Data) -> Markup:
     """How fast, how exact, how far it was checked, what was undone: as the terminal says it, and every output."""
-    lines = [pair for pair in apply_facts(data, verbose=True) if pair[0] != "Seconds"]  # the page says no times of a run
+    lines = [
+        pair for pair in apply_facts(data, verbose=True) if pair[0] != "Seconds"
+    ]  # the page says no times of a run
     parts = [facts(_short(lines), WARNINGS)]
     check = data["checks"]["model"]
     if check is not None and check["outputs"]:
