@@ -134,7 +134,7 @@ class Side {
       shown += this.children[largest].length;
     }
     const { width } = this.svg.getBoundingClientRect();
-    for (let tries = 0; tries < 6 && this.place(0).width * READABLE > width; tries++) {
+    for (let tries = 0; tries < 20 && this.place(0).width * READABLE > width; tries++) {
       const innermost = [...this.open].filter((group) => group && !this.children[group].some((box) => this.isOpen(box)));
       if (!innermost.length) break;
       this.open.delete(innermost.reduce((a, b) => (this.place(b).width > this.place(a).width ? b : a)));
@@ -299,6 +299,7 @@ class Side {
       refY: 4,
       markerWidth: 7,
       markerHeight: 7,
+      markerUnits: "userSpaceOnUse",
       orient: "auto",
     };
     shape(shape(shape(this.svg, "defs"), "marker", arrow), "path", { d: "M0 1L8 4L0 7z" });

@@ -197,7 +197,7 @@ def missed(near: Sequence[Data]) -> Markup:
 def _miss(each: Data) -> list[object]:
     """The rule, how near it came, what is in the way, and where."""
     have = "the whole pattern" if each["guard"] else f"{each['matched']} of {each['operators']} operators"
-    told = f" {human.plural(len(each['places']), 'place')}, {have}"
+    told = f", {human.plural(len(each['places']), 'place')}, {have}"
     head = tag("div", tag("code", each["rule"]), tag("span", told, class_="faint"))
     return [head, tag("div", each["reason"]), tag("div", _places(each["places"]), class_="small")]
 
