@@ -3,11 +3,13 @@
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
-const OPEN_AT_FIRST = 36; // boxes
+const OPEN_AT_FIRST = 40; // boxes
+const MOST_SEEN = 800; // boxes, when more and more are opened
 const READABLE = 0.65; // the least scale at first
 const REVEAL_AT_MOST = 200; // nodes
 const MOST_EDGES = 150; // that bear on where boxes stand
 const MANY_READERS = 3;
+const MOST_PORTS = 24;
 const [LANE, MOST_LANES] = [7, 12]; // beside the boxes, for edges that go round
 const HEIGHT = 26; // of a node
 const HEAD = 22; // of an open group's title
@@ -122,16 +124,28 @@ class Side {
     return box < 0 && this.open.has(-1 - box);
   }
 
+  // The closed groups that are seen.
+  closed() {
+    const inside = [...this.open].flatMap((group) => this.children[group]);
+    return inside.filter((box) => box < 0 && !this.isOpen(box)).map((box) => -1 - box);
+  }
+
+  // How many boxes would be seen.
+  seen(groups) {
+    return [...this.open, ...groups].reduce((sum, group) => sum + this.children[group].length, 0);
+  }
+
+  // Open one level more, as long as that can be drawn.
+  openMore() {
+    for (const group of this.closed()) if (this.seen([group]) <= MOST_SEEN) this.open.add(group);
+  }
+
   // Open the largest groups, as long as there is room, and close again what is too wide to be read.
   openSome() {
-    const closed = (group) => this.children[group].filter((box) => box < 0 && !this.isOpen(box)).map((box) => -1 - box);
-    for (let shown = this.children[0].length; ; ) {
-      const fits = (group) => shown + this.children[group].length <= OPEN_AT_FIRST;
-      const fitting = [...this.open].flatMap(closed).filter(fits);
+    for (;;) {
+      const fitting = this.closed().filter((group) => this.seen([group]) <= OPEN_AT_FIRST);
       if (!fitting.length) break;
-      const largest = fitting.reduce((a, b) => (this.count[b].nodes > this.count[a].nodes ? b : a));
-      this.open.add(largest);
-      shown += this.children[largest].length;
+      this.open.add(fitting.reduce((a, b) => (this.count[b].nodes > this.count[a].nodes ? b : a)));
     }
     const { width } = this.svg.getBoundingClientRect();
     for (let tries = 0; tries < 20 && this.place(0).width * READABLE > width; tries++) {
@@ -213,10 +227,12 @@ class Side {
   // are those from a box that many read, to those of its readers that wait for something else anyway.
   links(group) {
     const { edges, ins } = this.inner[group];
-    const all = [...edges].map(([key, { a, b }]) => ({ key, start: a, end: b, order: this.order(a) }));
+    const found = new Map([...edges].map(([key, { a, b }]) => [key, { key, start: a, end: b, order: this.order(a) }]));
     for (const [from, readers] of ins) {
-      for (const end of readers.keys()) all.push({ key: `in ${from}>${end}`, start: `in ${from}`, end, order: -1 });
+      const start = this.port(group, "in", from);
+      for (const end of readers.keys()) found.set(`${start}>${end}`, { key: `${start}>${end}`, start, end, order: -1 });
     }
+    const all = [...found.values()];
     const [readers, latest] = [new Map(), new Map()];
     for (const { start, end, order } of all) {
       readers.set(start, (readers.get(start) ?? 0) + 1);
@@ -227,6 +243,13 @@ class Side {
     return { near: near.slice(0, MOST_EDGES), far: [...near.slice(MOST_EDGES), ...all.filter(isFar)] };
   }
 
+  // The point where what a node computes crosses the border of a group: its own, unless there are very many.
+  port(group, way, from) {
+    const { ins, outs } = this.inner[group];
+    if (way === "in") return ins.size > MOST_PORTS ? "in" : `in ${from}`;
+    return outs.size > MOST_PORTS ? `out of ${outs.get(from).box}` : `out ${from}`;
+  }
+
   // Points on the upper and the lower border for what comes in and goes out, held there by two heavy points.
   border(graph, group, near) {
     const { ins, outs } = this.inner[group];
@@ -235,23 +258,25 @@ class Side {
     if (ins.size) point("top");
     for (const box of ins.size ? first : []) graph.setEdge("top", box, { weight: 0, minlen: 2 });
     for (const from of ins.keys()) {
-      point(`in ${from}`);
-      graph.setEdge("top", `in ${from}`, { weight: 99 });
+      const port = this.port(group, "in", from);
+      point(port);
+      graph.setEdge("top", port, { weight: 99 });
     }
     for (const { start, end } of near) if (typeof start === "string") graph.setEdge(start, end);
     if (outs.size) point("bottom");
     for (const box of outs.size ? last : []) graph.setEdge(box, "bottom", { weight: 0, minlen: 2 });
     for (const [from, { box }] of outs) {
-      point(`out ${from}`);
-      graph.setEdge(`out ${from}`, "bottom", { weight: 99 });
-      graph.setEdge(box, `out ${from}`);
+      const port = this.port(group, "out", from);
+      point(port);
+      graph.setEdge(port, "bottom", { weight: 99 });
+      graph.setEdge(box, port);
     }
   }
 
   // What dagre found, moved so that the group's corner is at 0, 0.
   measure(graph, group, inside, far) {
     const boxes = this.children[group].map((box) => ({ box, ...graph.node(box) }));
-    const ports = graph.nodes().filter((name) => /^(in|out) /.test(name));
+    const ports = graph.nodes().filter((name) => /^(in|out)/.test(name));
     const edges = graph.edges().filter(({ v, w }) => v !== "top" && w !== "bottom");
     const crossed = edges.flatMap((edge) => graph.edge(edge).points.map(({ x }) => x));
     const lanes = new Map([...new Set(far.map(({ start }) => start))].map((start, at) => [start, (at % MOST_LANES) + 1]));
@@ -383,35 +408,35 @@ class Side {
   // The edges of a group; where a box is open, they begin or end at the point where they cross the border of that.
   drawEdges(group, { boxes, inside, ports, paths, height }, corner) {
     const { edges, ins, outs } = this.inner[group];
-    const leaves = (box, from) =>
-      inside.has(box) && {
-        x: boxes.get(box).x + inside.get(box).ports.get(`out ${from}`),
-        y: boxes.get(box).y + boxes.get(box).height,
-      };
-    const enters = (box, from) =>
-      inside.has(box) && { x: boxes.get(box).x + inside.get(box).ports.get(`in ${from}`), y: boxes.get(box).y };
+    const crossing = (way) => (box, from) => {
+      if (!inside.has(box)) return null;
+      const at = boxes.get(box);
+      const x = at.x + inside.get(box).ports.get(this.port(-1 - box, way, from));
+      return { x, y: way === "in" ? at.y : at.y + at.height };
+    };
+    const [enters, leaves] = [crossing("in"), crossing("out")];
     const line = (connected, key, start, end, hasArrow) => {
       const points = paths.get(key);
-      const all = [start || points[0], ...points.slice(1, -1), end || points.at(-1)];
-      this.line(
-        connected,
-        all.map(({ x, y }) => ({ x: x + corner.x, y: y + corner.y })),
-        hasArrow,
-      );
+      const all = [start ?? points[0], ...points.slice(1, -1), end ?? points.at(-1)];
+      const moved = all.map(({ x, y }) => ({ x: x + corner.x, y: y + corner.y }));
+      this.line(connected, moved, hasArrow);
     };
     for (const [key, { a, b, sources }] of edges) {
-      if (!inside.has(a) && !inside.has(b)) line([...sources], key, null, null, true);
-      else
-        for (const [from, ends] of sources)
-          line([[from, ends]], key, leaves(a, from), enters(b, from), !inside.has(b));
+      const pairs = [...sources];
+      const isWhole = !inside.has(a) && !inside.has(b);
+      if (isWhole) line(pairs, key, null, null, true);
+      for (const pair of isWhole ? [] : pairs) line([pair], key, leaves(a, pair[0]), enters(b, pair[0]), !inside.has(b));
     }
     for (const [from, readers] of ins) {
-      const start = { x: ports.get(`in ${from}`), y: 0 };
-      for (const [box, ends] of readers)
-        line([[from, ends]], `in ${from}>${box}`, start, enters(box, from), !inside.has(box));
+      const port = this.port(group, "in", from);
+      const start = { x: ports.get(port), y: 0 };
+      for (const [box, ends] of readers) {
+        line([[from, ends]], `${port}>${box}`, start, enters(box, from), !inside.has(box));
+      }
     }
     for (const [from, { box, ends }] of outs) {
-      line([[from, ends]], `${box}>out ${from}`, leaves(box, from), { x: ports.get(`out ${from}`), y: height }, false);
+      const port = this.port(group, "out", from);
+      line([[from, ends]], `${box}>${port}`, leaves(box, from), { x: ports.get(port), y: height }, false);
     }
   }
 

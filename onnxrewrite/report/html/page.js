@@ -151,10 +151,12 @@ function listRewrites() {
 
 // ------------------------------------------------------------------------------------------ finding
 
-const searchable = ([name, operator, , , text]) => `${name} ${operator || text}`.toLowerCase();
-const terms = new Map(sides.map((side) => [side, side.nodes.map(searchable)]));
+function searchable(side, [name, operator, group, , text]) {
+  return `${side.groups[group][PATH]} ${name} ${operator || text}`.toLowerCase();
+}
+const terms = new Map(sides.map((side) => [side, side.nodes.map((node) => searchable(side, node))]));
 
-// Nodes with all the words in name and operator; what is on both sides is found once.
+// Nodes with all the words in module, name and operator; what is on both sides is found once.
 function hits(query) {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return [];
@@ -251,9 +253,9 @@ function redraw(open) {
   }
 }
 
-// What is open on one side at first is open on the other, too.
-function openAlike() {
-  sides.forEach((side) => side.openSome());
+// What is opened on one side is open on the other, too.
+function openAlike(opening) {
+  sides.forEach(opening);
   const paths = new Set(sides.flatMap((side) => [...side.open].map((group) => side.groups[group][PATH])));
   redraw((side) => new Set([...side.groups.keys()].filter((group) => paths.has(side.groups[group][PATH]))));
 }
@@ -261,10 +263,10 @@ function openAlike() {
 function start() {
   theme();
   listRewrites();
-  openAlike();
+  openAlike((side) => side.openSome());
   new Search(find("search"), find("hits"));
   find("collapse").addEventListener("click", () => redraw(() => new Set([0])));
-  find("expand").addEventListener("click", () => redraw((side) => new Set(side.groups.keys())));
+  find("expand").addEventListener("click", () => openAlike((side) => side.openMore()));
   const goes = (button, action) =>
     button.addEventListener("click", () => {
       action();
