@@ -67,6 +67,21 @@ def test_a_group_of_one_group_is_that_group():
     ]
 
 
+def test_the_group_of_everything_is_left_out():
+    paths = [("inputs",), ("inputs",), (), *[("model", "a")] * 2, *[("model", "b")] * 2]
+    group = Group.of(paths)
+    group.simplify()
+    group.unwrap({0, 1, 2})
+    assert shown(group) == {
+        "nodes": [2], "inputs": {"nodes": [0, 1]}, "a": {"nodes": [3, 4]}, "b": {"nodes": [5, 6]},
+    }  # fmt: skip
+    group.unwrap(set())
+    assert sorted(group.groups) == ["a", "b", "inputs"]
+    clash = Group.of([("a",), ("a",), *[("model", "a")] * 2, *[("model", "b")] * 2])
+    clash.unwrap({0, 1})
+    assert sorted(clash.paths()) == list(range(6))
+
+
 def test_a_model_that_says_nothing_is_divided_in_order():
     group = Group.of([()] * 5000)
     assert group.nodes == []

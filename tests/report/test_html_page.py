@@ -267,6 +267,19 @@ def test_unchecked():
     assert {t["check"] for t in read(text).data["texts"]} == {"not run: --check off"}
 
 
+def test_many_inputs_are_one_box():
+    names = ", ".join(f"float[2] x{i}" for i in range(8))
+    lines = "  ".join(f'["/block/r{i}"] y{i} = Relu(x{i})' for i in range(7))
+    outputs = ", ".join(f"float[2] y{i}" for i in range(7))
+    model = parsed(f'<ir_version: 8, opset_import: ["": 17]>\ng ({names}) => ({outputs}) {{ {lines} }}')
+    result = rw.apply(model, check="off")
+    side = read(pages.page(result, summary(result))).data["before"]
+    assert [g[0] for g in side["groups"]] == ["", "model inputs", "model outputs"]
+    assert [side["groups"][n[2]][0] for n in side["nodes"] if n[0] in ("x7", "y0", "/block/r0")] == [
+        "model inputs", "", "model outputs",
+    ]  # fmt: skip
+
+
 SUBGRAPHS = """<ir_version: 8, opset_import: ["": 17, "local": 1]>
 g (float[2] x, bool c) => (float[2] y) {
   k = Constant<value = float {2.0}>()

@@ -61,11 +61,12 @@ class Side {
     this.groups.forEach((group, number) => number && this.children[group[PARENT]].push(-1 - number));
     this.nodes.forEach((node, number) => this.children[node[GROUP]].push(number));
     this.sort();
-    this.count = this.groups.map(() => ({ nodes: 0, changed: 0 }));
+    this.count = this.groups.map(() => ({ nodes: 0, changed: 0, ends: 0 }));
     this.nodes.forEach((node, number) => {
-      for (const group of node[OPERATOR] ? this.around(number) : []) {
-        this.count[group].nodes += 1;
-        this.count[group].changed += node[TWIN] < 0;
+      for (const group of this.around(number)) {
+        this.count[group].nodes += node[OPERATOR] !== "";
+        this.count[group].changed += node[OPERATOR] !== "" && node[TWIN] < 0;
+        this.count[group].ends += node[OPERATOR] === "";
       }
     });
     this.lift();
@@ -179,7 +180,8 @@ class Side {
   }
 
   note(box) {
-    const { nodes, changed } = this.count[-1 - box];
+    const { nodes, changed, ends } = this.count[-1 - box];
+    if (!nodes) return plural(ends, "value");
     return changed
       ? `${plural(nodes, "node")}, ${changed} ${this.name === "before" ? "replaced" : "new"}`
       : plural(nodes, "node");

@@ -7,7 +7,7 @@ that the groups of both sides are the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from onnxrewrite.ir.census import operator_name
 from onnxrewrite.report.html.groups import Group, Path, module
 from onnxrewrite.rewrite.trace import FROM_KEY, RULE_KEY
 
+_MANY_ENDS = 6
 _MAX_TEXT = 300
 """Longer lines tell nobody more."""
 
@@ -70,12 +71,13 @@ class Drawing:
         drawing = cls()
         known: dict[ir.Value, int] = {}
         for value in model.graph.inputs:
-            known[value] = drawing._add(Vertex(value.name or "", "", "input"))
+            known[value] = drawing._add(Vertex(value.name or "", "", "input", _end("inputs", model.graph.inputs)))
         drawing._draw(model.graph, None, known)
         for function in model.functions.values():
             drawing._draw(function.graph, (f"function {function.domain}.{function.name}",), known)
         for value in model.graph.outputs:
-            drawing._connect([value], drawing._add(Vertex(value.name or "", "", "output")), known)
+            vertex = Vertex(value.name or "", "", "output", _end("outputs", model.graph.outputs))
+            drawing._connect([value], drawing._add(vertex), known)
         return drawing
 
     def _draw(self, graph: ir.Graph, within: Path | None, known: dict[ir.Value, int]) -> None:
@@ -102,6 +104,11 @@ class Drawing:
 
     def _connect(self, values: Iterable[ir.Value | None], reader: int, known: dict[ir.Value, int]) -> None:
         self.edges.update({(known[v], reader): None for v in values if v is not None and v in known})
+
+
+def _end(kind: str, values: Sequence[ir.Value]) -> Path:
+    """Where an input or output of the model lies: in a group of all where there are many, as with cached keys."""
+    return (f"model {kind}",) if len(values) > _MANY_ENDS else ()
 
 
 def _vertex(node: ir.Node, path: Path) -> Vertex:

@@ -7,7 +7,7 @@ model that says nothing.  Nothing here knows which nodes a rewrite made.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import TypeAlias, TypeVar
@@ -111,11 +111,15 @@ class Group:
             self.groups[label] = each
         self.nodes.sort()
 
-    def unwrap(self, ends: Container[int]) -> None:
+    def unwrap(self, ends: set[int]) -> None:
         """Do without the one group that holds everything but ``ends``."""
-        while len(self.groups) == 1 and all(number in ends for number in self.nodes):
-            (only,) = self.groups.values()
-            self.groups, self.nodes = only.groups, sorted([*self.nodes, *only.nodes])
+        while ends.issuperset(self.nodes):
+            full = [label for label, each in self.groups.items() if not ends.issuperset(each.paths())]
+            others = {label: each for label, each in self.groups.items() if label not in full}
+            if len(full) != 1 or others.keys() & self.groups[full[0]].groups.keys():
+                return
+            only = self.groups[full[0]]
+            self.groups, self.nodes = {**others, **only.groups}, sorted([*self.nodes, *only.nodes])
 
     def paths(self) -> dict[int, Path]:
         """Each node, and the path of the group that it lies in."""
