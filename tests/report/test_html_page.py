@@ -13,9 +13,9 @@ import onnxrewrite as rw
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir import io
 from onnxrewrite.ir import text as texts
+from onnxrewrite.markup import digest, escaped, json_script, table, tag
 from onnxrewrite.report.html import page as pages
 from onnxrewrite.report.html.graph import Drawing
-from onnxrewrite.report.html.markup import digest, escaped, json_script, table, tag
 from onnxrewrite.report.html.near import near_misses
 from onnxrewrite.report.summary import summary
 

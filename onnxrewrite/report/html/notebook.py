@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from onnxrewrite.markup import Markup, facts, folded, joined, table, tag
 from onnxrewrite.report import human
 from onnxrewrite.report.html import sections
-from onnxrewrite.report.html.markup import Markup, facts, folded, joined, table, tag
 from onnxrewrite.report.table import WARNINGS, apply_facts
 
 Data = Mapping[str, Any]

@@ -8,11 +8,11 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onnxrewrite.markup import Markup, digest, escaped, json_script, tag
 from onnxrewrite.report.files import write_whole
 from onnxrewrite.report.html import sections
 from onnxrewrite.report.html.graph import Drawing, sides, twins
 from onnxrewrite.report.html.links import rewrites
-from onnxrewrite.report.html.markup import Markup, digest, escaped, json_script, tag
 from onnxrewrite.report.html.near import near_misses
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from onnxrewrite.markup import Markup, facts, folded, joined, table, tag
 from onnxrewrite.report import human
-from onnxrewrite.report.html.markup import Markup, facts, folded, joined, table, tag
 from onnxrewrite.report.table import WARNINGS, apply_facts, only_refused, worst_first
 from onnxrewrite.verify.model import ORIGINAL
 
