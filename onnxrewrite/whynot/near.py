@@ -150,7 +150,12 @@ def count(pattern: Iterable[Term], binding: Binding) -> tuple[int, int]:
 
 def _tried(item: AnyOf, binding: Binding) -> Term:
     """The alternative of which most is bound, of several the smallest."""
-    return min(item.alternatives, key=lambda a: (-sum(t in binding.bound for t in walk(a)), _size(a)))
+    return min(item.alternatives, key=lambda a: (-sum(t in binding.bound for t in _walked(a)), _size(a)))
+
+
+@functools.lru_cache(maxsize=4096)  # asked for at every place
+def _walked(item: Term) -> tuple[Term, ...]:
+    return tuple(walk(item))
 
 
 @functools.lru_cache(maxsize=4096)  # alternatives share sub-patterns, and are nested
