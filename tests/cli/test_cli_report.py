@@ -4,6 +4,7 @@ import errno
 import os
 from pathlib import Path
 
+import onnx
 import pytest
 
 from onnxrewrite.errors import CheckError
@@ -108,3 +109,14 @@ def test_nothing_of_it_is_loaded_without_it(cli, gelu, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", watched)
     assert cli("apply", gelu).code == 0
+
+
+def test_the_weights_are_not_overwritten(refused, gelu, tmp_path):
+    model = onnx.load(gelu)
+    for each in model.graph.initializer:
+        each.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(each), each.name))
+    onnx.save(model, gelu, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    before = (tmp_path / "weights.bin").read_bytes()
+    told = refused("apply", gelu, "--report", tmp_path / "weights.bin", "-o", tmp_path / "out.onnx")
+    assert told == f"onnxrewrite: --report {tmp_path}/weights.bin: the weights of the model lie there\n"
+    assert (tmp_path / "weights.bin").read_bytes() == before

@@ -309,3 +309,26 @@ def test_written_whole_or_not_at_all(result, tmp_path):
     with pytest.raises(ModelError, match=r"report .*b\.html: cannot be written"):
         result.report(tmp_path / "no" / "b.html")
     assert [p.name for p in tmp_path.iterdir()] == ["a.html"]
+
+
+def luminance(colour):
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_text_can_be_read(text, theme):
+    """The contrast that WCAG 2.1 asks of text at level AA."""
+    found = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", text)
+    colours = {name: luminance(pair[theme]) for name, *pair in found}
+    for ink, grounds in (
+        ("ink", ("ground", "card", "group", "gone-tint", "made-tint")),
+        ("soft", ("ground", "card", "group")),
+        ("link", ("ground", "card")),
+        ("good", ("good-tint",)),
+        ("warning", ("warning-tint", "ground")),
+    ):
+        for ground in grounds:
+            high, low = sorted((colours[ink], colours[ground]), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= 4.5, f"{ink} on {ground}"
