@@ -59,7 +59,7 @@ def rules_table(rules: Sequence[Data], *, verbose: bool = False) -> RenderableTy
     Canonicalizations try many places; those that only refused are one line unless ``verbose``.
     """
     has_undone = any(r["undone"] for r in rules)
-    quiet = [r for r in rules if not verbose and only_refused(r)]
+    quiet = [r for r in rules if not verbose and _only_refused(r)]
     table = plain_table("rule", *(["stage"] if verbose else []), "applied>", "refused>")
     table.columns[0].no_wrap = True
     if has_undone:
@@ -82,8 +82,7 @@ def rules_table(rules: Sequence[Data], *, verbose: bool = False) -> RenderableTy
     return Padding(table, (0, 0, 0, 2))
 
 
-def only_refused(rule: Data) -> bool:
-    """Whether a rule tidies up where it can, and could nowhere."""
+def _only_refused(rule: Data) -> bool:
     return not rule["applied"] and not rule["undone"] and rule["stage"] != "raise"
 
 

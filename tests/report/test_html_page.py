@@ -260,6 +260,18 @@ def test_nothing_applied():
     assert [n[1] for n in read(text).data["after"]["nodes"]] == ["", "Relu", ""]
 
 
+def test_what_was_undone_is_seen():
+    x = rw.Var("x")
+    wrong = rw.Rule("relu-is-abs", rw.Stage.CANONICALIZE, rw.op.Relu(x), lambda m, build: build.Abs(m[x]))
+    result = rw.apply(
+        parsed('<ir_version: 8, opset_import: ["": 17]>\ng (float[2] x) => (float[2] y) { y = Relu(x) }'), rules=[wrong]
+    )
+    seen = " ".join(" ".join(read(pages.page(result, summary(result))).texts).split())
+    assert "1 rewrite that a check turned down was undone." in seen
+    assert "rule applied refused undone relu-is-abs – – 1" in seen
+    assert "Undone relu-is-abs at `y`:" in seen
+
+
 def test_unchecked():
     result = rw.apply(parsed(GELU), check="off")
     text = pages.page(result, summary(result))

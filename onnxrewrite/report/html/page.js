@@ -3,6 +3,7 @@
 "use strict";
 
 const MOST_HITS = 60;
+const LOW = 480; // pixels, of a graph that needs no more
 const find = (id) => document.getElementById(id);
 const data = JSON.parse(find("data").textContent);
 
@@ -264,6 +265,9 @@ function start() {
   theme();
   listRewrites();
   openAlike((side) => side.openSome());
+  const height = 24 + Math.max(...sides.map((side) => side.height));
+  for (const side of sides) if (height < LOW) side.svg.style.height = `${Math.max(height, LOW / 2)}px`;
+  sides.forEach((side) => side.begin());
   new Search(find("search"), find("hits"));
   find("collapse").addEventListener("click", () => redraw(() => new Set([0])));
   find("expand").addEventListener("click", () => openAlike((side) => side.openMore()));

@@ -10,7 +10,7 @@ from typing import Any
 
 from onnxrewrite.markup import Markup, facts, folded, joined, table, tag
 from onnxrewrite.report import human
-from onnxrewrite.report.table import WARNINGS, apply_facts, only_refused, worst_first
+from onnxrewrite.report.table import WARNINGS, apply_facts, worst_first
 from onnxrewrite.verify.model import ORIGINAL
 
 Data = Mapping[str, Any]
@@ -18,6 +18,7 @@ Data = Mapping[str, Any]
 _MAX_FACTS = 4
 """So many lines of one label are shown; the others are folded."""
 
+_AS_EXACT = "as exact as the original's, within what is allowed"
 _MAX_OPERATORS = 12
 _MAX_REASONS = 3
 _MAX_MISSES = 12
@@ -39,10 +40,11 @@ def verdict(data: Data) -> tuple[str, str]:
         return "warning", f"Checked in part ({data['checks']['reached']}): {data['checks']['why'] or 'nothing ran'}."
     if not check["ok"]:
         return "warning", "The result differs from the original."
+    equal = "equal to the original's, bit by bit" if check["largest"] is None else _AS_EXACT
+    undone = len(data["undone"])
+    rest = f"; {human.plural(undone, 'rewrite')} that a check turned down {'was' if undone == 1 else 'were'} undone"
     runs = human.plural(check["runs"], "run")
-    if check["largest"] is None:
-        return "good", f"Every output is equal to the original's, bit by bit, in {runs} of the whole model."
-    return "good", f"Every output is as exact as the original's, within what is allowed, in {runs} of the whole model."
+    return "good", f"Every output is {equal}, in {runs} of the whole model{rest if undone else ''}."
 
 
 def tiles(data: Data) -> Markup:
@@ -83,11 +85,9 @@ def _kinds(data: Data) -> int:
 def changed(data: Data) -> Markup:
     """The rules that did something, those that only tidied up or refused, and the operators before and after."""
     rules = sorted(data["rules"], key=lambda r: not (r["applied"] or r["undone"]))
-    fusions = [r for r in rules if r["stage"] != "canonicalize"]
-    tidied = [r for r in rules if r["stage"] == "canonicalize" and not only_refused(r)]
-    quiet = [r for r in rules if only_refused(r) and r["stage"] == "canonicalize"]
-    active = [r for r in fusions if r["applied"] or r["undone"]]
-    idle = [r for r in (*fusions, *quiet) if r not in active]
+    active = [r for r in rules if r["undone"] or (r["applied"] and r["stage"] != "canonicalize")]
+    tidied = [r for r in rules if r["applied"] and r not in active]
+    idle = [r for r in rules if not r["applied"] and not r["undone"]]
     parts: list[object] = [_rules(active)] if active else [tag("p", "No rule found anything to fuse.")]
     if tidied:
         applied = human.plural(sum(r["applied"] for r in tidied), "time")
