@@ -138,3 +138,20 @@ class Result:
         from onnxrewrite.report.summary import summary
 
         return summary(self)
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as one HTML page that needs nothing else: what changed, what was checked, what nearly
+        matched, and the graph before and after.
+
+        Raises:
+            ModelError: The file cannot be written.
+        """
+        from onnxrewrite.report.html.page import write_page
+
+        write_page(self, self.to_json(), path)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from onnxrewrite.report.html.notebook import result_html
+
+        return result_html(self.to_json())

@@ -16,6 +16,7 @@ PATTERNS = ROOT / "patterns" / "onnxrewrite_patterns"
 
 RANKS = {
     "errors": 0,
+    "markup": 0,
     "ir": 1,
     "pattern": 2,
     "rewrite": 3,

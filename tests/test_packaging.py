@@ -186,6 +186,12 @@ def test_apply(anywhere: Place, model: Path) -> None:
     assert model.with_suffix(".opt.onnx").is_file()
 
 
+def test_report(anywhere: Place, model: Path) -> None:
+    page = model.with_suffix(".html")
+    anywhere.done(anywhere.python, "-m", "onnxrewrite", "apply", model, "--only", "fold-constants", "--report", page)
+    assert page.read_text(encoding="utf-8").count("<script>") == 3
+
+
 def test_the_command_itself(from_wheel: Place, editable: Place) -> None:
     for there in (from_wheel, editable):
         assert "Usage: onnxrewrite" in there.done(there.folder / "bin" / "onnxrewrite", "--help")
@@ -209,6 +215,9 @@ def test_contents_of_the_wheel(wheel: Path) -> None:
     assert "onnxrewrite/py.typed" in names
     assert "onnxrewrite/__main__.py" in names
     assert any(n.endswith("LICENSE") for n in names)
+    page = {"page.html", "page.css", "page.js", "graph.js", "vendor/dagre.min.js", "vendor/LICENSE.dagre"}
+    assert {f"onnxrewrite/report/html/{name}" for name in page} <= set(names)
+    assert any(".dist-info/" in n and n.endswith("LICENSE.dagre") for n in names)
 
 
 def test_missing_rules_are_a_broken_installation(wheel: Path, tmp_path: Path, model: Path) -> None:

@@ -58,6 +58,7 @@ def apply(
     budget: options.Budget = 20.0,
     seed: options.Seed = 0,
     json: options.Json = None,
+    report: options.Report = None,
     certificate: Annotated[
         bool,
         typer.Option(
@@ -81,7 +82,8 @@ def apply(
     record = path_for(path) if certificate and not dry_run else None
     for each in () if dry_run else filter(None, (path, record)):
         options.writable(each, "-o" if output is not None else "MODEL")
-    report = options.json_path(json, model, path, record)
+    page = options.report_path(report, model, path, record)
+    data = options.json_path(json, model, path, record, page)
     dims, files = options.sizes(dim), options.files(input_)
 
     from onnxrewrite import pipeline
@@ -92,7 +94,8 @@ def apply(
         loaded = io.load(model)
         options.keep_weights(loaded, None if dry_run else path, "-o")
         options.keep_weights(loaded, record, "-o")
-        options.keep_weights(loaded, report, "--json")
+        options.keep_weights(loaded, data, "--json")
+        options.keep_weights(loaded, page, "--report")
         try:
             result = pipeline.apply(
                 loaded,
@@ -112,12 +115,14 @@ def apply(
                 conflicts=verbose,
             )
         except CheckError as error:
-            write_json({"model": model, "output": None, "error": str(error)}, json, report)
+            write_json({"model": model, "output": None, "error": str(error)}, json, data)
             raise
         if not dry_run:
             _save(result, path, progress, files if certificate else None)
+        if page is not None:
+            _write_page(result, model, None if dry_run else path, page, progress)
     result.seconds["total"] = time.perf_counter() - start
-    _report(result, model, None if dry_run else path, record, json, report, quiet=quiet, verbose=verbose)
+    _report(result, model, None if dry_run else path, record, json, data, page, quiet=quiet, verbose=verbose)
 
 
 def _output_path(model: str, output: str | None) -> Path:
@@ -143,13 +148,25 @@ def _save(result: Result, path: Path, progress: Progress | None, certified: dict
     result.seconds["write"] = time.perf_counter() - start
 
 
+def _write_page(result: Result, model: str, path: Path | None, page: Path, progress: Progress | None) -> None:
+    from onnxrewrite.report.html.page import write_page
+    from onnxrewrite.report.summary import summary
+
+    if progress is not None:
+        progress("report", 0, 0)
+    start = time.perf_counter()
+    write_page(result, summary(result, model=model, output=path), page, "--report")
+    result.seconds["report"] = time.perf_counter() - start
+
+
 def _report(
     result: Result,
     model: str,
     path: Path | None,
     record: Path | None,
     json: str | None,
-    report: Path | None,
+    written: Path | None,
+    page: Path | None,
     *,
     quiet: bool,
     verbose: bool,
@@ -161,7 +178,7 @@ def _report(
     from onnxrewrite.report.summary import summary
 
     data: dict[str, Any] = summary(result, model=model, output=path)
-    write_json(data, json, report)
+    write_json(data, json, written)
     if json == "-":
         return
     if quiet:
@@ -178,3 +195,5 @@ def _report(
         if path is not None
         else f"\nNothing written (--dry-run) {took}"
     )
+    if page is not None:
+        say(f"The report is {page}")

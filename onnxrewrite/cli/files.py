@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from onnxrewrite.cli.console import say
-from onnxrewrite.errors import ModelError
+from onnxrewrite.report.files import write_whole
 
 
 def write_json(data: Any, option: str | None, path: Path | None) -> None:
@@ -20,12 +18,4 @@ def write_json(data: Any, option: str | None, path: Path | None) -> None:
     if path is None:
         say(text)
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(f"{text}\n", encoding="utf-8", errors="replace")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise ModelError(f"--json {path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    write_whole(path, f"{text}\n", "--json")

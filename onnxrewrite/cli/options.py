@@ -66,6 +66,10 @@ Json = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="The report for machines; - for stdout, in place of the table."),
 ]
+Report = Annotated[
+    str | None,
+    typer.Option("--report", metavar="FILE.html", help="The report as one HTML page, with the graph before and after."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result in one line, or errors; nothing else.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all details.")]
 
@@ -153,14 +157,27 @@ def folder(path: Path, option: str) -> None:
         raise UsageError(f"{option} {path}: cannot be written to: {error.strerror or error}") from None
 
 
+def report_path(option: str | None, *others: str | Path | None) -> Path | None:
+    """Where ``--report`` shall go, None for nowhere; UsageError if it is one of ``others``."""
+    if option is None:
+        return None
+    path = writable(option, "--report")
+    _apart(path, "--report", option, others)
+    return path
+
+
 def json_path(option: str | None, *others: str | Path | None) -> Path | None:
     """Where ``--json`` shall go, None for nowhere or stdout; UsageError if it is one of ``others``."""
     if option is None or option == "-":
         return None
     path = writable(option, "--json")
-    if any(other is not None and _same_file(path, Path(other)) for other in others):
-        raise UsageError(f"--json {option}: would overwrite a model")
+    _apart(path, "--json", option, others)
     return path
+
+
+def _apart(path: Path, name: str, option: str, others: Sequence[str | Path | None]) -> None:
+    if any(other is not None and _same_file(path, Path(other)) for other in others):
+        raise UsageError(f"{name} {option}: would overwrite a model, or another file of this run")
 
 
 def _same_file(a: Path, b: Path) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 import onnx_ir as ir
 
+from onnxrewrite import markup
 from onnxrewrite.errors import CheckError, ModelError, OnnxRewriteError, UsageError
 from onnxrewrite.ir import io
 from onnxrewrite.ir.census import file_bytes, node_count
@@ -145,6 +146,27 @@ class Bench:
             "variants": [v.to_json() for v in self.variants],
             "notes": list(self.notes),
         }
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: latencies in milliseconds and ratios to the original, with their intervals of 95 %."""
+        rows = []
+        for each in self.variants:
+            latency = each.timing.latency if each.timing is not None else None
+            rows.append([each.name, _shown(latency, 1e3), _shown(each.ratio), each.failure])
+        at = ", ".join(f"{name}={size}" for name, size in self.binding.items())
+        head = markup.tag(
+            "p", markup.tag("strong", self.model), f" at {at}" if at else "", f", {self.setting.provider}"
+        )
+        table = markup.table(["variant", "latency, ms>", "ratio>", ""], rows)
+        return str(markup.tag("div", head, table, *(markup.tag("p", note) for note in self.notes)))
+
+
+def _shown(found: Interval | None, factor: float = 1.0) -> str:
+    """``1.23 (1.21–1.26)``."""
+    if found is None:
+        return ""
+    median, low, high = (f"{factor * number:.3g}" for number in (found.median, found.low, found.high))
+    return f"{median} ({low}–{high})"
 
 
 def original_at(level: Level) -> str:

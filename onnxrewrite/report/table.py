@@ -33,7 +33,7 @@ def apply_report(data: Data, *, verbose: bool = False) -> RenderableType:
     parts += [operators_table(data, verbose=verbose), ""]
     if verbose:
         parts += _details(data)
-    parts.append(facts_grid(_apply_facts(data, verbose=verbose)))
+    parts.append(facts_grid(apply_facts(data, verbose=verbose)))
     return Group(*parts)
 
 
@@ -121,7 +121,7 @@ def operators_table(data: Data, *, verbose: bool = False) -> RenderableType:
 
 def outputs_table(outputs: Sequence[Data], limit: int | None = None) -> RenderableType:
     """Each output's error beside the original's own and what is allowed, the worst first."""
-    worst = sorted(outputs, key=lambda o: (o["ok"], -(o["error"] if o["error"] is not None else float("inf"))))
+    worst = worst_first(outputs)
     table = plain_table("output", "error>", "original's own>", "allowed>", "against")
     for output in worst[:limit]:
         if output["error"] == 0.0:
@@ -135,6 +135,11 @@ def outputs_table(outputs: Sequence[Data], limit: int | None = None) -> Renderab
     if limit is not None and len(worst) > limit:
         table.add_row(Text(f"{len(worst) - limit} more", "dim"))
     return Padding(table, (0, 0, 0, 2))
+
+
+def worst_first(outputs: Sequence[Data]) -> list[Data]:
+    """Outputs by how wrong they are."""
+    return sorted(outputs, key=lambda o: (o["ok"], -(o["error"] if o["error"] is not None else float("inf"))))
 
 
 def plain_table(*columns: str) -> Table:
@@ -168,6 +173,9 @@ _STYLES = {
     "Left out": "bold yellow",
     "Note": "bold yellow",
 }
+
+WARNINGS = frozenset(_STYLES)
+"""Labels of what a reader should not overlook."""
 
 
 def _heading(data: Data) -> Text:
@@ -227,7 +235,8 @@ def _unwrapped(line: str) -> Text:
     return Text(line, no_wrap=True, overflow="ignore")
 
 
-def _apply_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
+def apply_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
+    """Labelled lines: how fast the result is, how exact, how far it was checked, what was undone."""
     checks = data["checks"]
     facts = [*_speed_facts(data["speed"], verbose=verbose), *_error_facts(checks["model"])]
     facts += _checked_facts(data, verbose=verbose)

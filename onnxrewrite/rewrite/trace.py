@@ -63,6 +63,7 @@ class Applied:
         after: The operators that it built.
         values: The names of the values that it built.
         growth: How many nodes the graph gained, or lost where negative.
+        nodes: The names of the nodes that it built; one of them may bear the name of the anchor's node from now on.
     """
 
     rule: str
@@ -73,6 +74,7 @@ class Applied:
     after: tuple[str, ...]
     values: tuple[str, ...]
     growth: int
+    nodes: tuple[str, ...] = ()
 
     @property
     def key(self) -> Key:

@@ -253,6 +253,7 @@ class Transaction:
             after=tuple(n.op_type for n in self.build.nodes),
             values=tuple(o.name or "" for n in self.build.nodes for o in n.outputs),
             growth=len(self.scope) - size,
+            nodes=tuple(n.name or "" for n in self.build.nodes),
         )
         changed = (*self.build.nodes, *readers, *learning, *sharper, *informed, *self.match.nodes)
         return record, Change(tuple(dict.fromkeys(changed)), tuple(touched), tuple(removed))

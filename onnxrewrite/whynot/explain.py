@@ -104,6 +104,11 @@ class Explainer:
             driver = self._driver(stage)
             yield from (self._explain(rule, driver, None, thorough=False) for rule in self.rules if rule.stage == stage)
 
+    def explain_as_is(self, stage: Stage) -> Iterator[Explanation]:
+        """Where each rule of a stage comes near in the model as it is: for one that is rewritten already."""
+        driver = Driver(io.load(self.model), self.rules, self.target)
+        yield from (self._explain(rule, driver, None) for rule in self.rules if rule.stage == stage)
+
     def _driver(self, stage: Stage) -> Driver:
         """A copy of the model after a stage."""
         driver = Driver(io.load(self.model), self.rules, self.target)

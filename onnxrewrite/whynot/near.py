@@ -103,6 +103,12 @@ class Explanation:
         """Plain data."""
         return {"rule": self.rule, "applied": list(self.applied), "groups": [g.to_json() for g in self.groups]}
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from onnxrewrite.report.html.notebook import explanation_html
+
+        return explanation_html(self.to_json())
+
 
 def grouped(found: Iterable[Near]) -> tuple[Group, ...]:
     """Equal reasons together: first what matches as a whole, of that what got furthest; then what lacks least and does
@@ -154,7 +160,12 @@ def count(pattern: Iterable[Term], binding: Binding) -> tuple[int, int]:
 
 def _tried(item: AnyOf, binding: Binding) -> Term:
     """The alternative of which most is bound, of several the smallest."""
-    return min(item.alternatives, key=lambda a: (-sum(t in binding.bound for t in walk(a)), _size(a)))
+    return min(item.alternatives, key=lambda a: (-sum(t in binding.bound for t in _walked(a)), _size(a)))
+
+
+@functools.lru_cache(maxsize=4096)  # asked for at every place
+def _walked(item: Term) -> tuple[Term, ...]:
+    return tuple(walk(item))
 
 
 @functools.lru_cache(maxsize=4096)  # alternatives share sub-patterns, and are nested

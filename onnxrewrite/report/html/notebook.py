@@ -1,0 +1,73 @@
+"""What notebooks show in place of a repr: a few lines and tables, without scripts and styles but for the cells' own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onnxrewrite.markup import Markup, facts, folded, joined, table, tag
+from onnxrewrite.report import human
+from onnxrewrite.report.html import sections
+from onnxrewrite.report.table import WARNINGS, apply_facts
+
+Data = Mapping[str, Any]
+
+_MAX_PLACES = 5
+
+
+def result_html(data: Data) -> str:
+    """The result of ``apply``; ``data`` is what ``summary`` returned."""
+    nodes, size = data["nodes"], data["size"]
+    name = data["model"] or data["graph"] or "model"
+    figures = [
+        sections.headline(data),
+        f"{nodes['before']} → {nodes['after']} nodes",
+        f"{human.size(size['before'])} → {human.size(size['after'])}",
+        f"{data['target']}, opset {data['opset']}",
+    ]
+    rows = [[tag("code", r["rule"]), r["applied"], r["refused"]] for r in data["rules"] if r["applied"]]
+    parts: list[object] = [
+        tag("p", tag("strong", name), ": ", "; ".join(figures)),
+        tag("p", sections.verdict(data)[1]),
+        facts(apply_facts(data, verbose=False), WARNINGS),
+    ]
+    if rows:
+        parts.append(
+            folded(f"{human.plural(len(rows), 'rule')} applied", table(["rule", "applied>", "refused>"], rows))
+        )
+        parts.append(folded("operators", sections.operators(data)))
+    return _cell(parts)
+
+
+def explanation_html(data: Data) -> str:
+    """Why a rule does not apply; ``data`` is ``Explanation.to_json()``."""
+    applied = len(data["applied"])
+    head = f" applies at {human.plural(applied, 'place')}" if applied else " does not apply"
+    rows = []
+    for group in data["groups"]:
+        first = group["places"][0]
+        have = "all" if first["guard"] else f"{first['matched']} of {first['operators']}"
+        rows.append([len(group["places"]), have, _reason(first), _places(group["places"])])
+    parts: list[object] = [tag("p", tag("strong", data["rule"]), head)]
+    if rows:
+        parts.append(table(["places>", "operators there", "what is in the way", "where"], rows))
+    else:
+        parts.append(tag("p", "Nothing else comes near." if applied else "It does not come near anywhere."))
+    return _cell(parts)
+
+
+def _reason(place: Data) -> Markup:
+    otherwise = [tag("div", f"without that: {place['otherwise']}")] if place["otherwise"] else []
+    return joined([place["reason"], *otherwise])
+
+
+def _places(places: Sequence[Data]) -> Markup:
+    named = [
+        tag("div", tag("code", p["node"]), f" ({p['source']})" if p["source"] else "") for p in places[:_MAX_PLACES]
+    ]
+    rest = len(places) - len(named)
+    return joined([*named, *([tag("div", f"and {rest} more")] if rest else [])])
+
+
+def _cell(parts: Sequence[object]) -> str:
+    return str(tag("div", *parts, class_="onnxrewrite"))
