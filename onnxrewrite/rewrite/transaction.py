@@ -205,6 +205,7 @@ class Transaction:
             results=tuple(self.results),
             opset_imports=self.facts.opset_imports,
             facts=self.facts,
+            needs_check=self.rule.needs_check,
         )
 
     def commit(self) -> tuple[Applied, Change]:

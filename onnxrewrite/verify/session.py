@@ -25,7 +25,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
-from onnxrewrite.ir import carry, external, io
+from onnxrewrite.ir import carry, custom, external, io
 
 Array: TypeAlias = npt.NDArray[Any]
 Feeds: TypeAlias = Mapping[str, Any]
@@ -140,7 +140,7 @@ def session_options(threads: int = 0) -> ort.SessionOptions:
     which is quadratic in the number of nodes (11 s for a float64 copy of 9000) and changes no result, nor the memory
     that a run needs, for values are freed after their last use all the same; and threads that wait do not spin.
     """
-    options = ort.SessionOptions()
+    options = custom.equip(ort.SessionOptions())
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.enable_mem_reuse = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
