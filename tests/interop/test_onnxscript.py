@@ -71,21 +71,15 @@ def outputs(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.nda
             ["Conv"],
         ),
         ("fuse-successive-clip", "float[n,3] x; a = Clip(x, 0.0, 6.0)  y = Clip(a, -1.0, 4.0)", ["Clip"]),
-        (
-            "slices-split",
-            "float[2,4] x; a = Slice(x, {0}, {2}, {-1})  b = Slice(x, {2}, {4}, {-1})  y = Mul(a, b)",
-            None,
-        ),
         ("unsqueeze-unsqueeze", "float[2,3] x; a = Unsqueeze(x, {0})  y = Unsqueeze(a, {2})", ["Unsqueeze"]),
     ],
 )
-def test_default_rules_apply(rule: str, graph: str, expected: list[str] | None) -> None:
-    opset = 17 if expected is not None else 18
-    result = applied(graph, "default", opset)
+def test_default_rules_apply(rule: str, graph: str, expected: list[str]) -> None:
+    result = applied(graph, "default")
     assert result.trace.counts()[f"onnxscript/{rule}"] == 1, result.trace.refused
     assert result.checks.model is not None
     assert result.checks.model.ok
-    assert operators(result) == (expected or ["Split", "Mul"])
+    assert operators(result) == expected
 
 
 def test_beside_ours() -> None:
@@ -155,13 +149,14 @@ def test_a_wrong_one_is_undone_and_named(rule: str) -> None:
 
 
 def text_proto(graph: str, opset: int = 17) -> onnx.ModelProto:
-    return io.to_proto(text.parse(graph, opset=opset))
+    """As onnxscript wants it: some of its rules raise where types are not told."""
+    return onnx.shape_inference.infer_shapes(io.to_proto(text.parse(graph, opset=opset)))
 
 
 def test_a_default_that_callers_may_override_is_not_baked_in() -> None:
     """onnxscript takes it for a constant; here it never looks like one."""
     model = text_proto("input o = float {1.0}  float[n,3] x; m = Mul(x, o)  y = Tanh(m)")
-    feeds = {"x": np.ones((2, 3), np.float32), "o": np.float32(3)}
+    feeds = {"x": np.ones((2, 3), np.float32), "o": np.array(3, np.float32)}
     (wanted,) = outputs(model, feeds)
     result = applied(model, "default")
     np.testing.assert_array_equal(outputs(result.to_proto(), feeds)[0], wanted)
@@ -185,7 +180,7 @@ def test_reported_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["apply", str(path), "--rules", "onnxscript:default", "--without", OURS]) == 0
     out = capsys.readouterr().out
     assert "onnxscript/fuse-successive-clip" in out
-    assert "check failed" in out
+    assert "Undone" in out
 
 
 # ------------------------------------------------------------------------------------------------- they misbehave

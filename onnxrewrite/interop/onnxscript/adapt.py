@@ -102,7 +102,9 @@ class _Foreign:
     def __call__(self, m: Match, build: Builder) -> Sequence[ir.Value]:
         """Match once more, this time to the end, and hand over what theirs builds."""
         node = m.node(self.anchor)
-        m.require(not self._theirs.as_function, "it makes a function of what it matches, which is not supported")
+        m.require(
+            not self._theirs.as_function, "it makes a function of what it matches (as_function), which is not supported"
+        )
         _visit(self._theirs.graph_pre_visitor)
         try:
             found, status = self._match(node)
@@ -110,7 +112,8 @@ class _Foreign:
                 m.refuse(_reason(found), _blamed(found))
             covered, outputs = list(found.nodes), list(found.outputs)
             m.require(all(o.producer() in covered for o in outputs), "its pattern gives back what it reads")
-            with untouched(self._name, m.anchor, covered, node.graph):
+            above = [p for n in covered for i in n.inputs if i is not None and (p := i.producer()) is not None]
+            with untouched(self._name, m.anchor, list(dict.fromkeys((*covered, *above))), node.graph):
                 made = _Tape.of(self._theirs, found)
             if made is None:
                 m.refuse(_reason(found, "its replacement gives nothing and no reason"), _blamed(found))

@@ -12,7 +12,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
+
+import numpy as np
 
 from onnxrewrite.errors import RuleError
 from onnxrewrite.ir import schema
@@ -174,7 +177,7 @@ class _Writer:
             case Power(base=base, exponent=exponent):
                 return self._power(self._expression(base), exponent, root)
             case AnyOf(alternatives=alternatives):
-                return f"pattern.OrValue([{', '.join(self._expression(a) for a in alternatives)}])"
+                return self._either([self._expression(a) for a in alternatives])
             case _:
                 raise self._cannot(f"{item!r}: onnxscript has no pattern for any node that a function picks")
 
@@ -196,22 +199,33 @@ class _Writer:
         terms = [t for t, _ in operands]
         if len(operands) == 2 and isinstance(terms[0], Literal) and terms[0].value == -1:
             return f"op.Neg({self._expression(terms[1])})"
-        if len(set(terms)) == 1 and all(sign > 0 for _, sign in operands):
-            return self._power(self._expression(terms[0]), len(terms), root)
-        (first, sign), *rest = operands
-        text = self._expression(first) if sign > 0 else f"1.0 / {self._expression(first)}"
-        for item, each in rest:
-            text += f" {'*' if each > 0 else '/'} {self._expression(item)}"
-        return f"({text})"
+        runs = [(factor, len(list(run))) for factor, run in groupby(operands)]
+        factors = [
+            (
+                self._expression(t) if times == 1 else self._power(self._expression(t), times, root and len(runs) == 1),
+                sign,
+            )
+            for (t, sign), times in runs
+        ]
+        (first, sign), *rest = factors
+        text = first if sign > 0 else f"1.0 / {first}"
+        for each, sign in rest:
+            text += f" {'*' if sign > 0 else '/'} {each}"
+        return f"({text})" if rest or sign < 0 else text
 
     def _power(self, base: str, exponent: float, root: bool) -> str:
         """A power in both of its spellings; in its shorter one where the pattern ends."""
         base = self._variable(base)
-        spelled = {0.5: f"op.Sqrt({base})", 2: f"{base} * {base}"}.get(exponent)
+        is_short = exponent in (2, 3, 4)
+        spelled = f"op.Sqrt({base})" if exponent == 0.5 else " * ".join([base] * int(exponent)) if is_short else None
         general = f"op.Pow({base}, {float(exponent)!r})"
         if root or spelled is None:
-            return spelled or general
-        return f"pattern.OrValue([{spelled}, {general}])"
+            return f"({spelled})" if is_short else spelled or general
+        return self._either([spelled, general])
+
+    def _either(self, alternatives: Sequence[str]) -> str:
+        """Alternatives; without a tag their ``commute`` raises."""
+        return f"pattern.OrValue([{', '.join(alternatives)}], tag_var={self._fresh('way1')!r})"
 
     # -- captures --------------------------------------------------------------------------------------------
 
@@ -233,12 +247,13 @@ class _Writer:
         if item.rank is not None:
             asked.append(f"{name}.shape is not None and len({name}.shape) == {item.rank}")
         if asked:
-            self._ask(name, " and ".join(asked), item.optional)
+            self._ask(name, " and ".join(asked))
         return name
 
-    def _ask(self, name: str, condition: str, optional: bool = False) -> None:
+    def _ask(self, name: str, condition: str) -> None:
+        """Ask something of what a name is bound to, if it is: not where another alternative was there."""
         self.asked[name] = None
-        self.conditions.append(f"({name} is None or {condition})" if optional else f"({condition})")
+        self.conditions.append(f"({name} is None or ({condition}))")
 
     def _named(self, item: Any) -> str:
         """The parameter that stands for a capture."""
@@ -252,7 +267,7 @@ class _Writer:
             each = (Call(o, item.inputs, item.parameters, item.domain) for o in item.op_types)
             for term in (t for t in (*item.inputs, *item.parameters.values()) if isinstance(t, Term)):
                 self.written_as[term] = self._variable(self._expression(term))
-            return f"pattern.OrValue([{', '.join(self._call(call, outputs) for call in each)}])"
+            return self._either([self._call(call, outputs) for call in each])
         (op_type,) = item.op_types
         found = schema.schema(item.domain, op_type, self.opset if not item.domain else None)
         operands = [self._operand(op_type, i) for i in item.inputs]
@@ -279,7 +294,7 @@ class _Writer:
             return self._expression(given)
         if isinstance(given, Attr):
             name = self.parameters.get(given) or self._named(given)
-            self._ask(name, f"{name}.const_value is not None", given.default is not REQUIRED)
+            self._ask(name, f"{name}.const_value is not None")
             if given.default is not REQUIRED:
                 self.lines.append(f"{name} = pattern.Var({name!r}, can_match_none=True)")
             return name
@@ -296,16 +311,21 @@ class _Writer:
             return known if expected.default is REQUIRED else f"pattern.AttrVar({known!r}, can_match_none=True)"
         if isinstance(expected, Term) or not isinstance(expected, int | float | str | list | tuple):
             raise self._cannot(f"{name} of {op_type} is an attribute in opset {self.opset}")
-        value = list(expected) if isinstance(expected, list | tuple) else expected
+        value = list(expected) if isinstance(expected, list | tuple) else _stored(expected)
         default = found.attributes[name].default if found is not None and name in found.attributes else None
         if default is None or default != (tuple(value) if isinstance(value, list) else value):
             return repr(value)
         own = self._named(Attr(name))
-        self._ask(own, f"{own}.value == {tuple(value) if isinstance(value, list) else value!r}", optional=True)
+        self._ask(own, f"{own}.value == {tuple(value) if isinstance(value, list) else value!r}")
         return f"pattern.AttrVar({own!r}, can_match_none=True)"
 
     def _cannot(self, what: str) -> NotExpressible:
         return _cannot(self.rule, what)
+
+
+def _stored(value: int | float | str) -> int | float | str:
+    """An attribute's number as a model holds it."""
+    return float(np.float32(value)) if isinstance(value, float) else value
 
 
 def _cannot(rule: str, what: str) -> NotExpressible:

@@ -29,6 +29,9 @@ _FUSIONS = "onnxscript.rewriter.ort_fusions"
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+")
 """Where a name of theirs is divided: CamelCase and snake_case."""
 
+_NUMBERED = re.compile(r"_?rule_?\d*")
+"""A variable that says nothing of the rule in it."""
+
 
 @functools.cache
 def load(name: str) -> RuleSet:
@@ -105,7 +108,7 @@ def _imported(name: str) -> tuple[ModuleType, list[str]]:
         except RuleError as error:
             if not str(error).startswith("no rule file or package"):
                 raise RuleError(f"onnxscript:{error}") from error
-    raise RuleError(f"onnxscript:{name}: no module is called {parts[0]!r}")
+    raise RuleError(f"onnxscript:{name}: no module is called {parts[0]!r}; its own are default and ort_fusions")
 
 
 def _rules_of(value: Any, name: str) -> Iterator[RewriteRule]:
@@ -181,10 +184,11 @@ def _module(rule: RewriteRule) -> str:
 def _attribute(rule: RewriteRule) -> str | None:
     """How the module calls a rule that has no name, or the one that it is a commuted copy of."""
     module = sys.modules.get(_module(rule))
-    known = {} if module is None else vars(module)
-    for name, value in known.items():
+    if module is None:
+        return None
+    for name, value in vars(module).items():
         if isinstance(value, RewriteRule) and value._replacement_pattern is rule._replacement_pattern:
-            return name
+            return f"{module.__name__.rpartition('.')[2]}_{name}" if _NUMBERED.fullmatch(name) else name
     return None
 
 
