@@ -165,8 +165,8 @@ def test_a_default_that_callers_may_override_is_not_baked_in() -> None:
 
 def test_batchnorm_in_training_is_not_folded() -> None:
     graph = (
-        "float[n,2,5,5] x; c = Conv(x, float[2,2,3,3] ~)"
-        "  y = BatchNormalization(c, {1.5, 0.5}, {0.25, -1.0}, {0.5, 0.0}, {1.0, 2.0}, training_mode=1)"
+        "(float[n,2,5,5] x) => (y) { c = Conv(x, float[2,2,3,3] ~)"
+        "  y, m, v = BatchNormalization(c, {1.5, 0.5}, {0.25, -1.0}, {0.5, 0.0}, {1.0, 2.0}, training_mode=1) }"
     )
     result = applied(graph, "default")
     assert operators(result) == ["Conv", "BatchNormalization"]
