@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -166,7 +169,7 @@ def test_commands(rules: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "fused-swish" in capsys.readouterr().out
     assert main(["check", str(path), str(out)]) == 0
     assert main(["replay", f"{out}.certificate.json"]) == 0
-    assert main(["verify", "fused-swish", "--rules", rules, "--count", "12", "--no-cache"]) == 0
+    assert main(["verify", "fused-swish", "--rules", rules, "--count", "4", "--jobs", "1", "--no-cache"]) == 0
     assert "fused-swish" in capsys.readouterr().out
 
 
@@ -297,6 +300,62 @@ def test_a_library_that_cannot_be_loaded(
     assert err.count("\n") == 1
     assert {"missing": "no such file", "folder": "is a folder"}.get(kind, "ONNX Runtime cannot load it") in err
     assert not custom.libraries()
+
+
+SOURCE = Path(__file__).with_name("fused_swish.c")
+
+
+@pytest.fixture
+def library(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """A kernel of FusedSwish, times what the test asks for."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("no compiler here")
+    path = tmp_path / "libswish.so"
+    factor = f"-DFACTOR={getattr(request, 'param', '1.0f')}"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", factor, "-o", path, SOURCE, "-lm"], check=True)
+    return str(path)
+
+
+def test_a_kernel_of_ones_own(library: str, rules: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = tmp_path / "silu.onnx", tmp_path / "out.onnx"
+    io.save(text.parse(SILU, opset=17), path)
+    command = ["apply", str(path), "-o", str(out), "--rules", rules, "--lower", "fused", "--custom-ops", library]
+    assert main(command) == 0, capsys.readouterr().err
+    model = onnx.load(out)
+    assert [n.op_type for n in model.graph.node] == ["FusedSwish"]
+    assert not model.functions, "the library has a kernel"
+    assert "fused-swish" in capsys.readouterr().out
+    x = np.linspace(-4, 4, 24, dtype=np.float32).reshape(3, 8)
+    (y,) = rw.session(out).run(None, {"x": x})
+    np.testing.assert_allclose(y, x / (1 + np.exp(-x)), rtol=1e-5)
+    assert main(["check", str(path), str(out), "--custom-ops", library]) == 0
+    assert main(["replay", f"{out}.certificate.json", "--custom-ops", library]) == 0
+    with pytest.raises(Exception, match=r"my\.domain"):
+        outputs(model, {"x": x})
+
+
+@pytest.mark.parametrize("library", ["1.001f"], indirect=True)
+def test_a_wrong_kernel_is_found(library: str, rules: str) -> None:
+    rw.use_custom_ops([library])
+    result = fused(SILU, rules)
+    assert "FusedSwish" not in [n.op_type for n in result.to_proto().graph.node]
+    assert result.checks.undone
+
+
+def test_a_kernel_for_another_dtype(library: str, rules: str) -> None:
+    rw.use_custom_ops([library])
+    result = fused("double[n,8] x; s = Sigmoid(x)  y = Mul(x, s)", rules)
+    assert "FusedSwish" not in [n.op_type for n in result.to_proto().graph.node]
+    assert result.checks.model is not None
+    assert result.checks.model.ok
+
+
+def test_a_body_is_added_where_the_library_has_no_kernel(library: str) -> None:
+    rw.use_custom_ops([library])
+    rw.CustomOp(DOMAIN, "Other", function='<opset_import: ["": 17]> Other (x) => (y) { y = Neg (x) }')
+    model = io.to_proto(text.parse("float[n] x; y = my.domain.Other(x)", opset=17))
+    assert [f.name for f in model.functions] == ["Other"]
 
 
 def test_from_python() -> None:
