@@ -75,7 +75,7 @@ class CustomOp:
         if known is not None and known.proto != self.proto:
             raise RuleError(f"custom operator {self.called}: is declared twice, with different functions")
         _DECLARED[self.key] = self
-        schema.declare(self._schema())
+        schema.declare(self.signature)
         shapes.RULES[self.key] = functools.partial(_infer, self)
 
     @property
@@ -117,7 +117,8 @@ class CustomOp:
                     each.version = imports.get("", each.version)
         return made
 
-    def _schema(self) -> schema.Schema:
+    @functools.cached_property
+    def signature(self) -> schema.Schema:
         """What can be told of the operator from its function: every operand has a type of its own."""
         given = {a.name: a for a in self.proto.attribute_proto}
         names = dict.fromkeys((*self.proto.attribute, *given))
@@ -139,6 +140,11 @@ class CustomOp:
 def declared(domain: str, op_type: str) -> CustomOp | None:
     """The operator declared by a name."""
     return _DECLARED.get((domain, op_type))
+
+
+def every() -> tuple[CustomOp, ...]:
+    """All operators that are declared."""
+    return tuple(_DECLARED.values())
 
 
 def functions() -> dict[tuple[str, str, str], ir.Function]:
@@ -200,9 +206,7 @@ def _is_random(node: onnx.NodeProto) -> bool:
     key = normal_domain(node.domain), node.op_type
     own = _DECLARED.get(key)
     return (
-        key in schema.NON_DETERMINISTIC
-        or key == ("", "Dropout")
-        or (own is not None and not own._schema().deterministic)
+        key in schema.NON_DETERMINISTIC or key == ("", "Dropout") or (own is not None and not own.signature.deterministic)
     )
 
 

@@ -154,8 +154,10 @@ def open_session(model: ModelLike, *, threads: int = 0) -> Session | str:
     """An ORT session on the CPU, or one line saying why ORT refuses the model."""
     options = session_options(threads)
     try:
-        source, keep = source_of(model)
-        handle = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        handle, keep = _prototype(model, threads), None
+        if handle is None:
+            source, keep = source_of(model)
+            handle = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # see Session.run
         return one_line(error)
     interface = [*handle.get_inputs(), *handle.get_outputs()]
@@ -166,6 +168,22 @@ def open_session(model: ModelLike, *, threads: int = 0) -> Session | str:
         {i.name: i.type for i in interface},
         keep,
     )
+
+
+def _prototype(model: ModelLike, threads: int) -> ort.InferenceSession | None:
+    """A session in which kernels in Python run; None where there are none, or they do not take these dtypes."""
+    if not any(op.kernel for op in custom.every()) or isinstance(model, str | Path):
+        return None
+    from onnxrewrite.ir import prototypes
+
+    changed = prototypes.in_python(as_proto(model))
+    if changed is None:
+        return None
+    options = prototypes.equipped(session_options(threads))
+    try:
+        return ort.InferenceSession(changed.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception:  # see Session.run
+        return None
 
 
 def source_of(model: ModelLike) -> tuple[bytes | str, Any]:

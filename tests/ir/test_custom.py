@@ -277,6 +277,46 @@ def test_a_broken_declaration_in_a_rule_file(tmp_path: Path, capsys: pytest.Capt
     assert err.count("\n") == 1
 
 
+# ----------------------------------------------------------------------------------------------------- prototypes
+
+KERNEL = """
+import numpy as np
+
+
+def kernel(x, alpha):
+    calls.append(x.shape)
+    return FACTOR * x / (1 + np.exp(-alpha * x))
+
+
+calls = []
+FUSED_SWISH = rw.CustomOp("my.domain", "FusedSwish", function=FUSED_SWISH.function, kernel=kernel)
+"""
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.001])
+def test_a_kernel_in_python_is_run_by_the_checks(factor: float, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime_extensions")
+    path = tmp_path / "my_prototype.py"
+    path.write_text(RULE_FILE + KERNEL.replace("FACTOR", str(factor)), encoding="utf-8")
+    result = fused(SILU, str(path))
+    assert registry.load_module(str(path)).calls, "it was called"
+    is_right = factor == 1.0
+    assert ("FusedSwish" in [n.op_type for n in result.to_proto().graph.node]) == is_right
+    assert [f.name for f in result.to_proto().functions] == ["FusedSwish"] * is_right
+    assert bool(result.checks.undone) != is_right
+    assert result.checks.model is not None
+    assert result.checks.model.ok
+
+
+def test_a_kernel_in_python_takes_float_only(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime_extensions")
+    path = tmp_path / "my_prototype.py"
+    path.write_text(RULE_FILE + KERNEL.replace("FACTOR", "1.0"), encoding="utf-8")
+    result = fused("double[n,8] x; s = Sigmoid(x)  y = Mul(x, s)", str(path))
+    assert [n.op_type for n in result.to_proto().graph.node] == ["FusedSwish"]
+    assert not registry.load_module(str(path)).calls
+
+
 # ----------------------------------------------------------------------------------------------------- libraries
 
 

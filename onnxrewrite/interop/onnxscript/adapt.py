@@ -156,7 +156,7 @@ class _Foreign:
         return tracer.found, tracer.status
 
 
-class _Last(MatchingTracer):  # type: ignore[misc]
+class _Last(MatchingTracer):
     """Keeps what was tried last, for ``match`` gives nothing back where a condition fails."""
 
     found: MatchResult
