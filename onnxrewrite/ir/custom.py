@@ -206,7 +206,9 @@ def _is_random(node: onnx.NodeProto) -> bool:
     key = normal_domain(node.domain), node.op_type
     own = _DECLARED.get(key)
     return (
-        key in schema.NON_DETERMINISTIC or key == ("", "Dropout") or (own is not None and not own.signature.deterministic)
+        key in schema.NON_DETERMINISTIC
+        or key == ("", "Dropout")
+        or (own is not None and not own.signature.deterministic)
     )
 
 

@@ -21,6 +21,7 @@ from onnxrewrite.errors import RuleError, UsageError
 from onnxrewrite.ir import custom, io, schema, text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.rewrite import registry
+from onnxrewrite.verify.ladder.climb import climb
 
 DOMAIN = "my.domain"
 BODY = """<opset_import: ["": 17], domain: "my.domain">
@@ -169,8 +170,12 @@ def test_commands(rules: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "fused-swish" in capsys.readouterr().out
     assert main(["check", str(path), str(out)]) == 0
     assert main(["replay", f"{out}.certificate.json"]) == 0
-    assert main(["verify", "fused-swish", "--rules", rules, "--count", "4", "--jobs", "1", "--no-cache"]) == 0
-    assert "fused-swish" in capsys.readouterr().out
+
+
+def test_the_ladder(rules: str) -> None:
+    library = registry.load([rules], plugins=False)
+    verdict = climb(library.rules["fused-swish"], list(library), count=6)
+    assert verdict.status == "ring-checked", verdict
 
 
 # ------------------------------------------------------------------------------------------------ what is known
