@@ -298,7 +298,10 @@ def test_two_of_one_name() -> None:
 def test_commands_know_them(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     monkeypatch.setenv("COLUMNS", "140")
     assert main(["rules", "onnxscript/cast-cast", "--rules", "onnxscript:default"]) == 0
-    assert "Replaces Cast(Cast(X, ...), to=to) by Cast(X, to=to)" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "Replaces Cast(Cast(X, ...), to=to) by Cast(X, to=to)" in out
+    assert "From     onnxscript, " in out
+    assert "_basic_rules.py" in out
     path = tmp_path / "model.onnx"
     io.save(text.parse("double[2] x; a = Cast(x, to=1)  y = Cast(a, to=11)", opset=17), path)
     explain = ["explain", str(path), "onnxscript/cast-cast", "--rules", "onnxscript:default"]

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import onnx_ir as ir
@@ -47,14 +48,12 @@ class Adapted(Rule):
         own = inspect.cleandoc(type(instance).__doc__ or "") if instance is not None else ""
         return own.replace("``", "") or spelled(self.theirs)
 
-    @property
-    def source(self) -> str:
-        """The file that its replacement is written in."""
+    @cached_property
+    def _function(self) -> Callable[..., object]:
+        """Their function, which says where the rule is from."""
         assert self.theirs is not None
-        try:
-            return inspect.getsourcefile(_function(self.theirs)) or "?"
-        except TypeError:  # it is built in
-            return "?"
+        found: Callable[..., object] = _function(self.theirs)
+        return found
 
 
 def adapt(theirs: RewriteRule, *, name: str, stage: Stage = Stage.CANONICALIZE, benefit: int = 0) -> Adapted:
@@ -94,6 +93,7 @@ class _Foreign:
         self._theirs = theirs
         self._name = name
         self._root = root
+        self.__module__ = str(_function(theirs).__module__)  # where reports say that the rule is from
         self.depth = _depth(root)
         identifier = root.op_identifier()
         op_types = [identifier[1]] if identifier is not None and not identifier[0] else None
