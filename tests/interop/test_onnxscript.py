@@ -174,6 +174,15 @@ def test_batchnorm_in_training_is_not_folded() -> None:
     assert [n.op_type for n in theirs.rewrite(text_proto(graph)).graph.node] == ["Conv"]
 
 
+def test_what_cannot_be_run_by_itself_is_not_applied() -> None:
+    """Nobody has vouched for these rules; without checks they are believed."""
+    graph = "a = Transpose(x, perm=[0, 2, 1])  y = Transpose(a, perm=[0, 2, 1])"  # of an x of any rank
+    result = applied(graph, "default")
+    assert operators(result) == ["Transpose", "Transpose"]
+    assert reasons(result, "transpose-transpose").startswith("check failed: it cannot be run by itself: the rank of")
+    assert "Transpose" not in operators(applied(graph, "default", check="off"))
+
+
 def test_reported_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "clips.onnx"
     io.save(text.parse(WRONG["fuse-successive-clip"][0], opset=17), path)
