@@ -37,6 +37,8 @@ _FACE = {
     "einsum_labels": "onnxrewrite.ir.einsum",
     "epsilon": "onnxrewrite.pattern.numbers",
     "Cut": "onnxrewrite.ir.cuts",
+    "CustomOp": "onnxrewrite.ir.custom",
+    "use_custom_ops": "onnxrewrite.ir.custom",
     "microsoft": "onnxrewrite.pattern.terms",
     "op": "onnxrewrite.pattern.terms",
     "same_shape": "onnxrewrite.ir.facts",
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
     from onnx_ir import Value as Value
 
     from onnxrewrite.errors import OnnxRewriteError as OnnxRewriteError
+    from onnxrewrite.ir.custom import CustomOp as CustomOp
+    from onnxrewrite.ir.custom import use_custom_ops as use_custom_ops
     from onnxrewrite.ir.cuts import Cut as Cut
     from onnxrewrite.ir.dims import Dim as Dim
     from onnxrewrite.ir.dims import at_least as at_least

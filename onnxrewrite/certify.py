@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,8 +108,17 @@ def _placed(options: Options, folder: Path, arrays: Mapping[str, Path]) -> Optio
         name: ArrayRecord(_relative(arrays[name], folder) if name in arrays else None, each.sha256)
         for name, each in options.inputs.items()
     }
-    rules = [_relative(Path(r), folder) if _is_file(r) else r for r in options.rules]
-    return replace(options, inputs=inputs, rules=rules)
+    return replace(
+        options, inputs=inputs, rules=[_moved(r, lambda file: _relative(file, folder)) for r in options.rules]
+    )
+
+
+def _moved(rules: str, place: Callable[[Path], str]) -> str:
+    """What was asked for with ``--rules``, the path of a rule file as ``place`` tells it; packages stay."""
+    prefix, name = registry.divided(rules)
+    if not _is_file(rules):
+        return rules
+    return f"{prefix}:{place(Path(name))}" if prefix else place(Path(name))
 
 
 def _is_file(rules: str) -> bool:
@@ -193,7 +202,7 @@ class Original:
         self.source = Path(source) if source is not None else self.folder / (recorded.path if recorded else "")
         self.written = self.then.output
         self.output = Path(output) if output is not None else self.folder / self.written.path
-        named = [str(self.folder / r) if _is_file(r) else r for r in self.then.options.rules]
+        named = [_moved(r, lambda file: str(self.folder / file)) for r in self.then.options.rules]
         self.rules = list(rules) or named
         if recorded is not None:
             self._same_files("the input", self.source, recorded)
@@ -334,7 +343,7 @@ class Original:
 
     def _same_rule_files(self) -> None:
         """Before any of them is run."""
-        for path in map(Path, filter(_is_file, self.rules)):
+        for path in (Path(registry.divided(r)[1]) for r in self.rules if _is_file(r)):
             then = self.then.modules.get(path.name)
             if then is not None and path.is_file() and sha256_of([path]) != [then]:
                 named = [name for name, rule in self.then.rules.items() if path.name in rule.modules]

@@ -20,6 +20,7 @@ RANKS = {
     "ir": 1,
     "pattern": 2,
     "rewrite": 3,
+    "interop": 4,
     "verify": 4,
     "measure": 5,
     "pipeline": 6,

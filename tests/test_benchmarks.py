@@ -20,6 +20,7 @@ from benchmarks import (
     coverage,
     effects,
     graphs,
+    interop,
     matching,
     motifs,
     ort_suite,
@@ -31,6 +32,7 @@ from benchmarks import (
 )
 from benchmarks import models as model_benchmark
 from benchmarks.forks import forked
+from onnxrewrite.ir import text
 
 
 def written(path: Path) -> dict[str, Any]:
@@ -271,3 +273,24 @@ def test_what_is_fused_in_a_negative_case_is_unwanted():
     kept = a_case(negative=True, negative_kind="must_not_fuse", ops_before={"MatMul": 1, "Mul": 1})
     assert kept.unwanted({"com.microsoft.FusedMatMul": 1}) == ["com.microsoft.FusedMatMul"]
     assert kept.unwanted({"MatMul": 1}) == []
+
+
+def test_interop(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    names = ("Clip(Clip), ranges that do not meet", "Clip(Clip), the other way round", "1 that callers may override")
+    monkeypatch.setattr(interop, "TRAPS", {name: interop.TRAPS[name] for name in names})
+    path = tmp_path / "clips.onnx"
+    onnx.save(ir.to_proto(text.parse(interop.TRAPS[names[0]])), path)
+    code = interop.main([str(path), "--json", str(tmp_path / "i.json")])
+    found = written(tmp_path / "i.json")
+    assert [(r["applied"], r["refuted"], r["result"]) for r in found["tables"]["Models"]] == [
+        (0, 1, "equal"),
+        (0, 0, "equal"),
+    ]
+    assert [(r["applied"], r["refuted"], r["here"]) for r in found["tables"]["Traps"]] == [
+        (0, 1, "equal"),
+        (1, 0, "equal"),
+        (0, 0, "equal"),
+    ]
+    assert code == 1, "three traps are fewer than the five that onnxscript is to get wrong"
+    assert sum(g["met"] for g in found["goals"]) == 3
+    assert "onnxscript/fuse-successive-clip" in capsys.readouterr().out

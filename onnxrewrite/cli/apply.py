@@ -35,6 +35,7 @@ def apply(
     rules: options.Rules = [],  # noqa: B006
     only: options.Only = [],  # noqa: B006
     without: options.Without = [],  # noqa: B006
+    custom_ops: options.CustomOps = [],  # noqa: B006
     target: Annotated[
         options.TargetName | None,
         typer.Option("--target", help="What the result must run on; else what goes with --provider, or the CPU."),

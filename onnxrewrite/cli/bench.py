@@ -51,6 +51,7 @@ def bench(
     rules: options.Rules = [],  # noqa: B006
     only: options.Only = [],  # noqa: B006
     without: options.Without = [],  # noqa: B006
+    custom_ops: options.CustomOps = [],  # noqa: B006
     lower: options.Lower = options.Lowering.FASTEST,
     target: Annotated[
         options.TargetName | None,

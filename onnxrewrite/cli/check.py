@@ -30,6 +30,7 @@ def check(
         ),
     ] = None,
     rules: options.Rules = [],  # noqa: B006
+    custom_ops: options.CustomOps = [],  # noqa: B006
     dim: options.Dims = [],  # noqa: B006
     input_: options.Inputs = [],  # noqa: B006
     samples: Annotated[

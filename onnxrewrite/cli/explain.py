@@ -33,6 +33,7 @@ def explain(
         str | None, typer.Option("--node", metavar="NAME", help="A node's story: which rules made, took or refused it.")
     ] = None,
     rules: options.Rules = [],  # noqa: B006
+    custom_ops: options.CustomOps = [],  # noqa: B006
     target: Annotated[
         options.TargetName, typer.Option("--target", help="What the result must run on.")
     ] = options.TargetName.CPU,

@@ -45,7 +45,32 @@ Inputs = Annotated[
 ]
 Rules = Annotated[
     list[str],
-    typer.Option("--rules", metavar="FILE|PACKAGE", help="Rules beside the library's.  Repeatable."),
+    typer.Option(
+        "--rules",
+        metavar="FILE|PACKAGE",
+        help="Rules beside the library's; onnxscript:default for those of onnxscript.  Repeatable.",
+    ),
+]
+
+
+def _load_libraries(paths: list[Path]) -> list[Path]:
+    """Load the libraries of ``--custom-ops`` as soon as they are read: every command then has them."""
+    if paths:
+        from onnxrewrite.ir.custom import use_custom_ops
+
+        use_custom_ops(paths)
+    return paths
+
+
+CustomOps = Annotated[
+    list[Path],
+    typer.Option(
+        "--custom-ops",
+        envvar="ONNXREWRITE_CUSTOM_OPS",
+        metavar="LIBRARY",
+        callback=_load_libraries,
+        help="Library of custom operators for ONNX Runtime.  Repeatable.",
+    ),
 ]
 Only = Annotated[
     list[str], typer.Option("--only", metavar="RULE", help="Apply only this rule or rule set.  Repeatable.")

@@ -32,6 +32,7 @@ def profile(
     rules: options.Rules = [],  # noqa: B006
     only: options.Only = [],  # noqa: B006
     without: options.Without = [],  # noqa: B006
+    custom_ops: options.CustomOps = [],  # noqa: B006
     dim: options.Dims = [],  # noqa: B006
     input_: options.Inputs = [],  # noqa: B006
     threads: options.Threads = 0,

@@ -26,6 +26,7 @@ def replay(
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Keep the result; else it is only compared.")
     ] = None,
     rules: options.Rules = [],  # noqa: B006
+    custom_ops: options.CustomOps = [],  # noqa: B006
     quiet: options.Quiet = False,
 ) -> None:
     """Repeat the rewriting that a certificate tells of.

@@ -21,6 +21,7 @@ def verify(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All rules there are.")] = False,
     extra: options.Rules = [],  # noqa: B006
+    custom_ops: options.CustomOps = [],  # noqa: B006
     count: Annotated[
         int | None,
         typer.Option("--count", min=1, metavar="N", help="How many graphs to try each rule on, if not 160."),
@@ -56,14 +57,14 @@ def verify(
     from onnxrewrite.verify.ladder import INSTANCES
     from onnxrewrite.verify.ladder.many import Request, verify
 
-    files = [n for n in names or () if n.endswith(".py") or Path(n).is_file()]
+    files = [n for n in names or () if n.endswith(".py") or Path(n).is_file() or registry.divided(n)[0]]
     rules = tuple(dict.fromkeys((*extra, *files)))
     library = registry.load(rules)
     for line in library.broken:
         complain(line)
     asked = [n for n in names or () if n not in files]
     chosen = list(library) if everything else [r for n in asked for r in library.named(n)]
-    chosen += [r for file in files for r in registry.rules_of(registry.load_module(file))]
+    chosen += [r for file in files for r in registry.sets_called(file)[0]]
     wanted = list(dict.fromkeys(r.name for r in chosen))
     request = Request(rules, seed, count or INSTANCES, save, cache)
     found = []

@@ -19,6 +19,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError
+from onnxrewrite.ir import custom
 from onnxrewrite.ir.repair import fresh, graph_tree, nested, subgraphs
 from onnxrewrite.ir.schema import normal_domain
 
@@ -196,6 +197,7 @@ def serialized(model: ir.Model) -> onnx.ModelProto:
             *(g for n in nested(proto.graph.node) for g in subgraphs(n)),
         ]:
             _constants_as_nodes(graph, opset)
+    custom.complete(proto)
     for owner, body in ((proto, proto.graph.node), *((f, f.node) for f in proto.functions)):
         imported = {normal_domain(each.domain) for each in owner.opset_import}
         for node in nested(body):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy.typing as npt
 import onnx_ir as ir
 
+from onnxrewrite.ir import custom
 from onnxrewrite.ir.graph import extract
 
 
@@ -26,9 +27,10 @@ def evaluate(node: ir.Node, opset_imports: Mapping[str, int]) -> list[npt.NDArra
     for value in model.graph.outputs:
         value.shape = None
     proto = ir.to_proto(model)
+    custom.complete(proto)
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
+    options = custom.equip(onnxruntime.SessionOptions())
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.intra_op_num_threads = 1

@@ -105,7 +105,15 @@ def standard_domains() -> frozenset[str]:
 
 def schema(domain: str, op_type: str, version: int | None) -> Schema | None:
     """The schema in force at opset ``version`` (newest if None); None when unknown, too new or deprecated."""
-    return _schema(normal_domain(domain), op_type, version)
+    return _DECLARED.get((domain, op_type)) or _schema(normal_domain(domain), op_type, version)
+
+
+def declare(found: Schema) -> None:
+    """Make the schema of an operator known that neither the standard nor ONNX Runtime has; it has one version."""
+    _DECLARED[found.domain, found.op_type] = found
+
+
+_DECLARED: dict[tuple[str, str], Schema] = {}
 
 
 @functools.lru_cache(maxsize=8192)
@@ -182,11 +190,11 @@ def _attribute(name: str, each: Any) -> Attribute:
     if proto.type != onnx.AttributeProto.UNDEFINED:
         if not proto.name:
             proto.name = name
-        default = _plain(ir.serde.deserialize_attribute(proto).value)
+        default = plain(ir.serde.deserialize_attribute(proto).value)
     return Attribute(name, ir.AttributeType[each.type.name], bool(each.required), default)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Lists as tuples, text as str; everything else as it is."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
@@ -194,7 +202,7 @@ def _plain(value: Any) -> Any:
         return value
     if type(value) is tuple and value and type(value[0]) in (int, float):
         return value
-    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
+    return tuple(map(plain, value)) if isinstance(value, (list, tuple)) else value
 
 
 def formal_index(schema: Schema | None, name: str) -> int | None:
@@ -207,6 +215,8 @@ def formal_index(schema: Schema | None, name: str) -> int | None:
 def input_names(domain: str, op_type: str) -> frozenset[str]:
     """The names that any version of an operator gives its inputs."""
     key = (normal_domain(domain), op_type)
+    if key in _DECLARED:
+        return frozenset(formal.name for formal in _DECLARED[key].inputs)
     if key[0] in standard_domains():
         return _standard_input_names().get(key, frozenset())
     return frozenset(formal.name for version in _contrib().get(key, ()) for formal in version.inputs)
@@ -229,7 +239,7 @@ def attribute(node: ir.Node, name: str, version: int | None) -> Any:
     """
     own = node.attributes.get(name)
     if own is not None:
-        return UNKNOWN if own.is_ref() else _plain(own.value)
+        return UNKNOWN if own.is_ref() else plain(own.value)
     found = schema(node.domain, node.op_type, version)
     formal = found.attributes.get(name) if found is not None else None
     return formal.default if formal is not None else None
@@ -277,6 +287,8 @@ def is_random(node: ir.Node, version: int | None = None) -> bool:
     op = (normal_domain(node.domain), node.op_type)
     if op in NON_DETERMINISTIC:
         return True
+    if op in _DECLARED:
+        return not _DECLARED[op].deterministic
     if version is None and node.graph is not None:
         version = node.graph.opset_imports.get("")
     if op == ("", "Dropout"):

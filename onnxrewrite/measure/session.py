@@ -11,7 +11,7 @@ import onnx
 import onnxruntime as ort
 
 from onnxrewrite.errors import ModelError, UsageError
-from onnxrewrite.ir import target
+from onnxrewrite.ir import custom, target
 from onnxrewrite.measure.sessions import LEVELS, Level
 from onnxrewrite.verify.session import one_line
 
@@ -39,7 +39,7 @@ def session(
         ModelError: There is no such file, or ONNX Runtime refuses it.
         UsageError: This build lacks the provider, or there is no such option.
     """
-    made = ort.SessionOptions()
+    made = custom.equip(ort.SessionOptions())
     made.intra_op_num_threads = threads
     made.graph_optimization_level = LEVELS[_stored(path)]
     for name, value in options.items():

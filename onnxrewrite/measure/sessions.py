@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import onnxruntime as ort
 
 from onnxrewrite.errors import ModelError
+from onnxrewrite.ir import custom
 from onnxrewrite.verify.session import ModelLike, one_line, source_of
 
 Level: TypeAlias = Literal["disabled", "basic", "extended", "all"]
@@ -85,7 +86,7 @@ def options_of(setting: Setting) -> ort.SessionOptions:
     next.  With spinning, which is ONNX Runtime's default, two threads each and six sessions by turns on two processors,
     the ratio of the same two models came out between 0.3 and 0.7; without, between 0.60 and 0.69.
     """
-    options = ort.SessionOptions()
+    options = custom.equip(ort.SessionOptions())
     options.graph_optimization_level = LEVELS[setting.level]
     options.intra_op_num_threads = setting.threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

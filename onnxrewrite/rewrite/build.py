@@ -118,6 +118,22 @@ class Builder:
         self.constants.append(value)
         return value
 
+    def constant(self, tensor: ir.TensorProtocol) -> ir.Value:
+        """A constant that is a tensor already, whatever its dtype."""
+        value = ir.Value(type=ir.TensorType(tensor.dtype), shape=ir.Shape(list(tensor.shape)), const_value=tensor)  # type: ignore[arg-type]
+        self.constants.append(value)
+        return value
+
+    def adopt(self, node: ir.Node) -> None:
+        """Take a node onto the tape that was built elsewhere; what it reads must be of the graph, or there already."""
+        imported = self._imports.get(node.domain, 1)
+        if node.version is None:
+            node.version = schema.oldest_version(node.domain, node.op_type, imported)
+        elif node.version == imported:
+            node.version = None
+        self.nodes.append(node)
+        self._facts.infer(node)
+
     def evaluate(self, node: ir.Node) -> list[npt.NDArray[Any]]:
         """What a node computes whose inputs are constant, in the model's opset; refuses if it cannot be run."""
         from onnxrewrite.ir.evaluate import evaluate

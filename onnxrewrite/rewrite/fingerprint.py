@@ -111,12 +111,15 @@ class _Spelling:
         return name + self.of([v for v in (*bound, *cells) if v is not None])
 
     def _object(self, value: Any) -> str:
-        """An object of the pattern language, or of the rule's own making, by its attributes; any other by its type."""
+        """An object of the pattern language, or of the rule's own making, by its attributes, or by what it says itself
+        that it consists of; any other by its type."""
         kind = type(value)
         if isinstance(value, functools.partial):
             return f"partial{self.of((value.func, value.args, value.keywords))}"
         if isinstance(value, np.ndarray | np.generic):
             return f"{value.dtype}{list(value.shape)} {hashlib.sha256(value.tobytes()).hexdigest()}"
+        if hasattr(kind, "__fingerprint__"):
+            return kind.__qualname__ + self.of(value.__fingerprint__())
         is_known = self._note(kind.__module__) or kind.__module__.startswith(f"{_ENGINE}.")
         held = {k: v for k, v in vars(value).items() if not k.startswith("__")} if hasattr(value, "__dict__") else {}
         return kind.__qualname__ + (self.of(held) if is_known else "")

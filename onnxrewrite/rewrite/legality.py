@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from onnxrewrite.ir import schema
+from onnxrewrite.ir import custom, schema
 from onnxrewrite.ir.facts import Dim, Facts, same_dim
 from onnxrewrite.ir.graph import is_circular
 from onnxrewrite.ir.order import Order
@@ -27,6 +27,10 @@ def illegal_node(
     """Why the target cannot run ``node`` in a model with these opset imports; None if it can."""
     if (node.domain, node.op_type) in functions:
         return None
+    own = custom.declared(node.domain, node.op_type)
+    if own is not None:  # its body runs where it has no kernel
+        found = schema.schema(node.domain, node.op_type, None)
+        return (_misuses(node, found) if found is not None else None) or own.refuses(imports)
     version = node.version if node.version is not None else imports.get(node.domain, 1)
     found = schema.schema(node.domain, node.op_type, version)
     if found is not None:

@@ -1,7 +1,8 @@
-"""Where rules come from: the built-in library, installed packages, loose files.
+"""Where rules come from: the built-in library, installed packages, loose files, and other rewriters.
 
-All of them are modules.  A module's rules are its ``RULES``, or, without that, every ``Rule`` among its globals, and
-those of every ``RuleSet`` among its globals.  They form a set that is named after the file, hyphens for underscores.
+But for the last, all are modules.  A module's rules are its ``RULES``, or, without that, every ``Rule`` among its
+globals, and those of every ``RuleSet`` among its globals.  They form a set that is named after the file, hyphens for
+underscores.
 The built-in library ``onnxrewrite_patterns`` is a plugin like any other, except that a plain checkout, in which nothing
 is installed, finds it beside the package.
 """
@@ -24,6 +25,9 @@ from types import ModuleType
 from onnxrewrite.errors import OnnxRewriteError, RuleError, UsageError
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.ruleset import RuleSet, nearest
+
+INTEROP = {"onnxscript": "onnxrewrite.interop.onnxscript"}
+"""Prefix to the module whose ``load`` finds the rules of another rewriter: ``onnxscript:default``."""
 
 GROUP = "onnxrewrite.rules"
 """The entry-point group of rule packages."""
@@ -110,8 +114,28 @@ def load(extra: Iterable[str] = (), *, plugins: bool = True) -> Registry:
         else:
             registry.add(found)
     for name in extra:
-        registry.add(sets_of(load_module(name)))
+        registry.add(sets_called(name))
     return registry
+
+
+def sets_called(name: str) -> list[RuleSet]:
+    """The sets of a rule file, a package, or of another rewriter, the one that holds all of it first.
+
+    Raises:
+        RuleError: There is no such thing, or it cannot be used.
+    """
+    prefix, rest = divided(name)
+    if not prefix:
+        return sets_of(load_module(name))
+    with _told(name):
+        module = importlib.import_module(INTEROP[prefix])
+    return [module.load(rest)]
+
+
+def divided(name: str) -> tuple[str, str]:
+    """The prefix of another rewriter, empty where there is none, and what comes after it."""
+    prefix, colon, rest = name.partition(":")
+    return (prefix, rest) if colon and prefix in INTEROP else ("", name)
 
 
 def load_module(name: str) -> ModuleType:

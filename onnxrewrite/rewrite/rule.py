@@ -24,8 +24,8 @@ from onnxrewrite.pattern.terms import (
 if TYPE_CHECKING:
     from onnxrewrite.rewrite.build import Builder
 
-NAME = re.compile(r"[a-z0-9]+([-_.][a-z0-9]+)*")
-"""What a rule, or a set of rules, may be called."""
+NAME = re.compile(r"([a-z0-9]+/)?[a-z0-9]+([-_.][a-z0-9]+)*")
+"""What a rule, or a set of rules, may be called; before the slash stands which other rewriter it is of."""
 
 Rewrite: TypeAlias = "Callable[[Match, Builder], ir.Value | Sequence[ir.Value]]"
 
@@ -89,6 +89,7 @@ class Rule:
         looks_below: The same below its pattern.
         only_faster: Whether it is applied only where it was measured to be faster: both sides have as many operators.
         assumes: What it takes for granted of the data; told wherever it is applied, and not put to the test.
+        needs_check: Whether it is undone where its rewrite cannot be run by itself: nobody has vouched for the rule.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Rule:
     looks_below: int = 0
     only_faster: bool = False
     assumes: tuple[Assumption, ...] = ()
+    needs_check: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:

@@ -36,6 +36,7 @@ class Site:
         results: What replaces them.
         opset_imports: Domain to version of the scope.
         facts: What is known about the values.
+        needs_check: Whether the rewrite may only be applied if it was run.
     """
 
     rule: str
@@ -47,6 +48,7 @@ class Site:
     results: tuple[ir.Value, ...]
     opset_imports: dict[str, int]
     facts: Facts
+    needs_check: bool = False
 
     @property
     def key(self) -> Key:

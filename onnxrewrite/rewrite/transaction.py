@@ -25,7 +25,7 @@ from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Applied, Site, provenance
-from onnxrewrite.rewrite.untouched import untouched
+from onnxrewrite.rewrite.untouched import Tampered, untouched
 
 
 class Change(NamedTuple):
@@ -215,6 +215,7 @@ class Transaction:
             results=tuple(self.results),
             opset_imports=self.facts.opset_imports,
             facts=self.facts,
+            needs_check=self.rule.needs_check,
         )
 
     def commit(self) -> tuple[Applied, Change]:
@@ -285,7 +286,7 @@ class Transaction:
             with np.errstate(all="ignore"):  # what overflows is the rule's to refuse, and its check's to find
                 made: Any = self.rule.rewrite(self.match, self.build)
             return made, [made] if isinstance(made, ir.Value) else list(made) if made is not None else []
-        except Refused:
+        except (Refused, Tampered):
             raise
         except Exception as error:  # a rule can fail in any way, and must not take the run down
             raise Refused(f"the rule raised {described(error, self.rule.source)}") from error

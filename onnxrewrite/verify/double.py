@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import defs, helper, inliner, numpy_helper, shape_inference, version_converter
 
+from onnxrewrite.ir import custom
 from onnxrewrite.verify import convolve, fused, normalize, recurrent  # noqa: F401  (register their expansions)
 from onnxrewrite.verify.expand import EXPANSIONS, Emit, Unsupported
 from onnxrewrite.verify.kernels import Parameter, canonical, has_double_kernel, parameters
@@ -67,7 +68,9 @@ def double_model(model: onnx.ModelProto, forced: frozenset[str] = frozenset()) -
 
 def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy with functions inlined, at opset 13 or later, and standard function operators expanded."""
-    copy = inliner.inline_local_functions(model) if model.functions else _copied(model)
+    copy = _copied(model)
+    custom.complete(copy, kernels=False)
+    copy = inliner.inline_local_functions(copy) if copy.functions else copy
     opset = next((int(o.version) for o in copy.opset_import if canonical(o.domain) == ""), 0)
     if 0 < opset < 13:
         copy, opset = _raised(copy, opset)

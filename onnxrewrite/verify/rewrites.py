@@ -23,6 +23,10 @@ _UNCHECKED_NODES = 400
 """Sites of more nodes than this would be a model of their own."""
 
 
+UNCHECKED = "it cannot be run by itself"
+"""How a reason begins where nothing was found wrong, but nothing was found right either, and that was asked for."""
+
+
 @dataclass
 class SiteChecker:
     """Checks sites; to be called by the driver.
@@ -46,19 +50,18 @@ class SiteChecker:
     _seen: dict[str, tuple[str, SiteCheck]] = field(default_factory=dict)
 
     def __call__(self, site: Site) -> str | None:
-        """None if the replacement computes what it replaces, or cannot be run by itself; else what differs."""
+        """None if the replacement computes what it replaces, or cannot be run by itself and need not; else what differs
+        or kept it from being run."""
         found = sides(site)
-        if isinstance(found, str):
-            self.last = SiteCheck("not run", found)
-            self.not_run[found] += 1
-            return None
-        key, result = self._checked(*found)
+        key, result = ("", SiteCheck("not run", found)) if isinstance(found, str) else self._checked(*found)
         self.last = result
         if result.status == "failed":
             return result.reason
         if result.status == "ok":
             self.ok += 1
             self.distinct.add(key)
+        elif site.needs_check:
+            return f"{UNCHECKED}: {result.reason}"
         else:
             self.not_run[result.reason] += 1
         return None

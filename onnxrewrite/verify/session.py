@@ -25,7 +25,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
-from onnxrewrite.ir import carry, external, io
+from onnxrewrite.ir import carry, custom, external, io
 
 Array: TypeAlias = npt.NDArray[Any]
 Feeds: TypeAlias = Mapping[str, Any]
@@ -140,7 +140,7 @@ def session_options(threads: int = 0) -> ort.SessionOptions:
     which is quadratic in the number of nodes (11 s for a float64 copy of 9000) and changes no result, nor the memory
     that a run needs, for values are freed after their last use all the same; and threads that wait do not spin.
     """
-    options = ort.SessionOptions()
+    options = custom.equip(ort.SessionOptions())
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.enable_mem_reuse = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -154,8 +154,10 @@ def open_session(model: ModelLike, *, threads: int = 0) -> Session | str:
     """An ORT session on the CPU, or one line saying why ORT refuses the model."""
     options = session_options(threads)
     try:
-        source, keep = source_of(model)
-        handle = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        handle, keep = _prototype(model, threads), None
+        if handle is None:
+            source, keep = source_of(model)
+            handle = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # see Session.run
         return one_line(error)
     interface = [*handle.get_inputs(), *handle.get_outputs()]
@@ -166,6 +168,22 @@ def open_session(model: ModelLike, *, threads: int = 0) -> Session | str:
         {i.name: i.type for i in interface},
         keep,
     )
+
+
+def _prototype(model: ModelLike, threads: int) -> ort.InferenceSession | None:
+    """A session in which kernels in Python run; None where there are none, or they do not take these dtypes."""
+    if not any(op.kernel for op in custom.every()) or isinstance(model, str | Path):
+        return None
+    from onnxrewrite.ir import prototypes
+
+    changed = prototypes.in_python(as_proto(model))
+    if changed is None:
+        return None
+    options = prototypes.equipped(session_options(threads))
+    try:
+        return ort.InferenceSession(changed.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception:  # see Session.run
+        return None
 
 
 def source_of(model: ModelLike) -> tuple[bytes | str, Any]:

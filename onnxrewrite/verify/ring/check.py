@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError, UsageError
+from onnxrewrite.ir import custom
 from onnxrewrite.verify.dims import Binding, InputSpec, shape_of
 from onnxrewrite.verify.ring import arithmetic as ring
 from onnxrewrite.verify.ring.arithmetic import Array
@@ -184,7 +185,7 @@ class _Check:
             raise NotApplicable(f"the replacement cannot be evaluated: {one_line(error)}") from error
 
     def _evaluated(self, model: ir.Model, feeds: Mapping[str, Value]) -> _Outcome:
-        run = Run(self.constants, model.functions, self.order)
+        run = Run(self.constants, {**custom.functions(), **model.functions}, self.order)
         self.constants.symbols, self.constants.sizes = set(), set()
         found = [run.in_ring(v) for v in run.model(model, feeds)]
         names = [str(v.name) for v in model.graph.outputs]
