@@ -13,6 +13,8 @@ _FACE = {
     "apply": "onnxrewrite.pipeline",
     "check": "onnxrewrite.pipeline",
     "explain": "onnxrewrite.whynot.explain",
+    "capture": "onnxrewrite.authoring.capture",
+    "mine": "onnxrewrite.authoring.mine",
     "session": "onnxrewrite.measure.session",
     "Result": "onnxrewrite.pipeline",
     "OnnxRewriteError": "onnxrewrite.errors",
@@ -57,6 +59,8 @@ _FACE = {
 if TYPE_CHECKING:
     from onnx_ir import Value as Value
 
+    from onnxrewrite.authoring.capture import capture as capture
+    from onnxrewrite.authoring.mine import mine as mine
     from onnxrewrite.errors import OnnxRewriteError as OnnxRewriteError
     from onnxrewrite.ir.cuts import Cut as Cut
     from onnxrewrite.ir.dims import Dim as Dim

@@ -26,6 +26,7 @@ RANKS = {
     "rounds": 6,
     "opsets": 6,
     "whynot": 6,
+    "authoring": 6,
     "pace": 6,
     "certify": 6,
     "report": 6,

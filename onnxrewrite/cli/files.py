@@ -1,4 +1,4 @@
-"""Writing the JSON report: all of it, or none."""
+"""Writing the JSON report, and other text: all of it, or none."""
 
 from __future__ import annotations
 
@@ -20,12 +20,21 @@ def write_json(data: Any, option: str | None, path: Path | None) -> None:
     if path is None:
         say(text)
         return
+    write_text(path, f"{text}\n", "--json")
+
+
+def write_text(path: Path, text: str, option: str) -> None:
+    """Write a file: under another name first, so that there is all of it or what was there before.
+
+    Raises:
+        ModelError: It cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(f"{text}\n", encoding="utf-8", errors="replace")
+        temporary.write_text(text, encoding="utf-8", errors="replace")
         os.replace(temporary, path)
     except OSError as error:
-        raise ModelError(f"--json {path}: cannot be written: {error.strerror or error}") from None
+        raise ModelError(f"{option} {path}: cannot be written: {error.strerror or error}") from None
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -1,0 +1,306 @@
+"""``capture``: a region of a model becomes the file of a rule that matches it wherever it recurs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import onnx_ir as ir
+
+from onnxrewrite.authoring import names as naming
+from onnxrewrite.authoring import write
+from onnxrewrite.authoring.example import Cut, cut
+from onnxrewrite.authoring.generalize import Draft, Kind, Slot, generalize
+from onnxrewrite.authoring.places import Found, Place, places
+from onnxrewrite.authoring.region import Region, between, ending_at, named, starting_at
+from onnxrewrite.authoring.stage import found_by, matched
+from onnxrewrite.errors import ModelError, UsageError
+from onnxrewrite.ir import io
+from onnxrewrite.ir.convert import in_opset
+from onnxrewrite.ir.graph import scopes
+from onnxrewrite.rewrite import registry
+from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rewrite.rule import NAME, Rule, Stage
+
+_FEW = 3
+"""So many values are named where all would be too many."""
+
+DEFAULT_NAME = "my-fusion"
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One capture of the pattern.
+
+    Attributes:
+        name: What it is called.
+        kind: ``Var``, ``Const``, ``Scalar`` or ``Attr``.
+        what: What it is bound to where the region was cut out.
+        differs: Whether it is bound to something else at other places.
+    """
+
+    name: str
+    kind: str
+    what: str
+    differs: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"name": self.name, "kind": self.kind, "what": self.what, "differs": self.differs}
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A rule that waits for its rewrite.
+
+    Attributes:
+        name: The rule's.
+        stage: When it runs.
+        operators: How many nodes the region has.
+        places: The values that it would replace: the region's own first.
+        captures: What the pattern captures.
+        notes: What its author should know.
+        rule: The text of the rule file.
+    """
+
+    name: str
+    stage: Stage
+    operators: int
+    places: tuple[str, ...]
+    captures: tuple[Capture, ...]
+    notes: tuple[str, ...]
+    rule: str = field(repr=False)
+    source: write.Source = field(repr=False)
+
+    def test(self, rule_file: str, model: str) -> str:
+        """The text of the test beside the rule file.
+
+        Args:
+            rule_file: The rule file's name.
+            model: The model's path as the test's folder sees it.
+        """
+        return write.test_file(self.source, rule_file, model)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "name": self.name,
+            "stage": self.stage.name.lower(),
+            "operators": self.operators,
+            "places": list(self.places),
+            "captures": [c.to_json() for c in self.captures],
+            "notes": list(self.notes),
+            "rule": self.rule,
+        }
+
+
+def capture(
+    model: io.Source,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    *,
+    name: str = DEFAULT_NAME,
+    stage: Stage = Stage.RAISE,
+    rules: Iterable[str] = (),
+    target: str = "onnxruntime-cpu",
+    opset: int | None = None,
+    label: str | None = None,
+) -> Captured:
+    """Cut out what lies between named values, and write the rule that matches it wherever it recurs.
+
+    The model is looked at as the rule will find it: after the stages before its own.
+
+    Args:
+        model: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is not changed.
+        inputs: Values, or nodes, at which the region begins; what else it reads is captured as well.
+        outputs: Values, or nodes, at which it ends; the first is the rule's anchor.
+        name: The rule's, lower case with hyphens.
+        stage: When it is to run.
+        rules: Files or packages with rules beside the library's.
+        target: What the result must run on.
+        opset: Convert the model to this ai.onnx opset first.
+        label: What to call the model in the file; its file name without it.
+
+    Returns:
+        The rule, which refuses every match until somebody fills in what it makes of it.
+
+    Raises:
+        UsageError: There are no such values, or what lies between them cannot be one pattern.
+        ModelError, RuleError: Bad model or rules.
+    """
+    library = registry.load(rules)
+    _check_name(name, library)
+    if not inputs or not outputs:
+        raise UsageError("give at least one value at which the region begins, and one at which it ends")
+    loaded = in_opset(io.load(model), opset)
+    driver = found_by(loaded, stage, library, target)
+    region = _region(driver, loaded, inputs, outputs, stage)
+    called = label or (Path(model).name if isinstance(model, str | Path) else "a model")
+    return _Writing(driver, region, name, stage, tuple(inputs), tuple(outputs), called).captured()
+
+
+def _check_name(name: str, library: registry.Registry) -> None:
+    if not NAME.fullmatch(name):
+        raise UsageError(f"--name {name}: a rule's name is lower case, with hyphens, as in {DEFAULT_NAME}")
+    if name in library.rules or name in library.sets:
+        raise UsageError(f"--name {name}: a rule, or a rule set, is called so already; choose another name")
+
+
+def _region(
+    driver: Driver, original: ir.Model, inputs: Sequence[str], outputs: Sequence[str], stage: Stage
+) -> Region:
+    ends = [v for name in outputs for v in ending_at(_named(driver, original, name, "--to", stage))]
+    if not ends:
+        raise UsageError(f"--to {outputs[0]}: nobody reads what it computes")
+    graphs = [v.graph for v in ends]
+    apart = next((v for v, g in zip(ends, graphs, strict=True) if g is not graphs[0]), None)
+    if apart is not None:
+        raise UsageError(f"--to {apart.name}: is in another graph than `{ends[0].name}`")
+    graph = graphs[0]
+    assert isinstance(graph, ir.Graph)
+    facts = driver.facts(graph)
+    starts = [v for name in inputs for v in starting_at(_named(driver, original, name, "--from", stage), facts)]
+    return between(graph, facts, starts, ends)
+
+
+def _named(driver: Driver, original: ir.Model, name: str, option: str, stage: Stage) -> ir.Value | ir.Node:
+    """What is called so by now; where it is gone, the error says which rule took it."""
+    try:
+        return named(driver.model, name, option)
+    except UsageError:
+        named(original, name, option)  # which says so if it never was there
+        rule = _taken_by(driver, original, name)
+        told = f"; {rule} took it" if rule else ""
+        raise UsageError(
+            f"{option} {name}: is not there any more when the rules of the {stage.name.lower()} stage run{told}; "
+            "name a value before or behind it, or give --stage canonicalize to take the model as it is"
+        ) from None
+
+
+def _taken_by(driver: Driver, original: ir.Model, name: str) -> str:
+    """The last rule that covered a node of the original by its name, or by that of a value it computes."""
+    nodes = {n.name for g in scopes(original) for n in g if name in (n.name, *(o.name for o in n.outputs))}
+    applied = [a.rule for a in driver.trace.applied if nodes.intersection(a.before) or a.value == name]
+    return applied[-1] if applied else ""
+
+
+class _Writing:
+    """Writes one rule and makes sure that it matches."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        region: Region,
+        name: str,
+        stage: Stage,
+        starts: tuple[str, ...],
+        ends: tuple[str, ...],
+        model: str,
+    ):
+        self.driver = driver
+        self.region = region
+        self.facts = driver.facts(region.graph)
+        graphs = [(g, driver.facts(g)) for g in scopes(driver.model)]
+        self.found = places(region, graphs)
+        self.draft = generalize(region, self.found.places, driver.facts)
+        self.names = naming.of_slots(self.draft, self.facts, naming.Names(_own_names(name)))
+        self.source = write.Source(name, model, starts, ends, (), stage)
+
+    def captured(self) -> Captured:
+        notes = tuple(_notes(self.region, self.found, self.draft, self.names))
+        source = replace(self.source, notes=notes, cuts=self._cuts(), places=_anchors(self.found.places))
+        text, matching = self._matching(source)
+        missing = [v for v in source.places if v not in matching]
+        if missing:
+            raise ModelError(
+                f"the pattern that was written does not match at {_listed(missing)}; name values nearer to each other"
+            )
+        found = tuple(dict.fromkeys((*source.places, *matching)))
+        if found != source.places:
+            source = replace(source, places=found)
+            text = self._text(source)
+        captures = tuple(_capture(s, n) for s, n in self.names.items())
+        return Captured(
+            source.name, source.stage, len(self.region.nodes), found, captures, notes, text, source
+        )
+
+    def _matching(self, source: write.Source) -> tuple[str, list[str]]:
+        """The rule's text and where it matches: sums and products in Python's signs if that does, else as operators."""
+        for spelled in (False, True):
+            text = self._text(replace(source, spelled=spelled))
+            matching = self._places(text, source)
+            if set(matching) >= set(source.places):
+                break
+        return text, matching
+
+    def _text(self, source: write.Source) -> str:
+        return write.rule_file(self.draft, source, self.names)
+
+    def _places(self, text: str, source: write.Source) -> list[str]:
+        """Where the rule matches, asked of the rule that the text defines."""
+        module = ModuleType("captured")
+        exec(compile(text, source.name, "exec", dont_inherit=True), vars(module))
+        rule = vars(module)[source.constant]
+        assert isinstance(rule, Rule)
+        return matched(rule, self.driver)
+
+    def _cuts(self) -> tuple[Cut, ...]:
+        """The region, and one place for each operator that stands there instead of one of its own."""
+        shown: dict[Any, int] = {}
+        for number, place in enumerate(self.found.places):
+            odd = place.odd
+            shown.setdefault(None if odd is None else (odd, place.nodes[odd].op_type), number)
+        return tuple(self._cut(number) for number in shown.values())
+
+    def _cut(self, number: int) -> Cut:
+        place = self.found.places[number]
+        names: dict[ir.Value, str] = {}
+        for slot, name in self.names.items():
+            value = slot.values[number]
+            if isinstance(value, ir.Value):
+                names.setdefault(value, name)
+        return cut(place, self.driver.facts(place.graph), names)
+
+
+def _own_names(name: str) -> tuple[str, ...]:
+    identifier = write.identifier_of(name)
+    return identifier.upper(), f"to_{identifier}"
+
+
+def _anchors(found: Sequence[Place]) -> tuple[str, ...]:
+    return tuple(p.outputs[0].name or "" for p in found)
+
+
+def _capture(slot: Slot, name: str) -> Capture:
+    first = slot.values[0]
+    what = f"`{first.name}`" if isinstance(first, ir.Value) else "absent" if first is None else str(first)
+    differs = any(v is not first for v in slot.values) and (slot.kind is not Kind.ATTR or len(set(map(repr, slot.values))) > 1)
+    return Capture(name, slot.kind.value, what, differs)
+
+
+def _notes(region: Region, found: Found, draft: Draft, names: Mapping[Slot, str]) -> Iterable[str]:
+    if region.further:
+        yield f"Also read, and captured: {_listed([v.name or '' for v in region.further])}."
+    if draft.keeps_shared:
+        watched = [v.name or "" for p in found.places for v in p.watched]
+        yield f"Shape arithmetic outside asks for the shape of {_listed(watched)}, which stays computed: keeps_shared."
+    for step in draft.steps:
+        if len(step.forms) > 1:
+            odd = [p for p in found.places if p.odd is step.node]
+            others = ", ".join(f.op_type for f in step.forms[1:])
+            yield f"Where {step.node.op_type} `{step.node.name}` stands, there is {others} at {_listed(_anchors(odd))}."
+    if found.shared:
+        first = found.shared[0]
+        count = len(found.shared)
+        yield (
+            f"At {count} more {'place' if count == 1 else 'places'} an inner value is read elsewhere too, as "
+            f"`{first.value.name}` at `{first.place.outputs[0].name}`: not taken."
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(f"`{n}`" for n in names[:_FEW])
+    return shown + (f" and {len(names) - _FEW} more" if len(names) > _FEW else "")

@@ -1,0 +1,45 @@
+"""A model as the rules of a stage find it, and where a rule matches there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from onnxrewrite.ir import io
+from onnxrewrite.ir.graph import scopes
+from onnxrewrite.ir.target import target as target_by_name
+from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rewrite.legality import shared_inside
+from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.verify.respell.firing import matches
+
+FILL_IN = "fill in the rewrite"
+"""The reason of a rule that was captured and that nobody has finished."""
+
+
+def found_by(source: io.Source, stage: Stage, rules: Iterable[Rule], target: str) -> Driver:
+    """A copy of a model after all stages before ``stage``: as it is in the file where that is the first one.
+
+    Args:
+        source: The model; it is not changed.
+        stage: The stage of the rule that is to find it so.
+        rules: All rules.
+        target: What the result must run on.
+    """
+    driver = Driver(io.load(source), list(rules), target_by_name(target))
+    if stage > min(Stage):
+        driver.run(Stage(stage - 1))
+    return driver
+
+
+def matched(rule: Rule, driver: Driver) -> list[str]:
+    """The names of the values at which a rule's pattern matches as a driver's model stands, and inner values are free
+    to go."""
+    found = []
+    for graph in scopes(driver.model):
+        facts = driver.facts(graph)
+        values = [o for n in graph for o in n.outputs]
+        for value in values:
+            those = matches(rule, facts, graph, value)
+            if any(rule.keeps_shared or shared_inside(m) is None for m in those):
+                found.append(value.name or "")
+    return found

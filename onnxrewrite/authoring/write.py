@@ -1,0 +1,412 @@
+"""From a draft to the text of a rule file, and of the test beside it, as a person would have written them."""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxrewrite.authoring import names as naming
+from onnxrewrite.authoring.example import Cut
+from onnxrewrite.authoring.generalize import Draft, Form, Inner, Kind, Number, Operand, Slot, Step
+from onnxrewrite.authoring.stage import FILL_IN
+from onnxrewrite.pattern.numbers import rounded
+from onnxrewrite.rewrite.rule import Stage
+
+_WIDTH = 110
+"""A line is broken, or a part of it gets a name of its own, where it would be longer."""
+
+_PART = 48
+"""A part of a formula that is longer gets a name of its own."""
+
+_SUM, _PRODUCT, _UNARY, _POWER, _ATOM = range(5)
+
+_SIGNS = {"Add": ("+", _SUM), "Sub": ("-", _SUM), "Mul": ("*", _PRODUCT), "Div": ("/", _PRODUCT)}
+
+_KNOWN = (
+    (math.sqrt(2), "SQRT2", _ATOM),
+    (1 / math.sqrt(2), "1 / SQRT2", _PRODUCT),
+    (math.sqrt(2 / math.pi), "math.sqrt(2 / math.pi)", _ATOM),
+)
+"""Numbers that have a better name than their digits."""
+
+
+class Text(NamedTuple):
+    """A piece of Python, and how strongly it holds together."""
+
+    code: str
+    strength: int = _ATOM
+
+    def beside(self, strength: int, *, right: bool = False) -> str:
+        """The piece as an operand of something of that strength."""
+        is_weak = self.strength < strength or (right and self.strength == strength)
+        return f"({self.code})" if is_weak else self.code
+
+
+@dataclass(frozen=True)
+class Source:
+    """What there is to say about a rule that is being written.
+
+    Attributes:
+        name: The rule's.
+        model: What the region was cut from.
+        starts: The names at which it begins.
+        ends: The names at which it ends.
+        places: The anchors' names, the region's own first.
+        stage: When the rule runs.
+        notes: What its author should know.
+        cuts: Examples, the region itself first.
+        spelled: Whether sums and products are written as the operators that they are.
+    """
+
+    name: str
+    model: str
+    starts: tuple[str, ...]
+    ends: tuple[str, ...]
+    places: tuple[str, ...]
+    stage: Stage
+    notes: tuple[str, ...] = ()
+    cuts: tuple[Cut, ...] = ()
+    spelled: bool = False
+
+    @property
+    def constant(self) -> str:
+        """The name of the rule's variable."""
+        return self.identifier.upper()
+
+    @property
+    def identifier(self) -> str:
+        """The rule's name as Python has it."""
+        return identifier_of(self.name)
+
+
+def identifier_of(name: str) -> str:
+    """A rule's name as Python has it."""
+    return re.sub(r"[-.]", "_", name if name[0].isalpha() else f"rule_{name}")
+
+
+class _Formulas:
+    """Writes the steps of a draft as assignments and one formula for each output."""
+
+    def __init__(self, draft: Draft, slots: Mapping[Slot, str], names: naming.Names, spelled: bool):
+        self._slots = slots
+        self._names = names
+        self._spelled = spelled
+        self._texts: dict[ir.Node, Text] = {}
+        self._indexed = {i.node for i in _inners(draft) if i.index > 0}
+        self.lines: list[str] = []
+        uses = Counter(i.node for i in _inners(draft))
+        for step in draft.steps:
+            text = self._step(step)
+            if uses[step.node] > 1 or step.node in self._indexed or len(text.code) > _WIDTH - 20:
+                text = self._called(text, step.node)
+            self._texts[step.node] = text
+        self.outputs = [self._operand(inner) for inner in draft.outputs]
+
+    def _called(self, text: Text, node: ir.Node) -> Text:
+        """A piece that is given a name."""
+        name = self._names.fresh(naming.of_step(node))
+        self.lines.append(f"{name} = {text.code}")
+        return Text(name)
+
+    # -- one step --------------------------------------------------------------------------------------------
+
+    def _step(self, step: Step) -> Text:
+        operands = self._operands(step)
+        forms = [self._form(form, step, operands) for form in step.forms]
+        if len(forms) == 1:
+            return forms[0]
+        return Text(f"any_of({', '.join(f.code for f in forms)})")
+
+    def _operands(self, step: Step) -> list[Text]:
+        """The operands; what is long, or would be written several times, gets a name."""
+        found = [self._operand(o) for o in step.operands]
+        for place, operand in enumerate(step.operands):
+            is_long = len(found[place].code) > _PART or sum(len(t.code) for t in found) > _WIDTH - 40
+            is_long = is_long and len(found[place].code) == max(len(t.code) for t in found)
+            repeated = len(step.forms) > 1 and found[place].strength < _ATOM
+            if isinstance(operand, Inner) and (is_long or repeated) and not found[place].code.isidentifier():
+                self._texts[operand.node] = self._called(found[place], operand.node)
+                found[place] = self._operand(operand)
+        return found
+
+    def _operand(self, operand: Operand) -> Text:
+        match operand:
+            case None:
+                return Text("None")
+            case Slot():
+                return Text(self._slots[operand])
+            case Number():
+                return number(operand)
+            case Inner(node=node, index=index):
+                text = self._texts[node]
+                return Text(f"{text.code}[{index}]") if node in self._indexed else text
+
+    def _form(self, form: Form, step: Step, operands: Sequence[Text]) -> Text:
+        algebra = None if self._spelled or form.domain or form.parameters else self._algebra(form, step, operands)
+        return algebra or self._call(form, operands)
+
+    def _algebra(self, form: Form, step: Step, operands: Sequence[Text]) -> Text | None:
+        """A sum, a product or a power as Python writes it; None for any other operator."""
+        are_terms = [not isinstance(o, Number) for o in step.operands]
+        match form.op_type, list(operands):
+            case ("Add" | "Sub" | "Mul" | "Div") as op_type, [a, b] if any(are_terms) and (
+                op_type != "Div" or step.divides
+            ):
+                sign, strength = _SIGNS[op_type]
+                is_strict = sign in "-/" or b.strength != strength
+                return Text(f"{a.beside(strength)} {sign} {b.beside(strength, right=is_strict)}", strength)
+            case "Neg", [a]:
+                return Text(f"-{a.beside(_UNARY)}", _UNARY)
+            case "Reciprocal", [a] if step.divides:
+                return Text(f"1 / {a.beside(_PRODUCT, right=True)}", _PRODUCT)
+            case "Pow", [a, b] if isinstance(step.operands[1], Number) and are_terms[0]:
+                exponent = step.operands[1].value
+                whole = int(exponent) if math.isfinite(exponent) and float(exponent).is_integer() else b.code
+                return Text(f"{a.beside(_POWER, right=True)}**{whole}", _POWER)
+        return None
+
+    def _call(self, form: Form, operands: Sequence[Text]) -> Text:
+        domain = {"": "op", "com.microsoft": "microsoft"}.get(form.domain, f"Operators({form.domain!r})")
+        given = [t.code for t in operands]
+        given += [f"{key}={self._parameter(value)}" for key, value in form.parameters.items()]
+        return Text(f"{domain}.{form.op_type}({', '.join(given)})")
+
+    def _parameter(self, value: Any) -> str:
+        if isinstance(value, Slot | Number | Inner):
+            return self._operand(value).code
+        return literal(value)
+
+
+def _inners(draft: Draft) -> Iterator[Inner]:
+    for step in draft.steps:
+        parameters = (v for form in step.forms for v in form.parameters.values())
+        yield from (o for o in (*step.operands, *parameters) if isinstance(o, Inner))
+    yield from draft.outputs
+
+
+def number(given: Number) -> Text:
+    """The shortest text that is this number in its own dtype."""
+    value = given.value
+    for known, code, strength in _KNOWN:
+        if isinstance(value, float) and given.dtype is not None and value == rounded(known, given.dtype):
+            return Text(code, strength)
+    if isinstance(value, float) and not math.isfinite(value):
+        return Text("-math.inf" if value < 0 else "math.inf", _UNARY if value < 0 else _ATOM)
+    return Text(_shortest(value, given.dtype), _UNARY if value < 0 else _ATOM)
+
+
+def _shortest(value: float, dtype: ir.DataType | None) -> str:
+    if isinstance(value, float) and dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
+        return repr(float(str(dtype.numpy().type(value))))
+    return repr(value)
+
+
+def literal(value: Any) -> str:
+    """An attribute's value; floats are stored in float32."""
+    if isinstance(value, tuple | list):
+        items = [literal(v) for v in value]
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+    if isinstance(value, float):
+        return f'float("{value}")' if not math.isfinite(value) else repr(float(str(np.float32(value))))
+    return f'"{value}"' if isinstance(value, str) and re.fullmatch(r"[\w ,.>-]*", value) else repr(value)
+
+
+# ------------------------------------------------------------------------------------------------ declarations
+
+
+def _declarations(draft: Draft, slots: Mapping[Slot, str]) -> Iterator[str]:
+    """The captures, those of one class that need no more said together."""
+    plain: dict[Kind, list[str]] = {}
+    for slot in draft.slots:
+        more = _more(slot)
+        if slot.kind is Kind.ATTR or more:
+            kind = f"Attr[{_annotation(slot)}]" if slot.kind is Kind.ATTR else slot.kind.value
+            yield f'{slots[slot]} = {kind}("{slots[slot]}"{more})'
+        else:
+            plain.setdefault(slot.kind, []).append(slots[slot])
+    for kind, members in plain.items():
+        for few in (members[i : i + 5] for i in range(0, len(members), 5)):
+            if len(few) == 1:
+                yield f'{few[0]} = {kind.value}("{few[0]}")'
+            else:
+                quoted = ", ".join(f'"{m}"' for m in few)
+                yield f"{', '.join(few)} = map({kind.value}, ({quoted}))"
+
+
+def _more(slot: Slot) -> str:
+    dtype = ", dtype=FLOATS" if slot.kind is Kind.VAR and slot.is_float else ""
+    return dtype + (", default=None" if slot.is_optional else "")
+
+
+def _annotation(slot: Slot) -> str:
+    present = [v for v in slot.values if v is not None]
+    kinds = {type(v) for v in present}
+    if kinds == {tuple}:
+        inner = {type(i) for v in present for i in v}
+        return f"tuple[{inner.pop().__name__}, ...]" if len(inner) == 1 else "Any"
+    return kinds.pop().__name__ if len(kinds) == 1 and kinds <= {int, float, str} else "Any"
+
+
+# ---------------------------------------------------------------------------------------------------- rule file
+
+
+def rule_file(draft: Draft, source: Source, slots: Mapping[Slot, str]) -> str:
+    """The text of the rule file, given the names of its captures."""
+    names = naming.Names({source.constant, f"to_{source.identifier}", *slots.values()})
+    formulas = _Formulas(draft, slots, names, source.spelled)
+    outputs = [t.code for t in formulas.outputs]
+    pattern = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
+    body = [*_declarations(draft, slots), "", *formulas.lines, *([""] if formulas.lines else [])]
+    body += ["", *_rewrite(draft, source, slots), "", "", *_rule(draft, source, pattern), ""]
+    code = "\n".join(body)
+    return f"{_docstring(draft, source, slots)}\n\n{_imports(code)}\n{code}"
+
+
+def _docstring(draft: Draft, source: Source, slots: Mapping[Slot, str]) -> str:
+    count = len(draft.steps)
+    where = f"{_count(len(source.places), 'place')} of {source.model}"
+    cut = f"Captured from {', '.join(source.starts)} to {', '.join(source.ends)}, {_count(count, 'operator')}, at {where}."
+    lines = [f'"""{_summary(draft)} in one operator.', ""]
+    lines += textwrap.wrap(cut, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    lines += [line for note in source.notes for line in textwrap.wrap(note, _WIDTH, break_long_words=False)]
+    return "\n".join([*lines, '"""']).replace("\\", "\\\\")
+
+
+def _summary(draft: Draft) -> str:
+    """The operators that say most, in order."""
+    often = Counter(s.node.op_type for s in draft.steps)
+    shown = list(dict.fromkeys(s.node.op_type for s in draft.steps if s.node.op_type not in _PLUMBING)) or list(often)
+    return ", ".join(shown[:4]) + (" and more" if len(shown) > 4 else "")
+
+
+_PLUMBING = frozenset("Reshape Transpose Cast Squeeze Unsqueeze Flatten Identity Expand Slice Concat Split".split())
+
+
+def _imports(code: str) -> str:
+    face = [n for n in _FACE if re.search(rf"(?<![\w.]){n}\b", code)]
+    lines = ["from __future__ import annotations", ""]
+    standard = [line for name, line in _STANDARD.items() if re.search(rf"(?<![\w.]){name}\b", code)]
+    lines += [*standard, ""] if standard else []
+    whole = f"from onnxrewrite import {', '.join(face)}"
+    if len(whole) > _WIDTH:
+        whole = "\n".join(["from onnxrewrite import (", *(f"    {name}," for name in face), ")"])
+    return "\n".join([*lines, whole, ""])
+
+
+_FACE = (
+    "FLOATS SQRT2 Attr Builder Const Match Operators Rejects Rule Scalar Stage Value Var any_of microsoft op".split()
+)
+
+_STANDARD = {
+    "math": "import math",
+    "Sequence": "from collections.abc import Sequence",
+    "Any": "from typing import Any",
+}
+
+
+def _rewrite(draft: Draft, source: Source, slots: Mapping[Slot, str]) -> Iterator[str]:
+    result = "Value" if len(draft.outputs) == 1 else "Sequence[Value]"
+    taken = [n for s, n in slots.items() if s.kind is Kind.VAR and not s.is_shape]
+    yield f"def to_{source.identifier}(m: Match, build: Builder) -> {result}:"
+    yield f'    """{_summary(draft)} of {", ".join(taken[:6]) or "nothing"} ⟶ what it becomes."""'
+    yield f'    m.refuse("{FILL_IN} of {source.name}")'
+
+
+def _rule(draft: Draft, source: Source, pattern: str) -> Iterator[str]:
+    yield f"{source.constant} = Rule("
+    yield f'    name="{source.name}",'
+    yield f"    stage=Stage.{source.stage.name},"
+    yield f"    pattern={pattern},"
+    yield f"    rewrite=to_{source.identifier},"
+    if draft.keeps_shared:
+        yield "    keeps_shared=True,"
+    yield "    examples=("
+    for cut in source.cuts:
+        yield "        Rejects("
+        yield from (f"            {line}" for line in _quoted(cut.text))
+        more = f", opset={cut.opset}" if cut.opset != 17 else ""
+        yield f'            because="{FILL_IN}"{more},'
+        yield "        ),"
+    yield "    ),"
+    yield ")"
+
+
+def _quoted(text: str) -> list[str]:
+    """A text of several lines as a Python string: adjacent literals, a few statements each."""
+    lines: list[str] = []
+    for statement in text.splitlines():
+        fits = lines and len(lines[-1]) + len(statement) + 2 <= _WIDTH - 24
+        if fits:
+            lines[-1] += f"  {statement}"
+        else:
+            lines.append(f"  {statement}" if lines else statement)
+    quoted = [repr(line) if '"' in line else f'"{line}"' for line in lines]
+    return [*quoted[:-1], f"{quoted[-1]},"]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+# ---------------------------------------------------------------------------------------------------- test file
+
+
+def test_file(source: Source, rule_name: str, model: str) -> str:
+    """The text of the test beside a rule file.
+
+    Args:
+        source: What there is to say about the rule.
+        rule_name: The rule file's name.
+        model: The model's path as the test's folder sees it.
+    """
+    listed = "".join(f"    {literal(place)},\n" for place in source.places)
+    return _TEST.format(
+        name=source.name, rule_file=rule_name, constant=source.constant, model=model, places=listed
+    )
+
+
+_TEST = '''"""{name}: its examples, the places that it was captured from, and, once it is filled in, its numbers."""
+
+from pathlib import Path
+
+import pytest
+
+from onnxrewrite.rewrite.rule import Example
+from onnxrewrite.testing import check_example, check_numbers, load_rule, matching, places
+
+HERE = Path(__file__).parent
+RULE = load_rule(HERE / "{rule_file}", "{name}")
+MODEL = HERE / "{model}"
+
+PLACES = {{
+{places}}}
+"""What it replaced where it was captured."""
+
+
+@pytest.mark.parametrize("example", RULE.examples)
+def test_example(example: Example) -> None:
+    check_example(RULE, example)
+
+
+@pytest.mark.parametrize("example", matching(RULE))
+def test_pattern_is_in_the_example(example: Example) -> None:
+    assert places(RULE, example)
+
+
+@pytest.mark.skipif(not MODEL.exists(), reason="the model is not there")
+def test_pattern_is_where_it_was_captured() -> None:
+    assert set(places(RULE, MODEL)) >= PLACES
+
+
+@pytest.mark.parametrize("example", matching(RULE))
+def test_numbers(example: Example) -> None:
+    check_numbers(RULE, example)
+'''
