@@ -149,9 +149,7 @@ def _check_name(name: str, library: registry.Registry) -> None:
         raise UsageError(f"--name {name}: a rule, or a rule set, is called so already; choose another name")
 
 
-def _region(
-    driver: Driver, original: ir.Model, inputs: Sequence[str], outputs: Sequence[str], stage: Stage
-) -> Region:
+def _region(driver: Driver, original: ir.Model, inputs: Sequence[str], outputs: Sequence[str], stage: Stage) -> Region:
     ends = [v for name in outputs for v in ending_at(_named(driver, original, name, "--to", stage))]
     if not ends:
         raise UsageError(f"--to {outputs[0]}: nobody reads what it computes")
@@ -223,9 +221,7 @@ class _Writing:
             source = replace(source, places=found)
             text = self._text(source)
         captures = tuple(_capture(s, n) for s, n in self.names.items())
-        return Captured(
-            source.name, source.stage, len(self.region.nodes), found, captures, notes, text, source
-        )
+        return Captured(source.name, source.stage, len(self.region.nodes), found, captures, notes, text, source)
 
     def _matching(self, source: write.Source) -> tuple[str, list[str]]:
         """The rule's text and where it matches: sums and products in Python's signs if that does, else as operators."""
@@ -277,7 +273,9 @@ def _anchors(found: Sequence[Place]) -> tuple[str, ...]:
 def _capture(slot: Slot, name: str) -> Capture:
     first = slot.values[0]
     what = f"`{first.name}`" if isinstance(first, ir.Value) else "absent" if first is None else str(first)
-    differs = any(v is not first for v in slot.values) and (slot.kind is not Kind.ATTR or len(set(map(repr, slot.values))) > 1)
+    differs = any(v is not first for v in slot.values) and (
+        slot.kind is not Kind.ATTR or len(set(map(repr, slot.values))) > 1
+    )
     return Capture(name, slot.kind.value, what, differs)
 
 

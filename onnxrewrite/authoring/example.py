@@ -1,6 +1,7 @@
 """A place as a graph in text form of small sizes, weights left out: the example that a rule is read and tested by.
 
-Sizes are replaced by small ones so that products stay products; where the graph does not run like that, it keeps its own.
+Sizes are replaced by small ones so that products stay products; where the graph does not run like that, it keeps its
+own.
 """
 
 from __future__ import annotations
@@ -98,11 +99,13 @@ def _small_sizes(sizes: set[int]) -> dict[int, int]:
     found: dict[int, int] = {}
     used: set[int] = set()
     for size in sorted(sizes):
-        factor = next((f for f in reversed(found) if size % f == 0 and (size // f in found or size // f <= _SMALL)), None)
+        factor = next(
+            (f for f in reversed(found) if size % f == 0 and (size // f in found or size // f <= _SMALL)), None
+        )
         if factor is not None:
             found[size] = found[factor] * found.get(size // factor, size // factor)
         else:
-            found[size] = next(n for n in range(2, 2 * len(sizes) + 4, 2) if n not in used)
+            found[size] = next(n for n in range(_SMALL // 2, _SMALL + 2 * len(sizes), 2) if n not in used)
         used.add(found[size])
     return found
 
@@ -136,6 +139,8 @@ class _Writer:
         graph = ir.Graph(
             self._inputs, outputs, nodes=nodes, initializers=self._constants, opset_imports=self._facts.opset_imports
         )
+        for node in nodes:
+            node.name = None  # the graph has given it one
         printer = Printer(canonical=False, opsets=graph.opset_imports)
         lines = [f"{printer.declared(v)};" for v in self._inputs]
         return "\n".join([*lines, *self._dummies, *(line.strip() for n in nodes for line in printer.node(n))])
@@ -144,7 +149,6 @@ class _Writer:
         inputs = [None if v is None else self._value(resolve(v), node) for v in node.inputs]
         attributes = [self._attribute(a) for a in node.attributes.values()]
         made = ir.Node(node.domain, node.op_type, inputs, attributes, num_outputs=len(node.outputs), name="")
-        made.name = None
         for old, new in zip(node.outputs, made.outputs, strict=True):
             is_last = old in self._place.outputs and len(self._place.outputs) == 1
             is_used = bool(old.uses()) or old.is_graph_output()
@@ -200,9 +204,7 @@ class _Writer:
             array = np.array([float(f"{e:.{_DIGITS}g}") for e in array.astype(np.float64).ravel()]).reshape(array.shape)
         return self._initializer(value, array, tensor.dtype)
 
-    def _initializer(
-        self, value: ir.Value, array: np.ndarray, dtype: ir.DataType = ir.DataType.INT64
-    ) -> ir.Value:
+    def _initializer(self, value: ir.Value, array: np.ndarray, dtype: ir.DataType = ir.DataType.INT64) -> ir.Value:
         tensor = ir.tensor(array.astype(dtype.numpy()), dtype=dtype)
         made = ir.Value(
             name=self._name(value), type=ir.TensorType(dtype), shape=ir.Shape(array.shape), const_value=tensor

@@ -251,7 +251,9 @@ class _Generalization:
 
     def _of_border(self, value: ir.Value) -> Slot:
         """The capture of what is read at the border."""
-        use = next((n, i) for n in self.region.nodes for i, v in enumerate(n.inputs) if v is not None and resolve(v) is value)
+        use = next(
+            (n, i) for n in self.region.nodes for i, v in enumerate(n.inputs) if v is not None and resolve(v) is value
+        )
         values = tuple(p.leaves.get(use) for p in self.places)
         return self._slot(("border", value), Kind.VAR, values, use[0], self._formal(use))
 

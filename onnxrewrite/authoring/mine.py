@@ -20,7 +20,7 @@ from onnxrewrite.authoring.stage import found_by
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir import io
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.graph import scopes, subgraphs
+from onnxrewrite.ir.graph import scopes, subgraphs, use_count
 from onnxrewrite.ir.passing import resolve
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
@@ -233,12 +233,13 @@ def _neighbours(left: _Left, node: ir.Node, number: int) -> Iterator[tuple[Step,
     for place, value in enumerate(node.inputs):
         source = resolve(value) if value is not None else None
         producer = source.producer() if source is not None else None
-        if source is not None and producer in left.labels and producer is not node and producer.graph is node.graph:
-            if len(source.uses()) <= _READERS:
-                yield (number, True, place, source.index() or 0, left.labels[producer]), producer
+        if source is None or producer not in left.labels or producer is node or producer.graph is not node.graph:
+            continue
+        if use_count(source) <= _READERS:
+            yield (number, True, place, source.index() or 0, left.labels[producer]), producer
     for value in node.outputs:
-        uses = value.uses()
-        for reader, place in sorted(uses, key=lambda u: (left.order[u[0]], u[1])) if len(uses) <= _READERS else ():
+        uses = value.uses() if use_count(value) <= _READERS else ()
+        for reader, place in sorted(uses, key=lambda u: (left.order[u[0]], u[1])):
             if reader in left.labels and reader.graph is node.graph:
                 yield (number, False, place, value.index() or 0, left.labels[reader]), reader
 
@@ -351,13 +352,11 @@ def _border(left: _Left, nodes: Sequence[ir.Node]) -> tuple[tuple[str, ...], tup
     ordered = sorted(nodes, key=left.order.__getitem__)
     read = [resolve(v) for n in ordered for v in n.inputs if v is not None]
     starts = [
-        v
-        for v in dict.fromkeys(read)
-        if facts.tensor(v) is None and v not in of_shapes and v.producer() not in inside
+        v for v in dict.fromkeys(read) if facts.tensor(v) is None and v not in of_shapes and v.producer() not in inside
     ]
     ends = _ends(nodes, of_shapes)
     names = tuple(v.name for v in starts), tuple(v.name for v in ends)
-    if not starts or len(starts) > _STARTS or not 0 < len(ends) <= _ENDS or not left.names.issuperset(names[0] + names[1]):
+    if not 0 < len(starts) <= _STARTS or not 0 < len(ends) <= _ENDS or not left.names.issuperset(names[0] + names[1]):
         return None
     try:
         region = between(graph, facts, starts, ends)

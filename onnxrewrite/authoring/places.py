@@ -158,8 +158,9 @@ class _Alignment:
                 return None
             outputs.append(theirs)
         ordered = {n: self._nodes[n] for n in self.region.nodes}
-        uses = {(n, i): self._leaves[n, i] for n in ordered for i in range(_width(n, ordered[n])) if (n, i) in self._leaves}
-        return Place(self.graph, ordered, uses, tuple(outputs), self._odd)
+        uses = [(mine, i) for mine, theirs in ordered.items() for i in range(_width(mine, theirs))]
+        leaves = {use: self._leaves[use] for use in uses if use in self._leaves}
+        return Place(self.graph, ordered, leaves, tuple(outputs), self._odd)
 
     def _output(self, mine: ir.Value, theirs: ir.Value) -> bool:
         node, other = mine.producer(), resolve(theirs).producer()

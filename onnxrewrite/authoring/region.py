@@ -203,10 +203,11 @@ class _Search:
 
     def _check(self, nodes: Sequence[ir.Node]) -> None:
         if len(nodes) > MOST:
-            raise UsageError(f"{len(nodes)} operators lie between; a pattern has {MOST} at the most: name nearer values")
+            raise UsageError(f"{len(nodes)} operators lie between, and a pattern has {MOST} at the most: come nearer")
         holder = next((n for n in nodes if subgraphs(n)), None)
         if holder is not None:
-            raise UsageError(f"{holder.op_type} `{holder.name}` lies between and holds a graph, which no pattern spells")
+            what = f"{holder.op_type} `{holder.name}`"
+            raise UsageError(f"{what} lies between and holds a graph, which no pattern can spell")
         reader = leak(nodes, self.ends, self.sizes)
         if reader is not None:
             value, node = reader

@@ -265,15 +265,15 @@ def rule_file(draft: Draft, source: Source, slots: Mapping[Slot, str]) -> str:
     outputs = [t.code for t in formulas.outputs]
     pattern = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
     body = [*_declarations(draft, slots), "", *formulas.lines, *([""] if formulas.lines else [])]
-    body += ["", *_rewrite(draft, source, slots), "", "", *_rule(draft, source, pattern), ""]
+    body += ["", *_rewrite(draft, source, slots, pattern), "", "", *_rule(draft, source, pattern), ""]
     code = "\n".join(body)
     return f"{_docstring(draft, source, slots)}\n\n{_imports(code)}\n{code}"
 
 
 def _docstring(draft: Draft, source: Source, slots: Mapping[Slot, str]) -> str:
-    count = len(draft.steps)
-    where = f"{_count(len(source.places), 'place')} of {source.model}"
-    cut = f"Captured from {', '.join(source.starts)} to {', '.join(source.ends)}, {_count(count, 'operator')}, at {where}."
+    way = f"{', '.join(source.starts)} to {', '.join(source.ends)}"
+    count, where = _count(len(draft.steps), "operator"), _count(len(source.places), "place")
+    cut = f"Captured from {way}: {count}, at {where} of {source.model}."
     lines = [f'"""{_summary(draft)} in one operator.', ""]
     lines += textwrap.wrap(cut, _WIDTH, break_long_words=False, break_on_hyphens=False)
     lines += [line for note in source.notes for line in textwrap.wrap(note, _WIDTH, break_long_words=False)]
@@ -282,12 +282,14 @@ def _docstring(draft: Draft, source: Source, slots: Mapping[Slot, str]) -> str:
 
 def _summary(draft: Draft) -> str:
     """The operators that say most, in order."""
-    often = Counter(s.node.op_type for s in draft.steps)
-    shown = list(dict.fromkeys(s.node.op_type for s in draft.steps if s.node.op_type not in _PLUMBING)) or list(often)
+    operators = list(dict.fromkeys(s.node.op_type for s in draft.steps))
+    telling = [o for o in operators if o not in _PLUMBING | _ARITHMETIC]
+    shown = telling or [o for o in operators if o not in _PLUMBING] or operators
     return ", ".join(shown[:4]) + (" and more" if len(shown) > 4 else "")
 
 
 _PLUMBING = frozenset("Reshape Transpose Cast Squeeze Unsqueeze Flatten Identity Expand Slice Concat Split".split())
+_ARITHMETIC = frozenset("Add Sub Mul Div Neg Pow Sqrt Reciprocal Where".split())
 
 
 def _imports(code: str) -> str:
@@ -312,11 +314,12 @@ _STANDARD = {
 }
 
 
-def _rewrite(draft: Draft, source: Source, slots: Mapping[Slot, str]) -> Iterator[str]:
+def _rewrite(draft: Draft, source: Source, slots: Mapping[Slot, str], pattern: str) -> Iterator[str]:
     result = "Value" if len(draft.outputs) == 1 else "Sequence[Value]"
     taken = [n for s, n in slots.items() if s.kind is Kind.VAR and not s.is_shape]
     yield f"def to_{source.identifier}(m: Match, build: Builder) -> {result}:"
-    yield f'    """{_summary(draft)} of {", ".join(taken[:6]) or "nothing"} ⟶ what it becomes."""'
+    formula = pattern if len(pattern) < _PART else f"{_summary(draft)} of {', '.join(taken[:6]) or 'nothing'}"
+    yield f'    """{formula} ⟶ what it becomes."""'
     yield f'    m.refuse("{FILL_IN} of {source.name}")'
 
 
@@ -368,9 +371,7 @@ def test_file(source: Source, rule_name: str, model: str) -> str:
         model: The model's path as the test's folder sees it.
     """
     listed = "".join(f"    {literal(place)},\n" for place in source.places)
-    return _TEST.format(
-        name=source.name, rule_file=rule_name, constant=source.constant, model=model, places=listed
-    )
+    return _TEST.format(name=source.name, rule_file=rule_name, constant=source.constant, model=model, places=listed)
 
 
 _TEST = '''"""{name}: its examples, the places that it was captured from, and, once it is filled in, its numbers."""
