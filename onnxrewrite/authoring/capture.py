@@ -160,7 +160,7 @@ def _region(driver: Driver, original: ir.Model, inputs: Sequence[str], outputs: 
     graph = graphs[0]
     assert isinstance(graph, ir.Graph)
     facts = driver.facts(graph)
-    starts = [v for name in inputs for v in starting_at(_named(driver, original, name, "--from", stage), facts)]
+    starts = [v for name in inputs for v in starting_at(_named(driver, original, name, "--from", stage), graph, facts)]
     return between(graph, facts, starts, ends)
 
 

@@ -218,7 +218,8 @@ class _Occurrence:
         number = len(self.nodes)
         self.nodes.append(node)
         for step, other in _neighbours(self.left, node, number):
-            self.steps.setdefault(step, other)
+            if other not in self.nodes:
+                self.steps.setdefault(step, other)
         self.steps = {s: n for s, n in self.steps.items() if n is not node}
 
     def copy(self) -> _Occurrence:
@@ -325,11 +326,11 @@ class _Choice(NamedTuple):
 
 
 def _chosen(grown: Iterable[_Grown], top: int) -> list[_Choice]:
-    """The costliest that can be captured; of what overlaps, the costlier."""
+    """The costliest that can be captured; of what overlaps, the costlier, or what recurs more often."""
     found: list[_Choice] = []
     taken: set[ir.Node] = set()
     tried: set[frozenset[ir.Node]] = set()
-    for each in sorted(grown, key=lambda g: (-g.weight, -len(g.occurrences[0][1]))):
+    for each in sorted(grown, key=lambda g: (-g.weight, -len(g.occurrences))):
         first = frozenset(each.occurrences[0][1])
         if len(found) == top:
             break

@@ -77,19 +77,17 @@ def places(region: Region, graphs: Sequence[tuple[ir.Graph, Facts]]) -> Found:
     """The region and all places where it recurs in some graphs; exact ones are preferred where two overlap."""
     found = Found()
     taken: set[ir.Node] = set()
-    _add(found, taken, _Alignment(region, region.graph, lenient=False).at(region.outputs[0]), sizes_of(region, graphs))
+    own = next(sizes(graph, facts) for graph, facts in graphs if graph is region.graph)
+    _add(found, taken, _Alignment(region, region.graph, lenient=False).at(region.outputs[0]), own)
     for lenient in (False, True) if len(region.nodes) > _ALIKE else (False,):
         for graph, facts in graphs:
             of_shapes = sizes(graph, facts)
             for value in _anchors(region, graph, lenient):
                 if value.producer() not in taken:
-                    _add(found, taken, _Alignment(region, graph, lenient=lenient).at(value), of_shapes)
+                    place = _Alignment(region, graph, lenient=lenient).at(value)
+                    if place is not None and (place.odd is not None) == lenient:
+                        _add(found, taken, place, of_shapes)
     return found
-
-
-def sizes_of(region: Region, graphs: Sequence[tuple[ir.Graph, Facts]]) -> set[ir.Value]:
-    """The shape arithmetic of the region's own graph."""
-    return next((sizes(graph, facts) for graph, facts in graphs if graph is region.graph), set())
 
 
 def _anchors(region: Region, graph: ir.Graph, lenient: bool) -> Iterator[ir.Value]:
@@ -108,7 +106,8 @@ def _add(found: Found, taken: set[ir.Node], place: Place | None, of_shapes: set[
     nodes = list(place.nodes.values())
     leaking = leak(nodes, place.outputs, of_shapes)
     if leaking is not None:
-        found.shared.append(Shared(place, leaking[0]))
+        if place.odd is None:
+            found.shared.append(Shared(place, leaking[0]))
         return
     taken.update(nodes)
     asked = watched(nodes, place.outputs, of_shapes)

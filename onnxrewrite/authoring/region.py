@@ -103,11 +103,12 @@ def named(model: ir.Model, name: str, option: str) -> ir.Value | ir.Node:
     return found[0]
 
 
-def starting_at(named: ir.Value | ir.Node, facts: Facts) -> list[ir.Value]:
-    """The values at which a region begins: a value itself, or what a node reads that is not constant."""
+def starting_at(named: ir.Value | ir.Node, graph: ir.Graph, facts: Facts) -> list[ir.Value]:
+    """The values at which a region begins: a value itself, or what a node reads that is neither constant nor a size."""
     if isinstance(named, ir.Value):
         return [resolve(named)]
-    return [v for v in reads(named) if v is not None and facts.tensor(v) is None]
+    of_shapes = sizes(graph, facts)
+    return [v for v in reads(named) if v is not None and facts.tensor(v) is None and v not in of_shapes]
 
 
 def ending_at(named: ir.Value | ir.Node) -> list[ir.Value]:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from onnxrewrite.ir import io
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import target as target_by_name
+from onnxrewrite.pattern.finder import Matcher
 from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.legality import shared_inside
 from onnxrewrite.rewrite.rule import Rule, Stage
-from onnxrewrite.verify.respell.firing import matches
 
 FILL_IN = "fill in the rewrite"
 """The reason of a rule that was captured and that nobody has finished."""
+
+_MATCHES = 64
+"""So many ways to match at one value are tried, as the driver does."""
 
 
 def found_by(source: io.Source, stage: Stage, rules: Iterable[Rule], target: str) -> Driver:
@@ -36,10 +41,11 @@ def matched(rule: Rule, driver: Driver) -> list[str]:
     to go."""
     found = []
     for graph in scopes(driver.model):
-        facts = driver.facts(graph)
-        values = [o for n in graph for o in n.outputs]
+        view = index((rule,)).view(driver.facts(graph), graph)
+        matcher = Matcher(view)
+        values = [o for n in graph for o in n.outputs if view.at(o)]
         for value in values:
-            those = matches(rule, facts, graph, value)
+            those = islice(matcher.matches(rule.outputs, value), _MATCHES)
             if any(rule.keeps_shared or shared_inside(m) is None for m in those):
                 found.append(value.name or "")
     return found

@@ -26,6 +26,9 @@ _WIDTH = 110
 _PART = 48
 """A part of a formula that is longer gets a name of its own."""
 
+_WHOLE = 1_000_000
+"""Smaller whole numbers are written without a point."""
+
 _SUM, _PRODUCT, _UNARY, _POWER, _ATOM = range(5)
 
 _SIGNS = {"Add": ("+", _SUM), "Sub": ("-", _SUM), "Mul": ("*", _PRODUCT), "Div": ("/", _PRODUCT)}
@@ -128,14 +131,19 @@ class _Formulas:
     def _operands(self, step: Step) -> list[Text]:
         """The operands; what is long, or would be written several times, gets a name."""
         found = [self._operand(o) for o in step.operands]
-        for place, operand in enumerate(step.operands):
-            is_long = len(found[place].code) > _PART or sum(len(t.code) for t in found) > _WIDTH - 40
-            is_long = is_long and len(found[place].code) == max(len(t.code) for t in found)
-            repeated = len(step.forms) > 1 and found[place].strength < _ATOM
-            if isinstance(operand, Inner) and (is_long or repeated) and not found[place].code.isidentifier():
-                self._texts[operand.node] = self._called(found[place], operand.node)
-                found[place] = self._operand(operand)
+        free = [p for p, o in enumerate(step.operands) if isinstance(o, Inner) and self._may_be_called(o)]
+        free.sort(key=lambda p: -len(found[p].code))
+        for place in free:
+            total = sum(len(text.code) for text in found)
+            if len(found[place].code) > _PART or total > _WIDTH - 40 or len(step.forms) > 1:
+                inner = step.operands[place]
+                assert isinstance(inner, Inner)
+                self._texts[inner.node] = self._called(found[place], inner.node)
+                found = [self._operand(o) for o in step.operands]
         return found
+
+    def _may_be_called(self, inner: Inner) -> bool:
+        return inner.node not in self._indexed and not self._texts[inner.node].code.isidentifier()
 
     def _operand(self, operand: Operand) -> Text:
         match operand:
@@ -204,6 +212,8 @@ def number(given: Number) -> Text:
 
 
 def _shortest(value: float, dtype: ir.DataType | None) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < _WHOLE:
+        return str(int(value))
     if isinstance(value, float) and dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
         return repr(float(str(dtype.numpy().type(value))))
     return repr(value)

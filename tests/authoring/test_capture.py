@@ -168,7 +168,7 @@ def test_in_a_subgraph() -> None:
 
 def test_a_name_that_is_gone_is_told_with_who_took_it() -> None:
     graph = "float[b,8] x; a = Relu(x)  i = Identity(a)  y = Tanh(i)"
-    with pytest.raises(UsageError, match="--from i: is not there any more .*; identity took it"):
+    with pytest.raises(UsageError, match=r"--from i: is not there any more .*; identity took it"):
         captured(graph, "i", "y")
     assert captured(graph, "i", "y", stage=Stage.CANONICALIZE).places == ("y",)
 
@@ -228,7 +228,8 @@ def test_the_test_is_green_as_written_and_says_what_is_missing(tmp_path: Path) -
     file = tmp_path / "found_again.py"
     refused = 'm.refuse("fill in the rewrite of found-again")'
     filled = "return build.Div(m[x], build.Sqrt(build.Add(build.ReduceMean(build.Pow(m[x], 2.0), axes=(-1,), keepdims=1), m[epsilon])))"
-    assert refused in (written := file.read_text(encoding="utf-8"))
+    written = file.read_text(encoding="utf-8")
+    assert refused in written
     file.write_text(written.replace(refused, filled), encoding="utf-8")
     told = run_tests(tmp_path)
     assert "found-again must reject this graph, it became" in told

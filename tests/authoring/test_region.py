@@ -13,7 +13,7 @@ from onnxrewrite.ir.facts import Facts
 def region(graph: str, starts: str, ends: str) -> Region:
     model = text.parse(graph, opset=17)
     facts = Facts(model.graph, dict(model.opset_imports))
-    begin = [v for s in starts.split() for v in starting_at(named(model, s, "--from"), facts)]
+    begin = [v for s in starts.split() for v in starting_at(named(model, s, "--from"), model.graph, facts)]
     end = [v for e in ends.split() for v in ending_at(named(model, e, "--to"))]
     return between(model.graph, facts, begin, end)
 
