@@ -74,7 +74,7 @@ class Found:
 
 
 def places(region: Region, graphs: Sequence[tuple[ir.Graph, Facts]]) -> Found:
-    """The region and all places where it recurs in some graphs; exact ones are preferred where two overlap."""
+    """The region and all places where it recurs, in order; exact ones are preferred where two overlap."""
     found = Found()
     taken: set[ir.Node] = set()
     own = next(sizes(graph, facts) for graph, facts in graphs if graph is region.graph)
@@ -87,6 +87,8 @@ def places(region: Region, graphs: Sequence[tuple[ir.Graph, Facts]]) -> Found:
                     place = _Alignment(region, graph, lenient=lenient).at(value)
                     if place is not None and (place.odd is not None) == lenient:
                         _add(found, taken, place, of_shapes)
+    order = {o: i for i, o in enumerate(o for graph, _ in graphs for n in graph for o in n.outputs)}
+    found.places[1:] = sorted(found.places[1:], key=lambda p: order[p.outputs[0]])
     return found
 
 

@@ -153,11 +153,13 @@ class _Search:
         nodes = self._nodes()
         border = list(dict.fromkeys(v for n in nodes for v in self._border(n, set(nodes))))
         self._check(nodes)
+        outside = [v for v in border if v not in self.sizes or v in self.starts]
+        self._refuse_loops(set(nodes), outside)
+        self._refuse_leaks(nodes)
         unread = next((v for v in self.starts if v not in border), None)
         if unread is not None:
             raise UsageError(f"--from {unread.name}: nothing on the way to {_quoted(self.ends)} reads it")
         further = [v for v in border if v not in self.starts and v not in self.sizes]
-        self._refuse_loops(set(nodes), [*self.starts, *further])
         return Region(
             graph=self.graph,
             nodes=nodes,
@@ -209,6 +211,9 @@ class _Search:
         if holder is not None:
             what = f"{holder.op_type} `{holder.name}`"
             raise UsageError(f"{what} lies between and holds a graph, which no pattern can spell")
+
+    def _refuse_leaks(self, nodes: Sequence[ir.Node]) -> None:
+        """What is inside must not be needed outside."""
         reader = leak(nodes, self.ends, self.sizes)
         if reader is not None:
             value, node = reader

@@ -295,7 +295,8 @@ def _summary(draft: Draft) -> str:
     operators = list(dict.fromkeys(s.node.op_type for s in draft.steps))
     telling = [o for o in operators if o not in _PLUMBING | _ARITHMETIC]
     shown = telling or [o for o in operators if o not in _PLUMBING] or operators
-    return ", ".join(shown[:4]) + (" and more" if len(shown) > 4 else "")
+    rest = "more" if len(shown) > 4 else "arithmetic" if _ARITHMETIC.intersection(operators) - {*shown} else ""
+    return ", ".join(shown[:4]) + (f" and {rest}" if rest else "")
 
 
 _PLUMBING = frozenset("Reshape Transpose Cast Squeeze Unsqueeze Flatten Identity Expand Slice Concat Split".split())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from corpus import ROOT
 
 import onnxrewrite as rw
 from onnxrewrite import Stage
@@ -216,7 +218,9 @@ def run_tests(folder: Path) -> str:
         "/dev/null",
         "test_found_again.py",
     ]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout
+    paths = os.pathsep.join(str(ROOT / folder) for folder in (".", "patterns"))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment).stdout
 
 
 @pytest.mark.slow

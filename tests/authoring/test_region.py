@@ -6,12 +6,12 @@ import pytest
 
 from onnxrewrite.authoring.region import Region, between, ending_at, named, sizes, starting_at
 from onnxrewrite.errors import UsageError
-from onnxrewrite.ir import text
+from onnxrewrite.ir import io, text
 from onnxrewrite.ir.facts import Facts
 
 
 def region(graph: str, starts: str, ends: str) -> Region:
-    model = text.parse(graph, opset=17)
+    model = io.load(text.parse(graph, opset=17))
     facts = Facts(model.graph, dict(model.opset_imports))
     begin = [v for s in starts.split() for v in starting_at(named(model, s, "--from"), model.graph, facts)]
     end = [v for e in ends.split() for v in ending_at(named(model, e, "--to"))]
