@@ -99,10 +99,10 @@ def places(rule: Rule, where: Example | Path) -> list[str]:
             finds it.
     """
     if isinstance(where, Path):
-        return matched(rule, found_by(where, rule.stage, registry.load(), "onnxruntime-cpu"))
+        return list(matched(rule, found_by(where, rule.stage, registry.load(), "onnxruntime-cpu")))
     model = text.parse(where.graph, opset=where.opset)
     schema.date(model)
-    return matched(rule, Driver(model, [rule], target(where.target)))
+    return list(matched(rule, Driver(model, [rule], target(where.target))))
 
 
 def check_numbers(rule: Rule, example: Example, library: Sequence[Rule] | None = None) -> None:

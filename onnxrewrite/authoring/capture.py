@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -17,10 +18,11 @@ from onnxrewrite.authoring.generalize import Draft, Kind, Slot, generalize
 from onnxrewrite.authoring.places import Found, Place, places
 from onnxrewrite.authoring.region import Region, between, ending_at, named, starting_at
 from onnxrewrite.authoring.stage import found_by, matched
-from onnxrewrite.errors import ModelError, UsageError
+from onnxrewrite.errors import UsageError
 from onnxrewrite.ir import io
 from onnxrewrite.ir.convert import in_opset
 from onnxrewrite.ir.graph import scopes
+from onnxrewrite.pattern.match import Match
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import NAME, Rule, Stage
@@ -165,24 +167,47 @@ def _region(driver: Driver, original: ir.Model, inputs: Sequence[str], outputs: 
 
 
 def _named(driver: Driver, original: ir.Model, name: str, option: str, stage: Stage) -> ir.Value | ir.Node:
-    """What is called so by now; where it is gone, the error says which rule took it."""
+    """What is called so by now; where it is gone, the error says which rule took it, and what is there instead."""
     try:
         return named(driver.model, name, option)
     except UsageError:
-        named(original, name, option)  # which says so if it never was there
-        rule = _taken_by(driver, original, name)
-        told = f"; {rule} took it" if rule else ""
+        gone = named(original, name, option)  # which says so if it never was there
+        nodes = [gone] if isinstance(gone, ir.Node) else [p for p in [gone.producer()] if p is not None]
+        applied = [a.rule for a in driver.trace.applied if any(n.name in a.before for n in nodes) or a.value == name]
+        told = f" ({applied[-1]} took it)" if applied else ""
+        there = {o.name for g in scopes(driver.model) for n in g for o in n.outputs}
+        there.update(v.name for g in scopes(driver.model) for v in g.inputs)
+        before = _nearest([v for n in nodes for v in _above(n)], there, lambda v: _above(v.producer()))
+        behind = _nearest(
+            [v for n in nodes for v in _below(n)], there, lambda v: [o for c in v.consumers() for o in _below(c)]
+        )
+        hints = [f"`{v}` {where} it" for v, where in ((before, "before"), (behind, "behind")) if v is not None]
         raise UsageError(
-            f"{option} {name}: is not there any more when the rules of the {stage.name.lower()} stage run{told}; "
-            "name a value before or behind it, or give --stage canonicalize to take the model as it is"
+            f"{option} {name}: is not there any more when rules of the {stage.name.lower()} stage run{told}; "
+            f"name {' or '.join(hints) or 'another'}, or take the model as it is with --stage canonicalize"
         ) from None
 
 
-def _taken_by(driver: Driver, original: ir.Model, name: str) -> str:
-    """The last rule that covered a node of the original by its name, or by that of a value it computes."""
-    nodes = {n.name for g in scopes(original) for n in g if name in (n.name, *(o.name for o in n.outputs))}
-    applied = [a.rule for a in driver.trace.applied if nodes.intersection(a.before) or a.value == name]
-    return applied[-1] if applied else ""
+def _above(node: ir.Node | None) -> list[ir.Value]:
+    return [v for v in node.inputs if v is not None] if node is not None else []
+
+
+def _below(node: ir.Node) -> list[ir.Value]:
+    return list(node.outputs)
+
+
+def _nearest(
+    start: Sequence[ir.Value], there: Container[str | None], onward: Callable[[ir.Value], Iterable[ir.Value]]
+) -> str | None:
+    """The name of the nearest value, step by step, that is still there."""
+    layer, seen = dict.fromkeys(start), set(start)
+    while layer:
+        found = next((v.name for v in layer if v.name in there and v.const_value is None), None)
+        if found is not None:
+            return found
+        layer = dict.fromkeys(w for v in layer for w in onward(v) if w not in seen)
+        seen.update(layer)
+    return None
 
 
 class _Writing:
@@ -208,35 +233,39 @@ class _Writing:
         self.source = write.Source(name, model, starts, ends, (), stage)
 
     def captured(self) -> Captured:
+        """The rule as text, and what is to be said about it."""
         notes = tuple(_notes(self.region, self.found, self.draft, self.names))
         source = replace(self.source, notes=notes, cuts=self._cuts(), places=_anchors(self.found.places))
-        text, matching = self._matching(source)
-        missing = [v for v in source.places if v not in matching]
-        if missing:
-            raise ModelError(
-                f"the pattern that was written does not match at {_listed(missing)}; name values nearer to each other"
-            )
-        found = tuple(dict.fromkeys((*source.places, *matching)))
-        if found != source.places:
-            source = replace(source, places=found)
-            text = self._text(source)
+        source = self._written(source)
         captures = tuple(_capture(s, n) for s, n in self.names.items())
-        return Captured(source.name, source.stage, len(self.region.nodes), found, captures, notes, text, source)
+        text = write.rule_file(self.draft, source, self.names)
+        operators = len(self.region.nodes)
+        return Captured(source.name, source.stage, operators, source.places, captures, notes, text, source)
 
-    def _matching(self, source: write.Source) -> tuple[str, list[str]]:
-        """The rule's text and where it matches: sums and products in Python's signs if that does, else as operators."""
-        for spelled in (False, True):
-            text = self._text(replace(source, spelled=spelled))
-            matching = self._places(text, source)
+    def _written(self, source: write.Source) -> write.Source:
+        """In the first way to write the pattern that matches at all places and not at half of one; with what it
+        matches besides."""
+        tried: list[write.Source] = []
+        for spelled, ranked in itertools.product((False, True), repeat=2):
+            way = replace(source, spelled=spelled, ranked=ranked)
+            matching = self._matching(way)
             if set(matching) >= set(source.places):
-                break
-        return text, matching
+                more = [v for v, m in matching.items() if v not in source.places]
+                tried.append(replace(way, places=(*source.places, *more)))
+                if not any(self._is_part(matching[v]) for v in more):
+                    return tried[-1]
+        if not tried:
+            told = _listed([v for v in source.places if v not in matching])
+            raise UsageError(f"no pattern that was tried matches at {told}; name values nearer to each other")
+        return min(tried, key=lambda way: len(way.places))
 
-    def _text(self, source: write.Source) -> str:
-        return write.rule_file(self.draft, source, self.names)
+    def _is_part(self, match: Match) -> bool:
+        """Whether a match takes something of a place."""
+        return any(not set(p.nodes.values()).isdisjoint(match.nodes) for p in self.found.places)
 
-    def _places(self, text: str, source: write.Source) -> list[str]:
+    def _matching(self, source: write.Source) -> dict[str, Match]:
         """Where the rule matches, asked of the rule that the text defines."""
+        text = write.rule_file(self.draft, source, self.names)
         module = ModuleType("captured")
         exec(compile(text, source.name, "exec", dont_inherit=True), vars(module))
         rule = vars(module)[source.constant]

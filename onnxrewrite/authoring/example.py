@@ -6,6 +6,7 @@ own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from onnxrewrite.ir import io, text
 from onnxrewrite.ir.dims import Dim
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.passing import resolve
-from onnxrewrite.ir.text import INLINE_ELEMENTS, Printer
+from onnxrewrite.ir.text.printer import INLINE_ELEMENTS, Printer
 from onnxrewrite.measure.workload import workload
 
 _SMALL = 8
@@ -85,7 +86,7 @@ def _sizes(place: Place, facts: Facts) -> set[int]:
             found.update(e for e in facts.elements(resolve(value)) or () if isinstance(e, int))
     for node in nodes:
         found.update(i for a in node.attributes.values() if a.name in _COUNTS for i in _whole(a))
-    return {size for size in found if _SMALL < size < 2**31 - 1}
+    return {size for size in found if 1 < size < 2**31 - 1}
 
 
 def _whole(attribute: ir.Attr) -> list[int]:
@@ -95,17 +96,21 @@ def _whole(attribute: ir.Attr) -> list[int]:
 
 
 def _small_sizes(sizes: set[int]) -> dict[int, int]:
-    """Small sizes in the place of large ones: where one is the product of others, its replacement is that of theirs."""
+    """Small sizes in the place of large ones: where one is the product of others, its replacement is that of theirs,
+    and what a small size that occurs divides, it still divides."""
     found: dict[int, int] = {}
     used: set[int] = set()
-    for size in sorted(sizes):
+    large = sorted(size for size in sizes if size > _SMALL)
+    for size in large:
         factor = next(
             (f for f in reversed(found) if size % f == 0 and (size // f in found or size // f <= _SMALL)), None
         )
         if factor is not None:
             found[size] = found[factor] * found.get(size // factor, size // factor)
         else:
-            found[size] = next(n for n in range(_SMALL // 2, _SMALL + 2 * len(sizes), 2) if n not in used)
+            least = math.lcm(2, *(s for s in sizes if s <= _SMALL and size % s == 0))
+            multiples = (n * least for n in range(-(-_SMALL // 2 // least), size + 1))
+            found[size] = next((n for n in multiples if n not in used), size)
         used.add(found[size])
     return found
 
@@ -131,10 +136,14 @@ class _Writer:
         self._inputs: list[ir.Value] = []
         self._constants: list[ir.Value] = []
         self._dummies: list[str] = []
+        self._made: list[ir.Node] = []
 
     def text(self) -> str:
         """Declarations, then a line for each node."""
-        nodes = [self._node(n) for n in self._place.nodes.values()]  # in an order that suits the region suits the place
+        for node in self._place.nodes.values():  # an order that suits the region suits the place
+            made = self._node(node)
+            self._made.append(made)
+        nodes = self._made
         outputs = [o for n in nodes for o in n.outputs]
         graph = ir.Graph(
             self._inputs, outputs, nodes=nodes, initializers=self._constants, opset_imports=self._facts.opset_imports
@@ -168,8 +177,11 @@ class _Writer:
         if value not in self._copies:
             tensor = self._facts.tensor(value)
             elements = self._target(value, reader) if tensor is None else None
+            shaped = self._shaped_like(value) if tensor is None and elements is None else None
             if tensor is not None:
                 self._copies[value] = self._constant(value, tensor)
+            elif shaped is not None:
+                self._copies[value] = shaped
             elif elements is not None:
                 self._copies[value] = self._initializer(value, np.array(elements, np.int64))
             else:
@@ -211,6 +223,20 @@ class _Writer:
         )
         self._constants.append(made)
         return made
+
+    def _shaped_like(self, value: ir.Value) -> ir.Value | None:
+        """A shape that is computed, as that of something that is read before it; None for what is no such shape."""
+        elements = self._facts.elements(value)
+        if elements is None or self._facts.rank(value) != 1:
+            return None
+        known = (v for v in self._copies if self._facts.shape(v) == elements)
+        source = next(known, None)
+        if source is None:
+            return None
+        made = ir.Node("", "Shape", [self._copies[source]])
+        made.outputs[0].name = self._name(value)
+        self._made.append(made)
+        return made.outputs[0]
 
     def _target(self, value: ir.Value, reader: ir.Node) -> list[int] | None:
         """The elements of a shape that is computed: what is as it was is 0, one that is not known -1."""

@@ -156,7 +156,7 @@ class _Generalization:
     def _inner(value: ir.Value) -> Inner:
         node = value.producer()
         assert node is not None
-        return Inner(node, value.index())
+        return Inner(node, value.index() or 0)
 
     # -- a node ----------------------------------------------------------------------------------------------
 

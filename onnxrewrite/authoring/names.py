@@ -11,13 +11,14 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from onnxrewrite.authoring.generalize import Draft, Kind, Slot
+from onnxrewrite.authoring.generalize import Draft, Inner, Kind, Operand, Slot
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 
 _PARTS = re.compile(r"[./:\s]+")
-_WORD = re.compile(r"[a-z]{2,}(?:_[a-z0-9]+)*")
-_COUNTED = re.compile(r"(?:_output)?_?\d+$")
+_WORD = re.compile(r"(?=..)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+_NUMBERS = re.compile(r"_\d+_")
+_COUNTED = re.compile(r"(?:(?:_output)?_\d+)+$")
 
 _DULL = frozenset(
     "onnx val value v x input inputs output outputs tensor const constant initializer self model module layer layers "
@@ -30,8 +31,6 @@ _ROLES = {"weight": "weight", "w": "weight", "b": "bias", "c": "bias", "bias": "
 
 _BY_OPERATOR = {
     "MatMul": "weight",
-    "Gemm": "weight",
-    "Conv": "weight",
     "Gather": "indices",
     "Mul": "scale",
     "Div": "divisor",
@@ -75,7 +74,8 @@ class Names:
 
 def of_slots(draft: Draft, facts: Facts, names: Names) -> dict[Slot, str]:
     """A name for each capture; those that would share one are told apart by what stands before it, or by a number."""
-    wanted = {slot: _wanted(slot, facts) for slot in draft.slots}
+    roles = of_attention(draft)
+    wanted = {slot: (roles[slot], "") if slot in roles else _wanted(slot, facts) for slot in draft.slots}
     inputs = [s for s in draft.slots if _is_input(s, facts)]
     if len(inputs) == 1:
         wanted[inputs[0]] = ("", "")
@@ -86,6 +86,40 @@ def of_slots(draft: Draft, facts: Facts, names: Names) -> dict[Slot, str]:
         better = long if often[short] > 1 and long else short
         found[slot] = names.fresh(better or next(letters, "x"))
     return found
+
+
+def of_attention(draft: Draft) -> dict[Slot, str]:
+    """What the inputs of softmax(query·key + mask)·value are, where there is one such formula in a draft."""
+    softmaxes = [s for s in draft.steps if s.node.op_type == "Softmax"]
+    if len(softmaxes) != 1:
+        return {}
+    steps = {s.node: s for s in draft.steps}
+    found: dict[Slot, set[str]] = {}
+
+    def visit(operand: Operand, role: str) -> bool:
+        """Give a role to the inputs above an operand; whether the Softmax is there."""
+        if isinstance(operand, Slot):
+            if operand.kind is Kind.VAR and not operand.is_shape:
+                found.setdefault(operand, set()).add(role)
+            return False
+        step = steps[operand.node] if isinstance(operand, Inner) else None
+        if step is None:
+            return False
+        if step is softmaxes[0]:
+            visit(step.operands[0], "scores")
+            return True
+        if step.node.op_type == "MatMul" and role in ("scores", "") and len(step.operands) == 2:
+            left = visit(step.operands[0], "query" if role == "scores" else "")
+            return visit(step.operands[1], "key" if role == "scores" else "value" if left else "") or left
+        if step.node.op_type == "Add" and role == "scores":
+            role = "mask"
+        below = [visit(o, role if isinstance(o, Slot) or role != "mask" else "scores") for o in step.operands]
+        return any(below)
+
+    for output in draft.outputs:
+        visit(output, "")
+    given = {slot: roles - {""} for slot, roles in found.items()}
+    return {s: r.pop() for s, r in given.items() if len(r) == 1 and not r & {"scores"}}
 
 
 def _is_input(slot: Slot, facts: Facts) -> bool:
@@ -102,18 +136,20 @@ def _wanted(slot: Slot, facts: Facts) -> tuple[str, str]:
         return "shape", ""
     value = slot.values[0]
     told = telling(value.name or "") if isinstance(value, ir.Value) else []
-    if told:
+    if told and (_is_input(slot, facts) or _says_what_it_is(value.name or "")):
         return told[-1], "_".join(told[-2:])
-    return ("", "") if _is_input(slot, facts) else (_role(slot, facts), "")
+    if _is_input(slot, facts):
+        return "", ""
+    role, where = _role(slot, facts), telling(slot.node.outputs[0].name or "")[-1:]
+    return role, "_".join([*where, role])
 
 
 def _role(slot: Slot, facts: Facts) -> str:
     """What a constant is for."""
     if slot.kind is Kind.SCALAR and slot.node.op_type == "Add" and _is_tiny(slot, facts):
         return "epsilon"
-    role = _ROLES.get(slot.formal.lower()) if slot.node.op_type in ("Gemm", "Conv", "ConvTranspose") else None
-    own = slot.formal.lower() if re.fullmatch(r"[A-Za-z_]{4,}", slot.formal) else ""
-    return role or _BY_OPERATOR.get(slot.node.op_type) or own or "constant"
+    own = slot.formal.lower() if re.fullmatch(r"[A-Za-z_]{4,}", slot.formal) else "constant"
+    return _BY_OPERATOR.get(slot.node.op_type) or _ROLES.get(slot.formal.lower()) or own
 
 
 def _is_tiny(slot: Slot, facts: Facts) -> bool:
@@ -126,8 +162,13 @@ def telling(name: str) -> list[str]:
 
     Of ``bert.encoder.layer.3.attention.self.query.weight`` these are bert, attention, query and weight.
     """
-    parts = (_COUNTED.sub("", part).strip("_").lower() for part in _PARTS.split(name))
+    parts = (_NUMBERS.sub("_", _COUNTED.sub("", part)).strip("_").lower() for part in _PARTS.split(name))
     return [p for p in parts if _WORD.fullmatch(p) and p not in _DULL and not _is_operator(p)]
+
+
+def _says_what_it_is(name: str) -> bool:
+    """Whether the last word of a name is one that tells; else it is a path to the node that made it."""
+    return bool(telling(_PARTS.split(name)[-1]))
 
 
 @functools.cache

@@ -95,11 +95,11 @@ def places(region: Region, graphs: Sequence[tuple[ir.Graph, Facts]]) -> Found:
 def _anchors(region: Region, graph: ir.Graph, lenient: bool) -> Iterator[ir.Value]:
     """The values that could stand for the region's first output."""
     anchor = region.outputs[0]
-    node = anchor.producer()
+    node, index = anchor.producer(), anchor.index() or 0
     assert node is not None
     for other in graph:
-        if len(other.outputs) > anchor.index() and (lenient or _same_operator(node, other)):
-            yield other.outputs[anchor.index()]
+        if len(other.outputs) > index and (lenient or _same_operator(node, other)):
+            yield other.outputs[index]
 
 
 def _add(found: Found, taken: set[ir.Node], place: Place | None, of_shapes: set[ir.Value]) -> None:
@@ -171,18 +171,18 @@ class _Alignment:
 
     def _nearest(self, mine: ir.Value) -> list[ir.Value]:
         """The values that could stand for a further output, those first that lie as the region's do."""
-        node, first = mine.producer(), self.region.nodes[0]
+        node, index, first = mine.producer(), mine.index() or 0, self.region.nodes[0]
         assert node is not None
         known = self._nodes.get(node)
         if known is not None:
-            return [known.outputs[mine.index()]]
+            return [known.outputs[index]]
         order = {n: i for i, n in enumerate(self.graph)}
         own = order if self.graph is self.region.graph else {n: i for i, n in enumerate(self.region.graph)}
         anchor = next(n for n in self.region.nodes if n in self._nodes) if first not in self._nodes else first
         expected = order[self._nodes[anchor]] + own[node] - own[anchor]
         same = [n for n in self.graph if _same_operator(node, n)]
         same.sort(key=lambda n: abs(order[n] - expected))
-        return [n.outputs[mine.index()] for n in islice(same, _NEAREST)]
+        return [n.outputs[index] for n in islice(same, _NEAREST)]
 
     # -- comparing ------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from onnxrewrite.ir import io
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.pattern.finder import Matcher
+from onnxrewrite.pattern.match import Match
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.legality import shared_inside
@@ -36,16 +37,17 @@ def found_by(source: io.Source, stage: Stage, rules: Iterable[Rule], target: str
     return driver
 
 
-def matched(rule: Rule, driver: Driver) -> list[str]:
+def matched(rule: Rule, driver: Driver) -> dict[str, Match]:
     """The names of the values at which a rule's pattern matches as a driver's model stands, and inner values are free
-    to go."""
-    found = []
+    to go; with the first such match at each."""
+    found: dict[str, Match] = {}
     for graph in scopes(driver.model):
         view = index((rule,)).view(driver.facts(graph), graph)
         matcher = Matcher(view)
         values = [o for n in graph for o in n.outputs if view.at(o)]
         for value in values:
             those = islice(matcher.matches(rule.outputs, value), _MATCHES)
-            if any(rule.keeps_shared or shared_inside(m) is None for m in those):
-                found.append(value.name or "")
+            free = next((m for m in those if rule.keeps_shared or shared_inside(m) is None), None)
+            if free is not None:
+                found[value.name or ""] = free
     return found

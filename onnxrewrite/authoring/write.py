@@ -26,6 +26,9 @@ _WIDTH = 110
 _PART = 48
 """A part of a formula that is longer gets a name of its own."""
 
+_LARGEST, _MANY = 4096, 8
+"""A number is looked for among the roots of whole numbers up to that, where it has so many digits."""
+
 _WHOLE = 1_000_000
 """Smaller whole numbers are written without a point."""
 
@@ -67,6 +70,7 @@ class Source:
         notes: What its author should know.
         cuts: Examples, the region itself first.
         spelled: Whether sums and products are written as the operators that they are.
+        ranked: Whether constants must be of the rank that they have everywhere.
     """
 
     name: str
@@ -78,6 +82,7 @@ class Source:
     notes: tuple[str, ...] = ()
     cuts: tuple[Cut, ...] = ()
     spelled: bool = False
+    ranked: bool = False
 
     @property
     def constant(self) -> str:
@@ -169,6 +174,8 @@ class _Formulas:
                 op_type != "Div" or step.divides
             ):
                 sign, strength = _SIGNS[op_type]
+                if op_type == "Mul" and b.code.startswith("1 / ") and step.divides:
+                    return Text(f"{a.beside(strength)} / {b.code.removeprefix('1 / ')}", strength)
                 is_strict = sign in "-/" or b.strength != strength
                 return Text(f"{a.beside(strength)} {sign} {b.beside(strength, right=is_strict)}", strength)
             case "Neg", [a]:
@@ -206,9 +213,26 @@ def number(given: Number) -> Text:
     for known, code, strength in _KNOWN:
         if isinstance(value, float) and given.dtype is not None and value == rounded(known, given.dtype):
             return Text(code, strength)
+    root = _root(value, given.dtype)
+    if root is not None:
+        return root
     if isinstance(value, float) and not math.isfinite(value):
         return Text("-math.inf" if value < 0 else "math.inf", _UNARY if value < 0 else _ATOM)
     return Text(_shortest(value, given.dtype), _UNARY if value < 0 else _ATOM)
+
+
+def _root(value: float, dtype: ir.DataType | None) -> Text | None:
+    """A number of many digits as the root of a whole one, or what that divides: attention is scaled so."""
+    if not isinstance(value, float) or dtype != ir.DataType.FLOAT or not 0 < value < _LARGEST:
+        return None
+    if len(_shortest(value, dtype)) < _MANY:
+        return None
+    for square, code, strength in ((value**2, "{}", _ATOM), (value**-2, "1 / {}", _PRODUCT)):
+        whole = round(square)
+        root = math.sqrt(whole) if strength == _ATOM else 1 / math.sqrt(whole or 1)
+        if 1 < whole < _LARGEST and rounded(root, dtype) == value:
+            return Text(code.format(f"math.sqrt({whole})"), strength)
+    return None
 
 
 def _shortest(value: float, dtype: ir.DataType | None) -> str:
@@ -232,28 +256,40 @@ def literal(value: Any) -> str:
 # ------------------------------------------------------------------------------------------------ declarations
 
 
-def _declarations(draft: Draft, slots: Mapping[Slot, str]) -> Iterator[str]:
+def _declarations(draft: Draft, slots: Mapping[Slot, str], ranked: bool) -> Iterator[str]:
     """The captures, those of one class that need no more said together."""
     plain: dict[Kind, list[str]] = {}
     for slot in draft.slots:
-        more = _more(slot)
+        more = _more(slot, ranked)
         if slot.kind is Kind.ATTR or more:
             kind = f"Attr[{_annotation(slot)}]" if slot.kind is Kind.ATTR else slot.kind.value
             yield f'{slots[slot]} = {kind}("{slots[slot]}"{more})'
         else:
             plain.setdefault(slot.kind, []).append(slots[slot])
     for kind, members in plain.items():
-        for few in (members[i : i + 5] for i in range(0, len(members), 5)):
-            if len(few) == 1:
-                yield f'{few[0]} = {kind.value}("{few[0]}")'
-            else:
-                quoted = ", ".join(f'"{m}"' for m in few)
-                yield f"{', '.join(few)} = map({kind.value}, ({quoted}))"
+        few: list[str] = []
+        for member in members:
+            if few and len(_together(kind, [*few, member])) > _WIDTH:
+                yield _together(kind, few)
+                few = []
+            few.append(member)
+        yield _together(kind, few)
 
 
-def _more(slot: Slot) -> str:
+def _together(kind: Kind, names: Sequence[str]) -> str:
+    """Several captures of one class in a line."""
+    if len(names) == 1:
+        return f'{names[0]} = {kind.value}("{names[0]}")'
+    quoted = ", ".join(f'"{n}"' for n in names)
+    return f"{', '.join(names)} = map({kind.value}, ({quoted}))"
+
+
+def _more(slot: Slot, ranked: bool) -> str:
+    """What else is asked of what a capture is bound to."""
     dtype = ", dtype=FLOATS" if slot.kind is Kind.VAR and slot.is_float else ""
-    return dtype + (", default=None" if slot.is_optional else "")
+    ranks = {len(v.shape) if isinstance(v, ir.Value) and v.shape is not None else 0 for v in slot.values}
+    rank = f", rank={ranks.pop()}" if ranked and slot.kind is Kind.CONST and len(ranks) == 1 and min(ranks) > 0 else ""
+    return dtype + rank + (", default=None" if slot.is_optional else "")
 
 
 def _annotation(slot: Slot) -> str:
@@ -274,7 +310,7 @@ def rule_file(draft: Draft, source: Source, slots: Mapping[Slot, str]) -> str:
     formulas = _Formulas(draft, slots, names, source.spelled)
     outputs = [t.code for t in formulas.outputs]
     pattern = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
-    body = [*_declarations(draft, slots), "", *formulas.lines, *([""] if formulas.lines else [])]
+    body = [*_declarations(draft, slots, source.ranked), "", *formulas.lines, *([""] if formulas.lines else [])]
     body += ["", *_rewrite(draft, source, slots, pattern), "", "", *_rule(draft, source, pattern), ""]
     code = "\n".join(body)
     return f"{_docstring(draft, source, slots)}\n\n{_imports(code)}\n{code}"
@@ -346,22 +382,24 @@ def _rule(draft: Draft, source: Source, pattern: str) -> Iterator[str]:
     for cut in source.cuts:
         yield "        Rejects("
         yield from (f"            {line}" for line in _quoted(cut.text))
-        more = f", opset={cut.opset}" if cut.opset != 17 else ""
-        yield f'            because="{FILL_IN}"{more},'
+        yield f'            because="{FILL_IN}",'
+        if cut.opset != 17:
+            yield f"            opset={cut.opset},"
         yield "        ),"
     yield "    ),"
     yield ")"
 
 
 def _quoted(text: str) -> list[str]:
-    """A text of several lines as a Python string: adjacent literals, a few statements each."""
+    """A text of several lines as a Python string: adjacent literals, in each as many statements as fit."""
+    width = _WIDTH - 24
     lines: list[str] = []
     for statement in text.splitlines():
-        fits = lines and len(lines[-1]) + len(statement) + 2 <= _WIDTH - 24
-        if fits:
+        if lines and len(lines[-1]) + len(statement) + 2 <= width:
             lines[-1] += f"  {statement}"
         else:
-            lines.append(f"  {statement}" if lines else statement)
+            pieces = textwrap.wrap(statement, width, break_long_words=False, break_on_hyphens=False)
+            lines += [f"{'  ' if lines and n == 0 else ' ' if n else ''}{piece}" for n, piece in enumerate(pieces)]
     quoted = [repr(line) if '"' in line else f'"{line}"' for line in lines]
     return [*quoted[:-1], f"{quoted[-1]},"]
 

@@ -14,7 +14,9 @@ from corpus import SHARED_MODELS
 
 import onnxrewrite as rw
 
-LAYER_NORM = "return build.LayerNormalization(m[x], m[{scale}], m[{bias}], axis=-1, epsilon=m[{epsilon}])"
+LAYER_NORM = "return build.LayerNormalization(m[x], m.value(weight), m.value(bias), axis=-1, epsilon={})"
+RMS_NORM = "return build.RMSNormalization(m[x], m.value({}), axis=-1, epsilon=1e-6)"
+SCALE = "1 / math.sqrt(32)"
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,74 @@ class Block:
     layers: int
 
 
-BLOCKS: tuple[Block, ...] = ()
+VIT = "/m/vit/layers.0/attention/"
+WHISPER = "/m/layers.0/self_attn/"
+GPT2 = "/m/transformer/h.0/attn/"
+
+BLOCKS = (
+    Block(
+        "hf_ts/bert__ts14_eager_dyn.onnx",
+        ("/m/embeddings/Add_1_output_0",),
+        "/m/embeddings/LayerNorm/Add_1_output_0",
+        LAYER_NORM.format("1e-12"),
+        13,
+    ),
+    Block(
+        "hf_ts/vit__ts17_eager_dyn.onnx",
+        (f"{VIT}q_proj/Add_output_0", f"{VIT}k_proj/Add_output_0", f"{VIT}v_proj/Add_output_0"),
+        f"{VIT}Reshape_3_output_0",
+        f"q, k, v = (build.Transpose(build.Reshape(m[t], m[s]), perm=(0, 2, 1, 3)) for t, s in"
+        f" ((query, shape), (key, shape_2), (value, shape_3)))\n"
+        f"    attention = build.Attention(q, k, v, scale={SCALE})\n"
+        f"    return build.Reshape(build.Transpose(attention, perm=(0, 2, 1, 3)), m[shape_4])",
+        6,
+    ),
+    Block(
+        "hf_ts/whisper_encoder__ts17_eager_dyn.onnx",
+        (f"{WHISPER}q_proj/Add_output_0", f"{WHISPER}k_proj/MatMul_output_0", f"{WHISPER}v_proj/Add_output_0"),
+        f"{WHISPER}Reshape_3_output_0",
+        f"q, k, v = (build.Transpose(build.Reshape(m[t], m[s]), perm=(0, 2, 1, 3)) for t, s in"
+        f" ((query, shape), (key, shape_2), (value, shape_3)))\n"
+        f"    attention = build.Attention(q, k, v, scale={SCALE})\n"
+        f"    return build.Reshape(build.Transpose(attention, perm=(0, 2, 1, 3)), m[shape_4])",
+        4,
+    ),
+    Block(
+        "hf_ts/gpt2_past__ts17_eager_dyn.onnx",
+        (f"{GPT2}Transpose_2_output_0", "present_0_k", "present_0_v"),
+        f"{GPT2}MatMul_1_output_0",
+        f"return build.Attention(m[query], m[key], m[value], m[mask], scale={SCALE})",
+        6,
+    ),
+    Block(
+        "hf_ts/t5_decoder_past__ts17_eager_dyn.onnx",
+        ("/decoder/embed_tokens/Gather_output_0",),
+        "/decoder/block.0/layer.0/layer_norm/Mul_1_output_0",
+        RMS_NORM.format("weight"),
+        13,
+    ),
+    Block(
+        "hf_ts/deberta__ts17_eager_dyn.onnx",
+        ("/m/embeddings/word_embeddings/Gather_output_0",),
+        "/m/embeddings/LayerNorm/Add_1_output_0",
+        LAYER_NORM.format("1e-7"),
+        9,
+    ),
+    Block(
+        "hf_dynamo/llama_past__dy18_eager_opt.onnx",
+        ("embedding",),
+        "mul_130",
+        RMS_NORM.format("weight"),
+        13,
+    ),
+    Block(
+        "plain/rope_gqa_kvcache__ts17.onnx",
+        ("/m/e/Gather_output_0",),
+        "/m/n1/Mul_1_output_0",
+        RMS_NORM.format("scale"),
+        9,
+    ),
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not SHARED_MODELS.exists(), reason="the shared models are not here")]
 
