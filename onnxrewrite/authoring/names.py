@@ -16,7 +16,7 @@ from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 
 _PARTS = re.compile(r"[./:\s]+")
-_WORD = re.compile(r"(?=..)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+_WORD = re.compile(r"(?:[a-z]{2,}[a-z0-9]*|[a-z](?=_[a-z]))(?:_[a-z0-9]+)*")
 _NUMBERS = re.compile(r"_\d+_")
 _COUNTED = re.compile(r"(?:(?:_output)?_\d+)+$")
 

@@ -170,7 +170,7 @@ def test_in_a_subgraph() -> None:
 
 def test_a_name_that_is_gone_is_told_with_who_took_it() -> None:
     graph = "float[b,8] x; a = Relu(x)  i = Identity(a)  y = Tanh(i)"
-    with pytest.raises(UsageError, match=r"--from i: is not there any more .*; identity took it"):
+    with pytest.raises(UsageError, match=r"--from i: is not there any more .* \(identity took it\); name `a` before it or `y` behind it"):
         captured(graph, "i", "y")
     assert captured(graph, "i", "y", stage=Stage.CANONICALIZE).places == ("y",)
 
@@ -236,7 +236,7 @@ def test_the_test_is_green_as_written_and_says_what_is_missing(tmp_path: Path) -
     assert refused in written
     file.write_text(written.replace(refused, filled), encoding="utf-8")
     told = run_tests(tmp_path)
-    assert "found-again must reject this graph, it became" in told
+    assert "found-again must reject this graph, it became" in told, told
     wrong = filled.replace("2.0", "3.0")
     file.write_text(written.replace(refused, wrong), encoding="utf-8")
     assert "check failed" in run_tests(tmp_path)
