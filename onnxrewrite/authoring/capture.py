@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnxrewrite.authoring import names as naming
 from onnxrewrite.authoring import write
 from onnxrewrite.authoring.example import Cut, cut
-from onnxrewrite.authoring.generalize import Draft, Kind, Slot, generalize
+from onnxrewrite.authoring.generalize import Draft, Slot, generalize
 from onnxrewrite.authoring.places import Found, Place, places
 from onnxrewrite.authoring.region import Region, between, ending_at, named, starting_at
 from onnxrewrite.authoring.stage import found_by, matched
@@ -22,6 +22,7 @@ from onnxrewrite.errors import UsageError
 from onnxrewrite.ir import io
 from onnxrewrite.ir.convert import in_opset
 from onnxrewrite.ir.graph import scopes
+from onnxrewrite.ir.twins import same_tensor
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
@@ -301,11 +302,16 @@ def _anchors(found: Sequence[Place]) -> tuple[str, ...]:
 
 def _capture(slot: Slot, name: str) -> Capture:
     first = slot.values[0]
-    what = f"`{first.name}`" if isinstance(first, ir.Value) else "absent" if first is None else str(first)
-    differs = any(v is not first for v in slot.values) and (
-        slot.kind is not Kind.ATTR or len(set(map(repr, slot.values))) > 1
-    )
-    return Capture(name, slot.kind.value, what, differs)
+    what = f"`{first.name}`" if isinstance(first, ir.Value) else "absent" if first is None else write.literal(first)
+    return Capture(name, slot.kind.value, what, not all(_same(first, v) for v in slot.values))
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether a capture is bound to the same at two places: a value, equal constants, or equal attributes."""
+    if not isinstance(a, ir.Value) or not isinstance(b, ir.Value):
+        return a is b or repr(a) == repr(b)
+    mine, theirs = a.const_value, b.const_value
+    return a is b or (mine is not None and theirs is not None and same_tensor(mine, theirs))
 
 
 def _notes(region: Region, found: Found, draft: Draft, names: Mapping[Slot, str]) -> Iterable[str]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import onnx_ir as ir
 
+from onnxrewrite import pipeline
 from onnxrewrite.authoring.region import between, leak, sizes
 from onnxrewrite.authoring.stage import found_by
 from onnxrewrite.errors import UsageError
@@ -22,9 +23,9 @@ from onnxrewrite.ir import io
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import scopes, subgraphs, use_count
 from onnxrewrite.ir.passing import resolve
-from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Stage
+from onnxrewrite.rewrite.trace import RULE_KEY
 
 MOST = 24
 """A subgraph grows to so many nodes."""
@@ -116,10 +117,16 @@ def mine(
     given = [models] if isinstance(models, str | Path) or not isinstance(models, Sequence) else list(models)
     if not given:
         raise UsageError("give at least one model")
-    library = list(registry.load(rules))
-    left = [_Left.of(source, number, library, target, profile) for number, source in enumerate(given)]
+    files = list(rules)
+    left = [_Left.of(source, number, files, target, profile) for number, source in enumerate(given)]
     found = _chosen(_grown(left), top)
-    return [each.record(is_timed=profile) for each in found]
+    often: Counter[str] = Counter()
+    records = []
+    for each in found:
+        often[each.base] += 1
+        number = often[each.base]
+        records.append(each.record(each.base if number == 1 else f"{each.base}-{number}", is_timed=profile))
+    return records
 
 
 # ---------------------------------------------------------------------------------------- what no rule has taken
@@ -131,15 +138,16 @@ class _Left:
 
     Attributes:
         name: The model's.
-        nodes: The nodes that no rule has taken in.
-        labels: What makes two of them alike.
+        driver: The rewritten model.
+        labels: The nodes that no rule has taken in, with what makes two of them alike.
         weights: What they cost: seconds, or 1 each.
         names: The values that were there before anything was raised, where ``capture`` looks.
+        sizes: The shape arithmetic of each graph.
+        order: Where each node stands in its graph.
     """
 
     name: str
     driver: Driver
-    nodes: list[ir.Node]
     labels: dict[ir.Node, Label]
     weights: dict[ir.Node, float]
     names: frozenset[str | None]
@@ -147,26 +155,40 @@ class _Left:
     order: dict[ir.Node, int]
 
     @classmethod
-    def of(cls, source: io.Source, number: int, rules: Sequence[Any], target: str, profile: bool) -> _Left:
+    def of(cls, source: io.Source, number: int, rules: Sequence[str], target: str, profile: bool) -> _Left:
+        """What is left of a model by ``apply`` with all rules, at the opset that these need."""
         loaded = io.load(source)
-        driver = found_by(loaded, Stage.RAISE, rules, target)
-        before = {n for graph in scopes(driver.model) for n in graph}
-        names = frozenset(o.name for n in before for o in n.outputs)
-        names |= {v.name for graph in scopes(driver.model) for v in graph.inputs}
-        for stage in (Stage.RAISE, Stage.LOWER):
-            driver.run_stage(stage)
-        nodes, labels, of_shapes = [], {}, {}
+        result = pipeline.apply(loaded, rules=rules, target=target, check="off", lower="fused")
+        stages = {rule.name: rule.stage for rule in result.rules}
+        names = _names(found_by(loaded, Stage.RAISE, result.rules, target))
+        name = str(source) if isinstance(source, str | Path) else f"model {number + 1}"
+        left = cls.in_model(name, Driver(result.model, [], result.target), stages, names)
+        return replace(left, weights=_seconds(loaded, left.driver)) if profile else left
+
+    @classmethod
+    def in_model(cls, name: str, driver: Driver, stages: Mapping[str, Stage], names: frozenset[str | None]) -> _Left:
+        """The nodes of a rewritten model that none of these rules has made, but for those that only tidy up."""
+        labels, of_shapes = {}, {}
         for graph in scopes(driver.model):
             facts = driver.facts(graph)
             of_shapes[graph] = sizes(graph, facts)
             for node in graph:
-                if node in before and _is_work(node, facts, of_shapes[graph]):
-                    nodes.append(node)
+                if not _is_taken(node, stages) and _is_work(node, facts, of_shapes[graph]):
                     labels[node] = _label(node, facts)
-        weights = _seconds(loaded, driver) if profile else dict.fromkeys(nodes, 1.0)
-        name = str(source) if isinstance(source, str | Path) else f"model {number + 1}"
         order = {n: i for graph in scopes(driver.model) for i, n in enumerate(graph)}
-        return cls(name, driver, nodes, labels, weights, names, of_shapes, order)
+        return cls(name, driver, labels, dict.fromkeys(labels, 1.0), names, of_shapes, order)
+
+
+def _names(driver: Driver) -> frozenset[str | None]:
+    """The names of all values."""
+    graphs = scopes(driver.model)
+    return frozenset(v.name for g in graphs for v in (*g.inputs, *(o for n in g for o in n.outputs)))
+
+
+def _is_taken(node: ir.Node, stages: Mapping[str, Stage]) -> bool:
+    """Whether a rule that does more than tidy up has made a node."""
+    made = [r for r in node.metadata_props.get(RULE_KEY, "").split(",") if r]
+    return any(stages.get(rule, Stage.RAISE) is not Stage.CANONICALIZE for rule in made)
 
 
 def _is_work(node: ir.Node, facts: Facts, of_shapes: set[ir.Value]) -> bool:
@@ -256,8 +278,8 @@ def _grown(left: Sequence[_Left]) -> list[_Grown]:
     """Subgraphs of all beginnings and sizes."""
     beginnings: dict[Label, list[_Occurrence]] = defaultdict(list)
     for each in left:
-        for node in each.nodes:
-            beginnings[each.labels[node]].append(_Occurrence(each, node))
+        for node, label in each.labels.items():
+            beginnings[label].append(_Occurrence(each, node))
     found: list[_Grown] = []
     for occurrences in beginnings.values():
         often = Counter(step for o in occurrences for step in o.steps)
@@ -308,7 +330,14 @@ class _Choice(NamedTuple):
     starts: tuple[str, ...]
     ends: tuple[str, ...]
 
-    def record(self, *, is_timed: bool) -> Recurring:
+    @property
+    def base(self) -> str:
+        """What a rule for it could be called: after its first and last operator."""
+        first, nodes = self.grown.occurrences[0]
+        operators = [n.op_type.lower() for n in sorted(nodes, key=first.order.__getitem__)]
+        return "-".join(dict.fromkeys(("my", operators[0], operators[-1])))
+
+    def record(self, name: str, *, is_timed: bool) -> Recurring:
         """What is told of it."""
         first, nodes = self.grown.occurrences[0]
         operators = tuple(n.op_type for n in sorted(nodes, key=first.order.__getitem__))
@@ -321,7 +350,7 @@ class _Choice(NamedTuple):
             model=first.name,
             starts=self.starts,
             ends=self.ends,
-            name="-".join(dict.fromkeys(o.lower() for o in operators[:1] + operators[-1:])),
+            name=name,
         )
 
 

@@ -365,7 +365,9 @@ def _rewrite(draft: Draft, source: Source, slots: Mapping[Slot, str], pattern: s
     result = "Value" if len(draft.outputs) == 1 else "Sequence[Value]"
     taken = [n for s, n in slots.items() if s.kind is Kind.VAR and not s.is_shape]
     yield f"def to_{source.identifier}(m: Match, build: Builder) -> {result}:"
-    formula = pattern if len(pattern) < _PART else f"{_summary(draft)} of {', '.join(taken[:6]) or 'nothing'}"
+    words = set(re.findall(r"(?<![\w.\"])[a-z_]\w*(?!\w*=)", pattern)) - {"op", "any_of", "microsoft", "math"}
+    is_whole = len(pattern) < _PART and words <= {*slots.values()}
+    formula = pattern if is_whole else f"{_summary(draft)} of {', '.join(taken[:6]) or 'nothing'}"
     yield f'    """{formula} ⟶ what it becomes."""'
     yield f'    m.refuse("{FILL_IN} of {source.name}")'
 

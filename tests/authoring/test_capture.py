@@ -170,7 +170,10 @@ def test_in_a_subgraph() -> None:
 
 def test_a_name_that_is_gone_is_told_with_who_took_it() -> None:
     graph = "float[b,8] x; a = Relu(x)  i = Identity(a)  y = Tanh(i)"
-    with pytest.raises(UsageError, match=r"--from i: is not there any more .* \(identity took it\); name `a` before it or `y` behind it"):
+    with pytest.raises(
+        UsageError,
+        match=r"--from i: is not there any more .* \(identity took it\); name `a` before it or `y` behind it",
+    ):
         captured(graph, "i", "y")
     assert captured(graph, "i", "y", stage=Stage.CANONICALIZE).places == ("y",)
 

@@ -122,9 +122,7 @@ def test_an_output_of_the_graph_inside_is_told() -> None:
 
 
 def test_a_name_in_two_graphs_is_told() -> None:
-    graph = (
-        "float[b,8] x; bool c; y = If<then_branch = () => (p) { p = Neg(x) }, else_branch = () => (p) { p = Exp(x) }>(c)"
-    )
+    graph = "float[b,8] x; bool c; y = If<then_branch = () => (p) { p = Neg(x) }, else_branch = () => (p) { p = Exp(x) }>(c)"
     with pytest.raises(UsageError, match="--from p: 2 graphs of the model have a value of this name"):
         named(text.parse(graph, opset=17), "p", "--from")
 
