@@ -16,16 +16,18 @@ from onnxrewrite.authoring import write
 from onnxrewrite.authoring.example import Cut, cut
 from onnxrewrite.authoring.generalize import Draft, Slot, generalize
 from onnxrewrite.authoring.places import Found, Place, places
-from onnxrewrite.authoring.region import Region, between, ending_at, named, starting_at
+from onnxrewrite.authoring.region import Region, between, candidates, ending_at, named, starting_at, with_all
 from onnxrewrite.authoring.stage import found_by, matched
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir import io
 from onnxrewrite.ir.convert import in_opset
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.twins import same_tensor
+from onnxrewrite.pattern.finder import Matcher
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.rule import NAME, Rule, Stage
 
 _FEW = 3
@@ -142,7 +144,8 @@ def capture(
     driver = found_by(loaded, stage, library, target)
     region = _region(driver, loaded, inputs, outputs, stage)
     called = label or (Path(model).name if isinstance(model, str | Path) else "a model")
-    return _Writing(driver, region, name, stage, tuple(inputs), tuple(outputs), called).captured()
+    writing = _Writing(driver, region, name, stage, tuple(inputs), tuple(outputs), called)
+    return writing.captured([rule for rule in library if rule.stage is stage])
 
 
 def _check_name(name: str, library: registry.Registry) -> None:
@@ -153,7 +156,8 @@ def _check_name(name: str, library: registry.Registry) -> None:
 
 
 def _region(driver: Driver, original: ir.Model, inputs: Sequence[str], outputs: Sequence[str], stage: Stage) -> Region:
-    ends = [v for name in outputs for v in ending_at(_named(driver, original, name, "--to", stage))]
+    among = with_all(driver.model, [*inputs, *outputs])
+    ends = [v for name in outputs for v in ending_at(_named(driver, original, name, "--to", stage, among))]
     if not ends:
         raise UsageError(f"--to {outputs[0]}: nobody reads what it computes")
     graphs = [v.graph for v in ends]
@@ -163,15 +167,19 @@ def _region(driver: Driver, original: ir.Model, inputs: Sequence[str], outputs: 
     graph = graphs[0]
     assert isinstance(graph, ir.Graph)
     facts = driver.facts(graph)
-    starts = [v for name in inputs for v in starting_at(_named(driver, original, name, "--from", stage), graph, facts)]
-    return between(graph, facts, starts, ends)
+    begin = [_named(driver, original, name, "--from", stage, among) for name in inputs]
+    return between(graph, facts, [v for each in begin for v in starting_at(each, graph, facts)], ends)
 
 
-def _named(driver: Driver, original: ir.Model, name: str, option: str, stage: Stage) -> ir.Value | ir.Node:
+def _named(
+    driver: Driver, original: ir.Model, name: str, option: str, stage: Stage, among: Sequence[ir.Graph]
+) -> ir.Value | ir.Node:
     """What is called so by now; where it is gone, the error says which rule took it, and what is there instead."""
     try:
-        return named(driver.model, name, option)
+        return named(driver.model, name, option, among)
     except UsageError:
+        if candidates(driver.model, name):
+            raise
         gone = named(original, name, option)  # which says so if it never was there
         nodes = [gone] if isinstance(gone, ir.Node) else [p for p in [gone.producer()] if p is not None]
         applied = [a.rule for a in driver.trace.applied if any(n.name in a.before for n in nodes) or a.value == name]
@@ -233,9 +241,9 @@ class _Writing:
         self.names = naming.of_slots(self.draft, self.facts, naming.Names(_own_names(name)))
         self.source = write.Source(name, model, starts, ends, (), stage)
 
-    def captured(self) -> Captured:
-        """The rule as text, and what is to be said about it."""
-        notes = tuple(_notes(self.region, self.found, self.draft, self.names))
+    def captured(self, rivals: Sequence[Rule]) -> Captured:
+        """The rule as text, and what is to be said about it, given the other rules of its stage."""
+        notes = (*_notes(self.region, self.found, self.draft, self.names), *self._beaten_by(rivals))
         source = replace(self.source, notes=notes, cuts=self._cuts(), places=_anchors(self.found.places))
         source = self._written(source)
         captures = tuple(_capture(s, n) for s, n in self.names.items())
@@ -259,6 +267,22 @@ class _Writing:
             told = _listed([v for v in source.places if v not in matching])
             raise UsageError(f"no pattern that was tried matches at {told}; name values nearer to each other")
         return min(tried, key=lambda way: len(way.places))
+
+    def _beaten_by(self, rivals: Sequence[Rule]) -> Iterable[str]:
+        """That other rules take a part of the region, if they do."""
+        graph, found = self.region.graph, dict[str, None]()
+        those = index(tuple(rivals))
+        view = those.view(self.facts, graph)
+        matcher = Matcher(view)
+        for rule, output in (hit for node in self.region.nodes for hit in those.at(view, node)):
+            matches = itertools.islice(matcher.matches(rule.outputs, output), _FEW)
+            if rule.name not in found and any(self.driver.transaction(rule, m, graph).passes() for m in matches):
+                found[rule.name] = None
+        if found:
+            yield (
+                f"Other rules take a part of it before: {', '.join(found)}.  With --only {self.source.name}, apply "
+                "leaves them out."
+            )
 
     def _is_part(self, match: Match) -> bool:
         """Whether a match takes something of a place."""

@@ -202,6 +202,8 @@ class _Writer:
 
     def _constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Value:
         """A constant of the new sizes: cut to size, and rounded, where it is short, else made up."""
+        if tensor.dtype == ir.DataType.STRING:
+            return self._as_it_is(value, tensor)
         shape = [self._sizes.get(d, d) for d in tensor.shape.numpy()]
         is_float = tensor.dtype.is_floating_point()
         if np.prod(shape) > INLINE_ELEMENTS:
@@ -217,10 +219,10 @@ class _Writer:
         return self._initializer(value, array, tensor.dtype)
 
     def _initializer(self, value: ir.Value, array: np.ndarray, dtype: ir.DataType = ir.DataType.INT64) -> ir.Value:
-        tensor = ir.tensor(array.astype(dtype.numpy()), dtype=dtype)
-        made = ir.Value(
-            name=self._name(value), type=ir.TensorType(dtype), shape=ir.Shape(array.shape), const_value=tensor
-        )
+        return self._as_it_is(value, ir.tensor(array.astype(dtype.numpy()), dtype=dtype))
+
+    def _as_it_is(self, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Value:
+        made = ir.Value(name=self._name(value), type=ir.TensorType(tensor.dtype), const_value=tensor)
         self._constants.append(made)
         return made
 

@@ -149,7 +149,9 @@ def _role(slot: Slot, facts: Facts) -> str:
     if slot.kind is Kind.SCALAR and slot.node.op_type == "Add" and _is_tiny(slot, facts):
         return "epsilon"
     own = slot.formal.lower() if re.fullmatch(r"[A-Za-z_]{4,}", slot.formal) else "constant"
-    return _BY_OPERATOR.get(slot.node.op_type) or _ROLES.get(slot.formal.lower()) or own
+    op_type = slot.node.op_type
+    is_layer = op_type in ("Gemm", "Conv", "ConvTranspose") or op_type.endswith("Normalization")
+    return _BY_OPERATOR.get(op_type) or (_ROLES.get(slot.formal.lower()) if is_layer else None) or own
 
 
 def _is_tiny(slot: Slot, facts: Facts) -> bool:

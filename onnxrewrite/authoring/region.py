@@ -84,23 +84,41 @@ def _is_index(value: ir.Value, facts: Facts) -> bool:
 # -------------------------------------------------------------------------------------------------- what is named
 
 
-def named(model: ir.Model, name: str, option: str) -> ir.Value | ir.Node:
-    """The value, or else the node, of a name.
-
-    Raises:
-        UsageError: There is none, or several graphs have one.
-    """
+def candidates(model: ir.Model, name: str) -> list[ir.Value] | list[ir.Node]:
+    """The values, or else the nodes, of a name: several where several graphs have one."""
     values: list[ir.Value] = []
     nodes: list[ir.Node] = []
     for graph in scopes(model):
         values += [v for v in (*graph.inputs, *(o for n in graph for o in n.outputs)) if v.name == name]
         nodes += [n for n in graph if n.name == name]
-    found: list[ir.Value] | list[ir.Node] = values or nodes
-    if len(found) > 1:
-        raise UsageError(f"{option} {name}: {len(found)} graphs of the model have a value of this name")
+    return values or nodes
+
+
+def with_all(model: ir.Model, names: Iterable[str]) -> list[ir.Graph]:
+    """The graphs that have something of each of these names."""
+    found = [{c.graph for c in candidates(model, name)} for name in names]
+    return [graph for graph in scopes(model) if all(graph in graphs for graphs in found)]
+
+
+def named(model: ir.Model, name: str, option: str, graphs: Container[object] = ()) -> ir.Value | ir.Node:
+    """The value, or else the node, of a name.
+
+    Args:
+        model: The model.
+        name: The name.
+        option: Begins the error.
+        graphs: Where several graphs have one, it is that of these.
+
+    Raises:
+        UsageError: There is none, or several graphs have one.
+    """
+    found = candidates(model, name)
     if not found:
         raise UsageError(f"{option} {name}: no value and no node is called so")
-    return found[0]
+    chosen = [c for c in found if c.graph in graphs] if len(found) > 1 else found
+    if len(chosen) != 1:
+        raise UsageError(f"{option} {name}: {len(found)} graphs of the model have a value of this name")
+    return chosen[0]
 
 
 def starting_at(named: ir.Value | ir.Node, graph: ir.Graph, facts: Facts) -> list[ir.Value]:

@@ -176,6 +176,8 @@ class _Formulas:
                 sign, strength = _SIGNS[op_type]
                 if op_type == "Mul" and b.code.startswith("1 / ") and step.divides:
                     return Text(f"{a.beside(strength)} / {b.code.removeprefix('1 / ')}", strength)
+                if op_type == "Add" and b.code.startswith("-") and b.strength == _UNARY:
+                    return Text(f"{a.beside(strength)} - {b.code.removeprefix('-')}", strength)
                 is_strict = sign in "-/" or b.strength != strength
                 return Text(f"{a.beside(strength)} {sign} {b.beside(strength, right=is_strict)}", strength)
             case "Neg", [a]:

@@ -168,6 +168,38 @@ def test_in_a_subgraph() -> None:
     assert captured(graph, "x", "p").places == ("p", "q")
 
 
+def test_in_a_function_beside_another_of_the_same_names() -> None:
+    functions = "".join(
+        f'<domain: "local", opset_import: ["" : 17]> {name} (x) => (y) {{ s = {first}(x)  t = Exp(s)  y = Cos(t) }} '
+        for name, first in (("one", "Sin"), ("other", "Tan"))
+    )
+    graph = (
+        '<ir_version: 8, opset_import: ["" : 17, "local" : 1]> g (float[8] a) => (float[8] c) '
+        "{ b = local.one(a)  c = local.other(b) } "
+    )
+    with pytest.raises(UsageError, match="2 graphs of the model have a value of this name"):
+        captured(graph + functions, "s", "t")
+    renamed = functions.replace("t = Exp(s)  y = Cos(t) } ", "u = Exp(s)  y = Cos(u) } ", 1)
+    assert captured(graph + renamed, "s", "u").places == ("u", "t")
+
+
+def test_rules_that_take_a_part_are_told() -> None:
+    graph = (
+        "float[n,8] x; d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  h = Mul(m, 0.5)  y = Cos(h)"
+    )
+    found = captured(graph, "x", "y")
+    assert found.notes == (
+        "Other rules take a part of it before: gelu-erf.  With --only found-again, apply leaves them out.",
+    )
+
+
+def test_strings_are_constants() -> None:
+    graph = 'string[4] x; string[4] z; a = Equal(x, string "told \\"so\\"")  b = Not(a)  y = Where(b, x, z)'
+    found = captured(graph, "x", "y", opset=19)
+    assert pattern(found) == "Where(Equal(x, constant), y, x)"
+    check_example(rule_of(found), rule_of(found).examples[0])
+
+
 def test_a_name_that_is_gone_is_told_with_who_took_it() -> None:
     graph = "float[b,8] x; a = Relu(x)  i = Identity(a)  y = Tanh(i)"
     with pytest.raises(
