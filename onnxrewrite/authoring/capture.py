@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnxrewrite.authoring import names as naming
 from onnxrewrite.authoring import write
 from onnxrewrite.authoring.example import Cut, cut
+from onnxrewrite.authoring.formula import literal
 from onnxrewrite.authoring.generalize import Draft, Slot, generalize
 from onnxrewrite.authoring.places import Found, Place, places
 from onnxrewrite.authoring.region import Region, between, candidates, ending_at, named, starting_at, with_all
@@ -326,7 +327,7 @@ def _anchors(found: Sequence[Place]) -> tuple[str, ...]:
 
 def _capture(slot: Slot, name: str) -> Capture:
     first = slot.values[0]
-    what = f"`{first.name}`" if isinstance(first, ir.Value) else "absent" if first is None else write.literal(first)
+    what = f"`{first.name}`" if isinstance(first, ir.Value) else "absent" if first is None else literal(first)
     return Capture(name, slot.kind.value, what, not all(_same(first, v) for v in slot.values))
 
 

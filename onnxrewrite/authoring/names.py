@@ -162,7 +162,7 @@ def _is_tiny(slot: Slot, facts: Facts) -> bool:
 def telling(name: str) -> list[str]:
     """The words in an exporter's name that say what a value is, the nearest last; numbers and operators do not.
 
-    Of ``bert.encoder.layer.3.attention.self.query.weight`` these are bert, attention, query and weight.
+    Of ``bert.encoder.layer.3.attention.self.query.weight`` these are bert, query and weight.
     """
     parts = (_NUMBERS.sub("_", _COUNTED.sub("", part)).strip("_").lower() for part in _PARTS.split(name))
     return [p for p in parts if _WORD.fullmatch(p) and p not in _DULL and not _is_operator(p)]

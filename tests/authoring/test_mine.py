@@ -10,7 +10,9 @@ import pytest
 from corpus import ROOT
 
 import onnxrewrite as rw
-from onnxrewrite.authoring.mine import MOST, Recurring, _chosen, _grown, _Left, _names
+from onnxrewrite.authoring.grow import MOST, grown
+from onnxrewrite.authoring.left import Left, value_names
+from onnxrewrite.authoring.mine import Recurring, chosen
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir import io, text
 from onnxrewrite.ir.target import target
@@ -110,9 +112,9 @@ def test_time_is_in_proportion_to_the_graph() -> None:
         graph = onnx.helper.make_graph(nodes, "chain", ends[:1], ends[1:])
         model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
         driver = Driver(io.load(model), [], target("onnxruntime-cpu"))
-        left = _Left.in_model("m", driver, {}, _names(driver))
+        left = Left.in_model("m", driver, {}, value_names(driver))
         start = time.process_time()
-        _chosen(_grown([left]), 10)
+        chosen(grown([left]), 10)
         return time.process_time() - start
 
     small, large = min(seconds(1000), seconds(1000)), seconds(5000)
