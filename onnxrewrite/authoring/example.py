@@ -7,7 +7,7 @@ own.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from onnxrewrite.authoring.names import Names, of_step
 from onnxrewrite.authoring.places import Place
+from onnxrewrite.authoring.stage import in_example, matched
 from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.ir import io, text
 from onnxrewrite.ir.dims import Dim
@@ -22,6 +23,7 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.passing import resolve
 from onnxrewrite.ir.text.printer import INLINE_ELEMENTS, Printer
 from onnxrewrite.measure.workload import workload
+from onnxrewrite.rewrite.rule import Rule
 
 _SMALL = 8
 """Sizes up to this stay."""
@@ -48,21 +50,33 @@ class Cut:
     runs: bool
 
 
-def cut(place: Place, facts: Facts, names: Mapping[ir.Value, str]) -> Cut:
+def cut(place: Place, facts: Facts, names: Mapping[ir.Value, str], rule: Rule) -> Cut | None:
     """A place in text.
 
     Args:
         place: Where the region stands.
         facts: What is known about that graph.
         names: What to call the values that are captured.
+        rule: The rule whose example it is.
+
+    Returns:
+        The example, at small sizes if it runs at these; None if the rule's pattern is not found in it.
     """
     opset = facts.opset_imports.get("", 1)
     small = _small_sizes(_sizes(place, facts))
-    for sizes in (small, {}):
-        found = _Writer(place, facts, names, sizes).text()
-        if _runs(found, opset):
-            return Cut(found, opset, True)
-    return Cut(found, opset, False)
+    texts = [_Writer(place, facts, names, sizes).text() for sizes in (small, {})]
+    matching = [text for text in texts if _matches(rule, text, opset)]
+    running = next((text for text in matching if _runs(text, opset)), None)
+    if running is not None:
+        return Cut(running, opset, True)
+    return Cut(matching[0], opset, False) if matching else None
+
+
+def _matches(rule: Rule, graph: str, opset: int) -> bool:
+    try:
+        return bool(matched(rule, in_example(rule, graph, opset)))
+    except OnnxRewriteError:
+        return False
 
 
 def _runs(graph: str, opset: int) -> bool:
@@ -258,8 +272,3 @@ class _Writer:
             else:
                 return None
         return found
-
-
-def distinct(cuts: Sequence[Cut]) -> tuple[Cut, ...]:
-    """The examples, each once."""
-    return tuple({c.text: c for c in cuts}.values())

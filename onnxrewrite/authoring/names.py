@@ -51,7 +51,7 @@ _LETTERS = "xyzuvw"
 
 RESERVED = frozenset(
     "op any_of microsoft Attr Builder Const Match Operators Rejects Rewrites Rule Scalar Stage Value Var FLOATS SQRT2 "
-    "math annotations".split()
+    "math annotations m build Sequence Any FILL_IN".split()
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from onnxrewrite.ir import io
+from onnxrewrite.ir import io, schema, text
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.pattern.finder import Matcher
@@ -35,6 +35,13 @@ def found_by(source: io.Source, stage: Stage, rules: Iterable[Rule], target: str
     if stage > min(Stage):
         driver.run(Stage(stage - 1))
     return driver
+
+
+def in_example(rule: Rule, graph: str, opset: int, target: str = "onnxruntime-cpu") -> Driver:
+    """An example of a rule, as it stands."""
+    model = text.parse(graph, opset=opset)
+    schema.date(model)
+    return Driver(model, [rule], target_by_name(target))
 
 
 def matched(rule: Rule, driver: Driver) -> dict[str, Match]:

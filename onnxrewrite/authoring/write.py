@@ -239,8 +239,9 @@ from pathlib import Path
 
 import pytest
 
+from onnxrewrite.authoring.checks import check_numbers, load_rule, matching, places
 from onnxrewrite.rewrite.rule import Example
-from onnxrewrite.testing import check_example, check_numbers, load_rule, matching, places
+from onnxrewrite.testing import check_example
 
 HERE = Path(__file__).parent
 RULE = load_rule(HERE / "{rule_file}", "{name}")

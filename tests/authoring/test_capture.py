@@ -13,12 +13,13 @@ from corpus import ROOT
 
 import onnxrewrite as rw
 from onnxrewrite import Stage
-from onnxrewrite.authoring.capture import Captured
+from onnxrewrite.authoring.checks import load_rule, matching, places
+from onnxrewrite.authoring.draft import Captured
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir import io, text
 from onnxrewrite.pattern.terms import notation
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.testing import check_example, load_rule, matching, places
+from onnxrewrite.testing import check_example
 
 
 def captured(graph: str, starts: str, ends: str, *, opset: int = 17, stage: Stage = Stage.RAISE) -> Captured:
@@ -193,6 +194,17 @@ def test_rules_that_take_a_part_are_told() -> None:
     )
 
 
+def test_operators_of_other_domains() -> None:
+    model = (
+        '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]> g (float[8] a) => (float[8] d) '
+        "{ b = com.microsoft.Gelu(a)  c = local.one(b)  d = Cos(c) } "
+        '<domain: "local", opset_import: ["" : 17]> one (x) => (y) { y = Exp(x) }'
+    )
+    found = captured(model, "a", "c")
+    assert 'Operators("local").one(microsoft.Gelu(' in found.rule.replace("'", '"')
+    assert found.places == ("c",)
+
+
 def test_strings_are_constants() -> None:
     graph = 'string[4] x; string[4] z; a = Equal(x, string "told \\"so\\"")  b = Not(a)  y = Where(b, x, z)'
     found = captured(graph, "x", "y", opset=19)
@@ -254,7 +266,7 @@ def run_tests(folder: Path) -> str:
         "test_found_again.py",
     ]
     paths = os.pathsep.join(str(ROOT / folder) for folder in (".", "patterns"))
-    environment = {**os.environ, "PYTHONPATH": paths}
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment).stdout
 
 
