@@ -203,4 +203,5 @@ def literal(value: Any) -> str:
         return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
     if isinstance(value, float):
         return f'float("{value}")' if not math.isfinite(value) else repr(float(str(np.float32(value))))
-    return f'"{value}"' if isinstance(value, str) and re.fullmatch(r"[\w ,.>-]*", value) else repr(value)
+    is_plain = isinstance(value, str) and value.isprintable() and not re.search(r'["\\]', value)
+    return f'"{value}"' if is_plain else repr(value)

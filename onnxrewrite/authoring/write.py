@@ -131,7 +131,8 @@ def _docstring(draft: Draft, source: Source, slots: Mapping[Slot, str]) -> str:
     lines = [f'"""{_summary(draft)} in one operator.', ""]
     lines += textwrap.wrap(cut, WIDTH, break_long_words=False, break_on_hyphens=False)
     lines += [line for note in source.notes for line in textwrap.wrap(note, WIDTH, break_long_words=False)]
-    return "\n".join([*lines, '"""']).replace("\\", "\\\\")
+    body = "\n".join(lines[1:]).replace("\\", "\\\\").replace('"""', "'''")
+    return f'{lines[0]}\n{body}\n"""'
 
 
 def _summary(draft: Draft) -> str:
@@ -230,7 +231,7 @@ def test_file(source: Source, rule_name: str, model: str) -> str:
         model: The model's path as the test's folder sees it.
     """
     listed = "".join(f"    {literal(place)},\n" for place in source.places)
-    return _TEST.format(name=source.name, rule_file=rule_name, constant=source.constant, model=model, places=listed)
+    return _TEST.format(name=source.name, rule_file=literal(rule_name), model=literal(model), places=listed)
 
 
 _TEST = '''"""{name}: its examples, the places that it was captured from, and, once it is filled in, its numbers."""
@@ -244,8 +245,8 @@ from onnxrewrite.rewrite.rule import Example
 from onnxrewrite.testing import check_example
 
 HERE = Path(__file__).parent
-RULE = load_rule(HERE / "{rule_file}", "{name}")
-MODEL = HERE / "{model}"
+RULE = load_rule(HERE / {rule_file}, "{name}")
+MODEL = HERE / {model}
 
 PLACES = {{
 {places}}}

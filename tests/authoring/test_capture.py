@@ -205,6 +205,17 @@ def test_operators_of_other_domains() -> None:
     assert found.places == ("c",)
 
 
+def test_names_that_mean_something_in_python_are_quoted(tmp_path: Path) -> None:
+    odd = 'he said "no" \\ \'\'\' """ {x} \n'
+    model = io.load(text.parse(layers(NORM, "1e-5", "1e-6"), opset=17))
+    (value,) = [o for n in model.graph for o in n.outputs if o.name == "n0"]
+    value.name = odd
+    found = rw.capture(model, ["x0"], [odd], name="found-again", label=f"{odd}.onnx")
+    assert found.places == (odd, "n1")
+    assert rule_of(found).name == "found-again"
+    compile(found.test("found_again.py", f"{odd}.onnx"), "test", "exec")
+
+
 def test_strings_are_constants() -> None:
     graph = 'string[4] x; string[4] z; a = Equal(x, string "told \\"so\\"")  b = Not(a)  y = Where(b, x, z)'
     found = captured(graph, "x", "y", opset=19)
