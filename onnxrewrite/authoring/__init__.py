@@ -1,1 +1,1 @@
-"""For those who write rules: projects of their own, and rules from models."""
+"""For those who write rules: projects of their own."""

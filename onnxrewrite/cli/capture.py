@@ -11,7 +11,7 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import say, show
-from onnxrewrite.cli.files import write_json, write_text
+from onnxrewrite.cli.files import write_json
 from onnxrewrite.errors import UsageError
 
 
@@ -65,6 +65,7 @@ def capture(
 
     from onnxrewrite.authoring.capture import capture as captured_from
     from onnxrewrite.report.authoring import captured_report
+    from onnxrewrite.report.files import write_whole
     from onnxrewrite.rewrite.rule import Stage
 
     found = captured_from(
@@ -80,8 +81,8 @@ def capture(
     if rule_path is None or test_path is None:
         say(found.rule.rstrip("\n"))
         return
-    write_text(test_path, found.test(rule_path.name, os.path.relpath(model, test_path.parent)), "--output")
-    write_text(rule_path, found.rule, "--output")
+    write_whole(test_path, found.test(rule_path.name, os.path.relpath(model, test_path.parent)), "--output")
+    write_whole(rule_path, found.rule, "--output")
     data = {**found.to_json(), "model": model, "files": [str(rule_path), str(test_path)]}
     write_json(data, json, report)
     if json != "-":
