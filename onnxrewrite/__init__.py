@@ -13,6 +13,8 @@ _FACE = {
     "apply": "onnxrewrite.pipeline",
     "check": "onnxrewrite.pipeline",
     "explain": "onnxrewrite.whynot.explain",
+    "capture": "onnxrewrite.authoring.capture",
+    "mine": "onnxrewrite.authoring.mine",
     "session": "onnxrewrite.measure.session",
     "Result": "onnxrewrite.pipeline",
     "OnnxRewriteError": "onnxrewrite.errors",
@@ -59,6 +61,8 @@ _FACE = {
 if TYPE_CHECKING:
     from onnx_ir import Value as Value
 
+    from onnxrewrite.authoring.capture import capture as capture
+    from onnxrewrite.authoring.mine import mine as mine
     from onnxrewrite.errors import OnnxRewriteError as OnnxRewriteError
     from onnxrewrite.ir.custom import CustomOp as CustomOp
     from onnxrewrite.ir.custom import use_custom_ops as use_custom_ops

@@ -19,10 +19,12 @@ import typer
 
 from onnxrewrite.cli.apply import apply
 from onnxrewrite.cli.bench import bench
+from onnxrewrite.cli.capture import capture
 from onnxrewrite.cli.check import check
 from onnxrewrite.cli.console import complain, say
 from onnxrewrite.cli.explain import explain
 from onnxrewrite.cli.inspect import inspect
+from onnxrewrite.cli.mine import mine
 from onnxrewrite.cli.new import new
 from onnxrewrite.cli.profile import profile
 from onnxrewrite.cli.replay import replay
@@ -45,7 +47,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (apply, bench, check, replay, inspect, explain, profile, rules, verify, new):
+for _command in (apply, bench, check, replay, inspect, explain, profile, mine, capture, new, rules, verify):
     app.command(epilog=EXIT_CODES if _command is apply else None)(_command)
 
 

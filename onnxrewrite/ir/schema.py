@@ -222,6 +222,25 @@ def input_names(domain: str, op_type: str) -> frozenset[str]:
     return frozenset(formal.name for version in _contrib().get(key, ()) for formal in version.inputs)
 
 
+def operators() -> frozenset[str]:
+    """The names of all standard operators, also of those that are deprecated."""
+    return frozenset(op_type for _, op_type in _standard_attribute_names())
+
+
+def is_parameter(domain: str, op_type: str, name: str) -> bool:
+    """Whether some version of a standard operator has an attribute of that name, be it an input in others."""
+    return name in _standard_attribute_names().get((normal_domain(domain), op_type), frozenset())
+
+
+@functools.cache
+def _standard_attribute_names() -> Mapping[tuple[str, str], frozenset[str]]:
+    found: dict[tuple[str, str], frozenset[str]] = {}
+    for each in onnx.defs.get_all_schemas_with_history():
+        key = (normal_domain(each.domain), each.name)
+        found[key] = found.get(key, frozenset()).union(each.attributes)
+    return found
+
+
 @functools.cache
 def _standard_input_names() -> Mapping[tuple[str, str], frozenset[str]]:
     found: dict[tuple[str, str], frozenset[str]] = {}

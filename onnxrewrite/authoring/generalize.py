@@ -1,0 +1,295 @@
+"""From a region and the places where it recurs to a draft of one pattern: their least general generalization.
+
+What is equal everywhere stays as it is; what differs becomes a capture, and what differs in the same way at two inputs,
+one capture.   Plotkin, A note on inductive generalization, 1970.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxrewrite.authoring.places import Place, Use
+from onnxrewrite.authoring.region import Region
+from onnxrewrite.ir import schema
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.passing import resolve
+from onnxrewrite.pattern.look import parameter
+from onnxrewrite.pattern.numbers import same_parameter
+from onnxrewrite.pattern.terms import FLOATS
+
+_SHAPES = frozenset({"shape", "sizes", "output_shape"})
+"""What operators call an input that says how large the result is."""
+
+
+class Kind(enum.StrEnum):
+    """The class of a capture."""
+
+    VAR = "Var"
+    CONST = "Const"
+    SCALAR = "Scalar"
+    ATTR = "Attr"
+
+
+@dataclass(eq=False)
+class Slot:
+    """What a capture stands for.
+
+    Attributes:
+        kind: Its class.
+        values: What it is bound to at each place: a value, or an attribute's; None where it is absent.
+        node: The node of the region that reads it first.
+        formal: What that node's operator calls it; empty where nobody knows.
+        is_shape: Whether it says how large something becomes.
+        is_float: Whether it is a floating-point tensor at all places.
+    """
+
+    kind: Kind
+    values: tuple[Any, ...]
+    node: ir.Node
+    formal: str = ""
+    is_shape: bool = False
+    is_float: bool = False
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether it is absent at some places."""
+        return any(v is None for v in self.values)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that is the same everywhere."""
+
+    value: float | int | bool
+    dtype: ir.DataType | None
+
+
+@dataclass(frozen=True)
+class Inner:
+    """What a node of the region computes."""
+
+    node: ir.Node
+    index: int
+
+
+Operand: TypeAlias = Slot | Number | Inner | None
+
+
+@dataclass(frozen=True)
+class Form:
+    """One operator that stands at a node, with its parameters: values, or slots."""
+
+    op_type: str
+    domain: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node of the pattern: the operators that may stand there, all of which read the same."""
+
+    node: ir.Node
+    forms: tuple[Form, ...]
+    operands: tuple[Operand, ...]
+    divides: bool
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A pattern that has yet to be given names.
+
+    Attributes:
+        steps: Producers before readers.
+        outputs: What it stands for.
+        slots: Its captures, in the order of the region's inputs, then of first use.
+        keeps_shared: Whether shape arithmetic asks for the shape of something inside, which is then computed anyway.
+    """
+
+    steps: tuple[Step, ...]
+    outputs: tuple[Inner, ...]
+    slots: tuple[Slot, ...]
+    keeps_shared: bool
+
+
+FactsOf: TypeAlias = Callable[[ir.Graph], Facts]
+
+
+def generalize(region: Region, places: Sequence[Place], facts_of: FactsOf) -> Draft:
+    """One pattern for the region and all places.
+
+    Args:
+        region: What was cut out.
+        places: Where it stands, the region itself first.
+        facts_of: What is known about the values of each graph.
+    """
+    return _Generalization(region, places, facts_of).draft()
+
+
+class _Generalization:
+    def __init__(self, region: Region, places: Sequence[Place], facts_of: FactsOf):
+        self.region = region
+        self.places = places
+        self.facts = facts_of(region.graph)
+        self._all_facts = [facts_of(p.graph) for p in places]
+        self._slots: dict[tuple[Any, ...], Slot] = {}
+        self._border = frozenset(region.border)
+
+    def draft(self) -> Draft:
+        for value in self.region.border:
+            self._of_border(value)
+        steps = tuple(self._step(n) for n in self.region.nodes)
+        return Draft(
+            steps=steps,
+            outputs=tuple(self._inner(v) for v in self.region.outputs),
+            slots=tuple(self._slots.values()),
+            keeps_shared=any(p.watched for p in self.places),
+        )
+
+    @staticmethod
+    def _inner(value: ir.Value) -> Inner:
+        node = value.producer()
+        assert node is not None
+        return Inner(node, value.index() or 0)
+
+    # -- a node ----------------------------------------------------------------------------------------------
+
+    def _step(self, node: ir.Node) -> Step:
+        named = self._named_inputs(node) if not any(p.odd is node for p in self.places) else {}
+        width = max((i + 1 for n, i in self.places[0].leaves if n is node), default=0)
+        operands = [self._operand((node, i)) for i in range(max(len(node.inputs), width)) if i not in named]
+        while operands and operands[-1] is None:
+            operands.pop()
+        given = {name: self._given((node, i), name) for i, name in named.items()}
+        dtype = self.facts.dtype(node.outputs[0])
+        return Step(
+            node=node,
+            forms=tuple(self._forms(node, {k: v for k, v in given.items() if v is not None})),
+            operands=tuple(operands),
+            divides=dtype is not None and dtype.is_floating_point(),
+        )
+
+    def _named_inputs(self, node: ir.Node) -> dict[int, str]:
+        """The inputs that are parameters: attributes in some opset."""
+        found = schema.schema(node.domain, node.op_type, self.facts.version(node))
+        formals = found.inputs if found is not None else ()
+        names = {i: f.name for i, f in enumerate(formals) if f.name not in _SHAPES}
+        return {i: n for i, n in names.items() if i > 0 and schema.is_parameter(node.domain, node.op_type, n)}
+
+    def _forms(self, node: ir.Node, given: dict[str, Any]) -> Iterator[Form]:
+        """The operators that stand in the place of a node, the region's own first."""
+        kinds = dict.fromkeys((p.nodes[node].domain, p.nodes[node].op_type) for p in self.places)
+        for domain, op_type in kinds:
+            theirs = [(p.nodes[node], f) for p, f in zip(self.places, self._all_facts, strict=True)]
+            own = [(n, f) for n, f in theirs if (n.domain, n.op_type) == (domain, op_type)]
+            yield Form(op_type, domain, {**given, **self._attributes(node, own)})
+
+    def _attributes(self, node: ir.Node, own: Sequence[tuple[ir.Node, Facts]]) -> dict[str, Any]:
+        """The attributes off their default somewhere: the value where it is the same everywhere, else a capture."""
+        found: dict[str, Any] = {}
+        for name in sorted({a for n, _ in own for a in n.attributes}):
+            values = [schema.attribute(n, name, f.version(n)) for n, f in own]
+            defaults = [_default(n, name, f) for n, f in own]
+            first = values[0]
+            if not _is_plain(first) or not all(_is_plain(v) and same_parameter(v, first) for v in values[1:]):
+                found[name] = self._slot((name, *map(repr, values)), Kind.ATTR, tuple(values), node, name)
+            elif any(d is None or not same_parameter(first, d) for d in defaults):
+                found[name] = first
+        return found
+
+    def _given(self, use: Use, name: str) -> Any:
+        """A parameter that is an input: its value where it is the same everywhere; None where it is absent."""
+        if use not in self.places[0].leaves:
+            inner = use[0].inputs[use[1]] if use[1] < len(use[0].inputs) else None
+            return None if inner is None else self._operand(use)
+        nodes = [p.nodes[use[0]] for p in self.places]
+        values = [parameter(f, n, name) for n, f in zip(nodes, self._all_facts, strict=True)]
+        if all(v is None for v in values):
+            return None
+        if any(v is schema.UNKNOWN for v in values):
+            return self._operand(use)
+        if all(v is not None and same_parameter(v, values[0]) for v in values):
+            return values[0]
+        return self._slot((name, *map(repr, values)), Kind.ATTR, tuple(values), use[0], name)
+
+    # -- an input --------------------------------------------------------------------------------------------
+
+    def _operand(self, use: Use) -> Operand:
+        node, place = use
+        value = node.inputs[place] if place < len(node.inputs) else None
+        if value is not None and resolve(value) in self._border:
+            return self._of_border(resolve(value))
+        if use not in self.places[0].leaves:
+            return None if value is None else self._inner(resolve(value))
+        values = tuple(p.leaves.get(use) for p in self.places)
+        if all(v is None for v in values):
+            return None
+        formal = self._formal(use)
+        if formal in _SHAPES or (node.op_type, place) == ("ConstantOfShape", 0):
+            return self._slot(("shape", use), Kind.VAR, values, node, formal, is_shape=True)
+        return self._constant(use, values, formal)
+
+    def _constant(self, use: Use, values: tuple[ir.Value | None, ...], formal: str) -> Operand:
+        """What is constant in the region; elsewhere it may be computed."""
+        pairs = [(v, f) for v, f in zip(values, self._all_facts, strict=True) if v is not None]
+        key = ("constant", *map(id, values))
+        if not all(f.tensor(v) is not None for v, f in pairs):
+            return self._slot(key, Kind.VAR, values, use[0], formal)
+        numbers = [_number(v, f) for v, f in pairs]
+        if any(n is None for n in numbers) or len(pairs) < len(values):
+            return self._slot(key, Kind.CONST, values, use[0], formal)
+        first = numbers[0]
+        if first is not None and all(n == first for n in numbers):
+            return Number(first, self.facts.dtype(pairs[0][0]))
+        return self._slot(key, Kind.SCALAR, values, use[0], formal)
+
+    def _of_border(self, value: ir.Value) -> Slot:
+        """The capture of what is read at the border."""
+        use = next(
+            (n, i) for n in self.region.nodes for i, v in enumerate(n.inputs) if v is not None and resolve(v) is value
+        )
+        values = tuple(p.leaves.get(use) for p in self.places)
+        return self._slot(("border", value), Kind.VAR, values, use[0], self._formal(use))
+
+    def _slot(
+        self, key: tuple[Any, ...], kind: Kind, values: tuple[Any, ...], node: ir.Node, formal: str, **more: bool
+    ) -> Slot:
+        if key not in self._slots:
+            dtypes = [v.dtype for v in values if isinstance(v, ir.Value)]
+            is_float = bool(dtypes) and all(d in FLOATS for d in dtypes)
+            self._slots[key] = Slot(kind, values, node, formal, is_float=is_float, **more)
+        return self._slots[key]
+
+    def _formal(self, use: Use) -> str:
+        """What an operator calls an input."""
+        node, place = use
+        found = schema.schema(node.domain, node.op_type, self.facts.version(node))
+        return found.inputs[place].name if found is not None and place < len(found.inputs) else ""
+
+
+def _number(value: ir.Value, facts: Facts) -> float | int | None:
+    """The number in a constant of one element; None for any other, and for what is no number."""
+    tensor = facts.tensor(value)
+    number = None if tensor is None else facts.number(tensor)
+    if isinstance(number, complex) or (isinstance(number, float) and math.isnan(number)):
+        return None
+    return number
+
+
+def _default(node: ir.Node, name: str, facts: Facts) -> Any:
+    found = schema.schema(node.domain, node.op_type, facts.version(node))
+    formal = found.attributes.get(name) if found is not None else None
+    return formal.default if formal is not None else None
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether an attribute can be written down."""
+    if isinstance(value, tuple):
+        return all(isinstance(v, int | float | str) for v in value)
+    return isinstance(value, int | float | str | np.generic)
