@@ -153,7 +153,10 @@ class RecursiveMatcher:
             else:
                 self._miss(
                     binding,
-                    lambda: f"{item.name} must be the same value in both places, here it is {_name(value)}",
+                    lambda: (
+                        f"{item.name} must be the same value in both places, here it is {_name(value)}"
+                        f"{self._reader(value, binding)}"
+                    ),
                     item,
                 )
             return

@@ -25,7 +25,15 @@ from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.legality import illegal_node
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
-from onnxrewrite.rewrite.transaction import Change, TooNew, Transaction, Workspace, described
+from onnxrewrite.rewrite.transaction import (
+    Change,
+    TooNew,
+    Transaction,
+    TurnedDown,
+    Workspace,
+    described,
+    telling,
+)
 from onnxrewrite.rewrite.worklist import LoopGuard, Worklist
 
 SiteCheck: TypeAlias = Callable[[Site], str | None]
@@ -268,16 +276,6 @@ class Driver:
         for function in self.model.functions.values():
             function.sort()
         self._work.order.is_sorted = True
-
-
-class TurnedDown(Refused):
-    """A rewrite could be applied, and its check or its cost spoke against it."""
-
-
-def telling(refusals: Sequence[Refused]) -> Refused:
-    """Of the refusals of several matches at one value the one to tell: that of the rewrite that got furthest, to its
-    check, past its preconditions, past most of them; of several the first."""
-    return max(refusals, key=lambda r: (isinstance(r, TurnedDown), r.held is None, r.held or 0))
 
 
 def make_runnable(model: ir.Model, rules: Iterable[Rule], target: Target) -> None:

@@ -54,6 +54,16 @@ class TooNew(Refused):
         self.versions = versions
 
 
+class TurnedDown(Refused):
+    """A rewrite could be applied, and its check or its cost spoke against it."""
+
+
+def telling(refusals: Sequence[Refused]) -> Refused:
+    """Of the refusals of several matches the one to tell: that of the rewrite that got furthest, to its check, past its
+    preconditions, past most of them; of several the first."""
+    return max(refusals, key=lambda r: (isinstance(r, TurnedDown), r.held is None, r.held or 0))
+
+
 class Workspace:
     """The model at work, with what is known about it.
 
@@ -129,22 +139,22 @@ class Workspace:
         return legality.illegal_node(node, facts, self.target, imports, self.functions)
 
     def _lowered(self, node: ir.Node, facts: Facts) -> str | None:
-        """None where some rule of the lower stage makes ``node`` legal, tried on the tape and taken back; else what the
-        last of those that take it said, if any does."""
+        """None where some rule of the lower stage makes ``node`` legal, tried on the tape; else what those that
+        take it say, if any does."""
         view = self._lowering.view(facts, None)
-        matcher, told = Matcher(view), ""
+        matcher, refusals = Matcher(view), list[Refused]()
         for rule, output in self._lowering.at(view, node):
             for match in matcher.matches(rule.outputs, output):
                 transaction = Transaction(self, rule, match, None)
                 try:
                     transaction.propose()
                 except Refused as refused:
-                    told = refused.reason
+                    refusals.append(refused.with_traceback(None))
                 else:
                     return None
                 finally:
                     transaction.discard()
-        return told
+        return telling(refusals).reason if refusals else ""
 
 
 class Transaction:

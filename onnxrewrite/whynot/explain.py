@@ -18,13 +18,14 @@ from onnxrewrite.pattern.match import Match, Refused, overruled
 from onnxrewrite.pattern.misses import Misses
 from onnxrewrite.pattern.recursive import RecursiveMatcher
 from onnxrewrite.rewrite import registry
-from onnxrewrite.rewrite.driver import Driver, make_runnable, telling
+from onnxrewrite.rewrite.driver import Driver, make_runnable
 from onnxrewrite.rewrite.reach import anchors
 from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.rewrite.transaction import telling
 from onnxrewrite.verify.rewrites import SiteChecker
 from onnxrewrite.whynot.forgive import Forgiving, WrongAnchor
 from onnxrewrite.whynot.near import Explanation, Near, count, grouped, source_of
-from onnxrewrite.whynot.place import placed
+from onnxrewrite.whynot.place import placed, with_maker
 
 _MATCHES = 16
 """So many ways to match at one value are tried."""
@@ -185,7 +186,7 @@ class _Replay:
             return None
         matched, operators = count(self.rule.outputs, misses.binding)
         otherwise = self._forgiven(misses, graph, value)
-        lacking = near(matched=min(matched, operators), operators=operators, reason=misses.reason)
+        lacking = near(matched=min(matched, operators), operators=operators, reason=with_maker(misses.reason, graph))
         return replace(lacking, stands=misses.progress[1], otherwise=otherwise)
 
     def _refusal(self, match: Match, graph: ir.Graph) -> Refused | None:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
+import onnx_ir as ir
+
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import topological
 from onnxrewrite.pattern.look import resolve
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.pattern.misses import shown
+from onnxrewrite.rewrite.trace import RULE_KEY
+
+_FOUND = re.compile(r"found (?:only )?\w+ `([^`]*)`")
 
 _NODES = 3
 """Of a larger match nobody would read the nodes."""
+
+
+def with_maker(reason: str, graph: ir.Graph) -> str:
+    """``reason``, with the rule that made the node that was found: another rule has been there before."""
+    found = _FOUND.search(reason)
+    node = next((n for n in graph if found is not None and n.name == found[1]), None)
+    rules = node.metadata_props.get(RULE_KEY, "") if node is not None else ""
+    return f"{reason}, which {rules.split(',')[-1]} has made" if rules else reason
 
 
 def placed(refused: Refused, match: Match, facts: Facts) -> str:

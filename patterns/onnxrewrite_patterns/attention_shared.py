@@ -40,7 +40,7 @@ def share(m: Match, build: Builder) -> Value:
     """Attention(q, repeat(k), repeat(v)) ⟶ Attention(q, k, v), with fewer heads of keys and values."""
     key, value = (before_repeat(m, m[x]) for x in (k, v))
     if key is None or value is None:
-        m.refuse("keys and values are not heads repeated one after the other", at=k)
+        m.refuse("keys and values are not heads repeated one after the other", at=k if key is None else v)
     m.require(same_dim(m.dim(key, 1) or 0, m.dim(value, 1) or 0), "keys and values have different heads", at=k)
     node = m.node(attention)
     m.require(len(node.inputs) <= 4 and len(node.outputs) == 1, "keys and values are joined to earlier ones", at=q)

@@ -126,7 +126,10 @@ def merge_convs(m: Match, build: Builder) -> Value:
         count = max(same, groups, 1)
         merged.append(m[parts][at] if count == 1 else one_conv(m, build, run[:count], grouped=groups > same))
         at += count
-    m.require(len(merged) < len(branches), "no neighbouring inputs are convolutions that make one", at=m[parts][0])
+    shared = [f"`{part.name}`" for part in m[parts] if len(part.uses()) > 1]
+    told = f", for others read {' and '.join(shared)}" if shared else ""
+    why = f"no neighbouring inputs are convolutions that make one{told}"
+    m.require(len(merged) < len(branches), why, at=m[parts][0])
     return merged[0] if len(merged) == 1 else build.Concat(*merged, axis=m[axis])
 
 

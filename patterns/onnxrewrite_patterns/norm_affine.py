@@ -84,13 +84,18 @@ def _finite(m: Match, made: Value) -> Value:
     return made
 
 
+def _read_by(m: Match, own: Value) -> Value:
+    """What the normalization computes with its parameter."""
+    return next((n.outputs[0] for n in own.consumers() if n in m.nodes), own)
+
+
 def _combined(m: Match, build: Builder, op_type: str, own: Value, other: Value) -> Value:
     """The product or the sum of two constants of one shape."""
     arrays = constant(m, own), constant(m, other)
     m.require(
         all(a is not None for a in arrays),
         f"both that and what is there already, `{own.name}`, are not constant",
-        at=own,
+        at=_read_by(m, own),
     )
     a, b = (np.asarray(array) for array in arrays)
     m.require(a.shape == b.shape, "it is not of the shape of what is there already", at=own)
