@@ -42,9 +42,9 @@ class Twins:
         outputs; None if that is ``node`` itself.
 
         Constants of equal content are the same, and so is what Identities pass on.  Whether the operator is random is
-        the caller's question.
+        the caller's question.  What is computed from constants alone has twins, too: a quantized weight is not folded.
         """
-        if not any(i is not None and i.const_value is None for i in node.inputs) or subgraphs(node):
+        if not node.inputs or subgraphs(node):
             return None
         key = expression(node, self._large)
         first = self._first.setdefault(key, node)

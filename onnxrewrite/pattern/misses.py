@@ -61,9 +61,9 @@ def read_by(graph: ir.Graph | None, value: ir.Value, binding: Binding) -> str:
     return f" (at `{names[0]}`)" if len(names) == 1 else ""
 
 
-def shown(node: ir.Node, facts: Facts) -> str:
-    """A node with its operands and attributes: ``Gather `g`(Relu `r`, 2, axis=1)``."""
-    operands = [_operand(v, facts) for v in node.inputs]
+def shown(node: ir.Node, facts: Facts, depth: int = 1) -> str:
+    """A node with its operands and attributes: ``Gather `g`(Relu `r`, 2, axis=1)``; ``depth`` nodes of it deep."""
+    operands = [_operand(v, facts, depth - 1) for v in node.inputs]
     attributes = [f"{a.name}={_attribute(a)}" for a in node.attributes.values() if not a.is_ref()]
     version = facts.version(node)
     known = schema.schema(node.domain, node.op_type, version)
@@ -72,13 +72,15 @@ def shown(node: ir.Node, facts: Facts) -> str:
     return f"{node.op_type} `{node.name}`({', '.join(operands + attributes)}){told}"
 
 
-def _operand(value: ir.Value | None, facts: Facts) -> str:
+def _operand(value: ir.Value | None, facts: Facts, depth: int) -> str:
     tensor = None if value is None else facts.tensor(value)
     if value is None:
         return "none"
     if tensor is None or tensor.size > _ELEMENTS or tensor.dtype.is_string():
         node = None if tensor is not None else resolve(value).producer()
-        return f"`{value.name}`" if node is None else f"{node.op_type} `{node.name}`"
+        if node is None:
+            return f"`{value.name}`"
+        return shown(node, facts, depth) if depth else f"{node.op_type} `{node.name}`"
     elements = [_number(e) for e in tensor.numpy().ravel().tolist()]
     return elements[0] if tensor.shape.rank() == 0 else f"{{{', '.join(elements)}}}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ from onnxrewrite.pattern import chain, numbers
 from onnxrewrite.pattern.chain import Piece, is_optional, leaves_of
 from onnxrewrite.pattern.look import passed, resolve
 from onnxrewrite.pattern.match import Binding
-from onnxrewrite.pattern.misses import shown
+from onnxrewrite.pattern.misses import described, shown
 from onnxrewrite.pattern.terms import Capture, Const, Product, Sum, Term, flipped
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class ChainMatch:
             whole = (*taken, *consumed)
             rest = self._remainder(whole)
             if rest and not self._may_remain(whole, rest):
-                self.matcher._miss(binding, self._longer, self.item, further=len(self.operands))
+                self.matcher._miss(binding, partial(self._longer, rest), self.item, further=len(self.operands))
                 continue
             extended = matched.cover(*self._covered(whole))
             yield Binding(extended.bound, extended.nodes, self._put_back(rest)) if rest else extended
@@ -134,8 +135,9 @@ class ChainMatch:
             return f"expected constant {self.literals[0][0]:.6g}, found {found}"
         return f"expected a constant with one element for {self.scalars[0][0].name}, found {found}"
 
-    def _longer(self) -> str:
-        return f"the chain at `{self.value.name}` is longer than the pattern"
+    def _longer(self, rest: Sequence[Piece]) -> str:
+        more = " and ".join(described(self.facts, self.matcher.graph, p.value) for p in rest if p.value is not None)
+        return f"the chain at `{self.value.name}` is longer than the pattern{', by ' if more else ''}{more}"
 
     def _covered(self, taken: tuple[Piece, ...]) -> Iterator[ir.Node]:
         """The nodes that are taken apart, with the Identities behind them."""

@@ -35,4 +35,6 @@ def placed(refused: Refused, match: Match, facts: Facts) -> str:
     nodes = match.nodes if len(match.nodes) <= _NODES else ()
     blamed = resolve(refused.at).producer() if refused.at is not None else None
     told = dict.fromkeys((*topological(nodes), *([blamed] if blamed is not None else [])))
-    return f"{refused.reason}, in {' of '.join(shown(n, facts) for n in reversed(told))}" if told else refused.reason
+    depth = 2 if len(told) == 1 else 1
+    shows = " of ".join(shown(n, facts, depth) for n in reversed(told))
+    return f"{refused.reason}, in {shows}" if told else refused.reason

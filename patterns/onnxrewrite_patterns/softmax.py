@@ -48,9 +48,10 @@ total = op.ReduceSum(exponential, axes=axes, keepdims=1)
 def _axis(m: Match) -> int:
     """The one axis that is reduced."""
     rank = m.rank(x)
+    summed = next((n.outputs[0] for n in m.nodes if n.op_type.startswith(("ReduceSum", "ReduceLogSum"))), m.anchor)
     found, others = _counted(m[axes], rank), _counted(m[axes_of_max], rank) if axes_of_max in m else None
-    m.require(len(found) == 1, "more than one axis is summed", at=total)
-    m.require(others is None or others == found, "the maximum is not that of the axis that is summed", at=total)
+    m.require(len(found) == 1, "more than one axis is summed", at=summed)
+    m.require(others is None or others == found, "the maximum is not that of the axis that is summed", at=summed)
     m.require(
         found[0] == (-1 if rank is None else rank - 1),
         f"along another axis than the last, {found[0]}, the parts are faster",

@@ -457,7 +457,7 @@ def test_the_remainder_of_a_longer_chain() -> None:
     assert [(v.name, o) for v, o in found.remainder] == [("c", "Sub")]
     inside, why = search(op.Tanh(gate), graph.replace("y = Mul(m, s)", "t = Mul(m, s)  y = Tanh(t)"))
     assert not inside
-    assert why == "the chain at `t` is longer than the pattern"
+    assert why == "the chain at `t` is longer than the pattern, by graph input `c`"
 
 
 def test_no_remainder_where_the_patterns_part_is_a_value_of_its_own() -> None:
