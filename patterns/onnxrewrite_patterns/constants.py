@@ -93,6 +93,11 @@ MERGE = Rule(
     keeps_shared=True,
     examples=(
         Rewrites("a = Relu(x)  b = Relu(x)  y = Add(a, b)", to="a = Relu(x)  y = Add(a, a)"),
+        Rewrites(
+            "v = DequantizeLinear(int8[2] {1, 2}, 0.5)  w = DequantizeLinear(int8[2] {1, 2}, 0.5)"
+            "  a = Mul(x, v)  y = Add(a, w)",
+            to="v = DequantizeLinear(int8[2] {1, 2}, 0.5)  a = Mul(x, v)  y = Add(a, v)",
+        ),
         Rejects("a = RandomNormalLike(x)  b = RandomNormalLike(x)  y = Add(a, b)", because="random"),
     ),
 )

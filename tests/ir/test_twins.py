@@ -79,8 +79,12 @@ def test_references_to_different_attributes_of_a_function_are_no_twins() -> None
     assert twins.find(fixed) is None
 
 
-def test_nodes_with_subgraphs_constants_only_or_no_inputs_have_no_twins() -> None:
-    assert not is_twin("a = Neg(1.0)", "b = Neg(1.0)")
+def test_quantized_constants_have_twins() -> None:
+    assert is_twin("a = DequantizeLinear(int8[2] {1, 2}, 0.5)", "b = DequantizeLinear(int8[2] {1, 2}, 0.5)")
+    assert not is_twin("a = DequantizeLinear(int8[2] {1, 2}, 0.5)", "b = DequantizeLinear(int8[2] {1, 3}, 0.5)")
+
+
+def test_nodes_with_subgraphs_or_no_inputs_have_no_twins() -> None:
     assert not is_twin("a = RandomNormal<shape=[2]>()", "b = RandomNormal<shape=[2]>()")
     branch = "If<then_branch = () => (p{0}) {{ p{0} = Neg(x) }}, else_branch = () => (q{0}) {{ q{0} = Abs(x) }}>(c)"
     assert not is_twin(f"a = {branch.format(0)}", f"b = {branch.format(1)}", "float[2] x; bool c;")
