@@ -172,19 +172,13 @@ def _report(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    if quiet and json is None:
-        if path is not None:
-            say(str(path))
-        return
     from onnxrewrite.report.summary import summary
 
     data: dict[str, Any] = summary(result, model=model, output=path)
     write_json(data, json, written)
-    if json == "-":
-        return
-    if quiet:
-        if path is not None:
-            say(str(path))
+    if quiet and path is not None and json != "-":
+        say(str(path))
+    if quiet or json == "-":
         return
     from onnxrewrite.report.human import size
     from onnxrewrite.report.table import apply_report
