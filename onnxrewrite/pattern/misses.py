@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import onnx_ir as ir
@@ -13,26 +14,32 @@ from onnxrewrite.pattern.look import resolve
 from onnxrewrite.pattern.match import Binding
 
 
+class Stands(enum.IntEnum):
+    """What stands where something else must, the nearer the larger: any graph ends with an input."""
+
+    INPUT = 0
+    CONSTANT = 1
+    NODE = 2
+
+
 class Misses:
     """Why a pattern did not match, as the attempt tells that had bound most.
 
     Attributes:
-        progress: How much that was, and what stands where something else must: 2 for a node, 1 for a constant, 0 for an
-            input; (-1, 0) where nothing was tried.
+        progress: How much that was, -1 where nothing was tried; and what stands where something else must.
         reason: What was expected and what is there.
         item: The part of the pattern that was not met; None where it is no single one.
         binding: What was bound by then.
     """
 
     def __init__(self) -> None:
-        self.progress = (-1, 0)
+        self.progress = (-1, Stands.INPUT)
         self.reason = ""
         self.item: Any = None
         self.binding = Binding()
 
-    def add(self, bound: int, reason: str, item: Any, binding: Binding, stands: int = 2) -> None:
-        """Keep ``reason`` if this attempt got further than those before: another node in its place is nearer than a
-        constant, and that is nearer than an input, with which any graph ends."""
+    def add(self, bound: int, reason: str, item: Any, binding: Binding, stands: Stands = Stands.NODE) -> None:
+        """Keep ``reason`` if this attempt got further than those before."""
         if (bound, stands) > self.progress:
             self.progress, self.reason, self.item, self.binding = (bound, stands), reason, item, binding
 

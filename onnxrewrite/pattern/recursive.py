@@ -17,7 +17,7 @@ from onnxrewrite.pattern import chain, numbers
 from onnxrewrite.pattern.chain import Piece
 from onnxrewrite.pattern.look import COMMUTATIVE, parameter, passed, resolve
 from onnxrewrite.pattern.match import Binding, Match
-from onnxrewrite.pattern.misses import Misses, described, read_by, shown
+from onnxrewrite.pattern.misses import Misses, Stands, described, read_by, shown
 from onnxrewrite.pattern.nary import ChainMatch
 from onnxrewrite.pattern.terms import (
     AnyNode,
@@ -458,10 +458,10 @@ class RecursiveMatcher:
         if self.misses is not None:
             self.misses.add(len(binding.bound) + further, reason(), item, binding, self._stands(found))
 
-    def _stands(self, found: ir.Value | None) -> int:
+    def _stands(self, found: ir.Value | None) -> Stands:
         if found is None or self._producer(found) is not None:
-            return 2
-        return int(self.facts.tensor(resolve(found)) is not None)
+            return Stands.NODE
+        return Stands.INPUT if self.facts.tensor(resolve(found)) is None else Stands.CONSTANT
 
 
 def values_of(bound: Any) -> Sequence[ir.Value]:

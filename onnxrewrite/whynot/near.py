@@ -12,6 +12,7 @@ from typing import Any
 import onnx_ir as ir
 
 from onnxrewrite.pattern.match import Binding
+from onnxrewrite.pattern.misses import Stands
 from onnxrewrite.pattern.terms import AnyNode, AnyOf, Call, Power, Product, Sum, Term, children, walk
 
 _SOURCES = ("pkg.torch.onnx.name_scopes", "namespace")
@@ -35,7 +36,7 @@ class Near:
         reason: The first thing that is not as it must be.
         is_guard: Whether the whole pattern matches, and the rule itself or the engine refused.
         held: How many of the rule's preconditions held before it refused.
-        stands: What stands where the pattern goes on: 2 for a node, 1 for a constant, 0 for an input.
+        stands: What stands where the pattern goes on.
         otherwise: What would come of it without that requirement; empty where nobody can say.
     """
 
@@ -47,7 +48,7 @@ class Near:
     reason: str
     is_guard: bool = False
     held: int = 0
-    stands: int = 2
+    stands: Stands = Stands.NODE
     otherwise: str = ""
 
     @property
