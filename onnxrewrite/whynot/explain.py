@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
@@ -138,6 +138,7 @@ class _Replay:
     driver: Driver
     checker: SiteChecker | None
     thorough: bool
+    nodes: dict[ir.Graph, dict[str, ir.Node]] = field(default_factory=dict)
 
     def near(self, at: str | None) -> Iterator[Near]:
         """Every place where the rule came near; what was asked for, however far that is."""
@@ -186,8 +187,16 @@ class _Replay:
             return None
         matched, operators = count(self.rule.outputs, misses.binding)
         otherwise = self._forgiven(misses, graph, value)
-        lacking = near(matched=min(matched, operators), operators=operators, reason=with_maker(misses.reason, graph))
+        lacking = near(
+            matched=min(matched, operators), operators=operators, reason=with_maker(misses.reason, self._named(graph))
+        )
         return replace(lacking, stands=misses.progress[1], otherwise=otherwise)
+
+    def _named(self, graph: ir.Graph) -> dict[str, ir.Node]:
+        """The nodes of a graph by their names, looked up once: a large model comes near at many places."""
+        if graph not in self.nodes:
+            self.nodes[graph] = {n.name or "": n for n in graph}
+        return self.nodes[graph]
 
     def _refusal(self, match: Match, graph: ir.Graph) -> Refused | None:
         transaction = self.driver.transaction(self.rule, match, graph)

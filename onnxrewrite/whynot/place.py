@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
@@ -19,10 +20,10 @@ _NODES = 3
 """Of a larger match nobody would read the nodes."""
 
 
-def with_maker(reason: str, graph: ir.Graph) -> str:
+def with_maker(reason: str, named: Mapping[str, ir.Node]) -> str:
     """``reason``, with the rule that made the node that was found: another rule has been there before."""
     found = _FOUND.search(reason)
-    node = next((n for n in graph if found is not None and n.name == found[1]), None)
+    node = named.get(found[1]) if found is not None else None
     rules = node.metadata_props.get(RULE_KEY, "") if node is not None else ""
     return f"{reason}, which {rules.split(',')[-1]} has made" if rules else reason
 
