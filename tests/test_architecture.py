@@ -34,8 +34,12 @@ RANKS = {
     "testing": 6,
     "authoring": 6,
     "golden": 6,
-    "cli": 7,
-    "__main__": 8,
+    "quality": 6,
+    "quantize": 7,
+    "precision": 8,
+    "deploy": 9,
+    "cli": 10,
+    "__main__": 11,
 }
 """A room imports from rooms of lower rank, and from itself; rooms of rank 6 from each other."""
 
