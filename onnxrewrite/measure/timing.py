@@ -10,10 +10,12 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+_Name = TypeVar("_Name", bound=Hashable)
 
 LEAST, MOST = 7, 200
 """Rounds: an interval of 95 % has to leave out something; beyond this many it gets hardly any narrower."""
@@ -80,31 +82,39 @@ def ratio(of: Timing, to: Timing) -> Interval:
 
 
 def interleave(
-    tasks: Mapping[str, Callable[[], object]],
+    tasks: Mapping[_Name, Callable[[], object]],
     *,
     seconds: float = 1.0,
     least: int = LEAST,
     most: int = MOST,
     sample: float = SAMPLE,
-) -> dict[str, Timing]:
+) -> dict[_Name, Timing]:
     """Run all tasks by turns for about ``seconds``, after each was run for one sample that does not count.
 
-    Every other round goes through them backwards, so that nobody always comes after the same neighbour.  There are at
-    the least ``least`` rounds and at the most ``most``; of what takes very long there are three.
+    Each round begins with another one, and every other cycle of rounds goes through them backwards, so that nobody
+    always comes after the same neighbour, or more often after itself than others do.  There are at the least ``least``
+    rounds and at the most ``most``; of what takes very long there are three.
     """
-    wall: dict[str, list[float]] = {name: [] for name in tasks}
-    cpu: dict[str, list[float]] = {name: [] for name in tasks}
+    wall: dict[_Name, list[float]] = {name: [] for name in tasks}
+    cpu: dict[_Name, list[float]] = {name: [] for name in tasks}
     with _no_collection():
         repeats = {name: _repeats(task, sample) for name, task in tasks.items()}
         start = time.perf_counter()
         number = 0
         while _goes_on(number, least, most, time.perf_counter() - start, seconds):
-            for name in list(tasks) if number % 2 else list(tasks)[::-1]:
+            for name in _order(list(tasks), number):
                 on_wall, of_cpu = _timed(tasks[name], repeats[name])
                 wall[name].append(on_wall)
                 cpu[name].append(of_cpu)
             number += 1
     return {name: Timing(tuple(wall[name]), tuple(cpu[name])) for name in tasks}
+
+
+def _order(names: list[_Name], number: int) -> list[_Name]:
+    """The order of a round."""
+    cycle, first = divmod(number, len(names)) if names else (0, 0)
+    turned = names[first:] + names[:first]
+    return turned[::-1] if cycle % 2 else turned
 
 
 def _goes_on(done: int, least: int, most: int, passed: float, seconds: float) -> bool:

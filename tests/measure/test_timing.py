@@ -45,9 +45,9 @@ def test_a_ratio_is_taken_round_by_round() -> None:
 def test_tasks_take_turns() -> None:
     order: list[str] = []
     tasks = {name: lambda name=name: order.append(name) for name in "abc"}
-    found = interleave(tasks, seconds=0, least=3, sample=0)
-    assert [len(t.wall) for t in found.values()] == [3, 3, 3]
-    assert "".join(order[-9:]) == "cbaabccba"
+    found = interleave(tasks, seconds=0, least=6, sample=0)
+    assert [len(t.wall) for t in found.values()] == [6, 6, 6]
+    assert "".join(order[-18:]) == "abcbcacabcbaacbbac"
 
 
 def test_what_takes_twice_as_long_is_found_to() -> None:

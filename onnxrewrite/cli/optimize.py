@@ -1,0 +1,146 @@
+"""``onnxrewrite optimize``: from an exported model to a deployable one, in stages that are measured and gated."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxrewrite.cli import options
+from onnxrewrite.cli.console import progress_bar, say, show
+from onnxrewrite.cli.files import write_json
+from onnxrewrite.errors import UsageError
+
+if TYPE_CHECKING:
+    from onnxrewrite.deploy.pipeline import Pipeline
+
+
+class Objective(enum.StrEnum):
+    """What ``--objective`` takes."""
+
+    LATENCY = "latency"
+    SIZE = "size"
+
+
+def optimize(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="OUT_DIR", help="The folder to write to; else MODEL.deploy."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE.toml", help="The pipeline; options overrule it.")
+    ] = None,
+    stages: Annotated[
+        str | None, typer.Option("--stages", metavar="NAME,NAME,...", help="The stages to run, in this order.")
+    ] = None,
+    target_speedup: Annotated[
+        float | None, typer.Option("--target-speedup", min=0.0, metavar="X", help="Leave out lossy stages beyond this.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option("--budget", min=0.0, metavar="SECONDS", help="Begin no stage after so long.")
+    ] = None,
+    objective: Annotated[
+        Objective | None,
+        typer.Option(
+            "--objective", help="latency: faster, or smaller and no slower; size: smaller, whatever it takes."
+        ),
+    ] = None,
+    max_drop: Annotated[
+        float | None,
+        typer.Option("--max-drop", metavar="D", help="Of the metric; else of the cosine similarity below 1 (0.02)."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data", metavar="DIR|NPZ|MODULE:FUNCTION", help="To calibrate and judge on; else it is made up."
+        ),
+    ] = None,
+    samples: Annotated[int | None, typer.Option("--samples", min=1, metavar="N", help="Use so many at most.")] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option("--metric", metavar="MODULE:FUNCTION", help="Outputs and samples to a number; larger is better."),
+    ] = None,
+    dim: options.Dims = [],  # noqa: B006
+    provider: options.Provider = None,
+    threads: Annotated[
+        int | None,
+        typer.Option("--threads", min=0, metavar="N", help="Within an operator; 0 leaves it to ONNX Runtime."),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0.0, metavar="S", help="To time each proposal of a stage (2).")
+    ] = None,
+    memory: Annotated[
+        bool | None, typer.Option("--memory/--no-memory", help="Whether to measure memory, in a process each.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Of the generated data.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep intermediate models, below OUT_DIR/.work.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an interrupted run has found.")] = False,
+    json: options.Json = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Make a model ready to deploy: rewritten, quantized, with its session options.
+
+    Each stage proposes models; each is timed beside the original, run on the data and judged.  What does not pass the
+    gate, or brings nothing, is taken back with its reason.  OUT_DIR gets model.onnx, report.json, report.html and
+    run.py, which runs the model as it was measured.
+
+    Exit status: 0 done, also when every stage was taken back; 1 the result does not pass the gate, or a required stage
+    was taken back: nothing is written; 2 bad arguments or an unreadable model.
+    """
+    options.one_voice(quiet, verbose)
+    path = output if output is not None else Path(f"{Path(model).with_suffix('')}.deploy")
+    page = options.json_path(json, model)
+    given = {
+        "target_speedup": target_speedup,
+        "budget": budget,
+        "objective": objective.value if objective is not None else None,
+        "data": data,
+        "samples": samples,
+        "metric": metric,
+        "dims": options.sizes(dim) or None,
+        "provider": provider,
+        "threads": threads,
+        "seconds": seconds,
+        "memory": memory,
+        "seed": seed,
+    }
+
+    from onnxrewrite.ir import io
+
+    loaded = io.load(model)
+    plan = _plan(config, stages, {k: v for k, v in given.items() if v is not None}, max_drop)
+    del loaded
+    options.folder(path, "-o")
+    with progress_bar(wanted=not quiet) as progress:
+        outcome = plan.run(model, path, keep=keep, fresh=fresh, progress=progress)
+    report = outcome.to_json()
+    write_json(report, json, page)
+    if quiet and json != "-":
+        say(outcome.files["model"])
+    if not quiet and json != "-":
+        from onnxrewrite.report.deploy import deploy_report
+
+        show(deploy_report(report, verbose=verbose))
+        say(f"\nWrote {', '.join(outcome.files.values())} in {outcome.seconds:.1f} s")
+
+
+def _plan(config: Path | None, stages: str | None, given: dict[str, Any], max_drop: float | None) -> Pipeline:
+    """The pipeline of the configuration, with what the options say."""
+    from onnxrewrite.deploy.config import parse, read
+
+    plan = read(config) if config is not None else parse({})
+    if stages is not None:
+        by_name = {stage.name: stage for stage in plan.stages}
+        names = [name.strip() for name in stages.split(",")]
+        if len(set(names)) != len(names):
+            raise UsageError(f"--stages {stages}: names a stage twice")
+        chosen = parse({"stages": names}, "--stages").stages
+        plan = replace(plan, stages=[by_name.get(stage.name, stage) for stage in chosen])
+    if max_drop is not None:
+        plan = replace(plan, gate=replace(plan.gate, max_drop=max_drop))
+    return replace(plan, **given)

@@ -1,0 +1,75 @@
+"""Writing what is recommended: the model with its session options, the report, and ten lines that run it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnxrewrite.deploy.artifact import Artifact
+from onnxrewrite.deploy.outcome import Outcome
+from onnxrewrite.errors import CheckError
+from onnxrewrite.ir import io
+from onnxrewrite.measure.session import SESSION_KEY, options_for
+from onnxrewrite.measure.sessions import LEVELS
+from onnxrewrite.quality.gate import Judge
+from onnxrewrite.report.files import write_whole
+
+MODEL, REPORT, RUN = "model.onnx", "report.json", "run.py"
+
+
+def emit(outcome: Outcome, out: Path, judge: Judge) -> None:
+    """Judge the result once more, and write it.
+
+    Raises:
+        CheckError: It does not pass the gate; nothing is written.
+        ModelError: It cannot be written.
+    """
+    final = outcome.final.artifact
+    refusal = outcome.gate.refuses(judge.quality(final.path, final.setting))
+    if refusal:
+        raise CheckError(f"the result does not pass the gate and nothing was written: {refusal}")
+    model = io.load(final.path)
+    model.metadata_props[SESSION_KEY] = options_for(final.setting.level)
+    io.save(model, out / MODEL)
+    outcome.files = {"model": str(out / MODEL), "report": str(out / REPORT), "run": str(out / RUN)}
+    write_whole(out / RUN, program(final, judge.data[0].inputs), str(out / RUN))
+    data = json.dumps(outcome.to_json(), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    write_whole(out / REPORT, f"{data}\n", str(out / REPORT))
+
+
+def program(final: Artifact, inputs: Mapping[str, Any]) -> str:
+    """Python that opens the model as it was measured and runs it once; it needs ONNX Runtime and numpy only.
+
+    Args:
+        final: What is run.
+        inputs: Arrays by name, for their shapes and dtypes.
+    """
+    made = "".join(f"    {name!r}: {_zeros(value)},\n" for name, value in inputs.items())
+    level = LEVELS[final.setting.level].name
+    return f'''"""Runs {MODEL} with the options that it was measured with."""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+options = ort.SessionOptions()
+options.graph_optimization_level = ort.GraphOptimizationLevel.{level}
+options.intra_op_num_threads = {final.setting.threads}
+path = Path(__file__).with_name({MODEL!r})
+session = ort.InferenceSession(str(path), options, providers=[{final.setting.provider!r}])
+inputs = {{
+{made}}}
+for output, value in zip(session.get_outputs(), session.run(None, inputs), strict=True):
+    print(output.name, getattr(value, "shape", len(value)))
+'''
+
+
+def _zeros(value: Any) -> str:
+    array = np.asarray(value)
+    dtype = "object" if array.dtype.hasobject else f"np.dtype({array.dtype.name!r})"
+    return f"np.full({array.shape}, '', {dtype})" if array.dtype.hasobject else f"np.zeros({array.shape}, {dtype})"

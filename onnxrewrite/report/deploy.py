@@ -1,0 +1,104 @@
+"""What ``optimize`` shows: the stages with what they brought, for people.  Made of the plain data of ``Outcome``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from onnxrewrite.report import human
+from onnxrewrite.report.table import facts_grid, plain_table
+
+Data = Mapping[str, Any]
+
+_STATES = {"kept": "bold green", "taken back": "", "skipped": "dim"}
+
+
+def deploy_report(data: Data, *, verbose: bool = False) -> RenderableType:
+    """The result of ``optimize``, ``Outcome.to_json()``; ``verbose`` shows every proposal."""
+    at = f" at {human.sizes(data['binding'])}" if data["binding"] else ""
+    source = "made up" if data["data"]["generated"] else f"of {data['data']['source']}"
+    samples = human.plural(data["data"]["samples"], "sample")
+    heading = Text.assemble((data["model"], "bold"), f":{at}, judged on {samples}, {source}")
+    return Group(heading, "", _stages(data, verbose=verbose), "", facts_grid(_facts(data)))
+
+
+def _stages(data: Data, *, verbose: bool) -> RenderableType:
+    """A row a stage: the best of its proposals, and what became of it."""
+    table = plain_table("stage", "what", "latency>", "ratio>", "opens in>", "size>", "memory>", "quality>", "", "why")
+    table.add_row("original", "", *_measured(data["baseline"]["metrics"]), "", "")
+    for step in data["steps"]:
+        shown = _shown(step, verbose=verbose)
+        for number, trial in enumerate(shown):
+            kept = step["kept"] is not None and step["trials"][step["kept"]] is trial
+            state = "kept" if kept else "taken back"
+            table.add_row(
+                step["stage"] if number == 0 else "",
+                trial["how"],
+                *_measured(trial["metrics"]),
+                Text(state, _STATES[state]),
+                trial["verdict"]["reason"],
+            )
+        if not shown:
+            empty = [""] * 7
+            table.add_row(step["stage"], *empty, Text(step["state"], _STATES[step["state"]]), step["reason"])
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _shown(step: Data, *, verbose: bool) -> Sequence[Data]:
+    """The proposals that get a row: the one that was kept, else the fastest; all of them if that is asked for."""
+    trials: Sequence[Data] = step["trials"]
+    if verbose or len(trials) < 2:
+        return trials
+    if step["kept"] is not None:
+        return [trials[step["kept"]]]
+    return [min(trials, key=lambda t: t["metrics"]["latency"]["median"])]
+
+
+def _measured(metrics: Data) -> list[str]:
+    ratio, memory, quality = metrics["ratio"], metrics["memory"], metrics["quality"]
+    return [
+        human.duration(metrics["latency"]["median"]),
+        f"{ratio['median']:.2f} ({ratio['low']:.2f}–{ratio['high']:.2f})" if quality is not None else "",
+        human.duration(metrics["creation"]["median"]),
+        human.size(metrics["size"]),
+        human.size(memory) if memory is not None else "",
+        quality_text(quality) if quality is not None else "",
+    ]
+
+
+def quality_text(quality: Data) -> str:
+    """``cosine 0.9987``, ``agreement 0.98``, ``metric 0.91``."""
+    if quality["metric"] is not None:
+        return f"metric {quality['metric']:.4g}"
+    if quality["worst"] is None:
+        return ""
+    found = quality["outputs"][quality["worst"]]
+    if found["broken"]:
+        return "broken"
+    return f"agreement {found['agreement']:.4f}" if found["agreement"] is not None else f"cosine {found['cosine']:.4f}"
+
+
+def _facts(data: Data) -> list[tuple[str, str]]:
+    final = data["final"]
+    setting = final["setting"]
+    threads = human.plural(setting["threads"], "thread") if setting["threads"] else "threads as ONNX Runtime chooses"
+    facts = [
+        ("Result", f"{data['speedup']:.2f} times as fast, {_size(data)} of the size"),
+        ("Run it", f"{setting['provider']}, optimizations: {setting['level']}, {threads}"),
+    ]
+    if data["target"] is not None:
+        facts.append(("Target", f"{data['target']:g} times as fast: {'met' if data['target_met'] else 'missed'}"))
+    close = [step["stage"] for step in data["steps"] if step["close"]]
+    if close:
+        facts.append(("Note", f"{human.listed(close)}: too close to call; another run may decide otherwise"))
+    if data["data"]["generated"]:
+        facts.append(("Note", "the data are made up: give --data to know the quality on yours"))
+    return facts + [("Note", note) for note in data["notes"]]
+
+
+def _size(data: Data) -> str:
+    return f"{data['final']['metrics']['size'] / data['baseline']['metrics']['size']:.2f}"
