@@ -15,6 +15,8 @@ _FACE = {
     "explain": "onnxrewrite.whynot.explain",
     "capture": "onnxrewrite.authoring.capture",
     "mine": "onnxrewrite.authoring.mine",
+    "quantize": "onnxrewrite.quantize.run",
+    "Settings": "onnxrewrite.quantize.settings",
     "session": "onnxrewrite.measure.session",
     "Result": "onnxrewrite.pipeline",
     "OnnxRewriteError": "onnxrewrite.errors",
@@ -98,6 +100,8 @@ if TYPE_CHECKING:
     from onnxrewrite.pipeline import Result as Result
     from onnxrewrite.pipeline import apply as apply
     from onnxrewrite.pipeline import check as check
+    from onnxrewrite.quantize.run import quantize as quantize
+    from onnxrewrite.quantize.settings import Settings as Settings
     from onnxrewrite.rewrite.build import Builder as Builder
     from onnxrewrite.rewrite.rule import Assumption as Assumption
     from onnxrewrite.rewrite.rule import Rejects as Rejects
