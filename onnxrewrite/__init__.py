@@ -15,6 +15,8 @@ _FACE = {
     "explain": "onnxrewrite.whynot.explain",
     "capture": "onnxrewrite.authoring.capture",
     "mine": "onnxrewrite.authoring.mine",
+    "machine": "onnxrewrite.hardware.machine",
+    "Machine": "onnxrewrite.hardware.machine",
     "session": "onnxrewrite.measure.session",
     "Result": "onnxrewrite.pipeline",
     "OnnxRewriteError": "onnxrewrite.errors",
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
     from onnxrewrite.authoring.capture import capture as capture
     from onnxrewrite.authoring.mine import mine as mine
     from onnxrewrite.errors import OnnxRewriteError as OnnxRewriteError
+    from onnxrewrite.hardware.machine import Machine as Machine
+    from onnxrewrite.hardware.machine import machine as machine
     from onnxrewrite.ir.custom import CustomOp as CustomOp
     from onnxrewrite.ir.custom import use_custom_ops as use_custom_ops
     from onnxrewrite.ir.cuts import Cut as Cut

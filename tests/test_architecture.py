@@ -21,6 +21,7 @@ RANKS = {
     "pattern": 2,
     "rewrite": 3,
     "interop": 4,
+    "hardware": 4,
     "verify": 4,
     "measure": 5,
     "pipeline": 6,
@@ -34,8 +35,9 @@ RANKS = {
     "testing": 6,
     "authoring": 6,
     "golden": 6,
-    "cli": 7,
-    "__main__": 8,
+    "frameworks": 7,
+    "cli": 8,
+    "__main__": 9,
 }
 """A room imports from rooms of lower rank, and from itself; rooms of rank 6 from each other."""
 
