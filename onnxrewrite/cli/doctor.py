@@ -20,8 +20,8 @@ def doctor(
 ) -> None:
     """Show what this machine has, and what follows for models.
 
-    Processor, cores, memory, ONNX Runtime.  Execution providers that are built in are tried, and so is whether 8-bit products saturate.  With --verbose, the
-    options of each provider and of sessions, with what they do.
+    Processor, cores, memory, ONNX Runtime.  Execution providers that are built in are tried, and so is whether 8-bit
+    products saturate.  With --verbose, the options of each provider and of sessions, with what they do.
     """
     report = options.json_path(json)
 

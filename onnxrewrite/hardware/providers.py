@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from onnxrewrite.ir import target
+
 
 @dataclass(frozen=True)
 class Provider:
@@ -182,6 +184,19 @@ ENTRIES: Mapping[str, str] = {
     "mlas.enable_gemm_fastmath_arm64_bfloat16": "1: float32 products in bfloat16 on ARM; faster, 8 bits exact",
 }
 """Entries of a session's configuration that matter on CPUs, each with what it does."""
+
+
+_FILES = frozenset(
+    "trt_engine_cache_path trt_timing_cache_path trt_int8_calibration_table_name cache_dir load_config "
+    "ModelCacheDirectory backend_path migraphx_int8_calibration_table_name".split()
+)
+"""Options that name a file, a folder or a library."""
+
+
+def may_travel(provider: str, option: str) -> bool:
+    """Whether an option may be taken from a model that somebody else wrote: it is known and names no file."""
+    known = PROVIDERS.get(target.full_name(provider))
+    return known is not None and option in dict(known.options) and option not in _FILES
 
 
 def on_request(name: str) -> str:

@@ -92,6 +92,11 @@ def runtime() -> Runtime:
     )
 
 
+def preferred() -> tuple[str, ...]:
+    """``runtime().preferred``, without trying those providers that are used on request only."""
+    return tuple(e for e in target.providers() if not on_request(e) and not why_not_started(e)) or (CPU,)
+
+
 def versions_of(names: tuple[str, ...]) -> dict[str, str]:
     """Those of the distributions that are installed, to their versions."""
     from importlib.metadata import PackageNotFoundError, version
