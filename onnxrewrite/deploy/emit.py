@@ -13,7 +13,7 @@ from onnxrewrite.deploy.artifact import Artifact
 from onnxrewrite.deploy.outcome import Outcome
 from onnxrewrite.errors import CheckError
 from onnxrewrite.ir import io
-from onnxrewrite.measure.session import SESSION_KEY, options_for
+from onnxrewrite.measure.deployment import SESSION_KEY, Deployment
 from onnxrewrite.measure.sessions import LEVELS
 from onnxrewrite.quality.gate import Judge
 from onnxrewrite.report.files import write_whole
@@ -33,12 +33,18 @@ def emit(outcome: Outcome, out: Path, judge: Judge) -> None:
     if refusal:
         raise CheckError(f"the result does not pass the gate and nothing was written: {refusal}")
     model = io.load(final.path)
-    model.metadata_props[SESSION_KEY] = options_for(final.setting.level)
+    model.metadata_props[SESSION_KEY] = deployment(final).text()
     io.save(model, out / MODEL)
     outcome.files = {"model": str(out / MODEL), "report": str(out / REPORT), "run": str(out / RUN)}
     write_whole(out / RUN, program(final, judge.data[0].inputs), str(out / RUN))
     data = json.dumps(outcome.to_json(), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     write_whole(out / REPORT, f"{data}\n", str(out / REPORT))
+
+
+def deployment(final: Artifact) -> Deployment:
+    """The session options that are stored with it."""
+    setting = final.setting
+    return Deployment(level=setting.level, threads=setting.threads, providers={setting.provider: {}})
 
 
 def program(final: Artifact, inputs: Mapping[str, Any]) -> str:
