@@ -15,6 +15,7 @@ _FACE = {
     "explain": "onnxrewrite.whynot.explain",
     "capture": "onnxrewrite.authoring.capture",
     "mine": "onnxrewrite.authoring.mine",
+    "export": "onnxrewrite.frameworks.torch",
     "machine": "onnxrewrite.hardware.machine",
     "Machine": "onnxrewrite.hardware.machine",
     "session": "onnxrewrite.measure.session",
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from onnxrewrite.authoring.capture import capture as capture
     from onnxrewrite.authoring.mine import mine as mine
     from onnxrewrite.errors import OnnxRewriteError as OnnxRewriteError
+    from onnxrewrite.frameworks.torch import export as export
     from onnxrewrite.hardware.machine import Machine as Machine
     from onnxrewrite.hardware.machine import machine as machine
     from onnxrewrite.ir.custom import CustomOp as CustomOp
