@@ -124,7 +124,7 @@ def _maker(
     notes: list[str],
 ) -> Callable[[], Path]:
     def make() -> Path:
-        from onnxrewrite.frameworks.torch_calls import run_exporter
+        from onnxrewrite.frameworks.torch_exporters import run_exporter
 
         folder.mkdir()
         path = folder / _PLAIN
