@@ -17,7 +17,7 @@ import numpy as np
 
 from onnxrewrite.errors import UsageError
 from onnxrewrite.verify.model import ModelCheck, OutputCheck
-from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Norms, compare, identical, measure
+from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Norms, compare, identical, is_float, measure
 from onnxrewrite.verify.reference import stochastic_ops
 from onnxrewrite.verify.sample import CARE, Sampler, is_finite
 from onnxrewrite.verify.session import Session, open_session, skeleton
@@ -148,8 +148,17 @@ def _made(subject: Subject, sampler: Sampler, samples: int, example: Feeds, note
             wanted = subject.run(feeds)
             if not isinstance(wanted, str):
                 yield Try(f"sample {sample}{_at(binding)}", binding, feeds, wanted)
+        yield from _negated(subject, sampler.feeds(binding, 0, care), binding, example)
     if not found:
         notes.append(f"compared on the example only, for the module runs on no inputs made for it: {refused}")
+
+
+def _negated(subject: Subject, feeds: Feeds, binding: Mapping[str, int], example: Feeds) -> Iterator[Try]:
+    """The first sample with the sign of all floats turned, for a trace follows one side of a branch alone."""
+    turned = {n: -v if hasattr(v, "dtype") and is_float(v.dtype) else v for n, v in feeds.items()}
+    wanted = subject.run({**example, **turned})
+    if not isinstance(wanted, str) and any(turned[n] is not feeds[n] for n in feeds):
+        yield Try(f"sample 0 negated{_at(binding)}", binding, {**example, **turned}, wanted)
 
 
 def _care(subject: Subject, sampler: Sampler, binding: Mapping[str, int], example: Feeds) -> int | str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,7 +19,7 @@ class Exported:
     """A model that was made of a framework's module.
 
     Attributes:
-        path: Its file; where no path was given it lies in a temporary folder that lasts as long as this object.
+        path: Its file; where no path was given it lies in a temporary folder, which is removed when Python ends.
         exporter: What made it.
         comparison: The export against the module; None where that was not asked for.
         result: What the rewriting came to; None where that was not asked for.
@@ -31,7 +31,6 @@ class Exported:
     comparison: ModelCheck | None = None
     result: Result | None = None
     notes: Sequence[str] = ()
-    keep: Any = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -77,7 +76,7 @@ def first_right(
             continue
         if comparison is None or comparison.ok:
             return Attempt(name, path, comparison), [f"not by {n}: {error}" for n, error in failures.items()]
-        failures[name] = CheckError(f"its model differs: {comparison.failures[0]}")
+        failures[name] = CheckError(f"its model is wrong: {comparison.failures[0]}")
     told = "; ".join(f"{name}: {error}" for name, error in failures.items())
     if any(isinstance(error, CheckError) for error in failures.values()):
         raise CheckError(f"no export computes what {what} computes, and nothing was written: {told}")

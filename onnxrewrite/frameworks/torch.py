@@ -7,8 +7,10 @@ before anything is done with it.
 
 from __future__ import annotations
 
-import contextlib
+import atexit
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -58,7 +60,7 @@ def export(
     Args:
         module: The module.
         example_inputs: A tensor, or a tuple or mapping of the arguments; what is no tensor becomes a constant.
-        path: Where the model goes; without it into a temporary folder that lasts as long as the result.
+        path: Where the model goes; without it into a temporary folder, which is removed when Python ends.
         kwargs: Arguments by keyword.
         dynamic_axes: Axes whose size may vary, by name of the input: ``{"x": {0: "batch"}}`` or ``{"x": [0]}``.
         dynamic_shapes: The same as ``torch.export`` takes it, in the structure of the arguments.
@@ -92,19 +94,25 @@ def export(
         raise UsageError("give dynamic_axes or dynamic_shapes, not both")
     if opset is not None and not OLDEST <= opset <= latest_version():
         raise UsageError(f"opset {opset} is not one from {OLDEST} to {latest_version()}")
-    folder = tempfile.TemporaryDirectory(prefix="onnxrewrite-")
-    with evaluating(module) as was_training:
-        call = Call.of(module, example_inputs, kwargs or {}, input_names)
-        outputs = call.output_names(output_names)
-        axes = call.axes(dynamic_axes, dynamic_shapes, outputs)
-        names = ("dynamo", "torchscript") if exporter == "auto" else (exporter,)
-        notes: list[str] = []
-        makers = {name: _maker(name, call, axes, outputs, opset, Path(folder.name) / name, notes) for name in names}
-        compare = _comparer(call, seed, samples) if check else None
-        made, failed = first_right(makers, compare, type(module).__name__)
-    if was_training:
-        notes.insert(0, "the module was in training mode; it was exported in evaluation mode")
-    return _finished(made, path, [*notes, *failed], _optimizer(optimize, options), folder)
+    folder = Path(tempfile.mkdtemp(prefix="onnxrewrite-"))
+    try:
+        with evaluating(module) as was_training:
+            call = Call.of(module, example_inputs, kwargs or {}, input_names)
+            outputs = call.output_names(output_names)
+            axes = call.axes(dynamic_axes, dynamic_shapes, outputs)
+            names = ("dynamo", "torchscript") if exporter == "auto" else (exporter,)
+            notes: list[str] = []
+            makers = {name: _maker(name, call, axes, outputs, opset, folder / name, notes) for name in names}
+            compare = _comparer(call, seed, samples) if check else None
+            made, failed = first_right(makers, compare, type(module).__name__)
+        if was_training:
+            notes.insert(0, "the module was in training mode; it was exported in evaluation mode")
+        found = _finished(made, path, [*notes, *failed], _optimizer(optimize, options), folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    _remove_when_unused(folder, found, is_asked_for=path is not None)
+    return found
 
 
 def _must_have_torch() -> None:
@@ -156,10 +164,10 @@ def _optimizer(optimize: bool | Optimize, options: Mapping[str, Any]) -> Optimiz
 
 
 def _finished(
-    made: Attempt, path: str | Path | None, notes: list[str], optimize: Optimize | None, folder: Any
+    made: Attempt, path: str | Path | None, notes: list[str], optimize: Optimize | None, folder: Path
 ) -> Exported:
     """The model at its place, rewritten if that is wanted."""
-    target = Path(path) if path is not None else Path(folder.name) / "model.onnx"
+    target = Path(path) if path is not None else folder / "model.onnx"
     result = optimize(made.path) if optimize is not None else None
     if result is not None:
         result.save(target)
@@ -169,10 +177,17 @@ def _finished(
         notes = [*notes, *made.comparison.notes]
         if made.comparison.skipped:
             notes.append(made.comparison.skipped)
-    with contextlib.suppress(OSError):
-        if result is None and path is not None:
-            folder.cleanup()
-    return Exported(target, made.exporter, made.comparison, result, tuple(dict.fromkeys(notes)), folder)
+    return Exported(target, made.exporter, made.comparison, result, tuple(dict.fromkeys(notes)))
+
+
+def _remove_when_unused(folder: Path, made: Exported, *, is_asked_for: bool) -> None:
+    """Remove what was exported on the way: the result reads weights and the original there as long as it lives."""
+    if not is_asked_for:
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    elif made.result is not None:
+        weakref.finalize(made.result, shutil.rmtree, folder, ignore_errors=True)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 __all__ = ["Exported", "Exporter", "export"]
