@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from onnxrewrite.deploy.outcome import Outcome
 from onnxrewrite.errors import CheckError, ModelError, OnnxRewriteError
 from onnxrewrite.result import Result
 from onnxrewrite.verify.model import ModelCheck
@@ -23,6 +24,7 @@ class Exported:
         exporter: What made it.
         comparison: The export against the module; None where that was not asked for.
         result: What the rewriting came to; None where that was not asked for.
+        outcome: What a pipeline came to; None where that was not asked for.
         notes: What was not as asked: another exporter, a module in training mode.
     """
 
@@ -30,6 +32,7 @@ class Exported:
     exporter: str
     comparison: ModelCheck | None = None
     result: Result | None = None
+    outcome: Outcome | None = None
     notes: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -39,6 +42,7 @@ class Exported:
             "exporter": self.exporter,
             "comparison": self.comparison.to_json() if self.comparison is not None else None,
             "result": self.result.to_json() if self.result is not None else None,
+            "outcome": self.outcome.to_json() if self.outcome is not None else None,
             "notes": list(self.notes),
         }
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from onnxrewrite.deploy.pipeline import Pipeline
 from onnxrewrite.errors import UsageError
 from onnxrewrite.frameworks.compare import compare_export
 from onnxrewrite.frameworks.exported import Attempt, Exported, Optimize, first_right
@@ -48,7 +49,7 @@ def export(
     opset: int | None = None,
     exporter: Exporter = "auto",
     check: bool = True,
-    optimize: bool | Optimize = True,
+    optimize: bool | Optimize | Pipeline = True,
     seed: int = 0,
     samples: int = 3,
     **options: Any,
@@ -60,7 +61,8 @@ def export(
     Args:
         module: The module.
         example_inputs: A tensor, or a tuple or mapping of the arguments; what is no tensor becomes a constant.
-        path: Where the model goes; without it into a temporary folder, which is removed when Python ends.
+        path: Where the model goes, a folder for what a ``Pipeline`` writes; without it into a temporary folder, which
+            is removed when Python ends.
         kwargs: Arguments by keyword.
         dynamic_axes: Axes whose size may vary, by name of the input: ``{"x": {0: "batch"}}`` or ``{"x": [0]}``.
         dynamic_shapes: The same as ``torch.export`` takes it, in the structure of the arguments.
@@ -71,8 +73,8 @@ def export(
         exporter: ``dynamo``, ``torchscript``, or ``auto``: the first of both whose model is right.
         check: Whether to compare the export with the module, on the example and on ``samples`` inputs at each of two
             choices of the dynamic sizes; see ``frameworks.compare``.
-        optimize: Whether to rewrite the model with ``onnxrewrite.apply``; or a function that does something else, from
-            a path to a ``Result``.
+        optimize: Whether to rewrite the model with ``onnxrewrite.apply``; or a ``Pipeline`` that it goes through; or a
+            function that does something else, from a path to a ``Result``.
         seed: Of the inputs that are made.
         samples: How many.
         options: For ``onnxrewrite.apply``.
@@ -80,7 +82,7 @@ def export(
     Raises:
         UsageError: torch is missing, or an argument cannot be used.
         ModelError: No exporter takes the module, or the file cannot be written.
-        CheckError: The export does not compute what the module computes.
+        CheckError: The export does not compute what the module computes, or the pipeline's gate refuses its result.
     """
     _must_have_torch()
     from onnxrewrite.frameworks.torch_calls import Call, evaluating, must_be_module
@@ -107,7 +109,10 @@ def export(
             made, failed = first_right(makers, compare, type(module).__name__)
         if was_training:
             notes.insert(0, "the module was in training mode; it was exported in evaluation mode")
-        found = _finished(made, path, [*notes, *failed], _optimizer(optimize, options), folder)
+        if isinstance(optimize, Pipeline):
+            found = _deployed(made, path, [*notes, *failed], optimize, folder)
+        else:
+            found = _finished(made, path, [*notes, *failed], _optimizer(optimize, options), folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -173,11 +178,21 @@ def _finished(
         result.save(target)
     else:
         io.save(io.load(made.path), target)
+    return Exported(target, made.exporter, made.comparison, result, notes=_all_notes(made, notes))
+
+
+def _deployed(made: Attempt, path: str | Path | None, notes: list[str], plan: Pipeline, folder: Path) -> Exported:
+    """What a pipeline makes of it."""
+    outcome = plan.run(made.path, path if path is not None else folder / "deployed")
+    model = Path(outcome.files["model"])
+    return Exported(model, made.exporter, made.comparison, outcome=outcome, notes=_all_notes(made, notes))
+
+
+def _all_notes(made: Attempt, notes: Sequence[str]) -> tuple[str, ...]:
+    found = list(notes)
     if made.comparison is not None:
-        notes = [*notes, *made.comparison.notes]
-        if made.comparison.skipped:
-            notes.append(made.comparison.skipped)
-    return Exported(target, made.exporter, made.comparison, result, tuple(dict.fromkeys(notes)))
+        found += [*made.comparison.notes, *filter(None, [made.comparison.skipped])]
+    return tuple(dict.fromkeys(found))
 
 
 def _remove_when_unused(folder: Path, made: Exported, *, is_asked_for: bool) -> None:

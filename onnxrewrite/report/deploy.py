@@ -64,10 +64,10 @@ def _measured(metrics: Data, *, verbose: bool) -> list[str]:
     more = [human.duration(metrics["creation"]["median"]), human.size(memory) if memory is not None else ""]
     return [
         human.duration(metrics["latency"]["median"]),
-        f"{ratio['median']:.2f} ({ratio['low']:.2f}–{ratio['high']:.2f})" if quality is not None else "",
+        f"{ratio['median']:.2f} ({ratio['low']:.2f}–{ratio['high']:.2f})" if metrics["step"] is not None else "",
         human.size(metrics["size"]),
         *(more if verbose else []),
-        quality_text(quality) if quality is not None else "",
+        quality_text(quality),
     ]
 
 
