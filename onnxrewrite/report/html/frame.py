@@ -34,8 +34,8 @@ class Frame:
     styles: Sequence[str] = ()
     scripts: Sequence[str] = ()
 
-    def around(self, body: Markup, data: Markup = Markup("")) -> str:
-        """The whole page; ``data`` is what the scripts read."""
+    def around(self, body: Markup, data: str = "") -> str:
+        """The whole page; ``data`` is what the scripts read, ``json_script``."""
         scripts = [file(name) for name in ("theme.js", *self.scripts)]
         target, words = self.skip
         parts = {
@@ -48,7 +48,7 @@ class Frame:
             "name": escaped(self.name),
             "subtitle": escaped(self.subtitle),
             "body": body,
-            "data": data,
+            "data": escaped(data),
             "scripts": Markup("\n".join(f"<script>{script}</script>" for script in scripts)),
         }
         return filled(file("frame.html"), parts)
