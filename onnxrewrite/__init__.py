@@ -15,7 +15,15 @@ _FACE = {
     "explain": "onnxrewrite.whynot.explain",
     "capture": "onnxrewrite.authoring.capture",
     "mine": "onnxrewrite.authoring.mine",
+    "quantize": "onnxrewrite.quantize.run",
+    "Settings": "onnxrewrite.quantize.settings",
+    "machine": "onnxrewrite.hardware.machine",
+    "Machine": "onnxrewrite.hardware.machine",
     "session": "onnxrewrite.measure.session",
+    "CachedSession": "onnxrewrite.measure.cached",
+    "Deployment": "onnxrewrite.measure.deployment",
+    "read_options": "onnxrewrite.measure.deployment",
+    "write_options": "onnxrewrite.measure.deployment",
     "Result": "onnxrewrite.pipeline",
     "OnnxRewriteError": "onnxrewrite.errors",
     "AnyNode": "onnxrewrite.pattern.terms",
@@ -64,6 +72,8 @@ if TYPE_CHECKING:
     from onnxrewrite.authoring.capture import capture as capture
     from onnxrewrite.authoring.mine import mine as mine
     from onnxrewrite.errors import OnnxRewriteError as OnnxRewriteError
+    from onnxrewrite.hardware.machine import Machine as Machine
+    from onnxrewrite.hardware.machine import machine as machine
     from onnxrewrite.ir.custom import CustomOp as CustomOp
     from onnxrewrite.ir.custom import use_custom_ops as use_custom_ops
     from onnxrewrite.ir.cuts import Cut as Cut
@@ -74,6 +84,10 @@ if TYPE_CHECKING:
     from onnxrewrite.ir.einsum import einsum_labels as einsum_labels
     from onnxrewrite.ir.facts import Facts as Facts
     from onnxrewrite.ir.facts import same_shape as same_shape
+    from onnxrewrite.measure.cached import CachedSession as CachedSession
+    from onnxrewrite.measure.deployment import Deployment as Deployment
+    from onnxrewrite.measure.deployment import read_options as read_options
+    from onnxrewrite.measure.deployment import write_options as write_options
     from onnxrewrite.measure.session import session as session
     from onnxrewrite.pattern.look import parameter as parameter
     from onnxrewrite.pattern.look import passed as passed
@@ -98,6 +112,8 @@ if TYPE_CHECKING:
     from onnxrewrite.pipeline import Result as Result
     from onnxrewrite.pipeline import apply as apply
     from onnxrewrite.pipeline import check as check
+    from onnxrewrite.quantize.run import quantize as quantize
+    from onnxrewrite.quantize.settings import Settings as Settings
     from onnxrewrite.rewrite.build import Builder as Builder
     from onnxrewrite.rewrite.rule import Assumption as Assumption
     from onnxrewrite.rewrite.rule import Rejects as Rejects

@@ -6,6 +6,8 @@ it and exits with ``exit_code``; nothing else is ever shown to a user as a trace
 
 from __future__ import annotations
 
+import re
+
 
 class OnnxRewriteError(Exception):
     """Base of everything a user can get told.  ``exit_code`` is the command line's exit status."""
@@ -29,3 +31,12 @@ class CheckError(OnnxRewriteError):
     """A check failed and nothing was written."""
 
     exit_code = 1
+
+
+def one_line(error: BaseException | str, limit: int = 300) -> str:
+    """The first informative line of an error, without ORT's boilerplate and file positions."""
+    text = " ".join(str(error).split())
+    text = re.sub(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", text)
+    text = re.sub(r"/\S*?/(onnxruntime/\S+?:\d+) ", "", text)
+    text = text or type(error).__name__
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -195,4 +195,4 @@ class Pace:
         level = self._verdicts.level if self._repeats else self.speed.level
         self.speed.level = level
         if level != "all":
-            model.metadata_props[SESSION_KEY] = options_for(level)
+            model.metadata_props[SESSION_KEY] = options_for(level, model.metadata_props.get(SESSION_KEY))

@@ -21,6 +21,7 @@ RANKS = {
     "pattern": 2,
     "rewrite": 3,
     "interop": 4,
+    "hardware": 4,
     "verify": 4,
     "measure": 5,
     "pipeline": 6,
@@ -38,8 +39,10 @@ RANKS = {
     "quantize": 7,
     "precision": 8,
     "deploy": 9,
-    "cli": 10,
-    "__main__": 11,
+    "frameworks": 10,
+    "sweep": 10,
+    "cli": 12,
+    "__main__": 13,
 }
 """A room imports from rooms of lower rank, and from itself; rooms of rank 6 from each other."""
 

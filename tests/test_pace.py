@@ -240,6 +240,7 @@ def test_unknown_ways_to_lower_are_an_error(model: Path, monkeypatch: pytest.Mon
 # -- sessions --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:the stored session option")
 @pytest.mark.parametrize("stored", [None, options_for("basic"), "no json", '{"level": "??"}', "[]"])
 def test_a_session_runs_whatever_is_stored(model: Path, stored: str | None) -> None:
     proto = onnx.load(model)

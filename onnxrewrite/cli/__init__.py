@@ -22,6 +22,7 @@ from onnxrewrite.cli.bench import bench
 from onnxrewrite.cli.capture import capture
 from onnxrewrite.cli.check import check
 from onnxrewrite.cli.console import complain, say
+from onnxrewrite.cli.doctor import doctor
 from onnxrewrite.cli.explain import explain
 from onnxrewrite.cli.inspect import inspect
 from onnxrewrite.cli.mine import mine
@@ -48,7 +49,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (apply, optimize, bench, check, replay, inspect, explain, profile, mine, capture, new, rules, verify):
+for _command in (
+    apply,
+    optimize,
+    bench,
+    check,
+    replay,
+    inspect,
+    explain,
+    profile,
+    mine,
+    capture,
+    new,
+    rules,
+    verify,
+    doctor,
+):
     app.command(epilog=EXIT_CODES if _command is apply else None)(_command)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from onnxrewrite.deploy.artifact import Artifact, Metrics
 from onnxrewrite.deploy.decide import AS_IT_WAS, Objective, Trial, best, weigh
-from onnxrewrite.deploy.emit import emit
+from onnxrewrite.deploy.emit import MODEL, emit
 from onnxrewrite.deploy.meter import Meter
 from onnxrewrite.deploy.outcome import Outcome, Step
 from onnxrewrite.deploy.record import Record, key, state_of
@@ -90,7 +91,14 @@ class Pipeline:
             ModelError: The model cannot be read or run, or nothing can be written.
             CheckError: A required stage was taken back, or the result does not pass the gate; nothing is written.
         """
-        return _Run(self, model, Path(out), fresh, progress or (lambda phase, done, left: None)).execute(keep)
+        run = _Run(self, model, Path(out), fresh, progress or (lambda phase, done, left: None))
+        try:
+            outcome = run.execute()
+        except CheckError:  # there is nothing to go on with; other failures leave what was found for the next run
+            run.tidy(keep)
+            raise
+        run.tidy(keep)
+        return outcome
 
 
 class _Run:
@@ -102,6 +110,8 @@ class _Run:
         self.progress = progress
         self.start = time.perf_counter()
         self.stages = list(plan.stages) or [stage() for stage in known().values()]
+        if isinstance(model, (str, os.PathLike)) and Path(model).resolve() == (out / MODEL).resolve():
+            raise UsageError(f"{out}: the model itself lies there; give another folder")
         self.work = _folder(out / WORK)
         self.name, path = self._original(model)
         self.baseline = Artifact(path, Setting(provider_named(plan.provider), plan.threads), "as it was")
@@ -124,12 +134,11 @@ class _Run:
             left=self._left,
             progress=progress,
         )
-        metric_name = plan.metric if isinstance(plan.metric, str) else getattr(metric, "__qualname__", None)
-        gate_and_more = (vars(plan.gate), metric_name, plan.objective, plan.seconds, plan.memory, plan.seed)
+        gate_and_more = (vars(plan.gate), _identity(metric), plan.objective, plan.seconds, plan.memory, plan.seed)
         self.premises = key(versions(), self.data.digest, dict(load.binding), gate_and_more, state_of(self.baseline))
 
-    def execute(self, keep: bool) -> Outcome:
-        """Run, write, tidy up."""
+    def execute(self) -> Outcome:
+        """Run, and write."""
         baseline = self._baseline()
         outcome = Outcome(
             model=self.name,
@@ -152,9 +161,12 @@ class _Run:
                 )
         outcome.seconds = time.perf_counter() - self.start
         emit(outcome, self.out, self.meter.judge)
-        if not keep:
-            _tidy(self.work)
         return outcome
+
+    def tidy(self, keep: bool) -> None:
+        """Remove intermediate models, unless they are to be kept."""
+        if not keep:
+            shutil.rmtree(self.work, ignore_errors=True)
 
     def _baseline(self) -> Metrics:
         found = self.record.metrics(self.premises)
@@ -240,5 +252,11 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def _tidy(work: Path) -> None:
-    shutil.rmtree(work, ignore_errors=True)
+def _identity(metric: Metric | None) -> str:
+    """What tells a metric from another: its source, where Python knows it."""
+    if metric is None:
+        return ""
+    try:
+        return inspect.getsource(metric)
+    except (OSError, TypeError):
+        return getattr(metric, "__qualname__", repr(type(metric)))

@@ -50,7 +50,7 @@ def load(source: Source, *, folder: str | os.PathLike[str] | None = None) -> ir.
         return _from_proto(copied, os.path.abspath(folder) if folder is not None else None, "model", None)
     path = os.path.abspath(source)
     where = os.fspath(source)
-    return _from_proto(_read(path, where), os.path.dirname(path), where, path)
+    return _from_proto(read_proto(path, where), os.path.dirname(path), where, path)
 
 
 def repairs(model: ir.Model) -> tuple[str, ...]:
@@ -73,7 +73,12 @@ def needs_external_data(model: ir.Model) -> bool:
 # --------------------------------------------------------------------------------------------------- reading
 
 
-def _read(path: str, where: str) -> onnx.ModelProto:
+def read_proto(path: str, where: str) -> onnx.ModelProto:
+    """What a file holds, as it is, external data left where they are.
+
+    Raises:
+        ModelError: It cannot be read, or holds no model; the message begins with ``where``.
+    """
     try:
         if os.path.isdir(path):
             raise ModelError(f"{where}: is a folder; give the .onnx file in it")
@@ -267,6 +272,25 @@ def save(
     except OSError as error:
         reason = error.strerror or str(error)
         raise ModelError(f"{target}: cannot be written: {reason}; nothing was changed") from None
+
+
+def replace_proto(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> None:
+    """Write a model that was read by ``read_proto`` back to its file, all of it or nothing; external data stay.
+
+    A link is followed, so that it stays one.
+
+    Raises:
+        ModelError: The file cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    data = _bytes(proto, os.fspath(path))
+    try:
+        with _temporary(target) as temporary:
+            _write(temporary, data)
+            _replace({target: temporary})
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ModelError(f"{os.fspath(path)}: cannot be written: {reason}; nothing was changed") from None
 
 
 def _save_alone(model: ir.Model, target: Path, companions: Companions | None) -> None:

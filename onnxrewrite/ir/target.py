@@ -106,15 +106,26 @@ def provider(name: str) -> str:
     Raises:
         UsageError: There is none of that name, or this ONNX Runtime lacks it.
     """
-    import onnxruntime
-
-    known: dict[str, str] = {_short(each).lower(): each for each in onnxruntime.get_all_providers()}
+    known = _by_short_name()
     found = known.get(_short(name).lower())
     if found is None:
         raise UsageError(f"unknown provider '{name}'; ONNX Runtime knows {', '.join(sorted(known))}")
     if found not in providers():
         raise UsageError(f"provider '{name}' is {_lacked(found)}")
     return found
+
+
+def full_name(name: str) -> str:
+    """As ``provider``, also where this build lacks it; the name itself where ONNX Runtime knows none of it."""
+    return _by_short_name().get(_short(name).lower(), name)
+
+
+@functools.cache
+def _by_short_name() -> Mapping[str, str]:
+    """Providers that ONNX Runtime knows, and those that this build was extended by, by short names."""
+    import onnxruntime
+
+    return {_short(each).lower(): each for each in (*onnxruntime.get_all_providers(), *providers())}
 
 
 def target_on(provider: str) -> str:

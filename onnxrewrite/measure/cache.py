@@ -6,10 +6,8 @@ A damaged or unwritable file costs time, never a result: what cannot be remember
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
-import platform
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 
 import platformdirs
 
+from onnxrewrite.hardware.features import brand
 from onnxrewrite.ir.target import ort_version
 from onnxrewrite.measure.sessions import Setting
 
@@ -57,15 +56,5 @@ class Cache:
 
 def key(what: Any, setting: Setting) -> str:
     """What a figure depends on: what was measured, how it was run, and on what."""
-    parts = {"format": FORMAT, "what": what, "setting": vars(setting), "ort": ort_version(), "processor": processor()}
+    parts = {"format": FORMAT, "what": what, "setting": vars(setting), "ort": ort_version(), "processor": brand()}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-@functools.cache
-def processor() -> str:
-    """The processor's name, as far as the system tells."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
+from onnxrewrite.errors import one_line as one_line
 from onnxrewrite.ir import carry, custom, external, io
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -40,15 +40,6 @@ _NARROW = {
     onnx.TensorProto.FLOAT8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
     onnx.TensorProto.FLOAT8E5M2: np.dtype(ml_dtypes.float8_e5m2),
 }
-
-
-def one_line(error: BaseException | str, limit: int = 300) -> str:
-    """The first informative line of an error, without ORT's boilerplate and file positions."""
-    text = " ".join(str(error).split())
-    text = re.sub(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", text)
-    text = re.sub(r"/\S*?/(onnxruntime/\S+?:\d+) ", "", text)
-    text = text or type(error).__name__
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def as_proto(model: ModelLike) -> onnx.ModelProto:
