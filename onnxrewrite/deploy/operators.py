@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from onnxrewrite.deploy.artifact import Artifact
+from onnxrewrite.deploy.decide import Trial
+from onnxrewrite.errors import one_line
 from onnxrewrite.ir import io
 from onnxrewrite.measure.kernels import Run, run_profiled
-from onnxrewrite.verify.session import one_line
+from onnxrewrite.measure.workload import workload
 
-SECONDS = 1.0
+SECONDS = 0.5
 """For the runs of both."""
 
 SLOWEST = 3.0
-"""Seconds of a run beyond which it is not profiled: each model runs ten times at least."""
+"""Seconds of a run beyond which there is no profile: each model would run ten times at least."""
 
 LARGEST = 2 * 10**9
-"""Bytes of both models together beyond which they are not: each is opened two more times."""
+"""Bytes of both models beyond which there is none: each would be opened twice more at once."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Operators:
-    """Parts of a run, the longest first.
+    """The parts of a run, the longest first.
 
     Attributes:
         before: Of the original.
@@ -51,27 +52,40 @@ class Operators:
     missing: str = ""
 
 
-def by_operator(before: Artifact, after: Artifact, feeds: Mapping[str, Any]) -> Operators:
+def by_operator(before: Trial, after: Trial, dims: Mapping[str, int], inputs: Mapping[str, Any]) -> Operators:
     """Both run by turns, each as it is set; where they cannot be profiled, the reason why.
 
-    Nothing depends on it, so nothing that goes wrong here ends a run that has its result.
+    Nothing depends on it, so whatever goes wrong here ends no run that has its result.
+
+    Args:
+        before: The original.
+        after: The result.
+        dims: The sizes at which both were timed.
+        inputs: Arrays by name; the others are generated.
     """
-    for artifact in (before, after):
-        if artifact.setting.provider != "CPUExecutionProvider":
-            return Operators(
-                missing=f"{artifact.setting.provider}: its profile tells when kernels begin, not how long they run"
-            )
-    sides = {"before": before, "after": after}
+    missing = _why_not(before) or _why_not(after)
+    if not missing and before.metrics.size + after.metrics.size > LARGEST:
+        missing = "the models are too large to open them twice more"
+    if missing:
+        return Operators(missing=missing)
+    sides = {"before": before.artifact, "after": after.artifact}
     try:
-        runs = run_profiled(
-            {name: io.load(side.path) for name, side in sides.items()},
-            feeds,
-            {name: side.setting for name, side in sides.items()},
-            seconds=SECONDS,
-        )
+        feeds = workload(before.artifact.path, dims=dims, inputs=inputs).feeds
+        models = {name: io.load(side.path) for name, side in sides.items()}
+        runs = run_profiled(models, feeds, {name: side.setting for name, side in sides.items()}, seconds=SECONDS)
         return Operators(_parts(runs["before"]), _parts(runs["after"]))
     except Exception as error:  # a profile that cannot be written or read is no reason to lose the result
-        return Operators(missing=one_line(error))
+        return Operators(missing=f"the profile failed: {one_line(error)}")
+
+
+def _why_not(trial: Trial) -> str:
+    """Why a model is not profiled."""
+    provider = trial.artifact.setting.provider
+    if provider != "CPUExecutionProvider":
+        return f"a profile on {provider} tells how long kernels take to begin, not to run"
+    if trial.metrics.latency.median > SLOWEST:
+        return f"a run takes {trial.metrics.latency.median:.1f} s, too long to repeat it for a profile"
+    return ""
 
 
 def _parts(run: Run) -> tuple[Part, ...]:
