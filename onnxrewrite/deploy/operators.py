@@ -43,7 +43,7 @@ class Operators:
 
     Attributes:
         before: Of the original.
-        after: Of the result.
+        after: Of the result; the same where that is the original.
         missing: Why there are none; empty where there are.
     """
 
@@ -68,12 +68,14 @@ def by_operator(before: Trial, after: Trial, dims: Mapping[str, int], inputs: Ma
         missing = "the models are too large to open them twice more"
     if missing:
         return Operators(missing=missing)
-    sides = {"before": before.artifact, "after": after.artifact}
+    sides = {"before": before.artifact}
+    if after is not before:
+        sides["after"] = after.artifact
     try:
         feeds = workload(before.artifact.path, dims=dims, inputs=inputs).feeds
         models = {name: io.load(side.path) for name, side in sides.items()}
         runs = run_profiled(models, feeds, {name: side.setting for name, side in sides.items()}, seconds=SECONDS)
-        return Operators(_parts(runs["before"]), _parts(runs["after"]))
+        return Operators(_parts(runs["before"]), _parts(runs["after" if "after" in runs else "before"]))
     except Exception as error:  # a profile that cannot be written or read is no reason to lose the result
         return Operators(missing=f"the profile failed: {one_line(error)}")
 

@@ -64,10 +64,11 @@ def _verdict(data: Data) -> tuple[str, str]:
     quality = data["final"]["metrics"]["quality"]
     close = ", " + quality_text(quality) if quality is not None else ""
     text = f"{headline(data)}{close}"
-    if all(step["kept"] is None for step in data["steps"]):
+    gained = any(step["kept"] is not None for step in data["steps"])
+    if not gained:
         text = "No stage brought anything: deploy the original, with the options below"
     if data["target"] is None:
-        return "good", f"{text}."
+        return "good" if gained else "plain", f"{text}."
     kind, word = ("good", "is met") if data["target_met"] else ("warning", "was missed")
     return kind, f"{text}; the target of {data['target']:g} times as fast {word}."
 
@@ -87,9 +88,7 @@ def _tiles(data: Data) -> Markup:
     before, after = data["baseline"]["metrics"], data["final"]["metrics"]
     ratio = after["ratio"]
     found = [
-        tile(
-            "Time of a run", f"{ratio['median']:.2f} ×", f"{ratio['low']:.2f} to {ratio['high']:.2f} of the original's"
-        ),
+        tile("Speed", f"{data['speedup']:.2f} ×", f"{1 / ratio['high']:.2f} to {1 / ratio['low']:.2f} times as fast"),
         _change("Latency", human.duration, before["latency"]["median"], after["latency"]["median"]),
         _change("Size", human.size, before["size"], after["size"]),
     ]

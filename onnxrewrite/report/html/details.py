@@ -54,7 +54,7 @@ def all_proposals(data: Data, found: Sequence[Proposal]) -> Markup:
         rows += [_row(p) for p in found[number : number + count]]
         number += count
         if not count:
-            why = joined([tag("b", step["state"]), f": {step['reason']}"])
+            why = tag("div", tag("b", step["state"]), f": {step['reason']}")
             rows.append(["", step["stage"], *[""] * 8, why])
     details = [folded(f"{p.number} {p.name}", *_details(p)) for p in found if p.number]
     parts = [table(_COLUMNS, rows, named=True, class_="stacked")]
@@ -65,8 +65,8 @@ def _row(proposal: Proposal) -> list[object]:
     metrics = proposal.trial["metrics"]
     memory, quality, step = metrics["memory"], metrics["quality"], metrics["step"]
     return [
-        tag("span", proposal.number or "", id=f"p{proposal.number}"),
-        proposal.stage or "the original",
+        proposal.number or "",
+        tag("span", proposal.stage or "the original", id=f"p{proposal.number}"),
         proposal.trial["how"] if proposal.number else "",
         _with_interval(metrics["latency"], human.duration),
         _with_interval(metrics["ratio"], human.digits) if proposal.number else "",
@@ -79,14 +79,16 @@ def _row(proposal: Proposal) -> list[object]:
     ]
 
 
-def _decision(proposal: Proposal) -> Markup:
+def _decision(proposal: Proposal) -> Markup | str:
     """What became of it, why, and how sure that is."""
-    said: list[object] = [tag("b", proposal.state)] if proposal.state else []
+    if not proposal.state:
+        return ""
+    said: list[object] = [tag("b", proposal.state)]
     if proposal.number:
         said.append(f": {proposal.reason}")
     if proposal.trial["verdict"]["close"]:
         said.append(tag("div", "too close to call: another run may decide otherwise", class_="warning small"))
-    return joined(said)
+    return tag("div", *said)
 
 
 def _with_interval(interval: Data, shown: Callable[[float], str]) -> Markup:

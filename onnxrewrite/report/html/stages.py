@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from onnxrewrite.markup import Markup, joined, tag
 from onnxrewrite.report import human
@@ -98,23 +98,20 @@ def by_operator(data: Data) -> Markup:
     if not before and not after:
         return tag("p", "Nothing runs: ONNX Runtime computed everything when it opened the model.", class_="faint")
     names = sorted({*before, *after}, key=lambda n: (-max(before.get(n, 0.0), after.get(n, 0.0)), n))
-    most = max((*before.values(), *after.values())) or 1.0
-    rows = [_operator(tag("code", n), before.get(n, 0.0), after.get(n, 0.0), most) for n in names[:_MAX_OPERATORS]]
-    rest = names[_MAX_OPERATORS:]
-    if rest:
-        others = [sum(side.get(n, 0.0) for n in rest) for side in (before, after)]
-        rows.append(_operator(f"{len(rest)} other", others[0], others[1], most))
-    total = f"{human.duration(sum(before.values()))} → {human.duration(sum(after.values()))} in kernels"
-    return joined(
-        [
-            tag("p", f"By ONNX Runtime's own profile, both by turns: {total}.", class_="faint small"),
-            bars(rows, max(most, *(s.value for row in rows for s in row.strokes))),
-            legend_of_bars(("was", "before"), ("kept", "after")),
-        ]
-    )
+    sides = [("was", before)] if before == after else [("was", before), ("kept", after)]
+    rows = [_operator(tag("code", name), [name], sides) for name in names[:_MAX_OPERATORS]]
+    if names[_MAX_OPERATORS:]:
+        rows.append(_operator(f"{len(names) - _MAX_OPERATORS} other", names[_MAX_OPERATORS:], sides))
+    total = " → ".join(human.duration(sum(times.values())) for _, times in sides)
+    told = "the result is the original" if len(sides) == 1 else "both ran by turns"
+    keys = [legend_of_bars(("was", "before"), ("kept", "after"))] if len(sides) > 1 else []
+    most = max((stroke.value for row in rows for stroke in row.strokes), default=0.0)
+    note = tag("p", f"By ONNX Runtime's own profile; {told}: {total} in kernels.", class_="faint small")
+    return joined([note, bars(rows, most or 1.0), *keys])
 
 
-def _operator(name: object, before: float, after: float, most: float) -> Row:
-    texts = [human.duration(v, like=most) if v else "–" for v in (before, after)]
-    strokes = [Stroke(kind, seconds) for kind, seconds in (("was", before), ("kept", after)) if seconds]
-    return Row(name, " → ".join(texts), strokes)
+def _operator(label: object, names: Sequence[str], sides: Sequence[tuple[str, Mapping[str, float]]]) -> Row:
+    """The time of some operators on each side that has them."""
+    times = [(kind, sum(found.get(name, 0.0) for name in names)) for kind, found in sides]
+    figure = " → ".join(human.duration(time) if time else "–" for _, time in times)
+    return Row(label, figure, [Stroke(kind, time) for kind, time in times if time or len(sides) == 1])

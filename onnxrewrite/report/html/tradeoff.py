@@ -11,8 +11,11 @@ from onnxrewrite.report.deploy import quality_text
 from onnxrewrite.report.html.charts import Axis, Line, Point, legend_of_points, nice_ticks, points
 from onnxrewrite.report.html.proposals import Data, Proposal
 
-_LEAST, _MOST = 1e-6, 1.0
-"""Of the quality that is lost: less is drawn as nothing, for so much comes of rounding alone; more as all."""
+_LEAST = 1e-6
+"""Of the quality that is lost: less is drawn as nothing, for so much comes of rounding alone."""
+
+_ROOM = 1.7
+"""Times, above and below, so that no point lies on the rim."""
 
 _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
 """What is written at an axis of times that are far apart."""
@@ -23,7 +26,7 @@ def tradeoff(data: Data, found: Sequence[Proposal]) -> Markup:
     across = _time_axis([v for p in found for v in _times(p)] + _wanted(data))
     allowed = data["gate"]["max_drop"]
     up = _drop_axis([p.drop for p in found] + ([allowed] if allowed is not None else []))
-    lines = [Line(max(allowed, up.low), f"allowed: {allowed:g}", True, True)] if allowed is not None else []
+    lines = [Line(max(allowed, _floor(up)), f"allowed: {allowed:g}", True, True)] if allowed is not None else []
     lines += [Line(ratio, f"target: {data['target']:g} × as fast", False) for ratio in _wanted(data)]
     placed = [(p.trial["metrics"]["ratio"]["median"], _drawn(p.drop, up)) for p in found]
     drawn = [_point(p, x, y) for p, (x, y) in zip(found, placed, strict=True)]
@@ -75,13 +78,18 @@ def _time_axis(values: Sequence[float]) -> Axis:
 
 def _drop_axis(drops: Sequence[float]) -> Axis:
     """Decades, from nothing at the bottom."""
-    real = [min(d, _MOST) for d in drops if d > _LEAST]
+    real = [d for d in drops if _LEAST < d < math.inf]
     low = max(10.0 ** (math.floor(math.log10(min(real, default=1e-3))) - 1), _LEAST)
     high = 10.0 ** math.ceil(math.log10(max(real, default=1e-2)))
     decades = range(round(math.log10(low)) + 1, round(math.log10(high)) + 1)
     ticks = [(low, "none"), *((10.0**n, f"{10.0**n:g}".replace("e-0", "e-")) for n in decades)]
-    return Axis("quality lost", low, high, ticks, log=True)
+    return Axis("quality lost", low / _ROOM, high * _ROOM, ticks, log=True)
+
+
+def _floor(axis: Axis) -> float:
+    """Where nothing is drawn to be lost."""
+    return axis.ticks[0][0]
 
 
 def _drawn(drop: float, axis: Axis) -> float:
-    return min(max(drop, axis.low), axis.high)
+    return min(max(drop, _floor(axis)), axis.ticks[-1][0])
