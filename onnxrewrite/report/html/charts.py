@@ -26,8 +26,9 @@ _SHAPES = {
     "was": "M-5-5h10v10h-10z",
     "kept": "M-5.5 0a5.5 5.5 0 1 0 11 0a5.5 5.5 0 1 0-11 0z",
     "undone": "M0-6.5L6.5 0L0 6.5L-6.5 0z",
+    "front": "M-11 0h22",
 }
-"""A square, a disc and a diamond, each about its middle."""
+"""A square, a disc, a diamond and a line, each about its middle."""
 
 _RING = "M-10 0a10 10 0 1 0 20 0a10 10 0 1 0-20 0z"
 
@@ -95,7 +96,7 @@ def _stroke(each: Stroke, top: int, most: float) -> list[Markup]:
     end = 1.0 if goes_on else max(each.value, 0.0) / most
     parts = [tag("rect", y=top, width=_percent(end), height=_BAR, class_=each.kind)]
     if goes_on:
-        parts.append(_at("100%", middle, tag("path", d="M-14-5l5 5l-5 5M-8-5l5 5l-5 5"), "on"))
+        parts.append(_at("100%", middle, tag("path", d="M-22 9l7-18h6l-7 18z"), "on"))
     if each.low is not None and each.high is not None and each.low <= most:
         low, high = (_percent(min(max(v, 0.0) / most, 1.0)) for v in (each.low, each.high))
         whisker = [_line(low, middle, high, middle), _line(low, middle - 4, low, middle + 4)]
@@ -304,7 +305,8 @@ def legend_of_bars(*entries: tuple[str, str]) -> Markup:
 
 
 def legend_of_points(*entries: tuple[str, str]) -> Markup:
-    """What points of a kind stand for: kinds, and words; ``kept ring`` is one with a ring about it."""
+    """What points of a kind stand for: kinds, and words; ``kept ring`` is one with a ring about it,
+    ``front`` the line of the front."""
     keys = []
     for kind, words in entries:
         form, _, ring = kind.partition(" ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ _HATCH = Markup(
 def deployment_page(data: Data) -> str:
     """The page; ``data`` is what ``Outcome.to_json`` returned, or what ``report.json`` holds.  The same data give the
     same bytes."""
+    data = json.loads(json.dumps(data, sort_keys=True))  # the order of names is no part of the data
     found = proposals(data)
     parts = {
         "defs": _HATCH,

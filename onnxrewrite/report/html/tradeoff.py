@@ -31,6 +31,7 @@ def tradeoff(data: Data, found: Sequence[Proposal]) -> Markup:
     placed = [(p.trial["metrics"]["ratio"]["median"], _drawn(p.drop, up)) for p in found]
     drawn = [_point(p, x, y) for p, (x, y) in zip(found, placed, strict=True)]
     kinds = [("was", "the original"), ("kept", "kept"), ("undone", "taken back"), ("kept ring", "recommended")]
+    kinds.append(("front", "none is both faster and closer"))
     return joined([points(drawn, across, up, lines=lines, front=front(placed)), legend_of_points(*kinds)])
 
 
@@ -82,7 +83,7 @@ def _drop_axis(drops: Sequence[float]) -> Axis:
     low = max(10.0 ** (math.floor(math.log10(min(real, default=1e-3))) - 1), _LEAST)
     high = 10.0 ** math.ceil(math.log10(max(real, default=1e-2)))
     decades = range(round(math.log10(low)) + 1, round(math.log10(high)) + 1)
-    ticks = [(low, "none"), *((10.0**n, f"{10.0**n:g}".replace("e-0", "e-")) for n in decades)]
+    ticks = [(low, "none"), *((10.0**n, f"{10.0**n:g}" if n > -4 else f"1e{n}") for n in decades)]
     return Axis("quality lost", low / _ROOM, high * _ROOM, ticks, log=True)
 
 
