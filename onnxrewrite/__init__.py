@@ -15,6 +15,8 @@ _FACE = {
     "explain": "onnxrewrite.whynot.explain",
     "capture": "onnxrewrite.authoring.capture",
     "mine": "onnxrewrite.authoring.mine",
+    "Pipeline": "onnxrewrite.deploy.pipeline",
+    "Gate": "onnxrewrite.quality.gate",
     "quantize": "onnxrewrite.quantize.run",
     "Settings": "onnxrewrite.quantize.settings",
     "machine": "onnxrewrite.hardware.machine",
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
 
     from onnxrewrite.authoring.capture import capture as capture
     from onnxrewrite.authoring.mine import mine as mine
+    from onnxrewrite.deploy.pipeline import Pipeline as Pipeline
     from onnxrewrite.errors import OnnxRewriteError as OnnxRewriteError
     from onnxrewrite.hardware.machine import Machine as Machine
     from onnxrewrite.hardware.machine import machine as machine
@@ -112,6 +115,7 @@ if TYPE_CHECKING:
     from onnxrewrite.pipeline import Result as Result
     from onnxrewrite.pipeline import apply as apply
     from onnxrewrite.pipeline import check as check
+    from onnxrewrite.quality.gate import Gate as Gate
     from onnxrewrite.quantize.run import quantize as quantize
     from onnxrewrite.quantize.settings import Settings as Settings
     from onnxrewrite.rewrite.build import Builder as Builder

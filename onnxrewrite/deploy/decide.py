@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from onnxrewrite.deploy.artifact import Artifact, Metrics
@@ -72,6 +72,17 @@ def weigh(made: Metrics, before: Metrics, gate: Gate, objective: Objective = "la
     return Verdict(
         False, f"brings nothing: {step.median:.2f} of the time, {made.size / before.size:.2f} of the size", close
     )
+
+
+def settled(trials: Sequence[Trial], objective: Objective = "latency") -> tuple[list[Trial], Trial | None]:
+    """The trials with at most one of them kept, and that one: the best of those that may be."""
+    chosen = best(trials, objective)
+    return [t if t is chosen or not t.verdict.kept else _beaten(t, chosen) for t in trials], chosen
+
+
+def _beaten(trial: Trial, by: Trial | None) -> Trial:
+    assert by is not None
+    return replace(trial, verdict=replace(trial.verdict, kept=False, reason=f"{by.artifact.how} is better"))
 
 
 def best(trials: Sequence[Trial], objective: Objective = "latency") -> Trial | None:

@@ -14,7 +14,7 @@ from onnxrewrite.deploy.operators import by_operator
 from onnxrewrite.deploy.outcome import Outcome
 from onnxrewrite.errors import CheckError
 from onnxrewrite.ir import io
-from onnxrewrite.measure.session import SESSION_KEY, options_for
+from onnxrewrite.measure.deployment import SESSION_KEY, Deployment
 from onnxrewrite.measure.sessions import LEVELS
 from onnxrewrite.quality.gate import Judge
 from onnxrewrite.report.files import write_whole
@@ -36,7 +36,7 @@ def emit(outcome: Outcome, out: Path, judge: Judge) -> None:
     if refusal:
         raise CheckError(f"the result does not pass the gate and nothing was written: {refusal}")
     model = io.load(final.path)
-    model.metadata_props[SESSION_KEY] = options_for(final.setting.level)
+    model.metadata_props[SESSION_KEY] = deployment(final).text()
     io.save(model, out / MODEL)
     sample = judge.data[0].inputs
     given = {} if outcome.generated else sample
@@ -53,6 +53,12 @@ def emit(outcome: Outcome, out: Path, judge: Judge) -> None:
     }
     for name, text in texts.items():
         write_whole(paths[name], text, outcome.files[name])
+
+
+def deployment(final: Artifact) -> Deployment:
+    """The session options that are stored with it."""
+    setting = final.setting
+    return Deployment(level=setting.level, threads=setting.threads, providers={setting.provider: {}})
 
 
 def program(final: Artifact, inputs: Mapping[str, Any]) -> str:

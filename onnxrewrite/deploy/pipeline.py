@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnxrewrite.deploy.artifact import Artifact, Metrics
-from onnxrewrite.deploy.decide import AS_IT_WAS, Objective, Trial, best, weigh
+from onnxrewrite.deploy.decide import AS_IT_WAS, Objective, Trial, settled, weigh
 from onnxrewrite.deploy.emit import MODEL, emit
 from onnxrewrite.deploy.meter import Meter
 from onnxrewrite.deploy.outcome import Outcome, Step
@@ -190,7 +190,7 @@ class _Run:
             self.record.remember(name, trials, reason)
         else:
             trials, reason = remembered
-        kept = best(trials, self.plan.objective)
+        trials, kept = settled(trials, self.plan.objective)
         if trials:
             shown = kept or min(trials, key=lambda t: t.metrics.latency.median)
             reason = shown.verdict.reason

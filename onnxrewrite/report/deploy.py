@@ -28,8 +28,9 @@ def deploy_report(data: Data, *, verbose: bool = False) -> RenderableType:
 
 def _stages(data: Data, *, verbose: bool) -> RenderableType:
     """A row a stage: the best of its proposals, and what became of it."""
-    table = plain_table("stage", "what", "latency>", "ratio>", "opens in>", "size>", "memory>", "quality>", "", "why")
-    table.add_row("original", "", *_measured(data["baseline"]["metrics"]), "", "")
+    more = ("opens in>", "memory>") if verbose else ()
+    table = plain_table("stage", "what", "latency>", "ratio>", "size>", *more, "quality>", "", "why")
+    table.add_row("original", "", *_measured(data["baseline"]["metrics"], verbose=verbose), "", "")
     for step in data["steps"]:
         shown = shown_trials(step, verbose=verbose)
         for number, trial in enumerate(shown):
@@ -38,12 +39,12 @@ def _stages(data: Data, *, verbose: bool) -> RenderableType:
             table.add_row(
                 step["stage"] if number == 0 else "",
                 trial["how"],
-                *_measured(trial["metrics"]),
+                *_measured(trial["metrics"], verbose=verbose),
                 Text(state, _STATES[state]),
                 trial["verdict"]["reason"],
             )
         if not shown:
-            empty = [""] * 7
+            empty = [""] * (len(table.columns) - 3)
             table.add_row(step["stage"], *empty, Text(step["state"], _STATES[step["state"]]), step["reason"])
     return Padding(table, (0, 0, 0, 2))
 
@@ -58,14 +59,14 @@ def shown_trials(step: Data, *, verbose: bool) -> Sequence[Data]:
     return [min(trials, key=lambda t: t["metrics"]["latency"]["median"])]
 
 
-def _measured(metrics: Data) -> list[str]:
+def _measured(metrics: Data, *, verbose: bool) -> list[str]:
     ratio, memory, quality = metrics["ratio"], metrics["memory"], metrics["quality"]
+    more = [human.duration(metrics["creation"]["median"]), human.size(memory) if memory is not None else ""]
     return [
         human.duration(metrics["latency"]["median"]),
         ratio_text(ratio) if quality is not None else "",
-        human.duration(metrics["creation"]["median"]),
         human.size(metrics["size"]),
-        human.size(memory) if memory is not None else "",
+        *(more if verbose else []),
         quality_text(quality) if quality is not None else "",
     ]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onnxrewrite.deploy.artifact import Artifact, Metrics
-from onnxrewrite.deploy.decide import Trial, best, weigh
+from onnxrewrite.deploy.decide import Trial, best, settled, weigh
 from onnxrewrite.measure.timing import Interval
 from onnxrewrite.quality.closeness import Closeness
 from onnxrewrite.quality.gate import Gate, Quality
@@ -54,3 +54,12 @@ def test_the_best_is_the_fastest_or_the_smallest() -> None:
     assert best(trials) is trials[0]
     assert best(trials, "size") is trials[1]
     assert best([]) is None
+
+
+def test_of_several_one_is_kept() -> None:
+    fast, small = metrics(0.5, 0.5, 0.5, size=90), metrics(0.8, 0.8, 0.8, size=40)
+    trials = [Trial(Artifact(Path("m"), how=h), m, weigh(m, BEFORE, Gate())) for h, m in (("a", fast), ("b", small))]
+    found, kept = settled(trials)
+    assert kept is trials[0]
+    assert [t.verdict.kept for t in found] == [True, False]
+    assert found[1].verdict.reason == "a is better"

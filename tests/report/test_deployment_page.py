@@ -40,7 +40,7 @@ def test_every_proposal_has_a_row_with_its_reason(text):
         assert each.trial["how"] in told or not each.number
     assert "transformers taken back : there is nothing to do: no attention is left" in told
     assert "prune skipped : the target of 2 times is met without it" in told
-    assert "taken back : 0.62 of the time, but number 5 is better" in told
+    assert "taken back : static int8, 9 nodes float is better" in told
     assert "recommended : 0.56 of the time" in told
     assert told.count("too close to call: another run may decide otherwise") == 2
 

@@ -19,7 +19,6 @@ class Proposal:
         trial: What was measured, plain data.
         is_kept: Whether it was kept.
         is_final: Whether it is what is recommended.
-        rival: The number of another proposal of the stage that was kept in its place, though it might have been.
     """
 
     number: int
@@ -27,7 +26,6 @@ class Proposal:
     trial: Data
     is_kept: bool
     is_final: bool
-    rival: int | None = None
 
     @property
     def name(self) -> str:
@@ -50,9 +48,7 @@ class Proposal:
     def reason(self) -> str:
         """Why."""
         why: str = self.trial["verdict"]["reason"]
-        if self.is_kept or not self.trial["verdict"]["kept"]:
-            return why
-        return f"{why}, but {'another' if self.rival is None else f'number {self.rival}'} is better"
+        return why
 
     @property
     def drop(self) -> float:
@@ -69,10 +65,10 @@ def proposals(data: Data) -> list[Proposal]:
     found = [Proposal(0, "", data["baseline"], True, last is None)]
     for place, step in enumerate(data["steps"]):
         first = len(found)
-        rival = None if step["kept"] is None else first + step["kept"]
+        kept = None if step["kept"] is None else first + step["kept"]
         for number, trial in enumerate(step["trials"], first):
-            is_kept = number == rival
-            found.append(Proposal(number, step["stage"], trial, is_kept, is_kept and place == last, rival))
+            is_kept = number == kept
+            found.append(Proposal(number, step["stage"], trial, is_kept, is_kept and place == last))
     return found
 
 
