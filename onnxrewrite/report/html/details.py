@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,7 +35,7 @@ def recommended(data: Data) -> Markup:
     name = data["files"].get("run", "run.py")
     caption = tag("figcaption", tag("span", "Run it: ", tag("code", name)), button)
     code = tag("figure", caption, tag("pre", data["program"], id="program", tabindex=0), class_="code")
-    return tag("div", told, code, class_="halves")
+    return tag("div", told, code, class_="deploy")
 
 
 _COLUMNS = (
@@ -144,14 +143,24 @@ def _decibels(close: Data) -> str:
 
 
 def _plain(value: Any) -> str:
-    """Plain data in one line, not too long."""
-    if isinstance(value, dict) and all(isinstance(v, (str, int, float)) for v in value.values()):
-        text = ", ".join(f"{k}: {v}" for k, v in value.items())
-    elif isinstance(value, list) and all(isinstance(v, (str, int, float)) for v in value):
-        text = ", ".join(map(str, value))
-    else:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return human.cut(text, _MAX_FACTS)
+    """Plain data as words, not too many."""
+    return human.cut(_words(value), _MAX_FACTS)
+
+
+def _words(value: Any) -> str:
+    """``bits: 8, nodes: (a, b)``; what is empty is left out."""
+    if isinstance(value, dict):
+        return ", ".join(f"{k}: {_inside(v)}" for k, v in value.items() if v not in _EMPTY)
+    if isinstance(value, list):
+        return ("; " if any(isinstance(v, dict) for v in value) else ", ").join(map(_words, value))
+    return "yes" if value is True else "no" if value is False else str(value)
+
+
+def _inside(value: Any) -> str:
+    return f"({_words(value)})" if isinstance(value, (dict, list)) else _words(value)
+
+
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
 def judged(data: Data) -> Markup:
