@@ -41,12 +41,21 @@ def joined(parts: Iterable[object], between: str = "") -> Markup:
     return Markup(between.join(map(escaped, parts)))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], **attributes: object) -> Markup:
-    """A table; a column whose name ends in ``>`` holds numbers, as in ``table.plain_table``."""
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, named: bool = False, **attributes: object
+) -> Markup:
+    """A table; a column whose name ends in ``>`` holds numbers, as in ``table.plain_table``.
+
+    ``named``: each cell knows the name of its column, for style sheets that put a row's cells below each other.
+    """
     numbers = [c.endswith(">") for c in columns]
     kinds = ["number" if is_number else None for is_number in numbers]
     head = tag("tr", *(tag("th", c.rstrip(">"), scope="col", class_=k) for c, k in zip(columns, kinds, strict=True)))
-    body = [tag("tr", *(tag("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True))) for row in rows]
+    names = [c.rstrip(">") if named else None for c in columns]
+    body = [
+        tag("tr", *(tag("td", cell, class_=k, data_name=n) for cell, k, n in zip(row, kinds, names, strict=True)))
+        for row in rows
+    ]
     return tag("div", tag("table", tag("thead", head), tag("tbody", *body), **attributes), class_="scroll")
 
 

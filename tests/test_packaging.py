@@ -189,7 +189,7 @@ def test_apply(anywhere: Place, model: Path) -> None:
 def test_report(anywhere: Place, model: Path) -> None:
     page = model.with_suffix(".html")
     anywhere.done(anywhere.python, "-m", "onnxrewrite", "apply", model, "--only", "fold-constants", "--report", page)
-    assert page.read_text(encoding="utf-8").count("<script>") == 3
+    assert page.read_text(encoding="utf-8").count("<script>") == 4
 
 
 def test_the_command_itself(from_wheel: Place, editable: Place) -> None:
@@ -215,7 +215,17 @@ def test_contents_of_the_wheel(wheel: Path) -> None:
     assert "onnxrewrite/py.typed" in names
     assert "onnxrewrite/__main__.py" in names
     assert any(n.endswith("LICENSE") for n in names)
-    page = {"page.html", "page.css", "page.js", "graph.js", "vendor/dagre.min.js", "vendor/LICENSE.dagre"}
+    page = {
+        "frame.html",
+        "apply.html",
+        "page.css",
+        "graph.css",
+        "graph.js",
+        "theme.js",
+        "apply.js",
+        "vendor/dagre.min.js",
+        "vendor/LICENSE.dagre",
+    }
     assert {f"onnxrewrite/report/html/{name}" for name in page} <= set(names)
     assert any(".dist-info/" in n and n.endswith("LICENSE.dagre") for n in names)
 

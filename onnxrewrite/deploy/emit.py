@@ -1,4 +1,4 @@
-"""Writing what is recommended: the model with its session options, the report, and ten lines that run it."""
+"""Writing what is recommended: the model with its session options, the report, its page, and ten lines that run it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnxrewrite.deploy.artifact import Artifact
+from onnxrewrite.deploy.operators import by_operator
 from onnxrewrite.deploy.outcome import Outcome
 from onnxrewrite.errors import CheckError
 from onnxrewrite.ir import io
@@ -17,8 +18,10 @@ from onnxrewrite.measure.deployment import SESSION_KEY, Deployment
 from onnxrewrite.measure.sessions import LEVELS
 from onnxrewrite.quality.gate import Judge
 from onnxrewrite.report.files import write_whole
+from onnxrewrite.report.html.deployment import deployment_page
+from onnxrewrite.verify.certificate import versions
 
-MODEL, REPORT, RUN = "model.onnx", "report.json", "run.py"
+MODEL, REPORT, PAGE, RUN = "model.onnx", "report.json", "report.html", "run.py"
 
 
 def emit(outcome: Outcome, out: Path, judge: Judge) -> None:
@@ -35,10 +38,21 @@ def emit(outcome: Outcome, out: Path, judge: Judge) -> None:
     model = io.load(final.path)
     model.metadata_props[SESSION_KEY] = deployment(final).text()
     io.save(model, out / MODEL)
-    outcome.files = {"model": str(out / MODEL), "report": str(out / REPORT), "run": str(out / RUN)}
-    write_whole(out / RUN, program(final, judge.data[0].inputs), str(out / RUN))
-    data = json.dumps(outcome.to_json(), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    write_whole(out / REPORT, f"{data}\n", str(out / REPORT))
+    sample = judge.data[0].inputs
+    given = {} if outcome.generated else sample
+    outcome.operators = by_operator(outcome.baseline, outcome.final, outcome.binding, given)
+    outcome.program = program(final, sample)
+    outcome.versions = versions()
+    paths = {"model": out / MODEL, "report": out / REPORT, "page": out / PAGE, "run": out / RUN}
+    outcome.files = {name: str(path) for name, path in paths.items()}
+    data = outcome.to_json()
+    texts = {
+        "run": outcome.program,
+        "report": json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n",
+        "page": deployment_page(data),
+    }
+    for name, text in texts.items():
+        write_whole(paths[name], text, outcome.files[name])
 
 
 def deployment(final: Artifact) -> Deployment:

@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from onnxrewrite.deploy.decide import Trial
+from onnxrewrite.deploy.operators import Operators
 from onnxrewrite.quality.gate import Gate
+from onnxrewrite.verify.numeric import finite
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,10 @@ class Outcome:
         target: The speedup that was asked for.
         gate: The quality that was asked for.
         steps: The stages, in their order.
-        files: What was written, by what it is: ``model``, ``report``, ``run``.
+        files: What was written, by what it is: ``model``, ``report``, ``run``, ``page``.
+        program: Python that runs the result as it was measured.
+        operators: Where the time goes in the original and in the result.
+        versions: Of what took part.
         seconds: What all of it took.
         notes: What else there is to know.
     """
@@ -85,6 +90,9 @@ class Outcome:
     gate: Gate
     steps: list[Step] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
+    program: str = ""
+    operators: Operators = field(default_factory=Operators)
+    versions: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
 
@@ -104,22 +112,31 @@ class Outcome:
         return self.target is not None and self.speedup >= self.target
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, ``report.json``: seconds, bytes, samples a second."""
+        """Plain data, ``report.json``: seconds, bytes, samples a second; None for what is not finite."""
         return {
             "model": self.model,
             "data": {"source": self.data, "samples": self.samples, "generated": self.generated},
             "binding": dict(self.binding),
-            "gate": asdict(self.gate),
-            "target": self.target,
+            "gate": {name: v if v is None else finite(v) for name, v in asdict(self.gate).items()},
+            "target": self.target if self.target is None else finite(self.target),
             "target_met": self.target_met if self.target is not None else None,
             "speedup": self.speedup,
             "baseline": trial_json(self.baseline),
             "steps": [step.to_json() for step in self.steps],
             "final": trial_json(self.final),
             "files": dict(self.files),
+            "program": self.program,
+            "operators": asdict(self.operators),
+            "versions": dict(self.versions),
             "seconds": self.seconds,
             "notes": list(self.notes),
         }
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from onnxrewrite.report.html.notebook import outcome_html
+
+        return outcome_html(self.to_json())
 
 
 def trial_json(trial: Trial) -> dict[str, Any]:

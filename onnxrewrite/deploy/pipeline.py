@@ -230,7 +230,7 @@ class _Run:
         """What it is called, and a file of it that is as ONNX Runtime wants it."""
         loaded = io.load(model)
         if isinstance(model, (str, os.PathLike)) and not io.repairs(loaded):
-            return os.fspath(model), Path(model).resolve()
+            return os.fspath(model), Path(model).absolute()
         path = self.work / "original.onnx"
         io.save(loaded, path)
         return os.fspath(model) if isinstance(model, (str, os.PathLike)) else loaded.graph.name or "model", path

@@ -82,17 +82,22 @@ class Run:
 
 
 def run_profiled(
-    models: Mapping[str, ir.Model], feeds: Mapping[str, Any], setting: Setting, *, seconds: float = 2.0
+    models: Mapping[str, ir.Model],
+    feeds: Mapping[str, Any],
+    setting: Setting | Mapping[str, Setting],
+    *,
+    seconds: float = 2.0,
 ) -> dict[str, Run]:
     """Run models by turns, each with and without a profile, for about ``seconds`` together.
 
-    The profiles lie in a temporary folder that is gone afterwards.
+    The profiles lie in a temporary folder that is gone afterwards.  ``setting`` is one for all models, or one for each.
 
     Raises:
         ModelError: ONNX Runtime refuses one of the models.
     """
+    settings = dict.fromkeys(models, setting) if isinstance(setting, Setting) else setting
     with ExitStack() as stack:
-        sessions = {name: stack.enter_context(_opened(model, feeds, setting)) for name, model in models.items()}
+        sessions = {name: stack.enter_context(_opened(model, feeds, settings[name])) for name, model in models.items()}
         tasks: dict[str, Callable[[], object]] = {}
         for name, session in sessions.items():
             tasks |= {f"plain {name}": session.plain, f"profiled {name}": session.profiled}

@@ -11,6 +11,7 @@ from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.measure.sessions import DEFAULT, Setting, open_runner
 from onnxrewrite.quality.closeness import Closeness, Gauge, worst
 from onnxrewrite.quality.data import Data, Sample
+from onnxrewrite.verify.numeric import finite
 from onnxrewrite.verify.session import ModelLike, Outputs, one_line, open_session
 
 Metric: TypeAlias = Callable[[Sequence[Outputs], Sequence[Sample]], float]
@@ -51,13 +52,13 @@ class Quality:
         return 1.0 - self.worst.score
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Plain data; None for what is not finite."""
         return {
             "outputs": {name: found.to_json() for name, found in self.outputs.items()},
             "worst": worst(self.outputs),
-            "drop": self.drop,
-            "metric": self.metric,
-            "baseline": self.baseline,
+            "drop": finite(self.drop),
+            "metric": None if self.metric is None else finite(self.metric),
+            "baseline": None if self.baseline is None else finite(self.baseline),
             "data": self.data,
             "generated": self.generated,
         }

@@ -23,7 +23,7 @@ def deploy_report(data: Data, *, verbose: bool = False) -> RenderableType:
     source = "made up" if data["data"]["generated"] else f"of {data['data']['source']}"
     samples = human.plural(data["data"]["samples"], "sample")
     heading = Text.assemble((data["model"], "bold"), f":{at}, judged on {samples}, {source}")
-    return Group(heading, "", _stages(data, verbose=verbose), "", facts_grid(_facts(data)))
+    return Group(heading, "", _stages(data, verbose=verbose), "", facts_grid(deploy_facts(data)))
 
 
 def _stages(data: Data, *, verbose: bool) -> RenderableType:
@@ -32,7 +32,7 @@ def _stages(data: Data, *, verbose: bool) -> RenderableType:
     table = plain_table("stage", "what", "latency>", "ratio>", "size>", *more, "quality>", "", "why")
     table.add_row("original", "", *_measured(data["baseline"]["metrics"], verbose=verbose), "", "")
     for step in data["steps"]:
-        shown = _shown(step, verbose=verbose)
+        shown = shown_trials(step, verbose=verbose)
         for number, trial in enumerate(shown):
             kept = step["kept"] is not None and step["trials"][step["kept"]] is trial
             state = "kept" if kept else "taken back"
@@ -49,7 +49,7 @@ def _stages(data: Data, *, verbose: bool) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _shown(step: Data, *, verbose: bool) -> Sequence[Data]:
+def shown_trials(step: Data, *, verbose: bool) -> Sequence[Data]:
     """The proposals that get a row: the one that was kept, else the fastest; all of them if that is asked for."""
     trials: Sequence[Data] = step["trials"]
     if verbose or len(trials) < 2:
@@ -64,11 +64,16 @@ def _measured(metrics: Data, *, verbose: bool) -> list[str]:
     more = [human.duration(metrics["creation"]["median"]), human.size(memory) if memory is not None else ""]
     return [
         human.duration(metrics["latency"]["median"]),
-        f"{ratio['median']:.2f} ({ratio['low']:.2f}–{ratio['high']:.2f})" if metrics["step"] is not None else "",
+        ratio_text(ratio) if metrics["step"] is not None else "",
         human.size(metrics["size"]),
         *(more if verbose else []),
         quality_text(quality),
     ]
+
+
+def ratio_text(ratio: Data) -> str:
+    """``0.71 (0.69–0.73)``; the interval is that of 95 %."""
+    return f"{ratio['median']:.2f} ({ratio['low']:.2f}–{ratio['high']:.2f})"
 
 
 def quality_text(quality: Data) -> str:
@@ -78,19 +83,26 @@ def quality_text(quality: Data) -> str:
     if quality["worst"] is None:
         return ""
     found = quality["outputs"][quality["worst"]]
-    if found["broken"]:
+    if found["broken"] or found["cosine"] is None:
         return "broken"
     return f"agreement {found['agreement']:.4f}" if found["agreement"] is not None else f"cosine {found['cosine']:.4f}"
 
 
-def _facts(data: Data) -> list[tuple[str, str]]:
-    final = data["final"]
-    setting = final["setting"]
+def headline(data: Data) -> str:
+    """``2.31 times as fast, 0.26 of the size``."""
+    size = data["final"]["metrics"]["size"] / data["baseline"]["metrics"]["size"]
+    return f"{data['speedup']:.2f} times as fast, {size:.2f} of the size"
+
+
+def setting_text(setting: Data) -> str:
+    """``CPUExecutionProvider, optimizations: all, 4 threads``."""
     threads = human.plural(setting["threads"], "thread") if setting["threads"] else "threads as ONNX Runtime chooses"
-    facts = [
-        ("Result", f"{data['speedup']:.2f} times as fast, {_size(data)} of the size"),
-        ("Run it", f"{setting['provider']}, optimizations: {setting['level']}, {threads}"),
-    ]
+    return f"{setting['provider']}, optimizations: {setting['level']}, {threads}"
+
+
+def deploy_facts(data: Data) -> list[tuple[str, str]]:
+    """Labelled lines: what came of it, how to run it, what else there is to know."""
+    facts = [("Result", headline(data)), ("Run it", setting_text(data["final"]["setting"]))]
     if data["target"] is not None:
         facts.append(("Target", f"{data['target']:g} times as fast: {'met' if data['target_met'] else 'missed'}"))
     close = [step["stage"] for step in data["steps"] if step["close"]]
@@ -99,7 +111,3 @@ def _facts(data: Data) -> list[tuple[str, str]]:
     if data["data"]["generated"]:
         facts.append(("Note", "the data are made up: give --data to know the quality on yours"))
     return facts + [("Note", note) for note in data["notes"]]
-
-
-def _size(data: Data) -> str:
-    return f"{data['final']['metrics']['size'] / data['baseline']['metrics']['size']:.2f}"

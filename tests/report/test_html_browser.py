@@ -198,7 +198,7 @@ def test_hostile_names(chromium, folder):
             chromium.run(
                 f"document.querySelectorAll('#{side} .box')[{number}].dispatchEvent(new MouseEvent('click', {{bubbles: true}}))"
             )
-    assert chromium.run("document.querySelectorAll('img, iframe, script').length") == 4
+    assert chromium.run("document.querySelectorAll('img, iframe, script').length") == 5
     assert chromium.errors == []
     names = {n.name for n in hostile_model().graph.node}
     shown = chromium.run("[...document.querySelectorAll('#before .box title')].map((e) => e.textContent)")

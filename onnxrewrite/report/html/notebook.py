@@ -7,7 +7,9 @@ from typing import Any
 
 from onnxrewrite.markup import Markup, facts, folded, joined, table, tag
 from onnxrewrite.report import human
+from onnxrewrite.report.deploy import deploy_facts, headline, quality_text, ratio_text
 from onnxrewrite.report.html import sections
+from onnxrewrite.report.html.proposals import proposals, shown_of
 from onnxrewrite.report.table import WARNINGS, apply_facts
 
 Data = Mapping[str, Any]
@@ -37,6 +39,24 @@ def result_html(data: Data) -> str:
         )
         parts.append(folded("operators", sections.operators(data)))
     return _cell(parts)
+
+
+def outcome_html(data: Data) -> str:
+    """The result of ``optimize``; ``data`` is ``Outcome.to_json()``."""
+    columns = ["stage", "proposal", "of the original>", "size>", "quality>", "", "why"]
+    rows: list[list[object]] = []
+    for each in shown_of(data, proposals(data))[1:]:
+        metrics = each.trial["metrics"]
+        measured = [ratio_text(metrics["ratio"]), human.size(metrics["size"]), quality_text(metrics["quality"])]
+        rows.append([each.stage, each.trial["how"], *measured, each.state, each.reason])
+    rows += [[s["stage"], "", "", "", "", s["state"], s["reason"]] for s in data["steps"] if not s["trials"]]
+    return _cell(
+        [
+            tag("p", tag("strong", data["model"]), f": {headline(data)}"),
+            facts(deploy_facts(data)[1:], WARNINGS),
+            folded(human.plural(len(data["steps"]), "stage"), table(columns, rows)),
+        ]
+    )
 
 
 def explanation_html(data: Data) -> str:

@@ -51,9 +51,9 @@ def tiles(data: Data) -> Markup:
     """The figures: rewrites, nodes, size, error, time."""
     nodes, size = data["nodes"], data["size"]
     found = [
-        _tile("Rewrites", str(len(data["sites"])), human.plural(_kinds(data), "rule")),
-        _tile("Nodes", f"{nodes['before']} → {nodes['after']}", human.change(nodes["before"], nodes["after"])),
-        _tile(
+        tile("Rewrites", str(len(data["sites"])), human.plural(_kinds(data), "rule")),
+        tile("Nodes", f"{nodes['before']} → {nodes['after']}", human.change(nodes["before"], nodes["after"])),
+        tile(
             "Size",
             f"{human.size(size['before'])} → {human.size(size['after'])}",
             human.change(size["before"], size["after"]),
@@ -63,18 +63,19 @@ def tiles(data: Data) -> Markup:
     if check is not None and check["runs"] and not check["skipped"]:
         worst = check["largest"]
         found.append(
-            _tile("Largest error", "none", "bitwise equal")
+            tile("Largest error", "none", "bitwise equal")
             if worst is None
-            else _tile("Largest error", human.error(worst["error"]), f"allowed: {human.error(worst['allowed'])}")
+            else tile("Largest error", human.error(worst["error"]), f"allowed: {human.error(worst['allowed'])}")
         )
     ratio = data["speed"]["ratio"]
     if ratio is not None:
         interval = f"{ratio['low']:.2f} to {ratio['high']:.2f} of the original's"
-        found.append(_tile("Time", f"{ratio['median']:.2f} ×", interval))
+        found.append(tile("Time", f"{ratio['median']:.2f} ×", interval))
     return tag("ul", *found, class_="tiles")
 
 
-def _tile(label: str, figure: str, note: str) -> Markup:
+def tile(label: str, figure: str, note: str) -> Markup:
+    """A figure between what it is and what there is to say of it."""
     return tag("li", tag("span", label), tag("strong", figure), tag("small", note or "\u00a0"))
 
 

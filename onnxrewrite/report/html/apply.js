@@ -232,20 +232,6 @@ class Search {
 
 // ------------------------------------------------------------------------------------------ the page
 
-function theme() {
-  const [root, button] = [document.documentElement, find("theme")];
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  const isDark = () => (root.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
-  const name = () => (button.textContent = isDark() ? "Light" : "Dark");
-  button.addEventListener("click", () => {
-    root.dataset.theme = isDark() ? "light" : "dark";
-    name();
-  });
-  system.addEventListener("change", name);
-  button.hidden = false;
-  name();
-}
-
 function redraw(open) {
   for (const side of sides) {
     side.open = open(side);
@@ -262,7 +248,6 @@ function openAlike(opening) {
 }
 
 function start() {
-  theme();
   listRewrites();
   openAlike((side) => side.openSome());
   const height = 24 + Math.max(...sides.map((side) => side.height));
