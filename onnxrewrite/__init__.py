@@ -19,6 +19,7 @@ _FACE = {
     "Gate": "onnxrewrite.quality.gate",
     "quantize": "onnxrewrite.quantize.run",
     "Settings": "onnxrewrite.quantize.settings",
+    "export": "onnxrewrite.frameworks.torch",
     "machine": "onnxrewrite.hardware.machine",
     "Machine": "onnxrewrite.hardware.machine",
     "session": "onnxrewrite.measure.session",
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from onnxrewrite.authoring.mine import mine as mine
     from onnxrewrite.deploy.pipeline import Pipeline as Pipeline
     from onnxrewrite.errors import OnnxRewriteError as OnnxRewriteError
+    from onnxrewrite.frameworks.torch import export as export
     from onnxrewrite.hardware.machine import Machine as Machine
     from onnxrewrite.hardware.machine import machine as machine
     from onnxrewrite.ir.custom import CustomOp as CustomOp

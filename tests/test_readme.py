@@ -106,6 +106,9 @@ def test_python(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.search(r"log-softmax +1\b", printed)
 
 
+OPTIONAL = {"torch"}
+"""Packages that a page may need and that need not be there."""
+
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 
 
@@ -113,8 +116,15 @@ DOCS = sorted((ROOT / "docs").rglob("*.md"))
 def test_python_in_docs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "golden_models").symlink_to(ROOT / "golden_models", target_is_directory=True)
     monkeypatch.chdir(tmp_path)
-    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
-        exec(compile(block, page.name, "exec"), {})
+    text, names = page.read_text(encoding="utf-8"), dict[str, object]()
+    for continued, block in re.findall(r"^(<!-- continued -->\n)?```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        names = names if continued else {}
+        try:
+            exec(compile(block, page.name, "exec"), names)
+        except ModuleNotFoundError as error:
+            if error.name not in OPTIONAL:
+                raise
+            pytest.skip(f"{error.name} is not installed")
 
 
 @pytest.mark.parametrize("page", [README, *DOCS], ids=[str(p.relative_to(ROOT)) for p in [README, *DOCS]])

@@ -60,7 +60,7 @@ class Meter:
             creation=self._creation(made),
             size=size_of(made.path),
             memory=self._peak(made) if self.memory else None,
-            quality=self.judge.quality(made.path, made.setting) if before is not None else None,
+            quality=self.judge.quality(made.path, made.setting),
         )
 
     @cached_property

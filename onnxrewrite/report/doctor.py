@@ -26,7 +26,7 @@ def doctor_report(data: Data, *, verbose: bool = False) -> RenderableType:
     if verbose:
         for name in data["runtime"]["providers"]:
             parts += _options(name)
-        parts += ["", Text("  Entries of a session's configuration (rw.session(..., entries={...}))", "bold")]
+        parts += ["", Text("  Entries of a session's configuration: onnxrewrite.Deployment(entries={...})", "bold")]
         parts.append(_named(ENTRIES.items()))
     return Group(*parts)
 

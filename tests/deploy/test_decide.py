@@ -17,7 +17,7 @@ def metrics(
     low: float, median: float, high: float, *, size: int = 100, creation: float = 1.0, cosine: float = 1.0
 ) -> Metrics:
     step, opens = Interval(median, low, high), Interval(creation, creation, creation)
-    return Metrics(step, step, step, 1 / median, opens, size, None, Quality({"y": Closeness(cosine=cosine)}))
+    return Metrics(step, step, step, 1 / median, opens, size, Quality({"y": Closeness(cosine=cosine)}))
 
 
 BEFORE = metrics(1, 1, 1)

@@ -15,13 +15,14 @@ from onnxrewrite.deploy.decide import AS_IT_WAS, Trial
 from onnxrewrite.deploy.operators import by_operator
 from onnxrewrite.measure.sessions import Setting
 from onnxrewrite.measure.timing import Interval
+from onnxrewrite.quality.gate import Quality
 
 DIMS = {"batch": 4}
 
 
 def trial(path: Path, *, latency: float = 0.001, size: int = 1000, **setting: Any) -> Trial:
     once = Interval(latency, latency, latency)
-    metrics = Metrics(once, Interval(1, 1, 1), None, 1 / latency, once, size)
+    metrics = Metrics(once, Interval(1, 1, 1), None, 1 / latency, once, size, Quality({}))
     return Trial(Artifact(path, Setting(**{"threads": 1, **setting})), metrics, AS_IT_WAS)
 
 

@@ -63,9 +63,7 @@ def verdicts(data: Data) -> list[tuple[str, str]]:
 
 
 def _verdict(data: Data) -> tuple[str, str]:
-    quality = data["final"]["metrics"]["quality"]
-    close = ", " + quality_text(quality) if quality is not None else ""
-    text = f"{headline(data)}{close}"
+    text = ", ".join(filter(None, [headline(data), quality_text(data["final"]["metrics"]["quality"])]))
     gained = any(step["kept"] is not None for step in data["steps"])
     if not gained:
         text = "No stage brought anything: deploy the original, with the options below"
@@ -97,9 +95,9 @@ def _tiles(data: Data) -> Markup:
     if before["memory"] is not None and after["memory"] is not None:
         found.append(_change("Peak of memory", human.size, before["memory"], after["memory"]))
     found.append(_change("Opens in", human.duration, before["creation"]["median"], after["creation"]["median"]))
-    quality = after["quality"]
-    if quality is not None:
-        label, _, figure = quality_text(quality).rpartition(" ")
+    quality = quality_text(after["quality"])
+    if quality:
+        label, _, figure = quality.rpartition(" ")
         allowed = data["gate"]["max_drop"]
         note = f"may lose {allowed:g}" if allowed is not None else ""
         found.append(tile(label.capitalize() or "Quality", figure or "–", note))

@@ -73,7 +73,7 @@ def _row(proposal: Proposal) -> list[object]:
         human.duration(metrics["creation"]["median"]),
         human.size(metrics["size"]),
         human.size(memory) if memory is not None else "",
-        quality_text(quality) if quality is not None else "",
+        quality_text(quality),
         _decision(proposal),
     ]
 
@@ -104,7 +104,7 @@ def _details(proposal: Proposal) -> list[Markup]:
     pairs = [("Run with", _plain(setting)), ("Throughput", f"{trial['metrics']['throughput']:.4g} samples a second")]
     pairs += [(name.capitalize(), _plain(value)) for name, value in trial["facts"].items() if value]
     quality = trial["metrics"]["quality"]
-    outputs = [_closeness(quality["outputs"])] if quality is not None and quality["outputs"] else []
+    outputs = [_closeness(quality["outputs"])] if quality["outputs"] else []
     return [facts(pairs), *outputs]
 
 

@@ -53,10 +53,8 @@ class Proposal:
     @property
     def drop(self) -> float:
         """What was lost of the quality; all where that is no number."""
-        quality = self.trial["metrics"]["quality"]
-        if quality is None:
-            return 0.0
-        return float("inf") if quality["drop"] is None else float(quality["drop"])
+        drop = self.trial["metrics"]["quality"]["drop"]
+        return float("inf") if drop is None else float(drop)
 
 
 def proposals(data: Data) -> list[Proposal]:

@@ -46,7 +46,7 @@ def front(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def _point(proposal: Proposal, x: float, y: float) -> Point:
     metrics = proposal.trial["metrics"]
-    quality = f", {quality_text(metrics['quality'])}" if metrics["quality"] is not None else ""
+    quality = f", {quality_text(metrics['quality'])}"
     return Point(
         x,
         y,
