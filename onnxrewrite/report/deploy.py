@@ -30,6 +30,7 @@ def _stages(data: Data, *, verbose: bool) -> RenderableType:
     """A row a stage: the best of its proposals, and what became of it."""
     more = ("opens in>", "memory>") if verbose else ()
     table = plain_table("stage", "what", "latency>", "ratio>", "size>", *more, "quality>", "", "why")
+    table.columns[0].no_wrap = True  # a name is short, and unreadable in pieces
     table.add_row("original", "", *_measured(data["baseline"]["metrics"], verbose=verbose), "", "")
     for step in data["steps"]:
         shown = shown_trials(step, verbose=verbose)

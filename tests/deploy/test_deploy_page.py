@@ -66,7 +66,7 @@ def test_a_notebook_shows_it(outcome: Outcome) -> None:
 def test_numbers_that_are_none(tmp_path: Path) -> None:
     """JSON has no word for them, and a metric may return any."""
     model, other = saved(tmp_path, slow(chain())), saved(tmp_path, chain(), "fast.onnx")
-    says = iter([1.0, 1.0, math.nan, 1.0])  # of the original, as it is run, of the proposal, of the result
+    says = iter([1.0, 1.0, math.nan, 1.0])  # of the original unoptimized and optimized, the proposal, the result
     gate = Gate(max_drop=math.inf)
     plan = Pipeline([Gives(files=(str(other),))], gate=gate, metric=lambda outputs, given: next(says), **QUICK)
     found = plan.run(model, tmp_path / "out")

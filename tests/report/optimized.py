@@ -25,11 +25,13 @@ def quality(cosine: float, names: tuple[str, ...] = ("logits", "mask"), **given:
     return {**found, "data": "data.npz", "generated": False, **given}
 
 
-def trial(how: str, ratio: float, size: int, found: Data, verdict: Data, *, first: bool = False, **given: Any) -> Data:
+def trial(
+    how: str, ratio: float, size: int, found: Data, verdict: Data, *, original: bool = False, **given: Any
+) -> Data:
     metrics = {
         "latency": interval(0.0123 * ratio),
-        "ratio": interval(ratio, 0.0 if first else 0.04),
-        "step": None if first else interval(0.9),
+        "ratio": interval(ratio, 0.0 if original else 0.04),
+        "step": None if original else interval(0.9),
         "throughput": 1 / (0.0123 * ratio),
         "creation": interval(0.2 * ratio),
         "size": size,
@@ -70,7 +72,7 @@ def parts(*found: tuple[str, float]) -> list[Data]:
 
 def report(**given: Any) -> Data:
     """What ``Outcome.to_json`` returns of a pipeline that brought something; ``given`` replaces parts of it."""
-    baseline = trial("as it was", 1.0, 437_900_000, quality(1.0), verdict(True, "the original"), first=True)
+    baseline = trial("as it was", 1.0, 437_900_000, quality(1.0), verdict(True, "the original"), original=True)
     facts = {"rewrites": {"gelu-erf": 12, "layer-norm": 25}, "notes": ["what was measured is close"]}
     rewritten = trial("37 rewrites", 0.71, 437_100_000, quality(1.0), verdict(True, "0.71 of the time"), facts=facts)
     half = trial(

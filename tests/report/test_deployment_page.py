@@ -93,7 +93,7 @@ def test_nothing_gained():
     assert "No stage brought anything: deploy the original, with the options below." in told
     assert "The data were made up, so the quality on yours is not known" in told
     assert "Not measured: the profile failed: no space left on device." in told
-    assert "the original 12.3 ms 11.8–12.8 200 ms 437.9 MB 1.31 GB recommended" in told
+    assert "the original 12.3 ms 11.8–12.8 200 ms 437.9 MB 1.31 GB cosine 1.0000 recommended" in told
     assert [kind for kind, _ in verdicts(nothing_gained())] == ["plain", "warning"]
 
 
@@ -173,7 +173,7 @@ def renamed(outputs):
 
 def hostile():
     data = poisoned(report())
-    for trial in [t for s in data["steps"] for t in s["trials"]] + [data["final"]]:
+    for trial in [t for s in data["steps"] for t in s["trials"]] + [data["baseline"], data["final"]]:
         found = trial["metrics"]["quality"]
         found["outputs"] = renamed(found["outputs"])
         found["worst"] = HOSTILE[0]

@@ -63,7 +63,7 @@ def verdicts(data: Data) -> list[tuple[str, str]]:
 
 
 def _verdict(data: Data) -> tuple[str, str]:
-    text = f"{headline(data)}, {quality_text(data['final']['metrics']['quality'])}"
+    text = ", ".join(filter(None, [headline(data), quality_text(data["final"]["metrics"]["quality"])]))
     gained = any(step["kept"] is not None for step in data["steps"])
     if not gained:
         text = "No stage brought anything: deploy the original, with the options below"
@@ -95,10 +95,12 @@ def _tiles(data: Data) -> Markup:
     if before["memory"] is not None and after["memory"] is not None:
         found.append(_change("Peak of memory", human.size, before["memory"], after["memory"]))
     found.append(_change("Opens in", human.duration, before["creation"]["median"], after["creation"]["median"]))
-    label, _, figure = quality_text(after["quality"]).rpartition(" ")
-    allowed = data["gate"]["max_drop"]
-    note = f"may lose {allowed:g}" if allowed is not None else ""
-    found.append(tile(label.capitalize() or "Quality", figure or "–", note))
+    quality = quality_text(after["quality"])
+    if quality:
+        label, _, figure = quality.rpartition(" ")
+        allowed = data["gate"]["max_drop"]
+        note = f"may lose {allowed:g}" if allowed is not None else ""
+        found.append(tile(label.capitalize() or "Quality", figure or "–", note))
     return tag("ul", *found, class_="tiles")
 
 

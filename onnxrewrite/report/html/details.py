@@ -103,8 +103,9 @@ def _details(proposal: Proposal) -> list[Markup]:
     setting = {k: v for k, v in trial["setting"].items() if v}
     pairs = [("Run with", _plain(setting)), ("Throughput", f"{trial['metrics']['throughput']:.4g} samples a second")]
     pairs += [(name.capitalize(), _plain(value)) for name, value in trial["facts"].items() if value]
-    outputs = trial["metrics"]["quality"]["outputs"]
-    return [facts(pairs), *([_closeness(outputs)] if outputs else [])]
+    quality = trial["metrics"]["quality"]
+    outputs = [_closeness(quality["outputs"])] if quality["outputs"] else []
+    return [facts(pairs), *outputs]
 
 
 def _closeness(outputs: Data) -> Markup:

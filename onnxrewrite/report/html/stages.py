@@ -82,7 +82,8 @@ def _lost(data: Data, shown: Sequence[Proposal]) -> Markup:
     unit = allowed or (most if most > 0 else 1.0)
     rows = []
     for each in shown:
-        figure = f"{each.drop:.2g} · {quality_text(each.trial['metrics']['quality'])}"
+        quality = each.trial["metrics"]["quality"]
+        figure = f"{each.drop:.2g} · {quality_text(quality)}"
         rows.append(Row(_label(each), figure, [Stroke(each.kind, each.drop / unit)]))
     note = f"the line is what may be lost: {allowed:g}" if allowed else "nothing may be lost"
     return _chart("Quality lost", note if allowed is not None else "any", rows, _LOST, 1.0 if allowed else None)

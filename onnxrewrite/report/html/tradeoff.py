@@ -46,13 +46,13 @@ def front(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def _point(proposal: Proposal, x: float, y: float) -> Point:
     metrics = proposal.trial["metrics"]
-    quality = quality_text(metrics["quality"])
+    quality = f", {quality_text(metrics['quality'])}"
     return Point(
         x,
         y,
         proposal.kind,
         str(proposal.number) if proposal.number else "original",
-        f"{proposal.number}  {proposal.name}: {x:.2f} of the time, {quality}; {proposal.state}",
+        f"{proposal.number}  {proposal.name}: {x:.2f} of the time{quality}; {proposal.state}",
         low=metrics["ratio"]["low"],
         high=metrics["ratio"]["high"],
         ring=proposal.is_final,
