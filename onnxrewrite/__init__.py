@@ -16,6 +16,7 @@ _FACE = {
     "capture": "onnxrewrite.authoring.capture",
     "mine": "onnxrewrite.authoring.mine",
     "session": "onnxrewrite.measure.session",
+    "sweep": "onnxrewrite.sweeping.sweep",
     "Result": "onnxrewrite.pipeline",
     "OnnxRewriteError": "onnxrewrite.errors",
     "AnyNode": "onnxrewrite.pattern.terms",
@@ -105,6 +106,7 @@ if TYPE_CHECKING:
     from onnxrewrite.rewrite.rule import Rule as Rule
     from onnxrewrite.rewrite.rule import Stage as Stage
     from onnxrewrite.rewrite.ruleset import RuleSet as RuleSet
+    from onnxrewrite.sweeping.sweep import sweep as sweep
     from onnxrewrite.whynot.explain import explain as explain
 
 

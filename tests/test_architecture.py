@@ -38,8 +38,9 @@ RANKS = {
     "quantize": 7,
     "precision": 8,
     "deploy": 9,
-    "cli": 10,
-    "__main__": 11,
+    "sweeping": 10,
+    "cli": 11,
+    "__main__": 12,
 }
 """A room imports from rooms of lower rank, and from itself; rooms of rank 6 from each other."""
 

@@ -30,6 +30,7 @@ from onnxrewrite.cli.optimize import optimize
 from onnxrewrite.cli.profile import profile
 from onnxrewrite.cli.replay import replay
 from onnxrewrite.cli.rules import rules
+from onnxrewrite.cli.sweep import sweep
 from onnxrewrite.cli.verify import verify
 from onnxrewrite.errors import OnnxRewriteError
 
@@ -48,7 +49,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (apply, optimize, bench, check, replay, inspect, explain, profile, mine, capture, new, rules, verify):
+for _command in (
+    apply,
+    optimize,
+    sweep,
+    bench,
+    check,
+    replay,
+    inspect,
+    explain,
+    profile,
+    mine,
+    capture,
+    new,
+    rules,
+    verify,
+):
     app.command(epilog=EXIT_CODES if _command is apply else None)(_command)
 
 
