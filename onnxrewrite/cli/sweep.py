@@ -19,6 +19,7 @@ from onnxrewrite.errors import UsageError
 
 if TYPE_CHECKING:
     from onnxrewrite.deploy.pipeline import Pipeline
+    from onnxrewrite.sweeping.find import Found
     from onnxrewrite.sweeping.work import Work
 
 
@@ -62,7 +63,7 @@ def sweep(
     threads: Annotated[
         int | None, typer.Option("--threads", min=0, metavar="N", help="Within an operator, where it measures.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Of the generated inputs.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, metavar="N", help="Of the generated inputs.")] = None,
     target: Annotated[options.TargetName | None, typer.Option("--target", help="Of apply: as there.")] = None,
     check: Annotated[Level | None, typer.Option("--check", help="Of apply: as there.")] = None,
     config: Annotated[
@@ -84,15 +85,15 @@ def sweep(
 ) -> None:
     """Apply, or optimize, all models of a folder.
 
-    OUT_DIR mirrors the folder: a model and its certificate for each, or what optimize writes.  Each model has a process
-    to itself, so one that crashes costs no other.  OUT_DIR/sweep.jsonl is the record: the same command again does what
-    is not done yet, and what has changed.  What measures, --lower fastest and optimize, is refused with --jobs above 1.
+    OUT_DIR mirrors the folder: a model and its certificate for each, or what optimize writes.  Models are worked
+    on in processes apart, so one that crashes costs no other.  OUT_DIR/sweep.jsonl is the record: the same command
+    again does what is not done yet, and what has changed.  What measures, --lower fastest and optimize, is refused
+    with --jobs above 1.
 
     Exit status: 0 every model is done; 1 a check failed, or a process died or took too long; else 2 bad arguments, or
     a model that cannot be read or used; 3 an internal error, which comes before 1.
     """
     options.one_voice(quiet, verbose)
-    report = options.json_path(json, *models)
     out = output if output is not None else _beside(models)
     many = jobs > 1 or executor is not None
     shared: dict[str, Any] = {
@@ -116,12 +117,14 @@ def sweep(
         work = _optimize(_given(shared), _given(general), of_optimize)
     from onnxrewrite.report.sweep import sweep_line, sweep_report
     from onnxrewrite.sweeping.cluster import connected
+    from onnxrewrite.sweeping.find import find
     from onnxrewrite.sweeping.sweep import check_company
     from onnxrewrite.sweeping.sweep import sweep as swept
 
     check_company(work, jobs)
     if executor is not None and work.measures:
         complain("warning: this work measures: it tells something only where each worker has a machine to itself")
+    report = _report_path(json, find(models, out, work.place)[0], out)
     options.folder(out, "-o")
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(connected(executor, jobs)) if executor is not None else None
@@ -146,6 +149,26 @@ def _beside(models: list[str]) -> Path:
     if len(models) > 1 or not path.is_dir() or not path.resolve().name:
         raise UsageError("-o: give a folder to write to")
     return path.resolve().with_name(f"{path.resolve().name}.swept") if not path.name else Path(f"{path}.swept")
+
+
+def _report_path(option: str | None, found: list[Found], out: Path) -> Path | None:
+    """Where ``--json`` shall go; UsageError if that is a model, the weights of one, or what the sweep writes."""
+    from onnxrewrite.errors import ModelError
+    from onnxrewrite.ir import io
+    from onnxrewrite.sweeping.record import FILE
+
+    path = options.json_path(option, out / FILE, *(each.path for each in found), *(out / f.place for f in found))
+    if path is None or not path.exists():
+        return path
+    real = path.resolve()
+    for each in found:
+        written = (out / each.place).resolve()
+        if real.parent == written.parent and real.name.startswith(written.name):
+            raise UsageError(f"--json {path}: would overwrite what belongs to the output {each.place}")
+        if each.path.resolve().parent in real.parents:
+            with contextlib.suppress(ModelError):
+                options.keep_weights(io.load(each.path), path, "--json")
+    return path
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
