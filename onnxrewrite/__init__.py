@@ -27,6 +27,7 @@ _FACE = {
     "Deployment": "onnxrewrite.measure.deployment",
     "read_options": "onnxrewrite.measure.deployment",
     "write_options": "onnxrewrite.measure.deployment",
+    "sweep": "onnxrewrite.sweeping.sweep",
     "Result": "onnxrewrite.pipeline",
     "OnnxRewriteError": "onnxrewrite.errors",
     "AnyNode": "onnxrewrite.pattern.terms",
@@ -127,6 +128,7 @@ if TYPE_CHECKING:
     from onnxrewrite.rewrite.rule import Rule as Rule
     from onnxrewrite.rewrite.rule import Stage as Stage
     from onnxrewrite.rewrite.ruleset import RuleSet as RuleSet
+    from onnxrewrite.sweeping.sweep import sweep as sweep
     from onnxrewrite.whynot.explain import explain as explain
 
 

@@ -40,9 +40,9 @@ RANKS = {
     "precision": 8,
     "deploy": 9,
     "frameworks": 10,
-    "sweep": 10,
-    "cli": 12,
-    "__main__": 13,
+    "sweeping": 10,
+    "cli": 11,
+    "__main__": 12,
 }
 """A room imports from rooms of lower rank, and from itself; rooms of rank 6 from each other."""
 

@@ -31,6 +31,7 @@ from onnxrewrite.cli.optimize import optimize
 from onnxrewrite.cli.profile import profile
 from onnxrewrite.cli.replay import replay
 from onnxrewrite.cli.rules import rules
+from onnxrewrite.cli.sweep import sweep
 from onnxrewrite.cli.verify import verify
 from onnxrewrite.errors import OnnxRewriteError
 
@@ -52,6 +53,7 @@ app = typer.Typer(
 for _command in (
     apply,
     optimize,
+    sweep,
     bench,
     check,
     replay,

@@ -13,6 +13,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -34,6 +35,8 @@ ModelLike: TypeAlias = onnx.ModelProto | ir.Model | str | Path
 
 PROTO_LIMIT = 1_900_000_000
 """Bytes above which a model is handed to ORT as a file: one protobuf message holds less than 2 GiB."""
+
+_MOST_THREADS = ContextVar("most threads", default=0)
 
 _NARROW = {
     onnx.TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
@@ -124,6 +127,19 @@ def from_ortvalue(value: ort.OrtValue) -> Any:
     return value.numpy()
 
 
+@contextmanager
+def at_most_threads(count: int) -> Iterator[None]:
+    """Within, sessions of checks that leave it open get so many threads; 0: ONNX Runtime's choice.
+
+    It starts as many as there are processors, whatever else runs there.
+    """
+    before = _MOST_THREADS.set(count)
+    try:
+        yield
+    finally:
+        _MOST_THREADS.reset(before)
+
+
 def session_options(threads: int = 0) -> ort.SessionOptions:
     """The options of every check: optimizations off, nothing on stderr, ``threads`` (0: ORT's choice).
 
@@ -136,7 +152,7 @@ def session_options(threads: int = 0) -> ort.SessionOptions:
     options.enable_mem_reuse = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = threads or _MOST_THREADS.get()
     options.inter_op_num_threads = 1
     return options
 

@@ -1,0 +1,204 @@
+"""``onnxrewrite sweep``: a whole zoo of models through ``apply`` or ``optimize``, several at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from dataclasses import replace
+from glob import has_magic
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxrewrite.cli import options
+from onnxrewrite.cli.apply import Level
+from onnxrewrite.cli.console import complain, progress_bar, say, show
+from onnxrewrite.cli.files import write_json
+from onnxrewrite.errors import UsageError
+
+if TYPE_CHECKING:
+    from onnxrewrite.deploy.pipeline import Pipeline
+    from onnxrewrite.sweeping.find import Found
+    from onnxrewrite.sweeping.work import Work
+
+
+class Command(enum.StrEnum):
+    """What ``--command`` takes."""
+
+    APPLY = "apply"
+    OPTIMIZE = "optimize"
+
+
+def sweep(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="DIR|GLOB|FILE...", help="Folders with all below, patterns, files.", show_default=False),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="OUT_DIR", help="Where to write; else DIR.swept.")
+    ] = None,
+    command: Annotated[Command, typer.Option("--command", help="What is done with each model.")] = Command.APPLY,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Models at a time, a process each.")] = 1,
+    executor: Annotated[
+        str | None,
+        typer.Option("--executor", metavar="dask://HOST:PORT|dask://local", help="Where, if not in own processes."),
+    ] = None,
+    limit: Annotated[
+        float | None, typer.Option("--limit", min=0.0, metavar="SECONDS", help="Give a model up after so long.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what earlier sweeps have done.")] = False,
+    lower: Annotated[
+        options.Lowering | None,
+        typer.Option(
+            "--lower", envvar="ONNXREWRITE_LOWER", help="As for apply; else fused for several models at a time."
+        ),
+    ] = None,
+    rules: options.Rules = [],  # noqa: B006
+    only: options.Only = [],  # noqa: B006
+    without: options.Without = [],  # noqa: B006
+    custom_ops: options.CustomOps = [],  # noqa: B006
+    opset: Annotated[int | None, typer.Option("--opset", min=1, metavar="N", help="As for apply.")] = None,
+    dim: options.Dims = [],  # noqa: B006
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=0, metavar="N", help="Within an operator, where it measures.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, metavar="N", help="Of the generated inputs.")] = None,
+    target: Annotated[options.TargetName | None, typer.Option("--target", help="Of apply: as there.")] = None,
+    check: Annotated[Level | None, typer.Option("--check", help="Of apply: as there.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE.toml", help="Of optimize: the pipeline.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DIR|NPZ|MODULE:FUNCTION", help="Of optimize: as there.")
+    ] = None,
+    max_drop: Annotated[float | None, typer.Option("--max-drop", metavar="D", help="Of optimize: as there.")] = None,
+    target_speedup: Annotated[
+        float | None, typer.Option("--target-speedup", min=0.0, metavar="X", help="Of optimize: as there.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option("--budget", min=0.0, metavar="SECONDS", help="For measuring each model.")
+    ] = None,
+    json: options.Json = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Apply, or optimize, all models of a folder.
+
+    OUT_DIR mirrors the folder: a model and its certificate for each, or what optimize writes.  Models are worked
+    on in processes apart, so one that crashes costs no other.  OUT_DIR/sweep.jsonl is the record: the same command
+    again does what is not done yet, and what has changed.  What measures, --lower fastest and optimize, is refused
+    with --jobs above 1.
+
+    Exit status: 0 every model is done; 1 a check failed, or a process died or took too long; else 2 bad arguments, or
+    a model that cannot be read or used; 3 an internal error, which comes before 1.
+    """
+    options.one_voice(quiet, verbose)
+    out = output if output is not None else _beside(models)
+    many = jobs > 1 or executor is not None
+    shared: dict[str, Any] = {
+        "rules": tuple(rules),
+        "only": tuple(only),
+        "without": tuple(without),
+        "lower": lower.value if lower is not None else None,
+        "opset": opset,
+    }
+    general = {"dims": options.sizes(dim), "threads": threads, "budget": budget, "seed": seed}
+    of_apply = {"target": target.value if target else None, "check": check.value if check else None}
+    of_optimize = {"config": config, "data": data, "max_drop": max_drop, "target_speedup": target_speedup}
+    _only_own(of_optimize if command is Command.APPLY else of_apply, command)
+    if executor is not None and executor != "dask://local" and jobs > 1:
+        raise UsageError(f"--jobs {jobs}: how many are done at a time is for the cluster {executor} to say")
+
+    if command is Command.APPLY:
+        shared["lower"] = shared["lower"] or ("fused" if many else "fastest")
+        work = _apply(_given({**shared, **general, **of_apply}))
+    else:
+        work = _optimize(_given(shared), _given(general), of_optimize)
+    from onnxrewrite.report.sweep import sweep_line, sweep_report
+    from onnxrewrite.sweeping.cluster import connected
+    from onnxrewrite.sweeping.find import find
+    from onnxrewrite.sweeping.sweep import check_company
+    from onnxrewrite.sweeping.sweep import sweep as swept
+
+    check_company(work, jobs)
+    if executor is not None and work.measures:
+        complain("warning: this work measures: it tells something only where each worker has a machine to itself")
+    report = _report_path(json, find(models, out, work.place)[0], out)
+    options.folder(out, "-o")
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(connected(executor, jobs)) if executor is not None else None
+        progress = stack.enter_context(progress_bar(wanted=not quiet))
+        done = swept(models, work, out, executor=pool, jobs=jobs, limit=limit, fresh=fresh, progress=progress)
+    told = done.to_json()
+    write_json(told, json, report)
+    if json != "-":
+        if not quiet:
+            show(sweep_report(told, verbose=verbose))
+            say("")
+        say(f"{sweep_line(told)}, in {out}, {done.seconds:.1f} s")
+    if done.exit_code:
+        raise typer.Exit(done.exit_code)
+
+
+def _beside(models: list[str]) -> Path:
+    """``DIR.swept``, if there is one DIR."""
+    path = Path(models[0])
+    if len(models) == 1 and not path.exists() and not has_magic(models[0]):
+        raise UsageError(f"MODELS: {path}: no such file or folder")
+    if len(models) > 1 or not path.is_dir() or not path.resolve().name:
+        raise UsageError("-o: give a folder to write to")
+    return path.resolve().with_name(f"{path.resolve().name}.swept") if not path.name else Path(f"{path}.swept")
+
+
+def _report_path(option: str | None, found: list[Found], out: Path) -> Path | None:
+    """Where ``--json`` shall go; UsageError if that is a model, the weights of one, or what the sweep writes."""
+    from onnxrewrite.errors import ModelError
+    from onnxrewrite.ir import io
+    from onnxrewrite.sweeping.record import FILE
+
+    path = options.json_path(option, out / FILE, *(each.path for each in found), *(out / f.place for f in found))
+    if path is None or not path.exists():
+        return path
+    real = path.resolve()
+    for each in found:
+        written = (out / each.place).resolve()
+        if real.parent == written.parent and real.name.startswith(written.name):
+            raise UsageError(f"--json {path}: would overwrite what belongs to the output {each.place}")
+        if each.path.resolve().parent in real.parents:
+            with contextlib.suppress(ModelError):
+                options.keep_weights(io.load(each.path), path, "--json")
+    return path
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value not in (None, (), {})}
+
+
+def _only_own(others: dict[str, Any], command: Command) -> None:
+    """UsageError if an option of the other command was given."""
+    for name, value in others.items():
+        if value is not None:
+            other = Command.OPTIMIZE if command is Command.APPLY else Command.APPLY
+            raise UsageError(f"--{name.replace('_', '-')}: is an option of {other}, and this is --command {command}")
+
+
+def _apply(settings: dict[str, Any]) -> Work:
+    from onnxrewrite.sweeping.work import Apply
+
+    return Apply(**settings)
+
+
+def _optimize(shared: dict[str, Any], general: dict[str, Any], own: dict[str, Any]) -> Work:
+    """The pipeline of the configuration with what the options say; ``shared`` are those of its stage ``rewrite``."""
+    from onnxrewrite.deploy.config import parse, read
+    from onnxrewrite.sweeping.work import Optimize
+
+    plan: Pipeline = read(own["config"]) if own["config"] is not None else parse({})
+    names = [stage.name for stage in plan.stages]
+    if shared and "rewrite" not in names:
+        raise UsageError(f"--{next(iter(shared))}: there is no stage rewrite in {', '.join(names)}")
+    stages = [replace(stage, **shared) if stage.name == "rewrite" else stage for stage in plan.stages]
+    settings = _given({name: own[name] for name in ("data", "target_speedup")})
+    gate = replace(plan.gate, max_drop=own["max_drop"]) if own["max_drop"] is not None else plan.gate
+    return Optimize(plan=replace(plan, stages=stages, gate=gate, **settings, **general))

@@ -1,0 +1,245 @@
+"""Sweeps: a model that fails costs itself, what is done is done once, and where it is done makes no difference."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sweep_works import Copy, Measuring, write
+
+import onnxrewrite as rw
+from onnxrewrite.errors import ModelError, UsageError
+from onnxrewrite.sweeping.executors import few_threads, threads_for
+from onnxrewrite.sweeping.record import Row
+from onnxrewrite.sweeping.sweep import Sweep, check_company
+from onnxrewrite.sweeping.work import Apply, Optimize
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden_models"
+
+
+@pytest.fixture
+def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    monkeypatch.chdir(tmp_path)
+
+    def made(*names: str) -> Path:
+        for name in names:
+            write(Path("zoo", f"{name}.onnx"))
+        return Path("zoo")
+
+    return made
+
+
+def told(swept: Sweep) -> dict[str, tuple[str, str]]:
+    return {Path(row.model).stem: (row.status, row.error) for row in swept.rows}
+
+
+def runs() -> list[str]:
+    """The models that were worked on, in order of their names."""
+    return sorted(line.split()[0] for line in Path("log").read_text().splitlines())
+
+
+def test_a_model_that_fails_costs_itself_only(zoo: Callable[..., Path]) -> None:
+    zoo("abort", "bug", "crash", "deep/good", "good", "odd", "wrong")
+    Path("zoo/text.onnx").write_text("hello")
+    os.symlink("nowhere", "zoo/gone.onnx")
+    swept = rw.sweep("zoo", Copy(log=Path("log").absolute()), "out", jobs=2)
+    found = told(swept)
+    assert found.pop("good") == ("done", "")
+    assert found == {
+        "abort": ("died", "its process died of SIGABRT"),
+        "bug": ("bug", "ZeroDivisionError: division by zero"),
+        "crash": ("died", "its process ended with status 3"),
+        "odd": ("unusable", "--opset 3: too old for this one"),
+        "text": ("unusable", "is a text file, not a binary ONNX model"),
+        "gone": ("unusable", "no such file"),
+        "wrong": ("failed", "the result is not equal"),
+    }
+    assert swept.exit_code == 3
+    assert sorted(p.name for p in Path("out").rglob("*") if p.is_file()) == ["good.onnx", "good.onnx", "sweep.jsonl"]
+    assert set(Path("log").read_text().split()[1::2]) == {str(threads_for(2))}
+
+
+def test_what_is_done_is_not_done_again(zoo: Callable[..., Path]) -> None:
+    zoo("a", "b", "c", "wrong")
+    work = Copy(log=Path("log").absolute())
+    first = rw.sweep("zoo", work, "out")
+    assert runs() == ["a", "b", "c", "wrong"]
+    write(Path("zoo/a.onnx"), RELU_TWICE)  # another model
+    Path("out/b.onnx").write_text("damaged")
+    second = rw.sweep("zoo", work, "out")
+    assert {row.model: row.resumed for row in second.rows} == {
+        "zoo/a.onnx": False,
+        "zoo/b.onnx": False,
+        "zoo/c.onnx": True,
+        "zoo/wrong.onnx": False,
+    }
+    assert runs() == ["a", "a", "b", "b", "c", "wrong", "wrong"]
+    assert [row.files for row in second.rows][1:] == [row.files for row in first.rows][1:]
+    third = rw.sweep("zoo/c.onnx", Copy(log=work.log, setting=1), "out")
+    fourth = rw.sweep("zoo/c.onnx", Copy(log=work.log, setting=1), "out", fresh=True)
+    assert [row.resumed for row in (*third.rows, *fourth.rows)] == [False, False]
+
+
+RELU_TWICE = """<ir_version: 8, opset_import: ["": 17]>
+g (float[n, 8] x) => (float[n, 8] y) { a = Relu(x)  y = Relu(a) }"""
+
+
+class Failing(Executor):
+    """Does the first job, loses the second, and takes no more."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.count += 1
+        if self.count > 2:
+            raise BrokenExecutor("taken away")
+        future: Future[Any] = Future()
+        future.set_result(fn(*args)) if self.count == 1 else future.set_exception(BrokenExecutor("lost"))
+        return future
+
+
+def test_an_executor_that_fails_is_replaced(zoo: Callable[..., Path]) -> None:
+    zoo("a", "b", "c", "crash")
+    swept = rw.sweep("zoo", Copy(log=Path("log").absolute()), "out", executor=Failing())
+    found = told(swept)
+    assert found.pop("crash")[0] == "died"
+    assert set(found.values()) == {("done", "")}
+    (note,) = swept.notes
+    assert note.startswith("the executor failed (BrokenExecutor")
+    assert note.endswith("one by one: 3 of 4 models")
+
+
+def test_a_pool_whose_processes_die_is_replaced(zoo: Callable[..., Path]) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn, initializer=os._exit, initargs=(1,)) as pool:
+        swept = rw.sweep(zoo("a"), Copy(log=Path("log").absolute()), "out", executor=pool)
+    assert swept.ok
+    assert swept.notes[0].startswith("the executor failed (BrokenProcessPool")
+
+
+def test_a_crash_does_not_reach_the_executor(zoo: Callable[..., Path]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        swept = rw.sweep(zoo("a", "crash"), Copy(log=Path("log").absolute()), "out", executor=pool)
+        assert told(swept) == {
+            "a": ("done", ""),
+            "crash": ("died", "its process ended with status 3"),
+        }
+        assert pool.submit(int, "1").result() == 1
+    assert swept.exit_code == 1
+    assert swept.notes == []
+
+
+@pytest.mark.parametrize("on_executor", [False, True])
+def test_a_model_that_takes_too_long_is_given_up(zoo: Callable[..., Path], on_executor: bool) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        where = pool if on_executor else None
+        swept = rw.sweep(zoo("slow"), Copy(log=Path("log").absolute()), "out", executor=where, limit=1)
+    assert told(swept) == {"slow": ("died", "its process took longer than 1 s")}
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [
+        (["done"], 0),
+        (["done", "unusable"], 2),
+        (["unusable", "failed"], 1),
+        (["died", "unusable"], 1),
+        (["failed", "bug", "unusable"], 3),
+    ],
+)
+def test_exit_status(statuses: list[Any], code: int) -> None:
+    assert Sweep(Path(), [Row("a", "a", status) for status in statuses]).exit_code == code
+
+
+def test_measuring_side_by_side_is_refused(zoo: Callable[..., Path]) -> None:
+    with pytest.raises(UsageError, match="models at a time would disturb each other"):
+        rw.sweep(zoo("a"), Measuring(log=Path("log")), "out", jobs=2)
+    with pytest.raises(UsageError, match="--jobs 2"):
+        check_company(Apply(lower="fastest"), 2)
+    check_company(Apply(), 2)
+    assert not Path("out").exists()
+
+
+def test_bad_settings_are_told_before_anything_is_written(zoo: Callable[..., Path]) -> None:
+    with pytest.raises(UsageError, match="no rule"):
+        rw.sweep(zoo("a"), Apply(only=("no-such-rule",)), "out")
+    with pytest.raises(UsageError, match="--jobs 0"):
+        rw.sweep("zoo", Apply(), "out", jobs=0)
+    assert not Path("out").exists()
+
+
+def test_an_output_folder_that_cannot_be_made_is_told(zoo: Callable[..., Path]) -> None:
+    Path("file").touch()
+    with pytest.raises(ModelError, match="cannot be made"):
+        rw.sweep(zoo("a"), Apply(), "file/out")
+
+
+def test_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    with few_threads(2):
+        assert (os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"]) == ("7", "2")
+    assert "MKL_NUM_THREADS" not in os.environ
+    with few_threads(0):
+        assert "MKL_NUM_THREADS" not in os.environ
+    assert threads_for(1) == 0
+    assert threads_for(10**6) == 1
+
+
+@pytest.mark.slow
+def test_optimize_writes_a_folder_each_and_goes_on(zoo: Callable[..., Path]) -> None:
+    from onnxrewrite.deploy.config import parse
+
+    plan = parse({"stages": ["rewrite"], "rewrite": {"lower": "fused"}, "seconds": 0.1, "dims": {"n": 2, "none": 3}})
+    zoo("deep/a")
+    swept = rw.sweep("zoo", Optimize(plan=plan), "out")
+    assert swept.ok, swept.rows
+    (row,) = swept.rows
+    assert row.output == "deep/a/model.onnx"
+    assert row.ratio is not None
+    assert row.notes[0] == "--dim none: the inputs have no such dimension"
+    assert sorted(p.name for p in Path("out/deep/a").iterdir()) == ["model.onnx", "report.json", "run.py"]
+    assert rw.sweep("zoo", Optimize(plan=plan), "out").rows[0].resumed
+
+
+def files(swept: Sweep) -> dict[str, str]:
+    return {name: digest for row in swept.rows for name, digest in row.files.items()}
+
+
+@pytest.fixture(scope="module")
+def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    return rw.sweep(_golden(), Apply(check="fast"), tmp_path_factory.mktemp("one"))
+
+
+def _golden() -> list[Path]:
+    return [GOLDEN / name / "model.onnx" for name in ("nhwc_cnn", "resnext_inception", "mobilenet_hardswish")]
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("sweep")
+def test_two_processes_make_the_same_bytes(one_by_one: Sweep, tmp_path: Path) -> None:
+    assert one_by_one.ok
+    assert len(files(one_by_one)) == 6
+    assert models(rw.sweep(_golden(), Apply(check="fast"), tmp_path, jobs=2)) == models(one_by_one)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("sweep")
+def test_a_cluster_makes_the_same_bytes(one_by_one: Sweep, tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="dask.distributed is not installed: pip install onnxrewrite[dask]")
+    from onnxrewrite.sweeping.cluster import connected
+
+    with connected("dask://local", 2) as cluster:
+        swept = rw.sweep(_golden(), Apply(check="fast"), tmp_path, executor=cluster)
+    assert swept.notes == []
+    assert models(swept) == models(one_by_one)
+
+
+def models(swept: Sweep) -> dict[str, str]:
+    return {name: digest for name, digest in files(swept).items() if not name.endswith(".json")}
