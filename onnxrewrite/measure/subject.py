@@ -19,6 +19,7 @@ from onnx import numpy_helper
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.measure.sessions import Runner, Setting, open_runner
+from onnxrewrite.measure.spelling import spell_attention
 from onnxrewrite.verify.dims import Binding, typical
 from onnxrewrite.verify.sample import CARE, Sampler
 from onnxrewrite.verify.session import as_proto
@@ -100,6 +101,8 @@ def _running(
 def _spelled_out(model: onnx.ModelProto, imports: Mapping[str, int]) -> onnx.ModelProto:
     """A model in which nothing needs a newer opset than ``imports`` have, where function bodies tell how."""
     version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    if imports.get("", 1) < 23:
+        spell_attention(model)
     newer = set()
     for node in model.graph.node:
         if node.domain not in ("", "ai.onnx") or not onnx.defs.has(node.op_type, version):
