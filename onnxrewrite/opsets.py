@@ -1,8 +1,8 @@
 """A newer opset where rules need one: the original converted, by the standard's own converter.
 
-The raise stage says which operators it could not write because the model's opset lacks them, and which it could but run
-faster by themselves than lowered; it is then repeated on the converted model.  If they are not made there after all, the
-opset stays what it was.
+The raise stage says which operators it could not write because the model's opset lacks them, and which are slower
+lowered than by themselves; it is then repeated on the converted model.  If they are not made there after all, the opset
+stays what it was.
 """
 
 from __future__ import annotations

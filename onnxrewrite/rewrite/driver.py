@@ -107,7 +107,7 @@ class Driver:
         self._views: dict[ir.Graph, View[Rule]] = {}
 
     def run(self, last: Stage = Stage.LOWER, first: Stage = Stage.CANONICALIZE) -> Trace:
-        """Run every stage from the ``first`` to the ``last`` one to its fixpoint.  Canonicalization stays active throughout.
+        """Run every stage from the ``first`` to the ``last`` to its fixpoint.  Canonicalization stays active in all.
 
         Raises:
             Tampered: A rule changed the graph by itself; the model is of no use any more.
