@@ -1,7 +1,8 @@
 """A newer opset where rules need one: the original converted, by the standard's own converter.
 
-A round says which operators the raise stage could not write because the model's opset lacks them; it is then repeated
-on the converted model.  If they are not made there after all, the opset stays what it was.
+The raise stage says which operators it could not write because the model's opset lacks them, and which are slower
+lowered than by themselves; it is then repeated on the converted model.  If they are not made there after all, the opset
+stays what it was.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ class Opsets:
     Args:
         model: The model; it is not changed.
         highest: The newest ai.onnx opset it may be given; its own one where that is to stay.
+        for_speed: Whether it is also given one for operators that could be lowered.
     """
 
-    def __init__(self, model: ir.Model, highest: int):
+    def __init__(self, model: ir.Model, highest: int, *, for_speed: bool = False):
         self._model = model
         self._highest = highest
+        self._for_speed = for_speed
         self._chosen: dict[frozenset[str], ir.Model] = {}
         self._settled: set[frozenset[str]] = set()
         self._needed: defaultdict[frozenset[str], dict[str, int]] = defaultdict(dict)
@@ -39,21 +42,28 @@ class Opsets:
         """What to rewrite with all rules but those ``without``."""
         return self._chosen.get(frozenset(without), self._model)
 
+    def grows(self, without: Iterable[str], trace: Trace) -> bool:
+        """After the raise stage with these rules: whether ``source`` has become one of a newer opset."""
+        rules = frozenset(without)
+        if rules in self._settled:
+            return False
+        wished = trace.too_new | (trace.wished if self._for_speed else {})
+        wanted = {name: version for name, version in wished.items() if version <= self._highest}
+        newer = self._in(max(wanted.values())) if wanted else None
+        if not isinstance(newer, ir.Model) or io.opset(newer) <= io.opset(self.source(rules)):
+            return False
+        self._chosen[rules] = newer
+        self._needed[rules].update(wanted)
+        return True
+
     def settled(self, without: Iterable[str], trace: Trace) -> bool:
-        """After a round with these rules: whether ``source`` is what it started from, and stays so."""
+        """After a round with these rules: whether ``source`` stays what it is; else it is what it was at first."""
         rules = frozenset(without)
         if rules in self._settled:
             return True
-        source, needed = self.source(rules), self._needed[rules]
-        wanted = {name: version for name, version in trace.too_new.items() if version <= self._highest}
-        newer = self._in(max(wanted.values())) if wanted else None
-        if isinstance(newer, ir.Model) and io.opset(newer) > io.opset(source):
-            self._chosen[rules] = newer
-            needed.update(wanted)
-            return False
         self._settled.add(rules)
         made = {op_type for applied in trace.applied for op_type in applied.after}
-        if needed.keys() & made or source is self._model:
+        if self._needed[rules].keys() & made or self.source(rules) is self._model:
             return True
         del self._chosen[rules]
         return False

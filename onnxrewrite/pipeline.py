@@ -173,6 +173,7 @@ class _Run:
             rules,
             self.target,
             opset=self._newest_opset(),
+            for_speed=options.lower == "fastest",
             seed=options.seed,
             checks_sites=level != "off",
             keep_types=has_inner_types(original),

@@ -66,6 +66,7 @@ class Rounds:
         model: The model; it is not changed.
         rules: The rules.
         opset: The newest ai.onnx opset it may be given; its own one where that is to stay.
+        for_speed: Whether it is also given one for kernels that others could stand in for.
         target: What the result must run on.
         seed: Of the inputs for checking sites.
         checks_sites: Whether each rewrite is run against what it replaces.
@@ -88,6 +89,7 @@ class Rounds:
         target: Target,
         *,
         opset: int,
+        for_speed: bool,
         seed: int,
         checks_sites: bool,
         keep_types: bool,
@@ -99,7 +101,7 @@ class Rounds:
         self.without: set[str] = set()
         self.sites: SiteChecker | None = None
         self.ledger = Ledger(None)
-        self._opsets = Opsets(model, opset)
+        self._opsets = Opsets(model, opset, for_speed=for_speed)
         self._rules = rules
         self._target = target
         self._seed = seed
@@ -141,7 +143,10 @@ class Rounds:
         while True:
             with self._clock.phase("rewrite"):
                 driver = self._driver(banned)
-                trace = driver.run()
+                trace = driver.run(last=Stage.RAISE)
+                if self._opsets.grows(self.without, trace):
+                    continue
+                driver.run(first=Stage.LOWER)
                 stuck = {k: node.op_type for node in _unlowered(driver) for k in _makers(node, trace)}
             if not stuck.keys() - banned:
                 break

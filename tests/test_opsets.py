@@ -10,7 +10,7 @@ import pytest
 from onnx import parser
 
 import onnxrewrite as rw
-from onnxrewrite import FLOATS, Builder, Match, Result, Rule, Stage, Value, Var, op
+from onnxrewrite import FLOATS, Attr, Builder, Match, Result, Rule, Stage, Value, Var, op
 from onnxrewrite.certify import Original
 
 x, scale = Var("x", dtype=FLOATS), Var("scale", dtype=FLOATS)
@@ -27,7 +27,19 @@ def to_nothing(m: Match, build: Builder) -> Value:
     return build.Cast(build.RMSNormalization(m[x], m[scale], epsilon=1e-5, axis=-1), to=int(onnx.TensorProto.DOUBLE))
 
 
+normalized = op.RMSNormalization(x, scale, epsilon=Attr[float]("eps"), axis=Attr[int]("axis"))
+
+
+def spelled(m: Match, build: Builder) -> Value:
+    """RMSNormalization(x, scale) ⟶ x/√(mean(x²) + ε)·scale."""
+    m.require(m.is_newer(normalized), "the model's opset has it")
+    mean = build.ReduceMean(build.Mul(m[x], m[x]), axes=(-1,), keepdims=1)
+    return build.Mul(build.Div(m[x], build.Sqrt(build.Add(mean, build.const(1e-5, like=x)))), m[scale])
+
+
 RMS = Rule("rms", Stage.RAISE, normal, to_rms)
+SPELLED = Rule("spelled", Stage.LOWER, normalized, spelled)
+STAND_IN = Rule("spelled", Stage.LOWER, normalized, spelled, stands_in=True)
 USELESS = Rule("useless", Stage.RAISE, normal, to_nothing)
 
 
@@ -69,6 +81,15 @@ def test_a_model_that_has_the_operator_stays_in_its_opset() -> None:
     assert operators(result) == ["RMSNormalization"]
     assert opset_of(result) == 24
     assert not any("raised" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("lowering", "lower", "opset"), [(STAND_IN, "fastest", 23), (STAND_IN, "fused", 17), (SPELLED, "fastest", 17)]
+)
+def test_for_speed_the_opset_is_raised_for_what_only_a_stand_in_lowers(lowering: Rule, lower: str, opset: int) -> None:
+    result = rw.apply(model(17), rules=[RMS, lowering], only=["rms", "spelled"], lower=lower, check="off")  # type: ignore[arg-type]
+    assert opset_of(result) == opset
+    assert ("RMSNormalization" in operators(result)) == (opset == 23)
 
 
 @pytest.mark.parametrize("options", [{"opset": 17}, {"target": "onnx"}, {"lower": "portable"}])

@@ -19,7 +19,7 @@ from onnxrewrite.hardware.features import brand
 from onnxrewrite.ir.target import ort_version
 from onnxrewrite.measure.sessions import Setting
 
-FORMAT = 1
+FORMAT = 2
 """Of what is remembered; another one is forgotten."""
 
 

@@ -135,7 +135,7 @@ class Chooser:
         seconds = _SECONDS
         while True:
             timings = interleave(runners, seconds=seconds)
-            seen = ratio(timings["after"], timings["before"])
+            seen = ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial)
             if _is_clear(seen) or seconds >= _LONGEST:
                 break
             seconds = _LONGEST

@@ -55,7 +55,7 @@ class Race:
                 self._runner = open_runner(self.original, self.workload.feeds, self.setting)
             tasks = {"before": self._runner, "after": open_runner(candidate, self.workload.feeds, self.setting)}
             timings = interleave(tasks, seconds=SECONDS)
-            data = ratio(timings["after"], timings["before"]).to_json()
+            data = ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial).to_json()
             self.measured += 1
             self.known.put(name, data)
         return Interval(**data)
@@ -69,7 +69,8 @@ class Race:
             settings = [replace(self.setting, level=level) for level in (self.setting.level, *OTHER_LEVELS)]
             tasks: dict[str, Runner] = {s.level: open_runner(candidate, self.workload.feeds, s) for s in settings}
             timings = interleave(tasks, seconds=SECONDS)
-            data = {n: ratio(timings[n], timings[self.setting.level]).to_json() for n in OTHER_LEVELS}
+            own, serial = timings[self.setting.level], self.setting.is_serial
+            data = {n: ratio(timings[n], own, of_processor=serial).to_json() for n in OTHER_LEVELS}
             self.known.put(name, data)
         found = {level: Interval(**data[level]) for level in OTHER_LEVELS}
         level = min(OTHER_LEVELS, key=lambda n: found[n].median)

@@ -43,6 +43,11 @@ class Setting:
     level: Level = "all"
     without: tuple[str, ...] = ()
 
+    @property
+    def is_serial(self) -> bool:
+        """Whether one thread of the processor does all there is to do."""
+        return self.threads == 1 and self.provider == "CPUExecutionProvider"
+
 
 DEFAULT = Setting()
 

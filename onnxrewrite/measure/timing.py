@@ -76,9 +76,14 @@ class Timing:
         return {"latency": self.latency.to_json(), "cpu": self.cpu_seconds, "rounds": len(self.wall)}
 
 
-def ratio(of: Timing, to: Timing) -> Interval:
-    """How many times as long ``of`` took as ``to``, round by round: both must come from one ``interleave``."""
-    return interval([a / b for a, b in zip(of.wall, to.wall, strict=True)])
+def ratio(of: Timing, to: Timing, *, of_processor: bool = False) -> Interval:
+    """How many times as long ``of`` took as ``to``, round by round: both must come from one ``interleave``.
+
+    What runs in one thread may be compared by the processor's seconds: those of others that it ran meanwhile do not
+    count.
+    """
+    pairs = zip(of.cpu, to.cpu, strict=True) if of_processor else zip(of.wall, to.wall, strict=True)
+    return interval([a / b for a, b in pairs])
 
 
 def interleave(

@@ -96,6 +96,7 @@ class Driver:
         self.trace = Trace()
         self._index = index(tuple(rules))
         self._work = Workspace(model, target, [r for r in rules if r.stage == Stage.LOWER])
+        self.trace.wished = self._work.wished
         self._check = check
         self._cost = cost
         self._limits = limits or Limits()
@@ -105,15 +106,15 @@ class Driver:
         self._loops = LoopGuard(self._size())
         self._views: dict[ir.Graph, View[Rule]] = {}
 
-    def run(self, last: Stage = Stage.LOWER) -> Trace:
-        """Run every stage up to the ``last`` one to its fixpoint.  Canonicalization stays active throughout.
+    def run(self, last: Stage = Stage.LOWER, first: Stage = Stage.CANONICALIZE) -> Trace:
+        """Run every stage from the ``first`` to the ``last`` to its fixpoint.  Canonicalization stays active in all.
 
         Raises:
             Tampered: A rule changed the graph by itself; the model is of no use any more.
         """
         for stage in Stage:
-            if stage > last:
-                break
+            if not first <= stage <= last:
+                continue
             if stage is Stage.CANONICALIZE or any(r.stage == stage for r in self._index.rules):
                 self.run_stage(stage)
         return self.trace

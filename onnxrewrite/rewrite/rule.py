@@ -88,6 +88,8 @@ class Rule:
         looks_above: How many nodes above its pattern the rewrite looks by itself; it is tried again when these change.
         looks_below: The same below its pattern.
         only_faster: Whether it is applied only where it was measured to be faster: both sides have as many operators.
+        stands_in: Whether what it emits stands in for an operator that the model's opset lacks, and is mostly slower:
+            where speed is measured, the model is converted to the opset that has it, if it can be.
         assumes: What it takes for granted of the data; told wherever it is applied, and not put to the test.
         needs_check: Whether it is undone where its rewrite cannot be run by itself: nobody has vouched for the rule.
     """
@@ -102,6 +104,7 @@ class Rule:
     looks_above: int = 0
     looks_below: int = 0
     only_faster: bool = False
+    stands_in: bool = False
     assumes: tuple[Assumption, ...] = ()
     needs_check: bool = False
 

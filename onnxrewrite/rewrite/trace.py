@@ -94,6 +94,7 @@ class Trace:
         failed: Sites that a check turned down: (rule, value name) to reason.
         declined: Sites where a rewrite is right and does not pay: (rule, value name) to reason.
         too_new: Operators that were not raised because the model's opset does not have them, to the opset that does.
+        wished: Operators that were raised and lowered again, and run faster by themselves, to the opset that has them.
         warnings: One line each: looping rules, rules that raised.
         conflicts: How often a rule was applied where another one, that comes after it, could have been: (the one, the
             other) to number; only where the driver was asked for it.
@@ -104,6 +105,7 @@ class Trace:
     failed: dict[Key, str] = field(default_factory=dict)
     declined: dict[Key, str] = field(default_factory=dict)
     too_new: dict[str, int] = field(default_factory=dict)
+    wished: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     conflicts: Counter[tuple[str, str]] = field(default_factory=Counter)
 

@@ -73,12 +73,14 @@ class Workspace:
         names: All names in use.
         functions: The model's own operators, (domain, name); ``bodies`` are their graphs.
         order: What depends on what.
+        wished: Operators that can be lowered and better were not, to the opset that has them.
     """
 
     def __init__(self, model: ir.Model, target: Target, lowering: Sequence[Rule]):
         self.model = model
         self.target = target
         self.names = edit.Names(model)
+        self.wished: dict[str, int] = {}
         self._owners = {g: n for scope in scopes(model) for n in scope for g in subgraphs(n)}
         self.functions = {(f.domain, f.name) for f in model.functions.values()}
         self._lowering = index(tuple(lowering))
@@ -121,16 +123,15 @@ class Workspace:
         for node in build.nodes:
             reason = self._illegal(node, facts, facts.opset_imports)
             lowered = self._lowered(node, facts) if reason is not None and stage < Stage.LOWER else ""
-            if reason is None or lowered is None:
+            if reason is None or isinstance(lowered, Rule):
+                if isinstance(lowered, Rule) and lowered.stands_in and stage is Stage.RAISE:
+                    self.wished |= self._runs_newer(node, facts)
                 continue
             reason = f"{reason}, and to lower it: {lowered}" if lowered else reason
-            if stage is not Stage.RAISE or not facts.is_newer(node) or node.domain or node.version is None:
+            needed = self._runs_newer(node, facts) if stage is Stage.RAISE else {}
+            if not needed:
                 raise Refused(reason)
-            if not self.target.has_kernel(node.domain, node.op_type):  # nothing is won by a function body
-                raise Refused(reason)
-            if self._illegal(node, facts, {**facts.opset_imports, "": node.version}) is not None:
-                raise Refused(reason)
-            newer[node.op_type] = node.version
+            newer |= needed
             told = reason
         if newer:
             raise TooNew(told, newer)
@@ -138,9 +139,19 @@ class Workspace:
     def _illegal(self, node: ir.Node, facts: Facts, imports: Mapping[str, int]) -> str | None:
         return legality.illegal_node(node, facts, self.target, imports, self.functions)
 
-    def _lowered(self, node: ir.Node, facts: Facts) -> str | None:
-        """None where some rule of the lower stage makes ``node`` legal, tried on the tape; else what those that
-        take it say, if any does."""
+    def _runs_newer(self, node: ir.Node, facts: Facts) -> dict[str, int]:
+        """The operator and the opset that it needs, if all that keeps the target from running it is an older one; else
+        nothing."""
+        if not facts.is_newer(node) or node.domain or node.version is None:
+            return {}
+        if not self.target.has_kernel(node.domain, node.op_type):  # nothing is won by a function body
+            return {}
+        illegal = self._illegal(node, facts, {**facts.opset_imports, "": node.version})
+        return {node.op_type: node.version} if illegal is None else {}
+
+    def _lowered(self, node: ir.Node, facts: Facts) -> Rule | str:
+        """The rule of the lower stage that makes ``node`` legal, tried on the tape; else what those that take it say,
+        if any does."""
         view = self._lowering.view(facts, None)
         matcher, refusals = Matcher(view), list[Refused]()
         for rule, output in self._lowering.at(view, node):
@@ -151,7 +162,7 @@ class Workspace:
                 except Refused as refused:
                     refusals.append(refused.with_traceback(None))
                 else:
-                    return None
+                    return rule
                 finally:
                     transaction.discard()
         return telling(refusals).reason if refusals else ""

@@ -63,7 +63,7 @@ def is_merged_before(m: Match, x: Value) -> bool:
     """Whether x, of shape [B, H, S, D], was [B, S, H·D], so that ``merged`` builds no Transpose."""
     cast = made_by(x, "Cast")
     source = x if cast is None or cast.inputs[0] is None else cast.inputs[0]
-    return _turned(m, source) is not None or _packed(m, source) is not None
+    return any(found(m, source) is not None for found in (_turned, _packed, _one_token))
 
 
 def _turned(m: Match, x: Value) -> ir.Node | None:
@@ -72,8 +72,21 @@ def _turned(m: Match, x: Value) -> ir.Node | None:
     return node if node is not None and m.rank(x) == 4 and parameter(m.facts, node, "perm") == HEADS else None
 
 
+def _one_token(m: Match, x: Value) -> tuple[Value, tuple[ir.Node, ...]] | None:
+    """The [B, 1, H·D] that x, of shape [B, H, 1, D], is a view of, and the node that made it: the Transpose is none."""
+    node = made_by(x, "Reshape")
+    source, shape = node.inputs[0] if node is not None else None, m.shape(x)
+    before = m.shape(source) if source is not None else None
+    if node is None or source is None or shape is None or len(shape) != 4 or shape[2] != 1:
+        return None
+    return (source, (node,)) if same_shape(before, (shape[0], 1, shape[1] * shape[3])) else None
+
+
 def before_split(m: Match, x: Value) -> tuple[Value, tuple[ir.Node, ...]] | None:
     """The [B, S, H·D] that was split into x, of shape [B, H, S, D], and the nodes that did it; None if none did."""
+    one_token = _one_token(m, x)
+    if one_token is not None:
+        return one_token
     transposed = _turned(m, x)
     reshaped = made_by(transposed.inputs[0], "Reshape") if transposed is not None else None
     if transposed is None or reshaped is None:

@@ -177,6 +177,7 @@ ATTENTION_LOWER = Rule(
     rewrite=lower,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     keeps_shared=True,
+    stands_in=True,
     looks_above=3,
     examples=(
         Rewrites(

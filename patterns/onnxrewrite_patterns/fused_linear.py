@@ -92,7 +92,7 @@ _TO_SOFTMAX = frozenset({"Add", "Cast", "Div", "Mul", "Reshape", "Where"})
 def require_free(m: Match, build: Builder, call: Call) -> None:
     """Leave what has kernels of its own, and the scores of an attention that the lower stage has yet to find."""
     require_unquantized(m, *m.node(call).inputs, m[a], m[b])
-    is_score = build.opset >= 23 and leads_to(m[call], frozenset({"Softmax"}), _TO_SOFTMAX)
+    is_score = build.opset >= 23 and leads_to(m[call], lambda n: n.op_type == "Softmax", _TO_SOFTMAX)
     m.require(not is_score, "these are the scores of an attention", at=call)
 
 

@@ -260,7 +260,7 @@ def flat_gemm(m: Match, build: Builder) -> Value:
     m.require(
         inner and outer and m.shape(offset) == (outer,), "the bias is not by channel, or there is none", at=offset
     )
-    m.require(not linear.feeds_attention(m.anchor), "it is for the attention to take in")
+    m.require(not linear.feeds_attention(m, m.anchor), "it is for the attention to take in")
     flat = build.Gemm(build.Reshape(m[x], np.array([-1, inner])), weight, addend)
     return unflattened(m, build, flat, (*shape[:-1], outer))
 

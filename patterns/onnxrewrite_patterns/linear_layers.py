@@ -5,10 +5,12 @@ No rules here.  Folding is computed in float64 and rounded once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 from onnxrewrite import FLOATS, Builder, Call, Const, Match, Term, Value, Var, any_of, epsilon, op, resolve
 
@@ -145,17 +147,22 @@ STEPS = 6
 _ATTENTIONS = frozenset({"Attention", "GroupQueryAttention", "MultiHeadAttention"})
 
 
-def feeds_attention(value: Value) -> bool:
-    """Whether an attention reads what a layer computes, with a bias or split into heads: it may take the layer in."""
-    return leads_to(value, _ATTENTIONS, frozenset({"Add", "Reshape", "Transpose"}))
+def feeds_attention(m: Match, value: Value) -> bool:
+    """Whether an attention that may take a layer in reads what it computes, with a bias or split into heads: of ONNX
+    Runtime's own operators, or one that will be lowered to them."""
+
+    def takes_in(node: ir.Node) -> bool:
+        return node.op_type in _ATTENTIONS and (bool(node.domain) or m.facts.is_newer(node))
+
+    return leads_to(value, takes_in, frozenset({"Add", "Reshape", "Transpose"}))
 
 
-def leads_to(value: Value, ends: frozenset[str], through: frozenset[str]) -> bool:
-    """Whether one of ``ends`` reads a value, as it is or ``through`` some operators."""
+def leads_to(value: Value, is_end: Callable[[ir.Node], bool], through: frozenset[str]) -> bool:
+    """Whether a node that ``is_end`` reads a value, as it is or ``through`` some operators."""
     layer = [value]
     for _ in range(STEPS):
         readers = dict.fromkeys(n for v in layer for n in v.consumers())
-        if any(n.op_type in ends for n in readers):
+        if any(map(is_end, readers)):
             return True
         layer = [o for n in readers if n.op_type in through for o in n.outputs]
     return False

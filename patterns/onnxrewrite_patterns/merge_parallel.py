@@ -76,7 +76,7 @@ def merge(m: Match, build: Builder) -> Sequence[Value]:
     others = [f"{n.op_type} `{n.name}`" for n in dict.fromkeys(m[x].consumers()) if n is not m.node(layer)]
     told = f", only {' and '.join(others)}" if others else ""
     m.require(len(branches) > 1, f"no other layer like it reads the same{told}", at=x)
-    m.require(not any(feeds_attention(each.output) for each in branches), "an attention may take them in")
+    m.require(not any(feeds_attention(m, each.output) for each in branches), "an attention may take them in")
     size = sum(m.facts.nbytes(each.weight) or 0 for each in branches)
     m.require(size <= LIMIT, f"the weights are {size} bytes", at=w)
     rank = m.rank(layer)
