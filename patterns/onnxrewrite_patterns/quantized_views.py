@@ -1,7 +1,7 @@
-"""Views around products of quantized matrices: what merges the batch of a layer's input, and takes it apart afterwards.
+"""Views around products of quantized matrices: what merges the batch of an input, and takes it apart afterwards.
 
-Where it comes from: Gemm is of matrices only, so exporters write [B, S, D] as [B·S, D] for it and undo that at once; the
-kernels of quantized products take any rank.
+Where it comes from: Gemm is of matrices only, so exporters write [B, S, D] as [B·S, D] for it and undo that at once.
+The kernels of quantized products take any rank.
 
 Why: two nodes a layer that move nothing, each with a shape to be computed.
 """
@@ -38,14 +38,16 @@ apart = op.Reshape(product, Var("shape of the product"))
 
 
 def without_views(m: Match, build: Builder) -> Value:
-    """Reshape(DynamicQuantizeMatMul(Reshape(x), b, ...)) ⟶ DynamicQuantizeMatMul(x, b, ...), and MatMulIntegerToFloat."""
+    """Reshape(DynamicQuantizeMatMul(Reshape(x), b)) ⟶ DynamicQuantizeMatMul(x, b), and MatMulIntegerToFloat."""
     call = matched(m, product)
     node = m.node(call)
     m.node(flat), m.node(apart)  # of both the results count, whatever their attributes
     before, matrix = m.shape(x) or (), m.shape(flat) or ()
     m.require(len(before) > 1 and len(matrix) > 1, "the rank of x is not known, or too small", at=x)
     m.require(same_dim(before[-1], matrix[-1]), "the view changes the rows", at=flat)
-    m.require(same_shape(m.shape(apart), (*before[:-1], m.dim(b, 1))), "the result is not given the batch again", at=apart)
+    after = m.shape(apart) or ()
+    kept = len(after) == len(before) and same_shape(after[:-1], before[:-1])
+    m.require(kept, "the result is not given the batch again", at=apart)
     return build.microsoft.node(call.op_types[0], [m[x], *node.inputs[1:]])[0]
 
 
