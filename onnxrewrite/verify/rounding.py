@@ -62,27 +62,38 @@ def unrounded(model: onnx.ModelProto) -> tuple[onnx.ModelProto, set[str]]:
     """A copy in which the quantizers that make outputs do not round, and the names of these outputs."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    shapes = known_shapes(model)
-    outputs = {v.name: v for v in copy.graph.output}
+    shapes, outputs = known_shapes(model), {v.name: v for v in copy.graph.output}
+    copies = {n.output[0]: n.input[0] for n in model.graph.node if n.op_type == "Identity"}
+    read = {name for n in model.graph.node if n.op_type != "Identity" for name in n.input}
+    makers = {name: _origin(name, copies) for name in outputs}
     nodes: list[onnx.NodeProto] = []
     found: set[str] = set()
     for node in model.graph.node:
-        name = node.output[0] if node.output else ""
-        read = any(name in other.input for other in model.graph.node)
-        if (
-            node.op_type != "QuantizeLinear"
-            or name not in outputs
-            or read
-            or shapes.get(node.input[1]) not in ((), (1,))
-        ):
+        own = {name for name, maker in makers.items() if maker in node.output}
+        one_step = node.op_type == "QuantizeLinear" and shapes.get(node.input[1]) in ((), (1,))
+        if not own or not one_step or _family(node.output[0], copies) & read:
             nodes.append(node)
             continue
         nodes += _without_rounding(node)
+        found |= own
+    for name in found:
         outputs[name].type.tensor_type.elem_type = _FLOAT
-        found.add(name)
     del copy.graph.node[:]
     copy.graph.node.extend(nodes)
+    del copy.graph.value_info[:]
     return copy, found
+
+
+def _origin(name: str, copies: Mapping[str, str]) -> str:
+    """What a value is a copy of."""
+    while name in copies:
+        name = copies[name]
+    return name
+
+
+def _family(name: str, copies: Mapping[str, str]) -> set[str]:
+    """A value and all that are copies of it."""
+    return {name} | {each for each in copies if _origin(each, copies) == name}
 
 
 def _without_rounding(node: onnx.NodeProto) -> list[onnx.NodeProto]:
