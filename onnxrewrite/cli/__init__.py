@@ -27,6 +27,7 @@ from onnxrewrite.cli.inspect import inspect
 from onnxrewrite.cli.mine import mine
 from onnxrewrite.cli.new import new
 from onnxrewrite.cli.profile import profile
+from onnxrewrite.cli.quantize import quantize
 from onnxrewrite.cli.replay import replay
 from onnxrewrite.cli.rules import rules
 from onnxrewrite.cli.verify import verify
@@ -47,7 +48,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (apply, bench, check, replay, inspect, explain, profile, mine, capture, new, rules, verify):
+for _command in (apply, quantize, bench, check, replay, inspect, explain, profile, mine, capture, new, rules, verify):
     app.command(epilog=EXIT_CODES if _command is apply else None)(_command)
 
 

@@ -115,6 +115,33 @@ def _range(settings: Settings) -> Settings:
 _VARIED: dict[str, Callable[[Settings], Settings]] = {"channels": _channels, "symmetry": _symmetry, "range": _range}
 
 
+def single(
+    work: Work,
+    settings: Settings,
+    *,
+    gate: Gate | None = Gate(),  # noqa: B008
+    out: str | os.PathLike[str] | None = None,
+    setting: Setting = Setting(),  # noqa: B008
+    seconds: float = SECONDS,
+) -> Quantized:
+    """Quantize in one way, and time it beside the float original; see ``compare``.
+
+    Raises:
+        CheckError: It is not good enough; nothing was written.
+        UsageError, ModelError: The settings, the model, or data that do not fit.
+    """
+    _ = work.data
+    made = work.make(settings)
+    quality = work.quality(made)
+    refusal = gate.refuses(quality) if gate is not None else ""
+    if refusal:
+        raise CheckError(f"the quantized model is not good enough, and nothing was written: {refusal}")
+    path = work.folder / "candidate.onnx"
+    io.save(made.model, path)
+    times = _times(work, {settings: path}, setting, seconds)
+    return replace(work.finish(made, settings, quality, out), ratio=times[settings])
+
+
 def compare(
     work: Work,
     tried: Sequence[Settings],
@@ -157,7 +184,7 @@ def compare(
         raise CheckError(_none(found))
     chosen = made[best.settings]
     kept = work.finish(chosen, best.settings, best.quality, out)
-    return Comparison(found, kept)
+    return Comparison(found, replace(kept, ratio=best.ratio))
 
 
 def _tried(work: Work, settings: Settings, gate: Gate | None, made: dict[Settings, Made]) -> Candidate:
