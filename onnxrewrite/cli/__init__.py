@@ -29,6 +29,7 @@ from onnxrewrite.cli.mine import mine
 from onnxrewrite.cli.new import new
 from onnxrewrite.cli.optimize import optimize
 from onnxrewrite.cli.profile import profile
+from onnxrewrite.cli.quantize import quantize
 from onnxrewrite.cli.replay import replay
 from onnxrewrite.cli.rules import rules
 from onnxrewrite.cli.sweep import sweep
@@ -53,6 +54,7 @@ app = typer.Typer(
 for _command in (
     apply,
     optimize,
+    quantize,
     sweep,
     bench,
     check,
