@@ -44,7 +44,7 @@ def test_a_quantized_weight_that_is_moved_stays_quantized() -> None:
 
 def test_three_products_share_what_quantizes_their_input() -> None:
     layers = "".join(
-        f"i{n} = MatMulInteger(q, w{n}, z)  f{n} = Cast<to=1>(i{n})  t{n} = Mul(s, 0.5)  p{n} = Mul(f{n}, t{n})"
+        f"i{n} = MatMulInteger(q, w{n}, z)  f{n} = Cast<to=1>(i{n})  t{n} = Mul(s, 0.{n + 1})  p{n} = Mul(f{n}, t{n})"
         for n in range(3)
     )
     weights = " ".join(f"int8[4,4] w{n};" for n in range(3))
