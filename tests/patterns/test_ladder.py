@@ -14,8 +14,8 @@ COUNT = 8
 """Fewer graphs than ``onnxrewrite verify`` tries."""
 
 
-INEXACT = {"gelu-six-digits"}
-"""Of a number that is only nearly what is meant, exact arithmetic has nothing to say."""
+INEXACT = {"gelu-six-digits", "relu-into-quantize"}
+"""Of a number that is only nearly what is meant, and of the range of an integer, exact arithmetic has nothing to say."""
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)

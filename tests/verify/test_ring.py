@@ -560,9 +560,9 @@ UNDECIDED: dict[str, tuple[str, str, str]] = {
     "a float's digits": ("float[a] x; y = Cast<to=7>(x)", "float[a] x; y = Cast<to=7>(x)", "Cast of a float to INT64"),
     "random numbers": ("float[a] x; y = RandomNormalLike(x)", "float[a] x; y = RandomNormalLike(x)", "random"),
     "quantization": (
-        "float[a] x; y = QuantizeLinear(x, 0.5, uint8 3)",
-        "float[a] x; y = QuantizeLinear(x, 0.5, uint8 3)",
-        "QuantizeLinear",
+        "float[a] x; y = QuantizeLinear(x, 0.5, uint8 0)",
+        "float[a] x; r = Relu(x)  y = QuantizeLinear(r, 0.5, uint8 0)",
+        "no place in a total order",
     ),
     "loops": (
         "float[a] x; y = Loop(2, true, x) <body = b (int64 i, bool k, float[a] c) => (bool l, float[a] o)"

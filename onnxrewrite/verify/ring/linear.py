@@ -18,6 +18,9 @@ from onnxrewrite.verify.ring.evaluate import Call, NotApplicable, Run, Unlucky, 
 
 Pads = list[tuple[int, int]]
 
+_MOST = 2**22
+"""Elements of all windows of a convolution together, beyond which it takes seconds."""
+
 
 @computes("MatMul")
 def _matmul(run: Run, call: Call, a: Array, b: Array) -> Array:
@@ -177,6 +180,8 @@ def _windows(call: Call, x: Array, kernel: Sequence[int], pads: Pads, fill: Any,
 
 def _convolve(seen: Array, w: Array, groups: int) -> Array:
     """Windows (N, C, *out, *kernel) against weights (M, C/groups, *kernel): (N, M, *out)."""
+    if seen.size > _MOST:
+        raise NotApplicable(f"windows of {seen.size} elements")
     batch, channels = seen.shape[:2]
     rank = w.ndim - 2
     out = seen.shape[2 : 2 + rank]

@@ -1,0 +1,115 @@
+"""DequantizeLinear and QuantizeLinear past what only moves data, so that integers are moved.
+
+Where it comes from: what moves data is quantized like its neighbours, or stands between a weight and its layer.
+
+Why: int8 is a quarter of the memory; a constant that is moved as integers is moved ahead; and the two come next to an
+operator that has a kernel for integers, or next to each other, where they cancel.  DequantizeLinear only moves down and
+QuantizeLinear only up, so what gets smaller is the number of bytes that are moved.  What repeats elements is not moved
+above DequantizeLinear, and what leaves some out not above QuantizeLinear: they would compute more.
+"""
+
+from __future__ import annotations
+
+from onnxrewrite import Builder, Call, Const, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
+from onnxrewrite_patterns.quantize_pairs import NARROW
+
+KEEPS = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "DepthToSpace", "SpaceToDepth")
+"""Of every element one."""
+
+q, x = Var("q"), Var("x")
+scale, zero = Const("scale"), Const("zero", default=0)
+dequantized = op.DequantizeLinear(q, scale, zero)
+sinking = op[(*KEEPS, "Slice", "Gather")](dequantized, Each("others", at_least=0))
+moving = op[(*KEEPS, "Expand", "Tile")](x, Each("others", at_least=0))
+rising = op.QuantizeLinear(moving, scale, zero)
+
+
+def dequantized_later(m: Match, build: Builder) -> Value:
+    """f(DequantizeLinear(q, s, z)) ⟶ DequantizeLinear(f(q), s, z) for an f that moves data, repeating none."""
+    _require_one_scale(m)
+    m.require(m.dtype(q) in NARROW, "it is not of at most 16 bits", at=q)
+    m.require(not _meets(m[sinking], "QuantizeLinear"), "it is quantized again", at=sinking)
+    moved = _moved(m, build, sinking, m[q])
+    return build.node("DequantizeLinear", [moved, *m.node(dequantized).inputs[1:]], m.attrs(dequantized))[0]
+
+
+def quantized_before(m: Match, build: Builder) -> Value:
+    """QuantizeLinear(f(x), s, z) ⟶ f(QuantizeLinear(x, s, z)) for an f that moves data, leaving none out."""
+    _require_one_scale(m)
+    m.require(m.dtype(rising) in NARROW, "it is not of at most 16 bits", at=rising)
+    integers = build.node("QuantizeLinear", [m[x], *m.node(rising).inputs[1:]], m.attrs(rising))[0]
+    return _moved(m, build, moving, integers)
+
+
+def _require_one_scale(m: Match) -> None:
+    one = m[scale].ndim <= 1 and m[scale].size == 1 and m[zero].size == 1
+    m.require(one, "there is a scale for each channel", at=scale)
+
+
+def _meets(value: Value, op_type: str) -> bool:
+    return any(n.op_type == op_type for n in value.consumers())
+
+
+def _moved(m: Match, build: Builder, call: Call, data: Value) -> Value:
+    node = m.node(call)
+    attributes = {name: a.value for name, a in node.attributes.items()}
+    return build.node(node.op_type, [data, *node.inputs[1:]], attributes)[0]
+
+
+SINK = Rule(
+    name="dequantize-after-move",
+    stage=Stage.CANONICALIZE,
+    pattern=sinking,
+    rewrite=dequantized_later,
+    benefit=40,
+    looks_below=1,
+    examples=(
+        Rewrites(
+            "int8[n,4] q; d = DequantizeLinear(q, 0.5, int8 3)  y = Transpose<perm=[1,0]>(d)",
+            to="int8[n,4] q; t = Transpose<perm=[1,0]>(q)  y = DequantizeLinear(t, 0.5, int8 3)",
+            opset=21,
+        ),
+        Rewrites(
+            "uint8[9,4] q; int64[n] i; d = DequantizeLinear(q, 0.5)  y = Gather(d, i)",
+            to="uint8[9,4] q; int64[n] i; g = Gather(q, i)  y = DequantizeLinear(g, 0.5)",
+        ),
+        Rejects(
+            "int8[n,2] q; d = DequantizeLinear<axis=1>(q, {0.5, 0.25}, int8[2] {0, 0})  y = Transpose<perm=[1,0]>(d)",
+            because="for each channel",
+        ),
+        Rejects("int8[n,1] q; d = DequantizeLinear(q, 0.5)  y = Expand(d, {1, 4})", because="found DequantizeLinear"),
+        Rejects(
+            "int8[n,4] q; d = DequantizeLinear(q, 0.5)  y = Transpose<perm=[1,0]>(d)  z = Relu(d)",
+            because="also used by Relu",
+        ),
+    ),
+)
+
+RISE = Rule(
+    name="quantize-before-move",
+    stage=Stage.CANONICALIZE,
+    pattern=rising,
+    rewrite=quantized_before,
+    benefit=40,
+    examples=(
+        Rewrites(
+            "float[n,4] x; t = Transpose<perm=[1,0]>(x)  y = QuantizeLinear(t, 0.5, uint8 3)",
+            to="float[n,4] x; q = QuantizeLinear(x, 0.5, uint8 3)  y = Transpose<perm=[1,0]>(q)",
+            opset=21,
+        ),
+        Rejects(
+            "float[n,4] x; i = Gather(x, {0, 1})  y = QuantizeLinear(i, 0.5, uint8 3)",
+            because="found Gather",
+        ),
+        Rejects(
+            "float[n,2] x; t = Transpose<perm=[1,0]>(x)  y = QuantizeLinear<axis=0>(t, {0.5, 0.25}, uint8[2] {0, 0})",
+            because="for each channel",
+        ),
+        Rejects(
+            "float[n,4] x; t = Transpose<perm=[1,0]>(x)  y = QuantizeLinear(t, 0.5, uint8 3)  z = Relu(t)",
+            because="also used by Relu",
+        ),
+    ),
+)
+
+RULES = (SINK, RISE)
