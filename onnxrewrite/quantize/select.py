@@ -15,13 +15,21 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "weights": ("MatMul", "Gemm", "Gather"),
     "static": ("MatMul", "Gemm", "Conv", "ConvTranspose", "Gather"),
 }
-"""What is quantized where nothing else is asked for: what multiplies by weights, or looks them up."""
+"""What is quantized where nothing else is asked for: what multiplies by weights, or looks them up.
+
+Not Conv as it comes: ConvInteger takes about four times as long as the float Conv.  Not Attention: the quantizer drops
+its bias of scores.
+"""
 
 BETWEEN = frozenset(
-    """Add Mul Relu Clip LeakyRelu Sigmoid MaxPool AveragePool GlobalAveragePool Concat Resize Pad Split Reshape
+    """Mul Relu Clip LeakyRelu Sigmoid MaxPool AveragePool GlobalAveragePool Concat Resize Pad Split Reshape
     Transpose Squeeze Unsqueeze Flatten Slice""".split()
 )
-"""What runs on integers too, and need not go back to float, where it stands between operators that are quantized."""
+"""What runs on integers too, and need not go back to float, where it stands between operators that are quantized.
+
+Not Add: a residual stream that is rounded at every sum loses most.  On a detector of 63 convolutions, without the sums
+the time went from 0.57 to 0.61 of the float model's, and the cosine similarity from 0.9794 to 0.9820.
+"""
 
 _WEIGHT = {"MatMul": 1, "Gemm": 1, "Conv": 1, "ConvTranspose": 1, "Gather": 0, "LSTM": 1, "Attention": 1}
 """Which input holds the weights."""

@@ -207,7 +207,8 @@ def augmentation(spec: str | None) -> Augment | None:
 
 def _nothing(left: list[Left], settings: Settings) -> str:
     if not left:
-        return f"the model has no {', '.join(settings.operators or OPERATORS[settings.mode])}"
+        hint = "; convolutions take static" if settings.mode != "static" and settings.operators is None else ""
+        return f"the model has no {', '.join(settings.operators or OPERATORS[settings.mode])}{hint}"
     first = left[0]
     more = f", and {len(left) - 1} more" if len(left) > 1 else ""
     return f"{first.operator} {first.name}: {first.reason}{more}"

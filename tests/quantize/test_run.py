@@ -60,7 +60,7 @@ def test_every_mode_quantizes_and_comes_close(settings: Settings) -> None:
 def test_convolutions(settings: Settings) -> None:
     model = conv()
     found = quantize(model, settings, data=samples(model))
-    assert found.operators == {"Add": 1, "Conv": 3, "Relu": 1} or found.operators == {"Add": 1, "Conv": 3}
+    assert found.operators == {"Conv": 3, "Relu": 1}
     assert "BatchNormalization" not in operators(found.model)  # type: ignore[arg-type]
     assert not found.floats.get("BatchNormalization")
 
