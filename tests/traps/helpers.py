@@ -172,9 +172,11 @@ def trap(
         assert_same_interface(original, model)
         assert_valid(model, original)
         for given, old, new in zip(made, expected, run(model, made), strict=True):
-            assert_equal(
-                old, new, exact=exact, signs=signs, tolerance=tolerance, random=random, note=f"{level}, {given}"
-            )
+            try:
+                assert_equal(old, new, exact=exact, signs=signs, tolerance=tolerance, random=random, note=level)
+            except AssertionError as error:
+                error.add_note(f"at {given}")  # to print arrays takes longer than to compare them
+                raise
     seen = Seen(original, results, models)
     if not undone and len(levels) > 1:
         found = [operators(m) for m in models.values()]
