@@ -18,7 +18,7 @@ INEXACT = {"gelu-six-digits"}
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_climbs_the_ladder(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starts, "seeds", lambda rule, library: seeds_of(rule.name))  # which are the same
+    monkeypatch.setattr(starts, "each_seed", lambda rule, library: seeds_of(rule.name))  # which are the same
     verdict = climb(rule, LIBRARY, count=COUNT)
     found = verdict.counterexample
     assert verdict.passed, found.reason if found is not None else verdict
