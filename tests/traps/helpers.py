@@ -166,9 +166,12 @@ def trap(
         result = onnxrewrite.apply(original, check=level, **options)
         assert original.SerializeToString(deterministic=True) == before, "the caller's model was changed"
         model = result.to_proto()
+        is_known = model in models.values()
         results[level], models[level] = result, model
         if not undone:
             assert not result.checks.undone, f"a rule is wrong: {result.checks.undone}"
+        if is_known:  # to the last byte of it: all that follows has been asked
+            continue
         assert_same_interface(original, model)
         assert_valid(model, original)
         for given, old, new in zip(made, expected, run(model, made), strict=True):
