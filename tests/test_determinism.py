@@ -61,10 +61,11 @@ def test_three_processes_three_hash_seeds_the_same_bytes() -> None:
 
 
 @pytest.mark.slow
-def test_twenty_hash_seeds_the_same_bytes() -> None:
+def test_eight_hash_seeds_the_same_bytes() -> None:
+    """Where a set has two elements in the wrong place, one of so many processes tells with all but certainty."""
     asked = ["off:vit", "off:nhwc_cnn"]
-    printed = told(list(range(20)), asked, at_once=2)
-    assert len(printed) == 20
+    printed = told(list(range(8)), asked, at_once=2)
+    assert len(printed) == 8
     assert len(printed[0]) == len(asked)
     for lines in zip(*printed, strict=True):
         assert len(set(lines)) == 1, lines

@@ -272,6 +272,16 @@ def test_a_plugin_with_a_name_that_is_taken(installed, model: Path, capsys: pyte
         registry.load()
 
 
+def test_what_is_installed_while_we_run_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = tmp_path / "site"
+    written(site / "my_late.py", TWELVE_LINES)
+    monkeypatch.syspath_prepend(str(site))
+    assert "my-log-softmax" not in {r.name for r in registry.load()}
+    written(site / "my_late-1.0.dist-info" / "METADATA", "Metadata-Version: 2.1\nName: my-late\nVersion: 1.0\n")
+    written(site / "my_late-1.0.dist-info" / "entry_points.txt", f"[{registry.GROUP}]\nlate = my_late\n")
+    assert "my-log-softmax" in {r.name for r in registry.load()}
+
+
 @pytest.mark.parametrize("target", ["my_good", "my_good:RULE", "my_good:rules", "my_good:both", "my_good:named"])
 def test_what_an_entry_point_may_name(installed: Install, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     more = "\nRULE = LOG\nboth = (LOG,)\ndef rules():\n    return [LOG]\n"

@@ -182,7 +182,7 @@ def serialized(model: ir.Model) -> onnx.ModelProto:
     such as a name that is no text."""
     try:
         with quiet():
-            proto = ir.to_proto(model)
+            proto = ir.serde.serialize_model(model)
     except Exception as error:  # SerdeError, and what it wraps
         raise ModelError(f"model: cannot be written: {root_cause(error)}") from None
     known = origin(model)

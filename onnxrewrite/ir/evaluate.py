@@ -26,7 +26,7 @@ def evaluate(node: ir.Node, opset_imports: Mapping[str, int]) -> list[npt.NDArra
     model = extract([node], [], outputs, opset_imports)
     for value in model.graph.outputs:
         value.shape = None
-    proto = ir.to_proto(model)
+    proto = ir.serde.serialize_model(model)
     custom.complete(proto)
     import onnxruntime
 

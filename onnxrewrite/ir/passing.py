@@ -18,6 +18,12 @@ def resolve(value: ir.Value) -> ir.Value:
     return value
 
 
+def passes(value: ir.Value) -> bool:
+    """Whether the node that computes ``value`` passes it on as it is."""
+    node = value.producer()
+    return node is not None and _is_passed(node, value)
+
+
 def passed(value: ir.Value) -> list[ir.Node]:
     """The Identities and Casts to the dtype already there that ``resolve`` looks through, the last one first."""
     nodes: list[ir.Node] = []

@@ -8,14 +8,14 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.passing import passed, resolve
+from onnxrewrite.ir.passing import passed, passes, resolve
 
 COMMUTATIVE = frozenset(
     {"Add", "Mul", "Min", "Max", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
 )
 """Operators of two inputs whose order does not matter."""
 
-__all__ = ["COMMUTATIVE", "parameter", "passed", "resolve"]
+__all__ = ["COMMUTATIVE", "parameter", "passed", "passes", "resolve"]
 
 
 def parameter(facts: Facts, node: ir.Node, name: str) -> Any:

@@ -113,7 +113,7 @@ class Builder:
             raise Refused("strings are left alone")
         if dtype is None:
             dtype = ir.DataType.FLOAT if data.dtype == np.float64 else ir.DataType.from_numpy(data.dtype)
-        tensor = ir.tensor(_converted(data, dtype), dtype=dtype)
+        tensor = ir.Tensor(_converted(data, dtype), dtype=dtype)  # ``ir.tensor`` first asks for much that this is not
         value = ir.Value(type=ir.TensorType(dtype), shape=ir.Shape(data.shape), const_value=tensor)
         self.constants.append(value)
         return value

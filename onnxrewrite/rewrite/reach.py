@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnxrewrite.ir.graph import use_count
 from onnxrewrite.pattern.chain import MAX_NODES, PRODUCT_OPS, SUM_OPS, plan
 from onnxrewrite.pattern.conditions import forms
-from onnxrewrite.pattern.look import passed
+from onnxrewrite.pattern.look import passes
 from onnxrewrite.pattern.terms import (
     AnyNode,
     AnyOf,
@@ -32,7 +32,12 @@ from onnxrewrite.rewrite.rule import Rule
 Operators: TypeAlias = frozenset[str | None]
 """Operator names; None stands for any."""
 
+_ByOperator: TypeAlias = dict[str, list[ir.Node]]
+"""Nodes by their operator."""
+
 Step: TypeAlias = Callable[[ir.Node], Iterable[ir.Node]]
+
+_NONE: Operators = frozenset()
 
 _CROWD = 256
 """A value with more readers is not searched for partners of a pattern with several outputs."""
@@ -93,7 +98,7 @@ class Reach:
             value = stack.pop()
             wanted = above_few if use_count(value) <= self._most else above
             for reader in value.consumers() if wanted else ():
-                behind = [o for o in reader.outputs if passed(o)[:1] == [reader]]
+                behind = [o for o in reader.outputs if passes(o)]
                 if behind or reader.op_type in wanted:
                     yield reader
                 stack += behind
@@ -119,19 +124,27 @@ class Reach:
         down = _levels(nodes, below, max((each.above for each in self._lookers), default=0))
         up = _levels(nodes, _producers, max((each.below for each in self._lookers), default=0))
         for looker in self._lookers:
-            yield from looker.anchors((n for level in down[: looker.above + 1] for n in level), below)
-            yield from (n for level in up[: looker.below + 1] for n in level if looker.is_anchor(n))
+            yield from looker.anchors(down[looker.above], below)
+            yield from looker.anchors_among(up[looker.below])
 
 
-def _levels(nodes: Sequence[ir.Node], step: Step, most: int) -> list[Sequence[ir.Node]]:
-    """``nodes``, then what is one step further, and so on."""
-    levels = [nodes]
+def _levels(nodes: Sequence[ir.Node], step: Step, most: int) -> list[_ByOperator]:
+    """``nodes``, then with them what is one step further, and so on; by operator, for most rules ask for a few."""
     seen = dict.fromkeys(nodes)
+    latest: Iterable[ir.Node] = nodes
+    levels = [_by_operator(seen)]
     for _ in range(most):
-        further = dict.fromkeys(n for node in levels[-1] for n in step(node))
-        levels.append([n for n in further if n not in seen])
-        seen.update(dict.fromkeys(levels[-1]))
+        latest = [n for n in dict.fromkeys(n for node in latest for n in step(node)) if n not in seen]
+        seen.update(dict.fromkeys(latest))
+        levels.append(_by_operator(seen) if latest else levels[-1])
     return levels
+
+
+def _by_operator(nodes: Iterable[ir.Node]) -> _ByOperator:
+    found: _ByOperator = {}
+    for node in nodes:
+        found.setdefault(node.op_type, []).append(node)
+    return found
 
 
 def _consumers(node: ir.Node) -> Iterator[ir.Node]:
@@ -151,18 +164,23 @@ class _Looker:
         self._anchors = anchors(rule.outputs[0])
         self._readers = _Readers([rule])
 
-    def is_anchor(self, node: ir.Node) -> bool:
-        """Whether a node can be the anchor."""
-        return self._anchors is None or node.op_type in self._anchors
+    def anchors_among(self, nodes: _ByOperator) -> Iterator[ir.Node]:
+        """Those of ``nodes`` that can be the anchor."""
+        operators = self._anchors
+        return (n for o, found in nodes.items() if operators is None or o in operators for n in found)
 
-    def anchors(self, nodes: Iterable[ir.Node], below: Step) -> Iterator[ir.Node]:
+    def anchors(self, nodes: _ByOperator, below: Step) -> Iterator[ir.Node]:
         """The anchors at and below those of ``nodes`` that can be in the pattern."""
-        layer = [n for n in nodes if self._readers.knows(n.op_type)]
+        layer = [n for o, found in nodes.items() if self._readers.knows(o) for n in found]
         seen = dict.fromkeys(layer)
         for _ in range(self._depth):
-            yield from filter(self.is_anchor, layer)
-            fitting = (c for n in layer for c in below(n) if c.op_type in self._readers.of(n.op_type))
-            layer = [c for c in dict.fromkeys(fitting) if c not in seen]
+            if not layer:
+                return
+            yield from self.anchors_among(_by_operator(layer))
+            fitting = dict.fromkeys(
+                c for n in layer if (under := self._readers.of(n.op_type)) for c in below(n) if c.op_type in under
+            )
+            layer = [c for c in fitting if c not in seen]
             seen.update(dict.fromkeys(layer))
 
 
@@ -175,15 +193,17 @@ class _Readers:
         for rule in rules:
             for output in rule.outputs:
                 self._link(output, frozenset())
+        self._of_any = self._readers.get(None)
+        if self._of_any is not None:
+            self._readers = {o: below | self._of_any for o, below in self._readers.items()}
 
     def knows(self, op_type: str) -> bool:
         """Whether an operator occurs in any of the patterns."""
-        return op_type in self._readers or None in self._readers
+        return self._of_any is not None or op_type in self._readers
 
     def of(self, op_type: str) -> Operators:
         """The operators below one."""
-        found = self._readers.get(op_type, frozenset[str | None]())
-        return found | self._readers[None] if None in self._readers else found
+        return self._readers.get(op_type, self._of_any or _NONE)
 
     def _link(self, item: Term, below: Operators) -> None:
         if (id(item), below) in self._linked:

@@ -9,14 +9,16 @@ is installed, finds it beside the package.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -55,6 +57,12 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self.rules)
+
+    def copy(self) -> Registry:
+        """The same rules, to which others can be added."""
+        other = Registry()
+        other.rules, other.sets, other.broken = self.rules, dict(self.sets), list(self.broken)
+        return other
 
     def add(self, given: Iterable[Rule | RuleSet]) -> None:
         """Add rules and sets; sets of one name become one.
@@ -103,8 +111,7 @@ def load(extra: Iterable[str] = (), *, plugins: bool = True) -> Registry:
             *installed* plugin is only noted in ``Registry.broken``.
 
     """
-    registry = Registry()
-    registry.add(sets_of(_library()))
+    registry = _builtin(_library()).copy()
     for point in _plugins() if plugins else ():
         try:
             with _told(f"plugin {point.name} ({point.value}) cannot be used"):
@@ -115,6 +122,14 @@ def load(extra: Iterable[str] = (), *, plugins: bool = True) -> Registry:
             registry.add(found)
     for name in extra:
         registry.add(sets_called(name))
+    return registry
+
+
+@functools.cache
+def _builtin(library: ModuleType) -> Registry:
+    """The rules of the library, which is looked through once: it does not change while a process lives."""
+    registry = Registry()
+    registry.add(sets_of(library))
     return registry
 
 
@@ -259,8 +274,25 @@ def _library() -> ModuleType:
 
 def _plugins() -> list[EntryPoint]:
     """Installed rule packages, each once, the library itself left out."""
-    points = {p.value: p for p in entry_points(group=GROUP) if p.value != LIBRARY}
+    points = {p.value: p for p in _points(entry_points, _installed()) if p.value != LIBRARY}
     return [points[value] for value in sorted(points)]
+
+
+@functools.lru_cache(maxsize=1)
+def _points(look: Callable[..., Iterable[EntryPoint]], installed: tuple[object, ...]) -> tuple[EntryPoint, ...]:
+    """What ``look`` finds while nothing is ``installed`` or taken away: it reads a file of every package."""
+    return tuple(look(group=GROUP))
+
+
+def _installed() -> tuple[object, ...]:
+    """What differs after a package has come or gone: the search path, and when its folders last changed."""
+    found: list[object] = [*sys.meta_path]
+    for entry in sys.path:
+        try:
+            found.append((entry, os.stat(entry or ".").st_mtime_ns))
+        except (OSError, ValueError):  # an archive that is not there, or no path at all
+            found.append(entry)
+    return tuple(found)
 
 
 def _load_point(point: EntryPoint) -> ModuleType:

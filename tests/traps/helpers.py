@@ -166,15 +166,20 @@ def trap(
         result = onnxrewrite.apply(original, check=level, **options)
         assert original.SerializeToString(deterministic=True) == before, "the caller's model was changed"
         model = result.to_proto()
+        is_known = model in models.values()
         results[level], models[level] = result, model
         if not undone:
             assert not result.checks.undone, f"a rule is wrong: {result.checks.undone}"
+        if is_known:  # to the last byte of it: all that follows has been asked
+            continue
         assert_same_interface(original, model)
         assert_valid(model, original)
         for given, old, new in zip(made, expected, run(model, made), strict=True):
-            assert_equal(
-                old, new, exact=exact, signs=signs, tolerance=tolerance, random=random, note=f"{level}, {given}"
-            )
+            try:
+                assert_equal(old, new, exact=exact, signs=signs, tolerance=tolerance, random=random, note=level)
+            except AssertionError as error:
+                error.add_note(f"at {given}")  # to print arrays takes longer than to compare them
+                raise
     seen = Seen(original, results, models)
     if not undone and len(levels) > 1:
         found = [operators(m) for m in models.values()]

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 
 import numpy as np
 import onnx_ir as ir
 import pytest
+from library import RULES, seeds_of
 
 from onnxrewrite import FLOATS, AnyNode, Builder, Match, Rewrites, Scalar, Stage, Var, op
 from onnxrewrite.ir import text
-from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.verify.respell import Seed, near_misses, seeds, spellings
+from onnxrewrite.verify.respell import near_misses, seeds, spellings
 from onnxrewrite.verify.respell.running import difference
 
-LIBRARY = list(registry.load(plugins=False))
-RULES = [pytest.param(r, id=r.name) for r in LIBRARY]
 COUNT = 8
 
 x = Var("x", dtype=FLOATS)
-
-
-@functools.cache
-def seeds_of(name: str) -> list[Seed]:
-    return seeds(next(r for r in LIBRARY if r.name == name), LIBRARY)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -61,11 +61,11 @@ class CannotGrow(Exception):
     """A term of which nothing is known: why no graph can be made of the pattern."""
 
 
-def grown(rule: Rule, library: Sequence[Rule], wanted: int, seed: int = 0) -> list[Seed]:
+def grown(rule: Rule, library: Sequence[Rule], wanted: int, seed: int = 0) -> Iterator[Seed]:
     """Up to ``wanted`` seeds from the pattern, in so many tries each; none for a pattern that says nothing."""
     trial = Trial.of(rule, library, TARGET)
     models = (m for m in attempts(rule, wanted, seed) if not isinstance(m, str))
-    return list(itertools.islice((s for model in models for s in seed_of(model, trial)), wanted))
+    return itertools.islice((s for model in models for s in seed_of(model, trial)), wanted)
 
 
 def attempts(rule: Rule, wanted: int, seed: int = 0) -> Iterator[ir.Model | str]:

@@ -63,7 +63,7 @@ class Instance:
         return self.after is not None
 
 
-def instances(seeds: Sequence[Seed], count: int, seed: int = 0, parents: Sequence[Instance] = ()) -> Iterator[Instance]:
+def instances(seeds: Iterable[Seed], count: int, seed: int = 0, parents: Sequence[Instance] = ()) -> Iterator[Instance]:
     """``count`` graphs; the same for the same ``seed``.
 
     Each seed has its turn as it is, then some with each attribute changed.  From then on every other graph starts from
@@ -72,13 +72,17 @@ def instances(seeds: Sequence[Seed], count: int, seed: int = 0, parents: Sequenc
 
     What is legal by the standard alone is left out: no runtime can be trusted to say whether it is right.
     """
-    running = [s for s in seeds if s.feeder is not None and s.trial.target != STANDARD]
-    if running:
-        yield from itertools.islice(_all(running, parents, seed), count)
+    running = (s for s in seeds if s.feeder is not None and s.trial.target != STANDARD)
+    yield from itertools.islice(_all(running, parents, seed), count)
 
 
-def _all(running: Sequence[Seed], parents: Sequence[Instance], seed: int) -> Iterator[Instance]:
-    yield from (fitted(s.trial, s.model) for s in running)
+def _all(seeds: Iterable[Seed], parents: Sequence[Instance], seed: int) -> Iterator[Instance]:
+    running = []
+    for start in seeds:
+        running.append(start)
+        yield fitted(start.trial, start.model)
+    if not running:
+        return
     yield from _swept(running[:: -(-len(running) // SWEPT)], seed)
     for number in itertools.count():
         rng = random.Random(f"{seed}/instance/{number}")

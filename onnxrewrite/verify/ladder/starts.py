@@ -17,12 +17,12 @@ from onnxrewrite.pattern.terms import INTS, AnyNode, AnyOf, Call, Term, walk
 from onnxrewrite.rewrite.rule import Rejects, Rewrites, Rule
 from onnxrewrite.verify.ladder.grown import grown
 from onnxrewrite.verify.ladder.variations import without_rank
-from onnxrewrite.verify.respell import Seed, seeds
+from onnxrewrite.verify.respell import Seed
 from onnxrewrite.verify.respell.covered import literals
 from onnxrewrite.verify.respell.draft import Draft
 from onnxrewrite.verify.respell.firing import Trial
 from onnxrewrite.verify.respell.mistakes import become
-from onnxrewrite.verify.respell.seeds import named, of_example, retyped, seed_of, with_shapes
+from onnxrewrite.verify.respell.seeds import each_seed, named, of_example, retyped, seed_of, with_shapes
 
 FEW, MANY, MOST = 2, 6, 16
 """How many graphs to grow from the pattern: of a rule that has examples, and of one that has none; at the most, where
@@ -37,12 +37,24 @@ _RANGES = {ir.DataType.INT64: 2.0**31, ir.DataType.INT32: 2.0**31, ir.DataType.U
 _WIDE, _ALIKE, _RESIZED, _FEW_OPERATORS = (3, 5), 4, 12, 3
 
 
-def starts(rule: Rule, library: Sequence[Rule], seed: int = 0) -> list[Seed]:
-    """Every graph to start from on which the rule applies."""
-    found = [*seeds(rule, library), *_rejected(rule, library), *grown(rule, library, how_many(rule), seed)]
-    found += _otherwise(rule, found)
-    found += [s for each in found for s in (*_wider(each), *_other_dtypes(each))]
-    return [*found, *_resized(rule, library), *_unranked(rule, library)]
+def starts(rule: Rule, library: Sequence[Rule], seed: int = 0) -> Iterator[Seed]:
+    """Every graph to start from on which the rule applies; to make one takes longer than to try the rule on it, so they
+    are made as they are asked for."""
+    found: list[Seed] = []
+    made = itertools.chain(
+        each_seed(rule, library), _rejected(rule, library), grown(rule, library, how_many(rule), seed)
+    )
+    for each in made:
+        found.append(each)
+        yield each
+    for each in _otherwise(rule, tuple(found)):
+        found.append(each)
+        yield each
+    for each in found:
+        yield from _wider(each)
+        yield from _other_dtypes(each)
+    yield from _resized(rule, library)
+    yield from _unranked(rule, library)
 
 
 def how_many(rule: Rule) -> int:

@@ -56,8 +56,12 @@ class Seed:
 
 def seeds(rule: Rule, library: Sequence[Rule]) -> list[Seed]:
     """Every example of a rule in every form in which it still applies."""
-    examples = [e for e in rule.examples if isinstance(e, Rewrites)]
-    return [s for e in examples for s in of_example(rule, e, library)]
+    return list(each_seed(rule, library))
+
+
+def each_seed(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
+    """``seeds``, made as they are asked for."""
+    return (s for e in rule.examples if isinstance(e, Rewrites) for s in of_example(rule, e, library))
 
 
 def of_example(rule: Rule, example: Example, library: Sequence[Rule]) -> Iterator[Seed]:
