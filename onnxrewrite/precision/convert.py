@@ -89,7 +89,7 @@ class _Conversion:
         self.form = form
         self.keep_io = keep_io
         self.names = Names(model)
-        self.nodes = {n: plan[n.name] for n in model.graph if n.name in plan}
+        self.nodes = {n: plan[n.name or ""] for n in model.graph if n.name in plan}
 
     def run(self) -> None:
         """Convert."""

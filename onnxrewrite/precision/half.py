@@ -242,7 +242,7 @@ class _Choice:
     def settle(self) -> None:
         """What only moves the results of nodes that stay, stays with them."""
         for node in [n for n in self.nodes if n.name in self.plan and n.op_type in MOVERS]:
-            makers = [v.producer() for v in node.inputs if is_float(v) and not is_weight(v)]  # type: ignore[arg-type]
+            makers = [v.producer() for v in node.inputs if v is not None and is_float(v) and not is_weight(v)]
             if makers and all(m is not None and m.name in self.kept for m in makers):
                 self._keep(node, "it only moves what is float32")
 

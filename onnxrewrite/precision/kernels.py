@@ -113,13 +113,13 @@ def _probe(node: ir.Node, version: int, where: Places, half: ir.DataType) -> byt
             outputs[f"o{index}"] = dtype
     if node.op_type == "Cast" and 0 in where.outputs:
         next(a for a in proto.attribute if a.name == "to").i = int(half)
-    described = [
+    given, made = (
         [onnx.helper.make_tensor_value_info(name, int(dtype), None) for name, dtype in each.items()]
         for each in (inputs, outputs)
-    ]
+    )
     domains = {node.domain: version, **({"": 17} if node.domain else {})}
     imports = [onnx.helper.make_opsetid(domain, number) for domain, number in domains.items()]
-    graph = onnx.helper.make_graph([proto], "probe", *described)
+    graph = onnx.helper.make_graph([proto], "probe", given, made)
     model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=8)
     return bytes(model.SerializeToString(deterministic=True))
 
