@@ -17,6 +17,13 @@ _FACE = {
     "mine": "onnxrewrite.authoring.mine",
     "quantize": "onnxrewrite.quantize.run",
     "Settings": "onnxrewrite.quantize.settings",
+    "to_half": "onnxrewrite.precision.half",
+    "sensitivity": "onnxrewrite.precision.sensitivity",
+    "exclusion": "onnxrewrite.precision.exclude",
+    "within_latency": "onnxrewrite.precision.exclude",
+    "mixed_precision": "onnxrewrite.precision.mixed",
+    "search_precision": "onnxrewrite.precision.search",
+    "Gate": "onnxrewrite.quality.gate",
     "session": "onnxrewrite.measure.session",
     "Result": "onnxrewrite.pipeline",
     "OnnxRewriteError": "onnxrewrite.errors",
@@ -100,6 +107,13 @@ if TYPE_CHECKING:
     from onnxrewrite.pipeline import Result as Result
     from onnxrewrite.pipeline import apply as apply
     from onnxrewrite.pipeline import check as check
+    from onnxrewrite.precision.exclude import exclusion as exclusion
+    from onnxrewrite.precision.exclude import within_latency as within_latency
+    from onnxrewrite.precision.half import to_half as to_half
+    from onnxrewrite.precision.mixed import mixed_precision as mixed_precision
+    from onnxrewrite.precision.search import search_precision as search_precision
+    from onnxrewrite.precision.sensitivity import sensitivity as sensitivity
+    from onnxrewrite.quality.gate import Gate as Gate
     from onnxrewrite.quantize.run import quantize as quantize
     from onnxrewrite.quantize.settings import Settings as Settings
     from onnxrewrite.rewrite.build import Builder as Builder

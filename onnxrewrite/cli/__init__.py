@@ -23,12 +23,14 @@ from onnxrewrite.cli.capture import capture
 from onnxrewrite.cli.check import check
 from onnxrewrite.cli.console import complain, say
 from onnxrewrite.cli.explain import explain
+from onnxrewrite.cli.half import half
 from onnxrewrite.cli.inspect import inspect
 from onnxrewrite.cli.mine import mine
 from onnxrewrite.cli.new import new
 from onnxrewrite.cli.profile import profile
 from onnxrewrite.cli.replay import replay
 from onnxrewrite.cli.rules import rules
+from onnxrewrite.cli.sensitivity import sensitivity
 from onnxrewrite.cli.verify import verify
 from onnxrewrite.errors import OnnxRewriteError
 
@@ -47,7 +49,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (apply, bench, check, replay, inspect, explain, profile, mine, capture, new, rules, verify):
+_COMMANDS = (
+    apply, bench, check, replay, inspect, explain, profile, half, sensitivity, mine, capture, new, rules, verify,
+)  # fmt: skip
+for _command in _COMMANDS:
     app.command(epilog=EXIT_CODES if _command is apply else None)(_command)
 
 

@@ -18,10 +18,10 @@ from onnxrewrite.ir import io
 from onnxrewrite.precision.nodes import Named
 from onnxrewrite.quality.data import Data, Given, load_data
 from onnxrewrite.quality.gate import Judge, Metric, Quality
+from onnxrewrite.quantize.engine import WEIGHTS_BITS
 from onnxrewrite.quantize.prepare import named, prepared, refuse_quantized
 from onnxrewrite.quantize.run import quantize
 from onnxrewrite.quantize.select import select
-from onnxrewrite.quantize.engine import WEIGHTS_BITS
 from onnxrewrite.quantize.settings import Settings
 from onnxrewrite.rounds import Progress
 from onnxrewrite.verify.session import as_proto

@@ -70,8 +70,8 @@ def within_latency(
     found: Sensitivity,
     slower: float,
     *,
-    setting: Setting = Setting(threads=1),
-    seconds: float = 1.0,  # noqa: B008
+    setting: Setting = Setting(threads=1),  # noqa: B008
+    seconds: float = 1.0,
 ) -> tuple[str, ...]:
     """As many of the most sensitive nodes as may be, so that the model takes no more than ``1 + slower`` times as long
     as with all nodes quantized.

@@ -40,7 +40,7 @@ class Format:
 
 
 def _format(name: str, dtype: ir.DataType, numpy: Any) -> Format:
-    info = ml_dtypes.finfo(numpy)
+    info: Any = ml_dtypes.finfo(numpy)  # type: ignore[no-untyped-call]
     return Format(name, dtype, np.dtype(numpy), float(info.max), float(info.smallest_normal), float(info.eps))
 
 

@@ -237,7 +237,7 @@ class _Choice:
         for node in [n for n in self.nodes if n.name in self.plan]:
             misfit = next((v.name for v in (*node.inputs, *node.outputs) if v is not None and v.name in wrong), None)
             if misfit is not None:
-                self._keep(node, f"{misfit} {wrong[misfit]}")
+                self._keep(node, f"a value {wrong[misfit]} (at `{misfit}`)")
 
     def settle(self) -> None:
         """What only moves the results of nodes that stay, stays with them."""

@@ -57,7 +57,7 @@ class Named:
 
     def _kind(self, node: ir.Node, key: str) -> str | None:
         name, scope = node.name or "", self.scopes[node.name or ""]
-        if fnmatchcase(name, key):
+        if name == key or fnmatchcase(name, key):  # exporters' names may have brackets
             return "name"
         if scope and fnmatchcase(f".{scope}.", f"*.{_STEPS.sub('.', key).strip('.')}.*"):
             return "scope"

@@ -41,7 +41,7 @@ class Range:
             beside = f" (with headroom {headroom:g})" if self.largest <= form.largest else ""
             return f"reaches {self.largest:.3g}{beside}, and {form.name} ends at {form.largest:.5g}"
         if self.error > ROUNDINGS * form.epsilon:
-            return f"{self.small:.0%} of it lies below {form.least:.3g}, the least normal number of {form.name}"
+            return f"lies below {form.least:.3g}, the least normal number of {form.name}, in {self.small:.0%} of it"
         return ""
 
     def to_json(self) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Found:
-    """What ``search`` returns.
+    """What ``search_precision`` returns.
 
     Attributes:
         floats: Nodes that stay in float, by their names in the prepared model.
@@ -102,7 +102,7 @@ class Found:
         }
 
 
-def search(
+def search_precision(
     source: io.Source,
     settings: Settings = Settings(),  # noqa: B008
     *,
@@ -144,7 +144,7 @@ def search(
 
 
 class _Search:
-    """One call of ``search``."""
+    """One call of ``search_precision``."""
 
     def __init__(self, variants: Candidates, gate: Gate, setting: Setting, end: float, progress: Progress | None):
         self.variants = variants

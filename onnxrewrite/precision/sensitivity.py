@@ -8,9 +8,9 @@ Three methods:
   is compared with the former's: how much noise one node makes.  It does not see what becomes of the noise.
 - ``accumulated``: the same with inputs as the quantized model makes them; noise adds up, so late nodes look worse.
 
-``alone`` is the default because it is right and not dear: noise that is made where little of it arrives does not matter,
-and what arrives is what is asked for.  With ``python -m benchmarks.sensitivity`` on four models, giving back nodes in
-its order recovered the most for the same number of nodes; see docs/mixed-precision.md for figures.  Take ``local`` for a
+``alone`` is the default because it is right and not dear: what a node's noise does to the outputs is what is asked for,
+and much noise may be made where little of it arrives.  In ``python -m benchmarks.sensitivity`` giving back nodes in its
+order recovered the most for the same number of nodes; docs/mixed-precision.md has the figures.  Take ``local`` for a
 model of hundreds of nodes, or of gigabytes.
 
 Noises of nodes hardly correlate, so those of single nodes nearly add up to that of all; what they miss is told in
