@@ -2,7 +2,8 @@
 
     python -m benchmarks.sensitivity [MODEL ...] [--mode MODE] [--method METHOD ...] [--json FILE]
 
-Without a MODEL: four of the golden models.  Of each, nodes are given back to float one after another, in the order of
+Without a MODEL: four of the golden models.  The ranking is found on half of the data (made up), and judged on the other
+half.  Of each model, nodes are given back to float one after another, in the order of
 ``sensitivity``, at random (several seeds), and from both ends of the graph, first, last, second, last but one, ...  At
 several points each model is judged, and timed by turns with all others of that number of nodes and with the model with
 all nodes quantized, with one thread; run it pinned: ``taskset -c 1``.  Recovered is the gain in the signal-to-noise
@@ -28,10 +29,16 @@ from onnxrewrite.measure.sessions import Setting, open_runner
 from onnxrewrite.measure.timing import interleave, ratio
 from onnxrewrite.precision.candidates import Candidates, candidates
 from onnxrewrite.precision.sensitivity import Method, sensitivity
+from onnxrewrite.quality.data import load_data
+from onnxrewrite.quality.gate import Judge
 from onnxrewrite.quantize.settings import Settings
+from onnxrewrite.verify.session import as_proto
 
 ROOT = Path(__file__).resolve().parents[1] / "golden_models"
 MODELS = ("vit", "bert", "mobilenet_hardswish", "yolo")
+SAMPLES = 8
+"""The ranking is found on so many, and judged on as many others."""
+
 ENDS, RANDOM, ALL = "first and last", "random", "all quantized"
 
 Curve = list[tuple[float, float]]
@@ -46,7 +53,7 @@ def from_both_ends(nodes: Sequence[str]) -> list[str]:
 
 def orders(found: Candidates, methods: Sequence[Method], seeds: int, first: int) -> dict[str, list[str]]:
     """All orders in which nodes are given back."""
-    made = {method: sensitivity(found, method=method).names for method in methods}
+    made: dict[str, list[str]] = {method: sensitivity(found, method=method).names for method in methods}
     made[ENDS] = from_both_ends(list(found.nodes))
     for seed in range(seeds):
         made[f"{RANDOM} {seed}"] = random.Random(first + seed).sample(list(found.nodes), len(found.nodes))
@@ -54,7 +61,7 @@ def orders(found: Candidates, methods: Sequence[Method], seeds: int, first: int)
 
 
 def curves(
-    found: Candidates, made: Mapping[str, Sequence[str]], counts: Sequence[int], seconds: float
+    found: Candidates, judge: Judge, made: Mapping[str, Sequence[str]], counts: Sequence[int], seconds: float
 ) -> dict[str, Curve]:
     """A curve for each order; models of one number of nodes are timed by turns."""
     feeds, setting = found.data[0].inputs, Setting(threads=1)
@@ -65,7 +72,7 @@ def curves(
         timings = interleave(tasks, seconds=seconds)
         for name, order in made.items():
             latency = ratio(timings[name], timings[ALL]).median
-            drawn[name].append((latency, found.quality(order[:count]).worst.snr))
+            drawn[name].append((latency, judge.quality(found.model(order[:count])).worst.snr))
     return drawn
 
 
@@ -83,12 +90,14 @@ def at_latencies(curve: Curve, base: float, latencies: Sequence[float]) -> float
 
 def measured(path: Path, given: Any) -> tuple[list[report.Row], list[report.Row], report.Row]:
     """The curves of a model, a row each point; what was recovered, a row each order; and the row that goals look at."""
-    found = candidates(path, Settings(mode=given.mode), seed=given.seed)
+    data = load_data(None, path, most=2 * SAMPLES, seed=given.seed)
+    found = candidates(path, Settings(mode=given.mode), data=data[:SAMPLES], seed=given.seed)
+    judge = Judge(as_proto(found.float_model), data[SAMPLES:])
     points = min(given.points, len(found.nodes) - 1)
     counts = sorted({round(len(found.nodes) * k / (points + 1)) for k in range(1, points + 1)} - {0})
-    drawn = curves(found, orders(found, given.method, given.seeds, given.seed), counts, given.seconds)
+    drawn = curves(found, judge, orders(found, given.method, given.seeds, given.seed), counts, given.seconds)
     name = path.stem if path.stem != "model" else path.parent.name
-    base = found.quality().worst.snr
+    base = judge.quality(found.model()).worst.snr
     spots: list[report.Row] = [
         {"model": name, "order": order, "nodes": count, "latency": latency, "dB": snr}
         for order, curve in drawn.items()
