@@ -125,7 +125,8 @@ def candidates(
     settings = replace(settings, format="qdq") if settings.format == "qoperator" else settings
     samples = load_data(data, io.to_proto(original), dims=dims, seed=seed)
     ready = prepared(original, settings, seed=seed, progress=progress)[0] if prepare else named(original)
-    chosen = select(ready, _checked(ready, settings)).chosen
+    settings = _checked(ready, settings)
+    chosen = select(ready, settings).chosen
     if not chosen:
         raise UsageError(f"nothing to quantize: no node is left that {settings.mode} quantization takes")
     return Candidates(ready, settings, samples, chosen, metric)

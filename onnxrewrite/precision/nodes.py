@@ -50,6 +50,8 @@ class Named:
         Raises:
             UsageError: Nothing is; the message names what comes nearest.
         """
+        if key and key in self.scopes:  # exporters' names may have brackets, which would be a pattern
+            return {key: "name"}
         found = {name: kind for n in self.nodes if (name := n.name or "") and (kind := self._kind(n, key))}
         if not found and key != "*" and key not in self.regions:
             raise UsageError(f"{option} {key}: no node, scope or operator is called so{self._nearest(key)}")
@@ -57,7 +59,7 @@ class Named:
 
     def _kind(self, node: ir.Node, key: str) -> str | None:
         name, scope = node.name or "", self.scopes[node.name or ""]
-        if name == key or fnmatchcase(name, key):  # exporters' names may have brackets
+        if fnmatchcase(name, key):
             return "name"
         if scope and fnmatchcase(f".{scope}.", f"*.{_STEPS.sub('.', key).strip('.')}.*"):
             return "scope"
