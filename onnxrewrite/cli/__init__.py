@@ -28,6 +28,7 @@ from onnxrewrite.cli.inspect import inspect
 from onnxrewrite.cli.mine import mine
 from onnxrewrite.cli.new import new
 from onnxrewrite.cli.profile import profile
+from onnxrewrite.cli.quantize import quantize
 from onnxrewrite.cli.replay import replay
 from onnxrewrite.cli.rules import rules
 from onnxrewrite.cli.sensitivity import sensitivity
@@ -50,7 +51,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 _COMMANDS = (
-    apply, bench, check, replay, inspect, explain, profile, half, sensitivity, mine, capture, new, rules, verify,
+    apply, bench, check, replay, inspect, explain, profile, quantize, sensitivity, half, mine, capture,
+    new, rules, verify,
 )  # fmt: skip
 for _command in _COMMANDS:
     app.command(epilog=EXIT_CODES if _command is apply else None)(_command)

@@ -36,7 +36,8 @@ UNKNOWN: Final = _Unknown.UNKNOWN
 class Formal:
     """One formal input or output.  ``types`` holds ONNX type strings such as ``"tensor(float)"``.
 
-    ``type_var`` is the name of the type variable (``"T"``), or the type itself where the schema fixes it.
+    ``type_var`` is the name of the type variable (``"T"``), or the type itself where the schema fixes it; a ``mixed``
+    variadic one takes another type each time.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Formal:
     types: frozenset[str]
     optional: bool
     variadic: bool
+    mixed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,7 @@ def _formal(each: Any) -> Formal:
         types=frozenset(each.types),
         optional=each.option.name == "Optional",
         variadic=each.option.name == "Variadic",
+        mixed=not (each.is_homogeneous if hasattr(each, "is_homogeneous") else each.isHomogeneous),
     )
 
 

@@ -221,6 +221,29 @@ def _qlinear_matmul(context: Context, node: ir.Node) -> None:
             )
 
 
+def _qgemm(context: Context, node: ir.Node) -> None:
+    """A product of matrices, of floats unless a zero is given for the result."""
+    a, b = node.inputs[0], node.inputs[3]
+    zero = node.inputs[8] if len(node.inputs) > 8 else None
+    shape: list[Dim] | None = None
+    if a is not None and b is not None and a.shape is not None and b.shape is not None:
+        rows, columns = (node.attributes.get_int(f"trans{which}", 0) for which in "AB")
+        shape = [a.shape.dims[1 if rows else 0], b.shape.dims[0 if columns else 1]]
+    set_shape(context, node.outputs[0], shape, ir.DataType.FLOAT if zero is None else zero.dtype)
+
+
+def _of_rank(like: int, dtype_of: int) -> Infer:
+    """The rank of one input, the dtype of another, and sizes of its own."""
+
+    def infer(context: Context, node: ir.Node) -> None:
+        given = node.inputs[like] if len(node.inputs) > like else None
+        zero = node.inputs[dtype_of] if len(node.inputs) > dtype_of else None
+        shape = None if given is None or given.shape is None else [UNKNOWN] * len(given.shape)
+        set_shape(context, node.outputs[0], shape, None if zero is None else zero.dtype)
+
+    return infer
+
+
 def _skip_norm(context: Context, node: ir.Node) -> None:
     """Mean and deviation of each row, for which nobody asks."""
     source = node.inputs[0]
@@ -244,6 +267,9 @@ RULES: dict[tuple[str, str], Infer] = {
     ("com.microsoft", "QLinearAdd"): _quantized(0, 3),
     ("com.microsoft", "QLinearMul"): _quantized(0, 3),
     ("com.microsoft", "QLinearWhere"): _quantized(0, 1, 4),
+    ("com.microsoft", "QGemm"): _qgemm,
+    ("com.microsoft", "QLinearAveragePool"): _of_rank(0, 0),
+    ("com.microsoft", "QLinearConcat"): _of_rank(2, 1),
     ("com.microsoft", "SkipLayerNormalization"): _skip_norm,
     ("com.microsoft", "SkipSimplifiedLayerNormalization"): _skip_norm,
 }

@@ -19,7 +19,7 @@ from onnxrewrite.precision.nodes import Named
 from onnxrewrite.quality.data import Data, Given, load_data
 from onnxrewrite.quality.gate import Judge, Metric, Quality
 from onnxrewrite.quantize.engine import WEIGHTS_BITS
-from onnxrewrite.quantize.prepare import named, prepared, refuse_quantized
+from onnxrewrite.quantize.prepare import in_opset, named, refuse_quantized, rewritten
 from onnxrewrite.quantize.run import quantize
 from onnxrewrite.quantize.select import select
 from onnxrewrite.quantize.settings import Settings
@@ -124,12 +124,25 @@ def candidates(
     refuse_quantized(original)
     settings = replace(settings, format="qdq") if settings.format == "qoperator" else settings
     samples = load_data(data, io.to_proto(original), dims=dims, seed=seed)
-    ready = prepared(original, settings, seed=seed, progress=progress)[0] if prepare else named(original)
+    ready = float_model(original, settings, seed=seed, prepare=prepare, progress=progress)
     settings = _checked(ready, settings)
     chosen = select(ready, settings).chosen
     if not chosen:
         raise UsageError(f"nothing to quantize: no node is left that {settings.mode} quantization takes")
     return Candidates(ready, settings, samples, chosen, metric)
+
+
+def float_model(
+    model: ir.Model, settings: Settings, *, seed: int = 0, prepare: bool = True, progress: Progress | None = None
+) -> ir.Model:
+    """The model as it goes to the quantizer: in an opset that has what it takes, rewritten, every node named.
+
+    Raises:
+        UsageError: Its opset is too old, and cannot be raised.
+        CheckError: The rewrite is not equal to the model.
+    """
+    raised = in_opset(model, settings)[0]
+    return named(rewritten(raised, seed=seed, progress=progress) if prepare else raised)
 
 
 def _checked(model: ir.Model, settings: Settings) -> Settings:

@@ -7,7 +7,7 @@ quantization, as a layer's own error (``qdq_loss_debug`` of ONNX Runtime compare
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import onnx_ir as ir
 
@@ -30,13 +30,13 @@ def node_errors(found: Candidates, *, forced: bool = True) -> dict[str, Closenes
     Raises:
         ModelError: The model does not run.
     """
-    results = _results(found.float_model, found.nodes)
     model = io.load(found.model())
-    made = {o.name: o for n in model.graph for o in n.outputs}
-    shown = {node: _rounded(made[value]) for node, value in results.items() if value in made}
+    made = {o.name or "": o for n in model.graph for o in n.outputs}
+    results = _results(found.float_model, found.nodes, made)
+    shown = {node: _rounded(made[value]) for node, value in results.items()}
     watched = {node: value.name or "" for node, value in shown.items()}
     if forced:
-        _force(model, [made[results[node]] for node in shown], list(shown.values()))
+        _force(model, {made[value]: None for value in results.values()}, list(shown.values()))
     gauges = {node: Gauge() for node in watched}
     floats = Taps(found.float_model, (results[node] for node in watched))
     quantized = Taps(model, watched.values())
@@ -49,9 +49,17 @@ def node_errors(found: Candidates, *, forced: bool = True) -> dict[str, Closenes
     return {node: gauge.closeness for node, gauge in gauges.items()}
 
 
-def _results(model: ir.Model, nodes: Iterable[str]) -> dict[str, str]:
-    by_name = {n.name: n for n in model.graph}
-    return {name: by_name[name].outputs[0].name or "" for name in nodes}
+def _results(model: ir.Model, nodes: Iterable[str], made: Container[str]) -> dict[str, str]:
+    """Of each node the value that shows its error: its own, or where a quantizer has merged the node with the only one
+    that reads it, such as a Relu, the value of that one.  Nodes of which neither is left are left out."""
+    by_name, found = {n.name: n for n in model.graph}, {}
+    for name in nodes:
+        value = by_name[name].outputs[0]
+        while value.name not in made and len(readers := value.consumers()) == 1:
+            value = readers[0].outputs[0]
+        if value.name in made:
+            found[name] = value.name or ""
+    return found
 
 
 def _rounded(value: ir.Value) -> ir.Value:

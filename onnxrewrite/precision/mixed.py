@@ -23,6 +23,7 @@ import onnx_ir as ir
 from onnxrewrite.errors import CheckError, UsageError
 from onnxrewrite.ir import io
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.precision.candidates import float_model
 from onnxrewrite.precision.formats import FORMATS
 from onnxrewrite.precision.half import to_half
 from onnxrewrite.precision.kernels import is_float
@@ -30,7 +31,7 @@ from onnxrewrite.precision.nodes import KINDS, Named, is_pattern
 from onnxrewrite.precision.regions import regions, within
 from onnxrewrite.quality.data import Data, Given, load_data
 from onnxrewrite.quality.gate import Gate, Judge, Metric, Quality
-from onnxrewrite.quantize.prepare import prepared, refuse_quantized
+from onnxrewrite.quantize.prepare import refuse_quantized
 from onnxrewrite.quantize.run import quantize
 from onnxrewrite.quantize.select import select
 from onnxrewrite.quantize.settings import Settings
@@ -193,7 +194,7 @@ def mixed_precision(
     original = io.load(source)
     refuse_quantized(original)
     settings = _settings(settings, wanted)
-    ready = prepared(original, settings, seed=seed, progress=None)[0]
+    ready = float_model(original, settings, seed=seed)
     Facts(ready.graph, ready.graph.opset_imports)  # rewritten nodes have no types yet
     nodes = [n for n in ready.graph if n.op_type != "Constant" and any(map(is_float, (*n.inputs, *n.outputs)))]
     asked = assign(Named(nodes, within(ready, regions(original))), wanted)

@@ -32,6 +32,10 @@ _OPSETS = {"dynamic": 11, "static": 13, "weights": 11}
 _WIDE_OPSET = 21
 """The opset from which on QuantizeLinear has dtypes of 4 and of 16 bits."""
 
+_RICH_OPSET = 20
+"""The opset from which on Gelu and LayerNormalization are operators: below it they are spelled out, the factor of the
+former ends in the weights behind it, and nothing recognises it afterwards."""
+
 
 def refuse_quantized(model: ir.Model) -> None:
     """UsageError for a model that is quantized already."""
@@ -43,29 +47,34 @@ def refuse_quantized(model: ir.Model) -> None:
             )
 
 
-def prepared(
-    model: ir.Model, settings: Settings, *, seed: int, progress: Progress | None
-) -> tuple[ir.Model, list[str]]:
-    """The model as it goes to the quantizer, and notes.
+def rewritten(model: ir.Model, *, seed: int, progress: Progress | None) -> ir.Model:
+    """The model rewritten to operators of the standard, folded and simplified.
 
     Raises:
-        UsageError: Its opset is too old, and cannot be raised.
         CheckError: The rewrite is not equal to the model.
     """
-    raised, notes = in_opset(model, settings)
-    result = pipeline.apply(raised, lower="portable", check="fast", seed=seed, progress=progress)
-    return named(result.model), notes
+    return pipeline.apply(model, lower="portable", check="fast", seed=seed, progress=progress).model
 
 
 def in_opset(model: ir.Model, settings: Settings) -> tuple[ir.Model, list[str]]:
-    """The model in an opset that has the operators, and what was done for it."""
+    """The model in an opset that has the operators, and what was done for it.
+
+    Raises:
+        UsageError: It cannot be brought to an opset that it must have.
+    """
     before = io.opset(model)
     wide = settings.mode == "static" and (settings.activations.endswith("16") or settings.weights.endswith("4"))
-    wanted = _WIDE_OPSET if wide else _OPSETS[settings.mode]
-    if before >= wanted:
+    least = _WIDE_OPSET if wide or (settings.mode, settings.weights) == ("weights", "int4") else _OPSETS[settings.mode]
+    if before >= max(least, _RICH_OPSET):
         return model, []
-    why = "4 and 16 bits" if wide else f"{settings.mode} quantization"
-    return to_opset(model, wanted), [f"raised from opset {before} to {wanted} for {why}"]
+    why = "4 and 16 bits" if least == _WIDE_OPSET else f"{settings.mode} quantization"
+    for wanted in sorted({least, max(least, _RICH_OPSET)} - set(range(before + 1)), reverse=True):
+        try:
+            return to_opset(model, wanted), [f"raised from opset {before} to {wanted} for {why}"]
+        except UsageError:
+            if wanted == least:
+                raise
+    return model, []
 
 
 def named(model: ir.Model) -> ir.Model:

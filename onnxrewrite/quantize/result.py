@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx
 
+from onnxrewrite.measure.timing import Interval
 from onnxrewrite.quality.gate import Quality
 from onnxrewrite.quantize.select import Left
 from onnxrewrite.quantize.settings import Settings
@@ -29,6 +30,7 @@ class Quantized:
         quality: How close it comes; None where it was not judged.
         before: Bytes of the original's weights and graph.
         after: The same of the quantized model.
+        ratio: Its time to that of the original, both as ONNX Runtime optimizes them; None where it was not timed.
     """
 
     model: Path | onnx.ModelProto
@@ -40,6 +42,7 @@ class Quantized:
     quality: Quality | None = None
     before: int = 0
     after: int = 0
+    ratio: Interval | None = None
 
     @property
     def operators(self) -> dict[str, int]:
@@ -58,5 +61,6 @@ class Quantized:
             "floats": dict(self.floats),
             "notes": list(self.notes),
             "quality": None if self.quality is None else self.quality.to_json(),
+            "ratio": None if self.ratio is None else self.ratio.to_json(),
             "size": {"before": self.before, "after": self.after},
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnxrewrite.quantize.settings import Settings, names
 
 OPERATORS: Mapping[str, tuple[str, ...]] = {
-    "dynamic": ("MatMul", "Gemm", "Conv", "LSTM", "Attention", "Gather", "EmbedLayerNormalization"),
+    "dynamic": ("MatMul", "Gemm", "LSTM", "Gather"),
     "weights": ("MatMul", "Gemm", "Gather"),
     "static": ("MatMul", "Gemm", "Conv", "ConvTranspose", "Gather"),
 }
@@ -72,7 +72,33 @@ def select(model: ir.Model, settings: Settings) -> Selection:
             found.left.append(Left(node.name, node.op_type, reason))
         else:
             found.chosen[node.name] = node.op_type
+    if settings.mode == "static" and settings.operators is None:
+        found.chosen |= {n.name or "": n.op_type for n in _between(model, found.chosen, settings)}
     return found
+
+
+def _between(model: ir.Model, chosen: Mapping[str, str], settings: Settings) -> list[ir.Node]:
+    """The nodes that stand between quantized ones: all that they compute from comes as integers, and integers are
+    what somebody wants of them."""
+    nodes = {n: None for n in model.graph if n.op_type in BETWEEN and not _reason(n, model, settings)}
+    while True:
+        kept = {n: None for n in nodes if _is_between(n, nodes, chosen)}
+        if len(kept) == len(nodes):
+            return list(kept)
+        nodes = kept
+
+
+def _is_between(node: ir.Node, nodes: Container[ir.Node], chosen: Mapping[str, str]) -> bool:
+    if node.outputs[0].dtype != ir.DataType.FLOAT or node.outputs[0].is_graph_output():
+        return False
+    operands = [v for v in node.inputs if v is not None and v.dtype == ir.DataType.FLOAT and v.const_value is None]
+    makers = [v.producer() for v in operands]
+    users = [use.node for use in node.outputs[0].uses()]
+    return (
+        bool(makers)
+        and all(m is not None and (m in nodes or m.name in chosen) for m in makers)
+        and any(u in nodes or u.name in chosen for u in users)
+    )
 
 
 def _reason(node: ir.Node, model: ir.Model, settings: Settings) -> str:

@@ -103,7 +103,7 @@ class Settings:
 
     @property
     def name(self) -> str:
-        """What tells it from others, in a few words: ``static qdq entropy uint8/int8 per channel``."""
+        """What tells it from others, in a few words: ``static qdq entropy int16/int8 per channel``."""
         words: list[str] = [self.mode]
         if self.mode == "weights":
             words += [self.weights, f"blocks of {self.block_size}"]
@@ -111,7 +111,9 @@ class Settings:
             if self.mode == "static":
                 ranges = self.calibration if self.moving_average is None else f"average {self.moving_average:g}"
                 words += [self.format, ranges]
-            words += [f"{self.activations}/{self.weights}", "per channel" if self.per_channel else "per tensor"]
+            if (self.activations, self.weights) != ("uint8", "int8"):
+                words.append(f"{self.activations}/{self.weights}")
+            words.append("per channel" if self.per_channel else "per tensor")
             words += ["symmetric activations"] if self.symmetric_activations else []
             words += ["reduced range"] if self.reduce_range else []
         words += [] if self.symmetric_weights else ["asymmetric weights"]

@@ -64,7 +64,7 @@ def _mixed(node: ir.Node, found: schema.Schema, facts: Facts) -> str | None:
     for index, value in enumerate(node.inputs):
         formal = found.inputs[min(index, len(found.inputs) - 1)]
         dtype = facts.dtype(value) if value is not None else None
-        if dtype is not None and met.setdefault(formal.type_var, dtype) != dtype:
+        if dtype is not None and not formal.mixed and met.setdefault(formal.type_var, dtype) != dtype:
             return f"{node.op_type} mixes {_dtype(met[formal.type_var])} and {_dtype(dtype)}"
     return None
 

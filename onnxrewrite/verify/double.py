@@ -59,7 +59,7 @@ def double_model(model: onnx.ModelProto, forced: frozenset[str] = frozenset()) -
     prepared = _prepare(model)
     opsets = {canonical(o.domain): int(o.version) for o in prepared.opset_import}
     result = Doubled(onnx.ModelProto(), set())
-    work = _Doubler(opsets, forced, result.islands, _known_shapes(prepared))
+    work = _Doubler(opsets, forced, result.islands, known_shapes(prepared))
     work.graph(prepared.graph, {})
     del prepared.graph.metadata_props[:]
     result.model = prepared
@@ -145,7 +145,7 @@ def _ops(nodes: Iterable[onnx.NodeProto]) -> set[str]:
     return found
 
 
-def _known_shapes(model: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
+def known_shapes(model: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
     """Shapes by value name, as far as shape inference knows them."""
     shapes: dict[str, tuple[int | None, ...]] = {t.name: tuple(t.dims) for t in model.graph.initializer}
     try:

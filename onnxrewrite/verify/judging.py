@@ -18,6 +18,7 @@ from onnxrewrite.verify.dims import Binding
 from onnxrewrite.verify.numeric import EXACT, TOLERANCES, Comparison, Norms, compare, identical, measure, near_enough
 from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_weights
 from onnxrewrite.verify.reference import Reference, build_reference
+from onnxrewrite.verify.rounding import Unrounded, compare_rounded, is_rounded
 from onnxrewrite.verify.sample import is_finite
 from onnxrewrite.verify.session import Outputs, Session, open_session
 
@@ -59,6 +60,7 @@ class Judge:
     def __init__(self, original: onnx.ModelProto, session: Session) -> None:
         self.original, self.session = original, session
         self.reference: Reference | None = None
+        self.unrounded = Unrounded(original)
         self.notes: list[str] = []
 
     def judge(self, runs: Sequence[Run]) -> Judgement:
@@ -87,6 +89,8 @@ class Judge:
         fails.
         """
         own, far, references, close = Norms(), list[Run](), list[Any](), list[tuple[Comparison, Run]]()
+        if is_rounded(group[0].original[name]):
+            return self._rounded(group, name)
         for run in group:
             near = near_enough(run.original[name], run.rewritten.get(name), own)
             if near is not None:
@@ -102,6 +106,19 @@ class Judge:
         if not found[0].accept:
             return found
         return max((found, *close), key=lambda pair: pair[0].error_rewritten)
+
+    def _rounded(self, group: Sequence[Run], name: str) -> tuple[Comparison, Run]:
+        """The same of integers, which a quantizer may have made: exactly equal, or right roundings of one number."""
+        worst: tuple[Comparison, Run] = EXACT, group[0]
+        for run in group:
+            old, new = run.original[name], np.asarray(run.rewritten.get(name))
+            found = compare(None, old, new)
+            exact = None if found.accept else self.unrounded.numbers(run.feeds, name)
+            found = found if exact is None else compare_rounded(exact, old, new)
+            if not found.accept:
+                return found, run
+            worst = max(worst, (found, run), key=lambda pair: pair[0].error_rewritten)
+        return worst
 
     def _first(self, group: Sequence[Run], references: Sequence[Any], name: str, own: Norms) -> tuple[Comparison, Run]:
         islands = self.reference is not None and self.reference.islands

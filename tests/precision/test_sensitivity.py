@@ -50,8 +50,8 @@ def test_alone_is_what_quantizing_the_one_node_does(variants: Candidates, ranked
 @pytest.mark.parametrize("mode", ["dynamic", "static"])
 def test_the_local_method_sees_which_node_makes_the_noise(mode: Any) -> None:
     found = sensitivity(mlp(outlier=2), replace(TENSOR, mode=mode), data=samples(), method="local")
-    assert found.names[0] in ("fc2/MatMul", "fc3/MatMul")  # the outlier's weights, or what it makes
-    assert found[0].snr < found[3].snr - 3
+    assert found.names[0][:3] in ("fc2", "fc3")  # the outlier's weights, or what it makes
+    assert found[0].snr < found[-1].snr - 3
 
 
 @pytest.mark.parametrize("mode", ["dynamic", "static"])
@@ -117,7 +117,8 @@ def test_within_latency_gives_back_all_where_time_does_not_matter(ranked: Sensit
 
 def test_giving_back_what_the_ranking_names_recovers_quality() -> None:
     found = sensitivity(golden("vit"))
-    best, worst = found.variants.quality(found.names[:3]), found.variants.quality(found.names[-3:])
+    half = len(found) // 2
+    best, worst = found.variants.quality(found.names[:half]), found.variants.quality(found.names[half:])
     assert best.worst.snr > worst.worst.snr + 2
 
 

@@ -24,7 +24,13 @@ are not looked at.  Differences between values of exp are multiples of p, so a p
 difference inside it is not seen.
 """
 
-from onnxrewrite.verify.ring import contributed, elementwise, linear, reduction  # noqa: F401  (register operators)
+from onnxrewrite.verify.ring import (  # noqa: F401  (register operators)
+    contributed,
+    elementwise,
+    linear,
+    quantized,
+    reduction,
+)
 from onnxrewrite.verify.ring.check import RingCheck, check_ring
 
 __all__ = ["RingCheck", "check_ring"]

@@ -104,6 +104,10 @@ IRRATIONAL = frozenset(
 """Operators whose results are no fractions, though what stands for them in the ring may look like one."""
 
 
+NOT_BY_REFERENCE = frozenset(("Dropout", "QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul"))
+"""The reference evaluator makes the first random, and rounds in the others."""
+
+
 @dataclass
 class Run:
     """One evaluation of one side.
@@ -195,7 +199,7 @@ class Run:
             return [_constant(call)]
         if key == ("", "CastLike") and isinstance(inputs[1], Ring) and isinstance(inputs[0], np.ndarray):
             return [inputs[0] if is_float(inputs[0]) else inputs[0].astype(np.float64)]
-        if is_known and not call.domain and call.op_type != "Dropout":  # which the reference evaluator makes random
+        if is_known and not call.domain and call.op_type not in NOT_BY_REFERENCE:
             return _reference(call)
         if self.order == "rational" and call.op_type in IRRATIONAL:
             raise Unlucky(f"{call.op_type} is not rational")

@@ -1,0 +1,260 @@
+"""``onnxrewrite quantize``: a model in few bits, judged against the float one."""
+
+from __future__ import annotations
+
+import enum
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxrewrite.cli import options
+from onnxrewrite.cli.console import progress_bar, say, show
+from onnxrewrite.cli.files import write_json
+from onnxrewrite.errors import CheckError, UsageError
+
+if TYPE_CHECKING:
+    from onnxrewrite.quality.gate import Gate
+    from onnxrewrite.quantize.settings import Settings
+    from onnxrewrite.quantize.work import Work
+
+
+class Mode(enum.StrEnum):
+    """What ``--mode`` takes; a test compares it, and those below, with what the library knows."""
+
+    DYNAMIC = "dynamic"
+    STATIC = "static"
+    WEIGHTS = "weights"
+
+
+class Format(enum.StrEnum):
+    """What ``--format`` takes."""
+
+    QDQ = "qdq"
+    QOPERATOR = "qoperator"
+
+
+class Calibration(enum.StrEnum):
+    """What ``--calibrate`` takes."""
+
+    MINMAX = "minmax"
+    ENTROPY = "entropy"
+    PERCENTILE = "percentile"
+    DISTRIBUTION = "distribution"
+
+
+class Activations(enum.StrEnum):
+    """What ``--activations`` takes."""
+
+    UINT8 = "uint8"
+    INT8 = "int8"
+    UINT16 = "uint16"
+    INT16 = "int16"
+
+
+class Weights(enum.StrEnum):
+    """What ``--weights`` takes."""
+
+    INT8 = "int8"
+    UINT8 = "uint8"
+    INT4 = "int4"
+    UINT4 = "uint4"
+
+
+class Axis(enum.StrEnum):
+    """What ``--vary`` takes."""
+
+    CHANNELS = "channels"
+    SYMMETRY = "symmetry"
+    RANGE = "range"
+
+
+def quantize(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write; else MODEL.quant.onnx.")
+    ] = None,
+    mode: Annotated[
+        Mode,
+        typer.Option(
+            "--mode",
+            help="dynamic: weights ahead of time, activations as they come; static: both, by ranges seen on data; "
+            "weights: weights only, in blocks.",
+        ),
+    ] = Mode.DYNAMIC,
+    format_: Annotated[
+        Format, typer.Option("--format", help="Of static: pairs around float operators, or operators on integers.")
+    ] = Format.QDQ,
+    calibrate: Annotated[
+        Calibration, typer.Option("--calibrate", help="Of static: how ranges are found.")
+    ] = Calibration.MINMAX,
+    activations: Annotated[Activations, typer.Option("--activations", help="Dtype of activations.")] = (
+        Activations.UINT8
+    ),
+    weights: Annotated[Weights, typer.Option("--weights", help="Dtype of weights.")] = Weights.INT8,
+    per_channel: Annotated[
+        bool, typer.Option("--per-channel/--per-tensor", help="A scale for each channel of a weight, or one for all.")
+    ] = True,
+    symmetric_activations: Annotated[
+        bool, typer.Option("--symmetric-activations", help="Zero in the middle of the range.")
+    ] = False,
+    asymmetric_weights: Annotated[
+        bool, typer.Option("--asymmetric-weights", help="Zero where the range has it.")
+    ] = False,
+    reduce_range: Annotated[
+        bool, typer.Option("--reduce-range", help="7 bits for weights, for processors without VNNI.")
+    ] = False,
+    moving_average: Annotated[
+        float | None,
+        typer.Option("--moving-average", metavar="W", help="Average the ranges of samples; weight of a new one."),
+    ] = None,
+    percentile: Annotated[
+        float, typer.Option("--percentile", metavar="P", help="What --calibrate percentile keeps, in percent.")
+    ] = 99.999,
+    block_size: Annotated[
+        int, typer.Option("--block-size", metavar="N", help="Of weights: elements that share a scale.")
+    ] = 32,
+    operator: Annotated[
+        list[str], typer.Option("--operator", metavar="TYPE", help="Quantize these only, as in MatMul.  Repeatable.")
+    ] = [],  # noqa: B006
+    include: Annotated[
+        list[str],
+        typer.Option("--include", metavar="NODE", help="Quantize only these: a name, *, or op:TYPE.  Repeatable."),
+    ] = [],  # noqa: B006
+    exclude: Annotated[
+        list[str], typer.Option("--exclude", metavar="NODE", help="Leave these in float, likewise.  Repeatable.")
+    ] = [],  # noqa: B006
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="DATA",
+            help="What to calibrate and to judge on: an .npz file, a folder of them, or module:function; else made up.",
+        ),
+    ] = None,
+    samples: Annotated[int | None, typer.Option("--samples", min=1, metavar="N", help="So many of them at most.")] = (
+        None
+    ),
+    augment: Annotated[
+        str | None,
+        typer.Option(
+            "--augment", metavar="MODULE:FUNCTION", help="Called on each sample; yields those to calibrate on."
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option("--metric", metavar="MODULE:FUNCTION", help="Your own measure; larger is better."),
+    ] = None,
+    max_drop: Annotated[
+        float,
+        typer.Option("--max-drop", metavar="D", help="Largest loss: of the metric, else of the cosine similarity, 1."),
+    ] = 0.02,
+    no_gate: Annotated[bool, typer.Option("--no-gate", help="Write the result, however far off it is.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Try all modes and calibrations, and keep the best that is good enough.")
+    ] = False,
+    vary: Annotated[
+        list[Axis], typer.Option("--vary", help="With --compare: each of them both ways.  Repeatable.")
+    ] = [],  # noqa: B006
+    no_prepare: Annotated[bool, typer.Option("--no-prepare", help="Do not rewrite the model before and after.")] = (
+        False
+    ),
+    lower: options.Lower = options.Lowering.FASTEST,
+    threads: options.Threads = 0,
+    seed: options.Seed = 0,
+    json: options.Json = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Quantize a model, judge it against the float one, write it.
+
+    The model is rewritten first, so that little is left in float, and again afterwards.  What is less close to the
+    original than --max-drop allows is not written.
+
+    Exit status: 0 done; 1 not close enough, and nothing was written; 2 bad arguments, an unreadable model, or one with
+    nothing to quantize.
+    """
+    start = time.perf_counter()
+    path = options.writable(_output_path(model, output), "-o" if output is not None else "MODEL")
+    report = options.json_path(json, model, path)
+    if vary and not compare:
+        raise UsageError("--vary is for --compare")
+
+    from onnxrewrite.ir import io
+    from onnxrewrite.quality.functions import function
+    from onnxrewrite.quality.gate import Gate
+    from onnxrewrite.quantize.settings import Settings
+    from onnxrewrite.quantize.work import Work, augmentation
+
+    settings = Settings(
+        mode=mode.value,
+        format=format_.value,
+        calibration=calibrate.value,
+        activations=activations.value,
+        weights=weights.value,
+        per_channel=per_channel,
+        symmetric_activations=symmetric_activations,
+        symmetric_weights=not asymmetric_weights,
+        reduce_range=reduce_range,
+        moving_average=moving_average,
+        percentile=percentile,
+        operators=tuple(operator) or None,
+        include=tuple(include),
+        exclude=tuple(exclude),
+        block_size=block_size,
+    )
+    loaded = io.load(model)
+    options.keep_weights(loaded, path, "-o")
+    options.keep_weights(loaded, report, "--json")
+    with progress_bar(wanted=not quiet) as progress:
+        work = Work(
+            loaded,
+            data,
+            samples,
+            not no_prepare,
+            lower.value,
+            function(metric, "--metric") if metric is not None else None,
+            augmentation(augment),
+            seed,
+            progress,
+        )
+        gate = None if no_gate else Gate(max_drop=max_drop)
+        try:
+            found = _found(work, settings, gate, path, vary if compare else None, threads)
+        except CheckError as error:
+            write_json({"model": model, "output": None, "error": str(error)}, json, report)
+            raise
+    write_json({"model": model, **found}, json, report)
+    if quiet and json != "-":
+        say(str(path))
+    if quiet or json == "-":
+        return
+    from onnxrewrite.report.human import size
+    from onnxrewrite.report.quantize import quantize_report
+
+    show(quantize_report({"model": model, **found}))
+    say(f"\nWrote {path} ({size(found['size']['after'])}) in {time.perf_counter() - start:.1f} s")
+
+
+def _found(
+    work: Work, settings: Settings, gate: Gate | None, path: Path, vary: list[Axis] | None, threads: int
+) -> dict[str, Any]:
+    """Quantize, or compare; what came of it, as plain data."""
+    from onnxrewrite.measure.sessions import Setting
+    from onnxrewrite.quantize.compare import candidates, compare, single
+
+    setting = Setting(threads=threads)
+    with work:
+        if vary is None:
+            return single(work, settings, gate=gate, out=path, setting=setting).to_json()
+        tried = candidates(settings, [axis.value for axis in vary])
+        return compare(work, tried, gate=gate, out=path, setting=setting).to_json()
+
+
+def _output_path(model: str, output: str | None) -> Path:
+    if output is not None:
+        return Path(output)
+    source = Path(model)
+    if not source.name:
+        raise UsageError(f"MODEL: '{model}' is no file name")
+    return source.with_name(f"{source.stem if source.suffix == '.onnx' else source.name}.quant.onnx")

@@ -1,0 +1,127 @@
+"""Operators between DequantizeLinear and QuantizeLinear: what the rules that give them integer kernels have in common.
+
+No rules here.  A *grid* is a quantized tensor with its scale and its zero.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from onnxrewrite import Builder, Call, Match, Term, Value, Var, op
+from onnxrewrite_patterns.quantized_matmul import require_one_number
+
+Array = npt.NDArray[np.float64]
+
+EIGHT_BITS = frozenset({ir.DataType.INT8, ir.DataType.UINT8})
+
+
+class Grid(NamedTuple):
+    """The terms of a dequantized tensor: the whole, and what it is made of."""
+
+    whole: Call
+    integers: Var
+    scale: Var
+    zero: Var
+
+
+def grid(name: str) -> Grid:
+    """A tensor that is dequantized where it is read."""
+    parts = Var(name), Var(f"scale of {name}"), Var(f"zero of {name}", default=None)
+    return Grid(op.DequantizeLinear(*parts), *parts)
+
+
+own_scale, own_zero = Var("own scale"), Var("own zero", default=None)
+
+
+def quantize(of: Term) -> Call:
+    """What is quantized after it was computed, as ``own_scale`` and ``own_zero`` say."""
+    return op.QuantizeLinear(of, own_scale, own_zero)
+
+
+def require_alone(m: Match, call: Call) -> None:
+    """Refuse what is needed as a float, too.  Dequantized operands may be: each reader has its own kernel."""
+    value = m[call]
+    m.require(len(value.uses()) == 1 and not value.is_graph_output(), "it is needed as a float, too", at=value)
+
+
+def whole(m: Match, build: Builder, of: Grid) -> list[Value]:
+    """Integers, scale and zero of a tensor that has one of each; refuses another."""
+    m.require(m.dtype(of.integers) in EIGHT_BITS, "it is not of 8 bits", at=of.integers)
+    _require_number(m, of.scale, of.zero)
+    m.node(of.whole)  # its axis says nothing where there is one scale
+    return [m[of.integers], m[of.scale], m.value(of.zero) or _zeros(m, build, of)]
+
+
+def sliced(m: Match, build: Builder, of: Grid, axis: int) -> list[Value]:
+    """The same of a tensor that may have a scale for each index of an axis, but only one zero."""
+    rank, scale, zero = m.rank(of.integers), _constant(m, of.scale), _constant(m, of.zero)
+    if scale is None or rank is None or scale.size == 1:
+        return whole(m, build, of)
+    m.require(m.dtype(of.integers) in EIGHT_BITS, "it is not of 8 bits", at=of.integers)
+    along = scale.ndim == 1 and m.attr(of.whole, "axis") % rank == axis % rank
+    m.require(along, f"there are scales along another axis than {axis % rank}", at=of.scale)
+    m.require(_ordinary(scale), "a scale is too large or too small", at=of.scale)
+    m.require(m.value(of.zero) is None or zero is not None, "its zero is not constant", at=of.zero)
+    m.require(zero is None or (zero == zero.flat[0]).all(), "it has several zeros", at=of.zero)
+    m.require(not m.attrs(of.whole).get("block_size"), "it is scaled by blocks", at=of.whole)
+    return [m[of.integers], m[of.scale], m.value(of.zero) or _zeros(m, build, of)]
+
+
+def _require_number(m: Match, scale: Var, zero: Var) -> None:
+    known = _constant(m, scale)
+    m.require(known is not None and known.size == 1, f"{scale!r} is not one constant number", at=scale)
+    m.require(known is None or _ordinary(known), "a scale is too large or too small", at=scale)
+    require_one_number(m, scale)
+    require_one_number(m, zero)
+
+
+def _ordinary(scale: Array) -> bool:
+    """Whether products and quotients of three such scales are normal numbers."""
+    return bool((scale > _RANGE[0]).all() and (scale < _RANGE[1]).all())
+
+
+_RANGE = 1e-12, 1e12
+
+
+def _zeros(m: Match, build: Builder, of: Grid) -> Value:
+    """Zeros of the dtype of a tensor, for one that has none, of the shape of its scale."""
+    shape = [d for d in m.shape(of.scale) or () if isinstance(d, int)]
+    return build.const(np.zeros(shape, np.int64), like=m.dtype(of.integers))
+
+
+def result(m: Match, build: Builder, quantized: Call) -> list[Value]:
+    """Scale and zero of what is quantized, one number each."""
+    m.require(m.dtype(quantized) in EIGHT_BITS, "the result is not of 8 bits", at=quantized)
+    _require_number(m, own_scale, own_zero)
+    m.node(quantized)  # its axis says nothing where there is one scale
+    return [m[own_scale], m.value(own_zero) or build.const(0, like=m.dtype(quantized))]
+
+
+def bias_in_steps(m: Match, bias: Grid, *scales: Var) -> Value:
+    """The integers of a bias whose scale is the product of others; refuses another bias."""
+    m.require(m.dtype(bias.integers) == ir.DataType.INT32, "the bias is not of 32 bits", at=bias.integers)
+    m.require(m.rank(bias.integers) == 1, "the bias is not known to be one number for each channel", at=bias.integers)
+    own, parts = _constant(m, bias.scale), [_constant(m, s) for s in scales]
+    wanted = np.asarray(1.0)
+    for part in parts:
+        wanted = wanted * (np.nan if part is None else part)
+    fits = own is not None and own.size == wanted.size and np.allclose(own, wanted, rtol=_ROUNDED, atol=0)
+    m.require(fits, "the scale of the bias is not the product of the other scales", at=bias.scale)
+    zero = _constant(m, bias.zero)
+    m.require(m.value(bias.zero) is None or (zero is not None and not zero.any()), "the bias has a zero", at=bias.zero)
+    m.node(bias.whole)
+    return m[bias.integers]
+
+
+_ROUNDED = 2.0**-22
+"""The product of two scales was rounded once, as the scale of a bias is."""
+
+
+def _constant(m: Match, term: Var) -> Array | None:
+    value = m.value(term)
+    tensor = None if value is None else m.facts.tensor(value)
+    return None if tensor is None else np.asarray(tensor.numpy(), np.float64)

@@ -1,0 +1,247 @@
+"""``quantize``: every mode, the gate, exclusion, models that cannot be quantized."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import onnxrewrite as rw
+from onnxrewrite.errors import CheckError, ModelError, UsageError
+from onnxrewrite.quality.data import Sample
+from onnxrewrite.quality.gate import Gate
+from onnxrewrite.quantize.run import quantize
+from onnxrewrite.quantize.settings import Settings
+from quantize.models import GOLDEN, conv, external, mlp, operators, samples
+
+MODES = [
+    Settings(),
+    Settings(per_channel=False, weights="uint8", reduce_range=True),
+    Settings(mode="static"),
+    Settings(mode="static", format="qoperator"),
+    Settings(mode="static", format="qoperator", per_channel=False, activations="int8"),
+    Settings(mode="static", calibration="entropy"),
+    Settings(mode="static", calibration="percentile", percentile=99.9),
+    Settings(mode="static", moving_average=0.5),
+    Settings(mode="static", activations="int8", symmetric_activations=True),
+    Settings(mode="static", activations="int16", symmetric_activations=True),
+    Settings(mode="static", activations="uint16"),
+    Settings(mode="static", weights="uint8", symmetric_weights=False),
+    Settings(mode="static", weights="int4"),
+    Settings(mode="weights"),
+    Settings(mode="weights", weights="int4", block_size=16),
+    Settings(mode="weights", weights="uint4", symmetric_weights=False, block_size=16),
+]
+
+
+@pytest.mark.parametrize("settings", MODES, ids=lambda s: s.name)
+def test_every_mode_quantizes_and_comes_close(settings: Settings) -> None:
+    model = mlp()
+    found = quantize(model, settings, data=samples(model), gate=Gate(max_drop=0.05))
+    assert set(found.nodes) - {"relu"} == {"first", "second", "last"}
+    assert found.quality is not None
+    assert 0.95 < found.quality.worst.cosine < 1
+    assert isinstance(found.model, onnx.ModelProto)
+    onnx.checker.check_model(found.model, full_check=False)
+    assert not any(
+        t.data_type == onnx.TensorProto.FLOAT and len(t.dims) > 1 and min(t.dims) > 8
+        for t in found.model.graph.initializer
+    )
+
+
+@pytest.mark.parametrize("settings", [MODES[2], MODES[3], MODES[9]], ids=lambda s: s.name)
+def test_convolutions(settings: Settings) -> None:
+    model = conv()
+    found = quantize(model, settings, data=samples(model))
+    assert found.operators == {"Add": 1, "Conv": 3, "Relu": 1} or found.operators == {"Add": 1, "Conv": 3}
+    assert "BatchNormalization" not in operators(found.model)  # type: ignore[arg-type]
+    assert not found.floats.get("BatchNormalization")
+
+
+def test_dynamic_leaves_convolutions_alone() -> None:
+    with pytest.raises(UsageError, match="nothing to quantize: the model has no MatMul, Gemm, LSTM, Gather"):
+        quantize(conv(), data=samples(conv()))
+
+
+def test_what_is_left_and_why() -> None:
+    found = quantize(mlp(), data=samples(mlp()))
+    assert [(left.name, left.reason) for left in found.left] == [("scores", "its second operand is no constant")]
+    found = quantize(mlp(), Settings(exclude=("sec*",)), data=samples(mlp()))
+    assert set(found.nodes) == {"first", "last"}
+    assert ("second", "excluded") in [(left.name, left.reason) for left in found.left]
+    found = quantize(mlp(), Settings(include=("second",)), data=samples(mlp()))
+    assert set(found.nodes) == {"second"}
+    found = quantize(mlp(), Settings(exclude=("op:MatMul",)), data=samples(mlp()))
+    assert found.nodes == {"first": "Gemm"}
+
+
+def test_nodes_without_names_get_some() -> None:
+    found = quantize(mlp(names=False), data=samples(mlp()))
+    assert len(found.nodes) == 3
+    name = next(iter(found.nodes))
+    assert name
+    again = quantize(mlp(names=False), Settings(exclude=(name,)), data=samples(mlp()))
+    assert name not in again.nodes
+    assert len(again.nodes) == 2
+
+
+@pytest.mark.parametrize("settings", [Settings(), Settings(mode="static"), Settings(mode="weights")])
+def test_the_same_bytes_twice(settings: Settings) -> None:
+    first, second = (quantize(mlp(), settings, data=samples(mlp())).model for _ in range(2))
+    assert isinstance(first, onnx.ModelProto)
+    assert isinstance(second, onnx.ModelProto)
+    assert first.SerializeToString(deterministic=True) == second.SerializeToString(deterministic=True)
+
+
+def test_the_same_bytes_in_another_process(tmp_path: Path) -> None:
+    """onnxruntime.quantization goes through sets of names."""
+    onnx.save(conv(), tmp_path / "m.onnx")
+    code = (
+        "import sys, hashlib, onnxrewrite as rw\n"
+        "q = rw.quantize(sys.argv[1], rw.Settings(mode='static'), samples=2, lower='fused')\n"
+        "print(hashlib.sha256(q.model.SerializeToString(deterministic=True)).hexdigest())"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / "m.onnx")],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed, "PATH": ""},
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert runs[0] == runs[1]
+
+
+def test_the_gate_refuses_bad_calibration(tmp_path: Path) -> None:
+    """Ranges of data that are a thousandth of the real ones clip everything."""
+    model, real = mlp(), samples(mlp())
+
+    def shrunk(sample: Sample) -> Iterator[Sample]:
+        yield Sample({n: v * 1e-3 for n, v in sample.inputs.items()})
+
+    out = tmp_path / "q.onnx"
+    with pytest.raises(CheckError, match=r"not good enough, and nothing was written: .* of y "):
+        quantize(model, Settings(mode="static"), data=real, augment=shrunk, out=out)
+    assert not list(tmp_path.iterdir())
+    quantize(model, Settings(mode="static"), data=real, augment=shrunk, out=out, gate=None)
+    assert out.is_file()
+
+
+def test_a_metric_decides() -> None:
+    def metric(outputs: Any, samples: Any) -> float:
+        return float(-np.mean([np.abs(o["y"]).mean() for o in outputs]))
+
+    found = quantize(mlp(), data=samples(mlp()), metric=metric, gate=Gate(max_drop=10))
+    assert found.quality is not None
+    assert found.quality.metric is not None
+
+
+def test_an_augmentation_that_fails_is_told() -> None:
+    def broken(sample: Sample) -> Iterator[Sample]:
+        raise RuntimeError("no flips today")
+
+    with pytest.raises(UsageError, match="the augmentation fails: no flips today"):
+        quantize(mlp(), Settings(mode="static"), data=samples(mlp()), augment=broken)
+
+
+def test_an_old_opset_is_raised_and_told() -> None:
+    found = quantize(mlp(opset=9), Settings(mode="static"), data=samples(mlp()))
+    assert any(note.startswith("raised from opset 9 to 20") for note in found.notes)
+    wide = quantize(mlp(), Settings(mode="static", activations="int16"), data=samples(mlp()))
+    assert "raised from opset 17 to 21 for 4 and 16 bits" in wide.notes
+
+
+def test_a_quantized_model_is_refused() -> None:
+    found = quantize(mlp(), data=samples(mlp()))
+    with pytest.raises(UsageError, match=r"the model is quantized already: node .* give the float model"):
+        quantize(found.model)  # type: ignore[arg-type]
+
+
+def test_nothing_to_quantize() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (float[n] y) { y = Relu(x) }'
+    )
+    with pytest.raises(UsageError, match="nothing to quantize: the model has no"):
+        quantize(model)
+    with pytest.raises(UsageError, match="nothing to quantize: Gemm first: excluded, and 3 more"):
+        quantize(mlp(), Settings(exclude=("*",)))
+
+
+def test_data_that_do_not_fit() -> None:
+    with pytest.raises(UsageError, match="lacks input x"):
+        quantize(mlp(), Settings(mode="static"), data=[{"z": np.zeros((4, 16), np.float32)}])
+
+
+def test_generated_data_are_told_of() -> None:
+    found = quantize(mlp(), samples=2)
+    assert found.quality is not None
+    assert found.quality.generated
+    assert any("made up (2 samples)" in note for note in found.notes)
+
+
+def test_the_quantizer_is_silent_and_leaves_nothing(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    before = set(Path(tempfile.gettempdir()).glob("ort.quant.*"))
+    quantize(mlp(), Settings(mode="static", calibration="entropy"), data=samples(mlp()))
+    out, err = capfd.readouterr()
+    assert (out, err, caplog.records) == ("", "", [])
+    assert set(Path(tempfile.gettempdir()).glob("ort.quant.*")) <= before
+
+
+def test_its_errors_are_one_line() -> None:
+    model = mlp()
+    nan = [{"x": np.full((4, 16), np.nan, np.float32)}]
+    with pytest.raises((ModelError, CheckError)) as raised:
+        quantize(model, Settings(mode="static"), data=nan)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("settings", [Settings(), Settings(mode="static"), Settings(mode="weights")])
+def test_weights_in_another_file(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with models of 2 GB and more, which are written by way of files."""
+    path = external(mlp(), tmp_path / "m.onnx")
+    before = path.read_bytes()
+    small = quantize(path, settings, data=samples(mlp()))
+    monkeypatch.setattr("onnxrewrite.ir.external.INLINE_LIMIT", 10)
+    found = quantize(path, settings, data=samples(mlp()), out=tmp_path / "q.onnx")
+    assert found.model == tmp_path / "q.onnx"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.onnx", "m.onnx.data", "q.onnx", "q.onnx.data"]
+    assert path.read_bytes() == before
+    assert set(small.nodes) - {"relu"} == set(found.nodes) - {"relu"}
+    assert found.quality is not None
+    assert found.quality.worst.cosine > 0.98
+
+
+def test_the_room_can_be_called() -> None:
+    import onnxrewrite.quantize as room
+
+    assert callable(room)
+    assert callable(rw.quantize)
+    assert set(room(mlp(), data=samples(mlp())).nodes) == {"first", "second", "last"}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("mobilenet_hardswish", Settings(mode="static")),
+        ("vit", Settings()),
+        ("bert", Settings()),
+        ("bert", Settings(mode="weights")),
+    ],
+)
+@pytest.mark.slow
+def test_golden_models(name: str, settings: Settings) -> None:
+    found = quantize(GOLDEN / name / "model.onnx", settings, samples=4)
+    assert found.quality is not None
+    assert found.quality.worst.cosine > 0.99
+    assert found.after < 0.95 * found.before
