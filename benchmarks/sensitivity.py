@@ -36,6 +36,9 @@ from onnxrewrite.verify.session import as_proto
 
 ROOT = Path(__file__).resolve().parents[1] / "golden_models"
 MODELS = ("vit", "bert", "mobilenet_hardswish", "yolo")
+OPERATORS = ("MatMul", "Gemm", "Conv")
+"""What is quantized: whatever multiplies by weights."""
+
 SAMPLES = 8
 """The ranking is found on so many, and judged on as many others."""
 
@@ -91,7 +94,7 @@ def at_latencies(curve: Curve, base: float, latencies: Sequence[float]) -> float
 def measured(path: Path, given: Any) -> tuple[list[report.Row], list[report.Row], report.Row]:
     """The curves of a model, a row each point; what was recovered, a row each order; and the row that goals look at."""
     data = load_data(None, path, most=2 * SAMPLES, seed=given.seed)
-    found = candidates(path, Settings(mode=given.mode), data=data[:SAMPLES], seed=given.seed)
+    found = candidates(path, Settings(mode=given.mode, operators=OPERATORS), data=data[:SAMPLES], seed=given.seed)
     judge = Judge(as_proto(found.float_model), data[SAMPLES:])
     points = min(given.points, len(found.nodes) - 1)
     counts = sorted({round(len(found.nodes) * k / (points + 1)) for k in range(1, points + 1)} - {0})
@@ -138,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run; the exit code."""
     options = report.parser(__doc__)
     options.add_argument("models", nargs="*", type=Path, metavar="MODEL", help=f"default: {', '.join(MODELS)}")
-    options.add_argument("--mode", default="dynamic", choices=("dynamic", "static", "weights"))
+    options.add_argument("--mode", default="static", choices=("dynamic", "static"))
     options.add_argument("--method", nargs="+", default=["alone"], choices=get_args(Method), help="goals: the first")
     options.add_argument("--points", type=int, default=7, help="of each curve (default 7)")
     options.add_argument("--seeds", type=int, default=5, help="random orders (default 5)")
