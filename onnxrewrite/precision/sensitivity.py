@@ -11,7 +11,7 @@ Three methods:
 ``alone`` is the default because it is right and not dear: what a node's noise does to the outputs is what is asked for,
 and much noise may be made where little of it arrives.  In ``python -m benchmarks.sensitivity`` giving back nodes in its
 order recovered the most for the same number of nodes on three models of four; docs/mixed-precision.md has the figures.
-It cannot see what nodes do together, such as share the rounding of one input.  Take ``local`` for a model of hundreds of
+It cannot see what nodes do together, such as share the rounding of one input.  Take ``local`` for models of hundreds of
 nodes, or of gigabytes.
 
 Noises of nodes hardly correlate, so those of single nodes nearly add up to that of all; what they miss is told in
