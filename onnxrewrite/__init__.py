@@ -22,6 +22,12 @@ _FACE = {
     "export": "onnxrewrite.frameworks.torch",
     "machine": "onnxrewrite.hardware.machine",
     "Machine": "onnxrewrite.hardware.machine",
+    "to_half": "onnxrewrite.precision.half",
+    "sensitivity": "onnxrewrite.precision.sensitivity",
+    "exclusion": "onnxrewrite.precision.exclude",
+    "within_latency": "onnxrewrite.precision.exclude",
+    "mixed_precision": "onnxrewrite.precision.mixed",
+    "search_precision": "onnxrewrite.precision.search",
     "session": "onnxrewrite.measure.session",
     "CachedSession": "onnxrewrite.measure.cached",
     "Deployment": "onnxrewrite.measure.deployment",
@@ -118,6 +124,12 @@ if TYPE_CHECKING:
     from onnxrewrite.pipeline import Result as Result
     from onnxrewrite.pipeline import apply as apply
     from onnxrewrite.pipeline import check as check
+    from onnxrewrite.precision.exclude import exclusion as exclusion
+    from onnxrewrite.precision.exclude import within_latency as within_latency
+    from onnxrewrite.precision.half import to_half as to_half
+    from onnxrewrite.precision.mixed import mixed_precision as mixed_precision
+    from onnxrewrite.precision.search import search_precision as search_precision
+    from onnxrewrite.precision.sensitivity import sensitivity as sensitivity
     from onnxrewrite.quality.gate import Gate as Gate
     from onnxrewrite.quantize.run import quantize as quantize
     from onnxrewrite.quantize.settings import Settings as Settings

@@ -28,6 +28,7 @@ from benchmarks import (
     rules,
     sabotage,
     scaling,
+    sensitivity,
     why_not,
 )
 from benchmarks import models as model_benchmark
@@ -294,3 +295,18 @@ def test_interop(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     assert code == 1, "three traps are fewer than the five that onnxscript is to get wrong"
     assert sum(g["met"] for g in found["goals"]) == 3
     assert "onnxscript/fuse-successive-clip" in capsys.readouterr().out
+
+
+def test_sensitivity(tmp_path: Path):
+    golden = Path(__file__).resolve().parents[1] / "golden_models" / "vit" / "model.onnx"
+    code = sensitivity.main([str(golden), "--quick", "--method", "local", "--json", str(tmp_path / "s.json")])
+    found = written(tmp_path / "s.json")
+    assert code == int(not all(g["met"] for g in found["goals"]))
+    assert len(found["tables"]["Curves"]) == 3 * (1 + 1 + 2), (
+        "three points of the ranking, both ends, two random orders"
+    )
+    assert {row["order"] for row in found["tables"]["Recovered by each order"]} >= {"local", "first and last"}
+
+
+def test_both_ends():
+    assert sensitivity.from_both_ends("abcde") == ["a", "e", "b", "d", "c"]

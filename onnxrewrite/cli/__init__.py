@@ -24,6 +24,7 @@ from onnxrewrite.cli.check import check
 from onnxrewrite.cli.console import complain, say
 from onnxrewrite.cli.doctor import doctor
 from onnxrewrite.cli.explain import explain
+from onnxrewrite.cli.half import half
 from onnxrewrite.cli.inspect import inspect
 from onnxrewrite.cli.mine import mine
 from onnxrewrite.cli.new import new
@@ -32,6 +33,7 @@ from onnxrewrite.cli.profile import profile
 from onnxrewrite.cli.quantize import quantize
 from onnxrewrite.cli.replay import replay
 from onnxrewrite.cli.rules import rules
+from onnxrewrite.cli.sensitivity import sensitivity
 from onnxrewrite.cli.sweep import sweep
 from onnxrewrite.cli.verify import verify
 from onnxrewrite.errors import OnnxRewriteError
@@ -51,24 +53,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for _command in (
+_COMMANDS = (
     apply,
     optimize,
     quantize,
+    half,
+    sensitivity,
     sweep,
     bench,
+    profile,
     check,
     replay,
     inspect,
     explain,
-    profile,
     mine,
     capture,
     new,
     rules,
     verify,
     doctor,
-):
+)
+for _command in _COMMANDS:
     app.command(epilog=EXIT_CODES if _command is apply else None)(_command)
 
 

@@ -1,0 +1,109 @@
+"""``onnxrewrite half``: a model in float16 or bfloat16, where its values fit."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from onnxrewrite.cli import options
+from onnxrewrite.cli.console import progress_bar, say, show
+from onnxrewrite.cli.files import write_json
+from onnxrewrite.cli.sensitivity import Data
+from onnxrewrite.errors import CheckError, UsageError
+
+
+class Dtype(enum.StrEnum):
+    """What ``--dtype`` takes; a test compares it with what the library knows."""
+
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+
+
+def half(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write; else MODEL.DTYPE.onnx.")
+    ] = None,
+    dtype: Annotated[Dtype, typer.Option("--dtype", help="The precision.")] = Dtype.FLOAT16,
+    keep: Annotated[
+        list[str],
+        typer.Option("--keep", metavar="NAME", help="Keep this node, scope or operator in float32.  Repeatable."),
+    ] = [],  # noqa: B006
+    data: Data = None,
+    target: Annotated[
+        options.TargetName,
+        typer.Option("--target", help="What must run it; with onnx whatever the standard allows is converted."),
+    ] = options.TargetName.CPU,
+    native: Annotated[
+        bool, typer.Option("--native", help="Convert only what the target has kernels of that precision for.")
+    ] = False,
+    keep_io: Annotated[
+        bool, typer.Option("--keep-io/--no-keep-io", help="Whether inputs and outputs stay float32.")
+    ] = True,
+    max_drop: Annotated[
+        float, typer.Option("--max-drop", min=0.0, metavar="X", help="Cosine similarity may fall so far below 1.")
+    ] = 0.02,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Whether to run the model for ranges and quality.")
+    ] = True,
+    dim: options.Dims = [],  # noqa: B006
+    seed: options.Seed = 0,
+    json: options.Json = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Convert a model to half precision where its values fit, and check how close it comes.
+
+    Nodes stay in float32 whose values leave the range of the precision on the data, and those that the target does not
+    run otherwise.
+
+    Exit status: 0 done; 1 the result is not close enough and was not written; 2 bad arguments or an unreadable model.
+    """
+    source = Path(model)
+    if not source.name:
+        raise UsageError(f"MODEL: '{model}' is no file name")
+    stem = source.stem if source.suffix == ".onnx" else source.name
+    path = Path(output) if output is not None else source.with_name(f"{stem}.{dtype.value}.onnx")
+    options.writable(path, "-o" if output is not None else "MODEL")
+    report = options.json_path(json, model, path)
+    dims = options.sizes(dim)
+
+    from onnxrewrite.ir import io
+    from onnxrewrite.precision.half import to_half
+    from onnxrewrite.quality.gate import Gate
+    from onnxrewrite.report.sensitivity import half_report
+
+    with progress_bar(wanted=not quiet) as progress:
+        loaded = io.load(model)
+        options.keep_weights(loaded, path, "-o")
+        options.keep_weights(loaded, report, "--json")
+        options.feeds(loaded, {}, dims)
+        if progress is not None:
+            progress("convert", 0, 0)
+        try:
+            found = to_half(
+                loaded,
+                dtype.value,
+                keep=keep,
+                data=data,
+                dims=dims,
+                seed=seed,
+                target=target.value,
+                native=native,
+                keep_io=keep_io,
+                gate=Gate(max_drop=max_drop),
+                check=check,
+            )
+        except CheckError as error:
+            write_json({"model": model, "output": None, "error": str(error)}, json, report)
+            raise
+        found.save(path)
+    told: dict[str, Any] = {"model": model, "output": str(path), **found.to_json()}
+    write_json(told, json, report)
+    if quiet and json != "-":
+        say(str(path))
+    if not quiet and json != "-":
+        show(half_report(told))
+        say(f"\nWrote {path}")

@@ -1,0 +1,134 @@
+"""``onnxrewrite sensitivity``: which nodes lose the most when they are quantized."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxrewrite.cli import options
+from onnxrewrite.cli.console import Progress, progress_bar, say, show
+from onnxrewrite.cli.files import write_json
+from onnxrewrite.errors import UsageError
+
+if TYPE_CHECKING:
+    from onnxrewrite.precision.sensitivity import Sensitivity
+
+
+class Method(enum.StrEnum):
+    """What ``--method`` takes; a test compares it with what the library knows."""
+
+    ALONE = "alone"
+    LOCAL = "local"
+    ACCUMULATED = "accumulated"
+
+
+class Mode(enum.StrEnum):
+    """What ``--mode`` takes; likewise."""
+
+    DYNAMIC = "dynamic"
+    STATIC = "static"
+    WEIGHTS = "weights"
+
+
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="WHERE",
+        help="A .npz file, a folder of .npz or .npy files, or module:function that yields samples; else made up.",
+    ),
+]
+
+
+def sensitivity(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="OUT", help="Write the model quantized without those.")
+    ] = None,
+    data: Data = None,
+    method: Annotated[
+        Method,
+        typer.Option(
+            "--method",
+            help="alone: quantize one node at a time; local: compare each node's own result, in one run; "
+            "accumulated: the same with the errors of the nodes before it.",
+        ),
+    ] = Method.ALONE,
+    mode: Annotated[Mode, typer.Option("--mode", help="How nodes are quantized.")] = Mode.DYNAMIC,
+    weights: Annotated[
+        str, typer.Option("--weights", metavar="DTYPE", help="int8 or uint8; int4 or uint4 where the mode has it.")
+    ] = "int8",
+    exclude: Annotated[
+        list[str],
+        typer.Option("--exclude", metavar="NAME", help="Leave this node, scope or operator in float.  Repeatable."),
+    ] = [],  # noqa: B006
+    exclude_top: Annotated[
+        int, typer.Option("--exclude-top", min=0, metavar="N", help="Leave the N most sensitive nodes in float.")
+    ] = 0,
+    min_snr: Annotated[
+        float | None,
+        typer.Option("--min-snr", metavar="DB", help="Leave in float what comes below so many decibels."),
+    ] = None,
+    dim: options.Dims = [],  # noqa: B006
+    top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="Lines of the table.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the ranking: .png, .svg or .pdf.")
+    ] = None,
+    seed: options.Seed = 0,
+    json: options.Json = None,
+) -> None:
+    """Rank the nodes of a model by what quantizing them costs.
+
+    With -o the model is written, quantized but for the nodes that --exclude, --exclude-top and --min-snr leave in
+    float.
+
+    Exit status: 0 done; 1 the quantized model is not good enough, and was not written; 2 bad arguments or an
+    unreadable model.
+    """
+    path = options.writable(output, "-o") if output is not None else None
+    report = options.json_path(json, model, path, plot)
+    if (exclude_top or min_snr is not None) and path is None:
+        raise UsageError("--exclude-top and --min-snr choose what -o leaves in float; give -o OUT")
+    if plot is not None:
+        from onnxrewrite.report.bench import plottable
+
+        plottable(options.writable(plot, "--plot"))
+    dims = options.sizes(dim)
+
+    from onnxrewrite.ir import io
+    from onnxrewrite.precision.sensitivity import sensitivity as ranked
+    from onnxrewrite.quantize.settings import Settings
+    from onnxrewrite.report.sensitivity import plot_sensitivity, sensitivity_report
+
+    settings = Settings(mode=mode.value, weights=weights, exclude=tuple(exclude))  # type: ignore[arg-type]
+    with progress_bar(wanted=True) as progress:
+        loaded = io.load(model)
+        options.keep_weights(loaded, path, "-o")
+        options.keep_weights(loaded, report, "--json")
+        options.feeds(loaded, {}, dims)
+        found = ranked(loaded, settings, method=method.value, data=data, dims=dims, seed=seed, progress=progress)
+        told: dict[str, Any] = {"model": model, **found.to_json(), "excluded": [], "output": None, "result": None}
+        if path is not None:
+            told |= _write(loaded, found, path, progress, top=exclude_top, min_snr=min_snr)
+    write_json(told, json, report)
+    if plot is not None:
+        plot_sensitivity(told, plot)
+    if json != "-":
+        show(sensitivity_report(told, top=top))
+        if plot is not None:
+            say(f"The plot is {plot}")
+
+
+def _write(loaded: Any, found: Sensitivity, path: Path, progress: Progress | None, **chosen: Any) -> dict[str, Any]:
+    """Quantize all but what was chosen, and write it; what the report says of it."""
+    from onnxrewrite.precision.exclude import excluding, exclusion
+    from onnxrewrite.quantize.run import quantize
+
+    names = exclusion(found, **chosen)
+    settings = excluding(found.settings, names)
+    result = quantize(loaded, settings, data=found.variants.data, out=path, progress=progress)
+    quality = result.quality.to_json() if result.quality is not None else None
+    return {"excluded": list(names), "output": str(path), "result": quality}
