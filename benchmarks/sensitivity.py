@@ -31,7 +31,7 @@ from onnxrewrite.precision.candidates import Candidates, candidates
 from onnxrewrite.precision.sensitivity import Method, sensitivity
 from onnxrewrite.quality.data import load_data
 from onnxrewrite.quality.gate import Judge
-from onnxrewrite.quantize.settings import Settings
+from onnxrewrite.quantization.settings import QuantizeSettings
 from onnxrewrite.verify.session import as_proto
 
 ROOT = Path(__file__).resolve().parents[1] / "golden_models"
@@ -94,7 +94,9 @@ def at_latencies(curve: Curve, base: float, latencies: Sequence[float]) -> float
 def measured(path: Path, given: Any) -> tuple[list[report.Row], list[report.Row], report.Row]:
     """The curves of a model, a row each point; what was recovered, a row each order; and the row that goals look at."""
     data = load_data(None, path, most=2 * SAMPLES, seed=given.seed)
-    found = candidates(path, Settings(mode=given.mode, operators=OPERATORS), data=data[:SAMPLES], seed=given.seed)
+    found = candidates(
+        path, QuantizeSettings(mode=given.mode, operators=OPERATORS), data=data[:SAMPLES], seed=given.seed
+    )
     judge = Judge(as_proto(found.float_model), data[SAMPLES:])
     points = min(given.points, len(found.nodes) - 1)
     counts = sorted({round(len(found.nodes) * k / (points + 1)) for k in range(1, points + 1)} - {0})

@@ -17,8 +17,8 @@ _FACE = {
     "mine": "onnxrewrite.authoring.mine",
     "Pipeline": "onnxrewrite.deploy.pipeline",
     "Gate": "onnxrewrite.quality.gate",
-    "quantize": "onnxrewrite.quantize.run",
-    "Settings": "onnxrewrite.quantize.settings",
+    "quantize": "onnxrewrite.quantization.run",
+    "QuantizeSettings": "onnxrewrite.quantization.settings",
     "export": "onnxrewrite.frameworks.torch",
     "machine": "onnxrewrite.hardware.machine",
     "Machine": "onnxrewrite.hardware.machine",
@@ -131,8 +131,8 @@ if TYPE_CHECKING:
     from onnxrewrite.precision.search import search_precision as search_precision
     from onnxrewrite.precision.sensitivity import sensitivity as sensitivity
     from onnxrewrite.quality.gate import Gate as Gate
-    from onnxrewrite.quantize.run import quantize as quantize
-    from onnxrewrite.quantize.settings import Settings as Settings
+    from onnxrewrite.quantization.run import quantize as quantize
+    from onnxrewrite.quantization.settings import QuantizeSettings as QuantizeSettings
     from onnxrewrite.rewrite.build import Builder as Builder
     from onnxrewrite.rewrite.rule import Assumption as Assumption
     from onnxrewrite.rewrite.rule import Rejects as Rejects

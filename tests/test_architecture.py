@@ -36,7 +36,7 @@ RANKS = {
     "authoring": 6,
     "golden": 6,
     "quality": 6,
-    "quantize": 7,
+    "quantization": 7,
     "precision": 8,
     "deploy": 9,
     "frameworks": 10,

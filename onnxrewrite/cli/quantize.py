@@ -16,8 +16,8 @@ from onnxrewrite.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
     from onnxrewrite.quality.gate import Gate
-    from onnxrewrite.quantize.settings import Settings
-    from onnxrewrite.quantize.work import Work
+    from onnxrewrite.quantization.settings import QuantizeSettings
+    from onnxrewrite.quantization.work import Work
 
 
 class Mode(enum.StrEnum):
@@ -133,6 +133,9 @@ def quantize(
             help="What to calibrate and to judge on: an .npz file, a folder of them, or module:function; else made up.",
         ),
     ] = None,
+    calibration_data: Annotated[
+        str | None, typer.Option("--calibration-data", metavar="DATA", help="What to calibrate on, if not --data.")
+    ] = None,
     samples: Annotated[int | None, typer.Option("--samples", min=1, metavar="N", help="So many of them at most.")] = (
         None
     ),
@@ -161,6 +164,7 @@ def quantize(
         False
     ),
     lower: options.Lower = options.Lowering.FASTEST,
+    dim: options.Dims = [],  # noqa: B006
     threads: options.Threads = 0,
     seed: options.Seed = 0,
     json: options.Json = None,
@@ -183,10 +187,10 @@ def quantize(
     from onnxrewrite.ir import io
     from onnxrewrite.quality.functions import function
     from onnxrewrite.quality.gate import Gate
-    from onnxrewrite.quantize.settings import Settings
-    from onnxrewrite.quantize.work import Work, augmentation
+    from onnxrewrite.quantization.settings import QuantizeSettings
+    from onnxrewrite.quantization.work import Work, augmentation
 
-    settings = Settings(
+    settings = QuantizeSettings(
         mode=mode.value,
         format=format_.value,
         calibration=calibrate.value,
@@ -213,10 +217,13 @@ def quantize(
             samples,
             not no_prepare,
             lower.value,
-            function(metric, "--metric") if metric is not None else None,
-            augmentation(augment),
-            seed,
-            progress,
+            threads=threads,
+            dims=options.sizes(dim),
+            calibration=calibration_data,
+            metric=function(metric, "--metric") if metric is not None else None,
+            augment=augmentation(augment),
+            seed=seed,
+            progress=progress,
         )
         gate = None if no_gate else Gate(max_drop=max_drop)
         try:
@@ -237,11 +244,11 @@ def quantize(
 
 
 def _found(
-    work: Work, settings: Settings, gate: Gate | None, path: Path, vary: list[Axis] | None, threads: int
+    work: Work, settings: QuantizeSettings, gate: Gate | None, path: Path, vary: list[Axis] | None, threads: int
 ) -> dict[str, Any]:
     """Quantize, or compare; what came of it, as plain data."""
     from onnxrewrite.measure.sessions import Setting
-    from onnxrewrite.quantize.compare import candidates, compare, single
+    from onnxrewrite.quantization.compare import candidates, compare, single
 
     setting = Setting(threads=threads)
     with work:

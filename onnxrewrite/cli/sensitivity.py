@@ -100,10 +100,10 @@ def sensitivity(
 
     from onnxrewrite.ir import io
     from onnxrewrite.precision.sensitivity import sensitivity as ranked
-    from onnxrewrite.quantize.settings import Settings
+    from onnxrewrite.quantization.settings import QuantizeSettings
     from onnxrewrite.report.sensitivity import plot_sensitivity, sensitivity_report
 
-    settings = Settings(mode=mode.value, weights=weights, exclude=tuple(exclude))  # type: ignore[arg-type]
+    settings = QuantizeSettings(mode=mode.value, weights=weights, exclude=tuple(exclude))  # type: ignore[arg-type]
     with progress_bar(wanted=True) as progress:
         loaded = io.load(model)
         options.keep_weights(loaded, path, "-o")
@@ -125,7 +125,7 @@ def sensitivity(
 def _write(loaded: Any, found: Sensitivity, path: Path, progress: Progress | None, **chosen: Any) -> dict[str, Any]:
     """Quantize all but what was chosen, and write it; what the report says of it."""
     from onnxrewrite.precision.exclude import excluding, exclusion
-    from onnxrewrite.quantize.run import quantize
+    from onnxrewrite.quantization.run import quantize
 
     names = exclusion(found, **chosen)
     settings = excluding(found.settings, names)

@@ -18,11 +18,11 @@ from onnxrewrite.ir import io
 from onnxrewrite.precision.nodes import Named
 from onnxrewrite.quality.data import Data, Given, load_data
 from onnxrewrite.quality.gate import Judge, Metric, Quality
-from onnxrewrite.quantize.engine import WEIGHTS_BITS
-from onnxrewrite.quantize.prepare import in_opset, named, refuse_quantized, rewritten
-from onnxrewrite.quantize.run import quantize
-from onnxrewrite.quantize.select import select
-from onnxrewrite.quantize.settings import Settings
+from onnxrewrite.quantization.engine import WEIGHTS_BITS
+from onnxrewrite.quantization.prepare import in_opset, named, refuse_quantized, rewritten
+from onnxrewrite.quantization.run import quantize
+from onnxrewrite.quantization.select import select
+from onnxrewrite.quantization.settings import QuantizeSettings
 from onnxrewrite.rounds import Progress
 from onnxrewrite.verify.session import as_proto
 
@@ -40,7 +40,7 @@ class Candidates:
     """
 
     float_model: ir.Model
-    settings: Settings
+    settings: QuantizeSettings
     data: Data
     nodes: Mapping[str, str]
     metric: Metric | None = None
@@ -86,7 +86,7 @@ class Candidates:
         return {name: _grows(by_name[name], self.settings) for name in self.nodes}
 
 
-def _grows(node: ir.Node, settings: Settings) -> int:
+def _grows(node: ir.Node, settings: QuantizeSettings) -> int:
     weights = [v.const_value for v in node.inputs if v is not None and v.const_value is not None]
     largest = max((w.size for w in weights), default=0)
     return largest * (32 - WEIGHTS_BITS[settings.weights]) // 8
@@ -94,7 +94,7 @@ def _grows(node: ir.Node, settings: Settings) -> int:
 
 def candidates(
     source: io.Source,
-    settings: Settings = Settings(),  # noqa: B008
+    settings: QuantizeSettings = QuantizeSettings(),  # noqa: B008
     *,
     data: Given = None,
     dims: Mapping[str, int] | None = None,
@@ -133,7 +133,12 @@ def candidates(
 
 
 def float_model(
-    model: ir.Model, settings: Settings, *, seed: int = 0, prepare: bool = True, progress: Progress | None = None
+    model: ir.Model,
+    settings: QuantizeSettings,
+    *,
+    seed: int = 0,
+    prepare: bool = True,
+    progress: Progress | None = None,
 ) -> ir.Model:
     """The model as it goes to the quantizer: in an opset that has what it takes, rewritten, every node named.
 
@@ -145,7 +150,7 @@ def float_model(
     return named(rewritten(raised, seed=seed, progress=progress) if prepare else raised)
 
 
-def _checked(model: ir.Model, settings: Settings) -> Settings:
+def _checked(model: ir.Model, settings: QuantizeSettings) -> QuantizeSettings:
     """The settings with names, scopes and operators in ``exclude`` resolved to names of nodes."""
     plain = [entry for entry in settings.exclude if not entry.startswith("op:")]
     found = Named(list(model.graph)).chosen(plain, "exclude")

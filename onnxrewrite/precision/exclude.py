@@ -1,6 +1,6 @@
 """Which nodes stay in float: by threshold, by number, by size, by time, by name, first and last.
 
-The results are names for ``Settings.exclude``, in the order in which they are given back.
+The results are names for ``QuantizeSettings.exclude``, in the order in which they are given back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from onnxrewrite.measure.sessions import Setting, open_runner
 from onnxrewrite.measure.timing import interleave, ratio
 from onnxrewrite.precision.nodes import Named
 from onnxrewrite.precision.sensitivity import Sensitivity
-from onnxrewrite.quantize.settings import Settings
+from onnxrewrite.quantization.settings import QuantizeSettings
 
 
 def exclusion(
@@ -106,6 +106,6 @@ def latency_ratio(
     return ratio(timings["this"], timings["other"]).median
 
 
-def excluding(settings: Settings, names: Collection[str]) -> Settings:
+def excluding(settings: QuantizeSettings, names: Collection[str]) -> QuantizeSettings:
     """The settings with more nodes left in float."""
     return replace(settings, exclude=(*settings.exclude, *(n for n in names if n not in settings.exclude)))

@@ -31,10 +31,10 @@ from onnxrewrite.precision.nodes import KINDS, Named, is_pattern
 from onnxrewrite.precision.regions import regions, within
 from onnxrewrite.quality.data import Data, Given, load_data
 from onnxrewrite.quality.gate import Gate, Judge, Metric, Quality
-from onnxrewrite.quantize.prepare import refuse_quantized
-from onnxrewrite.quantize.run import quantize
-from onnxrewrite.quantize.select import select
-from onnxrewrite.quantize.settings import Settings
+from onnxrewrite.quantization.prepare import refuse_quantized
+from onnxrewrite.quantization.run import quantize
+from onnxrewrite.quantization.select import select
+from onnxrewrite.quantization.settings import QuantizeSettings
 from onnxrewrite.verify.session import openable
 
 QUANTIZED = ("int8", "int4")
@@ -158,7 +158,7 @@ def assign(named: Named, wanted: Mapping[str, str]) -> dict[str, tuple[str, str]
 def mixed_precision(
     source: io.Source,
     precision: Map,
-    settings: Settings | None = None,
+    settings: QuantizeSettings | None = None,
     *,
     data: Given = None,
     dims: Mapping[str, int] | None = None,
@@ -211,17 +211,19 @@ def mixed_precision(
     return Mixed(model, found, quality)
 
 
-def _settings(given: Settings | None, wanted: Mapping[str, str]) -> Settings:
+def _settings(given: QuantizeSettings | None, wanted: Mapping[str, str]) -> QuantizeSettings:
     if "int4" not in wanted.values():
-        return given or Settings()
-    given = given or Settings(mode="weights", weights="int4")
+        return given or QuantizeSettings()
+    given = given or QuantizeSettings(mode="weights", weights="int4")
     return given if given.weights.endswith("4") else replace(given, weights="int4")
 
 
 _Asked: TypeAlias = Mapping[str, tuple[str, str]]
 
 
-def _quantized(ready: ir.Model, settings: Settings, asked: _Asked, data: Data) -> tuple[ir.Model, dict[str, str]]:
+def _quantized(
+    ready: ir.Model, settings: QuantizeSettings, asked: _Asked, data: Data
+) -> tuple[ir.Model, dict[str, str]]:
     """The model with what shall be integers, and why some are not."""
     low = [name for name, (precision, _) in asked.items() if precision in QUANTIZED]
     if not low:

@@ -30,9 +30,9 @@ from onnxrewrite.precision.exclude import excluding
 from onnxrewrite.precision.sensitivity import Method, Sensitivity, sensitivity
 from onnxrewrite.quality.data import Given
 from onnxrewrite.quality.gate import Gate, Metric, Quality
-from onnxrewrite.quantize.result import Quantized
-from onnxrewrite.quantize.run import quantize
-from onnxrewrite.quantize.settings import Settings
+from onnxrewrite.quantization.result import Quantized
+from onnxrewrite.quantization.run import quantize
+from onnxrewrite.quantization.settings import QuantizeSettings
 from onnxrewrite.rounds import Progress
 
 TIMING = 0.6
@@ -80,7 +80,7 @@ class Found:
 
     floats: tuple[str, ...]
     quantized: tuple[str, ...]
-    settings: Settings
+    settings: QuantizeSettings
     quality: Quality
     to_float: Interval
     to_low: Interval
@@ -104,7 +104,7 @@ class Found:
 
 def search_precision(
     source: io.Source,
-    settings: Settings = Settings(),  # noqa: B008
+    settings: QuantizeSettings = QuantizeSettings(),  # noqa: B008
     *,
     data: Given = None,
     dims: Mapping[str, int] | None = None,

@@ -31,7 +31,7 @@ from onnxrewrite.precision.candidates import Candidates, candidates
 from onnxrewrite.precision.forced import node_errors
 from onnxrewrite.quality.data import Given
 from onnxrewrite.quality.gate import Metric, Quality
-from onnxrewrite.quantize.settings import Settings
+from onnxrewrite.quantization.settings import QuantizeSettings
 from onnxrewrite.rounds import Progress
 from onnxrewrite.verify.numeric import finite
 
@@ -86,7 +86,7 @@ class Sensitivity(Sequence[Sensitive]):
 
     nodes: Sequence[Sensitive]
     method: Method
-    settings: Settings
+    settings: QuantizeSettings
     quality: Quality
     order: Sequence[str]
     variants: Candidates = field(repr=False, compare=False)
@@ -127,7 +127,7 @@ class Sensitivity(Sequence[Sensitive]):
 
 def sensitivity(
     source: io.Source | Candidates,
-    settings: Settings = Settings(),  # noqa: B008
+    settings: QuantizeSettings = QuantizeSettings(),  # noqa: B008
     *,
     method: Method = "alone",
     data: Given = None,

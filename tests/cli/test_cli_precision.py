@@ -16,7 +16,7 @@ from onnxrewrite.cli.half import Dtype
 from onnxrewrite.cli.sensitivity import Method, Mode
 from onnxrewrite.precision import sensitivity as library
 from onnxrewrite.precision.formats import FORMATS
-from onnxrewrite.quantize import settings
+from onnxrewrite.quantization import settings
 
 
 @pytest.fixture

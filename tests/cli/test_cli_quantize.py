@@ -10,12 +10,13 @@ from typing import Any, get_args
 import numpy as np
 import onnx
 import pytest
-from quantize.models import mlp, samples
+from quantization.models import mlp, samples
 from small_models import RELU, write
 
+from onnxrewrite.cli import main
 from onnxrewrite.cli.quantize import Activations, Axis, Calibration, Format, Mode, Weights
-from onnxrewrite.quantize import settings
-from onnxrewrite.quantize.compare import AXES
+from onnxrewrite.quantization import settings
+from onnxrewrite.quantization.compare import AXES
 
 
 @pytest.fixture
@@ -144,7 +145,22 @@ def test_data_of_another_model(refused: Callable[..., str], model: Path, tmp_pat
 
 
 def test_weights_of_the_model_are_not_overwritten(refused: Callable[..., str], tmp_path: Path) -> None:
-    from quantize.models import external
+    from quantization.models import external
 
     path = external(mlp(), tmp_path / "m.onnx")
     assert "the weights of the model lie there" in refused("quantize", path, "-o", tmp_path / "m.onnx.data")
+
+
+def test_a_bad_calibration_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it is calibrated on is a thousandth of what it is judged on."""
+    model = Path(__file__).parents[2] / "golden_models" / "mobilenet_hardswish" / "model.onnx"
+    images = np.random.default_rng(0).standard_normal((4, 1, 3, 224, 224), np.float32)
+    np.savez(tmp_path / "good.npz", image=images)
+    np.savez(tmp_path / "bad.npz", image=images * np.float32(1e-3))
+    given = ["quantize", str(model), "--mode", "static", "--data", str(tmp_path / "good.npz"), "--lower", "fused"]
+    bad = [*given, "--calibration-data", str(tmp_path / "bad.npz"), "-o", str(tmp_path / "bad.onnx")]
+    assert main(bad) == 1
+    assert "not good enough, and nothing was written: the cosine similarity" in capsys.readouterr().err
+    assert not (tmp_path / "bad.onnx").exists()
+    assert main([*given, "-o", str(tmp_path / "good.onnx"), "-q"]) == 0
+    assert (tmp_path / "good.onnx").exists()

@@ -19,9 +19,9 @@ from onnxrewrite.precision.forced import node_errors
 from onnxrewrite.precision.search import assigned, search_precision
 from onnxrewrite.precision.sensitivity import Sensitivity, sensitivity
 from onnxrewrite.quality.gate import Gate
-from onnxrewrite.quantize.settings import Settings
+from onnxrewrite.quantization.settings import QuantizeSettings
 
-TENSOR = Settings(per_channel=False)
+TENSOR = QuantizeSettings(per_channel=False)
 """One scale for a whole weight: a channel a hundred times as large as the others leaves these hardly any digits."""
 
 
@@ -88,10 +88,10 @@ def test_bad_method() -> None:
 
 
 def test_what_settings_exclude_is_no_candidate() -> None:
-    made = candidates(mlp(scopes=True), Settings(exclude=("block.0", "/net/block.3/fc/MatMul")), data=samples())
+    made = candidates(mlp(scopes=True), QuantizeSettings(exclude=("block.0", "/net/block.3/fc/MatMul")), data=samples())
     assert list(made.nodes) == ["/net/block.1/fc/MatMul", "/net/block.2/fc/MatMul"]
     with pytest.raises(UsageError, match=r"exclude block\.9: no node"):
-        candidates(mlp(scopes=True), Settings(exclude=("block.9",)), data=samples())
+        candidates(mlp(scopes=True), QuantizeSettings(exclude=("block.9",)), data=samples())
 
 
 def test_exclusion(ranked: Sensitivity) -> None:
@@ -108,7 +108,7 @@ def test_exclusion(ranked: Sensitivity) -> None:
 
 
 def test_excluding_adds_to_what_is_excluded() -> None:
-    assert excluding(Settings(exclude=("a",)), ["b", "a"]).exclude == ("a", "b")
+    assert excluding(QuantizeSettings(exclude=("a",)), ["b", "a"]).exclude == ("a", "b")
 
 
 def test_within_latency_gives_back_all_where_time_does_not_matter(ranked: Sensitivity) -> None:

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from onnxrewrite.deploy.artifact import Artifact
 from onnxrewrite.deploy.stage import Context, NothingToDo, Stage
 from onnxrewrite.errors import ModelError, UsageError
-from onnxrewrite.quantize.run import quantize
-from onnxrewrite.quantize.settings import Mode, Settings
+from onnxrewrite.quantization.run import quantize
+from onnxrewrite.quantization.settings import Mode, QuantizeSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Quantize(Stage):
 
     Attributes:
         modes: Of quantization, each is a proposal.
-        settings: What else is asked of all of them, by the names of ``quantize.settings.Settings``.
+        settings: What else is asked of all of them, by the names of ``quantization.settings.QuantizeSettings``.
     """
 
     name: ClassVar[str] = "quantize"
@@ -32,7 +32,7 @@ class Quantize(Stage):
 
     def run(self, given: Artifact, context: Context) -> Iterator[Artifact]:
         """One artifact a mode."""
-        plans = [Settings.from_json({**_named(self.settings), "mode": mode}) for mode in self.modes]
+        plans = [QuantizeSettings.from_json({**_named(self.settings), "mode": mode}) for mode in self.modes]
         reasons = []
         for plan in plans:
             try:
@@ -42,7 +42,7 @@ class Quantize(Stage):
         if len(reasons) == len(plans):
             raise NothingToDo("; ".join(reasons))
 
-    def _made(self, plan: Settings, given: Artifact, context: Context) -> Artifact:
+    def _made(self, plan: QuantizeSettings, given: Artifact, context: Context) -> Artifact:
         path = context.file(f"quantized-{plan.mode}")
         made = quantize(
             given.plain,
@@ -50,6 +50,8 @@ class Quantize(Stage):
             data=context.data,
             out=path,
             gate=None,  # the pipeline judges
+            threads=given.setting.threads,
+            dims=context.dims,
             seed=context.seed,
             progress=context.progress,
         )

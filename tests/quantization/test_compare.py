@@ -6,35 +6,35 @@ import pytest
 
 from onnxrewrite.errors import CheckError, UsageError
 from onnxrewrite.quality.gate import Gate
-from onnxrewrite.quantize.compare import Candidate, candidates, compare
-from onnxrewrite.quantize.settings import Settings
-from onnxrewrite.quantize.work import Work
-from quantize.models import mlp, samples
+from onnxrewrite.quantization.compare import Candidate, candidates, compare
+from onnxrewrite.quantization.settings import QuantizeSettings
+from onnxrewrite.quantization.work import Work
+from quantization.models import mlp, samples
 
 FEW = [
-    Settings(),
-    Settings(mode="static"),
-    Settings(mode="static", format="qoperator"),
-    Settings(mode="weights", operators=("Conv",)),
+    QuantizeSettings(),
+    QuantizeSettings(mode="static"),
+    QuantizeSettings(mode="static", format="qoperator"),
+    QuantizeSettings(mode="weights", operators=("Conv",)),
 ]
 
 
 def test_candidates_are_all_modes_and_calibrations() -> None:
-    found = candidates(Settings(exclude=("x",)))
+    found = candidates(QuantizeSettings(exclude=("x",)))
     assert len(found) == len(set(found)) == 8
     assert {s.mode for s in found} == {"dynamic", "static", "weights"}
     assert {s.calibration for s in found} == {"minmax", "entropy", "percentile", "distribution"}
     assert {s.format for s in found} == {"qdq", "qoperator"}
     assert all(s.exclude == ("x",) for s in found)
-    both = candidates(Settings(), ["channels"])
+    both = candidates(QuantizeSettings(), ["channels"])
     assert {s.per_channel for s in both} == {True, False}
     assert len(both) == 15
-    assert {s.symmetric_activations for s in candidates(Settings(), ["symmetry"]) if s.mode == "static"} == {
+    assert {s.symmetric_activations for s in candidates(QuantizeSettings(), ["symmetry"]) if s.mode == "static"} == {
         True,
         False,
     }
     with pytest.raises(UsageError, match="--vary bits: must be channels, symmetry, range"):
-        candidates(Settings(), ["bits"])
+        candidates(QuantizeSettings(), ["bits"])
 
 
 def test_the_best_is_kept() -> None:
@@ -64,4 +64,4 @@ def test_none_can_be_made() -> None:
 
 
 def test_a_candidate_is_plain_data() -> None:
-    assert Candidate(Settings(), failure="why").to_json()["failure"] == "why"
+    assert Candidate(QuantizeSettings(), failure="why").to_json()["failure"] == "why"

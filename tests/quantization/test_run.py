@@ -13,36 +13,35 @@ import numpy as np
 import onnx
 import pytest
 
-import onnxrewrite as rw
 from onnxrewrite.errors import CheckError, ModelError, UsageError
 from onnxrewrite.quality.data import Sample
 from onnxrewrite.quality.gate import Gate
-from onnxrewrite.quantize.run import quantize
-from onnxrewrite.quantize.settings import Settings
-from quantize.models import GOLDEN, conv, external, mlp, operators, samples
+from onnxrewrite.quantization.run import quantize
+from onnxrewrite.quantization.settings import QuantizeSettings
+from quantization.models import GOLDEN, conv, external, mlp, operators, samples
 
 MODES = [
-    Settings(),
-    Settings(per_channel=False, weights="uint8", reduce_range=True),
-    Settings(mode="static"),
-    Settings(mode="static", format="qoperator"),
-    Settings(mode="static", format="qoperator", per_channel=False, activations="int8"),
-    Settings(mode="static", calibration="entropy"),
-    Settings(mode="static", calibration="percentile", percentile=99.9),
-    Settings(mode="static", moving_average=0.5),
-    Settings(mode="static", activations="int8", symmetric_activations=True),
-    Settings(mode="static", activations="int16", symmetric_activations=True),
-    Settings(mode="static", activations="uint16"),
-    Settings(mode="static", weights="uint8", symmetric_weights=False),
-    Settings(mode="static", weights="int4"),
-    Settings(mode="weights"),
-    Settings(mode="weights", weights="int4", block_size=16),
-    Settings(mode="weights", weights="uint4", symmetric_weights=False, block_size=16),
+    QuantizeSettings(),
+    QuantizeSettings(per_channel=False, weights="uint8", reduce_range=True),
+    QuantizeSettings(mode="static"),
+    QuantizeSettings(mode="static", format="qoperator"),
+    QuantizeSettings(mode="static", format="qoperator", per_channel=False, activations="int8"),
+    QuantizeSettings(mode="static", calibration="entropy"),
+    QuantizeSettings(mode="static", calibration="percentile", percentile=99.9),
+    QuantizeSettings(mode="static", moving_average=0.5),
+    QuantizeSettings(mode="static", activations="int8", symmetric_activations=True),
+    QuantizeSettings(mode="static", activations="int16", symmetric_activations=True),
+    QuantizeSettings(mode="static", activations="uint16"),
+    QuantizeSettings(mode="static", weights="uint8", symmetric_weights=False),
+    QuantizeSettings(mode="static", weights="int4"),
+    QuantizeSettings(mode="weights"),
+    QuantizeSettings(mode="weights", weights="int4", block_size=16),
+    QuantizeSettings(mode="weights", weights="uint4", symmetric_weights=False, block_size=16),
 ]
 
 
 @pytest.mark.parametrize("settings", MODES, ids=lambda s: s.name)
-def test_every_mode_quantizes_and_comes_close(settings: Settings) -> None:
+def test_every_mode_quantizes_and_comes_close(settings: QuantizeSettings) -> None:
     model = mlp()
     found = quantize(model, settings, data=samples(model), gate=Gate(max_drop=0.05))
     assert set(found.nodes) - {"relu"} == {"first", "second", "last"}
@@ -57,7 +56,7 @@ def test_every_mode_quantizes_and_comes_close(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("settings", [MODES[2], MODES[3], MODES[9]], ids=lambda s: s.name)
-def test_convolutions(settings: Settings) -> None:
+def test_convolutions(settings: QuantizeSettings) -> None:
     model = conv()
     found = quantize(model, settings, data=samples(model))
     assert found.operators == {"Conv": 3, "Relu": 1}
@@ -73,12 +72,12 @@ def test_dynamic_leaves_convolutions_alone() -> None:
 def test_what_is_left_and_why() -> None:
     found = quantize(mlp(), data=samples(mlp()))
     assert [(left.name, left.reason) for left in found.left] == [("scores", "its second operand is no constant")]
-    found = quantize(mlp(), Settings(exclude=("sec*",)), data=samples(mlp()))
+    found = quantize(mlp(), QuantizeSettings(exclude=("sec*",)), data=samples(mlp()))
     assert set(found.nodes) == {"first", "last"}
     assert ("second", "excluded") in [(left.name, left.reason) for left in found.left]
-    found = quantize(mlp(), Settings(include=("second",)), data=samples(mlp()))
+    found = quantize(mlp(), QuantizeSettings(include=("second",)), data=samples(mlp()))
     assert set(found.nodes) == {"second"}
-    found = quantize(mlp(), Settings(exclude=("op:MatMul",)), data=samples(mlp()))
+    found = quantize(mlp(), QuantizeSettings(exclude=("op:MatMul",)), data=samples(mlp()))
     assert found.nodes == {"first": "Gemm"}
 
 
@@ -87,13 +86,15 @@ def test_nodes_without_names_get_some() -> None:
     assert len(found.nodes) == 3
     name = next(iter(found.nodes))
     assert name
-    again = quantize(mlp(names=False), Settings(exclude=(name,)), data=samples(mlp()))
+    again = quantize(mlp(names=False), QuantizeSettings(exclude=(name,)), data=samples(mlp()))
     assert name not in again.nodes
     assert len(again.nodes) == 2
 
 
-@pytest.mark.parametrize("settings", [Settings(), Settings(mode="static"), Settings(mode="weights")])
-def test_the_same_bytes_twice(settings: Settings) -> None:
+@pytest.mark.parametrize(
+    "settings", [QuantizeSettings(), QuantizeSettings(mode="static"), QuantizeSettings(mode="weights")]
+)
+def test_the_same_bytes_twice(settings: QuantizeSettings) -> None:
     first, second = (quantize(mlp(), settings, data=samples(mlp())).model for _ in range(2))
     assert isinstance(first, onnx.ModelProto)
     assert isinstance(second, onnx.ModelProto)
@@ -105,7 +106,7 @@ def test_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     onnx.save(conv(), tmp_path / "m.onnx")
     code = (
         "import sys, hashlib, onnxrewrite as rw\n"
-        "q = rw.quantize(sys.argv[1], rw.Settings(mode='static'), samples=2, lower='fused')\n"
+        "q = rw.quantize(sys.argv[1], rw.QuantizeSettings(mode='static'), samples=2, lower='fused')\n"
         "print(hashlib.sha256(q.model.SerializeToString(deterministic=True)).hexdigest())"
     )
     runs = [
@@ -130,9 +131,9 @@ def test_the_gate_refuses_bad_calibration(tmp_path: Path) -> None:
 
     out = tmp_path / "q.onnx"
     with pytest.raises(CheckError, match=r"not good enough, and nothing was written: .* of y "):
-        quantize(model, Settings(mode="static"), data=real, augment=shrunk, out=out)
+        quantize(model, QuantizeSettings(mode="static"), data=real, augment=shrunk, out=out)
     assert not list(tmp_path.iterdir())
-    quantize(model, Settings(mode="static"), data=real, augment=shrunk, out=out, gate=None)
+    quantize(model, QuantizeSettings(mode="static"), data=real, augment=shrunk, out=out, gate=None)
     assert out.is_file()
 
 
@@ -150,13 +151,13 @@ def test_an_augmentation_that_fails_is_told() -> None:
         raise RuntimeError("no flips today")
 
     with pytest.raises(UsageError, match="the augmentation fails: no flips today"):
-        quantize(mlp(), Settings(mode="static"), data=samples(mlp()), augment=broken)
+        quantize(mlp(), QuantizeSettings(mode="static"), data=samples(mlp()), augment=broken)
 
 
 def test_an_old_opset_is_raised_and_told() -> None:
-    found = quantize(mlp(opset=9), Settings(mode="static"), data=samples(mlp()))
+    found = quantize(mlp(opset=9), QuantizeSettings(mode="static"), data=samples(mlp()))
     assert any(note.startswith("raised from opset 9 to 20") for note in found.notes)
-    wide = quantize(mlp(), Settings(mode="static", activations="int16"), data=samples(mlp()))
+    wide = quantize(mlp(), QuantizeSettings(mode="static", activations="int16"), data=samples(mlp()))
     assert "raised from opset 17 to 21 for 4 and 16 bits" in wide.notes
 
 
@@ -173,12 +174,12 @@ def test_nothing_to_quantize() -> None:
     with pytest.raises(UsageError, match="nothing to quantize: the model has no"):
         quantize(model)
     with pytest.raises(UsageError, match="nothing to quantize: Gemm first: excluded, and 3 more"):
-        quantize(mlp(), Settings(exclude=("*",)))
+        quantize(mlp(), QuantizeSettings(exclude=("*",)))
 
 
 def test_data_that_do_not_fit() -> None:
     with pytest.raises(UsageError, match="lacks input x"):
-        quantize(mlp(), Settings(mode="static"), data=[{"z": np.zeros((4, 16), np.float32)}])
+        quantize(mlp(), QuantizeSettings(mode="static"), data=[{"z": np.zeros((4, 16), np.float32)}])
 
 
 def test_generated_data_are_told_of() -> None:
@@ -192,7 +193,7 @@ def test_the_quantizer_is_silent_and_leaves_nothing(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     before = set(Path(tempfile.gettempdir()).glob("ort.quant.*"))
-    quantize(mlp(), Settings(mode="static", calibration="entropy"), data=samples(mlp()))
+    quantize(mlp(), QuantizeSettings(mode="static", calibration="entropy"), data=samples(mlp()))
     out, err = capfd.readouterr()
     assert (out, err, caplog.records) == ("", "", [])
     assert set(Path(tempfile.gettempdir()).glob("ort.quant.*")) <= before
@@ -202,12 +203,14 @@ def test_its_errors_are_one_line() -> None:
     model = mlp()
     nan = [{"x": np.full((4, 16), np.nan, np.float32)}]
     with pytest.raises((ModelError, CheckError)) as raised:
-        quantize(model, Settings(mode="static"), data=nan)
+        quantize(model, QuantizeSettings(mode="static"), data=nan)
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("settings", [Settings(), Settings(mode="static"), Settings(mode="weights")])
-def test_weights_in_another_file(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "settings", [QuantizeSettings(), QuantizeSettings(mode="static"), QuantizeSettings(mode="weights")]
+)
+def test_weights_in_another_file(tmp_path: Path, settings: QuantizeSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with models of 2 GB and more, which are written by way of files."""
     path = external(mlp(), tmp_path / "m.onnx")
     before = path.read_bytes()
@@ -222,25 +225,17 @@ def test_weights_in_another_file(tmp_path: Path, settings: Settings, monkeypatch
     assert found.quality.worst.cosine > 0.98
 
 
-def test_the_room_can_be_called() -> None:
-    import onnxrewrite.quantize as room
-
-    assert callable(room)
-    assert callable(rw.quantize)
-    assert set(room(mlp(), data=samples(mlp())).nodes) == {"first", "second", "last"}
-
-
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("mobilenet_hardswish", Settings(mode="static")),
-        ("vit", Settings()),
-        ("bert", Settings()),
-        ("bert", Settings(mode="weights")),
+        ("mobilenet_hardswish", QuantizeSettings(mode="static")),
+        ("vit", QuantizeSettings()),
+        ("bert", QuantizeSettings()),
+        ("bert", QuantizeSettings(mode="weights")),
     ],
 )
 @pytest.mark.slow
-def test_golden_models(name: str, settings: Settings) -> None:
+def test_golden_models(name: str, settings: QuantizeSettings) -> None:
     found = quantize(GOLDEN / name / "model.onnx", settings, samples=4)
     assert found.quality is not None
     assert found.quality.worst.cosine > 0.99

@@ -12,8 +12,8 @@ import onnx
 
 from onnxrewrite.measure.timing import Interval
 from onnxrewrite.quality.gate import Quality
-from onnxrewrite.quantize.select import Left
-from onnxrewrite.quantize.settings import Settings
+from onnxrewrite.quantization.select import Left
+from onnxrewrite.quantization.settings import QuantizeSettings
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Quantized:
     """
 
     model: Path | onnx.ModelProto
-    settings: Settings
+    settings: QuantizeSettings
     nodes: Mapping[str, str]
     left: Sequence[Left] = ()
     floats: Mapping[str, int] = field(default_factory=dict)

@@ -14,7 +14,7 @@ import onnx
 
 from onnxrewrite.errors import ModelError, OnnxRewriteError
 from onnxrewrite.quality.data import Sample
-from onnxrewrite.quantize.settings import Settings
+from onnxrewrite.quantization.settings import QuantizeSettings
 from onnxrewrite.verify.session import one_line
 
 WEIGHTS_BITS = {"int8": 8, "uint8": 8, "int4": 4, "uint4": 4}
@@ -35,7 +35,7 @@ class Reader:
         return None if sample is None else sample.inputs
 
 
-def dynamic(source: Path, target: Path, settings: Settings, nodes: Mapping[str, str], *, large: bool) -> None:
+def dynamic(source: Path, target: Path, settings: QuantizeSettings, nodes: Mapping[str, str], *, large: bool) -> None:
     """Quantize the weights of these nodes, and their activations as they come."""
     from onnxruntime.quantization import quantize_dynamic
 
@@ -54,7 +54,13 @@ def dynamic(source: Path, target: Path, settings: Settings, nodes: Mapping[str, 
 
 
 def static(
-    source: Path, target: Path, settings: Settings, nodes: Mapping[str, str], samples: Iterable[Sample], *, large: bool
+    source: Path,
+    target: Path,
+    settings: QuantizeSettings,
+    nodes: Mapping[str, str],
+    samples: Iterable[Sample],
+    *,
+    large: bool,
 ) -> None:
     """Quantize weights and activations of these nodes, by the ranges that are seen on samples."""
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, quantize_static
@@ -84,7 +90,7 @@ def static(
         )
 
 
-def weights(source: Path, target: Path, settings: Settings, nodes: Mapping[str, str], *, large: bool) -> None:
+def weights(source: Path, target: Path, settings: QuantizeSettings, nodes: Mapping[str, str], *, large: bool) -> None:
     """Quantize the weights of these nodes in blocks; their activations stay float."""
     from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
 
@@ -110,7 +116,7 @@ def _type(name: str) -> Any:
     return QuantType[f"Q{name.replace('u', 'U').replace('int', 'Int')}"]
 
 
-def _symmetry(settings: Settings) -> dict[str, Any]:
+def _symmetry(settings: QuantizeSettings) -> dict[str, Any]:
     return {
         "ActivationSymmetric": settings.symmetric_activations,
         "WeightSymmetric": settings.symmetric_weights,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,12 +23,12 @@ from onnxrewrite.ir.census import stored_bytes
 from onnxrewrite.quality.data import Data, Given, Sample, load_data
 from onnxrewrite.quality.functions import function
 from onnxrewrite.quality.gate import Judge, Metric, Quality
-from onnxrewrite.quantize import engine
-from onnxrewrite.quantize.prepare import in_opset, named, refuse_quantized, rewritten, typed
-from onnxrewrite.quantize.result import Quantized
-from onnxrewrite.quantize.select import OPERATORS, Left, Selection, select
-from onnxrewrite.quantize.settings import Settings
-from onnxrewrite.quantize.split import split_gemms
+from onnxrewrite.quantization import engine
+from onnxrewrite.quantization.prepare import in_opset, named, refuse_quantized, rewritten, typed
+from onnxrewrite.quantization.result import Quantized
+from onnxrewrite.quantization.select import OPERATORS, Left, Selection, select
+from onnxrewrite.quantization.settings import QuantizeSettings
+from onnxrewrite.quantization.split import split_gemms
 from onnxrewrite.result import Lowering
 from onnxrewrite.rounds import Progress
 from onnxrewrite.verify.session import one_line, openable
@@ -69,6 +69,9 @@ class Work:
         most: So many samples at most.
         prepare: Whether it is rewritten before and after.
         lower: How the rewrite after chooses; see ``pipeline.apply``.
+        threads: Within an operator, where that rewrite measures.
+        dims: Sizes of named dimensions, of data that are made up and where the rewrite measures.
+        calibration: The user's data to find ranges on, where they are not those that results are judged on.
         metric: What results are judged by in place of closeness.
         augment: Called on each sample that is calibrated on.
         seed: Of what is made up.
@@ -83,6 +86,9 @@ class Work:
     most: int | None = None
     prepare: bool = True
     lower: Lowering | None = None
+    threads: int = 0
+    dims: Mapping[str, int] = field(default_factory=dict)
+    calibration: Given = None
     metric: Metric | None = None
     augment: Augment | None = None
     seed: int = 0
@@ -104,13 +110,20 @@ class Work:
     @cached_property
     def data(self) -> Data:
         """The samples."""
-        return load_data(self.given, self.opened, most=self.most, seed=self.seed)
+        return load_data(self.given, self.opened, most=self.most, dims=self.dims, seed=self.seed)
+
+    @cached_property
+    def _calibration(self) -> Data:
+        """The samples that ranges are found on."""
+        if self.calibration is None:
+            return self.data
+        return load_data(self.calibration, self.opened, most=self.most, option="--calibration-data")
 
     @cached_property
     def _judge(self) -> Judge:
         return Judge(self.opened, self.data, self.metric)
 
-    def make(self, settings: Settings) -> Made:
+    def make(self, settings: QuantizeSettings) -> Made:
         """The model, quantized.
 
         Raises:
@@ -127,9 +140,22 @@ class Work:
         self._tell("quantize")
         model = self._quantized(ready, settings, nodes)
         if self.prepare:
-            applied = pipeline.apply(model, check="fast", lower=self.lower, seed=self.seed, progress=self.progress)
-            model = applied.model
+            model = self._rewritten_again(model)
         return Made(model, selection, floats, notes)
+
+    def _rewritten_again(self, model: ir.Model) -> ir.Model:
+        """What is fused after quantization, chosen at the sizes of the user's data."""
+        inputs = {} if self.given is None or self.data.generated else self.data[0].inputs
+        return pipeline.apply(
+            model,
+            check="fast",
+            dims=self.dims,
+            inputs=inputs,
+            lower=self.lower,
+            threads=self.threads,
+            seed=self.seed,
+            progress=self.progress,
+        ).model
 
     def quality(self, made: Made) -> Quality:
         """How close it comes."""
@@ -138,7 +164,7 @@ class Work:
             return self._judge.quality(opened)
 
     def finish(
-        self, made: Made, settings: Settings, quality: Quality | None, out: str | os.PathLike[str] | None
+        self, made: Made, settings: QuantizeSettings, quality: Quality | None, out: str | os.PathLike[str] | None
     ) -> Quantized:
         """The result, written where it shall be."""
         after = made.size
@@ -154,7 +180,7 @@ class Work:
             after=after,
         )
 
-    def _prepared(self, settings: Settings) -> tuple[ir.Model, list[str]]:
+    def _prepared(self, settings: QuantizeSettings) -> tuple[ir.Model, list[str]]:
         """A copy of the model as it goes to the quantizer."""
         raised, notes = in_opset(self.original, settings)
         version = io.opset(raised)
@@ -163,7 +189,7 @@ class Work:
             self._ready[version] = named(model)
         return io.load(self._ready[version]), notes
 
-    def _quantized(self, model: ir.Model, settings: Settings, nodes: dict[str, str]) -> ir.Model:
+    def _quantized(self, model: ir.Model, settings: QuantizeSettings, nodes: dict[str, str]) -> ir.Model:
         self._count += 1
         source, target = (self.folder / f"{what}-{self._count}.onnx" for what in ("float", "quantized"))
         large = io.needs_external_data(model)
@@ -176,11 +202,12 @@ class Work:
         elif settings.mode == "weights":
             engine.weights(source, target, settings, nodes, large=large)
         else:
-            engine.static(source, target, settings, nodes, self._calibration(), large=large)
+            engine.static(source, target, settings, nodes, self._augmented(), large=large)
         return io.load(target)
 
-    def _calibration(self) -> Iterator[Sample]:
-        for sample in self.data:
+    def _augmented(self) -> Iterator[Sample]:
+        """The samples that ranges are found on, as the user's function makes them."""
+        for sample in self._calibration:
             if self.augment is None:
                 yield sample
                 continue
@@ -205,7 +232,7 @@ def augmentation(spec: str | None) -> Augment | None:
     return None if spec is None else function(spec, "--augment")
 
 
-def _nothing(left: list[Left], settings: Settings) -> str:
+def _nothing(left: list[Left], settings: QuantizeSettings) -> str:
     if not left:
         hint = "; convolutions take static" if settings.mode != "static" and settings.operators is None else ""
         return f"the model has no {', '.join(settings.operators or OPERATORS[settings.mode])}{hint}"

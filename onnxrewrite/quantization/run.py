@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from onnxrewrite.errors import CheckError
 from onnxrewrite.ir import io
 from onnxrewrite.quality.data import Given
 from onnxrewrite.quality.gate import Gate, Metric
-from onnxrewrite.quantize.result import Quantized
-from onnxrewrite.quantize.settings import Settings
-from onnxrewrite.quantize.work import Augment, Work
+from onnxrewrite.quantization.result import Quantized
+from onnxrewrite.quantization.settings import QuantizeSettings
+from onnxrewrite.quantization.work import Augment, Work
 from onnxrewrite.result import Lowering
 from onnxrewrite.rounds import Progress
 
 
 def quantize(
     source: io.Source,
-    settings: Settings = Settings(),  # noqa: B008
+    settings: QuantizeSettings = QuantizeSettings(),  # noqa: B008
     *,
     data: Given = None,
     out: str | os.PathLike[str] | None = None,
@@ -27,6 +28,9 @@ def quantize(
     augment: Augment | None = None,
     samples: int | None = None,
     lower: Lowering | None = None,
+    threads: int = 0,
+    dims: Mapping[str, int] | None = None,
+    calibration: Given = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Quantized:
@@ -44,6 +48,9 @@ def quantize(
         augment: Called on each sample that is calibrated on; yields what it is replaced by.
         samples: So many of the data at most.
         lower: How the rewrite afterwards chooses; see ``pipeline.apply``.
+        threads: Within an operator, where that rewrite measures.
+        dims: Sizes of named dimensions, of data that are made up and where that rewrite measures.
+        calibration: What ranges are found on, where it is not ``data``.
         seed: Of what is made up.
         progress: Called with (phase, done, to do).
 
@@ -52,8 +59,20 @@ def quantize(
         ModelError: The model cannot be read, or onnxruntime.quantization fails on it.
         CheckError: The result is not as close as the gate asks; nothing was written.
     """
-    work = Work(source, data, samples, prepare, lower, metric, augment, seed, progress)
-    with work:
+    with Work(
+        source,
+        data,
+        samples,
+        prepare,
+        lower,
+        threads=threads,
+        dims=dims or {},
+        calibration=calibration,
+        metric=metric,
+        augment=augment,
+        seed=seed,
+        progress=progress,
+    ) as work:
         made = work.make(settings)
         quality = None if gate is None else work.quality(made)
         refusal = "" if gate is None or quality is None else gate.refuses(quality)

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from onnxrewrite.errors import UsageError
-from onnxrewrite.quantize.settings import Settings, names
+from onnxrewrite.quantization.settings import QuantizeSettings, names
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        Settings(),
-        Settings(mode="static", calibration="percentile", percentile=99.9, exclude=("a*", "op:Conv")),
-        Settings(mode="static", moving_average=0.1, operators=("MatMul",), include=("x",)),
-        Settings(mode="weights", weights="uint4", block_size=128, symmetric_weights=False),
+        QuantizeSettings(),
+        QuantizeSettings(mode="static", calibration="percentile", percentile=99.9, exclude=("a*", "op:Conv")),
+        QuantizeSettings(mode="static", moving_average=0.1, operators=("MatMul",), include=("x",)),
+        QuantizeSettings(mode="weights", weights="uint4", block_size=128, symmetric_weights=False),
     ],
 )
-def test_json_and_back(settings: Settings) -> None:
-    again = Settings.from_json(json.loads(json.dumps(settings.to_json())))
+def test_json_and_back(settings: QuantizeSettings) -> None:
+    again = QuantizeSettings.from_json(json.loads(json.dumps(settings.to_json())))
     assert again == settings
     assert hash(again) == hash(settings)
 
@@ -46,16 +46,16 @@ def test_json_and_back(settings: Settings) -> None:
 )
 def test_what_does_not_go_together(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Settings(**given)
+        QuantizeSettings(**given)
 
 
 def test_unknown_settings_are_refused() -> None:
     with pytest.raises(UsageError, match="no such setting: bits"):
-        Settings.from_json({"bits": 8})
+        QuantizeSettings.from_json({"bits": 8})
 
 
 def test_names_tell_settings_apart() -> None:
-    base = Settings(mode="static")
+    base = QuantizeSettings(mode="static")
     others = [
         base,
         replace(base, format="qoperator"),
@@ -66,7 +66,7 @@ def test_names_tell_settings_apart() -> None:
         replace(base, reduce_range=True),
         replace(base, activations="int8"),
         replace(base, moving_average=0.5),
-        Settings(),
+        QuantizeSettings(),
     ]
     assert len({s.name for s in others}) == len(others)
 

@@ -13,9 +13,9 @@ from onnxrewrite.ir import io
 from onnxrewrite.measure.sessions import Setting, open_runner
 from onnxrewrite.measure.timing import Interval, interleave, ratio
 from onnxrewrite.quality.gate import Gate, Quality
-from onnxrewrite.quantize.result import Quantized
-from onnxrewrite.quantize.settings import Calibration, Settings
-from onnxrewrite.quantize.work import Made, Work
+from onnxrewrite.quantization.result import Quantized
+from onnxrewrite.quantization.settings import Calibration, QuantizeSettings
+from onnxrewrite.quantization.work import Made, Work
 
 Axis: TypeAlias = Literal["channels", "symmetry", "range"]
 """What may be varied beside mode, format and calibration."""
@@ -41,7 +41,7 @@ class Candidate:
         failure: Why it could not be made, or why the gate refuses it; empty where it is good enough.
     """
 
-    settings: Settings
+    settings: QuantizeSettings
     quality: Quality | None = None
     size: int = 0
     ratio: Interval | None = None
@@ -76,7 +76,7 @@ class Comparison:
         return {**self.best.to_json(), "candidates": [c.to_json() for c in self.candidates]}
 
 
-def candidates(settings: Settings, vary: Iterable[str] = ()) -> list[Settings]:
+def candidates(settings: QuantizeSettings, vary: Iterable[str] = ()) -> list[QuantizeSettings]:
     """The settings that a comparison tries: dynamic, static by each calibration and in both formats, weights only; and
     each of them with what is varied the one way and the other.
 
@@ -98,26 +98,30 @@ def candidates(settings: Settings, vary: Iterable[str] = ()) -> list[Settings]:
     return list(dict.fromkeys(found))
 
 
-def _channels(settings: Settings) -> Settings:
+def _channels(settings: QuantizeSettings) -> QuantizeSettings:
     return settings if settings.mode == "weights" else replace(settings, per_channel=not settings.per_channel)
 
 
-def _symmetry(settings: Settings) -> Settings:
+def _symmetry(settings: QuantizeSettings) -> QuantizeSettings:
     if settings.mode == "static":
         return replace(settings, symmetric_activations=not settings.symmetric_activations)
     return replace(settings, symmetric_weights=not settings.symmetric_weights)
 
 
-def _range(settings: Settings) -> Settings:
+def _range(settings: QuantizeSettings) -> QuantizeSettings:
     return settings if settings.mode == "weights" else replace(settings, reduce_range=not settings.reduce_range)
 
 
-_VARIED: dict[str, Callable[[Settings], Settings]] = {"channels": _channels, "symmetry": _symmetry, "range": _range}
+_VARIED: dict[str, Callable[[QuantizeSettings], QuantizeSettings]] = {
+    "channels": _channels,
+    "symmetry": _symmetry,
+    "range": _range,
+}
 
 
 def single(
     work: Work,
-    settings: Settings,
+    settings: QuantizeSettings,
     *,
     gate: Gate | None = Gate(),  # noqa: B008
     out: str | os.PathLike[str] | None = None,
@@ -144,7 +148,7 @@ def single(
 
 def compare(
     work: Work,
-    tried: Sequence[Settings],
+    tried: Sequence[QuantizeSettings],
     *,
     gate: Gate | None = Gate(),  # noqa: B008
     out: str | os.PathLike[str] | None = None,
@@ -155,7 +159,7 @@ def compare(
 
     Args:
         work: The model and the data, opened.
-        tried: Settings.
+        tried: QuantizeSettings.
         gate: What is good enough; None takes all.
         out: Where to write the best.
         setting: How they run where they are timed.
@@ -167,8 +171,8 @@ def compare(
     """
     _ = work.data  # what is wrong with them is no fault of a candidate
     found: list[Candidate] = []
-    made: dict[Settings, Made] = {}
-    paths: dict[Settings, Path] = {}
+    made: dict[QuantizeSettings, Made] = {}
+    paths: dict[QuantizeSettings, Path] = {}
     for number, settings in enumerate(tried):
         if work.progress is not None:
             work.progress("compare", number, len(tried) - number)
@@ -187,7 +191,7 @@ def compare(
     return Comparison(found, replace(kept, ratio=best.ratio))
 
 
-def _tried(work: Work, settings: Settings, gate: Gate | None, made: dict[Settings, Made]) -> Candidate:
+def _tried(work: Work, settings: QuantizeSettings, gate: Gate | None, made: dict[QuantizeSettings, Made]) -> Candidate:
     """Make and judge one; whatever goes wrong is told of it, and the others go on."""
     try:
         model = work.make(settings)
@@ -199,7 +203,9 @@ def _tried(work: Work, settings: Settings, gate: Gate | None, made: dict[Setting
     return Candidate(settings, quality, model.size, failure=refusal)
 
 
-def _times(work: Work, paths: dict[Settings, Path], setting: Setting, seconds: float) -> dict[Settings, Interval]:
+def _times(
+    work: Work, paths: dict[QuantizeSettings, Path], setting: Setting, seconds: float
+) -> dict[QuantizeSettings, Interval]:
     """Each by turns with the float original, on the first sample."""
     if not paths:
         return {}

@@ -16,7 +16,7 @@ from onnxrewrite import pipeline
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir import io
 from onnxrewrite.ir.convert import to_opset
-from onnxrewrite.quantize.settings import Settings
+from onnxrewrite.quantization.settings import QuantizeSettings
 from onnxrewrite.rounds import Progress
 
 QUANTIZED = frozenset(
@@ -56,7 +56,7 @@ def rewritten(model: ir.Model, *, seed: int, progress: Progress | None) -> ir.Mo
     return pipeline.apply(model, lower="portable", check="fast", seed=seed, progress=progress).model
 
 
-def in_opset(model: ir.Model, settings: Settings) -> tuple[ir.Model, list[str]]:
+def in_opset(model: ir.Model, settings: QuantizeSettings) -> tuple[ir.Model, list[str]]:
     """The model in an opset that has the operators, and what was done for it.
 
     Raises:

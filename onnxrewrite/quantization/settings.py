@@ -23,7 +23,7 @@ OPERATOR = "op:"
 
 
 @dataclass(frozen=True)
-class Settings:
+class QuantizeSettings:
     """How a model is quantized.  All of it is checked when it is made.
 
     Attributes:
@@ -66,7 +66,7 @@ class Settings:
     block_size: int = 32
 
     def __post_init__(self) -> None:
-        for name, hint in get_type_hints(Settings).items():
+        for name, hint in get_type_hints(QuantizeSettings).items():
             allowed = get_args(hint)
             if name in _CHOICES and getattr(self, name) not in allowed:
                 raise UsageError(f"{name} must be {', '.join(allowed)}, not {getattr(self, name)!r}")
@@ -124,7 +124,7 @@ class Settings:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Settings:
+    def from_json(cls, data: Mapping[str, Any]) -> QuantizeSettings:
         """Settings of what ``to_json`` gave.
 
         Raises:

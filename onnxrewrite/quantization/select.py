@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnxrewrite.quantize.settings import Settings, names
+from onnxrewrite.quantization.settings import QuantizeSettings, names
 
 OPERATORS: Mapping[str, tuple[str, ...]] = {
     "dynamic": ("MatMul", "Gemm", "LSTM", "Gather"),
@@ -67,7 +67,7 @@ class Selection:
     left: list[Left] = field(default_factory=list)
 
 
-def select(model: ir.Model, settings: Settings) -> Selection:
+def select(model: ir.Model, settings: QuantizeSettings) -> Selection:
     """The nodes of a prepared model that are quantized under ``settings``."""
     found = Selection()
     wanted = settings.operators or OPERATORS[settings.mode]
@@ -85,7 +85,7 @@ def select(model: ir.Model, settings: Settings) -> Selection:
     return found
 
 
-def _between(model: ir.Model, chosen: Mapping[str, str], settings: Settings) -> list[ir.Node]:
+def _between(model: ir.Model, chosen: Mapping[str, str], settings: QuantizeSettings) -> list[ir.Node]:
     """The nodes that stand between quantized ones: all that they compute from comes as integers, and integers are
     what somebody wants of them."""
     nodes = {n: None for n in model.graph if n.op_type in BETWEEN and not _reason(n, model, settings)}
@@ -109,7 +109,7 @@ def _is_between(node: ir.Node, nodes: Container[ir.Node], chosen: Mapping[str, s
     )
 
 
-def _reason(node: ir.Node, model: ir.Model, settings: Settings) -> str:
+def _reason(node: ir.Node, model: ir.Model, settings: QuantizeSettings) -> str:
     """Why a node of a type that is wanted is left; empty where it is not."""
     name = node.name or ""
     if names(settings.exclude, name, node.op_type):

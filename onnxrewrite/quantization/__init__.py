@@ -1,0 +1,1 @@
+"""Quantization: onnxruntime.quantization between two rewrites, judged against the float model."""
