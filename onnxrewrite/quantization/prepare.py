@@ -90,8 +90,9 @@ def named(model: ir.Model) -> ir.Model:
 
 
 def typed(model: ir.Model) -> onnx.ModelProto:
-    """The model as a message that tells the type of every value: onnx infers none of operators it does not know."""
-    proto = io.to_bare_proto(model)
+    """The model as one message, weights and all, that tells the type of every value: onnx infers none of operators that
+    it does not know."""
+    proto = io.to_proto(model)
     known = {v.name for v in (*proto.graph.value_info, *proto.graph.input, *proto.graph.output)}
     for node in model.graph:
         for value in node.outputs:

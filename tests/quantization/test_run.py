@@ -106,7 +106,7 @@ def test_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     onnx.save(conv(), tmp_path / "m.onnx")
     code = (
         "import sys, hashlib, onnxrewrite as rw\n"
-        "q = rw.quantize(sys.argv[1], rw.QuantizeSettings(mode='static'), samples=2, lower='fused')\n"
+        "q = quantize(sys.argv[1], rw.QuantizeSettings(mode='static'), samples=2, lower='fused')\n"
         "print(hashlib.sha256(q.model.SerializeToString(deterministic=True)).hexdigest())"
     )
     runs = [
@@ -223,6 +223,19 @@ def test_weights_in_another_file(tmp_path: Path, settings: QuantizeSettings, mon
     assert set(small.nodes) - {"relu"} == set(found.nodes) - {"relu"}
     assert found.quality is not None
     assert found.quality.worst.cosine > 0.98
+
+
+@pytest.mark.parametrize("mode", ["dynamic", "static", "weights"])
+def test_few_weights_outside_of_the_model(tmp_path: Path, mode: str) -> None:
+    """PyTorch writes them so, however few there are."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    settings = QuantizeSettings(mode=mode)  # type: ignore[arg-type]
+    found = quantize(external(mlp(), folder / "m.onnx"), settings, data=samples(mlp()), lower="fused")
+    inside = quantize(mlp(), settings, data=samples(mlp()), lower="fused")
+    assert isinstance(found.model, onnx.ModelProto)
+    assert isinstance(inside.model, onnx.ModelProto)
+    assert found.model.graph == inside.model.graph
 
 
 @pytest.mark.parametrize(
