@@ -231,8 +231,8 @@ def test_few_weights_outside_of_the_model(tmp_path: Path, mode: str) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     settings = QuantizeSettings(mode=mode)  # type: ignore[arg-type]
-    found = quantize(external(mlp(), folder / "m.onnx"), settings, data=samples(mlp()), lower="fused")
-    inside = quantize(mlp(), settings, data=samples(mlp()), lower="fused")
+    found = quantize(external(mlp(21), folder / "m.onnx"), settings, data=samples(mlp()), lower="fused")
+    inside = quantize(mlp(21), settings, data=samples(mlp()), lower="fused")
     assert isinstance(found.model, onnx.ModelProto)
     assert isinstance(inside.model, onnx.ModelProto)
     assert found.model.graph == inside.model.graph
