@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from onnxrewrite.deploy.pipeline import Pipeline
-from onnxrewrite.deploy.stage import known, made
+from onnxrewrite.deploy.stage import defaults, known, made
 from onnxrewrite.errors import UsageError
 from onnxrewrite.quality.functions import is_function
 from onnxrewrite.quality.gate import Gate
@@ -56,7 +56,7 @@ def parse(given: Mapping[str, Any], where: str = "config", folder: Path | None =
     """The pipeline of what a TOML file holds; see ``read``."""
     named = {key.replace("-", "_"): value for key, value in given.items()}
     stages = known()
-    names = named.pop("stages", list(stages))
+    names = named.pop("stages", defaults())
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise UsageError(f'{where}: stages: write a list of names, as in ["rewrite", "quantize"]')
     tables = {key: value for key, value in named.items() if isinstance(value, dict) and key != "dims"}

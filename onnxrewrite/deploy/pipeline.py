@@ -16,7 +16,7 @@ from onnxrewrite.deploy.emit import MODEL, emit
 from onnxrewrite.deploy.meter import Meter
 from onnxrewrite.deploy.outcome import Outcome, Step
 from onnxrewrite.deploy.record import Record, key, state_of
-from onnxrewrite.deploy.stage import Context, NothingToDo, Progress, Stage, known
+from onnxrewrite.deploy.stage import Context, NothingToDo, Progress, Stage, defaults, known
 from onnxrewrite.errors import CheckError, ModelError, UsageError
 from onnxrewrite.ir import io
 from onnxrewrite.ir.target import provider as provider_named
@@ -37,7 +37,7 @@ class Pipeline:
     """Stages, and what is asked of their result.
 
     Attributes:
-        stages: In their order; without any, all that there are, with the settings that they have by themselves.
+        stages: In their order; without any, all default ones, with the settings that they have by themselves.
         gate: What quality is allowed.
         target_speedup: So many times as fast as the original; once it is met, lossy stages are left out.
         budget: Seconds; once they have passed no stage is begun.
@@ -109,7 +109,7 @@ class _Run:
         self.out = out
         self.progress = progress
         self.start = time.perf_counter()
-        self.stages = list(plan.stages) or [stage() for stage in known().values()]
+        self.stages = list(plan.stages) or [known()[name]() for name in defaults()]
         if isinstance(model, (str, os.PathLike)) and Path(model).resolve() == (out / MODEL).resolve():
             raise UsageError(f"{out}: the model itself lies there; give another folder")
         self.work = _folder(out / WORK)

@@ -70,11 +70,13 @@ class Stage:
     Attributes:
         name: What it is called.
         lossy: Whether it may change results beyond rounding; such stages are left out once the target is met.
+        default: Whether it runs where nobody says which stages shall.
         required: Whether the whole run fails where this stage is taken back.
     """
 
     name: ClassVar[str]
     lossy: ClassVar[bool] = False
+    default: ClassVar[bool] = True
     required: bool = False
 
     def run(self, given: Artifact, context: Context) -> Iterable[Artifact]:
@@ -114,6 +116,11 @@ def known() -> dict[str, type[Stage]]:
         if found.setdefault(loaded.name, loaded) is not loaded:
             raise UsageError(f"two stages are called {loaded.name}: {found[loaded.name].__module__} and {point.value}")
     return found
+
+
+def defaults() -> list[str]:
+    """The names of the stages that run where nobody says which shall."""
+    return [name for name, stage in known().items() if stage.default]
 
 
 def made(name: str, settings: Mapping[str, Any], where: str) -> Stage:

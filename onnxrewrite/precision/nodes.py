@@ -15,6 +15,7 @@ from functools import cached_property
 import onnx_ir as ir
 
 from onnxrewrite.errors import UsageError
+from onnxrewrite.quantization.settings import OPERATOR
 from onnxrewrite.report.html.groups import module
 
 KINDS = ("name", "scope", "region", "operator")
@@ -45,7 +46,7 @@ class Named:
         """The nodes that are called so: name to the closest kind of ``KINDS``.
 
         A scope is matched by any whole steps of it: ``attention`` and ``layer.0/attention`` both match
-        ``model.encoder.layer.0.attention.self``.
+        ``model.encoder.layer.0.attention.self``.  ``op:MatMul`` is an operator and nothing else.
 
         Raises:
             UsageError: Nothing is; the message names what comes nearest.
@@ -58,6 +59,8 @@ class Named:
         return found
 
     def _kind(self, node: ir.Node, key: str) -> str | None:
+        if key.startswith(OPERATOR):
+            return "operator" if fnmatchcase(node.op_type, key.removeprefix(OPERATOR)) else None
         name, scope = node.name or "", self.scopes[node.name or ""]
         if fnmatchcase(name, key):
             return "name"

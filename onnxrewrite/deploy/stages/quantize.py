@@ -32,7 +32,7 @@ class Quantize(Stage):
 
     def run(self, given: Artifact, context: Context) -> Iterator[Artifact]:
         """One artifact a mode."""
-        plans = [QuantizeSettings.from_json({**_named(self.settings), "mode": mode}) for mode in self.modes]
+        plans = [settings_of(self.settings, mode) for mode in self.modes]
         reasons = []
         for plan in plans:
             try:
@@ -58,5 +58,6 @@ class Quantize(Stage):
         return replace(given, path=path, source=path, how=plan.name, facts=made.to_json())
 
 
-def _named(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.replace("-", "_"): value for name, value in settings.items()}
+def settings_of(given: Mapping[str, Any], mode: Mode) -> QuantizeSettings:
+    """Settings by name, hyphens for underscores, and a mode."""
+    return QuantizeSettings.from_json({**{name.replace("-", "_"): v for name, v in given.items()}, "mode": mode})

@@ -1,0 +1,94 @@
+"""The stages that come with the project, each on a small model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from deploy.models import chain, saved
+
+from onnxrewrite.deploy import stage as stages
+from onnxrewrite.deploy.outcome import Outcome
+from onnxrewrite.deploy.pipeline import Pipeline
+from onnxrewrite.deploy.stages.half import Half
+from onnxrewrite.deploy.stages.mixed import Mixed
+from onnxrewrite.deploy.stages.quantize import Quantize
+from onnxrewrite.deploy.stages.rewrite import Rewrite
+from onnxrewrite.deploy.stages.session import Session
+from onnxrewrite.errors import UsageError
+
+QUICK: dict[str, Any] = {"seconds": 0.1, "memory": False, "samples": 2, "threads": 1}
+
+
+def run(folder: Path, *given: stages.Stage, model: onnx.ModelProto | None = None) -> Outcome:
+    """All that is smaller and good enough is kept, so that nothing depends on time."""
+    path = saved(folder, model if model is not None else chain())
+    return Pipeline(stages=given, objective="size", **QUICK).run(path, folder / "out")
+
+
+def operators(outcome: Outcome) -> set[str]:
+    return {n.op_type for n in onnx.load(outcome.files["model"]).graph.node}
+
+
+def test_the_default_ones() -> None:
+    assert stages.defaults()[:3] == ["rewrite", "quantize", "session"]
+    assert {"mixed", "half"} <= set(stages.known()) - set(stages.defaults())
+
+
+def test_quantize_proposes_each_mode(tmp_path: Path) -> None:
+    outcome = run(tmp_path, Rewrite(lower="fused"), Quantize())
+    proposals = [t.artifact.how.split()[0] for t in outcome.steps[1].trials]
+    assert proposals == ["dynamic", "static"]
+    kept = outcome.steps[1].kept
+    assert kept is not None
+    assert kept.metrics.size < 0.3 * outcome.baseline.metrics.size
+    assert kept.metrics.quality.worst.score > 0.98
+    assert "DynamicQuantizeMatMul" in operators(outcome) or "QLinearMatMul" in operators(outcome)
+
+
+def test_quantize_says_why_there_is_nothing(tmp_path: Path) -> None:
+    model = chain(1)
+    model.graph.node[0].op_type = "Add"
+    model.graph.initializer[0].CopyFrom(
+        onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(model.graph.initializer[0])[0], "w0")
+    )
+    outcome = run(tmp_path, Quantize(modes=("dynamic",)), model=model)
+    assert outcome.steps[0].state == "taken back"
+    assert outcome.steps[0].reason.startswith("dynamic: nothing to quantize: the model has no")
+
+
+def test_settings_of_a_stage_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such setting: per_chanel"):
+        run(tmp_path, Quantize(settings={"per-chanel": True}))
+
+
+def test_half(tmp_path: Path) -> None:
+    outcome = run(tmp_path, Half())
+    assert outcome.steps[0].state == "kept"
+    assert outcome.final.metrics.size < 0.6 * outcome.baseline.metrics.size
+    weights = {w.data_type for w in onnx.load(outcome.files["model"]).graph.initializer}
+    assert onnx.TensorProto.FLOAT16 in weights
+
+
+def test_a_precision_map(tmp_path: Path) -> None:
+    outcome = run(tmp_path, Mixed(precision={"*": "float32", "op:MatMul": "int8"}))
+    assert outcome.steps[0].state == "kept", outcome.steps[0].reason
+    assert outcome.final.metrics.size < 0.4 * outcome.baseline.metrics.size
+
+
+def test_a_search(tmp_path: Path) -> None:
+    outcome = run(tmp_path, Mixed(seconds=1.0, mode="dynamic"), model=chain(3))
+    step = outcome.steps[0]
+    assert step.state == "kept" or step.reason == "the model in float is the fastest", step.reason
+
+
+def test_session_tries_each_combination(tmp_path: Path) -> None:
+    outcome = run(tmp_path, Session(levels=("all", "basic")))
+    assert [t.artifact.setting.level for t in outcome.steps[0].trials] == ["basic"]
+    assert outcome.steps[0].trials[0].artifact.path == outcome.baseline.artifact.path
+
+
+def test_session_has_nothing_to_try(tmp_path: Path) -> None:
+    assert run(tmp_path, Session(levels=("all",))).steps[0].reason == "there are no other options to try"
