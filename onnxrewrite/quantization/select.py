@@ -9,16 +9,16 @@ from typing import Any
 import onnx_ir as ir
 
 from onnxrewrite.quantization.settings import QuantizeSettings, names
+from onnxrewrite.quantization.stored import chained
 
 OPERATORS: Mapping[str, tuple[str, ...]] = {
-    "dynamic": ("MatMul", "Gemm", "LSTM", "Gather"),
+    "dynamic": ("MatMul", "Gemm", "LSTM", "Gather", "Conv"),
     "weights": ("MatMul", "Gemm", "Gather"),
     "static": ("MatMul", "Gemm", "Conv", "ConvTranspose", "Gather"),
 }
 """What is quantized where nothing else is asked for: what multiplies by weights, or looks them up.
 
-Not Conv as it comes: ConvInteger takes about four times as long as the float Conv.  Not Attention: the quantizer drops
-its bias of scores.
+Of Conv as it comes, only the weights are: see ``stored``.  Not Attention: the quantizer drops its bias of scores.
 """
 
 BETWEEN = frozenset(
@@ -71,11 +71,14 @@ def select(model: ir.Model, settings: QuantizeSettings) -> Selection:
     """The nodes of a prepared model that are quantized under ``settings``."""
     found = Selection()
     wanted = settings.operators or OPERATORS[settings.mode]
+    chains = chained(model.graph) if settings.mode == "dynamic" else set()
     for node in model.graph.all_nodes():
         if node.op_type not in wanted:
             continue
         assert node.name is not None
         reason = _reason(node, model, settings)
+        if not reason and node in chains:
+            reason = "a chain of convolutions is slower with weights in 8 bits; take static"
         if reason:
             found.left.append(Left(node.name, node.op_type, reason))
         else:

@@ -29,6 +29,7 @@ from onnxrewrite.quantization.result import Quantized
 from onnxrewrite.quantization.select import OPERATORS, Left, Selection, select
 from onnxrewrite.quantization.settings import QuantizeSettings
 from onnxrewrite.quantization.split import split_gemms
+from onnxrewrite.quantization.stored import STORED, store
 from onnxrewrite.result import Lowering
 from onnxrewrite.rounds import Progress
 from onnxrewrite.verify.session import one_line, openable
@@ -138,7 +139,10 @@ class Work:
         floats = _floats(ready, selection)
         nodes = selection.chosen if settings.mode == "static" else split_gemms(ready, selection.chosen)
         self._tell("quantize")
-        model = self._quantized(ready, settings, nodes)
+        if settings.mode == "dynamic":
+            store(ready, nodes)
+            nodes = {name: operator for name, operator in nodes.items() if operator not in STORED}
+        model = self._quantized(ready, settings, nodes) if nodes else ready
         if self.prepare:
             model = self._rewritten_again(model)
         return Made(model, selection, floats, notes)

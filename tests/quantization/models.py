@@ -70,6 +70,25 @@ def conv() -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def patches() -> ModelProto:
+    """A convolution that cuts an image into patches, and a product of each."""
+    rng = np.random.default_rng(2)
+    weights = {"w": rng.standard_normal((16, 3, 4, 4)) / 7, "v": rng.standard_normal((16, 24)) / 4}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "patch", strides=[4, 4]),
+        helper.make_node("Transpose", ["c"], ["t"], "turn", perm=[0, 2, 3, 1]),
+        helper.make_node("MatMul", ["t", "v"], ["y"], "product"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 16, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4, 4, 24])],
+        [numpy_helper.from_array(v.astype(np.float32), n) for n, v in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 def samples(model: ModelProto, count: int = 6, scale: float = 1.0) -> list[dict[str, Any]]:
     """Normal values for the one input of a model."""
     rng = np.random.default_rng(5)

@@ -18,7 +18,7 @@ from onnxrewrite.quality.data import Sample
 from onnxrewrite.quality.gate import Gate
 from onnxrewrite.quantization.run import quantize
 from onnxrewrite.quantization.settings import QuantizeSettings
-from quantization.models import GOLDEN, conv, external, mlp, operators, samples
+from quantization.models import GOLDEN, conv, external, mlp, operators, patches, samples
 
 MODES = [
     QuantizeSettings(),
@@ -64,9 +64,32 @@ def test_convolutions(settings: QuantizeSettings) -> None:
     assert not found.floats.get("BatchNormalization")
 
 
-def test_dynamic_leaves_convolutions_alone() -> None:
-    with pytest.raises(UsageError, match="nothing to quantize: the model has no MatMul, Gemm, LSTM, Gather"):
+def test_dynamic_leaves_chains_of_convolutions_alone() -> None:
+    with pytest.raises(
+        UsageError, match="nothing to quantize: Conv norm: a chain of convolutions is slower with weights"
+    ):
         quantize(conv(), data=samples(conv()))
+
+
+def test_dynamic_stores_the_weights_of_a_lone_convolution() -> None:
+    """ConvInteger would be slow; the weights take a quarter, with a scale for each channel."""
+    model = patches()
+    given = samples(model)
+    found = quantize(model, data=given, lower="fused")
+    assert isinstance(found.model, onnx.ModelProto)
+    assert found.operators["Conv"] == 1
+    graph = found.model.graph
+    assert {"Conv", "DequantizeLinear"} <= {n.op_type for n in graph.node}
+    assert "ConvInteger" not in {n.op_type for n in graph.node}
+    weights = {w.name: onnx.numpy_helper.to_array(w) for w in graph.initializer}
+    (stored,) = [w for w in weights.values() if w.dtype == np.int8 and w.ndim == 4]
+    original = onnx.numpy_helper.to_array(model.graph.initializer[0])
+    assert stored.shape == original.shape
+    assert np.abs(stored).max(axis=(1, 2, 3)).tolist() == [127] * len(stored)
+    assert found.quality is not None
+    assert found.quality.worst.cosine > 0.999
+    kept = quantize(model, QuantizeSettings(exclude=("op:Conv",)), data=given, lower="fused")
+    assert "Conv" not in kept.operators
 
 
 def test_what_is_left_and_why() -> None:
@@ -106,7 +129,7 @@ def test_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     onnx.save(conv(), tmp_path / "m.onnx")
     code = (
         "import sys, hashlib, onnxrewrite as rw\n"
-        "q = quantize(sys.argv[1], rw.QuantizeSettings(mode='static'), samples=2, lower='fused')\n"
+        "q = rw.quantize(sys.argv[1], rw.QuantizeSettings(mode='static'), samples=2, lower='fused')\n"
         "print(hashlib.sha256(q.model.SerializeToString(deterministic=True)).hexdigest())"
     )
     runs = [

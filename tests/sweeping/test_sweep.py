@@ -204,7 +204,12 @@ def test_optimize_writes_a_folder_each_and_goes_on(zoo: Callable[..., Path]) -> 
     assert row.output == "deep/a/model.onnx"
     assert row.ratio is not None
     assert row.notes[0] == "--dim none: the inputs have no such dimension"
-    assert sorted(p.name for p in Path("out/deep/a").iterdir()) == ["model.onnx", "report.html", "report.json", "run.py"]
+    assert sorted(p.name for p in Path("out/deep/a").iterdir()) == [
+        "model.onnx",
+        "report.html",
+        "report.json",
+        "run.py",
+    ]
     assert rw.sweep("zoo", Optimize(plan=plan), "out").rows[0].resumed
 
 
