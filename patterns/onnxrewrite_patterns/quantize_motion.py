@@ -5,7 +5,8 @@ Where it comes from: what moves data is quantized like its neighbours, or stands
 Why: int8 is a quarter of the memory; a constant that is moved as integers is moved ahead; and the two come next to an
 operator that has a kernel for integers, or next to each other, where they cancel.  DequantizeLinear only moves down and
 QuantizeLinear only up, so what gets smaller is the number of bytes that are moved.  What repeats elements is not moved
-above DequantizeLinear, and what leaves some out not above QuantizeLinear: they would compute more.
+above DequantizeLinear, and what leaves some out not above QuantizeLinear: they would compute more.  The largest of some
+integers is that of the numbers that they stand for, where the scale is positive, so MaxPool is one that leaves out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ KEEPS = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "DepthToSpac
 q, x = Var("q"), Var("x")
 scale, zero = Const("scale"), Const("zero", default=0)
 dequantized = op.DequantizeLinear(q, scale, zero)
-sinking = op[(*KEEPS, "Slice", "Gather")](dequantized, Each("others", at_least=0))
+sinking = op[(*KEEPS, "Slice", "Gather", "MaxPool")](dequantized, Each("others", at_least=0))
 moving = op[(*KEEPS, "Expand", "Tile")](x, Each("others", at_least=0))
 rising = op.QuantizeLinear(moving, scale, zero)
 
@@ -29,6 +30,8 @@ def dequantized_later(m: Match, build: Builder) -> Value:
     _require_one_scale(m)
     m.require(m.dtype(q) in NARROW, "it is not of at most 16 bits", at=q)
     m.require(not _meets(m[sinking], "QuantizeLinear"), "it is quantized again", at=sinking)
+    if m.node(sinking).op_type == "MaxPool":
+        _require_largest(m)
     moved = _moved(m, build, sinking, m[q])
     return build.node("DequantizeLinear", [moved, *m.node(dequantized).inputs[1:]], m.attrs(dequantized))[0]
 
@@ -44,6 +47,14 @@ def quantized_before(m: Match, build: Builder) -> Value:
 def _require_one_scale(m: Match) -> None:
     one = m[scale].ndim <= 1 and m[scale].size == 1 and m[zero].size == 1
     m.require(one, "there is a scale for each channel", at=scale)
+
+
+def _require_largest(m: Match) -> None:
+    """The largest integer of each window stands for the largest number."""
+    pool = m.node(sinking)
+    m.require(bool((m[scale] > 0).all()), "the scale is not positive", at=scale)
+    inside = not pool.attributes.get_int("ceil_mode", 0) and set(pool.attributes.get_ints("dilations", [1])) == {1}
+    m.require(inside, "a window may lie outside of the image", at=sinking)
 
 
 def _meets(value: Value, op_type: str) -> bool:
@@ -72,6 +83,22 @@ SINK = Rule(
         Rewrites(
             "uint8[9,4] q; int64[n] i; d = DequantizeLinear(q, 0.5)  y = Gather(d, i)",
             to="uint8[9,4] q; int64[n] i; g = Gather(q, i)  y = DequantizeLinear(g, 0.5)",
+        ),
+        Rewrites(
+            "uint8[n,2,6,6] q; d = DequantizeLinear(q, 0.5)  y = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(d)",
+            to="uint8[n,2,6,6] q; p = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(q)  y = DequantizeLinear(p, 0.5)",
+        ),
+        Rejects(
+            "uint8[n,2,6,6] q; d = DequantizeLinear(q, -0.5)  y = MaxPool<kernel_shape=[3,3]>(d)",
+            because="the scale is not positive",
+        ),
+        Rejects(
+            "uint8[n,2,6,6] q; d = DequantizeLinear(q, 0.5)  y, i = MaxPool<kernel_shape=[3,3]>(d)",
+            because="`i` inside the match is a graph output",
+        ),
+        Rejects(
+            "uint8[n,2,6,6] q; d = DequantizeLinear(q, 0.5)  y = MaxPool<kernel_shape=[2,2],ceil_mode=1>(d)",
+            because="outside of the image",
         ),
         Rejects(
             "int8[n,2] q; d = DequantizeLinear<axis=1>(q, {0.5, 0.25}, int8[2] {0, 0})  y = Transpose<perm=[1,0]>(d)",
