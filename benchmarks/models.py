@@ -68,6 +68,7 @@ def has_attention(path: Path) -> bool:
 def measured(path: Path, threads: int, seconds: float, peers: bool, make: ModuleType | None) -> Bench:
     """The original, ours, and the peers'."""
     known = make.load_index() if make is not None else {}
+    path = path.resolve()  # the index knows it by its place below the corpus, however it was written
     name = path.relative_to(CORPUS).as_posix() if path.is_relative_to(CORPUS) else ""
     dims: Mapping[str, int] = known[name].get("dims", {}) if name in known else {}
     inputs: Mapping[str, Any] = make.make_inputs(str(path)) if make is not None and name in known else {}

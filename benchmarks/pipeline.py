@@ -74,7 +74,7 @@ def called(path: Path) -> str:
 
 def data_for(path: Path) -> Data:
     """Samples of different values: by the recipe of the shared models, else made up."""
-    make = corpus_inputs() if path.is_relative_to(CORPUS) else None
+    make = corpus_inputs() if path.resolve().is_relative_to(CORPUS) else None
     if make is None:
         return load_data(None, str(path), most=SAMPLES)
     return Data([Sample(make.make_inputs(str(path), seed=seed)) for seed in range(SAMPLES)], "the recipe of the model")
