@@ -28,7 +28,7 @@ from benchmarks import motifs, ort_suite, report
 from benchmarks.checking import CORPUS, models
 from onnxrewrite.ir import io
 from onnxrewrite.measure.peers import ORT_FUSIONS, PEERS, attempts
-from onnxrewrite.verify.model import ModelCheck
+from onnxrewrite.verify.checked import ModelCheck
 from onnxrewrite.verify.session import one_line
 
 PARTS = ("ort-suite", "raised", "nodes", "equal")

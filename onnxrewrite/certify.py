@@ -39,7 +39,7 @@ from onnxrewrite.verify.ledger import Sides, Verdicts
 if TYPE_CHECKING:
     from onnxrewrite.pipeline import Progress, Result
     from onnxrewrite.result import Speed
-    from onnxrewrite.verify.model import ModelCheck
+    from onnxrewrite.verify.checked import ModelCheck
 
 
 def save(result: Result, path: str | os.PathLike[str], *, arrays: Mapping[str, Path] | None = None) -> None:

@@ -32,7 +32,8 @@ from onnxrewrite.verify.culprit import culprit
 from onnxrewrite.verify.ledger import Verdicts
 
 if TYPE_CHECKING:
-    from onnxrewrite.verify.model import Baseline, ModelCheck
+    from onnxrewrite.verify.checked import ModelCheck
+    from onnxrewrite.verify.model import Baseline
 
 _SAMPLES = {"full": 3, "fast": 1}
 _WRONG_RULE = 2

@@ -21,7 +21,7 @@ from onnxrewrite.verify.ledger import Ledger
 if TYPE_CHECKING:
     from onnxrewrite.measure.choice import Weighed
     from onnxrewrite.measure.timing import Interval
-    from onnxrewrite.verify.model import ModelCheck
+    from onnxrewrite.verify.checked import ModelCheck
 
 CheckLevel: TypeAlias = Literal["full", "fast", "off"]
 

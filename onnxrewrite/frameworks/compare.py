@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from onnxrewrite.errors import UsageError
-from onnxrewrite.verify.model import ModelCheck, OutputCheck
+from onnxrewrite.verify.checked import ModelCheck, OutputCheck
 from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Norms, compare, identical, is_float, measure
 from onnxrewrite.verify.reference import stochastic_ops
 from onnxrewrite.verify.sample import CARE, Sampler, is_finite

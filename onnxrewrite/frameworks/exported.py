@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from onnxrewrite.deploy.outcome import Outcome
 from onnxrewrite.errors import CheckError, ModelError, OnnxRewriteError
 from onnxrewrite.result import Result
-from onnxrewrite.verify.model import ModelCheck
+from onnxrewrite.verify.checked import ModelCheck
 
 Optimize: TypeAlias = Callable[[Path], Result]
 

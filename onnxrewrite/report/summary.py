@@ -19,7 +19,7 @@ from onnxrewrite.verify.numeric import finite
 
 if TYPE_CHECKING:
     from onnxrewrite.pipeline import Checks, Result
-    from onnxrewrite.verify.model import ModelCheck, OutputCheck
+    from onnxrewrite.verify.checked import ModelCheck, OutputCheck
 
 STEPS = ("whole model", "sites only", "structure only")
 """How far checks go, the furthest first."""

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onnxrewrite.report import human
-from onnxrewrite.verify.model import ORIGINAL
+from onnxrewrite.verify.checked import ORIGINAL
 from onnxrewrite.verify.structure import NO_KERNELS
 
 _MAX_OPERATORS = 10

@@ -18,7 +18,7 @@ from onnxrewrite.verify.dims import Binding
 from onnxrewrite.verify.numeric import EXACT, TOLERANCES, Comparison, Norms, compare, identical, measure, near_enough
 from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_weights
 from onnxrewrite.verify.reference import Reference, build_reference
-from onnxrewrite.verify.rounding import Unrounded, compare_rounded, is_rounded
+from onnxrewrite.verify.rounding import Unrounded, is_rounded
 from onnxrewrite.verify.sample import is_finite
 from onnxrewrite.verify.session import Outputs, Session, open_session
 
@@ -111,10 +111,7 @@ class Judge:
         """The same of integers, which a quantizer may have made: exactly equal, or right roundings of one number."""
         worst: tuple[Comparison, Run] = EXACT, group[0]
         for run in group:
-            old, new = run.original[name], np.asarray(run.rewritten.get(name))
-            found = compare(None, old, new)
-            exact = None if found.accept else self.unrounded.numbers(run.feeds, name)
-            found = found if exact is None else compare_rounded(exact, old, new)
+            found = self.unrounded.compare(run.feeds, name, run.original[name], run.rewritten.get(name))
             if not found.accept:
                 return found, run
             worst = max(worst, (found, run), key=lambda pair: pair[0].error_rewritten)

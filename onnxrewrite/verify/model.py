@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -17,76 +17,18 @@ import numpy as np
 import onnx
 
 from onnxrewrite.errors import UsageError
-from onnxrewrite.verify.numeric import EXACT, TOLERANCES, Comparison, Norms, compare, identical, measure, near_enough
+from onnxrewrite.verify.checked import ORIGINAL, ROUNDED, ModelCheck, OutputCheck, Run
+from onnxrewrite.verify.interface import interface_problems
+from onnxrewrite.verify.numeric import EXACT, TOLERANCES, Norms, compare, identical, measure, near_enough
 from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_weights
 from onnxrewrite.verify.reference import Reference, build_reference, stochastic_ops
+from onnxrewrite.verify.rounding import Unrounded, is_rounded
 from onnxrewrite.verify.sample import Sampler, Trial, is_finite, usable
-from onnxrewrite.verify.session import Feeds, ModelLike, Outputs, Session, open_session, skeleton
+from onnxrewrite.verify.session import ModelLike, Outputs, Session, open_session, skeleton
 
 TRUST = 2.0**14
 """A reference is believed up to an original's error of this many units roundoff (at most 0.05); beyond it the
 model is discontinuous or the reference wrong, and either way it is no measure."""
-
-ORIGINAL = "original"
-"""What an output was measured against that is so near the original that no reference could object."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """One set of inputs: where they came from, and what the original made of them."""
-
-    binding: dict[str, int]
-    sample: int
-    overridden: bool
-    feeds: Mapping[str, Any] = field(repr=False)
-    outputs: Outputs = field(repr=False)
-
-    @property
-    def size(self) -> int:
-        """Elements of all inputs together."""
-        return sum(int(np.size(value)) for value in self.feeds.values())
-
-    def describe(self) -> str:
-        """For a failure's line."""
-        sizes = " ".join(f"{k}={v}" for k, v in self.binding.items())
-        parts = [f"sample {self.sample}", sizes, "overridden initializers" if self.overridden else ""]
-        return " ".join(p for p in parts if p)
-
-
-@dataclass
-class OutputCheck:
-    """The worst comparison of one output over all runs."""
-
-    name: str
-    comparison: Comparison
-    reference: str
-    run: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
-
-
-@dataclass
-class ModelCheck:
-    """Whether a candidate computes what the original computes, and how that was found out."""
-
-    ok: bool
-    reference: str
-    tolerance: str
-    outputs: list[OutputCheck] = field(default_factory=list)
-    bindings: list[dict[str, int]] = field(default_factory=list)
-    samples: int = 0
-    runs: int = 0
-    identical: bool = False
-    seconds: float = 0.0
-    failures: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    skipped: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
 
 class Baseline:
@@ -180,6 +122,11 @@ class Baseline:
     def reference(self) -> Reference:
         """The float64 reference, built when first needed."""
         return build_reference(self.model, threads=self.threads)
+
+    @cached_property
+    def unrounded(self) -> Unrounded:
+        """What the original's quantizers round, made when first needed."""
+        return Unrounded(self.model)
 
     def reference_of(self, index: int) -> Outputs | None:
         """Reference outputs of one run."""
@@ -277,7 +224,12 @@ class Baseline:
             if not check.comparison.accept:
                 result.failures.append(f"output {name}, {check.run}: {check.comparison.reason}")
         if moved:
-            result.tolerance = "nearer to the original than any reference could object to"
+            rounded = {c.reference for c in result.outputs if c.name in moved} == {ROUNDED}
+            result.tolerance = (
+                "a right rounding of the same number"
+                if rounded
+                else "nearer to the original than any reference could object to"
+            )
         if self._references:
             result.reference = self.reference.kind
             result.tolerance = self._tolerance(moved)
@@ -289,6 +241,8 @@ class Baseline:
         close, far = list[OutputCheck](), list[int]()
         for index in sorted(range(len(self.runs)), key=lambda i: self.runs[i].size):
             run = self.runs[index]
+            if is_rounded(run.outputs[name]):
+                return self._rounded(name, outputs)
             near = near_enough(run.outputs[name], outputs[index][name], self.error(name) if far else None)
             if near is None:
                 self.reference_of(index)
@@ -302,6 +256,17 @@ class Baseline:
         if check.comparison.accept or not np.isfinite(check.comparison.error_rewritten):
             return check
         return self._worst(name, outputs, far, self.error(name) | self.noise.get(name, Norms()))
+
+    def _rounded(self, name: str, outputs: Sequence[Outputs]) -> OutputCheck:
+        """The same of integers: the first comparison that fails, else the worst."""
+        worst = OutputCheck(name, EXACT, ROUNDED)
+        for run, made in zip(self.runs, outputs, strict=True):
+            found = self.unrounded.compare(run.feeds, name, run.outputs[name], made[name])
+            if not found.accept or found.error_rewritten > worst.comparison.error_rewritten:
+                worst = OutputCheck(name, found, ROUNDED, run.describe())
+            if not found.accept:
+                break
+        return worst
 
     def _worst(self, name: str, outputs: Sequence[Outputs], indices: Sequence[int], own: Norms) -> OutputCheck:
         """The first comparison with the reference that fails, else the one of the largest error."""
@@ -362,31 +327,6 @@ def _known_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> dict[str, in
     return dict(dims)
 
 
-def interface_problems(before: onnx.ModelProto, after: onnx.ModelProto) -> list[str]:
-    """What changed in names, order and dtypes of inputs and outputs."""
-    problems = []
-    for kind in ("input", "output"):
-        old, new = (_interface(m, kind) for m in (before, after))
-        if old != new:
-            lost = [n for n, _ in old if n not in dict(new)][:5]
-            added = [n for n, _ in new if n not in dict(old)][:5]
-            what = f"lost {lost}" if lost else f"added {added}" if added else "other order or dtypes"
-            problems.append(f"the {kind}s changed: {what}")
-    defaults = {t.name for t in before.graph.initializer} & {n for n, _ in _interface(before, "input")}
-    missing = sorted(defaults - {t.name for t in after.graph.initializer})
-    return problems + ([f"defaults of inputs lost: {missing}"] if missing and not problems else [])
-
-
-def _interface(model: onnx.ModelProto, kind: str) -> list[tuple[str, int]]:
-    """Names and dtypes; before IR version 4 an input with an initializer is a constant."""
-    constants = {t.name for t in model.graph.initializer} if kind == "input" and model.ir_version < 4 else set()
-    return [(v.name, _elem_type(v)) for v in getattr(model.graph, kind) if v.name not in constants]
-
-
-def _elem_type(value: onnx.ValueInfoProto) -> int:
-    return value.type.tensor_type.elem_type if value.type.HasField("tensor_type") else -1
-
-
 def _shape_problems(runs: Sequence[Run], outputs: Sequence[Outputs]) -> list[str]:
     problems = []
     for run, made in zip(runs, outputs, strict=True):
@@ -410,6 +350,3 @@ def compare_models(
 ) -> ModelCheck:
     """Compare original ``a`` with rewritten ``b``; see ``Baseline``."""
     return Baseline(a, dims=dims, inputs=inputs, seed=seed, samples=samples).check(b)
-
-
-__all__ = ["Baseline", "Feeds", "ModelCheck", "OutputCheck", "Run", "compare_models", "interface_problems"]

@@ -22,9 +22,9 @@ import onnx
 from onnx import helper
 
 from onnxrewrite.verify.double import NotDoublable, double_model, known_shapes
-from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Floats, refuse
-from onnxrewrite.verify.reference import quantized_ops, widened
-from onnxrewrite.verify.session import Session, open_session
+from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Floats, compare, refuse
+from onnxrewrite.verify.reference import REFERENCE_LIMIT, quantized_ops, widened
+from onnxrewrite.verify.session import ModelLike, Session, as_proto, open_session, weight_bytes
 
 _FLOAT = onnx.TensorProto.FLOAT
 _INTEGERS = frozenset({"int8", "uint8", "int16", "uint16"})
@@ -33,7 +33,7 @@ _INTEGERS = frozenset({"int8", "uint8", "int16", "uint16"})
 class Unrounded:
     """The numbers that a model's own quantizers round, where nothing before them is rounded; made when first asked."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: ModelLike) -> None:
         self._model = model
         self._session: Session | str | None = None
         self._names: set[str] = set()
@@ -48,8 +48,16 @@ class Unrounded:
         found = None if isinstance(outputs, str) else np.asarray(outputs[name], np.float64)
         return found if found is not None and np.isfinite(found).all() else None
 
+    def compare(self, feeds: Mapping[str, Any], name: str, original: Any, rewritten: Any) -> Comparison:
+        """Judge an output of integers: exactly equal, or right roundings of one number."""
+        found = compare(None, original, rewritten)
+        exact = None if found.accept else self.numbers(feeds, name)
+        return found if exact is None else compare_rounded(exact, np.asarray(original), np.asarray(rewritten))
+
     def _open(self) -> Session | str:
-        copy, self._names = unrounded(self._model)
+        if weight_bytes(self._model) > REFERENCE_LIMIT:
+            return "the weights are too large for a double copy"
+        copy, self._names = unrounded(as_proto(self._model))
         if not self._names or quantized_ops(copy):
             return "something is rounded before"
         try:

@@ -13,7 +13,7 @@ import pytest
 from onnxrewrite.errors import CheckError, ModelError
 from onnxrewrite.frameworks.compare import compare_export
 from onnxrewrite.frameworks.exported import Attempt, Exported, first_right
-from onnxrewrite.verify.model import ModelCheck
+from onnxrewrite.verify.checked import ModelCheck
 
 
 class Numpy:

@@ -11,6 +11,7 @@ import pytest
 from corpus import SHARED_MODELS
 
 from onnxrewrite.errors import UsageError
+from onnxrewrite.verify.checked import ROUNDED
 from onnxrewrite.verify.model import Baseline, compare_models
 
 SHARED = SHARED_MODELS
@@ -151,3 +152,35 @@ def test_orts_own_optimizer_is_accepted(name: str, tmp_path: Path) -> None:
     found = compare_models(path, tmp_path / "o.onnx")
     assert found.ok, found.failures
     assert found.skipped is None
+
+
+def quantized_sum(scale: str) -> onnx.ModelProto:
+    """Two bytes that are added and rounded: half of the numbers lie on a half."""
+    return onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (uint8[8,16] p, uint8[16] q) => (uint8[8,16] y)'
+        f"<float s = {{0.5}}, float t = {{{scale}}}, uint8 z = {{7}}>"
+        "{ a = DequantizeLinear(p, s) b = DequantizeLinear(q, s) c = Add(a, b) y = QuantizeLinear(c, t, z) }"
+    )
+
+
+def kernel_sum(scale: str, zero: int = 7) -> onnx.ModelProto:
+    """The same by a kernel on integers."""
+    return onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (uint8[8,16] p, uint8[16] q) => (uint8[8,16] y)'
+        f"<float s = {{0.5}}, uint8 n = {{0}}, float t = {{{scale}}}, uint8 z = {{{zero}}}>"
+        "{ y = com.microsoft.QLinearAdd(p, s, n, q, s, n, t, z) }"
+    )
+
+
+def test_integers_are_judged_by_what_was_rounded() -> None:
+    check = compare_models(quantized_sum("1.003"), kernel_sum("1.003"))
+    assert check.ok
+    tied = compare_models(quantized_sum("1.0"), kernel_sum("1.0"))
+    assert tied.ok
+    assert {o.reference for o in tied.outputs} <= {ROUNDED, "not needed"}
+
+
+def test_integers_of_another_number_are_refused() -> None:
+    check = compare_models(quantized_sum("1.0"), kernel_sum("1.0", zero=8))
+    assert not check.ok
+    assert "is to be rounded" in check.failures[0]

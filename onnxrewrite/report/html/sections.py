@@ -11,7 +11,7 @@ from typing import Any
 from onnxrewrite.markup import Markup, facts, folded, joined, table, tag
 from onnxrewrite.report import human
 from onnxrewrite.report.table import WARNINGS, apply_facts, worst_first
-from onnxrewrite.verify.model import ORIGINAL
+from onnxrewrite.verify.checked import ORIGINAL
 
 Data = Mapping[str, Any]
 
