@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -24,7 +25,7 @@ from onnxrewrite.ir.census import file_bytes, node_count
 from onnxrewrite.measure.memory import Use, used
 from onnxrewrite.measure.peers import LIMIT, Peer, attempts
 from onnxrewrite.measure.sessions import DEFAULT, LEVELS, Level, Runner, Setting, open_runner
-from onnxrewrite.measure.timing import Interval, Timing, interleave, ratio
+from onnxrewrite.measure.timing import Interval, Timing, interleave, interleave_anew, ratio
 from onnxrewrite.measure.workload import Workload, batch_dims, workload
 from onnxrewrite.verify.dims import Binding
 from onnxrewrite.verify.model import Baseline
@@ -34,9 +35,6 @@ from onnxrewrite.verify.session import one_line
 Kind: TypeAlias = Literal["original", "ours", "file", "peer"]
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with what is done at the moment, how much of it is done, and how much is left."""
-
-CREATIONS = 5
-"""How often each session is created anew to time that."""
 
 
 @dataclass(frozen=True)
@@ -227,9 +225,8 @@ def bench(
         if memory:
             task.measure_memory(limit)
         task.compare()
-        runners = task.opened()
-        task.measure_time(runners, seconds)
-        task.measure_throughput(runners, batches, seconds)
+        task.measure_time(seconds)
+        task.measure_throughput(batches, seconds)
         return task.result
 
 
@@ -332,39 +329,30 @@ class _Bench:
             failure = found.failures[0] if found.failures else ""
             self._set(variant, error=Error(finite(max(errors, default=0.0)) if errors else None, failure))
 
-    def opened(self) -> dict[str, Runner]:
-        """A session of each that runs; how long creating them takes is timed by turns, too."""
+    def measure_time(self, seconds: float) -> None:
+        """Open all and run them by turns."""
         self.progress("open", 0, 0)
-        runners = {}
         for variant in self._alive:
             try:
-                runners[variant.name] = self._open(variant)
-                runners[variant.name]()
+                self._open(variant)()
             except Exception as error:  # ORT raises a dozen classes, one a status code
-                runners.pop(variant.name, None)
                 self._set(variant, failure=one_line(error))
-        if not runners:
+        if not self._alive:
             raise ModelError(f"{self.name}: no variant runs: {next(iter(self.variants.values())).failure}")
-        tasks = {v.name: lambda v=v: self._open(v) for v in self._alive}
-        for name, timing in interleave(tasks, seconds=0, least=CREATIONS, sample=0).items():
-            self._set(self.variants[name], creation=timing.latency)
-        return runners
-
-    def measure_time(self, runners: Mapping[str, Runner], seconds: float) -> None:
-        """Run all by turns."""
         self.progress("time", 0, 0)
-        found = interleave(runners, seconds=seconds)
-        reference = found.get(original_at(self.setting.level))
-        for name, timing in found.items():
+        found = interleave_anew({v.name: partial(self._open, v) for v in self._alive}, seconds=seconds)
+        _, reference = found.get(original_at(self.setting.level), (None, None))
+        for name, (creation, timing) in found.items():
             to_reference = ratio(timing, reference) if reference is not None else None
-            self._set(self.variants[name], timing=timing, ratio=to_reference)
+            self._set(self.variants[name], creation=creation.latency, timing=timing, ratio=to_reference)
 
-    def measure_throughput(self, runners: Mapping[str, Runner], batches: Sequence[int], seconds: float) -> None:
+    def measure_throughput(self, batches: Sequence[int], seconds: float) -> None:
         """The same with so many samples at once, for each batch size; what cannot be run so is noted."""
         names = batch_dims(str(self.source)) if batches else []
         if batches and not names:
             self.notes.append("no throughput by batch size: the model has no symbolic batch dimension")
             return
+        runners = {v.name: self._open(v) for v in self._alive} if batches else {}
         for number, batch in enumerate(batches):
             self.progress("throughput", number, len(batches) - number)
             try:

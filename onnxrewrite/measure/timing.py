@@ -23,6 +23,9 @@ LEAST, MOST = 7, 200
 FEWEST, LONGEST = 3, 30.0
 """So many rounds there are of what takes long, and no more once so many seconds have passed."""
 
+OPENINGS, AT_ONCE = (7, 30), 2
+"""So often, at least and at most, what is opened is opened anew; so many rounds are run at the least in between."""
+
 SAMPLE = 2e-3
 """Seconds that one sample takes at least: what is faster is run several times for it."""
 
@@ -113,6 +116,36 @@ def interleave(
                 cpu[name].append(of_cpu)
             number += 1
     return {name: Timing(tuple(wall[name]), tuple(cpu[name])) for name in tasks}
+
+
+def interleave_anew(
+    openers: Mapping[_Name, Callable[[], Callable[[], object]]], *, seconds: float = 1.0
+) -> dict[_Name, tuple[Timing, Timing]]:
+    """Open all by turns and run by turns what was opened, again and again: the time to open each, and to run it.
+
+    What is opened keeps the places in memory that it got, good ones or bad ones, as long as it is open.  So all runs of
+    one opening are one sample, their median.  They take about ``seconds``, or as long as opening where that is more.
+    """
+    opening: dict[_Name, list[Timing]] = {name: [] for name in openers}
+    running: dict[_Name, list[Timing]] = {name: [] for name in openers}
+    ran, number = 0.0, 0
+    while number < OPENINGS[0] or (number < OPENINGS[1] and ran < seconds):
+        start, tasks = time.perf_counter(), dict[_Name, Callable[[], object]]()
+        for name in _order(list(openers), number):
+            cpu, wall = time.process_time(), time.perf_counter()
+            tasks[name] = openers[name]()
+            opening[name].append(Timing((time.perf_counter() - wall,), (time.process_time() - cpu,)))
+        opened = time.perf_counter()
+        for name, timing in interleave(
+            tasks, seconds=max(opened - start, seconds / OPENINGS[1]), least=AT_ONCE
+        ).items():
+            running[name].append(Timing((timing.latency.median,), (timing.cpu_seconds,)))
+        ran, number = ran + time.perf_counter() - opened, number + 1
+    return {name: (_joined(opening[name]), _joined(running[name])) for name in openers}
+
+
+def _joined(parts: Sequence[Timing]) -> Timing:
+    return Timing(tuple(w for t in parts for w in t.wall), tuple(c for t in parts for c in t.cpu))
 
 
 def _order(names: list[_Name], number: int) -> list[_Name]:

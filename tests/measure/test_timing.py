@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from onnxrewrite.measure import timing
-from onnxrewrite.measure.timing import Interval, Timing, interleave, interval, ratio
+from onnxrewrite.measure.timing import Interval, Timing, interleave, interleave_anew, interval, ratio
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 6, 7, 20, 101])
@@ -48,6 +49,25 @@ def test_tasks_take_turns() -> None:
     found = interleave(tasks, seconds=0, least=6, sample=0)
     assert [len(t.wall) for t in found.values()] == [6, 6, 6]
     assert "".join(order[-18:]) == "abcbcacabcbaacbbac"
+
+
+def test_what_is_opened_is_opened_anew_by_turns() -> None:
+    opened: list[str] = []
+    runs: list[tuple[str, int]] = []
+
+    def opener(name: str) -> Callable[[], Callable[[], None]]:
+        def begin() -> Callable[[], None]:
+            opened.append(name)
+            number = len(opened)
+            return lambda: runs.append((name, number))
+
+        return begin
+
+    found = interleave_anew({name: opener(name) for name in "ab"}, seconds=0)
+    assert "".join(opened) == "abbabaababbaba"
+    assert {number for _, number in runs} == set(range(1, 15))
+    assert {len(creation.wall) for creation, _ in found.values()} == {7}
+    assert {len(timing.wall) for _, timing in found.values()} == {7}
 
 
 def test_what_takes_twice_as_long_is_found_to() -> None:
