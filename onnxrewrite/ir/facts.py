@@ -25,7 +25,7 @@ import onnx_shape_inference as inference
 from onnxrewrite.ir import schema, shapes
 from onnxrewrite.ir.dims import UNKNOWN, Dim, declared, is_known, plain, same_dim, same_shape
 from onnxrewrite.ir.elements import LIMIT
-from onnxrewrite.ir.graph import dense_tensor, subgraphs
+from onnxrewrite.ir.graph import dense_tensor, filled, subgraphs
 from onnxrewrite.ir.passing import passed
 from onnxrewrite.ir.twins import Twins
 
@@ -221,6 +221,8 @@ class Facts:
         context.mute = False
         self._type_by_schema(node, version)
         self._pass_constant(node)
+        if key == ("", "ConstantOfShape") and node.outputs[0].const_value is None:
+            node.outputs[0].const_value = filled(node)
         for output, (_, shape, *_) in zip(node.outputs, before, strict=True):
             output.shape = self._sharper(shape, output.shape)
             self._context.name_anonymous_dims(output)

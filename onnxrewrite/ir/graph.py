@@ -5,6 +5,7 @@ Nothing here changes a graph.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -266,6 +267,25 @@ def dense_tensor(value: ir.Value) -> ir.TensorProtocol | None:
     if value.const_value is None and producer is not None and "sparse_value" in producer.attributes:
         return None
     return ir.convenience.get_const_tensor(value)
+
+
+def filled(node: ir.Node) -> ir.TensorProtocol | None:
+    """What a ConstantOfShape makes, without making it yet; None where its shape is no constant, or far too large."""
+    shape = None if node.inputs[0] is None else node.inputs[0].const_value
+    dims = shape.numpy().tolist() if shape is not None else [_FILLED + 1]
+    if math.prod(dims) > _FILLED:
+        return None
+    value = node.attributes.get("value")
+    tensor = ir.tensor(np.zeros(1, np.float32)) if value is None else value.as_tensor()
+
+    def make() -> ir.TensorProtocol:
+        return ir.tensor(np.full(dims, tensor.numpy().reshape(())), dtype=tensor.dtype)
+
+    return ir.LazyTensor(make, dtype=tensor.dtype, shape=ir.Shape(dims), cache=True)
+
+
+_FILLED = 2**24
+"""Elements."""
 
 
 def _copy_value(value: ir.Value, name: str) -> ir.Value:

@@ -35,7 +35,7 @@ class Twins:
 
     def __init__(self) -> None:
         self._first: dict[Expression, ir.Node] = {}
-        self._large = _Large()
+        self._constants = Constants()
 
     def find(self, node: ir.Node) -> ir.Node | None:
         """The node of the same graph that was met first with the same operator, attributes and inputs, and so the same
@@ -46,20 +46,20 @@ class Twins:
         """
         if not node.inputs or subgraphs(node):
             return None
-        key = expression(node, self._large)
+        key = expression(node, self._constants)
         first = self._first.setdefault(key, node)
         if first is node:
             return None
-        if first.graph is not node.graph or expression(first, self._large) != key:
+        if first.graph is not node.graph or expression(first, self._constants) != key:
             self._first[key] = node
             return None
         return first
 
 
-class _Large:
-    """Large constants, the equal ones of which go by one number.
+class Constants:
+    """What stands for the content of a constant; equal for those that are equal to the bit.
 
-    They are read where they lie: a few elements of each, and all of those that agree in these.
+    Large ones are read where they lie: a few elements of each, and all of those that agree in these.
     """
 
     def __init__(self) -> None:
@@ -67,8 +67,11 @@ class _Large:
         self._alike: dict[Hashable, list[weakref.ref[ir.TensorProtocol]]] = {}
         self._count = 0
 
-    def number(self, tensor: ir.TensorProtocol) -> int:
-        """The same for tensors that are equal to the bit."""
+    def key(self, tensor: ir.TensorProtocol) -> Hashable:
+        """The same for tensors of the same dtype, shape and bits."""
+        return self._number(tensor) if tensor.size > _SMALL else _content(tensor)
+
+    def _number(self, tensor: ir.TensorProtocol) -> int:
         reference, number = self._known.get(id(tensor), (None, 0))
         if reference is None or reference() is not tensor:  # another one may have had its id
             number = self._new_number(tensor)
@@ -90,10 +93,10 @@ class _Large:
         return self._count
 
 
-def expression(node: ir.Node, large: _Large) -> Expression:
+def expression(node: ir.Node, constants: Constants) -> Expression:
     """What a node computes, as a key: equal for two nodes of one graph that compute the same."""
     operator = (node.domain, node.op_type, node.overload, node.version, id(node.graph), len(node.outputs))
-    inputs = tuple(_value(i, large) for i in node.inputs)
+    inputs = tuple(_value(i, constants) for i in node.inputs)
     attributes = tuple(sorted((name, _attribute(a)) for name, a in node.attributes.items())) if node.attributes else ()
     return (*operator, inputs, attributes)
 
@@ -103,19 +106,18 @@ def same_tensor(a: ir.TensorProtocol, b: ir.TensorProtocol) -> bool:
     return a is b or (a.size <= _SMALL and _tensor(a) == _tensor(b))
 
 
-def _value(value: ir.Value | None, large: _Large) -> Hashable:
+def _value(value: ir.Value | None, constants: Constants) -> Hashable:
     if value is None:
         return None
     value = resolve(value)
-    tensor = value.const_value
-    if tensor is None:
-        return id(value)
-    return large.number(tensor) if tensor.size > _SMALL else _tensor(tensor)
+    return id(value) if value.const_value is None else constants.key(value.const_value)
 
 
 def _tensor(tensor: ir.TensorProtocol) -> Hashable:
-    if tensor.size > _SMALL:
-        return id(tensor)
+    return id(tensor) if tensor.size > _SMALL else _content(tensor)
+
+
+def _content(tensor: ir.TensorProtocol) -> Hashable:
     text = tensor.dtype == ir.DataType.STRING
     content = tuple(tensor.numpy().ravel().tolist()) if text else tensor.tobytes()
     return (int(tensor.dtype), tuple(tensor.shape.dims), content)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import onnx_ir as ir
 
 from onnxrewrite.ir.graph import scopes, subgraphs, use_count
+from onnxrewrite.ir.twins import Constants
 
 
 class Names:
@@ -94,3 +95,20 @@ def drop_unused_initializers(graph: ir.Graph) -> None:
     for name, value in list(graph.initializers.items()):
         if not value.uses() and not value.is_graph_input() and not value.is_graph_output():
             del graph.initializers[name]
+
+
+def share_constants(graph: ir.Graph) -> None:
+    """Let all that reads equal constants of a graph read the first of them, and remove the others.
+
+    What is part of the interface stays: an initializer that is an input can be overridden.
+    """
+    first: dict[Hashable, ir.Value] = {}
+    constants = Constants()
+    for value in [*graph.initializers.values(), *(n.outputs[0] for n in graph if n.op_type == "Constant")]:
+        if value.const_value is None or value.is_graph_input() or value.is_graph_output():
+            continue
+        same = first.setdefault(constants.key(value.const_value), value)
+        if same is not value:
+            redirect(value, same)
+            sweep([node for node in (value.producer(),) if node is not None])
+    drop_unused_initializers(graph)

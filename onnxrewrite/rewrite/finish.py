@@ -6,12 +6,12 @@ import onnx_ir as ir
 
 from onnxrewrite.ir.calls import forget_types
 from onnxrewrite.ir.graph import scopes
-from onnxrewrite.rewrite.edit import drop_unused_initializers
+from onnxrewrite.rewrite.edit import share_constants
 
 
 def finish(model: ir.Model, *, keep_types: bool) -> None:
-    """Leave out opset marks, unused constants, made-up dimension names, and, unless ``keep_types``, the types of inner
-    values."""
+    """Leave out opset marks, constants that are unused or there twice, made-up dimension names, and, unless
+    ``keep_types``, the types of inner values."""
     bodies = {f.graph for f in model.functions.values()}
     for graph in scopes(model):
         for node in graph:
@@ -21,7 +21,7 @@ def finish(model: ir.Model, *, keep_types: bool) -> None:
                     output.type, output.shape = None, None
                 elif output.shape is not None:
                     output.shape = ir.Shape([d if isinstance(d, int) or _is_name(d) else None for d in output.shape])
-        drop_unused_initializers(graph)
+        share_constants(graph)
     forget_types(model)
 
 

@@ -10,6 +10,9 @@ from onnxrewrite import AnyNode, Builder, Facts, Match, Rejects, Rewrites, Rule,
 FOLD_LIMIT = 4 * 2**20
 """A constant of more bytes than this is folded only if it is no larger than what it is made of."""
 
+FILL_LIMIT = 2**16
+"""One number throughout is written out up to so many bytes.  Rules know more of them, too, for what they are."""
+
 QUANTIZED = frozenset({"DequantizeLinear", "DequantizeBFP", "MatMulNBits"})
 """Operators whose constant operands are small on purpose."""
 
@@ -45,9 +48,10 @@ def fold(m: Match, build: Builder) -> Value:
     m.require(all(t is not None for t in inputs), "not all inputs are constant")
     read = sum(t.nbytes for t in inputs if t is not None)
     size = m.facts.nbytes(m[node])
-    m.require(size is None or size <= max(FOLD_LIMIT, read), f"the constant would take {size} bytes")
+    limit = FILL_LIMIT if found.op_type == "ConstantOfShape" else max(FOLD_LIMIT, read)
+    m.require(size is None or size <= limit, f"the constant would take {size} bytes")
     result = build.evaluate(found)[m[node].index() or 0]
-    m.require(result.nbytes <= max(FOLD_LIMIT, read), f"the constant would take {result.nbytes} bytes")
+    m.require(result.nbytes <= limit, f"the constant would take {result.nbytes} bytes")
     return build.const(result, like=node)
 
 
@@ -66,6 +70,9 @@ FOLD = Rule(
         Rejects(
             "w = DequantizeLinear(int8[2] {1, 2}, 0.5, int8 0)  y = Mul(x, w)",
             because="a quantized constant stays quantized",
+        ),
+        Rejects(
+            "w = ConstantOfShape<value=float[1] {0.5}>({256, 128})  y = MatMul(x, w)", because="would take 131072 bytes"
         ),
         Rejects("e = Expand(1.0, {4096, 4096})  y = Mul(x, e)", because="would take 67108864 bytes"),
     ),

@@ -288,3 +288,16 @@ def test_the_name_of_a_dimension_may_be_any_text(name: str) -> None:
     model.graph.inputs[0].shape = ir.Shape([name])
     Facts(model.graph, model.opset_imports)
     assert same_shape(model.graph.inputs[0].shape, model.graph.outputs[0].shape)
+
+
+def test_what_is_filled_is_constant() -> None:
+    model = text.parse("float[2,3] x; w = ConstantOfShape<value=float[1] {0.5}>({2, 3})  y = Add(x, w)")
+    facts = Facts(model.graph, model.opset_imports)
+    known = facts.constant(model.graph[0].outputs[0])
+    assert known is not None
+    np.testing.assert_array_equal(known, np.full((2, 3), 0.5, np.float32))
+
+
+def test_what_is_filled_without_end_is_not_made() -> None:
+    model = text.parse("float x; w = ConstantOfShape({100000, 100000})  y = Add(x, w)")
+    assert Facts(model.graph, model.opset_imports).tensor(model.graph[0].outputs[0]) is None

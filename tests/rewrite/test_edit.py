@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxrewrite.ir import text
-from onnxrewrite.rewrite.edit import Names, detach, drop_unused_initializers, is_dead, redirect, sweep
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.graph import scopes
+from onnxrewrite.rewrite.edit import (
+    Names,
+    detach,
+    drop_unused_initializers,
+    is_dead,
+    redirect,
+    share_constants,
+    sweep,
+)
 
 BRANCHES = (
     "float[2] x; bool c; a = Relu(x)  k = Neg(x)"
@@ -117,3 +127,28 @@ def test_unused_initializers() -> None:
     )
     drop_unused_initializers(model.graph)
     assert sorted(model.graph.initializers) == ["e", "o", "v"]
+
+
+def test_equal_constants_become_one() -> None:
+    model = text.parse(
+        "(float[2] x, float[2] o = {1.0, 2.0}) => (y, e) "
+        "<float[2] u = {1.0, 2.0}, float[2] v = {1.0, 2.0}, float[2] e = {1.0, 2.0}, float[2] z = {1.0, -2.0}>"
+        "{ k = Constant<value_floats=[1.0, 2.0]>()  a = Add(x, u)  b = Add(a, v)  c = Add(b, k)  d = Add(c, o)"
+        "  y = Add(d, z) }"
+    )
+    Facts(model.graph, model.opset_imports)
+    share_constants(model.graph)
+    assert sorted(model.graph.initializers) == ["e", "o", "u", "z"], "what can be overridden, or is asked for, stays"
+    assert [n.op_type for n in model.graph] == ["Add"] * 5
+    assert [n.inputs[1].name for n in model.graph if n.inputs[1] is not None] == ["u", "u", "u", "o", "z"]
+
+
+def test_equal_constants_of_branches_stay_in_their_branch() -> None:
+    model = text.parse(
+        "float[2] x; bool c; y = If<then_branch = () => (b) <float[2] w = {1.0, 2.0}> { b = Add(x, w) },"
+        "else_branch = () => (d) <float[2] v = {1.0, 2.0}> { d = Sub(x, v) }>(c)"
+    )
+    for graph in scopes(model):
+        share_constants(graph)
+    assert len(list(model.graph.all_nodes())) == 3
+    ir.to_proto(model)
