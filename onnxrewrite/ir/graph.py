@@ -254,9 +254,9 @@ def extract(
 
 
 def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
-    """The tensor of an initializer, of a Constant node, or of what passes one of them on; None for any other value."""
+    """The tensor of an initializer, a Constant, a ConstantOfShape, or what passes one of them on; None for others."""
     producer = value.producer()
-    if producer is None or passed(value):
+    if producer is None or passed(value) or producer.op_type == "ConstantOfShape":
         return value.const_value
     return dense_tensor(value) if producer.op_type == "Constant" else None
 

@@ -117,7 +117,12 @@ def _matmul(context: Context, node: ir.Node) -> None:
     a, b = node.inputs[0], node.inputs[1]
     if a is None or b is None:
         return
-    dtype = ir.DataType.INT32 if node.op_type == "MatMulInteger" else a.dtype or b.dtype
+    if node.op_type == "MatMulInteger":
+        dtype: ir.DataType | None = ir.DataType.INT32
+    elif node.op_type in ("MatMulIntegerToFloat", "DynamicQuantizeMatMul"):
+        dtype = node.inputs[2].dtype if node.inputs[2] is not None else None  # that of the scale
+    else:
+        dtype = a.dtype or b.dtype
     set_shape(context, node.outputs[0], None, dtype)
     if a.shape is None or b.shape is None or not len(a.shape) or not len(b.shape):
         return
@@ -264,6 +269,8 @@ RULES: dict[tuple[str, str], Infer] = {
     ("", "Loop"): _loop,
     ("", "If"): _if,
     ("com.microsoft", "FusedMatMul"): _matmul,
+    ("com.microsoft", "MatMulIntegerToFloat"): _matmul,
+    ("com.microsoft", "DynamicQuantizeMatMul"): _matmul,
     ("com.microsoft", "QLinearAdd"): _quantized(0, 3),
     ("com.microsoft", "QLinearMul"): _quantized(0, 3),
     ("com.microsoft", "QLinearWhere"): _quantized(0, 1, 4),

@@ -140,6 +140,9 @@ GUESSES = [
     "y = com.microsoft.FusedMatMul<transA=1>(p, p)",
     "y = com.microsoft.FusedMatMul<transA=1, transBatchA=1, transBatchB=1>(p, p)",
     "y = com.microsoft.FusedMatMul<transB=1, transBatchA=1, transBatchB=1>(p, p)",
+    "w = int8[3,2] {1, 2, 3, 4, 5, 6}  y = com.microsoft.DynamicQuantizeMatMul(p, w, 0.5)",
+    "w = int8[3,2] {1, 2, 3, 4, 5, 6}  q8, s8, z8 = DynamicQuantizeLinear(p)"
+    "  y = com.microsoft.MatMulIntegerToFloat(q8, w, s8, 0.5, z8)",
     "h = Shape(z)  y = Expand(x, h)",
     "y = Slice(x, {0}, {5}, {0})",
     "y = Slice(x, {2}, {9223372036854775807}, {0})",

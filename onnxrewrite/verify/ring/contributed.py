@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnxrewrite.verify.ring import arithmetic as ring
 from onnxrewrite.verify.ring.arithmetic import Array
 from onnxrewrite.verify.ring.evaluate import Call, NotApplicable, Ring, Run, computes
+from onnxrewrite.verify.ring.linear import integers_to_float
 
 MS = "com.microsoft"
 
@@ -169,6 +170,17 @@ def _attention(run: Run, call: Call, x: Array, w: Array, b: Array | None = None,
     sizes = call.get("qkv_hidden_sizes") or [w.shape[-1] // 3] * 3
     q, k, v = np.split(whole, np.cumsum(sizes)[:2], axis=-1)
     return _attend(run, call, q, k, v, mask)
+
+
+@computes("QAttention", domain=MS)
+def _quantized_attention(run: Run, call: Call, x: Array, w: Array, b: Array, *given: Array | None) -> Array:
+    """The same of integers; no mask index and no past."""
+    x_scale, w_scale, mask, x_zero, w_zero, past = (*given, None, None, None, None)[:6]
+    if mask is not None or past is not None or call.outputs > 1 or call.get("do_rotary", 0):
+        raise NotApplicable("QAttention: mask_index, past or rotation")
+    whole = integers_to_float(run, x, w, x_scale, w_scale, x_zero, w_zero, b)
+    q, k, v = np.split(whole, 3, axis=-1)
+    return _attend(run, call, q, k, v, None)
 
 
 @computes("RotaryEmbedding", domain=MS)

@@ -101,7 +101,7 @@ def _elements(integers: Array) -> Array:
 
 @computes("MatMulIntegerToFloat", domain="com.microsoft")
 def _matmul_integer_to_float(run: Run, call: Call, a: Array, b: Array, *rest: Array | None) -> Array:
-    return _to_float(run, a, b, *rest)
+    return integers_to_float(run, a, b, *rest)
 
 
 @computes("DynamicQuantizeMatMul", domain="com.microsoft")
@@ -109,10 +109,10 @@ def _dynamic_product(
     run: Run, call: Call, x: Array, b: Array, scale: Array, zero: Array | None = None, bias: Array | None = None
 ) -> Array:
     a, a_scale, a_zero = _quantized(x)
-    return _to_float(run, a, b, a_scale, scale, a_zero, zero, bias)
+    return integers_to_float(run, a, b, a_scale, scale, a_zero, zero, bias)
 
 
-def _to_float(run: Run, a: Array, b: Array, *rest: Array | None) -> Array:
+def integers_to_float(run: Run, a: Array, b: Array, *rest: Array | None) -> Array:
     """(a - zero)·(b - zero), times both scales, and a bias."""
     a_scale, b_scale, a_zero, b_zero, bias = (*rest, None, None, None)[:5]
     if a.dtype == np.uint64:
