@@ -87,7 +87,7 @@ def optimize(
 
     Each stage proposes models; each is timed beside the original, run on the data and judged.  What does not pass the
     gate, or brings nothing, is taken back with its reason.  OUT_DIR gets model.onnx, report.json, report.html and
-    run.py, which runs the model as it was measured.
+    run.py, which runs the model with the options that were found.
 
     Exit status: 0 done, also when every stage was taken back; 1 the result does not pass the gate, or a required stage
     was taken back: nothing is written; 2 bad arguments or an unreadable model.
