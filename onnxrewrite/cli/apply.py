@@ -11,8 +11,8 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import Progress, progress_bar, say, show
-from onnxrewrite.cli.files import write_json
-from onnxrewrite.errors import CheckError, UsageError
+from onnxrewrite.cli.files import refusal_told, write_json
+from onnxrewrite.errors import UsageError
 from onnxrewrite.verify.certificate import path_for
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def apply(
         options.keep_weights(loaded, record, "-o")
         options.keep_weights(loaded, data, "--json")
         options.keep_weights(loaded, page, "--report")
-        try:
+        with refusal_told(model, json, data):
             result = pipeline.apply(
                 loaded,
                 rules=rules,
@@ -115,9 +115,6 @@ def apply(
                 progress=progress,
                 conflicts=verbose,
             )
-        except CheckError as error:
-            write_json({"model": model, "output": None, "error": str(error)}, json, data)
-            raise
         if not dry_run:
             _save(result, path, progress, files if certificate else None)
         if page is not None:

@@ -10,9 +10,9 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
-from onnxrewrite.cli.files import write_json
+from onnxrewrite.cli.files import refusal_told, write_json
 from onnxrewrite.cli.sensitivity import Data
-from onnxrewrite.errors import CheckError, UsageError
+from onnxrewrite.errors import UsageError
 
 
 class Dtype(enum.StrEnum):
@@ -82,7 +82,7 @@ def half(
         options.feeds(loaded, {}, dims)
         if progress is not None:
             progress("convert", 0, 0)
-        try:
+        with refusal_told(model, json, report):
             found = to_half(
                 loaded,
                 dtype.value,
@@ -96,9 +96,6 @@ def half(
                 gate=Gate(max_drop=max_drop),
                 check=check,
             )
-        except CheckError as error:
-            write_json({"model": model, "output": None, "error": str(error)}, json, report)
-            raise
         found.save(path)
     told: dict[str, Any] = {"model": model, "output": str(path), **found.to_json()}
     write_json(told, json, report)

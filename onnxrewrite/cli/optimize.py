@@ -11,7 +11,7 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
-from onnxrewrite.cli.files import write_json
+from onnxrewrite.cli.files import refusal_told, write_json
 from onnxrewrite.errors import UsageError
 
 if TYPE_CHECKING:
@@ -90,11 +90,10 @@ def optimize(
     run.py, which runs the model with the options that were found.
 
     Exit status: 0 done, also when every stage was taken back; 1 the result does not pass the gate, or a required stage
-    was taken back: nothing is written; 2 bad arguments or an unreadable model.
+    was taken back: nothing is written but the reason, to --json; 2 bad arguments or an unreadable model.
     """
     options.one_voice(quiet, verbose)
     path = output if output is not None else Path(f"{Path(model).with_suffix('')}.deploy")
-    page = options.json_path(json, model)
     given = {
         "target_speedup": target_speedup,
         "budget": budget,
@@ -110,16 +109,19 @@ def optimize(
         "seed": seed,
     }
 
+    from onnxrewrite.deploy.emit import MODEL, PAGE, RUN
     from onnxrewrite.ir import io
 
+    told = options.json_path(json, model, *(path / name for name in (MODEL, PAGE, RUN)))
     loaded = io.load(model)
+    options.keep_weights(loaded, told, "--json")
     plan = _plan(config, stages, {k: v for k, v in given.items() if v is not None}, max_drop)
     del loaded
     options.folder(path, "-o")
-    with progress_bar(wanted=not quiet) as progress:
+    with progress_bar(wanted=not quiet) as progress, refusal_told(model, json, told):
         outcome = plan.run(model, path, keep=keep, fresh=fresh, progress=progress)
     report = outcome.to_json()
-    write_json(report, json, page)
+    write_json(report, json, told)
     if quiet and json != "-":
         say(outcome.files["model"])
     if not quiet and json != "-":

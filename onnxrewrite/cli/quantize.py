@@ -11,8 +11,8 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
-from onnxrewrite.cli.files import write_json
-from onnxrewrite.errors import CheckError, UsageError
+from onnxrewrite.cli.files import refusal_told, write_json
+from onnxrewrite.errors import UsageError
 
 if TYPE_CHECKING:
     from onnxrewrite.quality.gate import Gate
@@ -226,11 +226,8 @@ def quantize(
             progress=progress,
         )
         gate = None if no_gate else Gate(max_drop=max_drop)
-        try:
+        with refusal_told(model, json, report):
             found = _found(work, settings, gate, path, vary if compare else None, threads)
-        except CheckError as error:
-            write_json({"model": model, "output": None, "error": str(error)}, json, report)
-            raise
     write_json({"model": model, **found}, json, report)
     if quiet and json != "-":
         say(str(path))
