@@ -12,7 +12,6 @@ import typer
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import Progress, progress_bar, say, show
 from onnxrewrite.cli.files import refusal_told, write_json
-from onnxrewrite.errors import UsageError
 from onnxrewrite.verify.certificate import path_for
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def apply(
     """
     start = time.perf_counter()
     options.one_voice(quiet, verbose)
-    path = _output_path(model, output)
+    path = options.output_path(model, output, "opt")
     record = path_for(path) if certificate and not dry_run else None
     for each in () if dry_run else filter(None, (path, record)):
         options.writable(each, "-o" if output is not None else "MODEL")
@@ -121,15 +120,6 @@ def apply(
             _write_page(result, model, None if dry_run else path, page, progress)
     result.seconds["total"] = time.perf_counter() - start
     _report(result, model, None if dry_run else path, record, json, data, page, quiet=quiet, verbose=verbose)
-
-
-def _output_path(model: str, output: str | None) -> Path:
-    if output is not None:
-        return Path(output)
-    source = Path(model)
-    if not source.name:
-        raise UsageError(f"MODEL: '{model}' is no file name")
-    return source.with_name(f"{source.stem if source.suffix == '.onnx' else source.name}.opt.onnx")
 
 
 def _save(result: Result, path: Path, progress: Progress | None, certified: dict[str, Path] | None) -> None:

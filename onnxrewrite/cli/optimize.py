@@ -53,17 +53,9 @@ def optimize(
         float | None,
         typer.Option("--max-drop", metavar="D", help="Of the metric; else of the cosine similarity below 1 (0.02)."),
     ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data", metavar="DIR|NPZ|MODULE:FUNCTION", help="To calibrate and judge on; else it is made up."
-        ),
-    ] = None,
-    samples: Annotated[int | None, typer.Option("--samples", min=1, metavar="N", help="Use so many at most.")] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option("--metric", metavar="MODULE:FUNCTION", help="Outputs and samples to a number; larger is better."),
-    ] = None,
+    data: options.Data = None,
+    samples: options.Samples = None,
+    metric: options.Metric = None,
     dim: options.Dims = [],  # noqa: B006
     provider: options.Provider = None,
     threads: Annotated[
