@@ -11,8 +11,7 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import Progress, progress_bar, say, show
-from onnxrewrite.cli.files import write_json
-from onnxrewrite.errors import CheckError, UsageError
+from onnxrewrite.cli.files import refusal_told, write_json
 from onnxrewrite.verify.certificate import path_for
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def apply(
     """
     start = time.perf_counter()
     options.one_voice(quiet, verbose)
-    path = _output_path(model, output)
+    path = options.output_path(model, output, "opt")
     record = path_for(path) if certificate and not dry_run else None
     for each in () if dry_run else filter(None, (path, record)):
         options.writable(each, "-o" if output is not None else "MODEL")
@@ -97,7 +96,7 @@ def apply(
         options.keep_weights(loaded, record, "-o")
         options.keep_weights(loaded, data, "--json")
         options.keep_weights(loaded, page, "--report")
-        try:
+        with refusal_told(model, json, data):
             result = pipeline.apply(
                 loaded,
                 rules=rules,
@@ -115,24 +114,12 @@ def apply(
                 progress=progress,
                 conflicts=verbose,
             )
-        except CheckError as error:
-            write_json({"model": model, "output": None, "error": str(error)}, json, data)
-            raise
         if not dry_run:
             _save(result, path, progress, files if certificate else None)
         if page is not None:
             _write_page(result, model, None if dry_run else path, page, progress)
     result.seconds["total"] = time.perf_counter() - start
     _report(result, model, None if dry_run else path, record, json, data, page, quiet=quiet, verbose=verbose)
-
-
-def _output_path(model: str, output: str | None) -> Path:
-    if output is not None:
-        return Path(output)
-    source = Path(model)
-    if not source.name:
-        raise UsageError(f"MODEL: '{model}' is no file name")
-    return source.with_name(f"{source.stem if source.suffix == '.onnx' else source.name}.opt.onnx")
 
 
 def _save(result: Result, path: Path, progress: Progress | None, certified: dict[str, Path] | None) -> None:

@@ -1,12 +1,15 @@
-"""Writing the JSON report: all of it, or none."""
+"""Writing the JSON report: all of it, or none; where a check fails, why."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from onnxrewrite.cli.console import say
+from onnxrewrite.errors import CheckError
 from onnxrewrite.report.files import write_whole
 
 
@@ -19,3 +22,13 @@ def write_json(data: Any, option: str | None, path: Path | None) -> None:
         say(text)
         return
     write_whole(path, f"{text}\n", "--json")
+
+
+@contextmanager
+def refusal_told(model: str, option: str | None, path: Path | None) -> Iterator[None]:
+    """Where a check fails inside, and so nothing is written, the report is that, and why, in place of the result's."""
+    try:
+        yield
+    except CheckError as error:
+        write_json({"model": model, "output": None, "error": str(error)}, option, path)
+        raise

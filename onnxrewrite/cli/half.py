@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import enum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
-from onnxrewrite.cli.files import write_json
-from onnxrewrite.cli.sensitivity import Data
-from onnxrewrite.errors import CheckError, UsageError
+from onnxrewrite.cli.files import refusal_told, write_json
 
 
 class Dtype(enum.StrEnum):
@@ -32,7 +29,7 @@ def half(
         list[str],
         typer.Option("--keep", metavar="NAME", help="Keep this node, scope or operator in float32.  Repeatable."),
     ] = [],  # noqa: B006
-    data: Data = None,
+    data: options.Data = None,
     target: Annotated[
         options.TargetName,
         typer.Option("--target", help="What must run it; with onnx whatever the standard allows is converted."),
@@ -61,12 +58,7 @@ def half(
 
     Exit status: 0 done; 1 the result is not close enough and was not written; 2 bad arguments or an unreadable model.
     """
-    source = Path(model)
-    if not source.name:
-        raise UsageError(f"MODEL: '{model}' is no file name")
-    stem = source.stem if source.suffix == ".onnx" else source.name
-    path = Path(output) if output is not None else source.with_name(f"{stem}.{dtype.value}.onnx")
-    options.writable(path, "-o" if output is not None else "MODEL")
+    path = options.writable(options.output_path(model, output, dtype.value), "-o" if output is not None else "MODEL")
     report = options.json_path(json, model, path)
     dims = options.sizes(dim)
 
@@ -82,7 +74,7 @@ def half(
         options.feeds(loaded, {}, dims)
         if progress is not None:
             progress("convert", 0, 0)
-        try:
+        with refusal_told(model, json, report):
             found = to_half(
                 loaded,
                 dtype.value,
@@ -96,9 +88,6 @@ def half(
                 gate=Gate(max_drop=max_drop),
                 check=check,
             )
-        except CheckError as error:
-            write_json({"model": model, "output": None, "error": str(error)}, json, report)
-            raise
         found.save(path)
     told: dict[str, Any] = {"model": model, "output": str(path), **found.to_json()}
     write_json(told, json, report)

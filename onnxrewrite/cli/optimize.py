@@ -11,7 +11,7 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
-from onnxrewrite.cli.files import write_json
+from onnxrewrite.cli.files import refusal_told, write_json
 from onnxrewrite.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,17 +53,9 @@ def optimize(
         float | None,
         typer.Option("--max-drop", metavar="D", help="Of the metric; else of the cosine similarity below 1 (0.02)."),
     ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data", metavar="DIR|NPZ|MODULE:FUNCTION", help="To calibrate and judge on; else it is made up."
-        ),
-    ] = None,
-    samples: Annotated[int | None, typer.Option("--samples", min=1, metavar="N", help="Use so many at most.")] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option("--metric", metavar="MODULE:FUNCTION", help="Outputs and samples to a number; larger is better."),
-    ] = None,
+    data: options.Data = None,
+    samples: options.Samples = None,
+    metric: options.Metric = None,
     dim: options.Dims = [],  # noqa: B006
     provider: options.Provider = None,
     threads: Annotated[
@@ -87,14 +79,13 @@ def optimize(
 
     Each stage proposes models; each is timed beside the original, run on the data and judged.  What does not pass the
     gate, or brings nothing, is taken back with its reason.  OUT_DIR gets model.onnx, report.json, report.html and
-    run.py, which runs the model as it was measured.
+    run.py, which runs the model with the options that were found.
 
     Exit status: 0 done, also when every stage was taken back; 1 the result does not pass the gate, or a required stage
-    was taken back: nothing is written; 2 bad arguments or an unreadable model.
+    was taken back: nothing is written but the reason, to --json; 2 bad arguments or an unreadable model.
     """
     options.one_voice(quiet, verbose)
     path = output if output is not None else Path(f"{Path(model).with_suffix('')}.deploy")
-    page = options.json_path(json, model)
     given = {
         "target_speedup": target_speedup,
         "budget": budget,
@@ -110,16 +101,19 @@ def optimize(
         "seed": seed,
     }
 
+    from onnxrewrite.deploy.emit import MODEL, PAGE, RUN
     from onnxrewrite.ir import io
 
+    told = options.json_path(json, model, *(path / name for name in (MODEL, PAGE, RUN)))
     loaded = io.load(model)
+    options.keep_weights(loaded, told, "--json")
     plan = _plan(config, stages, {k: v for k, v in given.items() if v is not None}, max_drop)
     del loaded
     options.folder(path, "-o")
-    with progress_bar(wanted=not quiet) as progress:
+    with progress_bar(wanted=not quiet) as progress, refusal_told(model, json, told):
         outcome = plan.run(model, path, keep=keep, fresh=fresh, progress=progress)
     report = outcome.to_json()
-    write_json(report, json, page)
+    write_json(report, json, told)
     if quiet and json != "-":
         say(outcome.files["model"])
     if not quiet and json != "-":

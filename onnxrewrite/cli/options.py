@@ -31,6 +31,32 @@ class TargetName(enum.StrEnum):
     ONNX = "onnx"
 
 
+class Mode(enum.StrEnum):
+    """What ``--mode`` takes; likewise."""
+
+    DYNAMIC = "dynamic"
+    STATIC = "static"
+    WEIGHTS = "weights"
+
+
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="DIR|NPZ|MODULE:FUNCTION",
+        help="What to calibrate and judge on: a .npz file, a folder of .npz or .npy files, or a function that yields "
+        "samples; else made up.",
+    ),
+]
+Samples = Annotated[
+    int | None, typer.Option("--samples", min=1, metavar="N", help="So many of the data are used at most.")
+]
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        "--metric", metavar="MODULE:FUNCTION", help="Your own measure, of outputs and samples; larger is better."
+    ),
+]
 Dims = Annotated[
     list[str],
     typer.Option("--dim", metavar="NAME=SIZE", help="Size of a named dimension.  Repeatable."),
@@ -139,6 +165,16 @@ def one_voice(quiet: bool, verbose: bool) -> None:
     """UsageError if both were asked for."""
     if quiet and verbose:
         raise UsageError("--quiet and --verbose exclude each other")
+
+
+def output_path(model: str, output: str | None, kind: str) -> Path:
+    """Where ``-o`` says to write, else ``MODEL.KIND.onnx`` beside the model; UsageError if that is no file name."""
+    if output is not None:
+        return Path(output)
+    source = Path(model)
+    if not source.name:
+        raise UsageError(f"MODEL: '{model}' is no file name")
+    return source.with_name(f"{source.stem if source.suffix == '.onnx' else source.name}.{kind}.onnx")
 
 
 def writable(path: str | Path, option: str) -> Path:

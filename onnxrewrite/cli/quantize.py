@@ -11,8 +11,8 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
-from onnxrewrite.cli.files import write_json
-from onnxrewrite.errors import CheckError, UsageError
+from onnxrewrite.cli.files import refusal_told, write_json
+from onnxrewrite.errors import UsageError
 
 if TYPE_CHECKING:
     from onnxrewrite.quality.gate import Gate
@@ -20,16 +20,8 @@ if TYPE_CHECKING:
     from onnxrewrite.quantization.work import Work
 
 
-class Mode(enum.StrEnum):
-    """What ``--mode`` takes; a test compares it, and those below, with what the library knows."""
-
-    DYNAMIC = "dynamic"
-    STATIC = "static"
-    WEIGHTS = "weights"
-
-
 class Format(enum.StrEnum):
-    """What ``--format`` takes."""
+    """What ``--format`` takes; a test compares it, and those below, with what the library knows."""
 
     QDQ = "qdq"
     QOPERATOR = "qoperator"
@@ -76,13 +68,13 @@ def quantize(
         str | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write; else MODEL.quant.onnx.")
     ] = None,
     mode: Annotated[
-        Mode,
+        options.Mode,
         typer.Option(
             "--mode",
             help="dynamic: weights ahead of time, activations as they come; static: both, by ranges seen on data; "
             "weights: weights only, in blocks.",
         ),
-    ] = Mode.DYNAMIC,
+    ] = options.Mode.DYNAMIC,
     format_: Annotated[
         Format, typer.Option("--format", help="Of static: pairs around float operators, or operators on integers.")
     ] = Format.QDQ,
@@ -125,30 +117,19 @@ def quantize(
     exclude: Annotated[
         list[str], typer.Option("--exclude", metavar="NODE", help="Leave these in float, likewise.  Repeatable.")
     ] = [],  # noqa: B006
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            metavar="DATA",
-            help="What to calibrate and to judge on: an .npz file, a folder of them, or module:function; else made up.",
-        ),
-    ] = None,
+    data: options.Data = None,
     calibration_data: Annotated[
-        str | None, typer.Option("--calibration-data", metavar="DATA", help="What to calibrate on, if not --data.")
+        str | None,
+        typer.Option("--calibration-data", metavar="DIR|NPZ|MODULE:FUNCTION", help="To calibrate on, if not --data."),
     ] = None,
-    samples: Annotated[int | None, typer.Option("--samples", min=1, metavar="N", help="So many of them at most.")] = (
-        None
-    ),
+    samples: options.Samples = None,
     augment: Annotated[
         str | None,
         typer.Option(
             "--augment", metavar="MODULE:FUNCTION", help="Called on each sample; yields those to calibrate on."
         ),
     ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option("--metric", metavar="MODULE:FUNCTION", help="Your own measure; larger is better."),
-    ] = None,
+    metric: options.Metric = None,
     max_drop: Annotated[
         float,
         typer.Option("--max-drop", metavar="D", help="Largest loss: of the metric, else of the cosine similarity, 1."),
@@ -179,7 +160,7 @@ def quantize(
     nothing to quantize.
     """
     start = time.perf_counter()
-    path = options.writable(_output_path(model, output), "-o" if output is not None else "MODEL")
+    path = options.writable(options.output_path(model, output, "quant"), "-o" if output is not None else "MODEL")
     report = options.json_path(json, model, path)
     if vary and not compare:
         raise UsageError("--vary is for --compare")
@@ -226,11 +207,8 @@ def quantize(
             progress=progress,
         )
         gate = None if no_gate else Gate(max_drop=max_drop)
-        try:
+        with refusal_told(model, json, report):
             found = _found(work, settings, gate, path, vary if compare else None, threads)
-        except CheckError as error:
-            write_json({"model": model, "output": None, "error": str(error)}, json, report)
-            raise
     write_json({"model": model, **found}, json, report)
     if quiet and json != "-":
         say(str(path))
@@ -256,12 +234,3 @@ def _found(
             return single(work, settings, gate=gate, out=path, setting=setting).to_json()
         tried = candidates(settings, [axis.value for axis in vary])
         return compare(work, tried, gate=gate, out=path, setting=setting).to_json()
-
-
-def _output_path(model: str, output: str | None) -> Path:
-    if output is not None:
-        return Path(output)
-    source = Path(model)
-    if not source.name:
-        raise UsageError(f"MODEL: '{model}' is no file name")
-    return source.with_name(f"{source.stem if source.suffix == '.onnx' else source.name}.quant.onnx")

@@ -25,30 +25,12 @@ class Method(enum.StrEnum):
     ACCUMULATED = "accumulated"
 
 
-class Mode(enum.StrEnum):
-    """What ``--mode`` takes; likewise."""
-
-    DYNAMIC = "dynamic"
-    STATIC = "static"
-    WEIGHTS = "weights"
-
-
-Data = Annotated[
-    str | None,
-    typer.Option(
-        "--data",
-        metavar="WHERE",
-        help="A .npz file, a folder of .npz or .npy files, or module:function that yields samples; else made up.",
-    ),
-]
-
-
 def sensitivity(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="OUT", help="Write the model quantized without those.")
     ] = None,
-    data: Data = None,
+    data: options.Data = None,
     method: Annotated[
         Method,
         typer.Option(
@@ -57,7 +39,7 @@ def sensitivity(
             "accumulated: the same with the errors of the nodes before it.",
         ),
     ] = Method.ALONE,
-    mode: Annotated[Mode, typer.Option("--mode", help="How nodes are quantized.")] = Mode.DYNAMIC,
+    mode: Annotated[options.Mode, typer.Option("--mode", help="How nodes are quantized.")] = options.Mode.DYNAMIC,
     weights: Annotated[
         str, typer.Option("--weights", metavar="DTYPE", help="int8 or uint8; int4 or uint4 where the mode has it.")
     ] = "int8",

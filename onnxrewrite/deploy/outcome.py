@@ -73,7 +73,7 @@ class Outcome:
         gate: The quality that was asked for.
         steps: The stages, in their order.
         files: What was written, by what it is: ``model``, ``report``, ``run``, ``page``.
-        program: Python that runs the result as it was measured.
+        program: Python that runs the result with its options.
         operators: Where the time goes in the original and in the result.
         versions: Of what took part.
         seconds: What all of it took.

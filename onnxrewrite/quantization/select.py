@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from onnxrewrite.quantization.settings import QuantizeSettings, names
+from onnxrewrite.quantization.split import is_plain
 from onnxrewrite.quantization.stored import chained
 
 OPERATORS: Mapping[str, tuple[str, ...]] = {
@@ -131,4 +132,17 @@ def _reason(node: ir.Node, model: ir.Model, settings: QuantizeSettings) -> str:
         return (
             "its second operand is no constant" if node.op_type in ("MatMul", "Gemm") else "its weights are no constant"
         )
-    return ""
+    if settings.mode != "static" and node.op_type == "Gemm" and not is_plain(node):
+        return "it has a factor, or its first operand transposed; take static"
+    return _reason_in_blocks(node, weight, settings) if settings.mode == "weights" else ""
+
+
+def _reason_in_blocks(node: ir.Node, weight: ir.Value, settings: QuantizeSettings) -> str:
+    """Why no operator takes the weights of a node in blocks; empty where one does."""
+    assert weight.const_value is not None
+    shape = weight.const_value.shape.numpy()
+    if node.op_type == "Gather":
+        if not settings.weights.endswith("4"):
+            return "tables in blocks have 4 bits"
+        return "" if len(shape) > 1 else "its table has one dimension"
+    return "" if len(shape) > 1 and all(size == 1 for size in shape[:-2]) else "its weights are no matrix"

@@ -90,9 +90,9 @@ def quality_text(quality: Data) -> str:
 
 
 def headline(data: Data) -> str:
-    """``2.31 times as fast, 0.26 of the size``."""
+    """``2.31 times as fast, 0.26 of the size``; ``1.04 times as slow, 0.26 of the size``."""
     size = data["final"]["metrics"]["size"] / data["baseline"]["metrics"]["size"]
-    return f"{data['speedup']:.2f} times as fast, {size:.2f} of the size"
+    return f"{human.speed(data['speedup'])}, {size:.2f} of the size"
 
 
 def setting_text(setting: Data) -> str:

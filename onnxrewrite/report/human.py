@@ -90,6 +90,13 @@ def ratio(interval: Mapping[str, float]) -> str:
     return f"{interval['median']:.2f} ({interval['low']:.2f} to {interval['high']:.2f}) {of}"
 
 
+def speed(*speedups: float) -> str:
+    """``2.31 times as fast``, ``2.40 to 2.60 times as fast``, ``1.04 times as slow``."""
+    is_slower = max(speedups) < 0.995  # what is written as 1.00 is not
+    shown = [f"{1 / s if is_slower else s:.2f}" for s in sorted(speedups, reverse=is_slower)]
+    return f"{' to '.join(shown)} times as {'slow' if is_slower else 'fast'}"
+
+
 def share(number: float) -> str:
     """``12.3%``."""
     return f"{100 * number:.1f}%" if abs(number) < 9.995 else f"{100 * number:.0f}%"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path, PurePath
@@ -15,7 +14,7 @@ from onnxrewrite.ir import carry, io
 from onnxrewrite.ir.census import file_bytes, node_count
 from onnxrewrite.quality.functions import is_function
 from onnxrewrite.result import CheckLevel, Lowering
-from onnxrewrite.verify.certificate import path_for
+from onnxrewrite.verify.certificate import path_for, sha256_of
 from onnxrewrite.verify.dims import input_specs, symbols
 
 if TYPE_CHECKING:
@@ -202,4 +201,4 @@ def _contents(spec: Any) -> list[str]:
         raise UsageError("sweep: name data and metric, as in --data DIR or --metric file.py:function")
     path = Path(spec.rpartition(":")[0] if is_function(spec) else spec)
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path] if path.is_file() else []
-    return [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+    return sha256_of(files)

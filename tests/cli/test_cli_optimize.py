@@ -63,6 +63,27 @@ def test_below_the_gate_nothing_is_written(model: Path, tmp_path: Path, capsys: 
     assert not list((tmp_path / "out").iterdir())
 
 
+def test_why_nothing_was_written_is_in_the_report_for_machines(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["optimize", str(model), *QUICK, "-o", str(tmp_path / "out"), "--max-drop", "-1"]
+    assert main([*given, "--json", str(tmp_path / "told.json")]) == 1
+    read = json.loads((tmp_path / "told.json").read_text())
+    assert (read["model"], read["output"]) == (str(model), None)
+    assert read["error"] in capsys.readouterr().err
+    assert main([*given, "--json", "-"]) == 1
+    assert json.loads(capsys.readouterr().out) == read
+
+
+def test_the_report_for_machines_replaces_no_other_file(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").mkdir()
+    for name in (model, tmp_path / "out" / "model.onnx", tmp_path / "out" / "run.py"):
+        assert main(["optimize", str(model), *QUICK, "-o", str(tmp_path / "out"), "--json", str(name)]) == 2
+        assert "--json" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

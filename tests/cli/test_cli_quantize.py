@@ -13,8 +13,8 @@ import pytest
 from quantization.models import mlp, samples
 from small_models import RELU, write
 
-from onnxrewrite.cli import main
-from onnxrewrite.cli.quantize import Activations, Axis, Calibration, Format, Mode, Weights
+from onnxrewrite.cli import main, options
+from onnxrewrite.cli.quantize import Activations, Axis, Calibration, Format, Weights
 from onnxrewrite.quantization import settings
 from onnxrewrite.quantization.compare import AXES
 
@@ -38,7 +38,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("choices", "known"),
     [
-        (Mode, settings.Mode),
+        (options.Mode, settings.Mode),
         (Format, settings.Format),
         (Calibration, settings.Calibration),
         (Activations, settings.Activations),

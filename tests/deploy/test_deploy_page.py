@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 import math
+import runpy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnxruntime as ort
 import pytest
-from deploy.models import Gives, Lossy, chain, saved, slow
+from deploy.models import WIDTH, Gives, Lossy, chain, saved, slow
 
+from onnxrewrite.deploy.artifact import Artifact
+from onnxrewrite.deploy.emit import MODEL, RUN, deployment, program
 from onnxrewrite.deploy.outcome import Outcome
 from onnxrewrite.deploy.pipeline import Pipeline
+from onnxrewrite.measure.deployment import write_options
+from onnxrewrite.measure.session import session
+from onnxrewrite.measure.sessions import Setting, options_of
 from onnxrewrite.quality.gate import Gate
 from onnxrewrite.report.html.deployment import deployment_page
+
+SPIN = "session.intra_op.allow_spinning"
 
 QUICK: dict[str, Any] = {"seconds": 0.1, "memory": False, "samples": 2, "threads": 1}
 
@@ -55,6 +65,29 @@ def test_the_report_holds_what_the_page_shows(outcome: Outcome) -> None:
     page = Path(outcome.files["page"]).read_text(encoding="utf-8")
     for words in ("gives", "lossy", "of the time", "the cosine similarity of y is", "made up", "Expand"):
         assert words in page
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2])
+def test_both_ways_to_run_it_have_the_options_of_the_measuring_but_for_spinning(tmp_path: Path, threads: int) -> None:
+    final = Artifact(saved(tmp_path, chain(1), MODEL), Setting(threads=threads, level="extended"), "as it was")
+    write_options(final.path, deployment(final))
+    (tmp_path / RUN).write_text(program(final, {"x": np.zeros((1, WIDTH), np.float32)}), encoding="utf-8")
+    ran = runpy.run_path(str(tmp_path / RUN))
+    measured, *found = (options_of(final.setting), ran["options"], session(final.path).get_session_options())
+    for each in found:
+        assert each.graph_optimization_level == measured.graph_optimization_level
+        assert each.intra_op_num_threads == measured.intra_op_num_threads
+        assert _spinning(each) is None
+    assert _spinning(measured) == "0"
+    assert (SPIN in ran["__doc__"]) == (threads != 1)
+
+
+def _spinning(options: ort.SessionOptions) -> str | None:
+    """What options say of it, None for nothing."""
+    try:
+        return options.get_session_config_entry(SPIN)
+    except RuntimeError:  # it has no such entry
+        return None
 
 
 def test_a_notebook_shows_it(outcome: Outcome) -> None:

@@ -89,6 +89,41 @@ def patches() -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def lookup() -> ModelProto:
+    """Tables of two dimensions and of one, and products with a matrix, with two of them and with a vector."""
+    rng = np.random.default_rng(3)
+    weights = {
+        "table": rng.standard_normal((50, 32)),
+        "short": rng.standard_normal(50),
+        "matrix": rng.standard_normal((32, 32)) / 6,
+        "two": rng.standard_normal((2, 32, 32)) / 6,
+        "vector": rng.standard_normal(32) / 6,
+        "turned": rng.standard_normal((7, 24)) / 3,
+    }
+    nodes = [
+        helper.make_node("Gather", ["table", "i"], ["e"], "look up"),
+        helper.make_node("Gather", ["short", "i"], ["s"], "look up one"),
+        helper.make_node("MatMul", ["e", "matrix"], ["h"], "by a matrix"),
+        helper.make_node("Relu", ["h"], ["r"], "relu"),
+        helper.make_node("MatMul", ["r", "two"], ["q"], "by two"),
+        helper.make_node("Relu", ["q"], ["p"], "relu of both"),
+        helper.make_node("MatMul", ["p", "vector"], ["z"], "by a vector"),
+        helper.make_node("Add", ["z", "s"], ["y"], "sum"),
+        helper.make_node("Gemm", ["r", "turned"], ["w"], "turned", transA=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("i", TensorProto.INT64, [7])],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 7]),
+            helper.make_tensor_value_info("w", TensorProto.FLOAT, [32, 24]),
+        ],
+        [numpy_helper.from_array(v.astype(np.float32), n) for n, v in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 def samples(model: ModelProto, count: int = 6, scale: float = 1.0) -> list[dict[str, Any]]:
     """Normal values for the one input of a model."""
     rng = np.random.default_rng(5)

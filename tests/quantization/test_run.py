@@ -18,7 +18,7 @@ from onnxrewrite.quality.data import Sample
 from onnxrewrite.quality.gate import Gate
 from onnxrewrite.quantization.run import quantize
 from onnxrewrite.quantization.settings import QuantizeSettings
-from quantization.models import GOLDEN, conv, external, mlp, operators, patches, samples
+from quantization.models import GOLDEN, conv, external, lookup, mlp, operators, patches, samples
 
 MODES = [
     QuantizeSettings(),
@@ -102,6 +102,46 @@ def test_what_is_left_and_why() -> None:
     assert set(found.nodes) == {"second"}
     found = quantize(mlp(), QuantizeSettings(exclude=("op:MatMul",)), data=samples(mlp()))
     assert found.nodes == {"first": "Gemm"}
+
+
+@pytest.mark.parametrize("prepare", [True, False])
+@pytest.mark.parametrize("settings", MODES, ids=lambda s: s.name)
+def test_what_is_told_to_be_quantized_is(settings: QuantizeSettings, prepare: bool) -> None:
+    """Every weight of a node that is named has few bits, and every other one is in float."""
+    model = lookup()
+    given = [{"i": np.arange(start, start + 7)} for start in (0, 20, 40)]
+    found = quantize(model, settings, data=given, gate=None, prepare=prepare, lower="fused")
+    assert isinstance(found.model, onnx.ModelProto)
+    weights = [(node.name, name) for node in model.graph.node for name in node.input]
+    before, after = elements(model), elements(found.model).values()
+    floats = {node for node, name in weights if name in before and before[name] in after}
+    assert floats == {left.name for left in found.left}
+    assert set(found.nodes) - {"relu", "relu of both"} == {n for n, name in weights if name in before} - floats
+
+
+def elements(model: onnx.ModelProto) -> dict[str, bytes]:
+    """The constants in float by name, whatever their shapes."""
+    return {
+        t.name: np.sort(onnx.numpy_helper.to_array(t), axis=None).tobytes()
+        for t in model.graph.initializer
+        if t.data_type == onnx.TensorProto.FLOAT
+    }
+
+
+def test_what_has_no_form_in_blocks() -> None:
+    given = [{"i": np.arange(7)}]
+    found = quantize(lookup(), QuantizeSettings(mode="weights"), data=given, gate=None)
+    assert set(found.nodes) == {"by a matrix"}
+    assert {left.name: left.reason for left in found.left} == {
+        "look up": "tables in blocks have 4 bits",
+        "look up one": "tables in blocks have 4 bits",
+        "by two": "its weights are no matrix",
+        "by a vector": "its weights are no matrix",
+        "turned": "it has a factor, or its first operand transposed; take static",
+    }
+    found = quantize(lookup(), QuantizeSettings(mode="weights", weights="int4"), data=given, gate=None)
+    assert set(found.nodes) == {"look up", "by a matrix"}
+    assert {left.name: left.reason for left in found.left}["look up one"] == "its table has one dimension"
 
 
 def test_nodes_without_names_get_some() -> None:

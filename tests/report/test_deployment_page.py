@@ -103,6 +103,16 @@ def test_a_missed_target_warns():
     assert found[1].endswith("the target of 4 times as fast was missed.")
 
 
+def test_what_is_slower_says_so():
+    """It may be kept for its size."""
+    final = copy.deepcopy(report()["final"])
+    final["metrics"]["ratio"] |= {"low": 1.03, "median": 1.04, "high": 1.05}
+    told = seen(deployment_page(report(final=final, speedup=1 / 1.04, target=None, target_met=None)))
+    assert "1.04 times as slow, 0.32 of the size" in told
+    assert "Speed 0.96 × 1.03 to 1.05 times as slow" in told
+    assert "times as fast" not in told
+
+
 def test_no_stage_at_all():
     told = seen(deployment_page(report(steps=[], final=report()["baseline"], speedup=1.0, binding={}, notes=[])))
     assert "deploy the original" in told

@@ -55,3 +55,13 @@ def test_durations(seconds: float, text: str) -> None:
 def test_two_durations_share_their_unit() -> None:
     assert human.durations(0.000998, 0.00102) == "998–1020 µs"
     assert human.durations(0.0012, 0.0013) == "1.20–1.30 ms"
+
+
+@pytest.mark.parametrize(
+    ("speedups", "text"),
+    [((2.314,), "2.31 times as fast"), ((2.4, 2.6), "2.40 to 2.60 times as fast"), ((1.0,), "1.00 times as fast"),
+     ((0.998,), "1.00 times as fast"), ((0.96,), "1.04 times as slow"), ((0.92, 0.97), "1.03 to 1.09 times as slow"),
+     ((0.97, 1.02), "0.97 to 1.02 times as fast")],
+)  # fmt: skip
+def test_speeds(speedups: tuple[float, ...], text: str) -> None:
+    assert human.speed(*speedups) == text

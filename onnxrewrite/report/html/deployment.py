@@ -88,7 +88,7 @@ def _tiles(data: Data) -> Markup:
     before, after = data["baseline"]["metrics"], data["final"]["metrics"]
     ratio = after["ratio"]
     found = [
-        tile("Speed", f"{data['speedup']:.2f} ×", f"{1 / ratio['high']:.2f} to {1 / ratio['low']:.2f} times as fast"),
+        tile("Speed", f"{data['speedup']:.2f} ×", human.speed(1 / ratio["high"], 1 / ratio["low"])),
         _change("Latency", human.duration, before["latency"]["median"], after["latency"]["median"]),
         _change("Size", human.size, before["size"], after["size"]),
     ]
