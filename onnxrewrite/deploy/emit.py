@@ -17,7 +17,7 @@ from onnxrewrite.deploy.artifact import Artifact
 from onnxrewrite.deploy.operators import by_operator
 from onnxrewrite.deploy.outcome import Outcome
 from onnxrewrite.errors import CheckError
-from onnxrewrite.ir import io
+from onnxrewrite.ir import custom, io
 from onnxrewrite.measure.deployment import SESSION_KEY, Deployment
 from onnxrewrite.measure.sessions import LEVELS
 from onnxrewrite.quality.gate import Judge
@@ -72,7 +72,8 @@ def deployment(final: Artifact) -> Deployment:
 
 
 def program(final: Artifact, inputs: Mapping[str, Any]) -> str:
-    """Python that opens the model with its options and runs it once; it needs ONNX Runtime and numpy only.
+    """Python that opens the model with its options and runs it once; it needs ONNX Runtime and numpy, and the
+    libraries of custom operators that were loaded, only.
 
     Args:
         final: What is run.
@@ -80,6 +81,7 @@ def program(final: Artifact, inputs: Mapping[str, Any]) -> str:
     """
     made = "".join(f"    {name!r}: {_zeros(value)},\n" for name, value in inputs.items())
     level = LEVELS[final.setting.level].name
+    kernels = "".join(f"options.register_custom_ops_library({path!r})\n" for path in custom.libraries())
     spinning = "" if final.setting.threads == 1 else _SPINNING
     return f'''"""Runs {MODEL} with the provider, the level and the threads that it was measured with.{spinning}"""
 
@@ -91,7 +93,7 @@ import onnxruntime as ort
 options = ort.SessionOptions()
 options.graph_optimization_level = ort.GraphOptimizationLevel.{level}
 options.intra_op_num_threads = {final.setting.threads}
-path = Path(__file__).with_name({MODEL!r})
+{kernels}path = Path(__file__).with_name({MODEL!r})
 session = ort.InferenceSession(str(path), options, providers=[{final.setting.provider!r}])
 inputs = {{
 {made}}}

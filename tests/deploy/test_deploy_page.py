@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import runpy
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from onnxrewrite.deploy.artifact import Artifact
 from onnxrewrite.deploy.emit import MODEL, RUN, deployment, program
 from onnxrewrite.deploy.outcome import Outcome
 from onnxrewrite.deploy.pipeline import Pipeline
+from onnxrewrite.ir import custom
 from onnxrewrite.measure.deployment import write_options
 from onnxrewrite.measure.session import session
 from onnxrewrite.measure.sessions import Setting, options_of
@@ -80,6 +82,15 @@ def test_both_ways_to_run_it_have_the_options_of_the_measuring_but_for_spinning(
         assert _spinning(each) is None
     assert _spinning(measured) == "0"
     assert (SPIN in ran["__doc__"]) == (threads != 1)
+
+
+def test_the_program_loads_the_kernels_that_were_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    final = Artifact(saved(tmp_path, chain(1), MODEL), Setting(), "as it was")
+    assert "register_custom_ops_library" not in program(final, {})
+    monkeypatch.setenv(custom.VARIABLE, os.pathsep.join(["one.so", "other.so"]))
+    made = program(final, {})
+    assert made.index("'one.so'") < made.index("'other.so'") < made.index("InferenceSession")
+    compile(made, RUN, "exec")
 
 
 def _spinning(options: ort.SessionOptions) -> str | None:
