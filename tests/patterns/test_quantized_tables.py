@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnxrewrite_patterns import quantized_operators, quantized_tables
 from sides import Sides, rewrite, run
@@ -83,9 +83,8 @@ def chains(draw: st.DrawFn) -> tuple[str, str]:
 def test_chains_of_steps_keep_their_bits(chain: tuple[str, str]) -> None:
     dtype, graph = chain
     sides = rewrite(graph, RULES)
-    feeds = {"q": every(dtype)}
-    with np.errstate(all="ignore"):
-        same_bits(sides, **feeds)
+    assume("GatherElements" in sides.operators)
+    same_bits(sides, q=every(dtype, (3, 111)))
 
 
 def test_no_step_of_a_chain_is_left() -> None:
