@@ -67,7 +67,7 @@ class Motif:
         worth = self.fused.get(node.op_type, 0) or self.fused.get(node.attributes.get_string("activation", ""), 0)
         if node.op_type == "GroupQueryAttention" and self.name == "rotary":
             return worth if node.attributes.get_int("do_rotary", 0) else 0
-        return worth
+        return worth or int(self.name == "activation" and is_table(node))
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:
@@ -143,6 +143,15 @@ def _multiplies(node: ir.Node, *values: ir.Value | None) -> bool:
     products = (n for n in _below(node.outputs[0], frozenset({"Div", "Mul"}), 2) if n.op_type == "Mul")
     variable = [v for v in values if v is not None and _number(v) is None]
     return any(operand is v for n in products for operand in n.inputs for v in variable)
+
+
+def is_table(node: ir.Node) -> bool:
+    """A look-up of each of a tensor of 8-bit integers in a constant table of all that there are: what an activation is
+    between quantized tensors, with all its steps."""
+    if node.op_type not in ("Gather", "GatherElements") or node.inputs[0] is None:
+        return False
+    table = dense_tensor(node.inputs[0])
+    return table is not None and list(table.shape) == [256] and table.dtype in (ir.DataType.INT8, ir.DataType.UINT8)
 
 
 def is_rotation(node: ir.Node) -> bool:

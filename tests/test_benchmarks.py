@@ -255,6 +255,13 @@ def test_motifs_are_counted_by_structure():
     assert not motifs.found(spelled).total()
 
 
+def test_a_table_of_integers_is_an_activation_and_no_other_is() -> None:
+    table = f"{{{', '.join(map(str, range(256)))}}}"
+    looks_up = "uint8[n] q; i = Cast<to=6>(q)  y = GatherElements({}[256] {}, i)"
+    assert motifs.found(text.parse(looks_up.format("uint8", table), opset=17))["activation"] == 1
+    assert motifs.found(text.parse(looks_up.format("int32", table), opset=17))["activation"] == 0
+
+
 def a_case(**told: Any) -> ort_suite.Case:
     return ort_suite.Case("case", {"runnable": True, "negative": False, "ops_before": {}, **told})
 

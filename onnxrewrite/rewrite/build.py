@@ -143,6 +143,17 @@ class Builder:
         except Exception as error:
             raise Refused(f"{node.op_type} cannot be run here: {error}") from error
 
+    def tabulate(
+        self, nodes: Sequence[ir.Node], of: ir.Value, values: npt.NDArray[Any], result: ir.Value
+    ) -> npt.NDArray[Any]:
+        """What ``result`` is where nodes, producers first, read ``values`` for ``of``; refuses what cannot be run."""
+        from onnxrewrite.ir.evaluate import evaluate_part
+
+        try:
+            return evaluate_part(nodes, {of: values}, [result], self._imports)[0]
+        except Exception as error:
+            raise Refused(f"it cannot be run here: {error}") from error
+
     def refuse(self, reason: str) -> None:
         """Refuse the match, for a reason found while building."""
         raise Refused(reason)

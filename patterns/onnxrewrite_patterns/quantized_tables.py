@@ -1,0 +1,296 @@
+"""Functions of one tensor of 8-bit integers that give 8-bit integers again, as the tables of 256 entries that they are.
+
+Where it comes from: static quantization writes QuantizeLinear and DequantizeLinear between all steps of an activation
+that an exporter spelled out.  Each of them rounds, so that it is no Gelu or HardSwish any more; but what is computed
+element by element is known when it is known for 256 numbers.
+
+Why: five steps of a Gelu, each dequantized and quantized, are one look-up.  The very nodes are run to make the table,
+so that rounding and saturation are theirs, and an entry is what they make of its number.
+Gather copies every entry by a call of its own; GatherElements is a loop over numbers, which takes a third of that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxrewrite import AnyNode, Assumption, Builder, Facts, Match, Rejects, Rewrites, Rule, Stage, Value
+from onnxrewrite_patterns.qdq import EIGHT_BITS
+
+UNARY = frozenset(
+    "Abs Ceil Celu Clip Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Mish Neg Reciprocal Relu Round "
+    "Selu Sigmoid Sign Sin Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu".split()
+)
+SEVERAL = frozenset(
+    "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Not Or PRelu Pow Sub Sum Where".split()
+)
+PASSING = frozenset({"Cast", "DequantizeLinear", "Identity", "QuantizeLinear"})
+"""Operators that are no function by themselves."""
+
+ELEMENTWISE = {"": UNARY | SEVERAL | PASSING, "com.microsoft": frozenset({"FastGelu", "Gelu", "QuickGelu"})}
+
+KERNELS = frozenset({"Add", "LeakyRelu", "Mul", "Sigmoid"})
+"""Operators that have a kernel of integers, which is faster than any look-up."""
+
+_LARGE = 64
+"""No function is looked for beyond so many nodes."""
+
+_FAR = 24
+"""What changes no more than so many steps away may complete a function."""
+
+
+class Function(NamedTuple):
+    """Nodes, producers first, that compute ``result`` from ``operand`` alone, element by element."""
+
+    operand: Value
+    nodes: tuple[ir.Node, ...]
+    result: Value
+
+
+# -- finding ---------------------------------------------------------------------------------------------------
+
+
+def _is_fixed(facts: Facts, value: Value) -> bool:
+    """Whether a value is constant, be it a quantized one."""
+    if facts.tensor(value) is not None:
+        return True
+    node = value.producer()
+    return node is not None and node.op_type == "DequantizeLinear" and not _variable(facts, node)
+
+
+def _variable(facts: Facts, node: ir.Node) -> list[Value]:
+    """What a node reads that is no constant tensor."""
+    return [v for v in node.inputs if v is not None and facts.tensor(v) is None]
+
+
+def _obstacle(facts: Facts, node: ir.Node) -> str:
+    """Why a node does not compute element by element, with one number as every other operand; empty if it does."""
+    if node.op_type not in ELEMENTWISE.get(node.domain, ()):
+        return f"{node.op_type} is not known to compute element by element"
+    if node.attributes.get_int("block_size", 0):
+        return "it is scaled by blocks"
+    for value in node.inputs:
+        shape = facts.shape(value) if value is not None and _is_fixed(facts, value) else ()
+        if shape is None or any(d != 1 for d in shape):
+            return f"{node.op_type} has an operand of several numbers"
+    return ""
+
+
+def _above(facts: Facts, root: ir.Node) -> tuple[list[ir.Node], list[str]]:
+    """The nodes that compute element by element up from a root, consumers first; and what ends them."""
+    found, obstacles = dict[ir.Node, None](), list[str]()
+    queue = deque([root])
+    while queue and len(found) < _LARGE:
+        node = queue.popleft()
+        obstacle = _obstacle(facts, node)
+        if obstacle:
+            obstacles.append(obstacle)
+        elif node not in found:
+            found[node] = None
+            above = (v.producer() for v in node.inputs if v is not None and not _is_fixed(facts, v))
+            queue.extend(n for n in above if n is not None and n.graph is root.graph)
+    return _consumers_first(found), obstacles
+
+
+def _consumers_first(nodes: Iterable[ir.Node]) -> list[ir.Node]:
+    """The nodes in an order in which each comes after all that read it."""
+    members = dict.fromkeys(nodes)
+    done: dict[ir.Node, None] = {}
+    stack = list(reversed(members))
+    while stack:
+        readers = (n for o in stack[-1].outputs for n in o.consumers())
+        missing = [n for n in readers if n in members and n not in done]
+        if missing:
+            stack.extend(missing)
+        else:
+            done[stack.pop()] = None
+    return list(done)
+
+
+def functions(facts: Facts, root: ir.Node) -> Iterator[Function]:
+    """What a root computes, as functions of one 8-bit tensor each, the smallest first."""
+    nodes, _ = _above(facts, root)
+    covered: list[ir.Node] = []
+    open_values: set[Value] = set(root.outputs) if nodes else set()
+    for node in nodes:
+        fixed = {v for v in node.inputs if v is not None and _is_fixed(facts, v)}
+        makers = (v.producer() for v in fixed if facts.tensor(v) is None)
+        covered += [node, *(n for n in makers if n is not None)]
+        open_values.difference_update(node.outputs)
+        open_values.update(v for v in node.inputs if v is not None and v not in fixed)
+        if len(open_values) == 1:
+            (operand,) = open_values
+            if facts.dtype(operand) in EIGHT_BITS:
+                yield Function(operand, tuple(dict.fromkeys(reversed(covered))), root.outputs[0])
+
+
+def _leak(facts: Facts, found: Function) -> str:
+    """An inner value of a function that others need, but dequantized operands, which cost as much as they are; as a
+    reason, empty where there is none."""
+    inside = set(found.nodes)
+    for node in found.nodes:
+        if node.op_type == "DequantizeLinear" and all(v is found.operand for v in _variable(facts, node)):
+            continue
+        for value in node.outputs:
+            if value is found.result:
+                continue
+            if value.is_graph_output():
+                return f"`{value.name}` inside is a graph output"
+            other = next((n for n in value.consumers() if n not in inside), None)
+            if other is not None:
+                return f"`{value.name}` inside is also used by {other.op_type}"
+    return ""
+
+
+def _fits(facts: Facts, found: Function) -> str:
+    """Why a function is no table, or none that pays; empty if it is one."""
+    rank = facts.rank(found.operand) or 0
+    values = (v for n in found.nodes if n.op_type not in PASSING for v in n.inputs if v is not None)
+    if any(_is_fixed(facts, v) and (facts.rank(v) or 0) > rank for v in values):
+        return "a constant may raise the rank"
+    steps = [n for n in found.nodes if n.op_type not in PASSING]
+    if len(steps) < 2:
+        return "it is one operator at most"
+    if all(_has_kernel(facts, n) for n in steps):
+        return "all its operators have kernels of integers"
+    return _leak(facts, found)
+
+
+def _has_kernel(facts: Facts, node: ir.Node) -> bool:
+    """Whether a node is between integers, and has a kernel for them."""
+    above = [v.producer() for v in _variable(facts, node)]
+    around = {(n.op_type if n is not None else "", "DequantizeLinear") for n in above}
+    around |= {(n.op_type, "QuantizeLinear") for n in node.outputs[0].consumers()}
+    return node.op_type in KERNELS and all(one == wanted for one, wanted in around)
+
+
+def _below(facts: Facts, first: ir.Node) -> list[ir.Node]:
+    """The QuantizeLinears that could end a function that a first one is part of, itself among them, the last first."""
+    found = {first: None}
+    queue = deque([first])
+    while queue and len(found) < _LARGE:
+        for node in queue.popleft().outputs[0].consumers():
+            if node not in found and node.graph is first.graph and not _obstacle(facts, node):
+                found[node] = None
+                queue.append(node)
+    return [n for n in reversed(found) if n.op_type == "QuantizeLinear"]
+
+
+def _largest(m: Match) -> Function:
+    """The largest function that a QuantizeLinear is part of; refuses where there is none."""
+    first = m.node(quantized)
+    best: Function | None = None
+    reasons: list[str] = []
+    for root in _below(m.facts, first):
+        if m.dtype(root.outputs[0]) not in EIGHT_BITS:
+            continue
+        for found in functions(m.facts, root):
+            reason = _fits(m.facts, found)
+            if root is first and reason:
+                reasons.append(reason)
+            if not reason and first in found.nodes and (best is None or len(found.nodes) > len(best.nodes)):
+                best = found
+    if best is None:
+        m.require(m.dtype(quantized) in EIGHT_BITS, "the result is not of 8 bits", at=quantized)
+        reasons += [*_above(m.facts, first)[1], "it is not computed of one tensor of 8-bit integers alone"]
+        m.refuse(reasons[0], at=quantized)
+    return best
+
+
+# -- building --------------------------------------------------------------------------------------------------
+
+quantized = AnyNode(op_types=("QuantizeLinear",))
+
+
+def looked_up(m: Match, build: Builder) -> Value:
+    """QuantizeLinear(f(DequantizeLinear(q))) ⟶ GatherElements(table of f, q), for an f of several steps.
+
+    The table is of one dimension, and so q is seen as one, too.  A negative integer counts from the end of the table.
+    """
+    found = _largest(m)
+    m.widen([n for n in found.nodes if n.graph is m.node(quantized).graph], [found.result])
+    every = np.arange(256, dtype=np.uint8)
+    every = every.view(np.int8) if m.dtype(found.operand) == ir.DataType.INT8 else every
+    entries = build.tabulate(found.nodes, found.operand, every, found.result)
+    m.require(entries.size == every.size, "it does not compute element by element", at=quantized)
+    table, indices = build.const(entries.ravel()), build.Cast(found.operand, to=int(ir.DataType.INT32))
+    if m.rank(found.operand) == 1:
+        return build.GatherElements(table, indices)
+    flat = build.GatherElements(table, build.Reshape(indices, np.array([-1])))
+    return build.Reshape(flat, build.Shape(found.operand))
+
+
+def _constant(entries: Iterable[int], dtype: str) -> str:
+    return f"{dtype}[256] {{{', '.join(map(str, entries))}}}"
+
+
+_TENT = _constant((max(0, 200 - 2 * abs(i - 100)) for i in range(256)), "uint8")
+_PEAK = _constant((90 - min(127, abs(i)) for i in (*range(128), *range(-128, 0))), "int8")
+_DISTANCE = "x = DequantizeLinear(q, 1.0, uint8 100)  a = Abs(x)  "
+
+TABLE = Rule(
+    name="quantized-table",
+    stage=Stage.LOWER,
+    pattern=quantized,
+    rewrite=looked_up,
+    benefit=40,  # before what takes single steps
+    keeps_shared=True,  # dequantized operands; ``_leak`` refuses the rest
+    looks_above=_FAR,
+    looks_below=_FAR,
+    assumes=(Assumption.NOT_EMPTY,),  # a size of zero in the target of a Reshape means another size
+    examples=(
+        Rewrites(
+            f"uint8[n,3] q; {_DISTANCE} b = Mul(a, -2.0)  y = QuantizeLinear(b, 1.0, uint8 200)",
+            to=f"uint8[n,3] q; i = Cast<to=6>(q)  f = Reshape(i, {{-1}})  e = GatherElements({_TENT}, f)"
+            "s = Shape(q)  y = Reshape(e, s)",
+        ),
+        Rewrites(
+            "int8[n] q; x = DequantizeLinear(q, 0.5)  a = Abs(x)  p = QuantizeLinear(a, 0.5, int8 0)"
+            "b = DequantizeLinear(p, 0.5, int8 0)  c = Neg(b)  y = QuantizeLinear(c, 0.5, int8 90)",
+            to=f"int8[n] q; i = Cast<to=6>(q)  y = GatherElements({_PEAK}, i)",
+        ),
+        Rejects(
+            f"uint8[n,3] q; {_DISTANCE} b = Mul(a, {{1.0, 2.0, 3.0}})  y = QuantizeLinear(b, 1.0, uint8 200)",
+            because="Mul has an operand of several numbers",
+        ),
+        Rejects(
+            f"uint8[n] q; {_DISTANCE} b = Mul(a, float[1,1] {{2.0}})  y = QuantizeLinear(b, 1.0, uint8 200)",
+            because="may raise the rank",
+        ),
+        Rejects(
+            f"uint8[n] q; uint8[n] p; {_DISTANCE} b = DequantizeLinear(p, 1.0)  c = Sub(a, b)"
+            "y = QuantizeLinear(c, 1.0, uint8 200)",
+            because="not computed of one tensor",
+        ),
+        Rejects(
+            f"uint8[n] q; {_DISTANCE} r = RandomNormalLike(a)  b = Mul(a, r)  y = QuantizeLinear(b, 1.0, uint8 200)",
+            because="RandomNormalLike is not known to compute element by element",
+        ),
+        Rejects(f"uint8[n] q; {_DISTANCE} y = QuantizeLinear(a, 1.0, uint8 200)", because="it is one operator at most"),
+        Rejects(
+            "uint8[n] q; x = DequantizeLinear(q, 0.5)  a = Sigmoid(x)  p = QuantizeLinear(a, 0.00390625)"
+            "b = DequantizeLinear(p, 0.00390625)  c = Mul(b, x)  y = QuantizeLinear(c, 0.5)",
+            because="all its operators have kernels of integers",
+        ),
+        Rejects(
+            f"uint8[n] q; {_DISTANCE} b = Neg(a)  y = QuantizeLinear(b, 1.0, uint8 200)  z = Relu(a)",
+            because="inside is also used by Relu",
+        ),
+        Rejects(
+            "uint16[n] q; x = DequantizeLinear(q, 1.0)  a = Abs(x)  b = Neg(a)  y = QuantizeLinear(b, 1.0, uint8 200)",
+            because="not computed of one tensor of 8-bit integers",
+            opset=21,
+        ),
+        Rejects(
+            f"uint8[n] q; {_DISTANCE} b = Neg(a)  y = QuantizeLinear(b, 1.0, uint16 200)",
+            because="the result is not of 8 bits",
+            opset=21,
+        ),
+    ),
+)
+
+RULES = (TABLE,)
