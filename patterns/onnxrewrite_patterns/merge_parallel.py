@@ -42,6 +42,11 @@ LIMIT = 64 * 2**20
 x, w, b = Var("x", dtype=FLOATS), Const("w"), Const("b", default=None)
 layer = op["MatMul", "Gemm", "Conv"](x, w, b)
 
+BLOCKED = frozenset(
+    "Add AveragePool Clip Concat Conv GlobalAveragePool HardSigmoid LeakyRelu MaxPool Mul Relu Sigmoid Tanh".split()
+)
+"""What ONNX Runtime computes in blocks of channels between convolutions, as no Split does."""
+
 
 @dataclass(frozen=True)
 class Branch:
@@ -77,6 +82,8 @@ def merge(m: Match, build: Builder) -> Sequence[Value]:
     told = f", only {' and '.join(others)}" if others else ""
     m.require(len(branches) > 1, f"no other layer like it reads the same{told}", at=x)
     m.require(not any(feeds_attention(m, each.output) for each in branches), "an attention may take them in")
+    undone = any(map(_in_blocks, branches))
+    m.require(not undone, "Split would undo the blocks of channels in which convolutions compute", at=layer)
     size = sum(m.facts.nbytes(each.weight) or 0 for each in branches)
     m.require(size <= LIMIT, f"the weights are {size} bytes", at=w)
     rank = m.rank(layer)
@@ -86,6 +93,15 @@ def merge(m: Match, build: Builder) -> Sequence[Value]:
     axis = rank - 1 if m.node(layer).op_type == "MatMul" else 1
     sizes = np.array([each.channels for each in branches])
     return build.Split(merged(m, build, branches), split=sizes, axis=axis, outputs=len(branches))
+
+
+def _in_blocks(each: Branch) -> bool:
+    """Whether a convolution is followed by another, at once or after a step, which measuring it alone does not show."""
+    if each.nodes[0].op_type != "Conv":
+        return False
+    below = [n for n in each.output.consumers() if n.op_type in BLOCKED]
+    further = (n for reader in below for o in reader.outputs for n in o.consumers())
+    return any(n.op_type == "Conv" for n in (*below, *further))
 
 
 def alongside(m: Match) -> Iterator[Branch]:
@@ -190,6 +206,12 @@ PARALLEL = Rule(
             "float[n,1,h] x; p = Conv<pads=[1,1]>(x, float[1,1,3] {1, 2, 3})"
             "  q = Conv<pads=[0,2]>(x, float[1,1,3] {4, 5, 6})  y = Mul(p, q)",
             because="no other layer like it",
+        ),
+        Rejects(
+            "float[n,1,h] x; p = Conv<pads=[1,1]>(x, float[1,1,3] {1, 2, 3})"
+            "  q = Conv<pads=[1,1]>(x, float[1,1,3] {4, 5, 6})  r = Relu(q)  c = Conv(r, float[1,1,1] {2})"
+            "  y = Mul(p, c)",
+            because="blocks of channels",
         ),
         Rejects(
             "float[b,s,2] x; w = float[2,1] {1, 2}  p = MatMul(x, w)  q = MatMul(x, float[2,1] {3, 4})"
