@@ -237,6 +237,19 @@ def _qgemm(context: Context, node: ir.Node) -> None:
     set_shape(context, node.outputs[0], shape, ir.DataType.FLOAT if zero is None else zero.dtype)
 
 
+def _gather_quantized(context: Context, node: ir.Node) -> None:
+    """What is gathered of a table, as floats; of two numbers in a byte only the rank is known."""
+    table, indices, scales = node.inputs[:3]
+    shape: list[Dim] | None = None
+    if table is not None and indices is not None and table.shape is not None and indices.shape is not None:
+        sizes, axis = list(table.shape.dims), node.attributes.get_int("gather_axis", 0)
+        if table.dtype == ir.DataType.UINT8 and node.attributes.get_int("bits", 4) != 8:
+            sizes = [UNKNOWN] * len(sizes)
+        axis %= len(sizes)
+        shape = [*sizes[:axis], *indices.shape.dims, *sizes[axis + 1 :]]
+    set_shape(context, node.outputs[0], shape, None if scales is None else scales.dtype)
+
+
 def _of_rank(like: int, dtype_of: int) -> Infer:
     """The rank of one input, the dtype of another, and sizes of its own."""
 
@@ -271,6 +284,7 @@ RULES: dict[tuple[str, str], Infer] = {
     ("com.microsoft", "FusedMatMul"): _matmul,
     ("com.microsoft", "MatMulIntegerToFloat"): _matmul,
     ("com.microsoft", "DynamicQuantizeMatMul"): _matmul,
+    ("com.microsoft", "GatherBlockQuantized"): _gather_quantized,
     ("com.microsoft", "QLinearAdd"): _quantized(0, 3),
     ("com.microsoft", "QLinearMul"): _quantized(0, 3),
     ("com.microsoft", "QLinearWhere"): _quantized(0, 1, 4),

@@ -19,7 +19,8 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
 }
 """What is quantized where nothing else is asked for: what multiplies by weights, or looks them up.
 
-Of Conv as it comes, only the weights are: see ``stored``.  Not Attention: the quantizer drops its bias of scores.
+Of Conv and Gather as they come, only the weights are: see ``stored``.  Not Attention: the quantizer drops its bias of
+scores.
 """
 
 BETWEEN = frozenset(

@@ -29,7 +29,7 @@ from onnxrewrite.quantization.result import Quantized
 from onnxrewrite.quantization.select import OPERATORS, Left, Selection, select
 from onnxrewrite.quantization.settings import QuantizeSettings
 from onnxrewrite.quantization.split import split_gemms
-from onnxrewrite.quantization.stored import STORED, store
+from onnxrewrite.quantization.stored import store
 from onnxrewrite.result import Lowering
 from onnxrewrite.rounds import Progress
 from onnxrewrite.verify.session import one_line, openable
@@ -140,8 +140,7 @@ class Work:
         nodes = selection.chosen if settings.mode == "static" else split_gemms(ready, selection.chosen)
         self._tell("quantize")
         if settings.mode == "dynamic":
-            store(ready, nodes)
-            nodes = {name: operator for name, operator in nodes.items() if operator not in STORED}
+            nodes = store(ready, nodes, by_row=settings.per_channel)
         model = self._quantized(ready, settings, nodes) if nodes else ready
         if self.prepare:
             model = self._rewritten_again(model)

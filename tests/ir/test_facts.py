@@ -140,6 +140,8 @@ GUESSES = [
     "y = com.microsoft.FusedMatMul<transA=1>(p, p)",
     "y = com.microsoft.FusedMatMul<transA=1, transBatchA=1, transBatchB=1>(p, p)",
     "y = com.microsoft.FusedMatMul<transB=1, transBatchA=1, transBatchB=1>(p, p)",
+    "t = uint8[4,3] ~  i = Cast<to=7>(b)  y = com.microsoft.GatherBlockQuantized"
+    "<bits=8, block_size=16, quantize_axis=1>(t, i, float[4,1] {1.0, 2.0, 3.0, 4.0})",
     "w = int8[3,2] {1, 2, 3, 4, 5, 6}  y = com.microsoft.DynamicQuantizeMatMul(p, w, 0.5)",
     "w = int8[3,2] {1, 2, 3, 4, 5, 6}  q8, s8, z8 = DynamicQuantizeLinear(p)"
     "  y = com.microsoft.MatMulIntegerToFloat(q8, w, s8, 0.5, z8)",

@@ -124,6 +124,26 @@ def lookup() -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def words() -> ModelProto:
+    """Rows of a table, of very different sizes, and a product."""
+    rng = np.random.default_rng(0)
+    weights = {"t": rng.normal(size=(50, 32)) * np.geomspace(0.01, 10, 50)[:, None], "w": rng.normal(size=(32, 8))}
+    nodes = [
+        helper.make_node("Gather", ["t", "i"], ["e"], "words"),
+        helper.make_node("LayerNormalization", ["e", "g"], ["n"], "norm"),
+        helper.make_node("MatMul", ["n", "w"], ["y"], "product"),
+    ]
+    weights["g"] = np.ones(32)
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("i", TensorProto.INT64, ["batch", 7])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 7, 8])],
+        [numpy_helper.from_array(v.astype(np.float32), n) for n, v in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 def samples(model: ModelProto, count: int = 6, scale: float = 1.0) -> list[dict[str, Any]]:
     """Normal values for the one input of a model."""
     rng = np.random.default_rng(5)

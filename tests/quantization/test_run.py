@@ -18,7 +18,7 @@ from onnxrewrite.quality.data import Sample
 from onnxrewrite.quality.gate import Gate
 from onnxrewrite.quantization.run import quantize
 from onnxrewrite.quantization.settings import QuantizeSettings
-from quantization.models import GOLDEN, conv, external, lookup, mlp, operators, patches, samples
+from quantization.models import GOLDEN, conv, external, lookup, mlp, operators, patches, samples, words
 
 MODES = [
     QuantizeSettings(),
@@ -90,6 +90,17 @@ def test_dynamic_stores_the_weights_of_a_lone_convolution() -> None:
     assert found.quality.worst.cosine > 0.999
     kept = quantize(model, QuantizeSettings(exclude=("op:Conv",)), data=given, lower="fused")
     assert "Conv" not in kept.operators
+
+
+def test_every_row_of_a_table_has_a_scale_of_its_own() -> None:
+    data = [{"i": np.random.default_rng(n).integers(0, 50, (2, 7))} for n in range(4)]
+    found = quantize(words(), data=data, lower="fused")
+    assert isinstance(found.model, onnx.ModelProto)
+    assert "GatherBlockQuantized" in operators(found.model)
+    (rows,) = [w for w in found.model.graph.initializer if w.name == "t/rows"]
+    assert list(rows.dims) == [50, 1]
+    with pytest.raises(CheckError, match="the cosine similarity of y is 0.[0-8]"):
+        quantize(words(), QuantizeSettings(per_channel=False), data=data, lower="fused")
 
 
 def test_what_is_left_and_why() -> None:
