@@ -117,7 +117,8 @@ def _in_8_bits(weight: ir.Value, graph: ir.Graph, rows: bool = False) -> tuple[i
     array = weight.const_value.numpy()
     axes = tuple(range(1, array.ndim))
     largest = np.abs(array.astype(np.float64)).max(axis=axes, initial=0.0, keepdims=True)
-    scales = np.where(largest > 0, largest / 127, 1.0).astype(array.dtype)
+    scales = (largest / 127).astype(array.dtype)
+    scales[scales == 0] = 1  # zeros, or too small for the dtype
     integers = np.clip(np.rint(array / scales), -127, 127).astype(np.int8)
     if rows:
         made = (integers.astype(np.int16) + 128).astype(np.uint8), scales

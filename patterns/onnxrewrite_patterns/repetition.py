@@ -18,12 +18,9 @@ x = Var("x")
 
 # -- Pad -------------------------------------------------------------------------------------------------------
 
-inner_pads, inner_value, inner_axes = (
-    Const("pads inside"),
-    Var("value inside", default=None),
-    Const("axes", default=None),
-)
-outer_pads, outer_value, outer_axes = Const("pads"), Var("value", default=None), Const("axes outside", default=None)
+inner_pads, outer_pads = Const("pads inside"), Const("pads")
+inner_value, outer_value = Var("value inside", default=None), Var("value", default=None)
+inner_axes, outer_axes = Const("axes inside", default=None), Const("axes", default=None)
 inner_mode, outer_mode = Attr[str]("mode inside", default="constant"), Attr[str]("mode", default="constant")
 inner_pad = op.Pad(x, inner_pads, inner_value, inner_axes, mode=inner_mode)
 outer_pad = op.Pad(inner_pad, outer_pads, outer_value, outer_axes, mode=outer_mode)
@@ -43,7 +40,7 @@ def pad_once(m: Match, build: Builder) -> Value:
     if rank is None:
         m.refuse("the rank is not known", at=x)
     inner, outer = _by_axis(m, inner_pads, inner_axes, rank), _by_axis(m, outer_pads, outer_axes, rank)
-    m.require(not ((inner < 0) & (outer > 0)).any(), "what the first one cuts off, the second one fills", at=outer_pad)
+    m.require((inner >= 0).all() and (inner + outer >= 0).all(), "more than padding is cut off", at=outer_pad)
     value = m.value(outer_value) or m.value(inner_value)
     return build.node("Pad", [m[x], build.const(inner + outer), value], {} if mode == "constant" else {"mode": mode})[0]
 
@@ -83,7 +80,8 @@ PAD = Rule(
             opset=18,
         ),
         Rejects("float[n,4] x; p = Pad(x, {0, 1, 0, 2}, 1.0)  y = Pad(p, {0, 3, 0, 1})", because="the same number"),
-        Rejects("float[n,4] x; p = Pad(x, {0, -1, 0, 0})  y = Pad(p, {0, 1, 0, 0})", because="the second one fills"),
+        Rejects("float[n,4] x; p = Pad(x, {0, -1, 0, 0})  y = Pad(p, {0, 1, 0, 0})", because="more than padding"),
+        Rejects("float[n,2] x; p = Pad(x, {0, 5, 0, 0})  y = Pad(p, {0, 0, 0, -4})", because="more than padding"),
         Rejects(
             'float[n,4] x; p = Pad<mode="reflect">(x, {0, 1, 0, 2})  y = Pad<mode="reflect">(p, {0, 1, 0, 1})',
             because="do not add up",
