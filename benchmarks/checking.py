@@ -75,6 +75,7 @@ def row(path: Path, rounds: int = 1) -> report.Row:
 def _watched(seen: Counter[str]) -> Iterator[None]:
     """Count the runs of whole models, and the seconds that they take."""
     check, reference, run = Baseline.check, Reference.run, Session.run
+    trials = vars(Baseline)["trials"]  # cached: the first runs of the original, which the check uses
     inside: list[str] = []
 
     def named(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,6 +98,7 @@ def _watched(seen: Counter[str]) -> Iterator[None]:
 
     with (
         mock.patch.object(Baseline, "check", named("model", check)),
+        mock.patch.object(trials, "func", named("model", trials.func)),
         mock.patch.object(Reference, "run", named("double", reference)),
         mock.patch.object(Session, "run", watched_run),
     ):

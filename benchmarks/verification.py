@@ -1,10 +1,17 @@
 """Verification: does the rule ladder refute wrong rules, and only those?
 
-    python benchmarks/verification.py [--rules NAME ...] [--count 100] [--seed 0] [--json FILE]
+    python -m benchmarks.verification [--only PART ...] [--rules NAME ...] [--count 100] [--seed 0] [--json FILE]
 
-Mutants are made of every built-in rule, one mistake each, and go up the ladder; so do published bugs of other tools,
-written as rules.  The goals: at least 97 % of the mutants that can be wrong are refuted, every published bug is, and no
-built-in rule.  Of the mutants do not count
+Four parts:
+
+- ``wrong``: rules written by hand (``wrong_rules/``), ten of each of fifteen kinds, each right in the common case.  At
+  least 99 % are refuted; and where ``apply`` is given one with a model on which it is wrong, it never leaves it in.
+- ``right``: rules written by hand (``right_rules/``) that are right and unusual.  None is refuted.
+- ``published``: bugs of other tools, written as rules.  Every one is refuted.
+- ``mutants``: of every built-in rule, one mistake each.  At least 97 % of those that can be wrong are refuted, and no
+  built-in rule is.
+
+No rule, built in or written by hand, is *not tried*; the latter come without examples.  Of the mutants do not count
 
 - those that are *stillborn*: the engine refuses whatever they make, so that nothing wrong can come of them;
 - those that are *equivalent*: what was changed makes no difference, for the reason in ``mutants/equivalent.py``.
@@ -18,23 +25,33 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from benchmarks import report
+import onnxrewrite as rw
+from benchmarks import report, right_rules, wrong_rules
 from benchmarks.forks import forked
+from benchmarks.handwritten import Wrong, collected
 from benchmarks.history import HISTORY
 from benchmarks.mutants import KINDS, Mutant, Observed, mutants, mutate, observed, sampled
 from benchmarks.mutants.equivalent import EQUIVALENT
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.verify.ladder import climb
+from onnxrewrite.verify.ladder import INSTANCES, climb
+from onnxrewrite.verify.ladder.judge import differs_at
 from onnxrewrite.verify.ladder.verdict import UNTRIED, Verdict
 
 REFUTED, STILLBORN, SAME, SURVIVED = "refuted", "stillborn", "equivalent", "survived"
 
+PARTS = ("wrong", "right", "published", "mutants")
+
 GOAL = 97.0
 """At least so many of a hundred mutants that can be wrong are refuted."""
 
+BY_HAND = 99.0
+"""At least so many of a hundred wrong rules that were written by hand are refuted."""
+
+WRONG_RULES, KINDS_OF_WRONG, RIGHT_RULES = 150, 15, 60
+"""At least so many rules are written by hand, and so many kinds of wrong ones."""
 
 OLD = 150
 """At least so many instances of a published bug."""
@@ -65,6 +82,16 @@ class Bench:
         self.rules = {r.name: r for r in library}
         self.count = count
         self.seed = seed
+
+    def try_wrong(self, wrong: Wrong) -> tuple[Verdict, str]:
+        """What the ladder says of a wrong rule, and what is wrong with what ``apply`` makes of its model."""
+        return self.climb(wrong.rule), left_in(wrong)
+
+    def climb(self, rule: Rule) -> Verdict:
+        """What the ladder says of a rule that is not built in, as a user would ask it; without the models of a
+        counterexample, which a rule that fires on its own result makes too long for a pipe."""
+        verdict = climb(rule, [*self.library, rule], seed=self.seed, count=INSTANCES, thorough=False)
+        return replace(verdict, counterexample=None)
 
     def watch(self, name: str) -> Observed:
         """What a right rule does."""
@@ -100,6 +127,88 @@ class Bench:
         return climb(rule, self.library, seed=self.seed, count=max(self.count, OLD), thorough=False)
 
 
+def left_in(wrong: Wrong) -> str:
+    """Why what ``apply`` makes of the model of a wrong rule is wrong, with all of its checks; empty where it is not."""
+    model, rules = wrong.model(), rw.RuleSet("by-hand", [wrong.rule])
+    result = rw.apply(model, rules=[rules], only=["by-hand"], lower="fused")
+    return differs_at(wrong.model(), result.model, wrong.feeds()) or ""
+
+
+def is_wrong(wrong: Wrong) -> str:
+    """How a wrong rule is wrong on its model, where nothing is checked; empty where it is not, or does not apply."""
+    rules = rw.RuleSet("by-hand", [wrong.rule])
+    result = rw.apply(wrong.model(), rules=[rules], only=["by-hand"], lower="fused", check="off")
+    applied = result.trace.counts().get(wrong.rule.name, 0)
+    return (differs_at(wrong.model(), result.model, wrong.feeds()) or "") if applied else ""
+
+
+def wrong_by_hand(bench: Bench, tell: report.Report) -> None:
+    """The rules that are written wrong: whether they are refuted, and whether ``apply`` lets them through."""
+    kinds: dict[str, Sequence[Wrong]] = collected(wrong_rules)
+    of_kind = {w.rule.name: kind for kind, rules in kinds.items() for w in rules}
+    given = [w for rules in kinds.values() for w in rules]
+    found = {o.task.rule.name: o for o in forked(given, bench.try_wrong)}
+    rows: list[dict[str, report.Cell]] = []
+    survivors: list[dict[str, report.Cell]] = []
+    for wrong in given:
+        outcome = found[wrong.rule.name]
+        verdict, wrongly = outcome.result or (None, outcome.failure)
+        status = verdict.status if verdict is not None else outcome.failure
+        if status != REFUTED or wrongly:
+            survivors.append(
+                {"rule": wrong.rule.name, "kind": of_kind[wrong.rule.name], "verdict": status, "applied": wrongly}
+            )
+    for kind, rules in kinds.items():
+        names = {w.rule.name for w in rules}
+        alive = [s for s in survivors if s["rule"] in names]
+        refuted = len(rules) - sum(s["verdict"] != REFUTED for s in alive)
+        rows.append(
+            {
+                "kind": kind,
+                "rules": len(rules),
+                "refuted": refuted,
+                "left in by apply": sum(bool(s["applied"]) for s in alive),
+            }
+        )
+    tell.table("Wrong rules, written by hand", rows)
+    if survivors:
+        tell.table("Wrong rules that got through", survivors)
+    share = 100 * sum(int(r["refuted"] or 0) for r in rows) / max(len(given), 1)
+    tell.goal("wrong rules, written by hand", len(given), WRONG_RULES, unit="rules", least=True)
+    tell.goal("kinds of them", len(kinds), KINDS_OF_WRONG, unit="kinds", least=True)
+    tell.goal("wrong rules that are refuted", share, BY_HAND, unit="%", least=True)
+    tell.goal("wrong rules that are not tried", sum(s["verdict"] == UNTRIED for s in survivors), 0, unit="rules")
+    tell.goal("wrong results that apply leaves in", sum(bool(s["applied"]) for s in survivors), 0, unit="models")
+
+
+def right_by_hand(bench: Bench, tell: report.Report) -> None:
+    """The rules that are written right: whether they are refuted, or not tried."""
+    families: dict[str, Sequence[Rule]] = collected(right_rules)
+    given = [r for rules in families.values() for r in rules]
+    verdicts = {o.task.name: o for o in forked(given, bench.climb)}
+    rows: list[dict[str, report.Cell]] = []
+    alarms: list[dict[str, report.Cell]] = []
+    for family, rules in families.items():
+        statuses = Counter(_status(verdicts[r.name].result, verdicts[r.name].failure) for r in rules)
+        rows.append(
+            {"family": family, "rules": len(rules), "refuted": statuses[REFUTED], "not tried": statuses[UNTRIED]}
+        )
+    for rule in given:
+        verdict = verdicts[rule.name].result
+        if verdict is None or not verdict.passed:
+            reason = verdict.reason if verdict is not None else verdicts[rule.name].failure
+            alarms.append({"rule": rule.name, "verdict": _status(verdict, ""), "reason": reason})
+    tell.table("Right rules, written by hand", rows)
+    if alarms:
+        tell.table("Right rules that did not pass", alarms)
+    tell.goal("right rules, written by hand", len(given), RIGHT_RULES, unit="rules", least=True)
+    tell.goal("right rules that do not pass", len(alarms), 0, unit="rules")
+
+
+def _status(verdict: Verdict | None, failure: str) -> str:
+    return verdict.status if verdict is not None else failure or "failed"
+
+
 def watched(bench: Bench, names: Iterable[str], most: int | None, tell: report.Report) -> list[Mutant]:
     """The mutants of rules, at the most so many of each; whether these themselves are refuted is told."""
     seen: dict[str, Observed] = {}
@@ -115,6 +224,8 @@ def watched(bench: Bench, names: Iterable[str], most: int | None, tell: report.R
     if alarms:
         tell.table("Built-in rules that are refuted", alarms)
     tell.goal("built-in rules that are refuted", len(alarms), 0, unit="rules")
+    untried = sum(each.verdict is not None and each.verdict.status == UNTRIED for each in seen.values())
+    tell.goal("built-in rules that are not tried", untried, 0, unit="rules")
     made = [mutants(bench.rules[name], seen[name]) for name in bench.rules if name in seen]
     return [m for of_rule in made for m in sampled(of_rule, len(of_rule) if most is None else most)]
 
@@ -176,7 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--rules", nargs="+", metavar="NAME", help="mutants of these rules only")
     options.add_argument("--count", type=int, help="instances of each rule (default 100; 20 with --quick)")
     options.add_argument("--most", type=int, default=6, help="mutants of each rule (default 6)")
-    options.add_argument("--mutants", action="store_true", help="no published bugs")
+    options.add_argument("--only", nargs="+", metavar="PART", choices=PARTS, default=PARTS, help=", ".join(PARTS))
     options.add_argument("--all", action="store_true", help="every mutant of each rule")
     given = options.parse_args(arguments)
     library = list(registry.load(plugins=False))
@@ -186,10 +297,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.error(f"no such rule: {', '.join(sorted(unknown))}")
     bench = Bench(library, given.count or (20 if given.quick else 100), given.seed)
     tell = report.Report("verification")
-    if not given.mutants:
-        recalled(bench, tell)
-    made = watched(bench, names, None if given.all else given.most, tell)
-    tabulate(tell, challenged(bench, made))
+    parts = {"wrong": wrong_by_hand, "right": right_by_hand, "published": recalled}
+    for part in (p for p in parts if p in given.only):
+        parts[part](bench, tell)
+    if "mutants" in given.only:
+        made = watched(bench, names, None if given.all else given.most, tell)
+        tabulate(tell, challenged(bench, made))
     return tell.finish(given.json)
 
 

@@ -76,6 +76,8 @@ _FACE = {
     "Value": "onnx_ir",
 }
 
+__all__ = [*_FACE]
+
 if TYPE_CHECKING:
     from onnx_ir import Value as Value
 

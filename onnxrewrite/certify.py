@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxrewrite.errors import CheckError, ModelError, UsageError
-from onnxrewrite.ir import carry, io
+from onnxrewrite.ir import carry, io, temporary
 from onnxrewrite.report.summary import model_check
 from onnxrewrite.rewrite import registry
-from onnxrewrite.rewrite.fingerprint import Fingerprint, fingerprint
+from onnxrewrite.rewrite.fingerprint import Fingerprint, fingerprint, source_digests
 from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.rewrite.source import guarded
+from onnxrewrite.trust import Asked, moved, some_rules
 from onnxrewrite.verify.agreement import other_checks, other_rewrite
 from onnxrewrite.verify.certificate import (
     ArrayRecord,
@@ -43,14 +44,23 @@ if TYPE_CHECKING:
 
 
 def save(result: Result, path: str | os.PathLike[str], *, arrays: Mapping[str, Path] | None = None) -> None:
-    """Write the model and its certificate: both, or none.  ``arrays`` says in which files the given inputs lie."""
-    target = Path(path)
+    """Write the model and its certificate, which get their names together.
 
-    def companions(files: Mapping[Path, Path]) -> dict[Path, bytes]:
-        own = path_for(target)
-        return {own: certificate(result, own.parent, target, files, arrays).to_bytes()}
+    Args:
+        result: What ``apply`` returned.
+        path: Where the model is written.
+        arrays: The files of the arrays that were given for the checks, by input.
 
-    io.save(result.model, target, companions=companions)
+    Raises:
+        ModelError: The model cannot be written, and nothing is.
+        IncompleteError: The model is written, and its certificate cannot be.
+    """
+
+    def companion(target: Path, files: Mapping[Path, Path]) -> tuple[Path, bytes]:
+        own = path_for(path)
+        return own, certificate(result, own.parent, target, files, arrays).to_bytes()
+
+    io.save(result.model, path, companion=io.Companion("its certificate", companion))
 
 
 def certificate(
@@ -76,7 +86,8 @@ def certificate(
     after = {target.name: path for target, path in sorted((files or {}).items())}
     digests = sha256_of([*before.values(), *after.values()])
     prints = {rule.name: fingerprint(rule) for rule in result.rules}
-    records = result.ledger.applied
+    turned_down = (*result.ledger.failed, *result.ledger.declined)
+    records = (*(a.record for a in result.trace.applied), *(record for _, record, _ in turned_down))
     return Certificate(
         versions=versions(),
         input=Files(_relative(source, base), dict(zip(before, digests, strict=False))) if source is not None else None,
@@ -85,10 +96,11 @@ def certificate(
         else None,
         options=_placed(result.options, base, arrays or {}),
         rules={name: RuleRecord(each.sha256, sorted(each.modules)) for name, each in prints.items()},
-        modules={name: digest for each in prints.values() for name, digest in each.modules.items()},
-        sites={r.id: r for r in (*records, *(r for _, r, _ in (*result.ledger.failed, *result.ledger.declined)))},
-        rewrites=[Rewrite(a.rule, a.value, a.scope, r.id) for a, r in zip(result.trace.applied, records, strict=True)],
+        modules=_modules([source_digests(result.options.rules), *(each.modules for each in prints.values())]),
+        sites={record.id: record for record in records},
+        rewrites=[Rewrite(a.rule, a.value, a.scope, a.record.id) for a in result.trace.applied],
         undone=_undone(result),
+        assumes=result.assumes,
         structure=list(result.checks.structure),
         model=_model(result.checks.model),
         speed=_speed(result.speed),
@@ -96,10 +108,20 @@ def certificate(
 
 
 def _relative(path: Path, folder: Path) -> str:
+    real = os.path.join(os.path.realpath(path.parent), path.name)  # `..` after a link is not where the link is
     try:
-        return Path(os.path.relpath(path, folder)).as_posix()
+        return Path(os.path.relpath(real, os.path.realpath(folder))).as_posix()
     except ValueError:  # on another drive
         return path.absolute().as_posix()
+
+
+def _modules(found: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """All in one; of rule files that have the same name each counts."""
+    known: dict[str, str] = {}
+    for name, digest in (each for modules in found for each in modules.items()):
+        key = name if known.setdefault(name, digest) == digest else f"{name} {digest[:16]}"
+        known[key] = digest
+    return known
 
 
 def _placed(options: Options, folder: Path, arrays: Mapping[str, Path]) -> Options:
@@ -109,21 +131,8 @@ def _placed(options: Options, folder: Path, arrays: Mapping[str, Path]) -> Optio
         for name, each in options.inputs.items()
     }
     return replace(
-        options, inputs=inputs, rules=[_moved(r, lambda file: _relative(file, folder)) for r in options.rules]
+        options, inputs=inputs, rules=[moved(r, lambda file: _relative(Path(file), folder)) for r in options.rules]
     )
-
-
-def _moved(rules: str, place: Callable[[Path], str]) -> str:
-    """What was asked for with ``--rules``, the path of a rule file as ``place`` tells it; packages stay."""
-    prefix, name = registry.divided(rules)
-    if not _is_file(rules):
-        return rules
-    return f"{prefix}:{place(Path(name))}" if prefix else place(Path(name))
-
-
-def _is_file(rules: str) -> bool:
-    """Whether a rule file is meant, not a package."""
-    return rules.endswith(".py")
 
 
 def _undone(result: Result) -> list[Undone]:
@@ -171,16 +180,19 @@ class Repeated:
 class Original:
     """What a certificate tells of: the input, the output if it is there, and the rules, all of it as it was.
 
-    Rule files that the certificate names are run when something is repeated, if they are what they were.
+    Code that the certificate names is run when something is repeated, if ``trust`` says so and it is what it was.
 
     Args:
         path: The certificate.
         source: The input; where the certificate says it is, without it.
         output: The output, likewise.
         rules: Rule files and packages in place of those that the certificate names.
+        trust: Whether rule files and packages that the certificate names may be run; without it, those that have been
+            run in this process.
 
     Raises:
-        ModelError, UsageError: The certificate, the input or the output cannot be used.
+        ModelError, UsageError: The certificate, the input or the output cannot be used; it names code, and is not
+            trusted.
         CheckError: The input or the output is not what it was.
     """
 
@@ -190,23 +202,24 @@ class Original:
         source: str | os.PathLike[str] | None = None,
         output: str | os.PathLike[str] | None = None,
         rules: Sequence[str] = (),
+        *,
+        trust: bool | None = None,
     ):
         self.where = os.fspath(path)
         self.then = read(path)
-        self.folder = Path(path).parent
+        self._asked = Asked(self.where, self.then)
         recorded = self.then.input
         if source is None and recorded is None:
             raise UsageError(f"{self.where}: the model came from no file; give it with --input")
         if self.then.output is None:
             raise UsageError(f"{self.where}: the result was not written to a file, so there is nothing to compare with")
-        self.source = Path(source) if source is not None else self.folder / (recorded.path if recorded else "")
+        self.rules, self._gate = self._asked.rules(rules, trust=trust)
+        self.source = Path(source or self._asked.file(recorded.path if recorded else "", "--input"))
         self.written = self.then.output
-        self.output = Path(output) if output is not None else self.folder / self.written.path
-        named = [_moved(r, lambda file: str(self.folder / file)) for r in self.then.options.rules]
-        self.rules = list(rules) or named
+        self.output = Path(output or self._asked.file(self.written.path, "A and B"))
         if recorded is not None:
             self._same_files("the input", self.source, recorded)
-        if self.output.exists():
+        if os.path.exists(self.output):
             self._same_files("the output", self.output, self.written)
 
     def replay(self, progress: Progress | None = None) -> Repeated:
@@ -231,7 +244,7 @@ class Original:
             ModelError: The output is not there.
             UsageError, RuleError, CheckError: As for ``replay``; ``inputs`` must be what they were, too.
         """
-        if not self.output.exists():
+        if not os.path.exists(self.output):
             raise ModelError(f"{self.output}: no such file, and it is the output that {self.where} tells of")
         self._same_arrays(inputs or {})
         level = self.then.options.check
@@ -243,7 +256,8 @@ class Original:
     def arrays(self) -> dict[str, Path]:
         """The files of the arrays that were given for the checks, by input; without those that came from no file."""
         recorded = self.then.options.inputs.items()
-        return {name: self.folder / each.path for name, each in recorded if each.path is not None}
+        named = {name: each.path for name, each in recorded if each.path is not None}
+        return {name: self._asked.file(path, f"--input {name}=FILE.npy") for name, path in named.items()}
 
     def _same_arrays(self, inputs: Mapping[str, Any]) -> None:
         recorded = {name: each.sha256 for name, each in self.then.options.inputs.items()}
@@ -278,25 +292,9 @@ class Original:
 
     def _repeat(self, level: str, verdicts: Verdicts, inputs: Mapping[str, Any], progress: Progress | None) -> Repeated:
         """Rewrite again, and compare what comes out."""
-        from onnxrewrite import pipeline
-
-        options = self.then.options
-        result = pipeline.apply(
-            self.source,
-            rules=self.rules,
-            without=self._others(),
-            target=options.target,
-            opset=options.opset,
-            dims=options.dims,
-            inputs=inputs,
-            check=level,  # type: ignore[arg-type]
-            seed=options.seed,
-            lower=options.lower,  # type: ignore[arg-type]
-            threads=options.threads,
-            budget=options.budget,
-            progress=progress,
-            verdicts=verdicts,
-        )
+        registry.load()  # plugins are the user's own
+        with guarded(self._gate):
+            result = self._rewritten(level, verdicts, inputs, progress)
         now = self._written_again(result)
         told = [
             f"{k} {self.then.versions.get(k)} → {now.versions.get(k)}"
@@ -307,19 +305,41 @@ class Original:
             raise CheckError("; ".join([f"{self.where}: {difference}", *[f"versions: {', '.join(told)}"] * bool(told)]))
         return Repeated(self.then, now, tuple(told), result)
 
+    def _rewritten(
+        self, level: str, verdicts: Verdicts, inputs: Mapping[str, Any], progress: Progress | None
+    ) -> Result:
+        from onnxrewrite import pipeline
+
+        options = self.then.options
+        return pipeline.apply(
+            self.source,
+            rules=self.rules,
+            without=self._others(),
+            target=options.target,
+            opset=options.opset,
+            dims=options.dims,
+            inputs=inputs,
+            check=level,  # type: ignore[arg-type]
+            seed=options.seed,
+            lower=options.lower,
+            threads=options.threads,
+            budget=options.budget,
+            named_sums=options.named_sums,
+            progress=progress,
+            verdicts=verdicts,
+        )
+
     def _written_again(self, result: Result) -> Certificate:
-        """The certificate of the output, written under the same names in a folder that is gone afterwards."""
-        made: list[Certificate] = []
-        with tempfile.TemporaryDirectory(prefix="onnxrewrite-") as folder:
-            target = Path(folder) / Path(self.written.path).name
-            data_name = next((name for name in self.written.sha256 if name != target.name), None)
-
-            def companions(files: Mapping[Path, Path]) -> dict[Path, bytes]:
-                made.append(certificate(result, self.folder, self.output, files))
-                return {}
-
-            io.save(result.model, target, data_name=data_name, companions=companions)
-        return made[0]
+        """The certificate of the output, written in a folder that is gone afterwards, under names of our own."""
+        name = Path(self.written.path).name
+        location = next((each for each in self.written.sha256 if each != name), None)
+        with temporary.folder() as folder:
+            target = folder / "output" / "model.onnx"
+            target.parent.mkdir()
+            io.save(result.model, target, location=location)
+            paths = [target, *(path for path in target.parent.iterdir() if path != target)]
+            then = dict(zip((Path(name), Path(location or f"{name}.data")), paths, strict=False))
+            return certificate(result, self._asked.folder, self.output, then)
 
     def _difference(self, now: Certificate) -> str | None:
         assert now.output is not None
@@ -332,8 +352,10 @@ class Original:
 
     def _others(self) -> list[str]:
         """The rules that did not take part; those that did are what they were."""
-        self._same_rule_files()
-        library = registry.load(self.rules)
+        try:
+            library = registry.load(self.rules)
+        finally:
+            self._gate.raise_refusal()
         known = {rule.name: rule for rule in library}
         for name, then in self.then.rules.items():
             if name not in known:
@@ -341,23 +363,10 @@ class Original:
             self._same_rule(known[name], fingerprint(known[name]), then)
         return [name for name in known if name not in self.then.rules]
 
-    def _same_rule_files(self) -> None:
-        """Before any of them is run."""
-        for path in (Path(registry.divided(r)[1]) for r in self.rules if _is_file(r)):
-            then = self.then.modules.get(path.name)
-            if then is not None and path.is_file() and sha256_of([path]) != [then]:
-                named = [name for name, rule in self.then.rules.items() if path.name in rule.modules]
-                raise CheckError(f"{self.where}: {_rules(named)} changed: {path} is another file now")
-
     def _same_rule(self, rule: Rule, now: Fingerprint, then: RuleRecord) -> None:
         if now.sha256 == then.sha256:
             return
         before = {name: self.then.modules.get(name, "") for name in then.modules}
         where = ", ".join(changed(before, now.modules))
         named = [n for n, each in self.then.rules.items() if each.modules == then.modules] if where else [rule.name]
-        raise CheckError(f"{self.where}: {_rules(named)} changed{f' in {where}' if where else ''}")
-
-
-def _rules(names: Iterable[str]) -> str:
-    first, *others = names
-    return f"rule {first}" + (f" and {len(others)} more" if others else "")
+        raise CheckError(f"{self.where}: {some_rules(named)} changed{f' in {where}' if where else ''}")

@@ -7,6 +7,9 @@ it and exits with ``exit_code``; nothing else is ever shown to a user as a trace
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 
 class OnnxRewriteError(Exception):
@@ -33,9 +36,150 @@ class CheckError(OnnxRewriteError):
     exit_code = 1
 
 
+NOT_RUN = (UsageError, ModelError, MemoryError)
+"""What is raised where a model cannot be run here: inputs that cannot be made, a model that does not open, too little
+memory.  Where that only keeps something from being checked or measured, the reason is told and the work goes on."""
+
+
+class IncompleteError(OnnxRewriteError):
+    """The result is right and was written; something that goes with it, a certificate or a report, was not.
+
+    Args:
+        done: What was written, as a sentence.
+        lost: Why each of the others was not.
+        exit_code: The command line's exit status.
+    """
+
+    def __init__(self, done: str, lost: Sequence[str], exit_code: int):
+        super().__init__(f"{'; '.join(lost)}; {done}")
+        self.lost = lost
+        self.exit_code = exit_code
+
+
+class Rest:
+    """What goes with a result that is written: each part by itself, so that none takes another one or the result down.
+
+    Args:
+        done: What is done, as a sentence.
+    """
+
+    def __init__(self, done: str):
+        self._done = done
+        self._errors: dict[str, Exception] = {}
+
+    @contextmanager
+    def part(self, what: str) -> Iterator[None]:
+        """One part, which may come to nothing."""
+        try:
+            yield
+        except Exception as error:
+            self._errors[what] = error
+
+    def lacks(self, what: str) -> bool:
+        """Whether a part came to nothing."""
+        return what in self._errors
+
+    def incomplete(self) -> IncompleteError | None:
+        """What there is to say of the parts that came to nothing; None where there are none."""
+        if not self._errors:
+            return None
+        lost = [each for what, error in self._errors.items() for each in _lost(what, error)]
+        made = IncompleteError(self._done, lost, max(map(exit_code, self._errors.values())))
+        made.__cause__ = next(iter(self._errors.values()))
+        return made
+
+    def end(self) -> None:
+        """Raise ``incomplete()``, if there is anything to say."""
+        error = self.incomplete()
+        if error is not None:
+            raise error
+
+
+def _lost(what: str, error: Exception) -> Sequence[str]:
+    if isinstance(error, IncompleteError):
+        return error.lost
+    return [str(error) if isinstance(error, OnnxRewriteError) else f"{what} was not written: {reason(error)}"]
+
+
+def exit_code(error: BaseException) -> int:
+    """The command line's exit status for an error: 2 where a file is the cause, 3 where we are."""
+    return error.exit_code if isinstance(error, OnnxRewriteError) else 2 if isinstance(error, OSError) else 3
+
+
+def reason(error: BaseException) -> str:
+    """An error in one line."""
+    if isinstance(error, OnnxRewriteError):
+        return str(error)
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return "memory does not suffice" if isinstance(error, MemoryError) else bug(error)
+
+
+def bug(error: BaseException) -> str:
+    """An error that nobody should have met, in one line."""
+    text = str(error).strip()
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"internal error: {what[:500]}; this is a bug: please report it with what --debug shows"
+
+
+class StoppedError(SystemExit):
+    """A signal asked us to stop.  A SystemExit, for libraries let that one pass."""
+
+
+class ExitCalledError(Exception):
+    """What somebody else wrote asked the process to end, and is told that it did."""
+
+
+@contextmanager
+def foreign() -> Iterator[None]:
+    """What somebody else wrote runs inside: where it asks the process to end, that is an error like any other.
+
+    Raises:
+        ExitCalledError: It called ``sys.exit``, or raised what is no ``Exception``.
+    """
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, GeneratorExit, StoppedError):
+        raise
+    except BaseException as error:
+        told = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise ExitCalledError(told).with_traceback(error.__traceback__) from error
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Text that a terminal can only show: whatever else it would do something with is spelled as JSON does.
+
+    That is control characters, line and paragraph separators, what changes the direction of writing, and halves of
+    characters; a name in a model can hold all of these.  ``keep``: characters that stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def printable_data(data: Any) -> Any:
+    """Plain data with every text in it ``printable``."""
+    if isinstance(data, str):
+        return printable(data)
+    if isinstance(data, Mapping):
+        return {printable_data(key): printable_data(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [printable_data(each) for each in data]
+    return data
+
+
+_LOOKED_AT = 4000
+"""Characters of an error: it may quote a name of a million."""
+
+
 def one_line(error: BaseException | str, limit: int = 300) -> str:
     """The first informative line of an error, without ORT's boilerplate and file positions."""
-    text = " ".join(str(error).split())
+    text = " ".join(str(error)[:_LOOKED_AT].split())
     text = re.sub(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", text)
     text = re.sub(r"/\S*?/(onnxruntime/\S+?:\d+) ", "", text)
     text = text or type(error).__name__

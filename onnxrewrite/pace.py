@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import onnx
 import onnx_ir as ir
 
-from onnxrewrite.errors import ModelError, UsageError
+from onnxrewrite.errors import NOT_RUN, reason
 from onnxrewrite.ir.target import Target
 from onnxrewrite.result import Speed
 from onnxrewrite.rewrite.rule import Stage
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Trace
-from onnxrewrite.rounds import Clock, Rounds
+from onnxrewrite.rounds import Clock, Round, Rounds
 from onnxrewrite.verify.certificate import Options
 from onnxrewrite.verify.ledger import Verdicts
 
@@ -61,7 +61,7 @@ class Pace:
         verdicts: Verdicts,
         clock: Clock,
     ):
-        self.speed = Speed(options.lower, threads=options.threads)  # type: ignore[arg-type]
+        self.speed = Speed(options.lower, threads=options.threads)
         self._rounds = rounds
         self._rules = {r.name: r for r in rules}
         self._target = target
@@ -72,56 +72,56 @@ class Pace:
         self._chooser: Chooser | None = None
         self._race: Race | None = None
 
-    def start(self, original: Opened | None) -> None:
-        """Before the first round; ``original`` is None where nothing is to be run."""
+    def start(self, original: Opened | None, hindrance: str) -> None:
+        """Before the first round; ``original`` is None where nothing is to be run, and ``hindrance`` says why it cannot
+        be, if that is known."""
         if self._repeats:
             self.speed.slower = dict(self._verdicts.slow)
             self._rounds.without |= self.speed.slower.keys()
             return
-        self.speed.skipped = self._reason_to_skip(original)
+        self.speed.skipped = self._reason_to_skip(original) or hindrance
         if not self.speed.skipped:
             assert original is not None
             try:
                 self._measure(original)
-            except (ModelError, UsageError) as error:  # inputs cannot be made, or it does not run
-                self.speed.skipped = str(error)
+            except NOT_RUN as error:
+                self.speed.skipped = reason(error)
         if self.speed.skipped:
             self._rounds.without |= {n for n, r in self._rules.items() if r.only_faster}
 
-    def finish(self, model: ir.Model, trace: Trace, rewrite: Callable[[], ir.Model]) -> bool:
+    def finish(self, made: Round, rewrite: Callable[[], Round]) -> bool:
         """After a round whose result is right: whether a rule slows it down, which is left out from now on.
 
         Args:
-            model: The result.
-            trace: How it was made.
+            made: The round.
             rewrite: Makes another one.
         """
         if self._chooser is not None:
             self.speed.weighed = list(self._chooser.weighed.values())
             self.speed.assumed = dict(Counter(self._chooser.assumed.values()))
-        if self._race is None or not trace.applied:
-            self._remember(model)
+        if self._race is None or not made.trace.applied:
+            self._remember(made.model)
             return False
         with self._clock.phase("measure"):
             try:
-                return self._slowed(model, trace, rewrite)
-            except ModelError as error:  # it runs unoptimized, and not as ONNX Runtime optimizes it
-                self.speed.skipped = str(error)
+                return self._slowed(made, rewrite)
+            except NOT_RUN as error:  # it runs unoptimized, and not as ONNX Runtime optimizes it
+                self.speed.skipped = reason(error)
                 return False
 
-    def _slowed(self, model: ir.Model, trace: Trace, rewrite: Callable[[], ir.Model]) -> bool:
+    def _slowed(self, made: Round, rewrite: Callable[[], Round]) -> bool:
         from onnxrewrite.measure.race import is_slower
 
-        seen = self._timed(model)
+        seen = self._timed(made.model)
         if is_slower(seen) and len(self.speed.slower) < _MOST:
-            name = self._brake(trace, rewrite)
+            name = self._brake(made.trace, rewrite)
             if name is not None:
                 self.speed.slower[name] = f"with it the model takes {seen.median:.2f} times as long as the original"
                 self._rounds.without.add(name)
                 return True
         self.speed.ratio = seen
-        self._choose_level(model)
-        self._remember(model)
+        self._choose_level(made.model)
+        self._remember(made.model)
         return False
 
     @property
@@ -164,7 +164,7 @@ class Pace:
         with openable(model) as candidate:
             return self._race.against(candidate)
 
-    def _brake(self, trace: Trace, rewrite: Callable[[], ir.Model]) -> str | None:
+    def _brake(self, trace: Trace, rewrite: Callable[[], Round]) -> str | None:
         """The rule that makes the result slower than the original; lowered ones are suspected first."""
         from onnxrewrite.measure.race import is_slower, slowest
 
@@ -174,7 +174,7 @@ class Pace:
 
         def is_slow(without: Any) -> bool:
             self._rounds.without = before | set(without)
-            return is_slower(self._timed(rewrite()))
+            return is_slower(self._timed(rewrite().model))
 
         try:
             return slowest(groups, is_slow)

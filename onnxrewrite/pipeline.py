@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -18,6 +19,7 @@ import onnx_ir as ir
 from onnxrewrite.errors import CheckError, ModelError, UsageError
 from onnxrewrite.ir import io
 from onnxrewrite.ir.convert import in_opset
+from onnxrewrite.ir.sums import named_sums, with_plain_names
 from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.pace import Pace
 from onnxrewrite.result import CheckLevel, Checks, Lowering, Result
@@ -26,7 +28,8 @@ from onnxrewrite.rewrite.finish import has_inner_types
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Key, Trace
-from onnxrewrite.rounds import Clock, Progress, Rounds
+from onnxrewrite.rounds import Clock, Progress, Round, Rounds
+from onnxrewrite.runtime import limited
 from onnxrewrite.verify.certificate import ArrayRecord, Options, array_digest
 from onnxrewrite.verify.culprit import culprit
 from onnxrewrite.verify.ledger import Verdicts
@@ -34,6 +37,7 @@ from onnxrewrite.verify.ledger import Verdicts
 if TYPE_CHECKING:
     from onnxrewrite.verify.checked import ModelCheck
     from onnxrewrite.verify.model import Baseline
+    from onnxrewrite.verify.session import Session
 
 _SAMPLES = {"full": 3, "fast": 1}
 _WRONG_RULE = 2
@@ -57,6 +61,8 @@ def apply(
     lower: Lowering | None = None,
     threads: int = 0,
     budget: float = 20.0,
+    run_limit: float | None = None,
+    named_sums: bool = True,
     seed: int = 0,
     progress: Progress | None = None,
     conflicts: bool = False,
@@ -81,6 +87,11 @@ def apply(
             operators only.  Without it, what ONNXREWRITE_LOWER says, else ``fastest``.
         threads: Within an operator where it measures; 0 is ONNX Runtime's choice.
         budget: Seconds for measuring rewrites; what is met later is taken for granted.
+        run_limit: Seconds for one run of a model; what takes longer is not checked, and not measured, and the result
+            says so.  0 for no limit; without it, what ONNXREWRITE_RUN_LIMIT says, else 10 seconds, and one more for
+            each 10 MB of weights.
+        named_sums: Whether an input's dimension that is called ``a + b`` is taken for the sum.  Where the original also
+            runs at sizes at which it is none, and the result would differ there, it is not, and the notes say so.
         seed: Of the generated inputs.
         progress: Called with (phase, nodes visited, nodes waiting).
         conflicts: Find out which rules could have been applied where another one was, ``Result.trace.conflicts``; it
@@ -93,35 +104,45 @@ def apply(
     """
     if check not in ("full", "fast", "off"):
         raise UsageError(f"check must be full, fast or off, not {check!r}")
-    lowering = lower or os.environ.get("ONNXREWRITE_LOWER") or "fastest"
-    if lowering not in get_args(Lowering):
-        raise UsageError(f"lower must be {', '.join(get_args(Lowering))}, not {lowering!r}")
-    given = list(rules)
+    asked = lower or os.environ.get("ONNXREWRITE_LOWER") or "fastest"
+    lowering = next((each for each in get_args(Lowering) if each == asked), None)
+    if lowering is None:
+        raise UsageError(f"lower must be {', '.join(get_args(Lowering))}, not {asked!r}")
+    given, only = list(rules), tuple(only)
     library, notes = _rules(given)
-    run = _Run(
-        original=io.load(source),
-        options=Options(
-            target=target,
-            opset=opset,
-            dims=dict(dims or {}),
-            inputs={n: ArrayRecord(None, array_digest(a)) for n, a in (inputs or {}).items()},
-            check=check,
-            seed=seed,
-            rules=[r for r in given if isinstance(r, str)],
-            lower=lowering,
-            threads=threads,
-            budget=budget,
-        ),
-        rules=library.select(only, without),
-        level=check,
-        inputs=inputs or {},
-        progress=progress,
-        conflicts=conflicts,
-        verdicts=verdicts or Verdicts(),
+    original, known = io.load(source), verdicts or Verdicts()
+    options = Options(
+        target=target,
+        opset=opset,
+        dims=dict(dims or {}),
+        inputs={n: ArrayRecord(None, array_digest(a)) for n, a in (inputs or {}).items()},
+        check=check,
+        seed=seed,
+        rules=[r for r in given if isinstance(r, str)],
+        lower=lowering,
+        threads=threads,
+        budget=budget,
+        named_sums=named_sums,
     )
-    result = run.execute()
-    result.notes[:0] = [*io.repairs(run.original), *notes]
+    rules_taken = library.select(only, without)
+    with limited.run_limit(run_limit):
+        try:
+            result = _Run(original, options, rules_taken, inputs or {}, progress, conflicts, known).execute()
+        except _NoSum as error:
+            plain = replace(options, named_sums=False)
+            result = _Run(original, plain, rules_taken, inputs or {}, progress, conflicts, known).execute()
+            notes = [str(error), *notes]
+    result.notes[:0] = [*io.repairs(original), *notes]
+    result.asked = _asked(library, only, given)
     return result
+
+
+def _asked(library: registry.Registry, only: Iterable[str], given: Iterable[str | Rule | RuleSet]) -> frozenset[str]:
+    """The names of the rules that somebody named, alone or in a set, or gave."""
+    sets: list[Rule | RuleSet] = [library.named(name) for name in only]
+    for each in given:
+        sets += registry.sets_called(each) if isinstance(each, str) else [each]
+    return frozenset(rule.name for rule in RuleSet("", sets))
 
 
 def check(
@@ -130,6 +151,7 @@ def check(
     *,
     dims: Mapping[str, int] | None = None,
     inputs: Mapping[str, Any] | None = None,
+    run_limit: float | None = None,
     seed: int = 0,
     samples: int = 3,
 ) -> ModelCheck:
@@ -137,7 +159,7 @@ def check(
     from onnxrewrite.verify.model import compare_models
     from onnxrewrite.verify.session import openable
 
-    with openable(io.load(a)) as first, openable(io.load(b)) as second:
+    with limited.run_limit(run_limit), openable(io.load(a)) as first, openable(io.load(b)) as second:
         return compare_models(first, second, dims=dims, inputs=inputs, seed=seed, samples=samples)
 
 
@@ -145,6 +167,16 @@ def _rules(given: Sequence[str | Rule | RuleSet]) -> tuple[registry.Registry, li
     library = registry.load([r for r in given if isinstance(r, str)])
     library.add(r for r in given if not isinstance(r, str))
     return library, library.broken
+
+
+class _NoSum(Exception):
+    """A dimension that is called like a computation is something else, too, and that changes the result."""
+
+    def __init__(self, name: str, reason: str):
+        super().__init__(
+            f"the size `{name}` is taken for a name: the original runs where it is something else, and the result "
+            f"would differ there ({reason})"
+        )
 
 
 class _Run:
@@ -155,7 +187,6 @@ class _Run:
         original: ir.Model,
         options: Options,
         rules: RuleSet,
-        level: CheckLevel,
         inputs: Mapping[str, Any],
         progress: Progress | None,
         conflicts: bool,
@@ -165,18 +196,19 @@ class _Run:
         self.options = options
         self.target = target_by_name(options.target, portable=options.lower == "portable")
         self.rules = rules
-        self.level: CheckLevel = level
+        self.level: CheckLevel = options.check
         self.inputs = inputs
         self.verdicts = verdicts
         self.clock = Clock(progress)
+        source = in_opset(original, options.opset)
         self.rounds = Rounds(
-            in_opset(original, options.opset),
+            source if options.named_sums else with_plain_names(source),
             rules,
             self.target,
             opset=self._newest_opset(),
             for_speed=options.lower == "fastest",
             seed=options.seed,
-            checks_sites=level != "off",
+            checks_sites=self.level != "off",
             keep_types=has_inner_types(original),
             verdicts=verdicts,
             conflicts=conflicts,
@@ -191,19 +223,20 @@ class _Run:
         found: Counter[str] = Counter()
         with self._original() as original:
             baseline = self._baseline(original)
-            self.pace.start(original)
+            self.pace.start(original, baseline.hindrance if baseline is not None else "")
             while True:
-                model, trace, checked = self._right(baseline, guilty, found)
-                if not self.pace.finish(model, trace, lambda: self.rounds.rewrite(set(guilty))[0]):
+                made, checked = self._right(baseline, guilty, found)
+                if not self.pace.finish(made, lambda: self.rounds.rewrite(set(guilty))):
                     break
+        trace = made.trace
         for (rule, value), reason in guilty.items():
             trace.refuse(rule, value, f"undone: {reason}")
         return Result(
-            model=model,
+            model=made.model,
             original=self.original,
             trace=trace,
-            ledger=self.rounds.ledger,
-            checks=self._checks(checked, {**trace.failed, **guilty}),
+            ledger=made.ledger,
+            checks=self._checks(made, checked, {**trace.failed, **guilty}),
             speed=self.pace.speed,
             rules=RuleSet("", (r for r in self.rules if r.name not in self.rounds.without)),
             target=self.target,
@@ -214,18 +247,20 @@ class _Run:
 
     def _right(
         self, baseline: Baseline | None, guilty: dict[Key, str], found: Counter[str]
-    ) -> tuple[ir.Model, Trace, ModelCheck | None]:
+    ) -> tuple[Round, ModelCheck | None]:
         """A result that is right; rewrites that make it wrong become ``guilty``, and ``found`` counts their rules."""
         while True:
-            model, trace = self.rounds.rewrite(set(guilty))
-            distrusted = [a for a in trace.applied if found[a.rule] >= _WRONG_RULE]  # also where it only now can be
+            made = self.rounds.rewrite(set(guilty))
+            distrusted = [
+                a for a in made.trace.applied if found[a.rule] >= _WRONG_RULE
+            ]  # also where it only now can be
             if distrusted:
                 guilty |= {a.key: f"the rule was wrong at {found[a.rule]} other sites" for a in distrusted}
                 continue
-            problems, checked = self.verify(model, baseline)
+            problems, checked = self.verify(made.model, baseline)
             if not problems:
-                return model, trace, checked
-            key = self._culprit(trace, guilty, baseline) if found.total() < _MAX_CULPRITS else None
+                return made, checked
+            key = self._culprit(made.trace, guilty, baseline) if found.total() < _MAX_CULPRITS else None
             if key is None:
                 what = "valid" if checked is None else "equal to the original"
                 raise CheckError(f"the result is not {what} and nothing was written: {problems[0]}")
@@ -234,7 +269,7 @@ class _Run:
 
     def verify(self, model: ir.Model, baseline: Baseline | None) -> tuple[list[str], ModelCheck | None]:
         """Problems of an emitted model, and the comparison with the original."""
-        from onnxrewrite.verify.session import open_session
+        from onnxrewrite.verify.session import Session, open_session
         from onnxrewrite.verify.structure import check_structure
 
         with self._opened(model) as candidate:
@@ -247,14 +282,23 @@ class _Run:
                 return problems, None
             with self.clock.phase("check model"):
                 checked = baseline.check(candidate, session)
+                if checked.ok and self.options.named_sums and isinstance(session, Session):
+                    self._try_other_sizes(baseline, session)
         return checked.failures, checked
+
+    def _try_other_sizes(self, baseline: Baseline, session: Session) -> None:
+        """Raise ``_NoSum`` if the result is wrong where a size is not what it is called and the original runs."""
+        for name in named_sums(self.original):
+            reason = baseline.difference_at_other_sizes(name, session)
+            if reason is not None:
+                raise _NoSum(name, reason)
 
     def _culprit(self, trace: Trace, guilty: Collection[Key], baseline: Baseline | None) -> Key | None:
         """The rewrite that makes a right result wrong; None if the result is wrong without any rewrite too."""
 
         def attempt(quarantine: set[Key]) -> tuple[bool, list[Key]]:
-            model, trace = self.rounds.rewrite(quarantine)
-            return not self.verify(model, baseline)[0], [a.key for a in trace.applied]
+            made = self.rounds.rewrite(quarantine)
+            return not self.verify(made.model, baseline)[0], [a.key for a in made.trace.applied]
 
         return culprit([a.key for a in trace.applied], guilty, attempt)
 
@@ -306,11 +350,11 @@ class _Run:
         asked, samples = self.options, _SAMPLES[self.level]
         return Baseline(original, dims=asked.dims, inputs=self.inputs, seed=asked.seed, samples=samples)
 
-    def _checks(self, checked: ModelCheck | None, undone: dict[Key, str]) -> Checks:
+    def _checks(self, made: Round, checked: ModelCheck | None, undone: dict[Key, str]) -> Checks:
         result = Checks(level=self.level, structure=self._excused, model=checked, undone=undone)
-        if self.rounds.sites is not None:
-            result.sites, result.distinct_sites = self.rounds.sites.ok, len(self.rounds.sites.distinct)
-            result.sites_not_run = dict(self.rounds.sites.not_run)
+        if made.sites is not None:
+            result.sites, result.distinct_sites = made.sites.ok, len(made.sites.distinct)
+            result.sites_not_run = dict(made.sites.not_run)
         return result
 
 

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnx_ir as ir
 
 from onnxrewrite.ir import io
+from onnxrewrite.ir.sums import named_sums
 from onnxrewrite.ir.target import Target
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Key, Trace
-from onnxrewrite.verify.certificate import Certificate, Options
+from onnxrewrite.verify.certificate import Certificate, Level, Options
+from onnxrewrite.verify.certificate import CheckLevel as CheckLevel
+from onnxrewrite.verify.certificate import Lowering as Lowering
 from onnxrewrite.verify.ledger import Ledger
 
 if TYPE_CHECKING:
     from onnxrewrite.measure.choice import Weighed
     from onnxrewrite.measure.timing import Interval
     from onnxrewrite.verify.checked import ModelCheck
-
-CheckLevel: TypeAlias = Literal["full", "fast", "off"]
-
-Lowering: TypeAlias = Literal["fastest", "fused", "portable"]
-"""How the lower stage chooses: by measuring; the most fused form that is legal; the standard's operators only."""
 
 
 @dataclass
@@ -75,7 +74,7 @@ class Speed:
     binding: Mapping[str, int] = field(default_factory=dict)
     threads: int = 0
     ratio: Interval | None = None
-    level: str = "all"
+    level: Level = "all"
     level_ratio: Interval | None = None
     weighed: list[Weighed] = field(default_factory=list)
     assumed: Mapping[str, int] = field(default_factory=dict)
@@ -86,21 +85,22 @@ class Speed:
         return asdict(self)
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """What ``apply`` returns.
 
     Attributes:
         model: The optimized model.
         original: The model as loaded, before any conversion to another opset.
-        trace: What was rewritten, what was refused and why.
-        ledger: The same rewrites in text, each with its check.
+        trace: What was rewritten, in text with its check, too; what was refused and why.
+        ledger: What was turned down, in text, with its check.
         checks: What was checked.
         speed: What was measured.
         rules: The rules that ran.
         options: What was asked for.
         notes: Repairs of the input, plugins that could not be used, rules that raised.
         seconds: Phase to time.
+        asked: The rules that were asked for by name, or given.
     """
 
     model: ir.Model
@@ -114,6 +114,24 @@ class Result:
     options: Options
     notes: list[str]
     seconds: dict[str, float]
+    asked: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        """A few lines: what was applied, nodes before and after, what was checked."""
+        from onnxrewrite.report.summary import brief
+
+        return brief(self)
+
+    @property
+    def assumes(self) -> dict[str, list[str]]:
+        """What is taken for granted of the data, each to the applied rules that do, in the order in which they run; to
+        none where all that is known of sizes rests on it."""
+        applied, found = self.trace.counts(), defaultdict[str, list[str]](list)
+        for rule in self.rules:
+            for assumption in rule.assumes if applied[rule.name] else ():
+                found[str(assumption)].append(rule.name)
+        names = named_sums(self.original) if self.options.named_sums and self.trace.applied else []
+        return {**found, **{f"a size that is called `{name}` is that": [] for name in names}}
 
     def save(self, path: str | os.PathLike[str], *, certificate: bool = False) -> None:
         """Write the optimized model, with its ``certificate`` beside it if that is wanted; external data is chosen when

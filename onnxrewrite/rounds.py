@@ -10,7 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import onnx_ir as ir
 
@@ -59,6 +60,22 @@ class Clock:
             self.progress(stage.name.lower(), visited, waiting)
 
 
+class Round(NamedTuple):
+    """One result: all that is known of it belongs to it, whatever later rounds try.
+
+    Attributes:
+        model: The rewritten copy.
+        trace: How it was made; each rewrite with its record.
+        ledger: What was turned down on the way.
+        sites: The checks of its rewrites; None where there were none.
+    """
+
+    model: ir.Model
+    trace: Trace
+    ledger: Ledger
+    sites: SiteChecker | None
+
+
 class Rounds:
     """Rewrites copies of one model.
 
@@ -78,8 +95,6 @@ class Rounds:
     Attributes:
         cost: Says why a rewrite does not pay; None where that is not asked.
         without: The names of rules that are left out.
-        sites: The checks of the last round; None where there are none.
-        ledger: The rewrites of the last round in text, each with its check.
     """
 
     def __init__(
@@ -99,8 +114,6 @@ class Rounds:
     ):
         self.cost: Callable[[Site], str | None] | None = None
         self.without: set[str] = set()
-        self.sites: SiteChecker | None = None
-        self.ledger = Ledger(None)
         self._opsets = Opsets(model, opset, for_speed=for_speed)
         self._rules = rules
         self._target = target
@@ -111,38 +124,39 @@ class Rounds:
         self._conflicts = conflicts
         self._clock = clock
         self._tampered: dict[str, Tampered] = {}
-        # Of earlier rounds, too: what is not raised in the next one was turned down in this.
-        self._failed: list[Loss] = []
+        # Of all rounds: who repeats this run takes the same way through those that came to nothing.
         self._declined: list[Loss] = []
 
-    def rewrite(self, quarantine: set[Key]) -> tuple[ir.Model, Trace]:
+    def rewrite(self, quarantine: set[Key]) -> Round:
         """Rewrite a copy of the model, but for the sites in ``quarantine``.
 
         A raised operator that the lower stage could not make legal after all is not raised in the next round.  Nor does
         a rule take part in it that changed the graph by itself.  Where the raise stage needs a newer opset, the model
         is converted.
         """
-        self._failed.clear()
+        failed: list[Loss] = []  # what is not raised in the next attempt was turned down in this
         while True:
             try:
-                model, trace = self._lowered(quarantine)
+                found = self._lowered(quarantine, failed)
             except Tampered as error:
                 self._tampered[error.rule] = error
                 continue
-            if self._opsets.settled(self.without, trace):
+            if self._opsets.settled(self.without, found.trace):
                 break
-        trace.warnings += self._opsets.notes(self.without, trace)
+        found.trace.warnings += self._opsets.notes(self.without, found.trace)
         for tampering in self._tampered.values():
-            trace.refuse(tampering.rule, tampering.value, tampering.reason)
-            trace.warnings.append(f"{tampering}; it was left out")
-        return model, trace
+            found.trace.refuse(tampering.rule, tampering.value, tampering.reason)
+            found.trace.warnings.append(f"{tampering}; it was left out")
+        return found
 
-    def _lowered(self, quarantine: set[Key]) -> tuple[ir.Model, Trace]:
+    def _lowered(self, quarantine: set[Key], failed: list[Loss]) -> Round:
         banned = set(quarantine)
         unlowerable: dict[Key, str] = {}
         while True:
             with self._clock.phase("rewrite"):
-                driver = self._driver(banned)
+                sites = self._site_checker() if self._checks_sites else None
+                ledger = Ledger(sites, self.cost, self._verdicts, failed=failed, declined=self._declined)
+                driver = self._driver(banned, ledger)
                 trace = driver.run(last=Stage.RAISE)
                 if self._opsets.grows(self.without, trace):
                     continue
@@ -155,18 +169,17 @@ class Rounds:
         for (rule, value), op_type in unlowerable.items():
             trace.refuse(rule, value, f"{op_type} could not be lowered after all")
         finish(driver.model, keep_types=self._keep_types)
-        return driver.model, trace
+        return Round(driver.model, trace, replace(ledger, declined=[*self._declined]), sites)
 
-    def _driver(self, banned: set[Key]) -> Driver:
+    def _driver(self, banned: set[Key], ledger: Ledger) -> Driver:
         """A driver for a round, with checks that count this round only."""
-        self.sites = self._site_checker() if self._checks_sites else None
-        self.ledger = Ledger(self.sites, self.cost, self._verdicts, failed=self._failed, declined=self._declined)
         return Driver(
             io.load(self._opsets.source(self.without)),
             self._taking_part(),
             self._target,
-            check=self.ledger,
-            cost=self.ledger.weigh,
+            check=ledger,
+            cost=ledger.weigh,
+            record=ledger.record,
             limits=Limits(quarantine=banned),
             progress=self._clock.stage if self._clock.progress is not None else None,
             conflicts=self._conflicts,

@@ -17,7 +17,9 @@ PATTERNS = ROOT / "patterns" / "onnxrewrite_patterns"
 RANKS = {
     "errors": 0,
     "markup": 0,
+    "files": 0,
     "ir": 1,
+    "runtime": 2,
     "pattern": 2,
     "rewrite": 3,
     "interop": 4,
@@ -31,6 +33,7 @@ RANKS = {
     "whynot": 6,
     "pace": 6,
     "certify": 6,
+    "trust": 6,
     "report": 6,
     "testing": 6,
     "authoring": 6,

@@ -1,6 +1,6 @@
 """No input makes the tool crash, hang or lie: damaged files through the command line, random valid graphs through apply.
 
-``mutations.py`` and ``random_graphs.py`` make the examples, each from a number, so that an example is repeated by its
+``benchmarks.hostile.damage`` and ``benchmarks.random_graphs`` make the examples, each from a number, so that one is repeated by its
 number.  ONNX Runtime itself aborts the process on a few models that are not valid (a Conv with a scalar for its weights);
 no Python program can catch that, and such an example would be seen as a crash of this suite.
 """
@@ -22,11 +22,11 @@ import onnx_ir as ir
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
-from mutations import damaged
-from random_graphs import random_model
 from traps.helpers import assert_same_interface, run
 
 import onnxrewrite as rw
+from benchmarks.hostile.damage import damaged
+from benchmarks.random_graphs import random_model
 from onnxrewrite.cli import main
 from onnxrewrite.ir import text
 from onnxrewrite.rewrite import registry

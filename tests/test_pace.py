@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,13 @@ import pytest
 from onnx import parser
 
 import onnxrewrite as rw
-from onnxrewrite import Builder, Const, Match, Rule, Stage, Value, Var, op
+from onnxrewrite import Assumption, Builder, Const, Match, Rule, Stage, Value, Var, op
 from onnxrewrite.errors import UsageError
 from onnxrewrite.measure import race
+from onnxrewrite.measure.choice import Chooser, Weighed
 from onnxrewrite.measure.session import SESSION_KEY, options_for
+from onnxrewrite.measure.timing import Interval
+from onnxrewrite.verify.certificate import SiteRecord
 
 SIZE = 192
 PLAIN = ["Relu", "Sigmoid", "Sin", "Cos", "Div"]
@@ -54,9 +58,10 @@ def without_product(m: Match, build: Builder) -> Value:
     return build.Sub(m[x], 0.0)
 
 
-LONGER = Rule("longer", Stage.LOWER, relu, by_detour)
-LONGER_AT_ONCE = Rule("longer-at-once", Stage.RAISE, relu, by_detour)
-SHORTER = Rule("shorter", Stage.LOWER, matmul, without_product, only_faster=True)
+FINITE = (Assumption.FINITE,)  # 0·∞ is NaN
+LONGER = Rule("longer", Stage.LOWER, relu, by_detour, assumes=FINITE)
+LONGER_AT_ONCE = Rule("longer-at-once", Stage.RAISE, relu, by_detour, assumes=FINITE)
+SHORTER = Rule("shorter", Stage.LOWER, matmul, without_product, only_faster=True, assumes=FINITE)
 HARMLESS = Rule("harmless", Stage.RAISE, op.Div(op.Sin(x), op.Cos(x)), lambda m, b: b.Tan(m[x]))
 
 
@@ -103,6 +108,27 @@ def test_what_promises_only_speed_is_applied_where_it_is_measured(tmp_path: Path
     assert operators(apply(path, SHORTER, check="off")) == ["MatMul", "Sin"]
 
 
+@pytest.mark.parametrize(
+    ("ratio", "assumes", "taken"),
+    [
+        ((0.99, 0.97, 1.01), (), True),
+        ((0.99, 0.97, 1.01), (rw.Assumption.NOT_EMPTY,), False),
+        ((0.98, 0.97, 0.99), (rw.Assumption.NOT_EMPTY,), True),
+    ],
+    ids=["nothing assumed", "assumed and no faster", "assumed and faster"],
+)
+def test_what_takes_something_for_granted_has_to_pay(model: Path, monkeypatch, ratio, assumes, taken) -> None:
+    """A form that keeps empty batches is kept where it costs nothing."""
+    seen = Weighed("clipped", Interval(*ratio), remembered=False)
+    monkeypatch.setattr(Chooser, "weigh", lambda *_: seen)
+    monkeypatch.setattr(race, "is_slower", lambda _: False)
+    clipped = Rule("clipped", Stage.LOWER, relu, lambda m, b: b.Max(m[x], 0.0), assumes=assumes)
+    result = apply(model, clipped)
+    assert operators(result)[0] == ("Max" if taken else "Relu")
+    why = "measured not faster, and that no dimension is zero would be taken for granted"
+    assert result.trace.declined == ({} if taken else {("clipped", "a"): why})
+
+
 def test_without_time_to_measure_rewrites_are_taken_for_granted(tmp_path: Path, model: Path) -> None:
     result = apply(model, LONGER, budget=0)
     assert result.speed.assumed == {"the time for measuring was up": 1}
@@ -121,7 +147,7 @@ def test_the_same_run_gives_the_same_bytes(model: Path, tmp_path: Path) -> None:
 
 RULES = """
 import numpy as np
-from onnxrewrite import Rule, Stage, Var, op
+from onnxrewrite import Assumption, Rule, Stage, Var, op
 
 x = Var("x")
 
@@ -137,8 +163,8 @@ def harmless(m, build):
     return build.Tan(m[x])
 
 RULES = (
-    Rule("longer", Stage.LOWER, op.Relu(x), by_detour),
-    Rule("longer-at-once", Stage.RAISE, op.Relu(x), by_detour),
+    Rule("longer", Stage.LOWER, op.Relu(x), by_detour, assumes=(Assumption.FINITE,)),
+    Rule("longer-at-once", Stage.RAISE, op.Relu(x), by_detour, assumes=(Assumption.FINITE,)),
     Rule("harmless", Stage.RAISE, op.Div(op.Sin(x), op.Cos(x)), harmless),
 )
 """
@@ -173,7 +199,7 @@ def spelled_gelu() -> onnx.ModelProto:
 
 SLOW_GELU = """
 import numpy as np
-from onnxrewrite import Rule, Stage, Var, op
+from onnxrewrite import Assumption, Rule, Stage, Var, op
 
 x = Var("x")
 
@@ -198,6 +224,32 @@ def test_what_is_not_raised_because_lowering_it_does_not_pay_is_not_raised_in_a_
     assert operators(result) == ["Div", "Erf", "Add", "Mul", "Mul"]
     result.save(tmp_path / "out.onnx", certificate=True)
     again = Original(tmp_path / "out.onnx.certificate.json")
+    assert again.replay().now.output == again.then.output
+    assert again.recheck()[1] == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_the_clock_says_the_certificate_tells_of_the_model_that_is_written(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Rounds that only find out who slows the model down, in vain or not, leave no trace in what is said of it."""
+    from onnxrewrite.certify import Original
+
+    dice = random.Random(seed)
+    slow = [dice.random() < 0.6 or seed == 0 for _ in range(99)]  # 0: slow whatever is left out
+
+    def against(self: race.Race, candidate: object) -> Interval:
+        return Interval(1.5, 1.4, 1.6) if slow.pop() else Interval(1.0, 0.9, 1.1)
+
+    monkeypatch.setattr(race.Race, "against", against)
+    rules = tmp_path / "rules.py"
+    rules.write_text(RULES.replace("range(24)", "range(1)"))
+    result = rw.apply(model, rules=[str(rules)], lower="fastest", threads=1)
+    assert all(isinstance(a.record, SiteRecord) for a in result.trace.applied)
+    assert result.checks.sites == len(result.trace.applied) + len(result.trace.declined)
+    result.save(tmp_path / "out.onnx", certificate=True)
+    again = Original(tmp_path / "out.onnx.certificate.json")
+    assert [(r.rule, r.value) for r in again.then.rewrites] == [a.key for a in result.trace.applied]
     assert again.replay().now.output == again.then.output
     assert again.recheck()[1] == []
 
@@ -269,7 +321,7 @@ def test_what_a_session_cannot_do_is_said_in_a_line(model: Path, tmp_path: Path)
 
 
 WRONG_GELU = """
-from onnxrewrite import Rule, Stage, Var, op
+from onnxrewrite import Assumption, Rule, Stage, Var, op
 
 x = Var("x")
 gelu = op.Gelu(x)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from onnxrewrite import golden
+from onnxrewrite.report.reference import renewed
 from onnxrewrite.report.rules import catalogue
 from onnxrewrite.rewrite import registry
 
@@ -90,6 +91,24 @@ def test_catalogue_of_rules(update_golden: bool) -> None:
     if update_golden:
         page.write_text(made, encoding="utf-8")
     assert page.read_text(encoding="utf-8") == made, "renew it with pytest --update-golden"
+
+
+def test_reference_is_readable_as_it_is(update_golden: bool) -> None:
+    page = ROOT / "docs" / "reference.md"
+    made = renewed(page.read_text(encoding="utf-8"))
+    if update_golden:
+        page.write_text(made, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == made, "renew it with pytest --update-golden"
+    assert "- `apply(source: io.Source, *, rules: " in made
+    assert "    - `require(condition: object, reason: str, " in made
+
+
+def test_everything_can_be_imported_at_once() -> None:
+    names: dict[str, object] = {}
+    exec("from onnxrewrite import *", names)
+    import onnxrewrite
+
+    assert set(onnxrewrite._FACE) <= names.keys()
 
 
 def test_python(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,9 +75,9 @@ def attended(rule: Rule, listener: Listener) -> tuple[Rule, Tally]:
     _hook_guards(listener, tally, now)
     commit = Transaction.commit
 
-    def committed(self: Transaction) -> Any:
+    def committed(self: Transaction, kept: Any = None) -> Any:
         tally.emitted += tally.has(self.build.nodes)
-        return commit(self)
+        return commit(self, kept)
 
     Transaction.commit = committed  # type: ignore[method-assign]
 

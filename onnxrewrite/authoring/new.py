@@ -47,7 +47,7 @@ def new_project(name: str, into: Path = Path()) -> Path:
     if importlib.util.find_spec(package) is not None:
         raise UsageError(f"there is a module called {package} already; choose another name than '{name}'")
     folder = into / name
-    if folder.exists():
+    if os.path.lexists(folder):
         raise UsageError(f"{folder} is there already; choose another name, or --into another folder")
     words = {"name": name, "package": package, "rule": f"{name}-log-softmax", "version": __version__}
     try:

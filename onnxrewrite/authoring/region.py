@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import outer_values, scopes, subgraphs
-from onnxrewrite.ir.passing import passed, resolve
+from onnxrewrite.ir.passing import passes, resolve
 
 MOST = 150
 """A region has so many operators at the most: more is no pattern that anybody reads."""
@@ -54,13 +54,16 @@ def reads(node: ir.Node) -> list[ir.Value | None]:
 
 def readers(value: ir.Value) -> Iterator[ir.Node | None]:
     """The nodes that read a value, as it is or through Identities; None for the caller of the graph."""
-    if value.is_graph_output():
-        yield None
-    for node in value.consumers():
-        if node.outputs and node in passed(node.outputs[0])[:1]:
-            yield from readers(node.outputs[0])
-        else:
-            yield node
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if value.is_graph_output():
+            yield None
+        for node in value.consumers():
+            if node.outputs and passes(node.outputs[0]):
+                stack.append(node.outputs[0])
+            else:
+                yield node
 
 
 def sizes(graph: ir.Graph, facts: Facts) -> set[ir.Value]:

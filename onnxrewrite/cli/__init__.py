@@ -1,27 +1,28 @@
 """The command line.  One file a command, which parses, calls the library and hands the result to ``report``.
 
 Nothing heavy is imported before a command runs, so that ``--help`` answers at once.  This module owns the
-exit status: 0 done, 1 a check failed, 2 bad arguments or unreadable model, 3 a bug of ours, 130 and 143
-interrupted and terminated.
+exit status: 0 done, 1 a check failed, 2 bad arguments, an unreadable model, or one that this machine cannot take, 3 a
+bug of ours, 130 and 143 interrupted and terminated.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
+from onnxrewrite.cli import limits
 from onnxrewrite.cli.apply import apply
 from onnxrewrite.cli.bench import bench
 from onnxrewrite.cli.capture import capture
 from onnxrewrite.cli.check import check
-from onnxrewrite.cli.console import complain, say
+from onnxrewrite.cli.console import all_printed, complain, open_standard_streams, say, show_traceback
 from onnxrewrite.cli.doctor import doctor
 from onnxrewrite.cli.explain import explain
 from onnxrewrite.cli.half import half
@@ -34,15 +35,16 @@ from onnxrewrite.cli.quantize import quantize
 from onnxrewrite.cli.replay import replay
 from onnxrewrite.cli.rules import rules
 from onnxrewrite.cli.sensitivity import sensitivity
+from onnxrewrite.cli.supervisor import Stopped, listen, supervised
 from onnxrewrite.cli.sweep import sweep
 from onnxrewrite.cli.verify import verify
-from onnxrewrite.errors import OnnxRewriteError
+from onnxrewrite.errors import OnnxRewriteError, bug
 
 INTERNAL_ERROR = 3
 
 EXIT_CODES = (
     "Exit status: 0 done, also when no rule applied; 1 a check failed and nothing was written; "
-    "2 bad arguments or an unreadable model; 3 an internal error."
+    "2 bad arguments, an unreadable model, or memory that does not suffice; 3 an internal error."
 )
 
 app = typer.Typer(
@@ -96,28 +98,52 @@ def _top(
 @functools.cache
 def _commands() -> Any:
     """The commands with their options, which typer makes of the signatures anew each time that it is asked."""
-    return typer.main.get_command(app)
+    group: Any = typer.main.get_command(app)
+    for command in group.commands.values():
+        command.params += limits.options()
+    return group
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status.
 
-    ``--debug`` anywhere among the arguments, or ONNXREWRITE_DEBUG=1, shows the traceback of every error.
+    Without ``arguments``, those of the process are taken, and the work is done under a supervisor.  ``--debug``
+    anywhere among them, or ONNXREWRITE_DEBUG=1, shows the traceback of every error.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        open_standard_streams()
+        return supervised(_own)
+    return _run(arguments)
+
+
+def _own() -> int:
+    if any(not each.startswith("-") for each in sys.argv[1:]):  # else no command is there, and nothing is read
+        limits.limit_memory_by_default()
+    return _run(sys.argv[1:])
+
+
+_GARBAGE = 50_000
+"""A graph is many objects that stay: to look for garbage among them as often as by default is a fifth of the time."""
+
+
+def _run(arguments: Sequence[str]) -> int:
+    gc.set_threshold(_GARBAGE, 20, 100)
+    given = list(arguments)
     debug = "--debug" in given or os.environ.get("ONNXREWRITE_DEBUG", "0") not in ("", "0")
     given = [a for a in given if a != "--debug"] or ["--help"]
-    _print_anything()
+    open_standard_streams()
     _report_to_nobody()
-    _stop_cleanly()
+    heard = listen()
+    return all_printed(_done(given, debug, heard))
+
+
+def _done(given: Sequence[str], debug: bool, heard: Sequence[Stopped]) -> int:
     try:
         code = _commands()(given, prog_name="onnxrewrite", standalone_mode=False)
-    except (Exception, KeyboardInterrupt, _Stopped) as error:
+    except BaseException as error:  # whatever it is, it ends here, with a status that tells
         if debug:
-            import traceback
-
-            traceback.print_exc()
-        return _explain(error)
+            show_traceback(error)
+        return _explain(heard[0] if heard else error)
     if code == 128 + signal.SIGINT:  # typer's own answer to Ctrl-C
         complain("interrupted; nothing was left half done")
     return code if isinstance(code, int) else 0
@@ -134,47 +160,17 @@ def _explain(error: BaseException) -> int:
         message = error.format_message().rstrip(".").replace("Value error, ", "")
         complain(f"{message[:1].lower()}{message[1:]}{'' if message.endswith('?') else ';'} see {command} --help")
         return 2
-    if isinstance(error, _Stopped):
+    if isinstance(error, Stopped):
         complain(f"{error}; nothing was left half done")
         return error.status
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         complain("interrupted; nothing was left half done")
         return 128 + signal.SIGINT
     if isinstance(error, MemoryError):
-        complain("out of memory; nothing was written")
-        return INTERNAL_ERROR
-    text = str(error).strip()
-    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    complain(f"internal error: {what[:500]}; this is a bug: please report it with what --debug shows")
+        complain(f"out of memory; nothing was written{limits.memory_hint()}")
+        return 2
+    complain(bug(error))
     return INTERNAL_ERROR
-
-
-class _Stopped(SystemExit):
-    """A signal asked us to stop.  A SystemExit, for libraries and typer let that one pass."""
-
-    def __init__(self, number: int):
-        super().__init__("interrupted" if number == signal.SIGINT else "terminated")
-        self.status = 128 + number
-
-
-def _stop_cleanly() -> None:
-    """Let SIGINT and SIGTERM unwind the stack, so that temporary files are removed."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise _Stopped(number)
-
-    try:
-        signal.signal(signal.SIGINT, stop)
-        signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # not the main thread
-        pass
-
-
-def _print_anything() -> None:
-    """A terminal that lacks a character shows a question mark, not an error."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
 
 
 def _report_to_nobody() -> None:

@@ -12,7 +12,7 @@ import typer
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import Progress, progress_bar, say, show
 from onnxrewrite.cli.files import refusal_told, write_json
-from onnxrewrite.verify.certificate import path_for
+from onnxrewrite.errors import IncompleteError, Rest
 
 if TYPE_CHECKING:
     from onnxrewrite.pipeline import Result
@@ -56,6 +56,7 @@ def apply(
     lower: options.Lower = options.Lowering.FASTEST,
     threads: options.Threads = 0,
     budget: options.Budget = 20.0,
+    named_sums: options.NamedSums = True,
     seed: options.Seed = 0,
     json: options.Json = None,
     report: options.Report = None,
@@ -78,6 +79,8 @@ def apply(
     """
     start = time.perf_counter()
     options.one_voice(quiet, verbose)
+    from onnxrewrite.verify.certificate import path_for
+
     path = options.output_path(model, output, "opt")
     record = path_for(path) if certificate and not dry_run else None
     for each in () if dry_run else filter(None, (path, record)):
@@ -110,19 +113,25 @@ def apply(
                 lower=lower.value,
                 threads=threads,
                 budget=budget,
+                named_sums=named_sums,
                 seed=seed,
                 progress=progress,
                 conflicts=verbose,
             )
+        rest = Rest(f"{path} was written" if not dry_run else "the model is right")
         if not dry_run:
-            _save(result, path, progress, files if certificate else None)
+            _save(result, path, progress, rest, files if certificate else None)
         if page is not None:
-            _write_page(result, model, None if dry_run else path, page, progress)
+            with rest.part("the page"):
+                _write_page(result, model, None if dry_run else path, page, progress)
     result.seconds["total"] = time.perf_counter() - start
-    _report(result, model, None if dry_run else path, record, json, data, page, quiet=quiet, verbose=verbose)
+    record, page = (None if rest.lacks("its certificate") else record, None if rest.lacks("the page") else page)
+    with rest.part("what was done"):
+        _report(result, model, None if dry_run else path, record, json, data, page, rest, quiet=quiet, verbose=verbose)
+    rest.end()
 
 
-def _save(result: Result, path: Path, progress: Progress | None, certified: dict[str, Path] | None) -> None:
+def _save(result: Result, path: Path, progress: Progress | None, rest: Rest, certified: dict[str, Path] | None) -> None:
     """Write the model, and its certificate if the files of the given inputs are told."""
     if progress is not None:
         progress("write", 0, 0)
@@ -132,7 +141,11 @@ def _save(result: Result, path: Path, progress: Progress | None, certified: dict
     else:
         from onnxrewrite import certify
 
-        certify.save(result, path, arrays=certified)
+        try:
+            certify.save(result, path, arrays=certified)
+        except IncompleteError as error:
+            with rest.part("its certificate"):
+                raise error
     result.seconds["write"] = time.perf_counter() - start
 
 
@@ -155,6 +168,7 @@ def _report(
     json: str | None,
     written: Path | None,
     page: Path | None,
+    rest: Rest,
     *,
     quiet: bool,
     verbose: bool,
@@ -162,7 +176,8 @@ def _report(
     from onnxrewrite.report.summary import summary
 
     data: dict[str, Any] = summary(result, model=model, output=path)
-    write_json(data, json, written)
+    with rest.part("the report"):
+        write_json(data, json, written)
     if quiet and path is not None and json != "-":
         say(str(path))
     if quiet or json == "-":
@@ -170,12 +185,13 @@ def _report(
     from onnxrewrite.report.human import size
     from onnxrewrite.report.table import apply_report
 
-    show(apply_report(data, verbose=verbose))
+    show(apply_report, data, verbose=verbose)
     took = f"in {result.seconds['total']:.1f} s"
+    say("")
     say(
-        f"\nWrote {path} ({size(data['size']['after'])}){' and its certificate' if record is not None else ''} {took}"
+        f"Wrote {path} ({size(data['size']['after'])}){' and its certificate' if record is not None else ''} {took}"
         if path is not None
-        else f"\nNothing written (--dry-run) {took}"
+        else f"Nothing written (--dry-run) {took}"
     )
     if page is not None:
         say(f"The report is {page}")

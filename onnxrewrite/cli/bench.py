@@ -143,7 +143,7 @@ def bench(
             continue
         found.append(result.to_json())
         if json != "-":
-            show(bench_report(found[-1]))
+            show(bench_report, found[-1])
     write_json({"models": found, "seconds": seconds, "seed": seed, "versions": versions()}, json, report)
     if plot is not None and found:
         draw(found, plot)

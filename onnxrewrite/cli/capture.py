@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from onnxrewrite.cli import options
-from onnxrewrite.cli.console import say, show
+from onnxrewrite.cli.console import say_text, show
 from onnxrewrite.cli.files import write_json
 from onnxrewrite.errors import UsageError
 
@@ -79,14 +79,14 @@ def capture(
         opset=opset,
     )
     if rule_path is None or test_path is None:
-        say(found.rule.rstrip("\n"))
+        say_text(found.rule.rstrip("\n"))
         return
     write_whole(test_path, found.test(rule_path.name, os.path.relpath(model, test_path.parent)), "--output")
     write_whole(rule_path, found.rule, "--output")
     data = {**found.to_json(), "model": model, "files": [str(rule_path), str(test_path)]}
     write_json(data, json, report)
     if json != "-":
-        show(captured_report(data))
+        show(captured_report, data)
 
 
 def _check(rule_path: Path, test_path: Path, force: bool) -> None:
@@ -95,5 +95,5 @@ def _check(rule_path: Path, test_path: Path, force: bool) -> None:
         raise UsageError(f"--output {rule_path}: a rule file ends in .py")
     for path in (rule_path, test_path):
         options.writable(path, "--output")
-        if path.exists() and not force:
+        if os.path.lexists(path) and not force:
             raise UsageError(f"--output {path}: is there already; give another name, or --force")

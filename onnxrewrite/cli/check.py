@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from onnxrewrite.cli.console import progress_bar, say, show
 from onnxrewrite.cli.files import write_json
 from onnxrewrite.cli.replay import tell_versions
 from onnxrewrite.errors import CheckError, UsageError
+
+if TYPE_CHECKING:
+    from onnxrewrite.certify import Original
 
 _SAMPLES = 3
 
@@ -30,6 +33,7 @@ def check(
         ),
     ] = None,
     rules: options.Rules = [],  # noqa: B006
+    trust: options.Trust = False,
     custom_ops: options.CustomOps = [],  # noqa: B006
     dim: options.Dims = [],  # noqa: B006
     input_: options.Inputs = [],  # noqa: B006
@@ -49,9 +53,11 @@ def check(
 
     With --certificate, input, output and rules must be what they were, the same bytes must come out, and the checks of
     every rewrite and of the whole model, on the inputs of the same seed, must say the same: the same verdicts, and
-    errors within a factor of 4.  Rule files that the certificate names are run.
+    errors within a factor of 4.  Code that the certificate names, rule files and packages, is run with --trust only,
+    and only if its digest is the one that the certificate lists.
 
-    Exit status: 0 equal; 1 not equal, or other inputs or outputs; 2 a model that cannot be read or run.
+    Exit status: 0 equal; 1 not equal, or other inputs or outputs; 2 a model that cannot be read or run, or code that is
+    not trusted.
     """
     options.one_voice(quiet, verbose)
     report = options.json_path(json, a, b, certificate)
@@ -59,12 +65,16 @@ def check(
     if certificate is not None:
         if dims or samples != _SAMPLES or seed:
             raise UsageError("--certificate says what --dim, --samples and --seed are; leave them out")
-        _recheck(certificate, a, b, rules, files, json, report, quiet=quiet, verbose=verbose)
+        from onnxrewrite.certify import Original
+
+        original = Original(certificate, a, b, rules, trust=trust)
+        _recheck(original, files, json, report, quiet=quiet, verbose=verbose)
         return
     if a is None or b is None:
         raise UsageError(f"missing argument '{'A' if a is None else 'B'}'; see onnxrewrite check --help")
-    if rules:
-        raise UsageError("--rules is for --certificate; two models are compared without rules")
+    if rules or trust:
+        option = "--rules" if rules else "--trust"
+        raise UsageError(f"{option} is for --certificate; two models are compared without rules")
 
     from onnxrewrite import pipeline
     from onnxrewrite.ir import io
@@ -80,7 +90,7 @@ def check(
     data = {"a": a, "b": b, **model_check(found), "seconds": {"check": round(found.seconds, 3)}}
     write_json(data, json, report)
     if json != "-":
-        say(verdict(data)) if quiet else show(check_report(data, a, b, verbose=verbose))
+        say(verdict(data)) if quiet else show(check_report, data, a, b, verbose=verbose)
     if not found.ok:
         raise typer.Exit(1)
     if found.skipped:
@@ -88,10 +98,7 @@ def check(
 
 
 def _recheck(
-    certificate: str,
-    a: str | None,
-    b: str | None,
-    rules: list[str],
+    original: Original,
     files: dict[str, Path],
     json: str | None,
     report: Path | None,
@@ -99,13 +106,12 @@ def _recheck(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    from onnxrewrite import certify
     from onnxrewrite.ir import io
     from onnxrewrite.report.summary import model_check
     from onnxrewrite.report.table import check_report
 
+    certificate = original.where
     with progress_bar(wanted=not quiet) as progress:
-        original = certify.Original(certificate, a, b, rules)
         found = {**original.arrays(), **files}
         arrays = options.feeds(io.load(original.source), found, original.then.options.dims) if found else {}
         repeated, differences = original.recheck(arrays, progress)
@@ -120,7 +126,7 @@ def _recheck(
     write_json(data, json, report)
     tell_versions(repeated)
     if json != "-" and not quiet:
-        show(check_report(data, data["a"], data["b"], verbose=verbose))
+        show(check_report, data, data["a"], data["b"], verbose=verbose)
     if differences:
         more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
         raise CheckError(f"{certificate}: the checks say otherwise now: {differences[0]}{more}")

@@ -36,4 +36,4 @@ def doctor(
     if json != "-":
         from onnxrewrite.report.doctor import doctor_report
 
-        show(doctor_report(data, verbose=verbose))
+        show(doctor_report, data, verbose=verbose)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from onnxrewrite.rewrite.rule import Rule
+
+Shown: TypeAlias = "Callable[[], None]"
+"""Prints what was found."""
 
 
 def explain(
@@ -33,6 +38,7 @@ def explain(
         str | None, typer.Option("--node", metavar="NAME", help="A node's story: which rules made, took or refused it.")
     ] = None,
     rules: options.Rules = [],  # noqa: B006
+    without: options.Without = [],  # noqa: B006
     custom_ops: options.CustomOps = [],  # noqa: B006
     target: Annotated[
         options.TargetName, typer.Option("--target", help="What the result must run on.")
@@ -48,10 +54,12 @@ def explain(
 ) -> None:
     """Tell why a rule does not apply where it nearly does, and what would come of it otherwise.
 
+    Without a rule: every rule that applies or comes near, how often, and what keeps it from the nearest place.
+
     Exit status: 0 told; 2 bad arguments, an unreadable model, no such rule or node.
     """
-    if (rule is not None) + everything + (node is not None) != 1:
-        raise UsageError("give a RULE, or --all, or --node NAME")
+    if (rule is not None) + everything + (node is not None) > 1:
+        raise UsageError("give a RULE, or --all, or --node NAME; nothing for an overview")
     if (at is not None and rule is None) or (profile and not everything):
         raise UsageError("--at goes with a RULE, --profile with --all")
     report = options.json_path(json, model)
@@ -64,40 +72,53 @@ def explain(
     library = registry.load(rules)
     for line in library.broken:
         complain(line)
+    chosen = list(library.select(without=without))
+    subject = only_rule(library, rule) if rule is not None else None
+    if subject is not None and subject not in chosen:
+        raise UsageError(f"{rule} is asked about, and left out by --without")
     loaded = io.load(model)
     options.keep_weights(loaded, report, "--json")
     loaded = in_opset(loaded, opset)
     if node is not None:
-        data, shown = _story(loaded, list(library), target.value, node)
-    elif rule is not None:
-        subject = only_rule(library, rule)
-        data, shown = _rule(loaded, list(library), target.value, subject, at, check, model, verbose)
+        data, shown = _story(loaded, chosen, target.value, node)
+    elif subject is not None:
+        data, shown = _rule(loaded, chosen, target.value, subject, at, check, model, verbose)
+    elif everything:
+        data, shown = _all(loaded, chosen, target.value, profile, verbose)
     else:
-        data, shown = _all(loaded, list(library), target.value, profile, verbose)
+        data, shown = _overview(loaded, chosen, target.value, model, verbose)
     write_json(data, json, report)
     if json != "-":
-        show(shown)
+        shown()
 
 
 def _rule(
     model: ir.Model, rules: list[Rule], target: str, rule: Rule, at: str | None, check: bool, name: str, verbose: bool
-) -> tuple[Any, Any]:
+) -> tuple[Any, Shown]:
     from onnxrewrite.report.whynot import explanation_report
     from onnxrewrite.whynot.explain import Explainer
 
     data = Explainer(model, rules, target, check=check).explain(rule, at).to_json()
-    return data, explanation_report(data, name, verbose=verbose)
+    return data, partial(show, explanation_report, data, name, verbose=verbose)
 
 
-def _all(model: ir.Model, rules: list[Rule], target: str, profile: bool, verbose: bool) -> tuple[Any, Any]:
+def _all(model: ir.Model, rules: list[Rule], target: str, profile: bool, verbose: bool) -> tuple[Any, Shown]:
     from onnxrewrite.report.whynot import near_misses_table
     from onnxrewrite.whynot.ranking import ranking
 
     rows = [r.to_json() for r in ranking(model, rules, target, profile=profile)]
-    return {"rules": rows}, near_misses_table(rows, verbose=verbose)
+    return {"rules": rows}, partial(show, near_misses_table, rows, verbose=verbose)
 
 
-def _story(model: ir.Model, rules: list[Rule], target: str, node: str) -> tuple[Any, Any]:
+def _overview(model: ir.Model, rules: list[Rule], target: str, name: str, verbose: bool) -> tuple[Any, Shown]:
+    from onnxrewrite.report.whynot import overview_table
+    from onnxrewrite.whynot.ranking import overview
+
+    rows = [r.to_json() for r in overview(model, rules, target)]
+    return {"rules": rows}, partial(show, overview_table, rows, name, verbose=verbose)
+
+
+def _story(model: ir.Model, rules: list[Rule], target: str, node: str) -> tuple[Any, Shown]:
     from onnxrewrite.ir import io
     from onnxrewrite.ir.target import target as target_by_name
     from onnxrewrite.report.whynot import story_report
@@ -106,4 +127,4 @@ def _story(model: ir.Model, rules: list[Rule], target: str, node: str) -> tuple[
 
     driver = Driver(io.load(model), rules, target_by_name(target))
     data = story(model, driver.model, driver.run(), node).to_json()
-    return data, story_report(data)
+    return data, partial(show, story_report, data)

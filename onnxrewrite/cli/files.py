@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from onnxrewrite.cli.console import say
-from onnxrewrite.errors import CheckError
+from onnxrewrite.cli.console import say_text
+from onnxrewrite.errors import CheckError, printable
 from onnxrewrite.report.files import write_whole
 
 
@@ -19,9 +19,9 @@ def write_json(data: Any, option: str | None, path: Path | None) -> None:
         return
     text = json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     if path is None:
-        say(text)
+        say_text(text)
         return
-    write_whole(path, f"{text}\n", "--json")
+    write_whole(path, f"{printable(text, keep=chr(10))}\n", "--json")
 
 
 @contextmanager

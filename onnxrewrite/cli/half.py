@@ -10,6 +10,7 @@ import typer
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
 from onnxrewrite.cli.files import refusal_told, write_json
+from onnxrewrite.errors import Rest
 
 
 class Dtype(enum.StrEnum):
@@ -90,9 +91,13 @@ def half(
             )
         found.save(path)
     told: dict[str, Any] = {"model": model, "output": str(path), **found.to_json()}
-    write_json(told, json, report)
+    rest = Rest(f"{path} was written")
+    with rest.part("the report"):
+        write_json(told, json, report)
     if quiet and json != "-":
         say(str(path))
     if not quiet and json != "-":
-        show(half_report(told))
-        say(f"\nWrote {path}")
+        show(half_report, told)
+        say("")
+        say(f"Wrote {path}")
+    rest.end()

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from onnxrewrite.cli import options
-from onnxrewrite.cli.console import say, show
+from onnxrewrite.cli.console import say_text, show
 from onnxrewrite.cli.files import write_json
 from onnxrewrite.errors import UsageError
 
@@ -29,7 +29,7 @@ def inspect(
     if text:
         from onnxrewrite.ir.text import print_model
 
-        say(print_model(loaded).rstrip("\n"))
+        say_text(print_model(loaded).rstrip("\n"))
         return
     from onnxrewrite.report.inspection import inspection, inspection_report
 
@@ -37,4 +37,4 @@ def inspect(
     data = inspection(loaded, model)
     write_json(data, json, report)
     if json != "-":
-        show(inspection_report(data, verbose=verbose))
+        show(inspection_report, data, verbose=verbose)

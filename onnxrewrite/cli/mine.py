@@ -35,4 +35,4 @@ def mine(
     found = [r.to_json() for r in mined(models, rules=rules, target=target.value, profile=profile, top=top)]
     write_json({"models": models, "subgraphs": found}, json, report)
     if json != "-":
-        show(mined_report(found))
+        show(mined_report, found)

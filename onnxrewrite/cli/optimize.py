@@ -12,7 +12,7 @@ import typer
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
 from onnxrewrite.cli.files import refusal_told, write_json
-from onnxrewrite.errors import UsageError
+from onnxrewrite.errors import Rest, UsageError
 
 if TYPE_CHECKING:
     from onnxrewrite.deploy.pipeline import Pipeline
@@ -113,14 +113,18 @@ def optimize(
     with progress_bar(wanted=not quiet) as progress, refusal_told(model, json, told):
         outcome = plan.run(model, path, keep=keep, fresh=fresh, progress=progress)
     report = outcome.to_json()
-    write_json(report, json, told)
+    rest = Rest(f"{outcome.files['model']} was written")
+    with rest.part("the report"):
+        write_json(report, json, told)
     if quiet and json != "-":
         say(outcome.files["model"])
     if not quiet and json != "-":
         from onnxrewrite.report.deploy import deploy_report
 
-        show(deploy_report(report, verbose=verbose))
-        say(f"\nWrote {', '.join(outcome.files.values())} in {outcome.seconds:.1f} s")
+        show(deploy_report, report, verbose=verbose)
+        say("")
+        say(f"Wrote {', '.join(outcome.files.values())} in {outcome.seconds:.1f} s")
+    rest.end()
 
 
 def _plan(config: Path | None, stages: str | None, given: dict[str, Any], max_drop: float | None) -> Pipeline:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onnxrewrite import files as regular
 from onnxrewrite.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,6 +77,11 @@ Rules = Annotated[
         metavar="FILE|PACKAGE",
         help="Rules beside the library's; onnxscript:default for those of onnxscript.  Repeatable.",
     ),
+]
+
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Run the rule files and packages that the certificate names, if they are unchanged."),
 ]
 
 
@@ -143,6 +149,10 @@ Lower = Annotated[
     ),
 ]
 Budget = Annotated[float, typer.Option("--budget", min=0, metavar="SECONDS", help="For measuring rewrites one by one.")]
+NamedSums = Annotated[
+    bool,
+    typer.Option("--named-sums/--no-named-sums", help="Take a dimension called a + b for the sum, or for a name."),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the generated inputs.")]
 
 
@@ -189,19 +199,19 @@ def writable(path: str | Path, option: str) -> Path:
 
 
 def _unwritable(path: str | Path) -> str | None:
-    found = Path(path)
-    folder = found.parent
-    if not found.name or str(path) == "-":
+    if not Path(path).name or str(path) == "-":
         return f": '{path}' is no file name"
-    if found.is_dir():
+    found = regular.destination(path)
+    folder = found.parent
+    if os.path.isdir(found):
         return f"{path}: is a folder; give a file name"
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return f"{path}: there is no folder {folder}"
-    if found.exists() and not found.is_file():
+    if os.path.exists(found) and not regular.is_regular(found):
         return f"{path}: is not a regular file"
     if not os.access(folder, os.W_OK | os.X_OK):
         return f"{path}: the folder {folder} is not writable"
-    if found.exists() and not os.access(found, os.W_OK):
+    if os.path.exists(found) and not os.access(found, os.W_OK):
         return f"{path}: is write-protected"
     return None
 
@@ -275,7 +285,7 @@ def files(options: Sequence[str]) -> dict[str, Path]:
         if name in found:
             raise UsageError(f"--input {name}: given twice")
         found[name] = Path(path)
-        if not found[name].is_file():
+        if not regular.is_regular(path):
             raise UsageError(f"--input {name}: no such file: {path}")
     return found
 
@@ -321,7 +331,8 @@ def _array(name: str, path: Path) -> np.ndarray[Any, Any]:
     import numpy as np
 
     try:
-        loaded = np.load(path, allow_pickle=False)
+        with regular.open_regular(path) as file:
+            loaded = np.load(file, allow_pickle=False)
     except Exception:  # numpy raises half a dozen types, and advises to load what may be malicious
         raise UsageError(f"--input {name}: {path} is not a .npy file of numbers, or is damaged") from None
     if not isinstance(loaded, np.ndarray):

@@ -73,7 +73,7 @@ def profile(
     if json != "-":
         from onnxrewrite.report.profile import profile_report
 
-        show(profile_report(data, top=top))
+        show(profile_report, data, top=top)
 
 
 def _rewritten(

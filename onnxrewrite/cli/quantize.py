@@ -12,7 +12,7 @@ import typer
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
 from onnxrewrite.cli.files import refusal_told, write_json
-from onnxrewrite.errors import UsageError
+from onnxrewrite.errors import Rest, UsageError
 
 if TYPE_CHECKING:
     from onnxrewrite.quality.gate import Gate
@@ -209,16 +209,19 @@ def quantize(
         gate = None if no_gate else Gate(max_drop=max_drop)
         with refusal_told(model, json, report):
             found = _found(work, settings, gate, path, vary if compare else None, threads)
-    write_json({"model": model, **found}, json, report)
+    rest = Rest(f"{path} was written")
+    with rest.part("the report"):
+        write_json({"model": model, **found}, json, report)
     if quiet and json != "-":
         say(str(path))
-    if quiet or json == "-":
-        return
-    from onnxrewrite.report.human import size
-    from onnxrewrite.report.quantize import quantize_report
+    if not quiet and json != "-":
+        from onnxrewrite.report.human import size
+        from onnxrewrite.report.quantize import quantize_report
 
-    show(quantize_report({"model": model, **found}))
-    say(f"\nWrote {path} ({size(found['size']['after'])}) in {time.perf_counter() - start:.1f} s")
+        show(quantize_report, {"model": model, **found})
+        say("")
+        say(f"Wrote {path} ({size(found['size']['after'])}) in {time.perf_counter() - start:.1f} s")
+    rest.end()
 
 
 def _found(

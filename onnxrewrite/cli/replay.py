@@ -26,16 +26,18 @@ def replay(
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Keep the result; else it is only compared.")
     ] = None,
     rules: options.Rules = [],  # noqa: B006
+    trust: options.Trust = False,
     custom_ops: options.CustomOps = [],  # noqa: B006
     quiet: options.Quiet = False,
 ) -> None:
     """Repeat the rewriting that a certificate tells of.
 
     The input, the output if it is there, and the rules must be what they were, and the same bytes must come out.  No
-    check is run again: see onnxrewrite check --certificate.  Rule files that the certificate names are run, so replay
-    only what you trust.
+    check is run again: see onnxrewrite check --certificate.  Code that the certificate names, rule files and packages,
+    is run with --trust only, and only if its digest is the one that the certificate lists.
 
-    Exit status: 0 the same bytes; 1 something differs; 2 a certificate, model or rule that cannot be used.
+    Exit status: 0 the same bytes; 1 something differs; 2 a certificate, model or rule that cannot be used, or code that
+    is not trusted.
     """
     start = time.perf_counter()
     if output is not None:
@@ -44,7 +46,7 @@ def replay(
     from onnxrewrite import certify
 
     with progress_bar(wanted=not quiet) as progress:
-        repeated = certify.Original(certificate, input_, rules=rules).replay(progress)
+        repeated = certify.Original(certificate, input_, rules=rules, trust=trust).replay(progress)
         if output is not None:
             options.keep_weights(repeated.result.original, Path(output), "-o")
             repeated.result.save(output)

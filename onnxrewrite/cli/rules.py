@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from onnxrewrite.cli import options
-from onnxrewrite.cli.console import complain, show
+from onnxrewrite.cli.console import complain, render, say_text
 
 
 def rules(
@@ -29,6 +29,6 @@ def rules(
     for line in library.broken:
         complain(line)
     if markdown:
-        print(catalogue(library.rules), end="")
+        say_text(catalogue(library.rules).rstrip("\n"))
         return
-    show(rule_list(library.rules, library.sets.values()) if name is None else rule_pages(library.named(name)))
+    render(rule_list(library.rules, library.sets.values()) if name is None else rule_pages(library.named(name)))

@@ -11,7 +11,7 @@ import typer
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import Progress, progress_bar, say, show
 from onnxrewrite.cli.files import write_json
-from onnxrewrite.errors import UsageError
+from onnxrewrite.errors import Rest, UsageError
 
 if TYPE_CHECKING:
     from onnxrewrite.precision.sensitivity import Sensitivity
@@ -95,13 +95,17 @@ def sensitivity(
         told: dict[str, Any] = {"model": model, **found.to_json(), "excluded": [], "output": None, "result": None}
         if path is not None:
             told |= _write(loaded, found, path, progress, top=exclude_top, min_snr=min_snr)
-    write_json(told, json, report)
+    rest = Rest(f"{path} was written" if path is not None else "the ranking is right")
+    with rest.part("the report"):
+        write_json(told, json, report)
     if plot is not None:
-        plot_sensitivity(told, plot)
+        with rest.part("the plot"):
+            plot_sensitivity(told, plot)
     if json != "-":
-        show(sensitivity_report(told, top=top))
-        if plot is not None:
+        show(sensitivity_report, told, top=top)
+        if plot is not None and not rest.lacks("the plot"):
             say(f"The plot is {plot}")
+    rest.end()
 
 
 def _write(loaded: Any, found: Sensitivity, path: Path, progress: Progress | None, **chosen: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import os
 from dataclasses import replace
 from glob import has_magic
 from pathlib import Path
@@ -134,7 +135,7 @@ def sweep(
     write_json(told, json, report)
     if json != "-":
         if not quiet:
-            show(sweep_report(told, verbose=verbose))
+            show(sweep_report, told, verbose=verbose)
             say("")
         say(f"{sweep_line(told)}, in {out}, {done.seconds:.1f} s")
     if done.exit_code:
@@ -144,9 +145,9 @@ def sweep(
 def _beside(models: list[str]) -> Path:
     """``DIR.swept``, if there is one DIR."""
     path = Path(models[0])
-    if len(models) == 1 and not path.exists() and not has_magic(models[0]):
+    if len(models) == 1 and not os.path.exists(path) and not has_magic(models[0]):
         raise UsageError(f"MODELS: {path}: no such file or folder")
-    if len(models) > 1 or not path.is_dir() or not path.resolve().name:
+    if len(models) > 1 or not os.path.isdir(path) or not path.resolve().name:
         raise UsageError("-o: give a folder to write to")
     return path.resolve().with_name(f"{path.resolve().name}.swept") if not path.name else Path(f"{path}.swept")
 
@@ -158,7 +159,7 @@ def _report_path(option: str | None, found: list[Found], out: Path) -> Path | No
     from onnxrewrite.sweeping.record import FILE
 
     path = options.json_path(option, out / FILE, *(each.path for each in found), *(out / f.place for f in found))
-    if path is None or not path.exists():
+    if path is None or not os.path.exists(path):
         return path
     real = path.resolve()
     for each in found:

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from onnxrewrite import files
 from onnxrewrite.cli import options
-from onnxrewrite.cli.console import complain, progress_bar, say, show
+from onnxrewrite.cli.console import complain, progress_bar, render, say
 from onnxrewrite.cli.files import write_json
 from onnxrewrite.errors import UsageError
 
@@ -57,14 +58,14 @@ def verify(
     from onnxrewrite.verify.ladder import INSTANCES
     from onnxrewrite.verify.ladder.many import Request, verify
 
-    files = [n for n in names or () if n.endswith(".py") or Path(n).is_file() or registry.divided(n)[0]]
-    rules = tuple(dict.fromkeys((*extra, *files)))
+    given = [n for n in names or () if n.endswith(".py") or files.is_regular(n) or registry.divided(n)[0]]
+    rules = tuple(dict.fromkeys((*extra, *given)))
     library = registry.load(rules)
     for line in library.broken:
         complain(line)
-    asked = [n for n in names or () if n not in files]
+    asked = [n for n in names or () if n not in given]
     chosen = list(library) if everything else [r for n in asked for r in library.named(n)]
-    chosen += [r for file in files for r in registry.sets_called(file)[0]]
+    chosen += [r for file in given for r in registry.sets_called(file)[0]]
     wanted = list(dict.fromkeys(r.name for r in chosen))
     request = Request(rules, seed, count or INSTANCES, save, cache)
     found = []
@@ -79,6 +80,6 @@ def verify(
         if quiet:
             say(verdict_line(found))
         else:
-            show(verdict_pages(found) if verbose or len(found) == 1 else verdict_table(found))
+            render(verdict_pages(found) if verbose or len(found) == 1 else verdict_table(found))
     if not all(v["status"] in ("ring-checked", "tested") for v in found):
         raise typer.Exit(1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from onnxrewrite import files
 from onnxrewrite.ir import carry, external, io
 from onnxrewrite.ir.census import file_bytes
 from onnxrewrite.measure.sessions import DEFAULT, Setting
@@ -97,7 +98,7 @@ def digest(path: Path) -> str:
     """SHA-256 of a model file and of the weights outside of it."""
     made = hashlib.sha256()
     for each in (path, *_data_files(path)):
-        with each.open("rb") as file:
+        with files.open_regular(each) as file:
             made.update(hashlib.file_digest(file, "sha256").digest())
     return made.hexdigest()
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from onnxrewrite import files
 from onnxrewrite.deploy.pipeline import Pipeline
 from onnxrewrite.deploy.stage import defaults, known, made
 from onnxrewrite.errors import UsageError
 from onnxrewrite.quality.functions import is_function
 from onnxrewrite.quality.gate import Gate
-from onnxrewrite.rewrite.ruleset import nearest
+from onnxrewrite.rewrite.names import nearest
 
 _GATE = tuple(f.name for f in dataclasses.fields(Gate))
 _PIPELINE: Mapping[str, Any] = {
@@ -43,11 +44,10 @@ def read(path: str | Path) -> Pipeline:
     """
     file = Path(path)
     try:
-        with file.open("rb") as opened:
-            given = tomllib.load(opened)
+        given = tomllib.loads(files.read_text(file))
     except OSError as error:
         raise UsageError(f"--config {path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"--config {path}: is no TOML: {error}") from None
     return parse(given, f"--config {path}", file.parent)
 

@@ -16,7 +16,7 @@ import numpy as np
 from onnxrewrite.deploy.artifact import Artifact
 from onnxrewrite.deploy.operators import by_operator
 from onnxrewrite.deploy.outcome import Outcome
-from onnxrewrite.errors import CheckError
+from onnxrewrite.errors import CheckError, Rest
 from onnxrewrite.ir import custom, io
 from onnxrewrite.measure.deployment import SESSION_KEY, Deployment
 from onnxrewrite.measure.sessions import LEVELS
@@ -40,6 +40,7 @@ def emit(outcome: Outcome, out: Path, judge: Judge) -> None:
     Raises:
         CheckError: It does not pass the gate; nothing is written.
         ModelError: It cannot be written.
+        IncompleteError: It is written, and what goes with it cannot be.
     """
     final = outcome.final.artifact
     refusal = outcome.gate.refuses(judge.quality(final.path, final.setting))
@@ -48,6 +49,15 @@ def emit(outcome: Outcome, out: Path, judge: Judge) -> None:
     model = io.load(final.path)
     model.metadata_props[SESSION_KEY] = deployment(final).text()
     io.save(model, out / MODEL)
+    rest = Rest(f"{out / MODEL} was written")
+    with rest.part("what goes with it"):
+        _describe(outcome, out, judge)
+    rest.end()
+
+
+def _describe(outcome: Outcome, out: Path, judge: Judge) -> None:
+    """Write the report, its page, and the program."""
+    final = outcome.final.artifact
     sample = judge.data[0].inputs
     given = {} if outcome.generated else sample
     outcome.operators = by_operator(outcome.baseline, outcome.final, outcome.binding, given)

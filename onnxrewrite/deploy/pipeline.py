@@ -17,7 +17,7 @@ from onnxrewrite.deploy.meter import Meter
 from onnxrewrite.deploy.outcome import Outcome, Step
 from onnxrewrite.deploy.record import Record, key, state_of
 from onnxrewrite.deploy.stage import Context, NothingToDo, Progress, Stage, defaults, known
-from onnxrewrite.errors import CheckError, ModelError, UsageError
+from onnxrewrite.errors import CheckError, ModelError, UsageError, foreign
 from onnxrewrite.ir import io
 from onnxrewrite.ir.target import provider as provider_named
 from onnxrewrite.measure.sessions import Setting
@@ -203,10 +203,11 @@ class _Run:
         trials = []
         reason = ""
         try:
-            for made in _in_time(stage.run(before.artifact, self.context), self._left):
-                metrics = stage.metrics(made, before.artifact, self.context)
-                verdict = weigh(metrics, before.metrics, self.plan.gate, self.plan.objective)
-                trials.append(Trial(made, metrics, verdict))
+            with foreign():
+                for made in _in_time(stage.run(before.artifact, self.context), self._left):
+                    metrics = stage.metrics(made, before.artifact, self.context)
+                    verdict = weigh(metrics, before.metrics, self.plan.gate, self.plan.objective)
+                    trials.append(Trial(made, metrics, verdict))
         except (NothingToDo, ModelError, CheckError) as error:
             reason = str(error)
         except UsageError:

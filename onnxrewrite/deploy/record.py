@@ -6,6 +6,7 @@ versions of everything that took part.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from onnxrewrite import files
 from onnxrewrite.deploy.artifact import Artifact, Metrics, digest
 from onnxrewrite.deploy.decide import Trial
 from onnxrewrite.report.files import write_whole
@@ -48,12 +50,9 @@ class Record:
     def __init__(self, path: Path):
         self._path = path
         self._known: dict[str, Any] = {}
-        if path.is_file():
-            try:
-                read = json.loads(path.read_text(encoding="utf-8"))
-                self._known = read if isinstance(read, dict) else {}
-            except ValueError:  # a damaged record is no record
-                self._known = {}
+        with contextlib.suppress(OSError, ValueError, RecursionError):  # a damaged record is no record
+            read = json.loads(files.read_text(path))
+            self._known = read if isinstance(read, dict) else {}
 
     def trials(self, name: str) -> tuple[list[Trial], str] | None:
         """The trials of a stage and why there are none; None where they are not known, or a file of theirs is not what
@@ -69,8 +68,8 @@ class Record:
     def remember(self, name: str, trials: Sequence[Trial], reason: str) -> None:
         """Trials of a stage."""
         paths = {p for t in trials for p in (t.artifact.path, t.artifact.plain)}
-        files = {str(path): digest(path) for path in paths}
-        self._put(name, {"trials": _TRIALS.dump_python(list(trials), mode="json"), "files": files, "reason": reason})
+        now = {str(path): digest(path) for path in paths}
+        self._put(name, {"trials": _TRIALS.dump_python(list(trials), mode="json"), "files": now, "reason": reason})
 
     def metrics(self, name: str) -> Metrics | None:
         """Those of the baseline."""
@@ -88,5 +87,5 @@ class Record:
         write_whole(self._path, json.dumps(self._known), str(self._path))
 
 
-def _unchanged(files: Mapping[str, str]) -> bool:
-    return all(Path(path).is_file() and digest(Path(path)) == known for path, known in files.items())
+def _unchanged(before: Mapping[str, str]) -> bool:
+    return all(files.is_regular(path) and digest(Path(path)) == known for path, known in before.items())

@@ -15,10 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from onnxrewrite.deploy.artifact import Artifact, Metrics
 from onnxrewrite.deploy.meter import Meter
-from onnxrewrite.errors import OnnxRewriteError, UsageError
+from onnxrewrite.errors import OnnxRewriteError, UsageError, foreign
 from onnxrewrite.quality.data import Data
 from onnxrewrite.quality.gate import Gate
-from onnxrewrite.rewrite.ruleset import nearest
+from onnxrewrite.rewrite.names import nearest
 from onnxrewrite.verify.session import one_line
 
 GROUP = "onnxrewrite.stages"
@@ -108,7 +108,8 @@ def known() -> dict[str, type[Stage]]:
     found: dict[str, type[Stage]] = {stage.name: stage for stage in stages.STAGES}
     for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
         try:
-            loaded = point.load()
+            with foreign():
+                loaded = point.load()
         except Exception as error:  # whatever somebody else's module raises
             raise UsageError(f"stage {point.name} ({point.value}) cannot be used: {one_line(error)}") from error
         if not (isinstance(loaded, type) and issubclass(loaded, Stage) and hasattr(loaded, "name")):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -17,7 +17,18 @@ import numpy as np
 
 from onnxrewrite.errors import UsageError
 from onnxrewrite.verify.checked import ModelCheck, OutputCheck
-from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Norms, compare, identical, is_float, measure
+from onnxrewrite.verify.numeric import (
+    BITWISE,
+    IN_VALUE,
+    TOLERANCES,
+    Comparison,
+    Norms,
+    compare,
+    equality,
+    identical,
+    is_float,
+    measure,
+)
 from onnxrewrite.verify.reference import stochastic_ops
 from onnxrewrite.verify.sample import CARE, Sampler, is_finite
 from onnxrewrite.verify.session import Session, open_session, skeleton
@@ -120,7 +131,6 @@ def _fill(
         check.runs += 1
         if not _compared(check, subject, session, each):
             return
-    check.identical = all(o.comparison.error_rewritten == 0 for o in check.outputs)
 
 
 def _wanted(subject: Subject, feeds: Feeds) -> Arrays | str:
@@ -192,7 +202,7 @@ def _compared(check: ModelCheck, subject: Subject, session: Session, each: Try) 
     for index, name in enumerate(session.outputs):
         reference = precise[index] if precise is not None else None
         one = _one(subject, each, index, reference, made[name])
-        _add(check, OutputCheck(name, one, check.reference, each.name))
+        _add(check, OutputCheck(name, one, check.reference, each.name, equality([(each.wanted[index], made[name])])))
         if not one.accept:
             check.failures.append(f"output {name} on {each.name}: {one.reason}")
     return not check.failures
@@ -212,11 +222,12 @@ def _one(subject: Subject, each: Try, index: int, reference: Any, made: Any) -> 
 
 
 def _add(check: ModelCheck, found: OutputCheck) -> None:
-    """Keep the worst comparison of each output."""
+    """Keep the worst comparison of each output, and the least equality."""
     for index, known in enumerate(check.outputs):
         if known.name == found.name:
-            if not found.comparison.accept or found.comparison.error_rewritten >= known.comparison.error_rewritten:
-                check.outputs[index] = found
+            is_worse = found.comparison.error_rewritten >= known.comparison.error_rewritten
+            least = min(known.equality, found.equality, key=["", IN_VALUE, BITWISE].index)
+            check.outputs[index] = replace(found if not found.comparison.accept or is_worse else known, equality=least)
             return
     check.outputs.append(found)
 

@@ -5,7 +5,7 @@ A function has no types of its own.  Where all calls agree, its body can be work
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -18,29 +18,44 @@ def in_order(model: ir.Model) -> list[ir.Graph]:
     callees_first: dict[ir.Graph, None] = {}
     entered: set[ir.Graph] = set()  # also those that call themselves, which is not allowed but happens
 
-    def visit(body: ir.Graph) -> None:
-        if body in entered:
-            return
+    def called(body: ir.Graph) -> Iterator[ir.Graph]:
         entered.add(body)
-        for node in body.all_nodes():
-            called = bodies.get(node.op_identifier())
-            if called is not None:
-                visit(called)
-        callees_first[body] = None
+        return (b for n in body.all_nodes() if (b := bodies.get(n.op_identifier())) is not None)
 
     for body in bodies.values():
-        visit(body)
+        stack = [(body, called(body))] if body not in entered else []
+        while stack:
+            caller, callees = stack[-1]
+            callee = next((b for b in callees if b not in entered), None)
+            if callee is not None:
+                stack.append((callee, called(callee)))
+            else:
+                callees_first[caller] = None
+                stack.pop()
     return list(callees_first)[::-1]
 
 
-def give_types(body: ir.Graph, model: ir.Model) -> None:
-    """Give the inputs of a function's body the types that all calls of it agree on; the main graph is left alone."""
-    names = [f.identifier() for f in model.functions.values() if f.graph is body]
-    if not names:
+def sites(model: ir.Model) -> dict[ir.Graph, list[ir.Node]]:
+    """The bodies of the functions, each with the nodes that call it."""
+    bodies = {f.identifier(): f.graph for f in model.functions.values()}
+    found: dict[ir.Graph, list[ir.Node]] = {body: [] for body in bodies.values()}
+    for node in (n for scope in scopes(model) for n in scope):
+        body = bodies.get(node.op_identifier())
+        if body is not None:
+            found[body].append(node)
+    return found
+
+
+def give_types(body: ir.Graph, model: ir.Model, known: Mapping[ir.Graph, Sequence[ir.Node]] | None = None) -> None:
+    """Give the inputs of a function's body the types that all calls of it agree on; the main graph is left alone.
+
+    ``known`` are the ``sites`` of the model, for one who asks about many functions.
+    """
+    calls = (known if known is not None else sites(model)).get(body)
+    if calls is None:
         return
-    sites = [n for n in _calls(model) if n.op_identifier() == names[0]]
     for index, value in enumerate(body.inputs):
-        given = [n.inputs[index] if index < len(n.inputs) else None for n in sites]
+        given = [n.inputs[index] if index < len(n.inputs) else None for n in calls]
         value.type, value.shape = _common_type(given), _common_shape(given)
 
 
@@ -49,11 +64,6 @@ def forget_types(model: ir.Model) -> None:
     for function in model.functions.values():
         for value in function.inputs:
             value.type, value.shape = None, None
-
-
-def _calls(model: ir.Model) -> Iterator[ir.Node]:
-    names = set(model.functions)
-    yield from (n for scope in scopes(model) for n in scope if n.op_identifier() in names)
 
 
 def _common_type(values: Sequence[ir.Value | None]) -> ir.TypeProtocol | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir import custom
-from onnxrewrite.ir.repair import fresh, graph_tree, nested, subgraphs
-from onnxrewrite.ir.schema import normal_domain
+from onnxrewrite.ir.names import Names
+from onnxrewrite.ir.repair import graph_tree, nested, subgraphs
+from onnxrewrite.ir.schema import normal_domain, schema
 
 OVERRIDABLE_SINCE: Final = 4
 """IR version from which an initializer that is a graph input is a default, no constant."""
@@ -30,6 +32,8 @@ _ORIGIN: Final = "onnxrewrite.origin"
 _DEFAULT: Final = "onnxrewrite.default"
 _SPARSE_MARK: Final = "onnxrewrite.sparse_initializer"
 _SPARSE_TEXT: Final = "onnxrewrite:sparse:"
+OWN: Final = "onnxrewrite.own."
+"""What the domains of hidden functions begin with."""
 _OLD_CONSTANTS: Final = (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
 
 
@@ -122,21 +126,21 @@ def hide_sparse(proto: onnx.ModelProto) -> None:
 
 
 def _hide_initializers(graph: onnx.GraphProto) -> None:
-    taken = {node.name for node in graph.node}
+    taken = Names(node.name for node in graph.node)
     inputs = {each.name for each in graph.input}
-    hidden = []
+    hidden, kept = [], [t for t in graph.sparse_initializer if t.values.name in inputs]
     for tensor in [t for t in graph.sparse_initializer if t.values.name not in inputs]:
-        node = onnx.NodeProto(op_type="Constant", name=fresh(tensor.values.name, taken))
+        node = onnx.NodeProto(op_type="Constant", name=taken.fresh(tensor.values.name))
         node.output.append(tensor.values.name)
         node.attribute.append(onnx.helper.make_attribute("sparse_value", tensor))
         _hide_attributes([node])
         node.metadata_props.add(key=_SPARSE_MARK, value="1")
         hidden.append(node)
-        graph.sparse_initializer.remove(tensor)
     nodes = [*hidden, *graph.node]
     if hidden:
-        del graph.node[:]
+        del graph.node[:], graph.sparse_initializer[:]
         graph.node.extend(nodes)
+        graph.sparse_initializer.extend(kept)
 
 
 def _hide_attributes(nodes: Iterable[onnx.NodeProto]) -> None:
@@ -158,11 +162,54 @@ def show_sparse(proto: onnx.ModelProto) -> None:
                 attr.ParseFromString(base64.b64decode(attr.s[len(_SPARSE_TEXT) :]))
     graphs = [proto.graph, *(g for body in bodies for node in nested(body) for g in subgraphs(node))]
     for graph in graphs:
-        for node in [n for n in graph.node if any(p.key == _SPARSE_MARK for p in n.metadata_props)]:
+        marked = [any(p.key == _SPARSE_MARK for p in node.metadata_props) for node in graph.node]
+        if not any(marked):
+            continue
+        for node in itertools.compress(graph.node, marked):
             tensor = next(attr.sparse_tensor for attr in node.attribute if attr.name == "sparse_value")
             graph.sparse_initializer.append(tensor)
             graph.sparse_initializer[-1].values.name = node.output[0]
-            graph.node.remove(node)
+        kept = [node for node, is_marked in zip(graph.node, marked, strict=True) if not is_marked]
+        del graph.node[:]
+        graph.node.extend(kept)
+
+
+def hide_functions(proto: onnx.ModelProto) -> None:
+    """Give functions of the model's own that are called like an operator that is known a domain of their own.
+
+    Such an operator is one of the standard's, of ONNX Runtime's, or a declared one that computes something else: what
+    is known of it does not hold for them, and what a rule emits is not their call.
+    """
+    named = {(normal_domain(f.domain), f.name) for f in proto.functions if not custom.is_own(f)}
+    hidden = {(domain, name) for domain, name in named if schema(domain, name, None) is not None}
+    _move_functions(proto, {(domain, name): OWN + (domain or "ai.onnx") for domain, name in hidden})
+
+
+def show_functions(proto: onnx.ModelProto) -> None:
+    """Undo ``hide_functions``."""
+    hidden = [(f.domain, f.name) for f in proto.functions if f.domain.startswith(OWN)]
+    _move_functions(proto, {(domain, name): normal_domain(domain.removeprefix(OWN)) for domain, name in hidden})
+
+
+def shadowed(domain: str, name: str) -> tuple[str, str]:
+    """What a function is called in the working model that is called like this operator."""
+    return OWN + (normal_domain(domain) or "ai.onnx"), name
+
+
+def _move_functions(proto: onnx.ModelProto, domains: Mapping[tuple[str, str], str]) -> None:
+    """Change the domains of functions, by domain and name, and of their calls."""
+    if not domains:
+        return
+    for node in [n for body in (proto.graph, *proto.functions) for n in nested(body.node)]:
+        node.domain = domains.get((normal_domain(node.domain), node.op_type), node.domain)
+    for function in proto.functions:
+        function.domain = domains.get((normal_domain(function.domain), function.name), function.domain)
+    for owner in (proto, *proto.functions):
+        kept = [each for each in owner.opset_import if not each.domain.startswith(OWN)]
+        del owner.opset_import[:]
+        owner.opset_import.extend(kept)
+        own = {n.domain for n in nested((proto.graph if owner is proto else owner).node) if n.domain.startswith(OWN)}
+        owner.opset_import.extend(onnx.helper.make_opsetid(domain, 1) for domain in sorted(own))
 
 
 @contextlib.contextmanager
@@ -190,6 +237,7 @@ def serialized(model: ir.Model) -> onnx.ModelProto:
         _restore(proto, known)
     _one_annotation_each(proto.graph)
     show_sparse(proto)
+    show_functions(proto)
     if proto.ir_version < OVERRIDABLE_SINCE:
         opset = {normal_domain(each.domain): each.version for each in proto.opset_import}.get("", 1)
         for graph in [
@@ -247,7 +295,7 @@ def _constants_as_nodes(graph: onnx.GraphProto, opset: int) -> None:
     new = [tensor for tensor in graph.initializer if tensor.name not in inputs]
     if not new:
         return
-    taken = {node.name for node in graph.node}
+    taken = Names(node.name for node in graph.node)
     nodes = [node for tensor in new for node in _constant_nodes(tensor, opset, taken)]
     kept = [tensor for tensor in graph.initializer if tensor.name in inputs]
     nodes += graph.node
@@ -256,9 +304,9 @@ def _constants_as_nodes(graph: onnx.GraphProto, opset: int) -> None:
     graph.initializer.extend(kept)
 
 
-def _constant_nodes(tensor: onnx.TensorProto, opset: int, taken: set[str]) -> list[onnx.NodeProto]:
+def _constant_nodes(tensor: onnx.TensorProto, opset: int, taken: Names) -> list[onnx.NodeProto]:
     """A Constant of ``tensor``; before opset 9 Constant makes floats only, so what is none is cast from double."""
-    name = fresh(tensor.name, taken)
+    name = taken.fresh(tensor.name)
     if opset >= 9 or tensor.data_type in _OLD_CONSTANTS:
         return [onnx.helper.make_node("Constant", [], [tensor.name], name=name, value=tensor)]
     array = onnx.numpy_helper.to_array(tensor)
@@ -269,7 +317,7 @@ def _constant_nodes(tensor: onnx.TensorProto, opset: int, taken: set[str]) -> li
     to = tensor.data_type if opset >= 6 else onnx.TensorProto.DataType.Name(tensor.data_type)
     return [
         onnx.helper.make_node(
-            "Constant", [], [source], name=fresh(source, taken), value=onnx.numpy_helper.from_array(wide, source)
+            "Constant", [], [source], name=taken.fresh(source), value=onnx.numpy_helper.from_array(wide, source)
         ),
         onnx.helper.make_node("Cast", [source], [tensor.name], name=name, to=to),
     ]

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,10 @@ import onnx.inliner
 import onnx.parser
 import onnx_ir as ir
 
+from onnxrewrite import files
 from onnxrewrite.errors import RuleError, UsageError
 from onnxrewrite.ir import schema, shapes
+from onnxrewrite.ir.bodies import CannotConvert, in_opset, same
 from onnxrewrite.ir.repair import nested
 from onnxrewrite.ir.schema import normal_domain
 
@@ -98,24 +99,22 @@ class CustomOp:
             raise RuleError(f"custom operator {self.called}: the function computes nothing")
         return made
 
-    def refuses(self, imports: Mapping[str, int]) -> str | None:
-        """Why its body cannot stand in a model with these opset imports; None if it can."""
-        opset = imports.get("", 1)
-        changed = sorted(_changed(self.proto, opset))
-        own = _imports(self.proto).get("", opset)
-        return (
-            f"the body of {self.called} has {', '.join(changed)} of opset {own}, model has {opset}" if changed else None
-        )
+    def refuses(self, imports: Mapping[str, int], dtypes: Sequence[ir.DataType | None] = ()) -> str | None:
+        """Why its body cannot stand in a model with these opset imports, and operands of these dtypes; else None."""
+        try:
+            self.fitted(imports, dtypes)
+        except CannotConvert as reason:
+            return f"the body of {self.called} {reason}"
+        return None
 
-    def fitted(self, imports: Mapping[str, int]) -> onnx.FunctionProto:
-        """The function for a model with these opset imports: in its opset, where that says the same of every node."""
-        made = onnx.FunctionProto()
-        made.CopyFrom(self.proto)
-        if not _changed(self.proto, imports.get("", 1)):
-            for each in made.opset_import:
-                if normal_domain(each.domain) == "":
-                    each.version = imports.get("", each.version)
-        return made
+    def fitted(self, imports: Mapping[str, int], dtypes: Sequence[ir.DataType | None] = ()) -> onnx.FunctionProto:
+        """The function in the opset of a model with these imports, for operands of these dtypes as far as known.
+
+        Raises:
+            CannotConvert: That opset cannot say it.
+        """
+        known = tuple(0 if dtype is None else int(dtype) for dtype in dtypes)
+        return in_opset(self.proto, imports.get("", 1), known)
 
     @functools.cached_property
     def signature(self) -> schema.Schema:
@@ -142,6 +141,12 @@ def declared(domain: str, op_type: str) -> CustomOp | None:
     return _DECLARED.get((domain, op_type))
 
 
+def is_own(function: onnx.FunctionProto) -> bool:
+    """Whether a model's function is a declared operator: is called like it, and computes the same by the same nodes."""
+    own = _DECLARED.get((function.domain, function.name))
+    return own is not None and same(own.proto, function)
+
+
 def every() -> tuple[CustomOp, ...]:
     """All operators that are declared."""
     return tuple(_DECLARED.values())
@@ -160,6 +165,7 @@ def complete(model: onnx.ModelProto, *, kernels: bool = True) -> None:
         return
     imports = _imports(model)
     known = {(f.domain, f.name) for f in model.functions}
+    dtypes = _dtypes(model)
     bodies: list[Iterable[onnx.NodeProto]] = [model.graph.node, *(f.node for f in model.functions)]
     while bodies:
         for node in nested(bodies.pop()):
@@ -167,9 +173,17 @@ def complete(model: onnx.ModelProto, *, kernels: bool = True) -> None:
             if own is None or own.key in known or (kernels and has_kernel(own)):
                 continue
             known.add(own.key)
-            model.functions.append(own.fitted(imports))
+            model.functions.append(own.fitted(imports, [dtypes.get(name) for name in node.input]))
             bodies.append(own.proto.node)
             model.ir_version = max(model.ir_version, _FUNCTIONS_SINCE)
+
+
+def _dtypes(model: onnx.ModelProto) -> dict[str, ir.DataType]:
+    """Value to dtype, as far as the model says it."""
+    graph = model.graph
+    infos = (v for v in (*graph.input, *graph.value_info, *graph.output) if v.type.tensor_type.elem_type)
+    found = {v.name: ir.DataType(v.type.tensor_type.elem_type) for v in infos}
+    return found | {t.name: ir.DataType(t.data_type) for t in graph.initializer}
 
 
 # -- from what was given ---------------------------------------------------------------------------------------------
@@ -216,15 +230,6 @@ def _imports(owner: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
     return {normal_domain(o.domain): int(o.version) for o in owner.opset_import}
 
 
-def _changed(function: onnx.FunctionProto, opset: int) -> Iterator[str]:
-    """The standard operators of a body that are others in an opset."""
-    own = _imports(function).get("", opset)
-    for op_type in dict.fromkeys(n.op_type for n in nested(function.node) if not normal_domain(n.domain)):
-        then, now = (schema.schema("", op_type, version) for version in (own, opset))
-        if own != opset and (then is None or now is None or then.since_version != now.since_version):
-            yield op_type
-
-
 # -- what is known of the results ------------------------------------------------------------------------------------
 
 
@@ -261,7 +266,9 @@ def _call(op: CustomOp, node: ir.Node, imports: Mapping[str, int]) -> onnx.Model
         (inputs if tensor is None else constants).append(copied)
     known = {v.name: v for v in (*inputs, *constants)}
     read = [None if v is None else known[f"i{place}"] for place, v in enumerate(node.inputs)]
-    made = ir.Node(op.domain, op.name, read, node.attributes.values(), num_outputs=len(op.proto.output))
+    defaults = {a.name: ir.serde.deserialize_attribute(a) for a in op.proto.attribute_proto}
+    attributes = {**defaults, **node.attributes}.values()  # the inliner knows no defaults
+    made = ir.Node(op.domain, op.name, read, attributes, num_outputs=len(op.proto.output))
     for place, output in enumerate(made.outputs):
         output.name = f"o{place}"
     graph = ir.Graph(
@@ -286,8 +293,8 @@ def use_custom_ops(paths: Sequence[str | os.PathLike[str]]) -> None:
 
     found = [os.path.abspath(p) for p in paths]
     for path, given in zip(found, paths, strict=False):
-        if not Path(path).is_file():
-            raise UsageError(f"--custom-ops {given}: {'is a folder' if Path(path).is_dir() else 'no such file'}")
+        if not files.is_regular(path):
+            raise UsageError(f"--custom-ops {given}: {'is a folder' if os.path.isdir(path) else 'no such file'}")
         try:
             onnxruntime.SessionOptions().register_custom_ops_library(path)
         except Exception as error:  # ORT raises several unrelated types

@@ -7,8 +7,9 @@ number.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import onnx_ir as ir
 import sympy  # type: ignore[import-untyped]
@@ -86,9 +87,15 @@ def same_dim(a: Dim, b: Dim) -> bool:
         return True
     if a.free_symbols() != b.free_symbols():
         return False
-    difference = a - b
-    if difference.value == "0":
-        return True
+    return _same_expression(_expression(a), _expression(b))
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _same_expression(a: Any, b: Any) -> bool:
+    """The same of expressions; to simplify one takes long, and the same are asked for again and again."""
+    difference = ir.SymbolicDim(a) - ir.SymbolicDim(b)
+    if isinstance(difference, int) or difference.value == "0":
+        return difference == 0 or str(difference) == "0"
     is_polynomial = "(" not in str(difference) or difference._expr.is_polynomial()  # type: ignore[union-attr]
     return str(sympy.expand(difference._expr)) == "0" if is_polynomial else difference.simplify().value == "0"
 

@@ -234,7 +234,7 @@ def _concat(context: Context, node: ir.Node) -> None:
     elements: list[Dim] = []
     for value in node.inputs:
         part, length = known(context, value), length_of(value)
-        if part is None and length is None:
+        if (part is None and length is None) or len(elements) + (length or 0) > LIMIT:
             return
         elements += part if part is not None else [UNKNOWN] * (length or 0)
     context.set_symbolic_value(node.outputs[0], elements)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
@@ -100,14 +101,20 @@ class Slot:
 
 def slots(model: ir.Model) -> Iterator[Slot]:
     """Every initializer and every tensor attribute of the model, subgraphs and functions included."""
-    for graph in (*model.graphs(), *(g for f in model.functions.values() for g in (f.graph, *f.subgraphs()))):
+    waiting = deque([model.graph, *(f.graph for f in model.functions.values())])
+    while waiting:
+        graph = waiting.popleft()
         for value in graph.initializers.values():
             if value.const_value is not None:
                 yield Slot(value.const_value, _put_weight(value), is_weight=True)
         for node in graph:
-            for attr in tuple(node.attributes.values()):
-                if not attr.is_ref() and attr.type == ir.AttributeType.TENSOR:
+            for attr in tuple(node.attributes.values()) if node.attributes else ():
+                if attr.is_ref():
+                    continue
+                if attr.type == ir.AttributeType.TENSOR:
                     yield Slot(attr.as_tensor(), _put_attribute(node, attr), is_weight=False)
+                elif attr.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+                    waiting.extend([attr.value] if attr.type == ir.AttributeType.GRAPH else attr.value)
 
 
 def _put_weight(value: ir.Value) -> Callable[[ir.TensorProtocol], None]:

@@ -26,7 +26,7 @@ from onnxrewrite.ir import schema, shapes
 from onnxrewrite.ir.dims import UNKNOWN, Dim, declared, is_known, plain, same_dim, same_shape
 from onnxrewrite.ir.elements import LIMIT
 from onnxrewrite.ir.graph import dense_tensor, filled, subgraphs
-from onnxrewrite.ir.passing import passed
+from onnxrewrite.ir.passing import passes
 from onnxrewrite.ir.twins import Twins
 
 __all__ = ["Dim", "Facts", "plain", "same_dim", "same_shape"]
@@ -246,7 +246,7 @@ class Facts:
     def _pass_constant(node: ir.Node) -> None:
         """What passes a constant on as it is, is that constant."""
         for output in node.outputs[:1]:
-            if node in passed(output)[:1] and node.inputs[0] is not None:
+            if passes(output) and node.inputs[0] is not None:
                 output.const_value = node.inputs[0].const_value
 
     @staticmethod

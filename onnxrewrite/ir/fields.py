@@ -15,6 +15,7 @@ from onnx import AttributeProto, TensorProto
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir import external
+from onnxrewrite.ir.names import repeated
 from onnxrewrite.ir.schema import normal_domain, schema
 
 _COMPLEX: Final = (TensorProto.COMPLEX64, TensorProto.COMPLEX128)
@@ -41,6 +42,10 @@ _CONSTANTS: Final = frozenset(
 )
 
 
+MAX_RANK: Final = 64
+"""Axes; numpy has no array of more."""
+
+
 # -- tensors -------------------------------------------------------------------------------------------------------
 
 
@@ -53,6 +58,7 @@ def check_tensor(tensor: TensorProto, folder: str | None, what: str) -> None:
         what: Begins the message: the model and the tensor.
     """
     known = tensor.data_type in ir.DataType._value2member_map_ and tensor.data_type != TensorProto.UNDEFINED
+    _check_rank(len(tensor.dims), what)
     if not known:
         raise ModelError(f"{what}: has dtype {tensor.data_type}, which this onnx does not know; export it again")
     if tensor.data_location == TensorProto.EXTERNAL:
@@ -69,8 +75,25 @@ def check_tensor(tensor: TensorProto, folder: str | None, what: str) -> None:
         _check_elements(tensor, what)
 
 
+def check_type(proto: onnx.TypeProto, what: str) -> None:
+    """ModelError for a tensor of more axes than there can be, also inside of a sequence, a map or an optional."""
+    kind = proto.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        _check_rank(len(getattr(proto, kind).shape.dim), what)
+    elif kind in ("sequence_type", "optional_type"):
+        check_type(getattr(proto, kind).elem_type, what)
+    elif kind == "map_type":
+        check_type(proto.map_type.value_type, what)
+
+
+def _check_rank(rank: int, what: str) -> None:
+    if rank > MAX_RANK:
+        raise ModelError(f"{what}: has {rank} axes; more than {MAX_RANK} are not supported")
+
+
 def check_sparse(sparse: onnx.SparseTensorProto, folder: str | None, what: str) -> None:
     """``check_tensor`` of the values and of the places of a sparse tensor."""
+    _check_rank(len(sparse.dims), what)
     check_tensor(sparse.values, folder, what)
     if sparse.HasField("indices"):
         check_tensor(sparse.indices, folder, f"{what}: its indices")
@@ -108,7 +131,7 @@ def check_attributes(node: onnx.NodeProto, version: int | None, what: str) -> No
         what: Begins the message: the model and the node.
     """
     names = [attr.name for attr in node.attribute]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = repeated(names)
     if twice is not None or "" in names:
         raise ModelError(
             f"{what}: " + (f"attribute '{twice}' is listed twice" if twice else "an attribute has no name")

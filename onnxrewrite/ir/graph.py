@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.ir.passing import passed
+from onnxrewrite.ir.fields import MAX_RANK
+from onnxrewrite.ir.passing import passes
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -256,7 +257,7 @@ def extract(
 def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
     """The tensor of an initializer, a Constant, a ConstantOfShape, or what passes one of them on; None for others."""
     producer = value.producer()
-    if producer is None or passed(value) or producer.op_type == "ConstantOfShape":
+    if producer is None or passes(value) or producer.op_type == "ConstantOfShape":
         return value.const_value
     return dense_tensor(value) if producer.op_type == "Constant" else None
 
@@ -270,19 +271,21 @@ def dense_tensor(value: ir.Value) -> ir.TensorProtocol | None:
 
 
 def filled(node: ir.Node) -> ir.TensorProtocol | None:
-    """What a ConstantOfShape makes, without making it yet; None where its shape is no constant, or far too large."""
-    shape = None if node.inputs[0] is None else node.inputs[0].const_value
-    dims = shape.numpy().tolist() if shape is not None else [_FILLED + 1]
-    if math.prod(dims) > _FILLED:
+    """What a ConstantOfShape makes, which takes the memory of one element; None where its shape is no constant, or far
+    too large."""
+    shape = node.inputs[0].const_value if node.inputs and node.inputs[0] is not None else None
+    if shape is None or shape.dtype != ir.DataType.INT64 or len(shape.shape) != 1 or shape.size > MAX_RANK:
         return None
+    dims = shape.numpy().tolist()
     value = node.attributes.get("value")
     tensor = ir.tensor(np.zeros(1, np.float32)) if value is None else value.as_tensor()
+    if math.prod(dims) > _FILLED or min(dims, default=0) < 0 or tensor.size != 1:
+        return None
+    return ir.tensor(np.broadcast_to(tensor.numpy().reshape(()), dims), dtype=tensor.dtype)
 
-    def make() -> ir.TensorProtocol:
-        return ir.tensor(np.full(dims, tensor.numpy().reshape(())), dtype=tensor.dtype)
 
-    return ir.LazyTensor(make, dtype=tensor.dtype, shape=ir.Shape(dims), cache=True)
-
+_RANK = 64
+"""More dimensions than numpy has."""
 
 _FILLED = 2**24
 """Elements."""

@@ -9,22 +9,35 @@ This module must not know what rewrites do in between.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import onnx
 import onnx_ir as ir
 
-from onnxrewrite.errors import ModelError
-from onnxrewrite.ir import carry, external, repair
+from onnxrewrite import files
+from onnxrewrite.errors import IncompleteError, ModelError, Rest
+from onnxrewrite.ir import carry, external, memory, repair, temporary
+from onnxrewrite.ir.names import repeated
 
-Companions: TypeAlias = Callable[[Mapping[Path, Path]], Mapping[Path, bytes]]
-"""Given the files of a model by the names that they shall get, under the names that they still have: more files to
-write, by name."""
+
+class Companion(NamedTuple):
+    """A file that goes with a model.
+
+    Attributes:
+        what: What it is, in a message.
+        made: Makes it, given the model's file, and its files by the names that they shall get, under the names that
+            they still have: where it is written, and what it holds.
+    """
+
+    what: str
+    made: Callable[[Path, Mapping[Path, Path]], tuple[Path, bytes]]
+
 
 _P = TypeVar("_P", onnx.ValueInfoProto, onnx.TrainingInfoProto)
 
@@ -80,19 +93,17 @@ def read_proto(path: str, where: str) -> onnx.ModelProto:
         ModelError: It cannot be read, or holds no model; the message begins with ``where``.
     """
     try:
-        if os.path.isdir(path):
-            raise ModelError(f"{where}: is a folder; give the .onnx file in it")
-        size = os.stat(path).st_size
-        if size == 0:
-            raise ModelError(f"{where}: is empty")
-        if size >= external.PROTOBUF_LIMIT:
-            raise ModelError(f"{where}: is 2 GB or larger, which protobuf cannot read; use external data")
-        with open(path, "rb") as file:
-            data = file.read()
+        data = files.read_bytes(path, external.PROTOBUF_LIMIT - 1)
     except FileNotFoundError:
         raise ModelError(f"{where}: no such file") from None
+    except IsADirectoryError:
+        raise ModelError(f"{where}: is a folder; give the .onnx file in it") from None
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise ModelError(f"{where}: is 2 GB or larger, which protobuf cannot read; use external data") from None
         raise ModelError(f"{where}: cannot be read: {error.strerror or error}") from None
+    if not data:
+        raise ModelError(f"{where}: is empty")
     proto, parsed = onnx.ModelProto(), True
     try:
         proto.ParseFromString(data)
@@ -123,6 +134,7 @@ def _from_proto(proto: onnx.ModelProto, folder: str | None, where: str, path: st
         inputs = {each.name for each in proto.graph.input}
         sparse = tuple(t for t in proto.graph.sparse_initializer if t.values.name in inputs)
         carry.hide_sparse(proto)
+        carry.hide_functions(proto)
         with carry.quiet():
             model = ir.from_proto(proto)
         stored = [s.tensor for s in external.slots(model) if isinstance(s.tensor, ir.ExternalTensor)]
@@ -137,6 +149,7 @@ def _from_proto(proto: onnx.ModelProto, folder: str | None, where: str, path: st
         raise ModelError(f"{where}: cannot be read: {carry.root_cause(error)}") from None
     is_old = model.ir_version < carry.OVERRIDABLE_SINCE
     weights = [(v.name or "", v.const_value) for v in model.graph.initializers.values()]
+    memory.expect(external.total_bytes(model))
     carry.remember(
         model,
         carry.Origin(
@@ -174,10 +187,10 @@ def _from_model(source: ir.Model) -> ir.Model:
         raise ModelError("model: its graphs are nested too deeply") from None
     except Exception as error:
         raise ModelError(f"model: cannot be copied: {carry.root_cause(error)}") from None
-    names = [proto.name for proto in inputs]
-    repeated = next((name for name in names if names.count(name) > 1), None)
-    if repeated is not None:
-        raise ModelError(f"model: graph input '{repeated}' is listed twice")
+    names = {proto.name for proto in inputs}
+    twice = repeated(proto.name for proto in inputs)
+    if twice is not None:
+        raise ModelError(f"model: graph input '{twice}' is listed twice")
     said = repair.repair(model, "model")
     if known is None:
         weights = [(v.name or "", v.const_value) for v in model.graph.initializers.values()]
@@ -245,33 +258,46 @@ def save(
     path: str | os.PathLike[str],
     *,
     external_data: bool | None = None,
-    data_name: str | None = None,
-    companions: Companions | None = None,
+    location: str | None = None,
+    companion: Companion | None = None,
 ) -> None:
     """Write the model; it is then complete, or the files at ``path`` are what they were.
 
     Large models (``needs_external_data``, or ``external_data=True``) put their weights into
-    ``NAME.onnx.data`` (or ``data_name``) beside the model, tensor by tensor.  Files get their names only when they are
-    complete, and so are those that ``companions`` adds.
+    ``NAME.onnx.data`` beside the model, tensor by tensor; ``location`` is what the model calls that file, where it is
+    to be called otherwise later.  Files get their names only when they are complete, the ``companion`` together with
+    them.  Where ``path`` is a link, it stays one, and the file that it points to is written; other hard links of a file
+    that is replaced keep what it was.
     ``path`` may be where the model came from: tensors that were read from an overwritten data file are read
     from the new one afterwards, in this model; other clones of it can no longer read them, and say so.
+
+    Raises:
+        ModelError: It cannot be written.
+        IncompleteError: It is written, and its companion cannot be made, or not be written.
     """
-    target = Path(path)
+    try:
+        target = files.destination(path)
+    except OSError as error:
+        raise ModelError(f"{os.fspath(path)}: cannot be written: {error.strerror}; nothing was changed") from None
     _check_interface(model, target)
-    if target.is_dir():
+    if os.path.isdir(target):
         raise ModelError(f"{target}: is a folder; give a file name")
-    if not target.parent.is_dir():
+    if os.path.exists(target) and not files.is_regular(target):
+        raise ModelError(f"{target}: cannot be written: it is not a regular file")
+    if not os.path.isdir(target.parent):
         raise ModelError(f"{target}: cannot be written: there is no folder {target.parent}")
     if external_data is None:
         external_data = needs_external_data(model)
     try:
         if external_data:
-            _save_with_data(model, target, data_name or _data_name(model, target), companions)
+            lost = _save_with_data(model, target, _data_name(model, target), location, companion)
         else:
-            _save_alone(model, target, companions)
+            lost = _save_alone(model, target, companion)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ModelError(f"{target}: cannot be written: {reason}; nothing was changed") from None
+    if lost is not None:
+        raise lost
 
 
 def replace_proto(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> None:
@@ -285,41 +311,44 @@ def replace_proto(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> None:
     target = Path(os.path.realpath(path))
     data = _bytes(proto, os.fspath(path))
     try:
-        with _temporary(target) as temporary:
-            _write(temporary, data)
-            _replace({target: temporary})
+        with temporary.beside(target) as file:
+            _write(file, data)
+            _replace({target: file})
     except OSError as error:
         reason = error.strerror or str(error)
         raise ModelError(f"{os.fspath(path)}: cannot be written: {reason}; nothing was changed") from None
 
 
-def _save_alone(model: ir.Model, target: Path, companions: Companions | None) -> None:
+def _save_alone(model: ir.Model, target: Path, companion: Companion | None) -> IncompleteError | None:
     with carry.completed(model), external.inlined(model):
         data = _bytes(carry.serialized(model), str(target))
-    with _temporary(target) as temporary:
-        _write(temporary, data)
-        _accompanied({target: temporary}, companions)
+    with temporary.beside(target) as file:
+        _write(file, data)
+        return _accompanied(target, {target: file}, companion)
 
 
-def _save_with_data(model: ir.Model, target: Path, data_name: str, companions: Companions | None) -> None:
+def _save_with_data(
+    model: ir.Model, target: Path, data_name: str, location: str | None, companion: Companion | None
+) -> IncompleteError | None:
     folder = os.path.abspath(target.parent)
     with carry.completed(model):
         data_path = target.parent / data_name
         overwritten = external.reads_from(model, os.fspath(data_path))
-        with _temporary(data_path) as data_temporary, _temporary(target) as temporary:
-            with external.placed(model, folder, data_path.name) as plan:
+        with temporary.beside(data_path) as data_file, temporary.beside(target) as model_file:
+            with external.placed(model, folder, location or data_path.name) as plan:
                 proto = carry.serialized(model)
-            with open(data_temporary, "xb") as file:
+            with open(data_file, "wb") as file:
                 external.write(plan, file)
                 file.flush()
                 os.fsync(file.fileno())
-            _write(temporary, _bytes(proto, str(target)))
-            _accompanied({data_path: data_temporary, target: temporary}, companions)
+            _write(model_file, _bytes(proto, str(target)))
+            lost = _accompanied(target, {data_path: data_file, target: model_file}, companion)
         references = {id(each.slot.tensor): each.reference for each in plan}
         for slot in overwritten:
             if isinstance(slot.tensor, ir.ExternalTensor):
                 slot.put(references[id(slot.tensor)])
                 slot.tensor.invalidate()
+    return lost
 
 
 def _data_name(model: ir.Model, target: Path) -> str:
@@ -333,32 +362,26 @@ def _data_name(model: ir.Model, target: Path) -> str:
     raise AssertionError("unreachable")
 
 
-@contextlib.contextmanager
-def _temporary(target: Path) -> Iterator[Path]:
-    """A name beside ``target`` that nobody uses; what is left there at the end is removed."""
-    names = (target.with_name(f".{target.name}.{os.getpid()}-{n}.tmp") for n in itertools.count())
-    temporary = next(name for name in names if not name.exists())
-    try:
-        yield temporary
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _write(path: Path, data: bytes) -> None:
-    with open(path, "xb") as file:
+    with open(path, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _accompanied(moves: dict[Path, Path], companions: Companions | None) -> None:
-    """Give files their names, with those that ``companions`` adds before them."""
+def _accompanied(model: Path, moves: dict[Path, Path], companion: Companion | None) -> IncompleteError | None:
+    """Give the files of a model their names, with its companion before them; where that is lost, the model is not."""
+    rest, added = Rest(f"{model} was written"), dict[Path, Path]()
     with contextlib.ExitStack() as stack:
-        added: dict[Path, Path] = {}
-        for target, content in (companions(moves) if companions is not None else {}).items():
-            added[target] = stack.enter_context(_temporary(target))
-            _write(added[target], content)
+        if companion is not None:
+            with rest.part(companion.what):
+                path, content = companion.made(model, moves)
+                own = files.destination(path)
+                file = stack.enter_context(temporary.beside(own))
+                _write(file, content)
+                added[own] = file
         _replace({**added, **moves})
+    return rest.incomplete()
 
 
 def _replace(moves: dict[Path, Path]) -> None:
@@ -366,14 +389,12 @@ def _replace(moves: dict[Path, Path]) -> None:
     done: list[tuple[Path, Path | None]] = []
     with contextlib.ExitStack() as stack:
         try:
-            for target, temporary in moves.items():
+            for target, file in moves.items():
                 old = None
                 if target.exists():
-                    shutil.copymode(target, temporary)
-                    old = stack.enter_context(_temporary(target)) if len(moves) > 1 else None
-                if old is not None:
-                    _second_name(target, old)
-                os.replace(temporary, target)
+                    shutil.copymode(target, file)
+                    old = stack.enter_context(temporary.second_name(target)) if len(moves) > 1 else None
+                os.replace(file, target)
                 done.append((target, old))
         except BaseException:
             for target, old in reversed(done):
@@ -382,14 +403,6 @@ def _replace(moves: dict[Path, Path]) -> None:
                 else:
                     target.unlink(missing_ok=True)
             raise
-
-
-def _second_name(target: Path, old: Path) -> None:
-    """Keep the old file under another name until all new ones have theirs."""
-    try:
-        os.link(target, old)
-    except OSError:  # a file system without links
-        os.replace(target, old)
 
 
 def _bytes(proto: onnx.ModelProto, where: str) -> bytes:

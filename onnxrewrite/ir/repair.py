@@ -6,21 +6,29 @@ This module must not know how models are stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import onnx
 import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir import fields
+from onnxrewrite.ir.names import Names, repeated
 from onnxrewrite.ir.schema import latest_version, normal_domain, schema, standard_domains
 
 DEEPEST: Final = 64
 """Graphs inside graphs; a file that protobuf can read has no more than 33."""
 
-Names = dict[str, str]
+MOST_NODES: Final = 2**18
+"""Nodes of a model with functions when every call is written out: the libraries that read it do so at every step."""
+
+Definers: TypeAlias = dict[str, str]
 """Value name → who defines it."""
+
+_Called: TypeAlias = tuple[str, str, str]
+"""Domain, name and overload of an operator or a function."""
 
 
 def check(proto: onnx.ModelProto, folder: str | None, where: str) -> None:
@@ -49,22 +57,32 @@ def _check_header(proto: onnx.ModelProto, where: str) -> None:
 
 
 def _check_functions(proto: onnx.ModelProto, where: str) -> None:
-    """ModelError for two functions of one name, and for a function that calls itself."""
+    """ModelError for two functions of one name, for one that calls itself, and where calls of calls are too many."""
     functions = {(normal_domain(f.domain), f.name, f.overload): f for f in proto.functions}
     if len(functions) < len(proto.functions):
-        names = [f"{f.domain}.{f.name}" for f in proto.functions]
-        twice = next((name for name in names if names.count(name) > 1), names[0])
+        twice = repeated(f"{normal_domain(f.domain)}.{f.name}" for f in proto.functions)
         raise ModelError(f"{where}: function {twice} is defined twice")
-    calls = {
-        key: {(normal_domain(n.domain), n.op_type, n.overload) for n in nested(f.node)} & functions.keys()
-        for key, f in functions.items()
-    }
-    while calls:  # take away those that call nothing that is left
-        leaves = {key for key, called in calls.items() if not called & calls.keys()}
+    calls = {key: _calls(f.node) for key, f in functions.items()}
+    sizes: dict[_Called, int] = {}
+    while left := functions.keys() - sizes:  # take away those that call nothing that is left
+        leaves = [key for key in left if left.isdisjoint(calls[key])]
         if not leaves:
-            domain, name, _ = next(iter(calls))
+            domain, name, _ = min(left)
             raise ModelError(f"{where}: function {domain}.{name} calls itself")
-        calls = {key: called for key, called in calls.items() if key not in leaves}
+        sizes.update({key: _expanded(calls[key], sizes) for key in leaves})
+    total = _expanded(_calls(proto.graph.node), sizes)
+    if functions and total > MOST_NODES:
+        raise ModelError(f"{where}: its functions call one another so often that it has {total:.1e} nodes in all")
+
+
+def _calls(nodes: Iterable[onnx.NodeProto]) -> Counter[_Called]:
+    """How often each operator or function is called, in subgraphs too."""
+    return Counter((normal_domain(n.domain), n.op_type, n.overload) for n in nested(nodes))
+
+
+def _expanded(calls: Counter[_Called], sizes: Mapping[_Called, int]) -> int:
+    """The number of nodes when the functions of known size are written out."""
+    return sum(count * (1 + sizes.get(key, 0)) for key, count in calls.items())
 
 
 def _check_opsets(proto: onnx.ModelProto | onnx.FunctionProto, where: str) -> None:
@@ -126,10 +144,10 @@ class _Checker:
         self.folder = folder
         self.where = where
 
-    def body(self, graph: onnx.GraphProto | onnx.FunctionProto, outer: Sequence[Names]) -> None:
+    def body(self, graph: onnx.GraphProto | onnx.FunctionProto, outer: Sequence[Definers]) -> None:
         if len(outer) > DEEPEST:
             raise ModelError(f"{self.where}: its graphs are nested too deeply")
-        own: Names = {}
+        own: Definers = {}
         is_function = isinstance(graph, onnx.FunctionProto)
         if not is_function:
             self.text(*(each.name for kind in (graph.input, graph.output, graph.initializer) for each in kind))
@@ -139,6 +157,9 @@ class _Checker:
             own[name] = "a graph input"
         if not is_function:
             self.initializers(graph, own)
+        values = (graph.value_info,) if is_function else (graph.input, graph.output, graph.value_info)
+        for info in (each for kind in values for each in kind):
+            fields.check_type(info.type, f"{self.where}: value '{info.name}'")
         for node in graph.node:
             for name in node.output:
                 if name in own:
@@ -154,7 +175,7 @@ class _Checker:
             if name not in own:
                 raise ModelError(f"{self.where}: graph output '{name}' is not produced by anything")
 
-    def initializers(self, graph: onnx.GraphProto, own: Names) -> None:
+    def initializers(self, graph: onnx.GraphProto, own: Definers) -> None:
         seen: set[str] = set()
         for tensor in graph.initializer:
             fields.check_tensor(tensor, self.folder, f"{self.where}: initializer '{tensor.name}'")
@@ -175,10 +196,12 @@ class _Checker:
             if isinstance(name, bytes):
                 raise ModelError(f"{self.where}: the name {name!r} is no text in UTF-8")
 
-    def node(self, node: onnx.NodeProto, visible: Sequence[Names]) -> None:
+    def node(self, node: onnx.NodeProto, visible: Sequence[Definers]) -> None:
         self.text(node.op_type, node.domain, node.name, *node.input, *node.output, *(a.name for a in node.attribute))
         if not node.op_type:
             raise ModelError(f"{self.where}: {_called(node)}: has no operator")
+        if not node.output and normal_domain(node.domain) in standard_domains():
+            raise ModelError(f"{self.where}: {_called(node)}: has no output")
         for name in node.input:
             if name and not any(name in names for names in visible):
                 raise ModelError(f"{self.where}: input '{name}' of {_called(node)} is not produced by anything")
@@ -188,6 +211,8 @@ class _Checker:
             what = f"{self.where}: attribute '{attr.name}' of {_called(node)}"
             for tensor in (*([attr.t] if attr.HasField("t") else ()), *attr.tensors):
                 fields.check_tensor(tensor, self.folder, what)
+            for proto in (*([attr.tp] if attr.HasField("tp") else ()), *attr.type_protos):
+                fields.check_type(proto, what)
             for sparse in (*([attr.sparse_tensor] if attr.HasField("sparse_tensor") else ()), *attr.sparse_tensors):
                 fields.check_sparse(sparse, self.folder, what)
         for graph in subgraphs(node):
@@ -311,16 +336,6 @@ def _own_graphs(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attr.as_graphs()
 
 
-def fresh(base: str, taken: set[str]) -> str:
-    """``base``, or ``base_1``, ``base_2``, ...: the first that is not taken; taken now."""
-    name, count = base, 0
-    while name in taken:
-        count += 1
-        name = f"{base}_{count}"
-    taken.add(name)
-    return name
-
-
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:
     seen = dict.fromkeys((*graph.inputs, *graph.initializers.values()))
     yield from seen
@@ -330,7 +345,7 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 def _unique_values(graphs: Sequence[ir.Graph]) -> list[str]:
     """Outer names stay; an inner value whose name is taken gets another one."""
-    everywhere = {value.name for graph in graphs for value in _values(graph) if value.name}
+    everywhere = Names(value.name for graph in graphs for value in _values(graph) if value.name)
     taken: set[str] = set()
     renamed: list[tuple[str, str]] = []
     for graph in graphs:
@@ -340,7 +355,7 @@ def _unique_values(graphs: Sequence[ir.Graph]) -> list[str]:
             if value.name not in taken:
                 taken.add(value.name)
                 continue
-            old, new = value.name, fresh(value.name, everywhere)
+            old, new = value.name, everywhere.fresh(value.name)
             rename(value, new)
             taken.add(new)
             renamed.append((old, new))
@@ -357,7 +372,7 @@ def rename(value: ir.Value, name: str) -> None:
 
 
 def _unique_nodes(graphs: Sequence[ir.Graph]) -> list[str]:
-    everywhere = {node.name for graph in graphs for node in graph if node.name}
+    everywhere = Names(node.name for graph in graphs for node in graph if node.name)
     taken: set[str] = set()
     renamed: list[tuple[str, str]] = []
     unnamed: list[str] = []
@@ -366,7 +381,7 @@ def _unique_nodes(graphs: Sequence[ir.Graph]) -> list[str]:
             if node.name and node.name not in taken:
                 taken.add(node.name)
                 continue
-            old, node.name = node.name, fresh(node.name or node.op_type, everywhere)
+            old, node.name = node.name, everywhere.fresh(node.name or node.op_type)
             taken.add(node.name)
             if old:
                 renamed.append((old, node.name))

@@ -135,7 +135,21 @@ def _standard(domain: str, op_type: str, version: int | None) -> Any:
             return onnx.defs.get_schema(op_type, domain)
         return onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
-        return None
+        return _squatting(op_type, version) if not domain and op_type in SQUATTERS else None
+
+
+SQUATTERS: Final[frozenset[str]] = frozenset({"SimplifiedLayerNormalization"})
+"""Operators of ONNX Runtime that it has in the standard's own domain, and exporters write."""
+
+
+def is_squatter(domain: str, op_type: str) -> bool:
+    """Whether an operator is ONNX Runtime's own, though the domain says that it is the standard's."""
+    return not normal_domain(domain) and op_type in SQUATTERS
+
+
+def _squatting(op_type: str, version: int | None) -> Any:
+    found = _contrib().get(("", op_type), ())
+    return next((s for s in found if version is None or s.since_version <= version), None)
 
 
 @functools.cache
@@ -146,7 +160,7 @@ def _contrib() -> Mapping[tuple[str, str], tuple[Any, ...]]:
     found: dict[tuple[str, str], tuple[Any, ...]] = {}
     for each in ort.get_all_operator_schema():
         domain = normal_domain(each.domain)
-        if domain not in standard_domains():
+        if domain not in standard_domains() or (not domain and each.name in SQUATTERS):
             key = (domain, each.name)
             found[key] = (*found.get(key, ()), each)
     return found
@@ -215,6 +229,23 @@ def formal_index(schema: Schema | None, name: str) -> int | None:
     return next((i for i, formal in enumerate(schema.inputs) if formal.name == name), None)
 
 
+NUMBERS: Final[Mapping[str, frozenset[str]]] = {
+    "Clip": frozenset({"min", "max"}),
+    "Dropout": frozenset({"ratio", "training_mode"}),
+    "Pad": frozenset({"constant_value"}),
+    "CumSum": frozenset({"axis"}),
+    "Trilu": frozenset({"k"}),
+    "OneHot": frozenset({"depth"}),
+    "Range": frozenset({"start", "limit", "delta"}),
+}
+"""Inputs of standard operators that are one number, for which exporters write a constant of shape [1], too."""
+
+
+def is_number(domain: str, op_type: str, name: str) -> bool:
+    """Whether an input is one number, whatever the shape of the constant that holds it."""
+    return not normal_domain(domain) and name in NUMBERS.get(op_type, frozenset())
+
+
 def input_names(domain: str, op_type: str) -> frozenset[str]:
     """The names that any version of an operator gives its inputs."""
     key = (normal_domain(domain), op_type)
@@ -223,6 +254,36 @@ def input_names(domain: str, op_type: str) -> frozenset[str]:
     if key[0] in standard_domains():
         return _standard_input_names().get(key, frozenset())
     return frozenset(formal.name for version in _contrib().get(key, ()) for formal in version.inputs)
+
+
+def versions(domain: str, op_type: str) -> tuple[Schema, ...]:
+    """Every version of an operator, deprecated ones too; none where nobody knows it."""
+    key = (normal_domain(domain), op_type)
+    if key in _DECLARED:
+        return (_DECLARED[key],)
+    return _versions(*key)
+
+
+@functools.lru_cache(maxsize=8192)
+def _versions(domain: str, op_type: str) -> tuple[Schema, ...]:
+    is_standard = domain in standard_domains() and op_type not in SQUATTERS
+    return tuple(map(_convert, (_history() if is_standard else _contrib()).get((domain, op_type), ())))
+
+
+@functools.cache
+def _history() -> Mapping[tuple[str, str], tuple[Any, ...]]:
+    found: dict[tuple[str, str], tuple[Any, ...]] = {}
+    for each in onnx.defs.get_all_schemas_with_history():
+        key = (normal_domain(each.domain), each.name)
+        found[key] = (*found.get(key, ()), each)
+    return found
+
+
+def known_operators(domain: str) -> frozenset[str]:
+    """The names of all operators of a domain that anybody knows; none where nobody knows the domain."""
+    domain = normal_domain(domain)
+    known: Iterable[tuple[str, str]] = _history() if domain in standard_domains() else (*_contrib(), *_DECLARED)
+    return frozenset(op_type for d, op_type in known if d == domain) | (SQUATTERS if not domain else frozenset())
 
 
 def operators() -> frozenset[str]:
@@ -361,7 +422,7 @@ def _constant(value: ir.Value) -> ir.TensorProtocol | None:
 
 def has_body(found: Schema | None) -> bool:
     """Whether the standard defines the operator by a function body: a fused form of simpler operators."""
-    if found is None or found.domain not in standard_domains():
+    if found is None or found.domain not in standard_domains() or is_squatter(found.domain, found.op_type):
         return False
     defined: Any = onnx.defs.get_schema(found.op_type, found.since_version, found.domain)
     return bool(defined.has_function or defined.has_context_dependent_function)

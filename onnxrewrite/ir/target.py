@@ -19,6 +19,7 @@ from onnxrewrite.errors import UsageError
 from onnxrewrite.ir.schema import (
     Schema,
     has_body,
+    is_squatter,
     latest_version,
     normal_domain,
     ort_latest_version,
@@ -76,7 +77,8 @@ class Target:
         domain = normal_domain(domain)
         if domain == "" and version > self.opset_max:
             return f"{self.name} runs ai.onnx up to opset {self.opset_max}, model has {version}"
-        if (self.provider is None or self.portable) and domain not in standard_domains():
+        is_standard = domain in standard_domains() and not is_squatter(domain, op_type)
+        if (self.provider is None or self.portable) and not is_standard:
             return f"{'a portable model' if self.portable else f'target {self.name}'} has standard operators only"
         found = schema(domain, op_type, version)
         if found is None:

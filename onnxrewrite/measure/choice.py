@@ -1,7 +1,8 @@
 """Whether a rewrite of the lower stage pays: both sides timed side by side, as ONNX Runtime would run them.
 
 A kernel is chosen by steps: each step of the lower stage is taken unless it is measured to be slower, one that promises
-nothing but speed only if it is measured to be faster.  Alternatives are steps from one form to the next.
+nothing but speed, or takes something for granted of the data, only if it is measured to be faster.  Alternatives are
+steps from one form to the next.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from onnxrewrite.errors import ModelError, UsageError
+from onnxrewrite.errors import NOT_RUN, reason
 from onnxrewrite.measure import cache
 from onnxrewrite.measure.cache import Cache
 from onnxrewrite.measure.sessions import DEFAULT, Setting
@@ -97,6 +98,8 @@ class Chooser:
             return f"not measured: {weighed}" if rule.only_faster else None
         if weighed.is_slower or (rule.only_faster and not weighed.is_faster):
             return f"measured {'slower' if weighed.ratio.median > 1 else 'not faster'}"
+        if rule.assumes and weighed.ratio.high >= 1:
+            return f"measured not faster, and that {rule.assumes[0]} would be taken for granted"
         return None
 
     def _known(self, site: Site, old: ir.Model, new: ir.Model) -> Weighed | str:
@@ -106,8 +109,8 @@ class Chooser:
             try:
                 found = subject(old, new, site.opset_imports, self.dims, self.lower, self.seed)
                 self._seen[name] = self.weigh(site.rule, found)
-            except (UsageError, ModelError) as error:  # inputs that cannot be made; weights too large for one message
-                self._seen[name] = str(error)
+            except NOT_RUN as error:
+                self._seen[name] = reason(error)
         return self._seen[name]
 
     def weigh(self, rule: str, found: Subject) -> Weighed | str:
@@ -119,13 +122,13 @@ class Chooser:
         name = cache.key(found.description(), self.setting)
         if name in self.weighed:
             return self.weighed[name]
-        data = self.known.get(name)
-        if data is None and self.budget <= 0:
+        known = self.known.intervals(name, ["ratio"])
+        if known is None and self.budget <= 0:
             return "the time for measuring was up"
-        seen = Interval(**data["ratio"]) if data is not None else self._timed(found)
-        if data is None:
-            self.known.put(name, {"rule": rule, "ratio": seen.to_json()})
-        self.weighed[name] = Weighed(rule, seen, data is not None)
+        seen = known["ratio"] if known is not None else self._timed(found)
+        if known is None:
+            self.known.remember(name, {"ratio": seen})
+        self.weighed[name] = Weighed(rule, seen, known is not None)
         return self.weighed[name]
 
     def _timed(self, found: Subject) -> Interval:

@@ -11,7 +11,6 @@ import bisect
 import json
 import os
 import statistics
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,9 +20,10 @@ from typing import Any, NamedTuple
 import onnx
 import onnx_ir as ir
 
-from onnxrewrite.measure.costs import FREE, Cost, Tensor, cost
+from onnxrewrite.ir import temporary
 from onnxrewrite.measure.sessions import Runner, Setting, open_runner, options_of
 from onnxrewrite.measure.timing import LEAST, MOST, Timing, interleave
+from onnxrewrite.runtime.costs import FREE, Cost, Tensor, cost
 from onnxrewrite.verify.session import openable
 
 _SUFFIX = "_kernel_time"
@@ -117,7 +117,7 @@ class _Sessions(NamedTuple):
 @contextmanager
 def _opened(model: ir.Model, feeds: Mapping[str, Any], setting: Setting) -> Iterator[_Sessions]:
     """Sessions that do not disturb each other: threads that wait for work stop spinning when a run ends."""
-    with tempfile.TemporaryDirectory(prefix="onnxrewrite-") as folder, openable(model) as source:
+    with temporary.folder() as folder, openable(model) as source:
         plain, profiled = options_of(setting), options_of(setting)
         for options in (plain, profiled):
             options.add_session_config_entry("session.force_spinning_stop", "1")

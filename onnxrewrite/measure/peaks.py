@@ -17,9 +17,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxrewrite.errors import ModelError
-from onnxrewrite.measure.costs import Cost
 from onnxrewrite.measure.sessions import Setting, open_runner
 from onnxrewrite.measure.timing import interleave
+from onnxrewrite.runtime.costs import Cost
 from onnxrewrite.verify.session import one_line
 
 SECONDS = 0.25

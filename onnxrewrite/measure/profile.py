@@ -17,7 +17,6 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import io
 from onnxrewrite.ir.graph import scopes
-from onnxrewrite.measure.costs import FREE, Cost
 from onnxrewrite.measure.kernels import run_profiled
 from onnxrewrite.measure.lineage import covered
 from onnxrewrite.measure.opportunities import Opportunity, Seen, Side, near_misses, rewrites, seen_by_rules, side
@@ -27,6 +26,7 @@ from onnxrewrite.measure.timing import Interval, ratio
 from onnxrewrite.measure.workload import workload
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Trace
+from onnxrewrite.runtime.costs import FREE, Cost
 
 SECONDS = 3.0
 """For the runs of both models."""

@@ -49,30 +49,29 @@ class Race:
     def against(self, candidate: onnx.ModelProto | str) -> Interval:
         """Time of the candidate to that of the original."""
         name = self._key(candidate, [])
-        data = self.known.get(name)
-        if data is None:
+        known = self.known.intervals(name, ["ratio"])
+        if known is None:
             if self._runner is None:
                 self._runner = open_runner(self.original, self.workload.feeds, self.setting)
             tasks = {"before": self._runner, "after": open_runner(candidate, self.workload.feeds, self.setting)}
             timings = interleave(tasks, seconds=SECONDS)
-            data = ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial).to_json()
+            known = {"ratio": ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial)}
             self.measured += 1
-            self.known.put(name, data)
-        return Interval(**data)
+            self.known.remember(name, known)
+        return known["ratio"]
 
     def best_level(self, candidate: onnx.ModelProto | str) -> tuple[Level, Interval | None]:
         """The level of ONNX Runtime's optimization at which the candidate is fastest, and its time to that at the level
         of the setting: this one unless another one is faster by the margin, beyond doubt."""
         name = self._key(candidate, [list(OTHER_LEVELS)])
-        data = self.known.get(name)
-        if data is None:
+        found = self.known.intervals(name, OTHER_LEVELS)
+        if found is None:
             settings = [replace(self.setting, level=level) for level in (self.setting.level, *OTHER_LEVELS)]
             tasks: dict[str, Runner] = {s.level: open_runner(candidate, self.workload.feeds, s) for s in settings}
             timings = interleave(tasks, seconds=SECONDS)
             own, serial = timings[self.setting.level], self.setting.is_serial
-            data = {n: ratio(timings[n], own, of_processor=serial).to_json() for n in OTHER_LEVELS}
-            self.known.put(name, data)
-        found = {level: Interval(**data[level]) for level in OTHER_LEVELS}
+            found = {n: ratio(timings[n], own, of_processor=serial) for n in OTHER_LEVELS}
+            self.known.remember(name, found)
         level = min(OTHER_LEVELS, key=lambda n: found[n].median)
         faster = found[level].high < 1 and found[level].median < 1 - MARGIN
         return (level, found[level]) if faster else (self.setting.level, None)

@@ -12,7 +12,7 @@ from typing import Any
 from onnxrewrite.errors import ModelError
 from onnxrewrite.verify.dims import Binding, role_of, typical
 from onnxrewrite.verify.sample import Sampler, Trial, attempt
-from onnxrewrite.verify.session import ModelLike, open_session, skeleton
+from onnxrewrite.verify.session import ModelLike, is_short_of_memory, open_session, skeleton
 
 _DIVISORS = (1, 2, 4, 8)
 """A model may not take as much as is typical."""
@@ -49,6 +49,8 @@ def workload(
         if isinstance(found, Trial):
             return Workload(found.binding, found.feeds)
         reason = reason or found
+    if is_short_of_memory(reason):
+        raise ModelError("memory does not suffice to run the model; use --dim for smaller sizes, or --memory-limit")
     raise ModelError(f"no inputs found at which the model runs: {reason}; use --input or --dim")
 
 

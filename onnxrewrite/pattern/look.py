@@ -15,7 +15,7 @@ COMMUTATIVE = frozenset(
 )
 """Operators of two inputs whose order does not matter."""
 
-__all__ = ["COMMUTATIVE", "parameter", "passed", "passes", "resolve"]
+__all__ = ["COMMUTATIVE", "called", "parameter", "passed", "passes", "resolve"]
 
 
 def parameter(facts: Facts, node: ir.Node, name: str) -> Any:
@@ -35,4 +35,12 @@ def parameter(facts: Facts, node: ir.Node, name: str) -> Any:
     array = facts.constant(resolve(value))
     if array is None:
         return schema.UNKNOWN
-    return array.item() if array.ndim == 0 else tuple(array.ravel().tolist())
+    if array.ndim == 0 or (array.size == 1 and schema.is_number(node.domain, node.op_type, name)):
+        return array.item()
+    return tuple(array.ravel().tolist())
+
+
+def called(node: ir.Node) -> str:
+    """A node in words: its operator, and its name or else that of what it computes; one just built has neither."""
+    name = node.name or next((o.name for o in node.outputs if o.name), "")
+    return f"{node.op_type} `{name}`" if name else node.op_type

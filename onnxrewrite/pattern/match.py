@@ -17,6 +17,7 @@ import onnx_ir as ir
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Dim, Facts
 from onnxrewrite.pattern import numbers
+from onnxrewrite.pattern.look import called
 from onnxrewrite.pattern.terms import AnyNode, AnyOf, Attr, Call, Capture, Const, Each, Scalar, Term
 
 T = TypeVar("T")
@@ -239,7 +240,7 @@ class Match:
                 default = found.attributes[name].default if found is not None and name in found.attributes else None
                 actual = schema.attribute(node, name, None)
                 if name not in names and actual != default:
-                    return f"the rule does not consider {name}={actual!r} of {node.op_type} `{node.name}`"
+                    return f"the rule does not consider {name}={actual!r} of {called(node)}"
         return None
 
     def overlooks(self, call: Call) -> bool:

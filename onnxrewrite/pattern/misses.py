@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern import numbers
-from onnxrewrite.pattern.look import resolve
+from onnxrewrite.pattern.look import called, resolve
 from onnxrewrite.pattern.match import Binding
 
 
@@ -58,7 +58,7 @@ def described(facts: Facts, graph: ir.Graph | None, value: ir.Value) -> str:
     if node.graph is not graph:
         return f"`{value.name}` from outside the subgraph"
     behind = f" behind {passed.op_type} `{passed.name}`" if passed is not None and passed is not node else ""
-    return f"{node.op_type} `{node.name}`{behind}"
+    return f"{called(node)}{behind}"
 
 
 def read_by(graph: ir.Graph | None, value: ir.Value, binding: Binding) -> str:
@@ -76,7 +76,7 @@ def shown(node: ir.Node, facts: Facts, depth: int = 1) -> str:
     known = schema.schema(node.domain, node.op_type, version)
     more = known is not None and len(node.inputs) > known.max_inputs
     told = f", of which opset {version} knows {known.max_inputs} inputs" if known is not None and more else ""
-    return f"{node.op_type} `{node.name}`({', '.join(operands + attributes)}){told}"
+    return f"{called(node)}({', '.join(operands + attributes)}){told}"
 
 
 def _operand(value: ir.Value | None, facts: Facts, depth: int) -> str:
@@ -87,7 +87,7 @@ def _operand(value: ir.Value | None, facts: Facts, depth: int) -> str:
         node = None if tensor is not None else resolve(value).producer()
         if node is None:
             return f"`{value.name}`"
-        return shown(node, facts, depth) if depth else f"{node.op_type} `{node.name}`"
+        return shown(node, facts, depth) if depth else called(node)
     elements = [_number(e) for e in tensor.numpy().ravel().tolist()]
     return elements[0] if tensor.shape.rank() == 0 else f"{{{', '.join(elements)}}}"
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import onnx_ir as ir
 
+from onnxrewrite.errors import foreign
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern import chain, numbers
 from onnxrewrite.pattern.chain import Piece
-from onnxrewrite.pattern.look import COMMUTATIVE, parameter, passed, resolve
+from onnxrewrite.pattern.look import COMMUTATIVE, called, parameter, passed, passes, resolve
 from onnxrewrite.pattern.match import Binding, Match
 from onnxrewrite.pattern.misses import Misses, Stands, described, read_by, shown
 from onnxrewrite.pattern.nary import ChainMatch
@@ -107,7 +108,7 @@ class RecursiveMatcher:
             for node in stack.pop().consumers():
                 outputs = node.outputs if node.graph is self.graph else ()
                 yield from outputs
-                stack.extend(o for o in outputs if passed(o)[:1] == [node])
+                stack.extend(o for o in outputs if passes(o))
 
     # -- one term against one value --------------------------------------------------------------------------
 
@@ -217,7 +218,7 @@ class RecursiveMatcher:
         if matches and base is not None:
             yield from self._term(item.base, base, binding.cover(node, *passed(value)))
         else:
-            self._miss(binding, lambda: f"expected the power {item.exponent:g} at `{node.name}`", item)
+            self._miss(binding, lambda: f"expected the power {item.exponent:g} at {called(node)}", item)
 
     # -- one node --------------------------------------------------------------------------------------------
 
@@ -232,7 +233,7 @@ class RecursiveMatcher:
             )
             return
         if resolve(value).index() != index:
-            self._miss(binding, lambda: f"expected output {index} of {node.op_type} `{node.name}`", item)
+            self._miss(binding, lambda: f"expected output {index} of {called(node)}", item)
             return
         if item in binding.bound:
             if binding.bound[item] is node:
@@ -242,9 +243,7 @@ class RecursiveMatcher:
         if named is None:
             self._miss(
                 binding,
-                lambda: (
-                    f"{node.op_type} `{node.name}` of opset {self.facts.version(node)} lacks a parameter of {item!r}"
-                ),
+                lambda: f"{called(node)} of opset {self.facts.version(node)} lacks a parameter of {item!r}",
                 item,
             )
             return
@@ -257,9 +256,10 @@ class RecursiveMatcher:
         if node is None or node.graph not in (self.graph, None):
             return
         if item.op_types is not None and (node.domain or node.op_type not in item.op_types):
-            self._miss(binding, lambda: f"expected {item!r}, found {node.op_type} `{node.name}`", item)
+            self._miss(binding, lambda: f"expected {item!r}, found {called(node)}", item)
             return
-        holds = item.where is None or item.where(node, self.facts)
+        with foreign():
+            holds = item.where is None or item.where(node, self.facts)
         if isinstance(holds, str):
             self._miss(binding, lambda: f"{holds}, in {shown(node, self.facts)}", item)
         elif holds:
@@ -285,9 +285,7 @@ class RecursiveMatcher:
         actual = [v for i, v in enumerate(node.inputs) if i not in taken]
         extra = [v for v in actual[len(terms) :] if v is not None]
         if rest is None and extra:
-            self._miss(
-                binding, lambda: f"{node.op_type} `{node.name}` has more inputs than {self._most(item, node)}", item
-            )
+            self._miss(binding, lambda: f"{called(node)} has more inputs than {self._most(item, node)}", item)
             return
         pairs = list(zip(terms, [*actual, *[None] * len(terms)], strict=False))
         orders = [pairs]
@@ -319,13 +317,13 @@ class RecursiveMatcher:
             if value is None:
                 yield binding
             else:
-                self._miss(binding, lambda: f"{node.op_type} `{node.name}` has an input that the pattern excludes")
+                self._miss(binding, lambda: f"{called(node)} has an input that the pattern excludes")
         elif value is not None:
             yield from self._term(item, value, binding)
         elif isinstance(item, Capture) and item.optional:
             yield from self._absent(item, binding)
         else:
-            self._miss(binding, lambda: f"{node.op_type} `{node.name}` lacks the input {item!r}", item)
+            self._miss(binding, lambda: f"{called(node)} lacks the input {item!r}", item)
 
     def _absent(self, item: Capture, binding: Binding) -> Iterator[Binding]:
         """An optional capture without an operand takes its default."""
@@ -353,7 +351,7 @@ class RecursiveMatcher:
             return
         actual = parameter(self.facts, node, name)
         if actual is schema.UNKNOWN:
-            self._miss(binding, lambda: f"expected a constant for {name} of {node.op_type} `{node.name}`", expected)
+            self._miss(binding, lambda: f"expected a constant for {name} of {called(node)}", expected)
         elif isinstance(expected, Attr | Capture):
             yield from self._attribute(name, expected, actual, node, binding)
         elif numbers.same_parameter(actual, expected):
@@ -361,7 +359,7 @@ class RecursiveMatcher:
         else:
             self._miss(
                 binding,
-                lambda: f"expected {name}={expected!r}, found {actual!r} at {node.op_type} `{node.name}`",
+                lambda: f"expected {name}={expected!r}, found {actual!r} at {called(node)}",
                 expected,
             )
 
@@ -370,7 +368,7 @@ class RecursiveMatcher:
     ) -> Iterator[Binding]:
         if actual is None:
             if not _optional(expected):
-                self._miss(binding, lambda: f"{node.op_type} `{node.name}` has no {name}", expected)
+                self._miss(binding, lambda: f"{called(node)} has no {name}", expected)
                 return
             actual = expected.default
         if expected not in binding.bound:
@@ -384,7 +382,7 @@ class RecursiveMatcher:
 
     def _each(self, rest: Each[Any], values: Sequence[ir.Value], node: ir.Node, binding: Binding) -> Iterator[Binding]:
         if len(values) < rest.at_least:
-            self._miss(binding, lambda: f"{node.op_type} `{node.name}` has fewer than {rest.at_least} operands", rest)
+            self._miss(binding, lambda: f"{called(node)} has fewer than {rest.at_least} operands", rest)
         elif rest.of is None:
             yield binding.bind(rest, tuple(values))
         else:

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import onnx
 import onnx_ir as ir
 
+from onnxrewrite import files
 from onnxrewrite.errors import CheckError, UsageError
 from onnxrewrite.ir import io
 from onnxrewrite.ir.facts import Facts
@@ -123,12 +124,12 @@ def read_map(given: Map) -> dict[str, str]:
 
 def _from_file(path: Path) -> dict[str, Any]:
     try:
-        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        table: dict[str, Any] = tomllib.loads(files.read_text(path))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: is no TOML file: {' '.join(str(error).split())}") from None
     found = table.get("precision", table)
     if not isinstance(found, dict):

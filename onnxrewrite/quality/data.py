@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 
-from onnxrewrite.errors import UsageError
+from onnxrewrite import files
+from onnxrewrite.errors import UsageError, foreign
 from onnxrewrite.measure.workload import workload
 from onnxrewrite.quality.functions import function, is_function
 from onnxrewrite.verify.dims import InputSpec, input_specs
@@ -121,7 +122,8 @@ def load_data(
     reader = _Reader([s for s in input_specs(skeleton(model)) if not s.default], option)
     source, samples = reader.read(given)
     try:
-        found = [reader.fitted(s, number) for number, s in enumerate(islice(samples, most))]
+        with foreign():
+            found = [reader.fitted(s, number) for number, s in enumerate(islice(samples, most))]
     except UsageError:
         raise
     except Exception as error:  # whatever somebody else's generator raises
@@ -155,24 +157,25 @@ class _Reader:
         if is_function(text):
             return text, function(text, self.option)()
         path = Path(text)
-        if path.is_dir():
+        if os.path.isdir(path):
             return text, self._folder(path)
-        if not path.is_file():
+        if not files.is_regular(path):
             raise UsageError(f"{self.option} {text}: no such file or folder")
         return text, self._file(path)
 
     def _folder(self, path: Path) -> Iterator[Sample]:
         """The samples of all files of one kind."""
-        files = sorted(path.glob("*.npz")) or sorted(path.glob("*.npy"))
-        if not files:
+        found = sorted(path.glob("*.npz")) or sorted(path.glob("*.npy"))
+        if not found:
             raise UsageError(f"{self.option} {path}: holds no .npz and no .npy files")
-        for file in files:
+        for file in found:
             yield from self._file(file)
 
     def _file(self, path: Path) -> Iterator[Sample]:
         try:
-            loaded = np.load(path, allow_pickle=False)
-            arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {self._only(path): loaded}
+            with files.open_regular(path) as file:
+                loaded = np.load(file, allow_pickle=False)
+                arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {self._only(path): loaded}
         except UsageError:
             raise
         except Exception:  # numpy raises half a dozen types, and advises to load what may be malicious

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from onnxrewrite.errors import UsageError
+from onnxrewrite import files
+from onnxrewrite.errors import UsageError, foreign
 from onnxrewrite.verify.session import one_line
 
 
 def is_function(spec: str) -> bool:
     """Whether this names a function, not a file or a folder."""
     module, colon, name = spec.rpartition(":")
-    return bool(colon and module) and name.isidentifier() and not Path(spec).exists()
+    return bool(colon and module) and name.isidentifier() and not os.path.exists(spec)
 
 
 def function(spec: str, option: str) -> Callable[..., Any]:
@@ -33,10 +35,11 @@ def function(spec: str, option: str) -> Callable[..., Any]:
         raise UsageError(f"{option} {spec}: write module:function or file.py:function")
     module, _, name = spec.rpartition(":")
     try:
-        found = getattr(_module(module), name, None)
+        with foreign():
+            found = getattr(_module(module), name, None)
     except UsageError as error:
         raise UsageError(f"{option} {spec}: {error}") from None
-    except (Exception, SystemExit) as error:  # whatever somebody else's module raises
+    except Exception as error:  # whatever somebody else's module raises
         raise UsageError(f"{option} {spec}: {module} cannot be imported: {one_line(error)}") from error
     if not callable(found):
         raise UsageError(f"{option} {spec}: {module} has no function {name}")
@@ -47,7 +50,7 @@ def _module(name: str) -> ModuleType:
     path = Path(name)
     if path.suffix != ".py":
         return importlib.import_module(name)
-    if not path.is_file():
+    if not files.is_regular(path):
         raise UsageError(f"no such file: {name}")
     spec = importlib.util.spec_from_file_location(f"onnxrewrite_given_{path.stem}", path)
     assert spec is not None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from onnxrewrite.errors import ModelError, UsageError
+from onnxrewrite.errors import ModelError, UsageError, foreign
 from onnxrewrite.measure.sessions import DEFAULT, Setting, open_runner
 from onnxrewrite.quality.closeness import Closeness, Gauge, worst
 from onnxrewrite.quality.data import Data, Sample
@@ -162,7 +162,8 @@ class Judge:
         if self.metric is None:
             return None
         try:
-            return float(self.metric(outputs, self.data.samples))
+            with foreign():
+                return float(self.metric(outputs, self.data.samples))
         except Exception as error:  # whatever somebody else's metric raises
             raise UsageError(f"the metric fails: {one_line(error)}") from error
 

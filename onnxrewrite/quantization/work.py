@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -17,8 +16,8 @@ import onnx
 import onnx_ir as ir
 
 from onnxrewrite import pipeline
-from onnxrewrite.errors import UsageError
-from onnxrewrite.ir import io
+from onnxrewrite.errors import UsageError, foreign
+from onnxrewrite.ir import io, temporary
 from onnxrewrite.ir.census import stored_bytes
 from onnxrewrite.quality.data import Data, Given, Sample, load_data
 from onnxrewrite.quality.functions import function
@@ -102,7 +101,7 @@ class Work:
         self.original = io.load(self.source)
         refuse_quantized(self.original)
         self.opened = self._kept.enter_context(openable(self.original))
-        self.folder = Path(self._kept.enter_context(tempfile.TemporaryDirectory(prefix="onnxrewrite-")))
+        self.folder = self._kept.enter_context(temporary.folder())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -215,7 +214,8 @@ class Work:
                 yield sample
                 continue
             try:
-                yield from (s if isinstance(s, Sample) else Sample(s) for s in self.augment(sample))
+                with foreign():
+                    yield from (s if isinstance(s, Sample) else Sample(s) for s in self.augment(sample))
             except Exception as error:  # whatever somebody else's function raises
                 raise UsageError(f"the augmentation fails: {one_line(error)}") from error
 

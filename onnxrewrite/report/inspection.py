@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from onnxrewrite.ir import carry, external
-from onnxrewrite.ir.census import external_bytes, file_bytes, operator_counts
+from onnxrewrite.ir.census import file_bytes, operator_counts
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
@@ -45,7 +45,7 @@ def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> d
         "model": os.fspath(path) if path is not None else known.path,
         "producer": " ".join(p for p in (model.producer_name, model.producer_version) if p),
         "ir_version": model.ir_version,
-        "opsets": dict(model.opset_imports),
+        "opsets": {name: version for name, version in model.opset_imports.items() if not name.startswith(carry.OWN)},
         "graph": model.graph.name,
         "metadata": dict(sorted(model.metadata_props.items())),
         "inputs": _interface(known.inputs, _defaults(model)),
@@ -107,7 +107,7 @@ def _weights(model: ir.Model) -> dict[str, Any]:
         "tensors": len(tensors),
         "bytes": sum(t.nbytes for t in tensors),
         "dtypes": dict(sorted(dtypes.items(), key=lambda item: (-item[1], item[0]))),
-        "external_bytes": external_bytes(model),
+        "external_bytes": sum(t.nbytes for t in outside),
         "external_files": sorted({os.fspath(t.location) for t in outside}),
     }
 

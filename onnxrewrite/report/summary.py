@@ -9,17 +9,21 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from onnxrewrite.ir import carry, io
 from onnxrewrite.ir.census import operator_counts, stored_bytes
+from onnxrewrite.report import human
 from onnxrewrite.verify.numeric import finite
 
 if TYPE_CHECKING:
     from onnxrewrite.pipeline import Checks, Result
     from onnxrewrite.verify.checked import ModelCheck, OutputCheck
+
+_BRIEF, _NOTES = 6, 3
+"""Of a result in a few lines, so many rules and notes are shown."""
 
 STEPS = ("whole model", "sites only", "structure only")
 """How far checks go, the furthest first."""
@@ -46,7 +50,8 @@ def summary(
       not counted; ``nodes``: ``{before, after}``, their sums; ``size``: ``{before, after}`` in bytes;
     - ``checks``: see the function ``checks``;
     - ``speed``: what was measured, see ``Speed``: times are in seconds, ratios have ``median``, ``low`` and ``high``;
-    - ``assumes``: what the rules that were applied take for granted of the data, each to their names;
+    - ``assumes``: what is taken for granted of the data, each to the names of the applied rules that do, or to none
+      where all that is known of sizes rests on it;
     - ``undone``: one ``{rule, value, reason, by}`` per rewrite that a check turned down, ``by`` being
       ``site`` or ``model``;
     - ``sites``: one ``{rule, stage, value, scope, before, after}`` per rewrite, in order: the names of the
@@ -75,7 +80,7 @@ def summary(
         "size": {"before": stored_bytes(result.original), "after": stored_bytes(result.model)},
         "checks": checks(result),
         "speed": result.speed.to_json(),
-        "assumes": _assumes(result),
+        "assumes": result.assumes,
         "undone": _undone(result),
         "sites": [
             {
@@ -93,6 +98,23 @@ def summary(
         "notes": list(result.notes),
         "seconds": {phase: round(time, 3) for phase, time in result.seconds.items()},
     }
+
+
+def brief(result: Result) -> str:
+    """What there is to say of a result in a few lines."""
+    counts, sizes = result.trace.counts(), [sum(operator_counts(m).values()) for m in (result.original, result.model)]
+    head = human.plural(counts.total(), "rewrite") if counts else "no rule applied"
+    lines = [f"{head}, {sizes[0]} → {sizes[1]} nodes, for {result.target.name}, opset {io.opset(result.model)}"]
+    if counts:
+        lines.append(f"applied: {human.listed((f'{rule} {n}×' for rule, n in counts.most_common()), _BRIEF)}")
+    model, undone = result.checks.model, len(result.checks.undone)
+    whole = "not compared as a whole"
+    if model is not None and not model.skipped:
+        whole = f"{'equal' if model.ok else 'not equal'} as a whole in {human.plural(model.runs, 'run')}"
+    sites = f", {human.plural(result.checks.sites, 'rewrite')} run by itself" if result.checks.sites else ""
+    lines.append(f"checked: {whole}{sites}{f', {undone} undone' if undone else ''}")
+    lines += [f"note: {note}" for note in result.notes[:_NOTES]]
+    return "\n".join(lines)
 
 
 def checks(result: Result) -> dict[str, Any]:
@@ -132,14 +154,15 @@ def model_check(check: ModelCheck) -> dict[str, Any]:
     """A comparison of two models, as plain data.
 
     - ``ok``: whether they agree as far as was seen; ``skipped``: why nothing could be compared, or None;
-      ``identical``: bit by bit; ``failures``: what differs; ``notes``;
+      ``identical``: all outputs are equal in all runs; ``failures``: what differs; ``notes``;
     - ``runs``, ``samples`` (per binding), ``bindings``;
     - ``reference``, ``tolerance``: what errors were measured against, and how large they may be;
-    - ``outputs``: one ``{name, ok, error, error_original, allowed, *_rms, reference, run, where, reason}``
-      each; ``largest``: the one with the largest error, None if all are identical.
+    - ``outputs``: one ``{name, ok, equality, error, error_original, allowed, *_rms, reference, run, where, reason}``
+      each, ``equality`` being how equal all runs are, bit by bit or in value, empty if they are not; ``largest``: the
+      one with the largest error, None if all are equal.
     """
     outputs = [_output(o) for o in check.outputs]
-    moved = [o for o in outputs if o["error"] != 0.0]
+    moved = [o for o in outputs if not o["equality"]]
     return {
         "ok": check.ok,
         "skipped": check.skipped,
@@ -202,20 +225,12 @@ def _rules(result: Result) -> list[dict[str, Any]]:
             "applied": applied[rule],
             "refused": sum(reasons.get(rule, {}).values()),
             "undone": undone[rule],
+            "asked": rule in result.asked,
             "reasons": grouped_counts(reasons.get(rule, {})),
         }
         for rule in _order(result)
         if applied[rule] or undone[rule] or rule in reasons
     ]
-
-
-def _assumes(result: Result) -> dict[str, list[str]]:
-    """Each assumption to the applied rules that make it, in the order in which they run."""
-    applied, found = result.trace.counts(), defaultdict[str, list[str]](list)
-    for rule in result.rules:
-        for assumption in rule.assumes if applied[rule.name] else ():
-            found[str(assumption)].append(rule.name)
-    return dict(found)
 
 
 def _undone(result: Result) -> list[dict[str, str]]:
@@ -245,6 +260,7 @@ def _output(check: OutputCheck) -> dict[str, Any]:
     return {
         "name": check.name,
         "ok": c.accept,
+        "equality": check.equality,
         "error": finite(c.error_rewritten),
         "error_original": finite(c.error_original),
         "allowed": finite(c.bound),

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from onnxrewrite.report import human
 from onnxrewrite.verify.checked import ORIGINAL
+from onnxrewrite.verify.numeric import BITWISE, IN_VALUE
 from onnxrewrite.verify.structure import NO_KERNELS
 
 _MAX_OPERATORS = 10
@@ -56,7 +57,8 @@ def check_report(data: Data, a: str, b: str, *, verbose: bool = False) -> Render
 def rules_table(rules: Sequence[Data], *, verbose: bool = False) -> RenderableType:
     """Rule, times applied, times refused and why; those that did something come first.
 
-    Canonicalizations try many places; those that only refused are one line unless ``verbose``.
+    Canonicalizations try many places; those that only refused are one line unless ``verbose``, but for those that
+    somebody asked for.
     """
     has_undone = any(r["undone"] for r in rules)
     quiet = [r for r in rules if not verbose and _only_refused(r)]
@@ -83,7 +85,7 @@ def rules_table(rules: Sequence[Data], *, verbose: bool = False) -> RenderableTy
 
 
 def _only_refused(rule: Data) -> bool:
-    return not rule["applied"] and not rule["undone"] and rule["stage"] != "raise"
+    return not (rule["applied"] or rule["undone"] or rule["asked"] or rule["stage"] == "raise")
 
 
 def operators_table(data: Data, *, verbose: bool = False) -> RenderableType:
@@ -124,8 +126,8 @@ def outputs_table(outputs: Sequence[Data], limit: int | None = None) -> Renderab
     worst = worst_first(outputs)
     table = plain_table("output", "error>", "original's own>", "allowed>", "against")
     for output in worst[:limit]:
-        if output["error"] == 0.0:
-            table.add_row(Text(output["name"]), "0", "", "", "bitwise equal")
+        if output["equality"]:
+            table.add_row(Text(output["name"]), "0", "", "", output["equality"])
             continue
         style = "" if output["ok"] else "bold red"
         numbers = [human.error(output[k]) for k in ("error", "error_original", "allowed")]
@@ -276,7 +278,7 @@ def _speed_facts(speed: Data, *, verbose: bool) -> list[tuple[str, str]]:
 def _assumes(assumes: Mapping[str, Sequence[str]], *, verbose: bool) -> list[str]:
     """``inputs are finite (attention, pad-into-max-pool)``."""
     most = None if verbose else _MAX_RULES
-    return [f"{what} ({human.listed(names, most)})" for what, names in assumes.items()]
+    return [f"{what} ({human.listed(names, most)})" if names else what for what, names in assumes.items()]
 
 
 def _undone(undone: Sequence[Data], *, verbose: bool) -> list[str]:
@@ -297,13 +299,21 @@ def _error_facts(check: Data | None) -> list[tuple[str, str]]:
         return []
     worst = check["largest"]
     if worst is None:
-        return [("Error", "none: every output is bitwise equal to the original's")]
+        return [("Error", f"none: every output is {how_equal(check).replace('equal', _TO_IT, 1)}")]
     error, own, allowed = (human.error(worst[k]) for k in ("error", "error_original", "allowed"))
     if worst["reference"].startswith("float64"):
         text = f"{error} against {worst['reference']}; the original's own is {own}, allowed is {allowed}"
     else:
         text = f"{error} against the original; allowed is {allowed}"
     return [("Error", f"{text} (output {worst['name']})")]
+
+
+_TO_IT = "equal to the original's"
+
+
+def how_equal(check: Data) -> str:
+    """How equal outputs are that all are: the least of what was found for each."""
+    return IN_VALUE if any(o["equality"] == IN_VALUE for o in check["outputs"]) else BITWISE
 
 
 def _checked_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
@@ -343,5 +353,5 @@ def verdict(data: Data) -> str:
     if data["skipped"]:
         return f"not compared: {data['skipped']}"
     if data["identical"]:
-        return "equal, bit by bit"
+        return how_equal(data)
     return "equal, as far as rounding goes"

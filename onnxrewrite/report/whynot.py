@@ -13,6 +13,9 @@ from onnxrewrite.report.table import facts_grid, plain_table
 
 _GROUPS, _PLACES = 6, 3
 
+_ROWS = 40
+"""So many rules are shown of an overview."""
+
 Data = Mapping[str, Any]
 
 
@@ -62,6 +65,28 @@ def near_misses_table(rows: Sequence[Data], *, verbose: bool = False) -> Rendera
     if len(shown) < len(rows):
         parts += ["", Text(f"{len(rows) - len(shown)} canonicalizations, see -v", "dim")]
     return Group(*parts)
+
+
+def overview_table(rows: Sequence[Data], model: str, *, verbose: bool = False) -> RenderableType:
+    """Every rule that applies or comes near in a line: how often, and what keeps it from the nearest other place.
+
+    Unless ``verbose``, canonicalizations that do not apply are left out, and so is what comes after forty lines; a
+    reason is cut to its line, and where it ends in the nodes around, told without them.
+    """
+    shown = [r for r in rows if verbose or r["applied"] or r["stage"] != "canonicalize"]
+    cut = shown if verbose else shown[:_ROWS]
+    table = plain_table("rule", "applied>", "near>", "at the nearest")
+    table.expand, table.columns[0].no_wrap, table.columns[-1].ratio = True, True, 1
+    table.columns[-1].no_wrap, table.columns[-1].overflow = not verbose, "fold" if verbose else "ellipsis"
+    for row in cut:
+        reason = row["reason"] if verbose else row["reason"].partition(", in ")[0]
+        table.add_row(Text(row["rule"]), str(row["applied"]), str(row["near"]), Text(reason or "-"))
+    applied = sum(1 for r in rows if r["applied"])
+    head = Text.assemble((model, "bold"), f": {applied} rules apply, {len(rows) - applied} more come near")
+    parts: list[RenderableType] = [head, "", Padding(table, (0, 0, 0, 2))]
+    if len(cut) < len(rows):
+        parts += ["", Text(f"{len(rows) - len(cut)} more rules, see -v", "dim")]
+    return Group(*parts, "", Text("onnxrewrite explain MODEL RULE tells of one of them every place.", "dim"))
 
 
 def story_report(data: Data) -> RenderableType:

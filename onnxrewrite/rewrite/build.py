@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxrewrite.errors import RuleError
+from onnxrewrite.errors import RuleError, one_line
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.match import Match, Refused
@@ -135,24 +135,33 @@ class Builder:
         self._facts.infer(node)
 
     def evaluate(self, node: ir.Node) -> list[npt.NDArray[Any]]:
-        """What a node computes whose inputs are constant, in the model's opset; refuses if it cannot be run."""
-        from onnxrewrite.ir.evaluate import evaluate
+        """What a node computes whose inputs are constant, in the model's opset; refuses if it cannot be run, or would
+        take too much memory or time."""
+        from onnxrewrite.runtime.bounds import refusal, refusal_of
+        from onnxrewrite.runtime.evaluate import evaluate
 
+        too_much = refusal(node, self._facts)
+        if too_much is not None:
+            raise Refused(too_much)
         try:
-            return evaluate(node, self._imports)
+            found = evaluate(node, self._imports)
         except Exception as error:
-            raise Refused(f"{node.op_type} cannot be run here: {error}") from error
+            raise Refused(f"{node.op_type} cannot be run here: {one_line(error)}") from error
+        too_much = refusal_of(node, self._facts, [array.nbytes for array in found if array is not None])
+        if too_much is not None:
+            raise Refused(too_much)
+        return found
 
     def tabulate(
         self, nodes: Sequence[ir.Node], of: ir.Value, values: npt.NDArray[Any], result: ir.Value
     ) -> npt.NDArray[Any]:
         """What ``result`` is where nodes, producers first, read ``values`` for ``of``; refuses what cannot be run."""
-        from onnxrewrite.ir.evaluate import evaluate_part
+        from onnxrewrite.runtime.evaluate import evaluate_part
 
         try:
             return evaluate_part(nodes, {of: values}, [result], self._imports)[0]
         except Exception as error:
-            raise Refused(f"it cannot be run here: {error}") from error
+            raise Refused(f"it cannot be run here: {one_line(error)}") from error
 
     def refuse(self, reason: str) -> None:
         """Refuse the match, for a reason found while building."""

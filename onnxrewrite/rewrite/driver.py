@@ -11,7 +11,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import onnx_ir as ir
 
@@ -27,6 +27,7 @@ from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
 from onnxrewrite.rewrite.transaction import (
     Change,
+    Misbuilt,
     TooNew,
     Transaction,
     TurnedDown,
@@ -72,6 +73,7 @@ class Driver:
         target: What the result must run on.
         check: Asked about every rewrite before it is applied, whether it is right.
         cost: Asked about every right one, whether it pays.
+        record: Asked about every one that passed, what is to be kept of it: ``Applied.record``.
         limits: What must not be done.
         progress: Told of progress.
         conflicts: Whether to find out, at some cost, which rules every applied one was chosen over.
@@ -88,6 +90,7 @@ class Driver:
         *,
         check: SiteCheck | None = None,
         cost: SiteCheck | None = None,
+        record: Callable[[Site], Any] | None = None,
         limits: Limits | None = None,
         progress: Progress | None = None,
         conflicts: bool = False,
@@ -99,6 +102,7 @@ class Driver:
         self.trace.wished = self._work.wished
         self._check = check
         self._cost = cost
+        self._record = record
         self._limits = limits or Limits()
         self._progress = progress
         self._conflicts = conflicts
@@ -226,18 +230,19 @@ class Driver:
         transaction = Transaction(self._work, rule, match, scope)
         try:
             transaction.propose()
-            self._ask(transaction)
+            kept = self._ask(transaction)
         except Refused as refusal:
             transaction.discard()
             return refusal.with_traceback(None)  # which would keep all frames below alive
-        record, change = transaction.commit()
-        self.trace.applied.append(record)
-        self._loops.count(record.key, record.growth)
+        applied, change = transaction.commit(kept)
+        self.trace.applied.append(applied)
+        self._loops.count(applied.key, applied.growth)
         return change
 
-    def _ask(self, transaction: Transaction) -> None:
-        if self._check is None and self._cost is None:
-            return
+    def _ask(self, transaction: Transaction) -> Any:
+        """What is to be kept of a rewrite that passes; raises ``Refused`` where it does not."""
+        if self._check is None and self._cost is None and self._record is None:
+            return None
         site = transaction.site()
         wrong = self._check(site) if self._check is not None else None
         if wrong is not None:
@@ -247,6 +252,7 @@ class Driver:
         if loss is not None:
             self.trace.declined[site.key] = loss
             raise TurnedDown(loss)
+        return self._record(site) if self._record is not None else None
 
     def _note(self, rule: Rule, value: str, refusals: Sequence[Refused]) -> None:
         """Keep why a rule did not apply at a value, of several matches what ``telling`` tells."""
@@ -255,8 +261,10 @@ class Driver:
         for refusal in refusals:
             if isinstance(refusal, TooNew):
                 self.trace.too_new |= refusal.versions
-            if refusal.__cause__ is not None:
-                self.trace.warnings.append(f"{rule.name}: {refusal.reason} (at `{value}`)")
+            told = f"{rule.name}: {refusal.reason}"
+            is_rules_fault = refusal.__cause__ is not None or isinstance(refusal, Misbuilt)
+            if is_rules_fault and not any(w.startswith(told) for w in self.trace.warnings):
+                self.trace.warnings.append(f"{told} (at `{value}`)")
 
     def _exhausted(self, stage: Stage) -> None:
         """Warn, and leave the rule that used up the budget out of the stages to come."""

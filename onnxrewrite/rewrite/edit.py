@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 
 import onnx_ir as ir
 
+from onnxrewrite.ir import names
 from onnxrewrite.ir.graph import scopes, subgraphs, use_count
 from onnxrewrite.ir.twins import Constants
 
 
-class Names:
+class Names(names.Names):
     """All names of a model, so that new ones are fresh in every scope."""
 
     def __init__(self, model: ir.Model):
-        self._taken: set[str] = set()
-        self._numbers: dict[str, int] = {}
-        for graph in scopes(model):
-            self._taken.update(v.name for v in graph.inputs if v.name)
-            self._taken.update(graph.initializers)
-            self._taken.update(o.name for n in graph for o in n.outputs if o.name)
-            self._taken.update(n.name for n in graph if n.name)
+        super().__init__(name for graph in scopes(model) for name in _names(graph) if name)
 
-    def fresh(self, base: str) -> str:
-        """``base``, or ``base_1``, ``base_2``, ... where it is taken."""
-        name, number = base, self._numbers.get(base, 0)
-        while name in self._taken:
-            number += 1
-            name = f"{base}_{number}"
-        self._numbers[base] = number
-        self._taken.add(name)
-        return name
+
+def _names(graph: ir.Graph) -> Iterator[str | None]:
+    yield from (value.name for value in graph.inputs)
+    yield from graph.initializers
+    for node in graph:
+        yield node.name
+        yield from (output.name for output in node.outputs)
 
 
 def redirect(old: ir.Value, new: ir.Value) -> list[ir.Node]:

@@ -15,15 +15,17 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from pathlib import Path
+from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from onnxrewrite.rewrite.registry import LIBRARY, file_of
+from onnxrewrite.rewrite import registry
+from onnxrewrite.rewrite.registry import LIBRARY
 from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.rewrite.source import OWN_PACKAGES, beside, digest_of, file_of, label
 
 _ENGINE = "onnxrewrite"
 
@@ -57,23 +59,29 @@ def fingerprint(rule: Rule) -> Fingerprint:
 def _fingerprint(rule: Rule) -> Fingerprint:
     spelling = _Spelling()
     spelled = [f"{f.name} = {spelling.of(getattr(rule, f.name))}" for f in fields(Rule) if f.name != "examples"]
-    known = {label(m): source_digest(m) for m in _closure(spelling.modules)}
+    known = {label(m): _digest(m) for m in _closure(spelling.modules)}
     listed = [f"{name} {digest}" for name, digest in sorted(known.items())]
     return Fingerprint(hashlib.sha256("\n".join([*spelled, *listed]).encode()).hexdigest(), known)
 
 
-def label(module: ModuleType) -> str:
-    """The name of a module; of one that was loaded from a loose file, the name of the file."""
-    file = file_of(module)
-    is_loose = module.__spec__ is None or module.__name__.startswith("onnxrewrite_rules_")
-    return file.name if is_loose and file is not None else module.__name__
+def source_digests(names: Iterable[str]) -> dict[str, str]:
+    """What is run where rules of these names are loaded: the digests of modules by what these are called.
+
+    That is the rule files and packages, what they import of what is theirs, and the packages that all these are in.
+    """
+    named = [m for name in names if (m := registry.loaded(name)) is not None and _is_theirs(m)]
+    found = _closure(m for m in named if m.__name__.partition(".")[0] not in OWN_PACKAGES)
+    packages = [_found(name) for m in found for name in _packages_of(m)]
+    return {label(m): _digest(m) for m in (*found, *packages) if m is not None and _is_theirs(m)}
 
 
-@functools.cache
-def source_digest(module: ModuleType) -> str:
-    """The digest of a module's file as it was when this was first asked for; empty for one that has none."""
-    file = file_of(module)
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file is not None and file.is_file() else ""
+def _packages_of(module: ModuleType) -> Iterator[str]:
+    parts = module.__name__.split(".")
+    return (".".join(parts[:count]) for count in range(1, len(parts)))
+
+
+_digest = functools.cache(digest_of)
+"""As it was when this was first asked for."""
 
 
 class _Spelling:
@@ -142,14 +150,14 @@ def _is_theirs(module: ModuleType) -> bool:
 
 def _closure(modules: Iterable[ModuleType]) -> list[ModuleType]:
     """The modules, and what they import of what is theirs."""
-    found: dict[ModuleType, None] = {}
+    found: dict[str, ModuleType] = {}
     pending = list(modules)
     while pending:
         module = pending.pop()
-        if module not in found:
-            found[module] = None
+        if module.__name__ not in found:
+            found[module.__name__] = module
             pending += _imports(module)
-    return list(found)
+    return list(found.values())
 
 
 @functools.cache
@@ -157,8 +165,22 @@ def _imports(module: ModuleType) -> tuple[ModuleType, ...]:
     file = file_of(module)
     text = file.read_text(encoding="utf-8", errors="replace") if file is not None and file.suffix == ".py" else ""
     names = dict.fromkeys(name for match in _IMPORT.finditer(text) for name in _named(module, match))
-    known = (sys.modules.get(name) for name in names)
-    return tuple(m for m in known if m is not None and _is_theirs(m) and _belongs(m, module))
+    return tuple(m for name in names if (m := _found(name)) is not None and _is_theirs(m) and _belongs(m, module))
+
+
+def _found(name: str) -> ModuleType | None:
+    """The module of a name; one that is not loaded yet, for it is imported when it is needed, without running it."""
+    if name in sys.modules or name.partition(".")[0] in (_ENGINE, *sys.stdlib_module_names):
+        return sys.modules.get(name)
+    parent = name.rpartition(".")[0]
+    package = _found(parent) if parent else None
+    path = getattr(package, "__path__", None)
+    if (parent and path is None) or name.rpartition(".")[2] in vars(package or object):
+        return None
+    finders = (finder for finder in sys.meta_path if hasattr(finder, "find_spec"))
+    spec = next(filter(None, (finder.find_spec(name, path) for finder in finders)), None)
+    is_source = spec is not None and isinstance(spec.loader, SourceFileLoader)
+    return importlib.util.module_from_spec(spec) if spec is not None and is_source else None
 
 
 def _named(module: ModuleType, match: re.Match[str]) -> Iterator[str]:
@@ -174,15 +196,13 @@ def _named(module: ModuleType, match: re.Match[str]) -> Iterator[str]:
         except ImportError:
             return
     parts = [f"{base}.{name}" for name in names]
-    yield from [part for part in parts if part in sys.modules] or [base]
+    yield from [part for part in parts if _found(part) is not None] or [base]
 
 
 def _belongs(module: ModuleType, importer: ModuleType) -> bool:
     """Whether a module is of its importer's package or folder, or of the rule library."""
     top = module.__name__.partition(".")[0]
-    return top in (importer.__name__.partition(".")[0], LIBRARY) or _folder(module) == _folder(importer)
-
-
-def _folder(module: ModuleType) -> Path | None:
-    file = file_of(module)
-    return file.parent if file is not None else None
+    if top in (importer.__name__.partition(".")[0], LIBRARY):
+        return True
+    file, other = file_of(module), file_of(importer)
+    return file is not None and other is not None and beside(file, other.parent)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from onnxrewrite.ir import custom, schema
+from onnxrewrite.ir import carry, custom, schema
 from onnxrewrite.ir.facts import Dim, Facts, same_dim
 from onnxrewrite.ir.graph import is_circular
 from onnxrewrite.ir.order import Order
@@ -27,10 +27,13 @@ def illegal_node(
     """Why the target cannot run ``node`` in a model with these opset imports; None if it can."""
     if (node.domain, node.op_type) in functions:
         return None
+    if carry.shadowed(node.domain, node.op_type) in functions:
+        return f"the model has a function of its own that is called {node.op_type}, and is another one"
     own = custom.declared(node.domain, node.op_type)
     if own is not None:  # its body runs where it has no kernel
         found = schema.schema(node.domain, node.op_type, None)
-        return (_misuses(node, found) if found is not None else None) or own.refuses(imports)
+        operands = [None if v is None else facts.dtype(v) for v in node.inputs]
+        return (_misuses(node, found) if found is not None else None) or own.refuses(imports, operands)
     version = node.version if node.version is not None else imports.get(node.domain, 1)
     found = schema.schema(node.domain, node.op_type, version)
     if found is not None:
@@ -45,6 +48,15 @@ def illegal_node(
     dtypes = type_variables(node, found, facts) if found is not None else {}
     indirect = node.domain == "" and not schema.has_body(found)
     return target.refuses(node.domain, node.op_type, version, dtypes, indirect=indirect)
+
+
+def never_legal(node: ir.Node) -> bool:
+    """Whether no version of an operator fits a node, or nobody knows the operator: it is the rule that is wrong."""
+    found = schema.versions(node.domain, node.op_type)
+    if not found:
+        known = schema.known_operators(node.domain)
+        return bool(known) and custom.declared(node.domain, node.op_type) is None
+    return all(_misuses(node, each) is not None for each in found)
 
 
 def type_variables(node: ir.Node, found: schema.Schema, facts: Facts) -> dict[str, ir.DataType | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +41,8 @@ Step: TypeAlias = Callable[[ir.Node], Iterable[ir.Node]]
 _NONE: Operators = frozenset()
 
 _CROWD = 256
-"""A value with more readers is not searched for partners of a pattern with several outputs."""
+"""A value with more readers is not searched for partners of a pattern with several outputs, nor do rules see all that a
+node with more operands reads."""
 
 
 class Reach:
@@ -58,6 +60,9 @@ class Reach:
         self._most = max((n for rule in rules for t in rule.outputs for n in _inner_uses(t).values()), default=1)
         self._sideways = frozenset(o for r in rules if len(r.outputs) > 1 for t in r.outputs for o in _operators(t))
         self._lookers = [_Looker(rule) for rule in rules if rule.looks_above or rule.looks_below]
+        self._above = max((each.above for each in self._lookers), default=0)
+        self._under = max((each.below for each in self._lookers), default=0)
+        self._fitting = functools.cache(self._fitting_of)
 
     def after(self, changed: Iterable[ir.Node], released: Iterable[ir.Value] = ()) -> list[ir.Node]:
         """The nodes to visit.
@@ -110,7 +115,7 @@ class Reach:
         found: dict[ir.Node, None] = {}
         layer = [n for n in nodes if n.op_type in self._sideways or None in self._sideways]
         for _ in range(self._depth):
-            values = dict.fromkeys(i for n in layer for i in n.inputs if i is not None)
+            values = dict.fromkeys(i for n in layer for i in n.inputs[:_CROWD] if i is not None)
             found.update(dict.fromkeys(c for v in values if use_count(v) <= _CROWD for c in v.consumers()))
             layer = [p for p in (v.producer() for v in values) if p is not None]
         return [n for n in found if n not in set(nodes)]
@@ -121,23 +126,43 @@ class Reach:
 
     def _looking(self, nodes: Sequence[ir.Node], below: Step) -> Iterator[ir.Node]:
         """The anchors of rules that look beyond their patterns, and see some of ``nodes`` there."""
-        down = _levels(nodes, below, max((each.above for each in self._lookers), default=0))
-        up = _levels(nodes, _producers, max((each.below for each in self._lookers), default=0))
-        for looker in self._lookers:
-            yield from looker.anchors(down[looker.above], below)
-            yield from looker.anchors_among(up[looker.below])
+        if not (nodes and self._lookers):
+            return
+        down = _Levels(nodes, below, self._above)
+        up = _Levels(nodes, _producers, self._under)
+        for looker in self._fitting(down.operators, up.operators):
+            yield from looker.anchors(down.within(looker.above), below)
+            yield from looker.anchors_among(up.within(looker.below))
+
+    def _fitting_of(self, down: Operators, up: Operators) -> tuple[_Looker, ...]:
+        """The rules to which some of these operators, further down or up, are of interest."""
+        return tuple(each for each in self._lookers if each.fits(down, up))
 
 
-def _levels(nodes: Sequence[ir.Node], step: Step, most: int) -> list[_ByOperator]:
-    """``nodes``, then with them what is one step further, and so on; by operator, for most rules ask for a few."""
-    seen = dict.fromkeys(nodes)
-    latest: Iterable[ir.Node] = nodes
-    levels = [_by_operator(seen)]
-    for _ in range(most):
-        latest = [n for n in dict.fromkeys(n for node in latest for n in step(node)) if n not in seen]
-        seen.update(dict.fromkeys(latest))
-        levels.append(_by_operator(seen) if latest else levels[-1])
-    return levels
+class _Levels:
+    """Nodes with what is so many steps further or less; by operator, for most rules ask for a few."""
+
+    def __init__(self, nodes: Sequence[ir.Node], step: Step, most: int):
+        self._layers = [list(dict.fromkeys(nodes))]
+        self._within: dict[int, _ByOperator] = {}
+        seen = set(nodes)
+        for _ in range(most):
+            latest = []
+            for node in self._layers[-1]:
+                for further in step(node):
+                    if further not in seen:
+                        seen.add(further)
+                        latest.append(further)
+            if not latest:
+                break
+            self._layers.append(latest)
+        self.operators: Operators = frozenset(n.op_type for n in seen)
+
+    def within(self, distance: int) -> _ByOperator:
+        """The nodes at most so far away."""
+        if distance not in self._within:
+            self._within[distance] = _by_operator(itertools.chain.from_iterable(self._layers[: distance + 1]))
+        return self._within[distance]
 
 
 def _by_operator(nodes: Iterable[ir.Node]) -> _ByOperator:
@@ -152,7 +177,7 @@ def _consumers(node: ir.Node) -> Iterator[ir.Node]:
 
 
 def _producers(node: ir.Node) -> Iterator[ir.Node]:
-    return (p for i in node.inputs if i is not None and (p := i.producer()) is not None)
+    return (p for i in node.inputs[:_CROWD] if i is not None and (p := i.producer()) is not None)
 
 
 class _Looker:
@@ -163,6 +188,10 @@ class _Looker:
         self._depth = max(map(depth, rule.outputs))
         self._anchors = anchors(rule.outputs[0])
         self._readers = _Readers([rule])
+
+    def fits(self, down: Operators, up: Operators) -> bool:
+        """Whether a pattern has one of the operators ``down``, or one of those ``up`` can be the anchor."""
+        return any(map(self._readers.knows, down)) or self._anchors is None or bool(self._anchors & up)
 
     def anchors_among(self, nodes: _ByOperator) -> Iterator[ir.Node]:
         """Those of ``nodes`` that can be the anchor."""
@@ -197,7 +226,7 @@ class _Readers:
         if self._of_any is not None:
             self._readers = {o: below | self._of_any for o, below in self._readers.items()}
 
-    def knows(self, op_type: str) -> bool:
+    def knows(self, op_type: str | None) -> bool:
         """Whether an operator occurs in any of the patterns."""
         return self._of_any is not None or op_type in self._readers
 

@@ -24,9 +24,13 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
-from onnxrewrite.errors import OnnxRewriteError, RuleError, UsageError
+from onnxrewrite import files
+from onnxrewrite.errors import OnnxRewriteError, RuleError, UsageError, foreign
+from onnxrewrite.rewrite import source
+from onnxrewrite.rewrite.names import nearest
 from onnxrewrite.rewrite.rule import Rule, Stage
-from onnxrewrite.rewrite.ruleset import RuleSet, nearest
+from onnxrewrite.rewrite.ruleset import RuleSet
+from onnxrewrite.rewrite.source import file_of
 
 INTEROP = {"onnxscript": "onnxrewrite.interop.onnxscript"}
 """Prefix to the module whose ``load`` finds the rules of another rewriter: ``onnxscript:default``."""
@@ -67,9 +71,16 @@ class Registry:
     def add(self, given: Iterable[Rule | RuleSet]) -> None:
         """Add rules and sets; sets of one name become one.
 
-        RuleError if two rules have one name, and then nothing is added.
+        RuleError if two rules have one name, or the pattern of one has an operator that nobody knows, and then nothing
+        is added.
         """
         added = list(given)
+        for rule in RuleSet("", added):
+            if rule not in self.rules:
+                rule.refuse_impossible()
+        self._take(added)
+
+    def _take(self, added: list[Rule | RuleSet]) -> None:
         self.rules |= RuleSet("", added)
         for each in added:
             if isinstance(each, RuleSet) and each.name:
@@ -129,7 +140,7 @@ def load(extra: Iterable[str] = (), *, plugins: bool = True) -> Registry:
 def _builtin(library: ModuleType) -> Registry:
     """The rules of the library, which is looked through once: it does not change while a process lives."""
     registry = Registry()
-    registry.add(sets_of(library))
+    registry._take([*sets_of(library)])  # tests look at its patterns, which takes ONNX Runtime
     return registry
 
 
@@ -155,11 +166,29 @@ def divided(name: str) -> tuple[str, str]:
 
 def load_module(name: str) -> ModuleType:
     """A rule module by file or by import name; RuleError if there is none or it fails."""
-    path = Path(name)
-    if path.suffix == ".py" or path.is_file():
-        return _load_file(path)
+    module = _load_file(Path(name)) if names_file(name) else _load_package(name)
+    source.must_be_let_in(module)
+    return module
+
+
+def loaded(name: str) -> ModuleType | None:
+    """The module that rules of this name came from, also where they are only a part of it; None if it is not loaded."""
+    parts = divided(name)[1].split(".")
+    if parts[-1] == "py":
+        return _known(Path(divided(name)[1]))
+    starts = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((sys.modules[start] for start in starts if start in sys.modules), None)
+
+
+def names_file(name: str) -> bool:
+    """Whether a rule file is meant, not a package."""
+    return Path(name).suffix == ".py" or files.is_regular(name)
+
+
+def _load_package(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
-        what = "is a folder; give a .py file or the name of a package" if path.is_dir() else "no such rule file"
+        is_folder = os.path.isdir(name)
+        what = "is a folder; give a .py file or the name of a package" if is_folder else "no such rule file"
         raise RuleError(f"rules {name!r}: {what}")
     try:
         with _told(name):
@@ -213,57 +242,45 @@ def _set_name(module: ModuleType, file: Path | None) -> str:
 
 
 def _load_file(path: Path) -> ModuleType:
-    if not path.is_file():
+    if not files.is_regular(path):
         raise RuleError(f"no such rule file: {path}")
     if path.suffix != ".py":
         raise RuleError(f"{path}: is no rule file; its name must end in .py")
-    full = path.resolve()
-    known = next((m for m in list(sys.modules.values()) if file_of(m) == full), None)
+    known, full = _known(path), path.resolve()
     if known is not None:
         return known
-    name = f"onnxrewrite_rules_{hashlib.sha256(str(full).encode()).hexdigest()[:12]}"
-    return _execute(name, full)
+    with _told(str(full)):
+        return source.load_loose(f"{source.LOOSE}{hashlib.sha256(str(full).encode()).hexdigest()[:12]}", full)
 
 
-def _execute(name: str, path: Path, search: list[str] | None = None) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=search)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        with _told(str(path)):
-            spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+def _known(path: Path) -> ModuleType | None:
+    """The module that was loaded from a file."""
+    full = path.resolve()
+    return next((m for m in list(sys.modules.values()) if file_of(m) == full), None)
 
 
 @contextmanager
 def _told(what: str) -> Iterator[None]:
     """Whatever goes wrong in somebody else's module is a RuleError of one line that begins with ``what``."""
     try:
-        yield
+        with foreign():
+            yield
     except OnnxRewriteError as error:
         raise RuleError(f"{what}: {error}") from error
-    except (Exception, SystemExit) as error:
-        if isinstance(error, SystemExit) and type(error) is not SystemExit:
-            raise  # not the module's, but somebody's who wants us to stop
+    except Exception as error:
         raise RuleError(f"{what}: {_one_line(error)}") from error
-
-
-def file_of(module: ModuleType) -> Path | None:
-    """The file of a module, None for one that has none."""
-    file = getattr(module, "__file__", None)
-    return Path(file).resolve() if isinstance(file, str) else None
 
 
 def _library() -> ModuleType:
     """The built-in rules: in a checkout those beside the package, else those that are installed."""
     folder = Path(__file__).resolve().parents[2] / "patterns" / LIBRARY
     if LIBRARY not in sys.modules and folder.is_dir():
-        return _execute(LIBRARY, folder / "__init__.py", [str(folder)])
+        spec = importlib.util.spec_from_file_location(
+            LIBRARY, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
+        assert spec is not None
+        with _told(LIBRARY):
+            return source.execute(spec)
     try:
         return importlib.import_module(LIBRARY)
     except ModuleNotFoundError as error:

@@ -7,19 +7,21 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import onnx_ir as ir
 
 from onnxrewrite.errors import RuleError
+from onnxrewrite.ir import schema
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.terms import (
     Call,
     Term,
     walk,
 )
+from onnxrewrite.rewrite.possible import impossible, place
 
 if TYPE_CHECKING:
     from onnxrewrite.rewrite.build import Builder
@@ -47,6 +49,7 @@ class Assumption(enum.StrEnum):
     FINITE = "inputs are finite"
     NOT_EMPTY = "no dimension is zero"
     NOT_NEGATIVE = "indices are not negative"
+    IN_RANGE = "intermediate results neither overflow nor underflow"
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ class Rule:
     stands_in: bool = False
     assumes: tuple[Assumption, ...] = ()
     needs_check: bool = False
+    _place: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -119,6 +123,19 @@ class Rule:
             raise RuleError(f"rule {self.name}: the pattern must be a term or a tuple of terms")
         if not callable(self.rewrite):
             raise RuleError(f"rule {self.name}: rewrite must be a function of (match, build)")
+        object.__setattr__(self, "_place", place())
+        self.refuse_impossible(lambda domain: domain in schema.standard_domains())
+
+    def refuse_impossible(self, knows: Callable[[str], bool] = lambda domain: True) -> None:
+        """Raise RuleError where nothing can match the pattern; it names what nobody knows, what is nearest, and where
+        the rule is made.
+
+        Args:
+            knows: Whether to look at the operators of a domain; those of ONNX Runtime's take the time to import it.
+        """
+        wrong = impossible(self.outputs, knows)
+        if wrong is not None:
+            raise RuleError(f"rule {self.name}: {wrong}{self._place}")
 
     @cached_property
     def outputs(self) -> tuple[Term, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 
 from onnxrewrite.errors import RuleError, UsageError
+from onnxrewrite.rewrite.names import nearest
 from onnxrewrite.rewrite.rule import NAME, Rule, Stage
 
 
@@ -94,9 +94,3 @@ class RuleSet:
     @cached_property
     def _by_name(self) -> dict[str, Rule]:
         return {rule.name: rule for rule in self._rules}
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error about an unknown name: what may have been meant."""
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
-    return f"; did you mean {' or '.join(near)}?" if near else "; see `onnxrewrite rules`"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.text import print_rewrite
+from onnxrewrite.rewrite.rule import Assumption
 
 RULE_KEY = "onnxrewrite.rule"
 """Metadata of an emitted node: the rules that made it, oldest first, joined by commas."""
@@ -37,6 +40,7 @@ class Site:
         opset_imports: Domain to version of the scope.
         facts: What is known about the values.
         needs_check: Whether the rewrite may only be applied if it was run.
+        assumes: What the rule takes for granted of the data.
     """
 
     rule: str
@@ -49,11 +53,18 @@ class Site:
     opset_imports: dict[str, int]
     facts: Facts
     needs_check: bool = False
+    assumes: tuple[Assumption, ...] = ()
 
     @property
     def key(self) -> Key:
         """What identifies the site in a repeated run."""
         return self.rule, self.value
+
+    @cached_property
+    def text(self) -> tuple[list[str], list[str]]:
+        """Both sides as lines, equal for sites that are the same but for names; to be asked while they are in place."""
+        replaced = tuple(zip(self.outputs, self.results, strict=True))
+        return print_rewrite(self.before, self.after, replaced, self.opset_imports)
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,7 @@ class Applied:
         values: The names of the values that it built.
         growth: How many nodes the graph gained, or lost where negative.
         nodes: The names of the nodes that it built; one of them may bear the name of the anchor's node from now on.
+        record: What the checks keep of it; rewriting does not know what that is.
     """
 
     rule: str
@@ -77,6 +89,7 @@ class Applied:
     values: tuple[str, ...]
     growth: int
     nodes: tuple[str, ...] = ()
+    record: Any = field(default=None, repr=False)
 
     @property
     def key(self) -> Key:

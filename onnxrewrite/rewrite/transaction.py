@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.ir import calls
+from onnxrewrite.errors import foreign
+from onnxrewrite.ir import calls, external
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import scopes, subgraphs, topological
 from onnxrewrite.ir.order import Order
@@ -26,6 +27,7 @@ from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Applied, Site, provenance
 from onnxrewrite.rewrite.untouched import Tampered, untouched
+from onnxrewrite.runtime import bounds
 
 
 class Change(NamedTuple):
@@ -54,14 +56,18 @@ class TooNew(Refused):
         self.versions = versions
 
 
+class Misbuilt(Refused):
+    """What would be emitted is what no opset has: the rule is wrong, whatever the model."""
+
+
 class TurnedDown(Refused):
     """A rewrite could be applied, and its check or its cost spoke against it."""
 
 
 def telling(refusals: Sequence[Refused]) -> Refused:
-    """Of the refusals of several matches the one to tell: that of the rewrite that got furthest, to its check, past its
-    preconditions, past most of them; of several the first."""
-    return max(refusals, key=lambda r: (isinstance(r, TurnedDown), r.held is None, r.held or 0))
+    """Of the refusals of several matches the one to tell: that of the rewrite that got furthest, to its check, to what
+    only a newer opset has, past its preconditions, past most of them; of several the first."""
+    return max(refusals, key=lambda r: (isinstance(r, TurnedDown), isinstance(r, TooNew), r.held is None, r.held or 0))
 
 
 class Workspace:
@@ -81,6 +87,8 @@ class Workspace:
         self.target = target
         self.names = edit.Names(model)
         self.wished: dict[str, int] = {}
+        self._growth = 0
+        self._most_growth = bounds.GROWTH_BYTES + external.total_bytes(model)
         self._owners = {g: n for scope in scopes(model) for n in scope for g in subgraphs(n)}
         self.functions = {(f.domain, f.name) for f in model.functions.values()}
         self._lowering = index(tuple(lowering))
@@ -88,8 +96,9 @@ class Workspace:
         self._facts: dict[ir.Graph, Facts] = {}
         tops = (model.graph, *calls.in_order(model))
         self.order = Order(tops, self._owners)
+        sites = calls.sites(model)
         for top in tops:
-            calls.give_types(top, model)
+            calls.give_types(top, model, sites)
             facts = Facts(top, dict(top.opset_imports) or dict(model.opset_imports))
             self._facts.update(dict.fromkeys([top, *top.subgraphs()], facts))
 
@@ -113,6 +122,15 @@ class Workspace:
             graph = _graph_of(owner)
         return []
 
+    def refuse_growth(self, match: Match, build: Builder) -> None:
+        """Refuse constants that would make the model too large, all rewrites together."""
+        if self._growth + _growth(match, build) > self._most_growth:
+            raise Refused(f"all new constants together would take more than {self._most_growth} bytes")
+
+    def grow(self, match: Match, build: Builder) -> None:
+        """Count the constants that take the place of others."""
+        self._growth += _growth(match, build)
+
     def refuse_illegal(self, build: Builder, facts: Facts, stage: Stage) -> None:
         """Refuse what cannot run; before the lower stage, what can be lowered is no problem.
 
@@ -127,6 +145,8 @@ class Workspace:
                 if isinstance(lowered, Rule) and lowered.stands_in and stage is Stage.RAISE:
                     self.wished |= self._runs_newer(node, facts)
                 continue
+            if legality.never_legal(node):
+                raise Misbuilt(f"the rule builds what no model can have: {reason}")
             reason = f"{reason}, and to lower it: {lowered}" if lowered else reason
             needed = self._runs_newer(node, facts) if stage is Stage.RAISE else {}
             if not needed:
@@ -194,6 +214,7 @@ class Transaction:
         self.results = self._replacement()
         self._refuse_shared()  # the rewrite may have covered more nodes
         _refuse_if(self.match.overlooked(self.rule.mentioned))
+        self.work.refuse_growth(self.match, self.build)
         self.work.refuse_illegal(self.build, self.facts, self.rule.stage)
         minted = self.facts.made_up_since(mark)
         for old, new in zip(self.match.outputs, self.results, strict=True):
@@ -237,12 +258,14 @@ class Transaction:
             opset_imports=self.facts.opset_imports,
             facts=self.facts,
             needs_check=self.rule.needs_check,
+            assumes=self.rule.assumes,
         )
 
-    def commit(self) -> tuple[Applied, Change]:
-        """Put the replacement into the graph; the record, and what changed."""
+    def commit(self, kept: Any = None) -> tuple[Applied, Change]:
+        """Put the replacement into the graph; what was done, with what its checks have ``kept``, and what changed."""
         assert self.scope is not None
         anchor = min((p for o in self.match.outputs if (p := o.producer()) is not None), key=self.work.order.rank)
+        self.work.grow(self.match, self.build)
         name, covered = self.match.anchor.name or "", tuple(n.name or n.op_type for n in self.match.nodes)
         size = len(self.scope)
         self._name_nodes()
@@ -266,7 +289,7 @@ class Transaction:
             self.facts.forget(output)
         sharper = self.facts.refresh(n for n in learning if n.graph is not None)
         informed = (c for n in sharper for o in n.outputs for c in o.consumers())
-        record = Applied(
+        applied = Applied(
             rule=self.rule.name,
             stage=self.rule.stage.name.lower(),
             value=name,
@@ -276,9 +299,10 @@ class Transaction:
             values=tuple(o.name or "" for n in self.build.nodes for o in n.outputs),
             growth=len(self.scope) - size,
             nodes=tuple(n.name or "" for n in self.build.nodes),
+            record=kept,
         )
         changed = (*self.build.nodes, *readers, *learning, *sharper, *informed, *self.match.nodes)
-        return record, Change(tuple(dict.fromkeys(changed)), tuple(touched), tuple(removed))
+        return applied, Change(tuple(dict.fromkeys(changed)), tuple(touched), tuple(removed))
 
     # -- proposing -------------------------------------------------------------------------------------------
 
@@ -304,7 +328,10 @@ class Transaction:
     def _made(self) -> tuple[Any, list[Any]]:
         """What the rule returned, and that as a list."""
         try:
-            with np.errstate(all="ignore"):  # what overflows is the rule's to refuse, and its check's to find
+            with (
+                foreign(),
+                np.errstate(all="ignore"),
+            ):  # what overflows is the rule's to refuse, and its check's to find
                 made: Any = self.rule.rewrite(self.match, self.build)
             return made, [made] if isinstance(made, ir.Value) else list(made) if made is not None else []
         except (Refused, Tampered):
@@ -382,6 +409,13 @@ class Transaction:
             new.name = name
         if not new.metadata_props and old.metadata_props:
             new.metadata_props.update(old.metadata_props)
+
+
+def _growth(match: Match, build: Builder) -> int:
+    """The bytes of new constants, less those of the constants that the match reads."""
+    read = {id(t): t for n in match.nodes for v in n.inputs if v is not None and (t := v.const_value) is not None}
+    made = sum(c.const_value.nbytes for c in build.constants if c.const_value is not None)
+    return max(0, made - sum(t.nbytes for t in read.values()))
 
 
 def described(error: Exception, source: str = "") -> str:

@@ -18,7 +18,8 @@ from onnxrewrite.errors import RuleError
 from onnxrewrite.ir.graph import use_count
 
 _FEW = 16
-"""Of a value with more readers none is looked at: they are no part of what the rule was given."""
+"""Of a value with more readers none is looked at, and of a node with more operands or outputs not the others: they are
+hardly what the rule was about."""
 
 _NODE = (
     "which graph a node is in", "an operator", "an operator", "an operator", "an operator", "the inputs of a node",
@@ -48,7 +49,7 @@ class Tampered(RuleError):
 @contextmanager
 def untouched(rule: str, value: ir.Value, nodes: Sequence[ir.Node], graph: ir.Graph | None) -> Iterator[None]:
     """Raise ``Tampered`` if what happens inside changes any of ``nodes``, their readers, or ``graph``."""
-    outputs = [o for n in nodes for o in n.outputs if use_count(o) <= _FEW]
+    outputs = [o for n in nodes for o in (value, *islice(n.outputs, _FEW)) if use_count(o) <= _FEW]
     members = list(dict.fromkeys((*nodes, *(c for o in outputs for c in o.consumers()))))
     name = value.name or ""
     before, around = list(map(_of_node, members)), _of_graph(graph)
@@ -62,8 +63,9 @@ def untouched(rule: str, value: ir.Value, nodes: Sequence[ir.Node], graph: ir.Gr
 
 
 def _of_node(node: ir.Node) -> tuple[Any, ...]:
-    constants = tuple((i.name, i.const_value) for i in node.inputs if i is not None and i.const_value is not None)
-    outputs = node.outputs
+    inputs = islice(node.inputs, _FEW)
+    constants = tuple((i.name, i.const_value) for i in inputs if i is not None and i.const_value is not None)
+    outputs = node.outputs[:_FEW]
     return (
         node.graph, node.op_type, node.domain, node.overload, node.version, node.inputs,
         tuple(node.attributes.items()), outputs, tuple([(o.name, o.is_graph_output()) for o in outputs]), constants,

@@ -7,9 +7,11 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from onnxrewrite import files
 from onnxrewrite.deploy.artifact import digest
 from onnxrewrite.deploy.record import key
 from onnxrewrite.errors import CheckError, ModelError, OnnxRewriteError
+from onnxrewrite.ir import temporary
 from onnxrewrite.sweeping.record import Row
 from onnxrewrite.sweeping.work import Made, Work
 from onnxrewrite.verify.certificate import sha256_of, versions
@@ -77,9 +79,7 @@ def row_of(job: Job, found: Row | Died) -> Row:
     """What a process said; where it died, that it did, and what it left half done is removed."""
     if isinstance(found, Row):
         return found
-    for path in job.target.parent.iterdir() if job.target.parent.is_dir() else ():
-        if path.name.startswith(f".{job.target.name}") and path.suffix == ".tmp":
-            path.unlink(missing_ok=True)
+    temporary.sweep_files(job.target.parent)
     return Row(job.row.model, job.row.output, "died", f"its process {found.how}")
 
 
@@ -91,7 +91,7 @@ def _is_known(job: Job, own: str) -> bool:
 
 
 def _told(row: Row, made: Made, out: Path, own: str) -> Row:
-    files = {path.relative_to(out).as_posix(): _sha256(path) for path in made.files}
+    digests = {path.relative_to(out).as_posix(): _sha256(path) for path in made.files}
     return replace(
         row,
         status="done",
@@ -100,13 +100,13 @@ def _told(row: Row, made: Made, out: Path, own: str) -> Row:
         ratio=made.ratio,
         notes=made.notes,
         key=own,
-        files=dict(sorted(files.items())),
+        files=dict(sorted(digests.items())),
     )
 
 
 def _sha256(path: Path) -> str:
     """Empty where there is no such file."""
-    return sha256_of([path])[0] if path.is_file() else ""
+    return sha256_of([path])[0] if files.is_regular(path) else ""
 
 
 def _make_folder(folder: Path) -> None:

@@ -11,11 +11,15 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
+from onnxrewrite import files
 from onnxrewrite.errors import ModelError
 from onnxrewrite.report.files import write_whole
 
 FILE = "sweep.jsonl"
 """The record, in the output folder."""
+
+_LIMIT = 2**28
+"""Bytes of a record; that of a hundred thousand models has less."""
 
 Status: TypeAlias = Literal["waiting", "done", "failed", "unusable", "died", "bug"]
 """What became of a model: ``failed``: a check did, nothing was written; ``unusable``: it cannot be read, or not be used
@@ -119,7 +123,7 @@ def _read(path: Path) -> dict[str, Row]:
     """The rows of a record; a damaged line, such as the last one of a process that was killed, is none."""
     found: dict[str, Row] = {}
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = files.read_bytes(path, _LIMIT).decode("utf-8", "replace").splitlines()
     except OSError:  # there is none
         return found
     for line in lines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path, PurePath
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
+from onnxrewrite import files
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir import carry, io
 from onnxrewrite.ir.census import file_bytes, node_count
@@ -200,5 +202,5 @@ def _contents(spec: Any) -> list[str]:
     if not isinstance(spec, str):
         raise UsageError("sweep: name data and metric, as in --data DIR or --metric file.py:function")
     path = Path(spec.rpartition(":")[0] if is_function(spec) else spec)
-    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path] if path.is_file() else []
-    return sha256_of(files)
+    found = sorted(path.rglob("*")) if os.path.isdir(path) else [path]
+    return sha256_of(filter(files.is_regular, found))

@@ -9,28 +9,63 @@ be written, so that a changed byte is noticed wherever it stands.
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import json
 import os
 import platform
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, is_dataclass
-from pathlib import Path
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from pathlib import Path, PurePath
+from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
+from onnxrewrite import files
 from onnxrewrite.errors import ModelError
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the schema; another one is refused."""
 
 SUFFIX: Final = ".certificate.json"
 """What the name of the output is followed by."""
 
+_MOST_WRITTEN: Final = 2
+"""Files of an output: the model, and one for all external data."""
+
 MAX_BYTES: Final = 2**28
 """A larger file is no certificate: that of a hundred thousand rewrites has less than half of it."""
+
+
+@dataclass(frozen=True)
+class Must:
+    """What a value must be beside being of its type, and how that is told."""
+
+    wanted: str
+    accepts: Callable[[Any], bool]
+
+
+def _is_inside(path: str) -> bool:
+    parts = PurePath(path).parts
+    return bool(parts) and not PurePath(path).is_absolute() and os.pardir not in parts and "\0" not in path
+
+
+CheckLevel: TypeAlias = Literal["full", "fast", "off"]
+
+Lowering: TypeAlias = Literal["fastest", "fused", "portable"]
+"""How the lower stage chooses: by measuring; the most fused form that is legal; the standard's operators only."""
+
+Level: TypeAlias = Literal["disabled", "basic", "extended", "all"]
+"""Of ONNX Runtime's own optimizations."""
+
+Status: TypeAlias = Literal["ok", "failed", "not run"]
+
+Inside: TypeAlias = Annotated[str, Must("a path inside a folder", _is_inside)]
+Count: TypeAlias = Annotated[int, Must("0 or more", lambda n: n >= 0)]
+Size: TypeAlias = Annotated[int, Must("a size", lambda n: 0 <= n < 2**63)]
+Seconds: TypeAlias = Annotated[float, Must("0 or more", lambda n: n >= 0)]
+Error: TypeAlias = Annotated[float, Must("0 or more", lambda n: n >= 0)]
 
 
 @dataclass(frozen=True)
@@ -39,11 +74,11 @@ class Files:
 
     Attributes:
         path: The model's file, relative to the folder of the certificate where that is possible.
-        sha256: Digest of each file by its name, relative to the folder of the model.
+        sha256: Digest of each file by its name, relative to the folder of the model, and inside of that.
     """
 
     path: str
-    sha256: dict[str, str]
+    sha256: dict[Inside, str]
 
 
 @dataclass(frozen=True)
@@ -63,19 +98,21 @@ class Options:
         threads: Within an operator, where it measures; 0 is ONNX Runtime's choice.
         budget: Seconds for measuring rewrites.
         rules: Rule files, relative to the folder of the certificate, and packages, beside the library.
+        named_sums: Whether a dimension that is called like a computation is taken for its result.
         inputs: Arrays for the checks.
     """
 
     target: str
-    opset: int | None
-    dims: dict[str, int]
+    opset: Count | None
+    dims: dict[str, Size]
     inputs: dict[str, ArrayRecord]
-    check: str
-    seed: int
+    check: CheckLevel
+    seed: Count
     rules: list[str]
-    lower: str
-    threads: int
-    budget: float
+    lower: Lowering
+    threads: Count
+    budget: Seconds
+    named_sums: bool
 
 
 @dataclass(frozen=True)
@@ -90,13 +127,13 @@ class RuleRecord:
 class CheckRecord:
     """What running one rewrite beside what it replaces showed; errors are relative, None is not finite."""
 
-    status: str
+    status: Status
     reason: str
     reference: str
-    error_original: float | None
-    error_rewritten: float | None
-    bound: float | None
-    runs: int
+    error_original: Error | None
+    error_rewritten: Error | None
+    bound: Error | None
+    runs: Count
 
 
 @dataclass(frozen=True)
@@ -130,7 +167,7 @@ class Undone:
 
     rule: str
     value: str
-    by: str
+    by: Literal["site", "model", "speed"]
     reason: str
     site: str | None
 
@@ -141,9 +178,9 @@ class OutputRecord:
 
     name: str
     ok: bool
-    error: float | None
-    error_original: float | None
-    allowed: float | None
+    error: Error | None
+    error_original: Error | None
+    allowed: Error | None
 
 
 @dataclass(frozen=True)
@@ -153,9 +190,9 @@ class ModelRecord:
     ok: bool
     skipped: str | None
     identical: bool
-    runs: int
-    samples: int
-    bindings: list[dict[str, int]]
+    runs: Count
+    samples: Count
+    bindings: list[dict[str, Size]]
     reference: str
     tolerance: str
     outputs: list[OutputRecord]
@@ -166,10 +203,10 @@ class SpeedRecord:
     """The time of the result to that of the original, with its interval of 95 %, and the level of ONNX Runtime's
     optimizations at which the result is fastest."""
 
-    median: float
-    low: float
-    high: float
-    level: str
+    median: Seconds
+    low: Seconds
+    high: Seconds
+    level: Level
 
 
 @dataclass(frozen=True)
@@ -186,6 +223,7 @@ class Certificate:
         sites: What the rewrites look like, by id; equal ones stand here once.
         rewrites: What was applied, in order.
         undone: What a check turned down.
+        assumes: What is taken for granted of the data, each to the rules that do; none where all would.
         structure: Problems of the output's structure, which are those of the input.
         model: The check of the whole model; None where none was asked for.
         speed: What was measured of the whole model; None where nothing was.
@@ -200,14 +238,14 @@ class Certificate:
     sites: dict[str, SiteRecord]
     rewrites: list[Rewrite]
     undone: list[Undone]
+    assumes: dict[str, list[str]]
     structure: list[str]
     model: ModelRecord | None
     speed: SpeedRecord | None
 
     def to_bytes(self) -> bytes:
         """The certificate as it stands in a file; equal ones give equal bytes."""
-        data = {"certificate": VERSION, **vars(self)}
-        return _written({**data, "digest": _digest(data)}).encode()
+        return signed({"certificate": VERSION, **vars(self)})
 
 
 def path_for(output: str | os.PathLike[str]) -> Path:
@@ -223,13 +261,13 @@ def read(path: str | os.PathLike[str]) -> Certificate:
     """
     where = os.fspath(path)
     try:
-        if os.path.getsize(path) > MAX_BYTES:
-            raise ModelError(f"{where}: is larger than any certificate; give a file *{SUFFIX}")
-        content = Path(path).read_bytes()
+        content = files.read_bytes(path, MAX_BYTES)
     except FileNotFoundError:
         raise ModelError(f"{where}: no such certificate") from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{where}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise ModelError(f"{where}: is larger than any certificate; give a file *{SUFFIX}") from None
+        raise ModelError(f"{where}: cannot be read: {error.strerror or error}") from None
     try:
         return _certificate(content)
     except RecursionError:
@@ -254,14 +292,29 @@ def _certificate(content: bytes) -> Certificate:
         raise _Unusable(f"is a certificate of version {_short(version)}, this program reads {VERSION}")
     if digest is None:
         raise _Unusable("is not whole: digest is missing; write it anew with onnxrewrite apply")
-    if digest != _digest(data) or _written({**data, "digest": digest}).encode() != content:
+    if not _is_as_written(data, digest, content):
         raise _Unusable("was changed after it was written: its digest does not fit; write it anew")
     del data["certificate"]
     certificate: Certificate = _parsed(Certificate, data, "")
     lost = next((r.site for r in certificate.rewrites if r.site not in certificate.sites), None)
     if lost is not None:
         raise _Unusable(f"is not whole: sites.{_short(lost)} is missing")
+    for name, told in (("input", certificate.input), ("output", certificate.output)):
+        if told is not None and PurePath(told.path).name not in told.sha256:
+            raise _Unusable(f"is not whole: {name}.sha256 lacks the model, {_short(told.path)}")
+    written = certificate.output.sha256 if certificate.output is not None else {}
+    folder = next((name for name in written if PurePath(name).name != name), None)
+    if folder is not None or len(written) > _MOST_WRITTEN:
+        raise _Unusable(f"is no valid certificate: output.sha256 names {_short(folder or [*written])}, not two files")
     return certificate
+
+
+def _is_as_written(data: Mapping[str, Any], digest: Any, content: bytes) -> bool:
+    """Whether these are the bytes that would be written."""
+    try:
+        return digest == _digest(data) and _written({**data, "digest": digest}).encode() == content
+    except ValueError:  # a number so large that it was read as infinity
+        return False
 
 
 def _no_number(text: str) -> None:
@@ -269,6 +322,12 @@ def _no_number(text: str) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------- as text
+
+
+def signed(data: Mapping[str, Any]) -> bytes:
+    """Plain data as a certificate stands in a file, with the digest that fits whatever it holds."""
+    bare = {key: value for key, value in data.items() if key != "digest"}
+    return _written({**bare, "digest": _digest(bare)}).encode()
 
 
 def _line(data: Any) -> str:
@@ -304,17 +363,28 @@ def _parsed(kind: Any, data: Any, where: str) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
         return _record(kind, data, where)
-    if origin is types.UnionType:
+    if origin is types.UnionType or origin is Union:
         return None if data is None else _parsed(arguments[0], data, where)
+    if origin is Annotated:
+        return _accepted(arguments[1], _parsed(arguments[0], data, where), where)
+    if origin is Literal:
+        return _accepted(Must(f"one of {', '.join(arguments)}", lambda d: d in arguments), data, where)
     if origin is list and isinstance(data, list):
         return [_parsed(arguments[0], each, f"{where}[{i}]") for i, each in enumerate(data)]
     if origin is dict and isinstance(data, dict):
-        return {key: _parsed(arguments[1], each, f"{where}.{_short(key)}") for key, each in data.items()}
+        parsed = ((_parsed(arguments[0], k, where), v, f"{where}.{_short(k)}") for k, v in data.items())
+        return {key: _parsed(arguments[1], each, at) for key, each, at in parsed}
     is_number = kind is float and type(data) in (int, float)
     if origin is None and (is_number or type(data) is kind):
         return data
     wanted = (origin or kind).__name__
     raise _Unusable(f"is no valid certificate: {where.lstrip('.')} is {_short(data)}, not {wanted}")
+
+
+def _accepted(must: Must, data: Any, where: str) -> Any:
+    if not must.accepts(data):
+        raise _Unusable(f"is no valid certificate: {where.lstrip('.')} is {_short(data)}, not {must.wanted}")
+    return data
 
 
 def _record(kind: Any, data: Any, where: str) -> Any:
@@ -329,7 +399,7 @@ def _record(kind: Any, data: Any, where: str) -> Any:
 
 @functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     return {f.name: hints[f.name] for f in fields(kind)}
 
 
@@ -349,10 +419,10 @@ def sha256_of(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
 
 def _sha256_of(path: str | os.PathLike[str]) -> str:
     try:
-        with open(path, "rb") as file:
+        with files.open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{os.fspath(path)}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        raise ModelError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from None
 
 
 def array_digest(array: Any) -> str:

@@ -24,7 +24,8 @@ class Run:
 
     binding: dict[str, int]
     sample: int
-    overridden: bool
+    special: str
+    """What is special about the inputs; empty where nothing is."""
     feeds: Mapping[str, Any] = field(repr=False)
     outputs: Outputs = field(repr=False)
 
@@ -36,7 +37,7 @@ class Run:
     def describe(self) -> str:
         """For a failure's line."""
         sizes = " ".join(f"{k}={v}" for k, v in self.binding.items())
-        parts = [f"sample {self.sample}", sizes, "overridden initializers" if self.overridden else ""]
+        parts = [f"sample {self.sample}", sizes, self.special]
         return " ".join(p for p in parts if p)
 
 
@@ -48,6 +49,8 @@ class OutputCheck:
     comparison: Comparison
     reference: str
     run: str = ""
+    equality: str = ""
+    """``BITWISE`` or ``IN_VALUE`` where the output is equal to the original's in all runs."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -65,11 +68,15 @@ class ModelCheck:
     bindings: list[dict[str, int]] = field(default_factory=list)
     samples: int = 0
     runs: int = 0
-    identical: bool = False
     seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     skipped: str | None = None
+
+    @property
+    def identical(self) -> bool:
+        """Whether outputs were compared, and all of them are equal to the original's in all runs."""
+        return bool(self.outputs) and all(o.equality for o in self.outputs)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

@@ -15,6 +15,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import onnx
 
@@ -90,8 +91,21 @@ def _spec(value: onnx.ValueInfoProto, default: bool) -> InputSpec:
             dims.append(int(dim.dim_value))
         else:
             named = dim.dim_param and dim.dim_param not in ("?", "None", "-1")
-            dims.append(dim.dim_param if named else f"{value.name}.{axis}")
+            dims.append(dim.dim_param if named else _unnamed(value, axis))
     return InputSpec(value.name, tensor.elem_type, tuple(dims), default=default)
+
+
+class Specs(list[InputSpec]):
+    """Inputs, and where each of their dimensions is; the list must not be changed."""
+
+    @cached_property
+    def places(self) -> dict[str, list[tuple[InputSpec, int]]]:
+        """By dimension the inputs that have it, each with the first axis at which it does."""
+        found: dict[str, list[tuple[InputSpec, int]]] = {}
+        for spec in self:
+            for dim in dict.fromkeys(d for d in spec.dims or () if isinstance(d, str)):
+                found.setdefault(dim, []).append((spec, (spec.dims or ()).index(dim)))
+        return found
 
 
 def symbols(specs: Sequence[InputSpec]) -> list[str]:
@@ -118,10 +132,25 @@ _CALLS: dict[str, Callable[..., float]] = {
 }
 
 
+_TELLING = 512
+"""Characters of a name that are looked at: what a value is for stands at either end of it."""
+
+_LONGEST = 2000
+"""Characters of an expression; what is longer is a name."""
+
+
+def telling(name: str) -> str:
+    """What of a name may say what it is for, in small letters; a name can have a million characters."""
+    half = _TELLING // 2
+    return (name if len(name) <= _TELLING else f"{name[:half]} {name[-half:]}").lower()
+
+
 def evaluate(text: str, known: Mapping[str, int]) -> int | None:
     """The value of an arithmetic dimension expression, None when it is not one or a part is unknown."""
     if text in known:
         return known[text]
+    if len(text) > _LONGEST:
+        return None
     try:
         value = _value(ast.parse(text.strip(), mode="eval").body, known)
     except (SyntaxError, KeyError, TypeError, ArithmeticError, ValueError, RecursionError, MemoryError):
@@ -145,6 +174,8 @@ def _value(node: ast.expr, known: Mapping[str, int]) -> int:
 
 def expression_parts(text: str) -> set[str]:
     """Names a dimension expression is made of; empty when it is a plain name or not arithmetic."""
+    if len(text) > _LONGEST:
+        return set()
     try:
         body = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -178,31 +209,39 @@ def relations(names: Sequence[str], specs: Sequence[InputSpec]) -> dict[str, tup
 
 
 def _is_past(name: str, specs: Sequence[InputSpec]) -> bool:
-    lower = name.lower()
+    lower = telling(name)
     return "_plus_" not in lower and "encoder" not in lower and role_of(name, specs) == "past"
 
 
 def _is_total(name: str) -> bool:
     pattern = r"total|^(attention_)?mask_?(seq|len|size)|^kv_?(len|seq)|attention_mask_seq"
-    return re.search(pattern, name.lower()) is not None
+    return re.search(pattern, telling(name)) is not None
 
 
 def _ids_length(specs: Sequence[InputSpec]) -> str | None:
     """The length of the first two-dimensional integer input that is no mask."""
     for spec in specs:
         ids = spec.elem_type in _INTEGERS and spec.dims is not None and len(spec.dims) == 2
-        if ids and spec.dims is not None and "mask" not in spec.name.lower() and isinstance(spec.dims[1], str):
+        if ids and spec.dims is not None and "mask" not in telling(spec.name) and isinstance(spec.dims[1], str):
             return spec.dims[1]
     return None
 
 
+def _unnamed(value: InputSpec | onnx.ValueInfoProto, axis: int) -> str:
+    """What a dimension without a name is called."""
+    return f"{value.name}.{axis}"
+
+
 def _places(name: str, specs: Sequence[InputSpec]) -> list[tuple[InputSpec, int]]:
+    """The inputs that have a dimension, and the first axis of each at which they have it."""
+    if isinstance(specs, Specs):
+        return specs.places.get(name, [])
     return [(s, s.dims.index(name)) for s in specs if s.dims is not None and name in s.dims]
 
 
 def _only_in_mask(name: str, specs: Sequence[InputSpec]) -> bool:
     places = _places(name, specs)
-    return bool(places) and all("mask" in s.name.lower() and axis > 0 for s, axis in places)
+    return bool(places) and all("mask" in telling(s.name) and axis > 0 for s, axis in places)
 
 
 def _masked_length(name: str, specs: Sequence[InputSpec]) -> str | None:
@@ -211,7 +250,7 @@ def _masked_length(name: str, specs: Sequence[InputSpec]) -> str | None:
     rank = len(mask.dims or ())
     for spec in specs:
         dims = spec.dims or ()
-        if "mask" not in spec.name.lower() and len(dims) > axis and len(dims) >= rank:
+        if "mask" not in telling(spec.name) and len(dims) > axis and len(dims) >= rank:
             offset = len(dims) - rank if len(dims) == 4 and rank == 3 else 0
             other = dims[axis + offset]
             return other if isinstance(other, str) else str(other)
@@ -219,7 +258,7 @@ def _masked_length(name: str, specs: Sequence[InputSpec]) -> str | None:
 
 
 def _is_step(name: str) -> bool:
-    lower = name.lower()
+    lower = telling(name)
     if re.search(r"past|total|mask|encoder|^enc|kv|max", lower):
         return False
     return bool(re.search(r"seq|^s$|^l$|q_?len|tokens|^decoder", lower)) and "_plus_" not in lower
@@ -236,30 +275,28 @@ def _spelled_sum(name: str, plain: Sequence[str]) -> tuple[str, ...]:
 
 def role_of(name: str, specs: Sequence[InputSpec]) -> str:
     """What kind of size a dimension is, by its name first and by where it stands second."""
-    lower = name.lower()
-    if "." not in name or not any(name.startswith(s.name + ".") for s in specs):
+    lower = telling(name)
+    places = _places(name, specs)
+    if not places or name != _unnamed(*places[0]):
         for pattern, role in _ROLE_BY_NAME:
             if re.search(pattern, lower):
-                return _refine(role, name, specs)
-    for spec in specs:
-        if spec.dims is not None and name in spec.dims:
-            return _role_by_place(spec, spec.dims.index(name))
-    return "other"
+                return _refine(role, places)
+    return _role_by_place(*places[0]) if places else "other"
 
 
-def _refine(role: str, name: str, specs: Sequence[InputSpec]) -> str:
+def _refine(role: str, places: Sequence[tuple[InputSpec, int]]) -> str:
     """A "sequence" of raw samples or of feature frames is longer than one of tokens."""
     if role not in ("sequence", "frames"):
         return role
-    places = _places(name, specs)
-    if any(s.elem_type in _INTEGERS for s, _ in places if "mask" not in s.name.lower() and "len" not in s.name.lower()):
+    said = [(s.elem_type, telling(s.name)) for s, _ in places]
+    if any(elem_type in _INTEGERS for elem_type, text in said if "mask" not in text and "len" not in text):
         return role
     by_place = {_role_by_place(s, axis) for s, axis in places}
     return next((r for r in ("samples", "frames") if r in by_place and _is_audio(places)), role)
 
 
 def _is_audio(places: Sequence[tuple[InputSpec, int]]) -> bool:
-    names = " ".join(s.name.lower() for s, _ in places)
+    names = " ".join(telling(s.name) for s, _ in places)
     return bool(re.search(r"audio|wave|speech|signal|input_values|input_features|^feats?|mel|pcm|sound", names))
 
 
@@ -274,7 +311,7 @@ _FLOATS = {
 
 def _role_by_place(spec: InputSpec, axis: int) -> str:
     dims = spec.dims or ()
-    lower = spec.name.lower()
+    lower = telling(spec.name)
     if axis == 0 and len(dims) > 1:
         return "batch"
     if re.search(r"past|cache|key_value|(^|[._])(k|v|key|value)$", lower) and len(dims) == 4:
@@ -337,7 +374,8 @@ def complete(
             if name not in known and None not in values:
                 known[name] = sum(v for v in values if v is not None)
     for name in names:
-        known.setdefault(name, PREFERENCES[role_of(name, specs)][0])
+        if name not in known:
+            known[name] = PREFERENCES[role_of(name, specs)][0]
     return known
 
 

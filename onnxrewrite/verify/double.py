@@ -1,6 +1,8 @@
 """A model's double-precision copy.
 
-Every float, float16 and bfloat16 tensor becomes double: inputs, weights, constants, dtype attributes.
+Every float, float16 and bfloat16 tensor becomes double: inputs, weights, constants, dtype attributes.  What the graph
+itself asks to be rounded is rounded all the same: a Cast to a narrower dtype goes through that dtype, and the copy then
+has *steps*, at which a number next to the middle of two may become either.
 Operators without a double kernel are expanded (``expand``, ``convolve``, the standard's own function
 bodies); what is left runs as a *float32 island* between two Casts and is named in the result.  Parameters
 that a schema fixes to float (the scales of Resize) get a Cast.
@@ -10,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-from onnx import defs, helper, inliner, numpy_helper, shape_inference, version_converter
+import onnx_ir as ir
+from onnx import defs, helper, inliner, numpy_helper, version_converter
 
 from onnxrewrite.ir import custom
+from onnxrewrite.ir.facts import Facts
 from onnxrewrite.verify import convolve, fused, normalize, recurrent  # noqa: F401  (register their expansions)
 from onnxrewrite.verify.expand import EXPANSIONS, Emit, Unsupported
 from onnxrewrite.verify.kernels import Parameter, canonical, has_double_kernel, parameters
@@ -25,6 +29,17 @@ from onnxrewrite.verify.session import one_line
 T = onnx.TensorProto
 NARROW = {T.FLOAT, T.FLOAT16, T.BFLOAT16}
 FLOATS = {*NARROW, T.DOUBLE}
+Shape: TypeAlias = tuple[int | None, ...]
+
+_HELD_BY: dict[int | None, tuple[int, ...]] = {
+    T.FLOAT16: (T.FLOAT,),
+    T.BFLOAT16: (T.FLOAT,),
+    T.BOOL: tuple(NARROW),
+    T.INT8: tuple(NARROW),
+    T.UINT8: tuple(NARROW),
+}
+"""Dtypes, and the narrow floats in which all their numbers are."""
+
 _DTYPE_ATTRIBUTES = {"to", "dtype", "output_datatype", "softmax_precision", "stash_type"}
 _KEEPS_STASH = {
     "LayerNormalization",
@@ -48,10 +63,12 @@ class NotDoublable(Exception):
 
 @dataclass
 class Doubled:
-    """The copy, and the operators that still compute in float32 in it."""
+    """The copy, the operators that still compute in float32 in it, and whether anything is rounded because the graph
+    asks for that."""
 
     model: onnx.ModelProto
     islands: set[str] = field(default_factory=set)
+    stepped: bool = False
 
 
 def double_model(model: onnx.ModelProto, forced: frozenset[str] = frozenset()) -> Doubled:
@@ -59,8 +76,10 @@ def double_model(model: onnx.ModelProto, forced: frozenset[str] = frozenset()) -
     prepared = _prepare(model)
     opsets = {canonical(o.domain): int(o.version) for o in prepared.opset_import}
     result = Doubled(onnx.ModelProto(), set())
-    work = _Doubler(opsets, forced, result.islands, known_shapes(prepared))
+    shapes, dtypes = known(prepared)
+    work = _Doubler(opsets, forced, result.islands, shapes, dtypes)
     work.graph(prepared.graph, {})
+    result.stepped = work.stepped
     del prepared.graph.metadata_props[:]
     result.model = prepared
     return result
@@ -145,22 +164,20 @@ def _ops(nodes: Iterable[onnx.NodeProto]) -> set[str]:
     return found
 
 
-def known_shapes(model: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
-    """Shapes by value name, as far as shape inference knows them."""
-    shapes: dict[str, tuple[int | None, ...]] = {t.name: tuple(t.dims) for t in model.graph.initializer}
+def known(model: onnx.ModelProto) -> tuple[dict[str, Shape], dict[str, int]]:
+    """Shapes and dtypes by value name, as far as they are known; None for a dimension that is no number."""
     try:
-        graph = shape_inference.infer_shapes(model, data_prop=True).graph
+        graph = ir.from_proto(model).graph
+        Facts(graph, dict(graph.opset_imports))
     except Exception:  # inference is a help here, nothing depends on it
-        graph = model.graph
-    for value in [*graph.input, *graph.value_info, *graph.output]:
-        if value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape"):
-            dims = value.type.tensor_type.shape.dim
-            found = tuple(int(d.dim_value) if d.HasField("dim_value") else None for d in dims)
-            shapes.setdefault(value.name, found)
-    for node in model.graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            shapes.setdefault(node.output[0], tuple(node.attribute[0].t.dims))
-    return shapes
+        return {}, {}
+    graphs = (graph, *graph.subgraphs())
+    values = [v for g in graphs for v in (*g.inputs, *g.initializers.values(), *(o for n in g for o in n.outputs))]
+    shapes = {v.name: v.shape for v in values if v.name and v.shape is not None}
+    return (
+        {name: tuple(d if isinstance(d, int) else None for d in shape) for name, shape in shapes.items()},
+        {v.name: int(v.dtype) for v in values if v.name and v.dtype is not None},
+    )
 
 
 def doubled_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
@@ -185,9 +202,11 @@ class _Doubler:
     opsets: dict[str, int]
     forced: frozenset[str]
     islands: set[str]
-    shapes: dict[str, tuple[int | None, ...]]
+    shapes: dict[str, Shape]
+    dtypes: dict[str, int]
     constants: dict[Any, str] = field(default_factory=dict)
     count: int = 0
+    stepped: bool = False
 
     def graph(self, graph: onnx.GraphProto, outer: dict[str, bool]) -> list[bool]:
         """Convert in place; whether each output is a float.  ``outer``: float or not, by value name."""
@@ -219,8 +238,12 @@ class _Doubler:
         inputs, outputs = parameters(domain, node.op_type, opset)
         if not outputs and domain == "":
             raise NotDoublable(f"unknown operator {node.op_type}")
+        rounding = self._rounding(node)
+        if rounding is not None:
+            floats[node.output[0]] = True
+            return self._rounded(node, rounding)
         original_cast = next((a.i for a in node.attribute if a.name == "to"), None)
-        bodies = self._attributes(node, floats)
+        bodies, output = self._attributes(node, floats), node.output[0]
         touches = [floats.get(i, False) for i in node.input]
         made = _float_outputs(node, inputs, outputs, touches, original_cast, bodies)
         floats.update(zip(node.output, made, strict=True))
@@ -236,7 +259,35 @@ class _Doubler:
                 pass
         kernel = bodies or node.op_type in _ANY or has_double_kernel(*key, opset)
         island = node.op_type in self.forced or not kernel
-        return self._with_casts(node, inputs, outputs, touches, made, island)
+        nodes = self._with_casts(node, inputs, outputs, touches, made, island)
+        scale = self.dtypes.get(output) if node.op_type == "DequantizeLinear" else None
+        return nodes if scale not in (T.FLOAT16, T.BFLOAT16) else [*nodes, *self._rounded_after(nodes[-1], scale)]
+
+    def _rounded_after(self, node: onnx.NodeProto, to: int) -> list[onnx.NodeProto]:
+        """Casts by way of a dtype after a node: a dequantized number is one of the dtype of its scale."""
+        output, node.output[0] = node.output[0], f"{node.output[0]}::exact"
+        rounding = helper.make_node("Cast", [node.output[0]], [output], to=to)
+        return self._rounded(rounding, to)
+
+    def _rounding(self, node: onnx.NodeProto) -> int | None:
+        """The dtype that a node asks its input to be rounded to; None where nothing is lost."""
+        if canonical(node.domain) or node.op_type not in ("Cast", "CastLike"):
+            return None
+        to = self.dtypes.get(node.output[0], next((a.i for a in node.attribute if a.name == "to"), T.UNDEFINED))
+        known = self.dtypes.get(node.input[0])
+        if to not in NARROW or known == to or (known is None and to == T.FLOAT) or to in _HELD_BY.get(known, ()):
+            return None
+        return int(to)
+
+    def _rounded(self, node: onnx.NodeProto, to: int) -> list[onnx.NodeProto]:
+        """A Cast by way of the dtype, to double in the end.  What is an integer has no neighbour to become."""
+        self.stepped = self.stepped or self.dtypes.get(node.input[0]) in (None, *FLOATS)
+        self.count += 1
+        narrow = f"{node.output[0]}::rounded{self.count}"
+        return [
+            helper.make_node("Cast", [node.input[0]], [narrow], to=to),
+            helper.make_node("Cast", [narrow], [node.output[0]], to=T.DOUBLE),
+        ]
 
     def _attributes(self, node: onnx.NodeProto, floats: dict[str, bool]) -> list[bool]:
         """Convert attributes in place; float or not, for the outputs of the first body."""

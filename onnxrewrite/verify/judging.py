@@ -2,32 +2,54 @@
 
 Opening models is most of the time: the float64 reference is only made when outputs differ by more than anyone would
 allow, and what the original makes of its own rounding is only measured when a comparison fails.
+
+A rewrite that is nearer to the truth than the original is right: where the original overflows, and float64 does not,
+the reference says what the rewrite must come to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 
-from onnxrewrite.verify.classes import MAYBE_OVERFLOWS, UNIFORM
+from onnxrewrite.verify.classes import EXACT_INPUTS, MAYBE_OVERFLOWS, NOT_FINITE, UNIFORM
 from onnxrewrite.verify.dims import Binding
-from onnxrewrite.verify.numeric import EXACT, TOLERANCES, Comparison, Norms, compare, identical, measure, near_enough
-from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_weights
-from onnxrewrite.verify.reference import Reference, build_reference
+from onnxrewrite.verify.numeric import (
+    EXACT,
+    TOLERANCES,
+    Comparison,
+    Floats,
+    Norms,
+    compare,
+    farthest,
+    identical,
+    measure,
+    near_enough,
+)
+from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_model
+from onnxrewrite.verify.reference import Reference, all_nodes, build_reference
 from onnxrewrite.verify.rounding import Unrounded, is_rounded
-from onnxrewrite.verify.sample import is_finite
 from onnxrewrite.verify.session import Outputs, Session, open_session
+from onnxrewrite.verify.shaken import Shaken
 
 PERTURBATIONS = 8
-"""How often inputs are moved to see how far results follow."""
+"""How often inputs, and inner results, are moved to see how far results follow."""
 
 BESIDE_OVERFLOW = 1e-2
 """What a float64 original computes beside an overflow can come from a denormal, which has hardly a digit: the logarithm
 of one is off by log 2 in 745."""
+
+FEW = 8
+"""Results of fewer elements have no scale of their own."""
+
+JUMPS = frozenset({"Floor", "Ceil", "Round", "Sign", "Mod"})
+"""Operators whose result jumps: at a number that is exact, it is on one side of the step or on the other."""
 
 
 @dataclass
@@ -55,10 +77,18 @@ class Judgement(NamedTuple):
 
 
 class Judge:
-    """Compares the runs of a model with those of what replaces it."""
+    """Compares the runs of a model with those of what replaces it.
 
-    def __init__(self, original: onnx.ModelProto, session: Session) -> None:
+    Args:
+        original: The model.
+        session: The same, open.
+        in_range: Whether it is taken for granted that no intermediate result overflows: where the reference itself
+            does, nothing is asked of the rewrite.
+    """
+
+    def __init__(self, original: onnx.ModelProto, session: Session, *, in_range: bool = False) -> None:
         self.original, self.session = original, session
+        self.in_range = in_range
         self.reference: Reference | None = None
         self.unrounded = Unrounded(original)
         self.notes: list[str] = []
@@ -73,9 +103,6 @@ class Judge:
                     continue
                 found, run = self._compare(group, name)
                 judgement = Judgement(found, f"output {name}, {run.describe()}", run)
-                if not found.accept and self._only_overflow(run, name):
-                    self.notes.append(f"{judgement.place}: the original overflows, the replacement does not")
-                    continue
                 if not found.accept:
                     return judgement
                 if found.error_rewritten >= worst.found.error_rewritten:
@@ -88,24 +115,84 @@ class Judge:
         A reference is only made where the two differ by more than any would allow, conditioning only measured when one
         fails.
         """
-        own, far, references, close = Norms(), list[Run](), list[Any](), list[tuple[Comparison, Run]]()
         if is_rounded(group[0].original[name]):
             return self._rounded(group, name)
+        own, far, references, close = Norms(), list[Run](), list[Any](), list[tuple[Comparison, Run]]()
         for run in group:
             near = near_enough(run.original[name], run.rewritten.get(name), own)
             if near is not None:
                 close.append((near, run))
                 continue
             reference = self._reference(run.feeds, name, run.original[name])
-            own = own | measure(reference, run.original[name]) if reference is not None else own
+            if reference is not None and not self._is_stepped and _has_scale(reference, run.original[name]):
+                own = own | measure(reference, run.original[name])
             far.append(run)
             references.append(reference)
-        found = self._first(far, references, name, own) if far else close[0]
-        if not found[0].accept and np.isfinite(found[0].error_rewritten):
-            found = self._first(far, references, name, own | self._conditioning(far, references, name))
-        if not found[0].accept:
+        results = list(close)
+        for run, reference in zip(far, references, strict=True):
+            found = self._one(run, reference, name, own)
+            if not found.accept and np.size(run.original[name]) < FEW:
+                together = self._together(group, name, own)
+                found = together if together is not None and together.accept else found
+            if not found.accept:
+                return found, run
+            results.append((found, run))
+        return max(results, key=lambda pair: pair[0].error_rewritten)
+
+    def _together(self, group: Sequence[Run], name: str, own: Norms) -> Comparison | None:
+        """The comparison of all runs as one; None where they cannot be one.
+
+        An error is measured against the largest element of a result, and of a single element that is any number: the
+        digits of σ(-700) are nobody's concern beside those of σ(0).
+        """
+        made = [
+            (self._reference(r.feeds, name, r.original[name]), r.original[name], r.rewritten.get(name)) for r in group
+        ]
+        if any(part is None or np.shape(part) != np.shape(old) for _, old, new in made for part in (old, new)):
+            return None
+        if any(reference is None for reference, _, _ in made):
+            return None
+        joined = [np.concatenate([np.ravel(np.asarray(parts[place])) for parts in made]) for place in range(3)]
+        return self._against(joined[0], group[0], joined[1], joined[2], own)
+
+    def _one(self, run: Run, reference: Any, name: str, own: Norms) -> Comparison:
+        """One comparison; where it fails, again with what the original makes of its own rounding, and then without the
+        elements in which it overflows."""
+        old, new = run.original[name], run.rewritten.get(name)
+        steps = self._spread(run, reference, name) if self._is_stepped and reference is not None else None
+        found = self._against(reference, run, old, new, own, steps)
+        overflows = not found.accept and self._may_overflow(run, old, new)
+        if found.accept or not (np.isfinite(found.error_rewritten) or overflows):
             return found
-        return max((found, *close), key=lambda pair: pair[0].error_rewritten)
+        if steps is not None and not overflows:
+            return found
+        own = own | self._conditioning(run, reference, name)
+        if not overflows:
+            return self._against(reference, run, old, new, own)
+        beside = self._beside_overflow(run, reference, np.asarray(old), np.asarray(new), own)
+        if beside is None or not beside.accept:
+            return found
+        self.notes.append(f"output {name}, {run.describe()}: the original overflows, the replacement does not")
+        return beside
+
+    def _against(
+        self, reference: Any, run: Run, original: Any, rewritten: Any, own: Norms, spread: Floats | None = None
+    ) -> Comparison:
+        return compare(
+            reference,
+            original,
+            rewritten,
+            noise=own,
+            stated=self.reference is not None and self.reference.islands,
+            averaged=run.values not in UNIFORM,
+            stepped=self._is_stepped,
+            spread=spread,
+        )
+
+    @property
+    def _is_stepped(self) -> bool:
+        """Whether the model rounds to fewer digits than it computes with, see ``numeric``."""
+        return self.reference is not None and self.reference.stepped
 
     def _rounded(self, group: Sequence[Run], name: str) -> tuple[Comparison, Run]:
         """The same of integers, which a quantizer may have made: exactly equal, or right roundings of one number."""
@@ -117,25 +204,6 @@ class Judge:
             worst = max(worst, (found, run), key=lambda pair: pair[0].error_rewritten)
         return worst
 
-    def _first(self, group: Sequence[Run], references: Sequence[Any], name: str, own: Norms) -> tuple[Comparison, Run]:
-        islands = self.reference is not None and self.reference.islands
-        results = [
-            (
-                compare(
-                    reference,
-                    r.original[name],
-                    r.rewritten.get(name),
-                    noise=own,
-                    stated=islands,
-                    averaged=r.values not in UNIFORM,
-                ),
-                r,
-            )
-            for r, reference in zip(group, references, strict=True)
-        ]
-        failed = [pair for pair in results if not pair[0].accept]
-        return failed[0] if failed else max(results, key=lambda pair: pair[0].error_rewritten)
-
     def _reference(self, feeds: Mapping[str, Any], name: str, original: Any) -> Any:
         if not hasattr(original, "dtype") or original.dtype not in TOLERANCES:
             return None
@@ -145,43 +213,123 @@ class Judge:
         value = outputs.get(name) if outputs is not None else None
         return value if value is not None and np.shape(value) == np.shape(original) else None
 
-    def _conditioning(self, group: Sequence[Run], references: Sequence[Any], name: str) -> Norms:
-        """How far results move when inputs (without a reference: weights too) move by one unit roundoff, and how wrong
-        the original itself is there: where two scores of a softmax nearly tie, either may win."""
-        worst = Norms()
-        for run, reference in zip(group, references, strict=True):
-            for seed in range(PERTURBATIONS):
-                feeds = perturbed_feeds(run.feeds, seed, 0.5)
-                if reference is None:
-                    model = perturbed_weights(self.original, seed)
-                    session = open_session(model, threads=1) if model else self.session
-                    worst = worst | _distance(run.original[name], session, feeds, name)
-                    continue
-                moved = self._reference(feeds, name, run.original[name])
-                if moved is not None:
-                    worst = worst | measure(reference, moved) | _distance(moved, self.session, feeds, name)
+    # -- how far the original is off by itself -----------------------------------------------------------------
+
+    def _conditioning(self, run: Run, reference: Any, name: str) -> Norms:
+        """How far the result moves when inputs (without a reference: weights too) move by one unit roundoff, or inner
+        results by theirs, and how wrong the original itself is there: where two scores of a softmax nearly tie, either
+        may win.  At inputs that are exact, a step is no question of rounding."""
+        if run.values in EXACT_INPUTS and self._jumps:
+            return Norms()
+        worst, dtype = Norms(), getattr(run.original[name], "dtype", None)
+        for still, moved in (*self._moves(run, reference, name), *self._shakes(run, reference, name)):
+            worst = worst | measure(still, moved, dtype if dtype in TOLERANCES else None)
         return worst
 
-    def _only_overflow(self, run: Run, name: str) -> bool:
-        """Inputs far from zero, finite replacement, and the original overflowed: better, not different."""
-        if run.values not in MAYBE_OVERFLOWS or isinstance(run.original[name], list):
+    def _spread(self, run: Run, reference: Any, name: str) -> Floats | None:
+        """How far each element moves when inputs do; None where outputs are no arrays."""
+        if isinstance(run.original[name], list):
+            return None
+        return farthest(np.shape(run.original[name]), self._moves(run, reference, name))
+
+    def _moves(self, run: Run, reference: Any, name: str) -> Iterator[tuple[Any, Any]]:
+        """What results are, and what they become when inputs move; of the reference, where there is one, and then of
+        the original against it."""
+        for seed in range(PERTURBATIONS):
+            feeds = perturbed_feeds(run.feeds, seed, 0.5)
+            if reference is None or self._is_stepped:
+                model = perturbed_model(self.original, seed)
+                session = open_session(model, threads=1) if model else self.session
+                yield from _run(run.original[name], session, feeds, name)
+            if reference is None:
+                continue
+            moved = self._reference(feeds, name, run.original[name])
+            if moved is not None:
+                yield reference, moved
+                yield from _run(moved, self.session, feeds, name)
+
+    def _shakes(self, run: Run, reference: Any, name: str) -> Iterator[tuple[Any, Any]]:
+        """What the reference is, or an original in float64, and what it becomes when inner results are rounded."""
+        still = reference if reference is not None else run.original[name]
+        for seed in range(PERTURBATIONS if getattr(still, "dtype", None) == np.float64 else 0):
+            outputs = self._shaken.run(run.feeds, seed)
+            if outputs is not None and name in outputs:
+                yield still, outputs[name]
+
+    @cached_property
+    def _shaken(self) -> Shaken:
+        """The reference with the roundings of the original's own dtypes."""
+        return Shaken(self.original)
+
+    @cached_property
+    def _jumps(self) -> bool:
+        """Whether something jumps in the original."""
+        return any(n.op_type in JUMPS for n in all_nodes(self.original))
+
+    # -- overflow ----------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _may_overflow(run: Run, old: Any, new: Any) -> bool:
+        """Whether the original has overflowed somewhere, of inputs that are finite."""
+        if run.values == NOT_FINITE or isinstance(old, list) or np.shape(old) != np.shape(new):
             return False
-        old, new = np.asarray(run.original[name]), np.asarray(run.rewritten.get(name))
-        if old.shape != new.shape or old.dtype not in TOLERANCES or old.dtype != new.dtype:
-            return False
-        lost = ~np.isfinite(old.astype(np.float64))
-        if not lost.any() or not is_finite(new):
-            return False
-        if old.dtype == np.float64:  # no reference is better
-            return bool(np.allclose(old[~lost], new[~lost], rtol=BESIDE_OVERFLOW))
-        reference = self._reference(run.feeds, name, old)
-        kept = [None if a is None else np.where(lost, 0, a).astype(a.dtype) for a in (reference, old, new)]
-        return compare(*kept).accept
+        old, new = np.asarray(old), np.asarray(new)
+        return old.dtype in TOLERANCES and old.dtype == new.dtype and not np.isfinite(old.astype(np.float64)).all()
+
+    def _beside_overflow(
+        self, run: Run, reference: Any, old: npt.NDArray[Any], new: npt.NDArray[Any], own: Norms
+    ) -> Comparison | None:
+        """The comparison where the original overflows; None where that is not what is the matter.
+
+        Where the reference knows better, the rewrite has to come to it, or to infinity where the dtype does not reach
+        it.  Where the reference overflows as well, any finite number will do at inputs far from zero, and anything
+        where the rule assumes that nothing overflows.
+        """
+        wide, made = old.astype(np.float64), new.astype(np.float64)
+        lost = ~np.isfinite(wide)
+        if old.dtype == np.float64 or reference is None:  # no reference is better
+            return self._beside_unknown(run, wide, made, lost, old.dtype)
+        truth = np.asarray(reference, np.float64)
+        with np.errstate(over="ignore"):
+            rounded = truth.astype(old.dtype)
+        known = lost & np.isfinite(truth)
+        unknown = lost & ~known
+        if not (self.in_range or (run.values in MAYBE_OVERFLOWS and np.isfinite(made[unknown]).all())):
+            same = _same_pattern(wide[unknown], made[unknown])
+            if not same:
+                return None
+        beyond = known & ~np.isfinite(rounded.astype(np.float64))
+        if not _same_pattern(rounded.astype(np.float64)[beyond], made[beyond]):
+            return None
+        out = unknown | beyond
+        if not np.isfinite(made[~out]).all():
+            return None
+        kept = [np.where(out, 0, a) for a in (truth, np.where(known, rounded, old), new)]
+        return self._against(kept[0], run, kept[1].astype(old.dtype), kept[2].astype(old.dtype), own)
+
+    def _beside_unknown(
+        self, run: Run, old: Floats, new: Floats, lost: npt.NDArray[np.bool_], dtype: Any
+    ) -> Comparison | None:
+        """The same without a reference that knows better."""
+        if not self.in_range and (run.values not in MAYBE_OVERFLOWS or not np.isfinite(new).all()):
+            return None
+        near = np.allclose(old[~lost], new[~lost], rtol=BESIDE_OVERFLOW)
+        return EXACT if near else None
 
 
-def _distance(value: Any, session: Session | str, feeds: Mapping[str, Any], name: str) -> Norms:
-    """How far what a session gives is from a value; zero where it does not run."""
+def _has_scale(reference: Any, original: Any) -> bool:
+    """Whether a reference is above the least normal number, so that an error relative to it says something."""
+    largest = float(np.max(np.abs(reference), initial=0.0, where=np.isfinite(reference)))
+    return largest > TOLERANCES[np.asarray(original).dtype].least
+
+
+def _same_pattern(old: Floats, new: Floats) -> bool:
+    """Whether the same elements are NaN, and infinite with the same sign."""
+    return bool(np.all((old == new) | (np.isnan(old) & np.isnan(new))))
+
+
+def _run(value: Any, session: Session | str, feeds: Mapping[str, Any], name: str) -> Iterator[tuple[Any, Any]]:
+    """A value, and what a session gives for it; nothing where it does not run."""
     outputs = session.run(feeds) if isinstance(session, Session) else session
-    if isinstance(outputs, str) or isinstance(outputs[name], list):
-        return Norms()
-    return measure(np.asarray(value), np.asarray(outputs[name]))
+    if not isinstance(outputs, str) and not isinstance(outputs[name], list):
+        yield np.asarray(value), np.asarray(outputs[name])

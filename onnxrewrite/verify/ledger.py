@@ -1,5 +1,5 @@
-"""The record of a run, for its certificate: every rewrite in text, when it is about to be applied, its check, and
-whether it pays."""
+"""The records of a run, for its certificate: every rewrite in text, when it is about to be applied, its check, and
+whether it pays.  That of a rewrite that is applied travels with it; what was turned down stays here."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from onnxrewrite.ir.text import print_rewrite
 from onnxrewrite.rewrite.trace import Key, Site
-from onnxrewrite.verify.certificate import CheckRecord, SiteRecord
+from onnxrewrite.verify.certificate import CheckRecord, Level, SiteRecord
 from onnxrewrite.verify.numeric import finite
 
 if TYPE_CHECKING:
@@ -40,12 +39,12 @@ class Verdicts:
     model: Mapping[Key, str] = field(default_factory=dict)
     losses: Mapping[Sides, str] | None = None
     slow: Mapping[str, str] = field(default_factory=dict)
-    level: str = "all"
+    level: Level = "all"
 
 
 @dataclass
 class Ledger:
-    """Checks sites and weighs them, and keeps what came of it; to be called by the driver.
+    """Checks sites and weighs them, and keeps what was turned down; to be called by the driver.
 
     Args:
         check: Says what is wrong with a rewrite; None where nothing is to be run.
@@ -53,43 +52,43 @@ class Ledger:
         verdicts: What is known to be wrong, and is not asked again.
 
     Attributes:
-        applied: The rewrites that passed, in the order in which they are applied.
-        failed: Those that did not, and why; in earlier rounds, too, if it is handed in.
+        failed: The rewrites that did not pass, and why; in earlier rounds, too, if it is handed in.
         declined: Those that passed and did not pay, and why; likewise.
     """
 
     check: SiteChecker | None
     cost: Callable[[Site], str | None] | None = None
     verdicts: Verdicts = field(default_factory=Verdicts)
-    applied: list[SiteRecord] = field(default_factory=list)
     failed: list[Loss] = field(default_factory=list)
     declined: list[Loss] = field(default_factory=list)
+    _last: SiteRecord = field(default_factory=lambda: SiteRecord([], [], None))
 
     def __call__(self, site: Site) -> str | None:
         """None if the rewrite may be applied, else what is wrong with it."""
-        replaced = tuple(zip(site.outputs, site.results, strict=True))
-        before, after = print_rewrite(site.before, site.after, replaced, site.opset_imports)
+        before, after = site.text
         wrong = self.verdicts.sites.get((site.key, tuple(before), tuple(after)))
         if wrong is None and self.check is not None:
             wrong = self.check(site)
         found = _record(self.check.last) if self.check is not None else None
-        record = SiteRecord(before, after, found)
-        if wrong is None:
-            self.applied.append(record)
-        else:
-            self.failed.append((site.key, record, wrong))
+        self._last = SiteRecord(before, after, found)
+        if wrong is not None:
+            self.failed.append((site.key, self._last, wrong))
         return wrong
 
     def weigh(self, site: Site) -> str | None:
         """None if the rewrite, which has just passed, pays; else why it does not."""
-        record, known = self.applied[-1], self.verdicts.losses
+        record, known = self._last, self.verdicts.losses
         if known is not None:
             loss = known.get((site.key, tuple(record.before), tuple(record.after)))
         else:
             loss = self.cost(site) if self.cost is not None else None
         if loss is not None:
-            self.declined.append((site.key, self.applied.pop(), loss))
+            self.declined.append((site.key, record, loss))
         return loss
+
+    def record(self, site: Site) -> SiteRecord:
+        """The record of the rewrite that has just passed."""
+        return self._last
 
 
 def _record(check: SiteCheck) -> CheckRecord:

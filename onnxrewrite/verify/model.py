@@ -2,13 +2,13 @@
 
 ``Baseline`` runs the original once (at least two bindings of every symbolic size, at least three samples
 each) and keeps its outputs, so that any number of candidates can be compared with it: the driver bisects.
-The float64 reference is only computed when a candidate is not bitwise equal.
+The float64 reference is only computed when a candidate is not equal.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -16,19 +16,38 @@ from typing import Any
 import numpy as np
 import onnx
 
-from onnxrewrite.errors import UsageError
+from onnxrewrite.errors import UsageError, reason
 from onnxrewrite.verify.checked import ORIGINAL, ROUNDED, ModelCheck, OutputCheck, Run
 from onnxrewrite.verify.interface import interface_problems
-from onnxrewrite.verify.numeric import EXACT, TOLERANCES, Norms, compare, identical, measure, near_enough
-from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_weights
+from onnxrewrite.verify.numeric import (
+    EXACT,
+    STEPS,
+    TOLERANCES,
+    Floats,
+    Norms,
+    compare,
+    equality,
+    farthest,
+    measure,
+    near_enough,
+)
+from onnxrewrite.verify.perturb import perturbed_feeds, perturbed_model
 from onnxrewrite.verify.reference import Reference, build_reference, stochastic_ops
 from onnxrewrite.verify.rounding import Unrounded, is_rounded
 from onnxrewrite.verify.sample import Sampler, Trial, is_finite, usable
-from onnxrewrite.verify.session import ModelLike, Outputs, Session, open_session, skeleton
+from onnxrewrite.verify.session import ModelLike, Outputs, Session, is_short_of_memory, open_session, skeleton
+
+ENDS = "integers at the ends of their range"
+"""What is special about inputs that are these."""
 
 TRUST = 2.0**14
 """A reference is believed up to an original's error of this many units roundoff (at most 0.05); beyond it the
 model is discontinuous or the reference wrong, and either way it is no measure."""
+
+
+_PATIENCE = 3
+
+_STEPPED_PERTURBATIONS = 8
 
 
 class Baseline:
@@ -54,6 +73,7 @@ class Baseline:
         self.bare = skeleton(model)
         self.notes: list[str] = []
         self._references: dict[int, Outputs | None] = {}
+        self._short = ""
         self.random = stochastic_ops(self.bare)
         self.sampler = Sampler(self.bare, given=inputs or {}, dims=_known_dims(self.bare, dims or {}), seed=seed)
 
@@ -72,34 +92,50 @@ class Baseline:
         except UsageError as error:
             self.notes.append(str(error))
             return []
+        except MemoryError as error:
+            self._short = f"the original cannot be run: {reason(error)}"
+            return []
+        if not trials and any(map(is_short_of_memory, failed)):
+            self._short = f"the original cannot be run: {reason(MemoryError())}"
         if not trials or (len(trials) < 2 and self.sampler.symbols()):
             self.notes += [f"did not run at {line}" for line in failed[:3]]
         return trials
+
+    @property
+    def hindrance(self) -> str:
+        """That the original takes too long or too much memory to be run; empty where it does not."""
+        if isinstance(self.session, str) or self.trials:
+            return ""
+        return f"the original cannot be run: {self.session.overrun}" if self.session.overrun else self._short
 
     @cached_property
     def runs(self) -> list[Run]:
         """Inputs and the original's outputs: every binding, every sample, overridable initializers too."""
         made: list[Run] = []
         for trial in self.trials:
-            self._add(made, Run(trial.binding, 0, False, trial.feeds, trial.outputs))
+            self._add(made, Run(trial.binding, 0, "", trial.feeds, trial.outputs))
             for sample in range(1, self.samples):
                 feeds = self.sampler.feeds(trial.binding, sample, trial.care)
-                self._run(made, Run(trial.binding, sample, False, feeds, {}))
+                self._run(made, Run(trial.binding, sample, "", feeds, {}))
             overrides = self.overrides()
+            for turn, extremes in enumerate(self.sampler.extremes(trial.binding)):
+                self._run(made, Run(trial.binding, turn, ENDS, {**trial.feeds, **extremes}, {}))
             if overrides:
-                self._run(made, Run(trial.binding, 0, True, {**trial.feeds, **overrides}, {}))
+                self._run(made, Run(trial.binding, 0, "overridden initializers", {**trial.feeds, **overrides}, {}))
         return made
 
     def _run(self, made: list[Run], run: Run) -> None:
         assert isinstance(self.session, Session)
         outputs = self.session.run(run.feeds)
+        if isinstance(outputs, str) and run.special == ENDS:
+            return  # a model need not take every number
         if isinstance(outputs, str):
             self.notes.append(f"the original fails at sample {run.sample} {run.binding}: {outputs}")
         else:
             self._add(made, replace(run, outputs=outputs))
 
     def _add(self, made: list[Run], run: Run) -> None:
-        if not all(is_finite(v) for v in run.outputs.values()):
+        if run.special != ENDS and not all(is_finite(v) for v in run.outputs.values()):
             self.notes.append(f"the original is not finite at sample {run.sample} {run.binding}")
         made.append(run)
 
@@ -151,37 +187,66 @@ class Baseline:
     def noise(self) -> dict[str, Norms]:
         """How far outputs move when inputs and weights move by a unit roundoff or two."""
         worst: dict[str, Norms] = {}
-        for session, runs in self._perturbed():
-            for index, run in runs:
-                moved = session.run(run.feeds)
-                still = self.runs[index]
-                for name, value in moved.items() if not isinstance(moved, str) else ():
-                    base = still.outputs[name]
-                    if np.shape(value) == np.shape(base) and not isinstance(value, list):
-                        worst[name] = worst.get(name, Norms()) | measure(np.asarray(base), np.asarray(value))
+        for index, name, value in self._moved(_STEPPED_PERTURBATIONS if self.reference.stepped else 2):
+            base = self.runs[index].outputs[name]
+            worst[name] = worst.get(name, Norms()) | measure(np.asarray(base), value)
         return worst
 
-    def _perturbed(self) -> list[tuple[Session, list[tuple[int, Run]]]]:
-        made = []
-        for seed in (1, 2):
-            proto = perturbed_weights(self.model, seed)
+    @cached_property
+    def spread(self) -> dict[tuple[int, str], Floats]:
+        """The same of each element, by run and output, for models with steps: these are few, and to be met."""
+        spread: dict[tuple[int, str], Floats] = {}
+        for index, name, value in self._moved(_STEPPED_PERTURBATIONS):
+            base = np.asarray(self.runs[index].outputs[name])
+            before = spread.get((index, name), np.zeros(base.shape))
+            spread[index, name] = np.maximum(before, farthest(base.shape, [(base, value)]))
+        return spread
+
+    def _moved(self, perturbations: int) -> Iterator[tuple[int, str, Any]]:
+        """What outputs become, by run and name."""
+        for seed in range(1, perturbations + 1):
+            proto = perturbed_model(self.model, seed)
             session = open_session(proto, threads=self.threads) if proto is not None else self.session
-            if isinstance(session, Session):
-                runs = [
-                    (i, Run(r.binding, r.sample, r.overridden, perturbed_feeds(r.feeds, seed), r.outputs))
-                    for i, r in enumerate(self.runs)
-                ]
-                made.append((session, runs))
-        return made
+            for index, run in enumerate(self.runs if isinstance(session, Session) else ()):
+                moved = session.run(perturbed_feeds(run.feeds, seed))  # type: ignore[union-attr]
+                for name, value in moved.items() if not isinstance(moved, str) else ():
+                    if np.shape(value) == np.shape(run.outputs[name]) and not isinstance(value, list):
+                        yield index, name, np.asarray(value)
 
     def check(self, candidate: ModelLike, session: Session | str | None = None) -> ModelCheck:
         """Compare a candidate with the original.  ``session``: what came of opening it, where it was opened before."""
         start = time.perf_counter()
         result = ModelCheck(False, "not needed", "", samples=self.samples, notes=self.notes)
-        self._check(candidate, session, result)
+        try:
+            self._check(candidate, session, result)
+        except MemoryError as error:
+            result.skipped = f"{reason(error)} to run both models and to compare them"
         result.ok = not result.failures
         result.seconds = time.perf_counter() - start
         return result
+
+    def difference_at_other_sizes(self, name: str, candidate: Session) -> str | None:
+        """How a candidate differs where the dimension ``name`` is not the sum that it is called, and the original runs;
+        None where it does not differ, or no such size is found."""
+        if isinstance(self.session, str) or name in self.sampler.bound or self.random:
+            return None
+        for trial in self.trials[:1]:
+            for size in (trial.binding.get(name, 0) + 1, trial.binding.get(name, 0) - 1):
+                binding = {**trial.binding, name: size}
+                feeds = self.sampler.feeds(binding, 0, trial.care) if size >= 0 else {}
+                old = self.session.run(feeds)
+                if not isinstance(old, str):
+                    return self._difference(old, candidate.run(feeds), f"at {name}={size}")
+        return None
+
+    def _difference(self, old: Outputs, new: Outputs | str, place: str) -> str | None:
+        if isinstance(new, str):
+            return f"{place} it fails: {new}"
+        for output, value in old.items():
+            found = compare(None, value, new[output], noise=self.noise.get(output))
+            if not found.accept:
+                return f"output {output} {place}: {found.reason}"
+        return None
 
     def _check(self, candidate: ModelLike, session: Session | str | None, result: ModelCheck) -> None:
         result.failures += interface_problems(self.bare, skeleton(candidate))
@@ -194,7 +259,9 @@ class Baseline:
         if result.failures or isinstance(session, str):
             return
         if not self.runs:
-            result.skipped = "no inputs found at which the original runs; give some with --input or --dim"
+            nothing = "no inputs found at which the original runs; give some with --input or --dim"
+            result.skipped = self.hindrance or nothing
+        session.seconds = _patient(session.seconds)
         result.bindings = [t.binding for t in self.trials]
         result.runs = len(self.runs)
         if result.skipped:
@@ -202,6 +269,8 @@ class Baseline:
         outputs: list[Outputs] = []
         for run in self.runs:
             made = session.run(run.feeds)
+            if isinstance(made, str) and is_short_of_memory(made):
+                raise MemoryError
             if isinstance(made, str):
                 result.failures.append(f"{run.describe()}: the rewritten model fails: {made}")
                 return
@@ -214,12 +283,11 @@ class Baseline:
 
     def _compare(self, outputs: Sequence[Outputs], result: ModelCheck) -> None:
         names = list(self.runs[0].outputs)
-        moved = [
-            n for n in names if not all(identical(r.outputs[n], o[n]) for r, o in zip(self.runs, outputs, strict=True))
-        ]
-        result.identical = not moved
+        equal = {n: equality((r.outputs[n], o[n]) for r, o in zip(self.runs, outputs, strict=True)) for n in names}
+        moved = [n for n in names if not equal[n]]
         for name in names:
-            check = self._output(name, outputs) if name in moved else OutputCheck(name, EXACT, "not needed")
+            same = OutputCheck(name, EXACT, "not needed", equality=equal[name])
+            check = self._output(name, outputs) if name in moved else same
             result.outputs.append(check)
             if not check.comparison.accept:
                 result.failures.append(f"output {name}, {check.run}: {check.comparison.reason}")
@@ -243,7 +311,8 @@ class Baseline:
             run = self.runs[index]
             if is_rounded(run.outputs[name]):
                 return self._rounded(name, outputs)
-            near = near_enough(run.outputs[name], outputs[index][name], self.error(name) if far else None)
+            own = self.error(name) if far and not self.reference.stepped else None
+            near = near_enough(run.outputs[name], outputs[index][name], own)
             if near is None:
                 self.reference_of(index)
                 far.append(index)
@@ -252,6 +321,8 @@ class Baseline:
         if not far:
             return max(close, key=lambda check: check.comparison.error_rewritten)
         far.sort()
+        if self.reference.stepped and self.reference.trusted:
+            return self._worst(name, outputs, far, Norms())
         check = self._worst(name, outputs, far, self.error(name))
         if check.comparison.accept or not np.isfinite(check.comparison.error_rewritten):
             return check
@@ -276,7 +347,17 @@ class Baseline:
         for index in indices:
             run, reference = self.runs[index], self.reference_of(index)
             known = reference[name] if trusted and reference is not None else None
-            one = compare(known, run.outputs[name], outputs[index][name], noise=own, stated=self.reference.islands)
+            stepped = self.reference.stepped
+            spread = self.spread.get((index, name)) if stepped and known is not None else None
+            one = compare(
+                known,
+                run.outputs[name],
+                outputs[index][name],
+                noise=own,
+                stated=self.reference.islands,
+                stepped=stepped,
+                spread=spread,
+            )
             found = OutputCheck(name, one, kind, run.describe())
             if not one.accept:
                 return found
@@ -293,6 +374,11 @@ class Baseline:
             row = TOLERANCES.get(dtype)
             if row is None:
                 lines.append(f"{dtype}: equal")
+            elif self.reference.stepped:
+                lines.append(
+                    f"{dtype}: of each element {row.k:g}x what a one-ulp perturbation makes of it, {STEPS:g}x where it "
+                    f"makes whole steps, at least {row.floor * row.unit:.1e}"
+                )
             elif self.reference.trusted:
                 lines.append(
                     f"{dtype}: {row.k:g}x the original's error (rms {row.k_rms:g}x), "
@@ -304,6 +390,11 @@ class Baseline:
                     f"{dtype}: {stated:.1e} of the largest value, or {row.k:g}x the effect of a one-ulp perturbation"
                 )
         return "; ".join(lines)
+
+
+def _patient(seconds: float | None) -> float | None:
+    """What a candidate may take where the original may take so long: that limit is no verdict on how fast it is."""
+    return None if seconds is None else _PATIENCE * seconds
 
 
 def _believable(reference: Any, value: Any) -> bool:

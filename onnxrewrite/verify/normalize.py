@@ -27,6 +27,16 @@ def _skip_rms_norm(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list
     return [result, *_statistics(e, deviation, deviation), total]
 
 
+@expands("SimplifiedLayerNormalization")
+def _rms_norm(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+    if attrs.get("axis", -1) != -1:
+        raise Unsupported("axis")
+    x, gamma = _given(node, 2)
+    deviation = _deviation(e, x, {"epsilon": 1e-5, **attrs})
+    inverse = e.op("Cast", e.op("Reciprocal", deviation), to=onnx.TensorProto.FLOAT)
+    return [e.mul(str(e.op("Div", x, deviation)), gamma), str(inverse)]
+
+
 @expands("EmbedLayerNormalization", domain=MS)
 def _embed_layer_norm(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
     """Rows of two or three tables; positions count up where they are not given."""

@@ -10,7 +10,9 @@ value, did the rewrite keep the numbers?  The answer is relative to what the ori
   2-norm, ‖a−r‖₂ / ‖r‖₂, is much steadier (roundings average out, a wrong constant does not), so it gets a
   smaller k.  Componentwise error |aᵢ−rᵢ|/|rᵢ| is not used: any re-association may lose all digits of a sum
   that cancels (Higham §4.2), and so may the original.
-- ``u`` is the unit roundoff: 2⁻²⁴, 2⁻¹¹, 2⁻⁸, 2⁻⁵³ (round to nearest, Higham table 2.1).
+- ``u`` is the unit roundoff: 2⁻²⁴, 2⁻¹¹, 2⁻⁸, 2⁻⁵³ (round to nearest, Higham table 2.1).  Below λ, the smallest normal
+  number of the dtype, numbers are spaced evenly, and a rounding costs u·λ whatever it rounds (gradual underflow, Higham
+  eq. 2.8): the scale of an error is never below λ.
 - ``k``.  A sum of n products has error bound γₙ = n·u/(1−n·u) in any order (Higham eq. 3.7), and about √n·u
   when roundings behave as random (§2.8).  The same formula evaluated in another order therefore has an
   error of the same size up to a modest factor.  k was set by measuring ORT 1.31's optimizer against no
@@ -31,6 +33,19 @@ random perturbation of its inputs and weights (after Vignes' CESTAC method, *Mat
 1993), and ``stated · u`` replaces the floor: the two errors cannot be told apart then, so the tolerance is
 merely stated.
 
+A model with *steps*, which rounds to fewer digits than it computes with (a Cast to float16 in float32, quantizers),
+amplifies a last digit to a whole step, at the few numbers that lie next to the middle of two.  Errors in a norm say
+nothing there: one such number in a tensor would excuse an error of that size in all of them.  So each element is judged
+by how far this very element moves when its inputs move by a unit roundoff, sᵢ (the *spread*, over several
+perturbations, the original's own error among them), or by what three quarters of them stay below, q:
+
+    |wᵢ − rᵢ|  ≤  A(max(sᵢ, q)),    A(s) = max( floor · u, min( k · s, max( 3 · s, k · stated · u ) ) )
+
+relative to the scale: k-fold as long as it is rounding, three-fold where whole steps move, for what a rewrite makes of
+them comes from the same distribution as what the perturbations make.  The 2-norm is judged by A of the 2-norm of s.
+Without a reference, as in a quantized model, where one step moves all that is computed after it, both norms are judged
+by A of what the perturbations make of them.
+
 Elements far above all others (additive masks: −10⁴, −10⁹, −3.4·10³⁸) are measured against themselves and do
 not enter the scale; otherwise they would hide every error.  NaN and ±Inf must be in the same places as in
 the original; zeros compare equal whatever their sign.  Integers, booleans and strings are exactly equal: an
@@ -40,9 +55,9 @@ ArgMax or TopK whose winner changes is a difference.  This module runs nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -54,7 +69,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How much worse than the original a rewrite may be, for one dtype.  ``*_rms``: in the 2-norm."""
+    """How much worse than the original a rewrite may be, for one dtype.  ``*_rms``: in the 2-norm; ``least``: λ."""
 
     unit: float
     k: float
@@ -63,15 +78,19 @@ class Tolerance:
     floor_rms: float
     stated: float
     stated_rms: float
+    least: float
 
 
 TOLERANCES: dict[np.dtype[Any], Tolerance] = {
-    np.dtype(np.float64): Tolerance(2.0**-53, 10, 8, 8, 2, 256, 64),
-    np.dtype(np.float32): Tolerance(2.0**-24, 10, 8, 8, 2, 256, 64),
-    np.dtype(np.float16): Tolerance(2.0**-11, 8, 4, 4, 2, 16, 4),
-    np.dtype(ml_dtypes.bfloat16): Tolerance(2.0**-8, 8, 4, 4, 2, 16, 4),
+    np.dtype(np.float64): Tolerance(2.0**-53, 10, 8, 8, 2, 256, 64, 2.0**-1022),
+    np.dtype(np.float32): Tolerance(2.0**-24, 10, 8, 8, 2, 256, 64, 2.0**-126),
+    np.dtype(np.float16): Tolerance(2.0**-11, 8, 4, 4, 2, 16, 4, 2.0**-14),
+    np.dtype(ml_dtypes.bfloat16): Tolerance(2.0**-8, 8, 4, 4, 2, 16, 4, 2.0**-126),
 }
 """The one table; floors and stated tolerances in units of ``unit``."""
+
+STEPS = 3.0
+"""Where whole steps move: what a rewrite moves is one more sample of what the perturbations move."""
 
 STEADY = 64
 """Elements from which the 2-norm is steadier than the max norm; below, both have the latter's bound."""
@@ -113,7 +132,11 @@ class Comparison:
         return asdict(self)
 
 
-EXACT = Comparison(True, 0.0, 0.0, 0.0, None, "bitwise equal")
+EXACT = Comparison(True, 0.0, 0.0, 0.0, None, "equal")
+
+
+BITWISE, IN_VALUE = "bitwise equal", "equal but for the signs of zeros or NaN"
+"""How equal two outputs are of which ``identical`` is true."""
 
 
 def finite(number: float) -> float | None:
@@ -147,6 +170,22 @@ def identical(a: Any, b: Any) -> bool:
     return bool(np.array_equal(a, b))
 
 
+def equality(pairs: Iterable[tuple[Any, Any]]) -> str:
+    """How equal all pairs of values are: ``BITWISE``, ``IN_VALUE``, or empty if they are not."""
+    pairs = list(pairs)
+    if not all(identical(a, b) for a, b in pairs):
+        return ""
+    return BITWISE if all(_has_same_bits(a, b) for a, b in pairs) else IN_VALUE
+
+
+def _has_same_bits(a: Any, b: Any) -> bool:
+    if isinstance(a, list):
+        return all(map(_has_same_bits, a, b))
+    if not hasattr(a, "dtype") or a.dtype.hasobject:
+        return True  # values are all that there is
+    return np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes()
+
+
 def compare(
     reference: Any,
     original: Any,
@@ -156,13 +195,16 @@ def compare(
     noise: Norms | None = None,
     stated: bool = False,
     averaged: bool = True,
+    stepped: bool = False,
+    spread: Floats | None = None,
 ) -> Comparison:
     """Judge one output.  ``reference``: float64 array, or None when there is no trustworthy one.
 
     ``dtype`` picks the row of the table (default: the original's).  ``noise``: η, see the module's docstring.
     ``stated``: the reference has float32 islands, whose rounding it shares with the original, so that the
     stated floor is taken.  ``averaged``: roundings differ from element to element; where all rows are equal they do
-    not average out, and the stated floor of the 2-norm says nothing.
+    not average out, and the stated floor of the 2-norm says nothing.  ``stepped``: the model has steps; ``spread``: how
+    far each element of it moves, which takes the place of ``noise`` where there is a reference.
     """
     if isinstance(original, list) or isinstance(rewritten, list):
         return _compare_lists(reference, original, rewritten, noise, stated)
@@ -182,7 +224,9 @@ def compare(
     if patterns is not None:
         return patterns
     wide = original.astype(np.float64), rewritten.astype(np.float64)
-    return _judge(reference, *wide, row, noise or Norms(), stated or reference is None, averaged)
+    if spread is not None and reference is not None:
+        return _judge_steps(np.asarray(reference, np.float64), *wide, row, spread, stated)
+    return _judge(reference, *wide, row, noise or Norms(), stated or reference is None, averaged, stepped)
 
 
 def near_enough(original: Any, rewritten: Any, own: Norms | None = None) -> Comparison | None:
@@ -201,7 +245,7 @@ def near_enough(original: Any, rewritten: Any, own: Norms | None = None) -> Comp
     if original.shape != rewritten.shape or original.dtype != rewritten.dtype or _patterns(original, rewritten):
         return None
     row, own = TOLERANCES[original.dtype], own or Norms()
-    distance = _norms(original.astype(np.float64), rewritten.astype(np.float64))
+    distance = _norms(original.astype(np.float64), rewritten.astype(np.float64), row.least)
     bound = _slack(row.k, row.floor * row.unit, own.worst)
     bound_rms = _slack(row.k_rms, row.floor_rms * row.unit, own.rms) if original.size >= STEADY else bound
     if distance.worst > bound or distance.rms > bound_rms:
@@ -215,16 +259,31 @@ def _slack(k: float, floor: float, own: float) -> float:
     return 0.99 * max((1 - 1 / k) * floor, (k - 1) * own / (1 + own))
 
 
-def measure(reference: Any, value: Any) -> Norms:
-    """Relative error of ``value`` against ``reference`` in both norms, over elements finite in both."""
+def measure(reference: Any, value: Any, dtype: npt.DTypeLike | None = None) -> Norms:
+    """Relative error of ``value`` against ``reference`` in both norms, over elements finite in both.
+
+    ``dtype``: whose λ counts (default: the value's).
+    """
     if isinstance(value, list):
-        parts = [measure(r, v) for r, v in zip(reference, value, strict=True)]
+        parts = [measure(r, v, dtype) for r, v in zip(reference, value, strict=True)]
         return _join(parts)
     value = np.asarray(value)
     if not is_float(value.dtype):
         same = identical(value, np.asarray(reference).astype(value.dtype, copy=False))
         return Norms() if same else Norms(float("inf"), float("inf"))
-    return _norms(np.asarray(reference, np.float64), value.astype(np.float64))
+    least = TOLERANCES[np.dtype(dtype) if dtype is not None else value.dtype].least
+    return _norms(np.asarray(reference, np.float64), value.astype(np.float64), least)
+
+
+def farthest(shape: tuple[int, ...], moves: Iterable[tuple[Any, Any]]) -> Floats:
+    """How far each element moves, over all pairs of what it was and what it became; if not finite, nowhere."""
+    spread = np.zeros(shape)
+    for still, moved in moves:
+        if np.shape(still) == shape == np.shape(moved):
+            with np.errstate(all="ignore"):
+                distance = np.abs(np.asarray(moved, np.float64) - np.asarray(still, np.float64))
+            spread = np.maximum(spread, np.where(np.isfinite(distance), distance, 0.0))
+    return spread
 
 
 def _join(parts: Sequence[Norms]) -> Norms:
@@ -234,28 +293,40 @@ def _join(parts: Sequence[Norms]) -> Norms:
     return total
 
 
-def _norms(reference: Floats, value: Floats) -> Norms:
+class _Relative(NamedTuple):
+    """Errors and magnitudes of elements relative to the scale, and which of them are neither sentinels nor infinite."""
+
+    error: Floats
+    size: Floats
+    ordinary: Mask
+
+    def norms(self) -> Norms:
+        error, size = self.error, self.size
+        if not self.ordinary.all():
+            error, size = error[self.ordinary], size[self.ordinary]
+        with np.errstate(over="ignore"):
+            total = max(float(np.sqrt(np.sum(size * size))), 1.0)  # below one only where the scale is λ
+            rms = float(np.sqrt(np.sum(error * error))) / total
+        index = int(np.argmax(self.error))
+        return Norms(float(self.error.flat[index]), rms, index)
+
+
+def _relative(reference: Floats, value: Floats, least: float, error: Floats | None = None) -> _Relative | None:
+    """``error`` is that of ``value`` where nothing else is given; None where nothing can be measured."""
     usable = np.isfinite(reference) & np.isfinite(value)
     if reference.shape != value.shape or not usable.any():
-        return Norms()
+        return None
     with np.errstate(all="ignore"):
-        error, magnitude = np.abs(value - reference), np.abs(reference)
+        error, magnitude = np.abs(value - reference) if error is None else error, np.abs(reference)
         if not usable.all():
             error, magnitude = np.where(usable, error, 0.0), np.where(usable, magnitude, 0.0)
-        scale = _scale(magnitude)
-        if scale == 0.0:
-            scale = float(np.abs(np.where(usable, value, 0.0)).max())
-        if scale == 0.0:
-            return Norms()
-        relative, size = error / np.maximum(magnitude, scale), magnitude / scale
-        ordinary = usable & (magnitude <= scale)
-        unit = relative
-        if not ordinary.all():
-            unit, size = relative[ordinary], size[ordinary]
-        total = float(np.sqrt(np.sum(size * size)))
-        rms = float(np.sqrt(np.sum(unit * unit))) / total if total > 0 else float(unit.max(initial=0.0))
-    index = int(np.argmax(relative))
-    return Norms(float(relative.flat[index]), rms, index)
+        scale = max(_scale(magnitude), least)
+        return _Relative(error / np.maximum(magnitude, scale), magnitude / scale, usable & (magnitude <= scale))
+
+
+def _norms(reference: Floats, value: Floats, least: float) -> Norms:
+    found = _relative(reference, value, least)
+    return found.norms() if found is not None else Norms()
 
 
 def _scale(magnitude: Floats) -> float:
@@ -271,19 +342,27 @@ def _scale(magnitude: Floats) -> float:
 
 
 def _judge(
-    reference: Any, original: Floats, rewritten: Floats, row: Tolerance, noise: Norms, stated: bool, averaged: bool
+    reference: Any,
+    original: Floats,
+    rewritten: Floats,
+    row: Tolerance,
+    noise: Norms,
+    stated: bool,
+    averaged: bool,
+    stepped: bool,
 ) -> Comparison:
     against = np.asarray(reference, np.float64) if reference is not None else original
     if against.shape != original.shape:
         return refuse(f"the reference has shape {list(against.shape)}, the original {list(original.shape)}")
-    own = _norms(against, original) | noise
-    new = _norms(against, rewritten)
+    own = _norms(against, original, row.least) | noise
+    new = _norms(against, rewritten, row.least)
     floor, floor_rms = (row.stated, row.stated_rms) if stated else (row.floor, row.floor_rms)
-    bound = max(row.k * own.worst, floor * row.unit)
+    most = (row.stated, row.stated_rms) if stepped else (np.inf, np.inf)
+    bound = float(_allowed(own.worst, row.k, floor * row.unit, most[0] * row.unit))
     steady = original.size >= STEADY and (averaged or not stated)
-    bound_rms = max(row.k_rms * own.rms, floor_rms * row.unit) if steady else bound
+    bound_rms = float(_allowed(own.rms, row.k_rms, floor_rms * row.unit, most[1] * row.unit)) if steady else bound
     zero = not np.any(against) and not np.any(original)
-    accept = new.worst <= bound and new.rms <= bound_rms and not zero
+    accept = new.worst <= bound and new.rms <= bound_rms
     where = tuple(int(i) for i in np.unravel_index(max(new.index, 0), original.shape))
     if zero:
         reason = f"{_g(np.abs(rewritten).max())} where the original is exactly zero"
@@ -292,6 +371,41 @@ def _judge(
     else:
         reason = f"rms error {_g(new.rms)}, original {_g(own.rms)}, allowed {_g(bound_rms)}"
     return Comparison(accept, own.worst, new.worst, bound, where, reason, own.rms, new.rms, bound_rms)
+
+
+def _judge_steps(
+    against: Floats, original: Floats, rewritten: Floats, row: Tolerance, spread: Floats, stated: bool
+) -> Comparison:
+    """Judge each element by how far it moves; see the module's docstring."""
+    if against.shape != original.shape or spread.shape != original.shape:
+        return refuse(f"the reference has shape {list(against.shape)}, the original {list(original.shape)}")
+    moves = np.maximum(spread, np.abs(original - against))
+    seen, moved = _relative(against, rewritten, row.least), _relative(against, rewritten, row.least, moves)
+    if seen is None or moved is None:
+        return _judge(against, original, rewritten, row, Norms(), stated, True, True)
+    usual = float(np.quantile(moved.error, 0.75))
+    floor, floor_rms = (row.stated, row.stated_rms) if stated else (row.floor, row.floor_rms)
+    bounds = _allowed(np.maximum(moved.error, usual), row.k, floor * row.unit, row.stated * row.unit)
+    new, own = seen.norms(), moved.norms()
+    bound_rms = float(_allowed(own.rms, row.k_rms, floor_rms * row.unit, row.stated_rms * row.unit))
+    excess = seen.error / bounds
+    worst = int(np.argmax(excess))
+    where = tuple(int(i) for i in np.unravel_index(worst, original.shape))
+    error, bound = float(seen.error.flat[worst]), float(bounds.flat[worst])
+    steady = original.size >= STEADY
+    if error > bound:
+        reason = (
+            f"error {_g(error)} at {list(where)}, which moves by {_g(moved.error.flat[worst])}, allowed {_g(bound)}"
+        )
+    else:
+        reason = f"rms error {_g(new.rms)}, where {_g(own.rms)} moves, allowed {_g(bound_rms)}"
+    accept = error <= bound and (new.rms <= bound_rms or not steady)
+    return Comparison(accept, own.worst, error, bound, where, reason, own.rms, new.rms, bound_rms)
+
+
+def _allowed(moves: Any, k: float, floor: float, rounding: float) -> Any:
+    """What is allowed of an element, or of all, that moves so far; what moves farther than ``rounding`` is a step."""
+    return np.maximum(floor, np.minimum(k * moves, np.maximum(STEPS * moves, k * rounding)))
 
 
 def _g(number: Any) -> str:

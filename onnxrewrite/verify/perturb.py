@@ -20,6 +20,7 @@ from onnxrewrite.verify.session import ModelLike, as_proto, weight_bytes
 
 WEIGHT_LIMIT = 400_000_000
 _QUANTIZERS = {"QuantizeLinear", "DynamicQuantizeLinear"}
+_NARROW = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
 _GRID = {
     "QuantizeLinear",
     "DequantizeLinear",
@@ -48,8 +49,9 @@ def perturbed_feeds(feeds: Mapping[str, Any], seed: int, units: float = 1.0) -> 
     return {name: perturbed(value, rng, units) for name, value in feeds.items()}
 
 
-def perturbed_weights(model: ModelLike, seed: int) -> onnx.ModelProto | None:
-    """A copy with every float weight perturbed, quantization scales excepted; None if it has none."""
+def perturbed_model(model: ModelLike, seed: int) -> onnx.ModelProto | None:
+    """A copy with every float weight perturbed, quantization scales excepted, and with what is about to be rounded to
+    fewer digits; None if there is nothing of the kind."""
     if weight_bytes(model) > WEIGHT_LIMIT:
         return None
     copy = onnx.ModelProto()
@@ -64,19 +66,26 @@ def perturbed_weights(model: ModelLike, seed: int) -> onnx.ModelProto | None:
         if value.dtype in TOLERANCES:
             copy.graph.initializer[i].CopyFrom(numpy_helper.from_array(perturbed(value, rng), tensor.name))
             changed = True
-    changed = _perturbed_quantizers(copy, rng) or changed
+    changed = _perturbed_steps(copy, rng) or changed
     return copy if changed else None
 
 
-def _perturbed_quantizers(model: onnx.ModelProto, rng: np.random.Generator) -> bool:
-    """Each quantizer's float input times 1 ± 2u: roundings near a tie are what such a model amplifies."""
+def _perturbed_steps(model: onnx.ModelProto, rng: np.random.Generator) -> bool:
+    """What a quantizer or a Cast rounds, times 1 ± 16u: numbers near the middle of two are what such a model amplifies.
+
+    A sum of n products in another order differs by about √n·u (Higham §2.8): that is n = 256.
+    """
     scales: list[onnx.TensorProto] = []
     nodes: list[onnx.NodeProto] = []
+    exact = {each.name for each in (*model.graph.initializer, *model.graph.input)}
     for node in model.graph.node:
-        if node.op_type in _QUANTIZERS and node.input and not _is_weight(model, node.input[0]):
+        if _rounds(node) and node.input[0] not in exact:
             name = f"onnxrewrite.perturbed.{len(scales)}"
-            factor = np.float32(1.0 + 2.0**-23 * rng.choice((-1.0, 1.0)))
+            factor = np.float32(1.0 + 2.0**-20 * rng.choice((-1.0, 1.0)))
             scales.append(numpy_helper.from_array(np.asarray(factor), f"{name}.factor"))
+            if node.op_type == "Cast":  # of whatever dtype
+                nodes.append(helper.make_node("Cast", [node.input[0]], [f"{name}.float"], to=onnx.TensorProto.FLOAT))
+                node.input[0] = f"{name}.float"
             nodes.append(helper.make_node("Mul", [node.input[0], f"{name}.factor"], [name]))
             node.input[0] = name
         nodes.append(node)
@@ -88,8 +97,11 @@ def _perturbed_quantizers(model: onnx.ModelProto, rng: np.random.Generator) -> b
     return bool(scales)
 
 
-def _is_weight(model: onnx.ModelProto, name: str) -> bool:
-    return any(t.name == name for t in model.graph.initializer)
+def _rounds(node: onnx.NodeProto) -> bool:
+    """Whether a node rounds floats to fewer digits, as far as can be told without its input's dtype."""
+    if node.op_type == "Cast":
+        return any(a.name == "to" and a.i in _NARROW for a in node.attribute)
+    return node.op_type in _QUANTIZERS and bool(node.input)
 
 
 def _copied(node: onnx.NodeProto) -> onnx.NodeProto:

@@ -2,7 +2,7 @@
 
 ``build_reference`` says what kind of reference a model has:
 
-- ``float64``: every operator computes in double.
+- ``float64``: every operator computes in double; what the graph itself asks to be rounded is rounded all the same.
 - ``float64 with float32 islands: Op, ...``: these operators have neither a double kernel nor an expansion.
 - ``float32``: none; the original itself is compared with, at a stated tolerance.  So for quantized models,
   where a rounding in double falls on the other side of a tie than in float, and a whole quantization step
@@ -52,6 +52,8 @@ class Reference:
     kind: str
     reason: str = ""
     session: Session | None = field(default=None, repr=False)
+    stepped: bool = False
+    """Whether the model rounds to fewer digits than it computes with, see ``numeric``."""
 
     @property
     def trusted(self) -> bool:
@@ -146,7 +148,7 @@ def build_reference(model: ModelLike, *, threads: int = 0) -> Reference:
         proto = as_proto(model)
         quantized = quantized_ops(proto)
         if quantized:
-            return Reference("float32", f"quantized: {', '.join(quantized)}")
+            return Reference("float32", f"quantized: {', '.join(quantized)}", stepped=True)
         return _open(proto, threads)
     except NotDoublable as error:
         return Reference("float32", one_line(error))
@@ -164,7 +166,7 @@ def _open(proto: onnx.ModelProto, threads: int) -> Reference:
             kind = "float64"
             if doubled.islands:
                 kind += f" with float32 islands: {', '.join(sorted(doubled.islands))}"
-            return Reference(kind, session=session)
+            return Reference(kind, session=session, stepped=doubled.stepped)
         refused = _refused(session)
         if refused is None or refused in forced:
             return Reference("float32", f"no double copy: {session}")

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.fields import MAX_RANK
 from onnxrewrite.ir.graph import extract, outer_values, subgraphs, topological
 from onnxrewrite.pattern.look import passed
+from onnxrewrite.rewrite.rule import Assumption
 from onnxrewrite.rewrite.trace import Site
+from onnxrewrite.verify.assumed import classes
+from onnxrewrite.verify.classes import CLASSES, HUGE, SPECIAL
 from onnxrewrite.verify.site import ELEMENTS, SiteCheck, check_site
 
 _MOST_SOURCES = 16
 """So many nodes from elsewhere are computed beside the replacement."""
+
+_MOST_LOST = 30.0
+"""Seconds for checks that come to nothing, all together."""
 
 _UNCHECKED_NODES = 400
 """Sites of more nodes than this would be a model of their own."""
@@ -48,12 +55,13 @@ class SiteChecker:
     not_run: Counter[str] = field(default_factory=Counter)
     last: SiteCheck = field(default_factory=lambda: SiteCheck("not run"))
     _seen: dict[str, tuple[str, SiteCheck]] = field(default_factory=dict)
+    _of_text: dict[Hashable, tuple[str, SiteCheck]] = field(default_factory=dict)
+    _lost: float = 0.0
 
     def __call__(self, site: Site) -> str | None:
         """None if the replacement computes what it replaces, or cannot be run by itself and need not; else what differs
         or kept it from being run."""
-        found = sides(site)
-        key, result = ("", SiteCheck("not run", found)) if isinstance(found, str) else self._checked(*found)
+        key, result = self._known(site)
         self.last = result
         if result.status == "failed":
             return result.reason
@@ -66,20 +74,54 @@ class SiteChecker:
             self.not_run[result.reason] += 1
         return None
 
-    def _checked(self, before: ir.Model, after: ir.Model) -> tuple[str, SiteCheck]:
+    def _known(self, site: Site) -> tuple[str, SiteCheck]:
+        """The check of a site and what stands for its structure; what its text tells is not cut out again."""
+        wide = _widened(site)
+        told = None if wide is not site or _sources(site) != [] else self._told(site)
+        if told is not None and told in self._of_text:
+            key, result = self._of_text[told]
+            return key, replace(result, cached=True, seconds=0.0)
+        found = _unsuitable(wide) or cut(wide)
+        if isinstance(found, str):
+            return "", SiteCheck("not run", found)
+        key, result = self._checked(*found, site.assumes)
+        if told is not None and key:
+            self._of_text[told] = key, result
+        return key, result
+
+    def _told(self, site: Site) -> Hashable:
+        """What a check depends on where both sides read the same: their text, and what is known of what they read."""
+        before, after = site.text
+        elements = [site.facts.elements(v) for v in _inputs(site, ())]
+        results = [(str(o.type), str(o.shape)) for o in site.outputs]
+        return str((before, after, elements, results, sorted(site.assumes)))
+
+    def _checked(self, before: ir.Model, after: ir.Model, assumes: Collection[Assumption]) -> tuple[str, SiteCheck]:
         """The check of a site and what stands for its structure; equal sites are not lowered again."""
-        cut_as = self._key(before, after)
+        cut_as = self._key(before, after, assumes)
         if cut_as in self._seen:
             key, result = self._seen[cut_as]
             return key, replace(result, cached=True, seconds=0.0)
+        if self._lost > _MOST_LOST:
+            return "", SiteCheck("not run", "too many others could not be run in time")
         self.lower(after)
-        key = self._key(before, after)
-        self._seen[cut_as] = key, check_site(before, after, seed=self.seed, key=key)
+        key = self._key(before, after, assumes)
+        found = check_site(
+            before,
+            after,
+            seed=self.seed,
+            key=key,
+            classes=classes(assumes, (*CLASSES, HUGE, *SPECIAL)),
+            in_turn=(HUGE, *SPECIAL),
+            in_range=Assumption.IN_RANGE in assumes,
+        )
+        self._seen[cut_as] = key, found
+        self._lost += found.seconds if found.status == "not run" else 0.0
         return self._seen[cut_as]
 
-    def _key(self, before: ir.Model, after: ir.Model) -> str:
-        """What the result depends on: both sides, and the seed."""
-        return f"{structure(before, after)}\n{self.seed}"
+    def _key(self, before: ir.Model, after: ir.Model, assumes: Collection[Assumption]) -> str:
+        """What the result depends on: both sides, the seed, and what the rule assumes of the inputs."""
+        return f"{structure(before, after)}\n{self.seed} {sorted(assumes)}"
 
 
 def structure(before: ir.Model, after: ir.Model) -> str:
@@ -185,4 +227,6 @@ def _unsuitable(site: Site) -> str | None:
             return "an input is no tensor, or its type is unknown"
         if value.shape is None:
             return "the rank of an input is unknown"
+        if len(value.shape) > MAX_RANK:
+            return f"an input has more than {MAX_RANK} axes"
     return None

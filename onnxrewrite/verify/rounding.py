@@ -21,7 +21,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper
 
-from onnxrewrite.verify.double import NotDoublable, double_model, known_shapes
+from onnxrewrite.verify.double import NotDoublable, double_model, known
 from onnxrewrite.verify.numeric import TOLERANCES, Comparison, Floats, compare, refuse
 from onnxrewrite.verify.reference import REFERENCE_LIMIT, quantized_ops, widened
 from onnxrewrite.verify.session import ModelLike, Session, as_proto, open_session, weight_bytes
@@ -70,7 +70,7 @@ def unrounded(model: onnx.ModelProto) -> tuple[onnx.ModelProto, set[str]]:
     """A copy in which the quantizers that make outputs do not round, and the names of these outputs."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    shapes, outputs = known_shapes(model), {v.name: v for v in copy.graph.output}
+    (shapes, _), outputs = known(model), {v.name: v for v in copy.graph.output}
     copies = {n.output[0]: n.input[0] for n in model.graph.node if n.op_type == "Identity"}
     read = {name for n in model.graph.node if n.op_type != "Identity" for name in n.input}
     makers = {name: _origin(name, copies) for name in outputs}

@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -20,9 +21,23 @@ import onnx
 from onnx import helper
 
 from onnxrewrite.errors import UsageError
-from onnxrewrite.verify.dims import Binding, InputSpec, candidates, input_specs, relations, shape_of, symbols
+from onnxrewrite.verify.classes import ends, extreme, has_sentinel, marks
+from onnxrewrite.verify.dims import (
+    Binding,
+    InputSpec,
+    Specs,
+    candidates,
+    input_specs,
+    relations,
+    shape_of,
+    symbols,
+    telling,
+)
 from onnxrewrite.verify.session import ModelLike, Outputs, Session, open_session, skeleton
 from onnxrewrite.verify.usage import Usage, usages
+
+_ENDS = 7
+"""How many numbers there are in ``ends``; a prime, so that every step meets all."""
 
 CARE = 4
 """Levels of care: 0 sensible values, 1 small ids, 2 all integers zero or one, 3 floats in (0.1, 0.9) too."""
@@ -39,10 +54,14 @@ _FLOAT_CODES: dict[int, np.dtype[Any]] = {
 
 
 _INTEGER_CODES = frozenset({onnx.TensorProto.INT32, onnx.TensorProto.INT64})
+_NARROW_INTEGERS = frozenset(
+    {onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.INT16, onnx.TensorProto.UINT16}
+)
 
 ARITHMETIC = frozenset(
     "Add Sub Mul Div Neg Abs Sign Relu Min Max Clip Cast CastLike Identity Where Not Less LessOrEqual Greater "
-    "GreaterOrEqual Equal Concat Split Transpose Squeeze Unsqueeze Slice Flatten MatMul Gemm".split()
+    "GreaterOrEqual Equal ReduceSum ReduceMax ReduceMin Concat Split Transpose Squeeze Unsqueeze Slice Flatten MatMul "
+    "Gemm".split()
 )
 """Operators that take any integer as it is."""
 
@@ -65,14 +84,26 @@ class Sampler:
     given: Mapping[str, Any] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     seed: int = 0
-    specs: list[InputSpec] = field(init=False)
+    specs: Specs = field(init=False)
     usage: dict[str, Usage] = field(init=False)
     bound: dict[str, int] = field(init=False)
+    _past: tuple[Mapping[str, int], int] = field(init=False, repr=False)  # positions in the cache, at which sizes
 
     def __post_init__(self) -> None:
-        self.specs = [s for s in input_specs(self.model) if not s.default]
+        self.specs = Specs(s for s in input_specs(self.model) if not s.default)
+        self._past: tuple[Mapping[str, int], int] = ({}, 0)
         self.usage = usages(self.model)
         self.bound = {**_bound_by(self.given, input_specs(self.model)), **self.dims}
+
+    @cached_property
+    def marks(self) -> list[float]:
+        """Numbers at which something may change: those that the model holds."""
+        return marks(self.model)
+
+    @cached_property
+    def has_sentinel(self) -> bool:
+        """See ``classes.has_sentinel``."""
+        return has_sentinel(self.model)
 
     def symbols(self) -> list[str]:
         """Symbolic sizes of the inputs that are fed."""
@@ -85,7 +116,33 @@ class Sampler:
     def is_number(self, spec: InputSpec) -> bool:
         """Whether an input is of integers that are reckoned with and neither choose nor count anything."""
         usage = self.usage.get(spec.name, Usage())
-        return spec.elem_type in _INTEGER_CODES and not usage.index and usage.moved_by <= ARITHMETIC
+        if spec.elem_type in _INTEGER_CODES:
+            return not usage.index and usage.moved_by <= ARITHMETIC
+        return spec.elem_type in _NARROW_INTEGERS and not usage.index and not usage.shape_like
+
+    def extremes(self, binding: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+        """Values for the inputs that are numbers: the ends of their dtypes and what is next to them, ``ends``, as often
+        as it takes for each of them to have all; nothing where there is none."""
+        numbers = [s for s in self.specs if s.name not in self.given and self.is_number(s)]
+        sizes = {s.name: math.prod(shape_of(s, binding)) for s in numbers}
+        fewest = min((n for n in sizes.values() if n), default=0)
+        for turn in range(max(2, -(-_ENDS // fewest)) if fewest else 0):
+            made = {}
+            for place, spec in enumerate(numbers):
+                all_ends = ends(np.dtype(helper.tensor_dtype_to_np_dtype(spec.elem_type)), least=not self._divides)
+                step = place % (_ENDS - 1) + 1  # so that not always the same two meet
+                order = (np.arange(sizes[spec.name]) + turn * fewest) * step + place
+                made[spec.name] = all_ends[order % _ENDS].reshape(shape_of(spec, binding))
+            yield made
+
+    def extreme(self, spec: InputSpec, value: Any, turn: int) -> Any:
+        """Values of one such input; without the least number where a quotient by -1 would stop the process."""
+        own = zlib.crc32(spec.name.encode())
+        return extreme(value, np.random.default_rng([turn, own]), turn + own % 8, least=not self._divides)
+
+    @cached_property
+    def _divides(self) -> bool:
+        return any(node.op_type in ("Div", "Mod") for node in self.model.graph.node)
 
     def feeds(self, binding: Mapping[str, int], sample: int = 0, care: int = 0) -> dict[str, Any]:
         """Values for every input that has no default, at these sizes."""
@@ -106,9 +163,9 @@ class Sampler:
         if math.prod(shape) > MOST:
             raise UsageError(f"input {spec.name}: {list(shape)} is too large to be made up; use --input or --dim")
         rng = np.random.default_rng([self.seed, sample, zlib.crc32(spec.name.encode())])
-        request = Request(
-            spec, shape, self.usage.get(spec.name, Usage()), rng, sample, care, _past(self.specs, binding)
-        )
+        if self._past[0] is not binding:
+            self._past = binding, _past(self.specs, binding)
+        request = Request(spec, shape, self.usage.get(spec.name, Usage()), rng, sample, care, self._past[1])
         if spec.elem_type in _FLOAT_CODES:
             return floats(request).astype(_FLOAT_CODES[spec.elem_type])
         if spec.elem_type == onnx.TensorProto.BOOL:
@@ -142,10 +199,12 @@ def _past(specs: Sequence[InputSpec], binding: Mapping[str, int]) -> int:
     """Number of positions that are already in the cache."""
     names = symbols(specs)
     for name in [*names, *binding]:
-        if "past" in name.lower() and name not in relations(names, specs) and "encoder" not in name.lower():
+        text = telling(name)
+        if "past" in text and "encoder" not in text and name not in relations(names, specs):
             return binding.get(name, 0)
     for spec in specs:
-        if re.search(r"^past|past_key|cache", spec.name.lower()) and spec.dims is not None and len(spec.dims) == 4:
+        is_four = spec.dims is not None and len(spec.dims) == 4
+        if is_four and re.search(r"^past|past_key|cache", telling(spec.name)):
             return shape_of(spec, binding)[2]
     return 0
 
@@ -165,7 +224,7 @@ class Request:
     @property
     def name(self) -> str:
         """The input's name in small letters."""
-        return self.spec.name.lower()
+        return telling(self.spec.name)
 
     def says(self, pattern: str) -> bool:
         """Whether the input's name contains this."""

@@ -8,9 +8,10 @@ tolerances nor inputs.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
-import tempfile
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,7 +27,9 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from onnxrewrite.errors import one_line as one_line
-from onnxrewrite.ir import carry, custom, external, io
+from onnxrewrite.ir import carry, custom, external, io, temporary
+from onnxrewrite.runtime import native
+from onnxrewrite.runtime.limited import Overrun, seconds_for
 
 Array: TypeAlias = npt.NDArray[Any]
 Feeds: TypeAlias = Mapping[str, Any]
@@ -37,6 +40,9 @@ PROTO_LIMIT = 1_900_000_000
 """Bytes above which a model is handed to ORT as a file: one protobuf message holds less than 2 GiB."""
 
 _MOST_THREADS = ContextVar("most threads", default=0)
+
+_NO_MEMORY = re.compile(r"bad_alloc|bad allocation|allocate memory|requested bytes|MemoryError|memory exhausted", re.I)
+"""What ONNX Runtime and numpy say where there is no memory left."""
 
 _NARROW = {
     onnx.TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
@@ -82,11 +88,17 @@ class Session:
     inputs: list[str]
     outputs: list[str]
     types: dict[str, str]
+    seconds: float | None = None
+    """What one run may take."""
     keep: Any = field(default=None, repr=False)
     """Keeps a temporary folder alive that external data lies in."""
+    overrun: str = ""
+    """That a run took longer: none is tried again."""
 
     def run(self, feeds: Feeds, outputs: Sequence[str] | None = None) -> Outputs | str:
         """Outputs by name, or one line saying why there are none.  Feeds that are no inputs are ignored."""
+        if self.overrun:
+            return self.overrun
         known = set(self.inputs) | {d.name for d in self.handle.get_overridable_initializers()}
         names = list(outputs) if outputs is not None else self.outputs
         given = {name: value for name, value in feeds.items() if name in known}
@@ -94,7 +106,10 @@ class Session:
             if self._needs_ortvalues(given):
                 values = self._run_ortvalues(given, names)
             else:
-                values = self.handle.run(names, given)
+                values = native.run(self.handle, names, given, seconds=self.seconds)
+        except Overrun as error:
+            self.overrun = str(error)
+            return self.overrun
         except Exception as error:  # ORT raises a dozen classes, one a status code
             return one_line(error)
         return dict(zip(names, values, strict=True))
@@ -105,7 +120,8 @@ class Session:
 
     def _run_ortvalues(self, feeds: Feeds, names: Sequence[str]) -> list[Any]:
         wrapped = {name: to_ortvalue(value) for name, value in feeds.items()}
-        return [from_ortvalue(v) for v in self.handle.run_with_ort_values(list(names), wrapped)]
+        made = native.run_values(self.handle, list(names), wrapped, seconds=self.seconds)
+        return [from_ortvalue(v) for v in made]
 
 
 def to_ortvalue(value: Any) -> ort.OrtValue:
@@ -125,6 +141,11 @@ def from_ortvalue(value: ort.OrtValue) -> Any:
             raw = (ctypes.c_char * value.tensor_size_in_bytes()).from_address(value.data_ptr())
             return np.frombuffer(bytes(raw), dtype=dtype).reshape(value.shape())
     return value.numpy()
+
+
+def is_short_of_memory(refusal: str) -> bool:
+    """Whether a model was not run for lack of memory, by what ``Session.run`` says."""
+    return _NO_MEMORY.search(refusal) is not None
 
 
 @contextmanager
@@ -161,10 +182,11 @@ def open_session(model: ModelLike, *, threads: int = 0) -> Session | str:
     """An ORT session on the CPU, or one line saying why ORT refuses the model."""
     options = session_options(threads)
     try:
+        seconds = seconds_for(weight_bytes(model))
         handle, keep = _prototype(model, threads), None
         if handle is None:
             source, keep = source_of(model)
-            handle = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            handle = native.opened(source, options, seconds=seconds)
     except Exception as error:  # see Session.run
         return one_line(error)
     interface = [*handle.get_inputs(), *handle.get_outputs()]
@@ -173,6 +195,7 @@ def open_session(model: ModelLike, *, threads: int = 0) -> Session | str:
         [i.name for i in handle.get_inputs()],
         [o.name for o in handle.get_outputs()],
         {i.name: i.type for i in interface},
+        seconds,
         keep,
     )
 
@@ -188,7 +211,7 @@ def _prototype(model: ModelLike, threads: int) -> ort.InferenceSession | None:
         return None
     options = prototypes.equipped(session_options(threads))
     try:
-        return ort.InferenceSession(changed.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return native.opened(changed.SerializeToString(), options, seconds=seconds_for(0))
     except Exception:  # see Session.run
         return None
 
@@ -198,10 +221,10 @@ def source_of(model: ModelLike) -> tuple[bytes | str, Any]:
     if isinstance(model, (str, Path)):
         return os.fspath(model), None
     if isinstance(model, ir.Model) and weight_bytes(model) > PROTO_LIMIT:
-        folder = tempfile.TemporaryDirectory(prefix="onnxrewrite-")
-        path = os.path.join(folder.name, "model.onnx")
+        keep = contextlib.ExitStack()  # which leaves the folder when it is collected
+        path = keep.enter_context(temporary.folder()) / "model.onnx"
         io.save(model, path, external_data=True)
-        return path, folder
+        return os.fspath(path), keep
     return as_proto(model).SerializeToString(), None
 
 
@@ -211,7 +234,7 @@ def openable(model: ir.Model) -> Iterator[onnx.ModelProto | str]:
     if not io.needs_external_data(model):
         yield io.to_proto(model)
         return
-    with tempfile.TemporaryDirectory(prefix="onnxrewrite-") as folder:
-        path = os.path.join(folder, "model.onnx")
+    with temporary.folder() as folder:
+        path = folder / "model.onnx"
         io.save(model.clone(), path)
-        yield path
+        yield os.fspath(path)

@@ -19,21 +19,31 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from onnxrewrite.errors import ModelError, UsageError
+from onnxrewrite.errors import NOT_RUN, UsageError, reason
+from onnxrewrite.verify.certificate import Status
 from onnxrewrite.verify.classes import (
+    ALONE,
+    CANCELLING,
     CLASSES,
+    DRAWN,
+    EDGES,
     HUGE,
-    extreme,
+    MARKS,
+    OF_INTEGERS,
+    at_marks,
     is_data,
     is_float,
+    masked,
+    near_mark,
     of_class,
     stream,
+    truths,
 )
-from onnxrewrite.verify.dims import Binding, evaluate, expression_parts, shape_of
+from onnxrewrite.verify.dims import Binding, InputSpec, evaluate, expression_parts, shape_of
 from onnxrewrite.verify.judging import Judge, Run
 from onnxrewrite.verify.reference import draws, stochastic_ops
 from onnxrewrite.verify.sample import CARE, Sampler, Trial
-from onnxrewrite.verify.session import Session, as_proto, open_session
+from onnxrewrite.verify.session import Session, as_proto, is_short_of_memory, open_session
 from onnxrewrite.verify.smaller import shrunk, smaller
 
 ELEMENTS = "onnxrewrite.elements"
@@ -41,6 +51,14 @@ ELEMENTS = "onnxrewrite.elements"
 
 CACHE_LIMIT = 4096
 _ORDINARY = CLASSES[0]
+_STREAMS = len(EDGES)
+
+_FEW_INPUTS = 6
+"""Of more inputs not each is fed what is special alone."""
+
+_FEW_ELEMENTS, _TURNS = 24, 8
+"""Of fewer elements what is special is drawn so often."""
+
 LARGE = 2**16
 """Elements of all inputs together."""
 
@@ -54,7 +72,7 @@ class SiteCheck:
     ``status``: ``ok``, ``failed`` or ``not run``.  ``feeds``: the inputs at which it failed, where it was run.
     """
 
-    status: str
+    status: Status
     reason: str = ""
     reference: str = "not needed"
     error_original: float = 0.0
@@ -95,6 +113,8 @@ def check_site(
     key: str | None = None,
     classes: Sequence[str] = CLASSES,
     sizes: int = 2,
+    in_turn: Sequence[str] = (),
+    in_range: bool = False,
 ) -> SiteCheck:
     """Run both models side by side and compare their outputs by name.
 
@@ -102,14 +122,16 @@ def check_site(
     ``key``: sites of the same key are the same up to names and are checked once.
     ``classes``: the classes of values to feed.
     ``sizes``: at how many bindings of symbolic dimensions.
+    ``in_turn``: classes that are fed at one of these only, another one for each.
+    ``in_range``: whether no intermediate result is taken to overflow (``Assumption.IN_RANGE``).
     """
     if key is not None and key in _CACHE:
         return replace(_CACHE[key], cached=True, seconds=0.0)
     start = time.perf_counter()
     try:
-        result = _check(before, after, _Settings(dims_hint, seed, tuple(classes), sizes))
-    except (UsageError, ModelError) as error:  # inputs that cannot be made; weights too large for one message
-        result = SiteCheck("not run", str(error))
+        result = _check(before, after, _Settings(dims_hint, seed, tuple(classes), sizes, tuple(in_turn), in_range))
+    except NOT_RUN as error:
+        result = SiteCheck("not run", reason(error))
     result = replace(result, seconds=time.perf_counter() - start)
     if key is not None:
         if len(_CACHE) >= CACHE_LIMIT:
@@ -125,6 +147,8 @@ class _Settings(NamedTuple):
     seed: int
     classes: tuple[str, ...]
     sizes: int
+    in_turn: tuple[str, ...]
+    in_range: bool
 
 
 def _check(before: ir.Model, after: ir.Model, settings: _Settings) -> SiteCheck:
@@ -145,7 +169,7 @@ class _Site:
         elements: Mapping[str, Sequence[Any]],
         settings: _Settings,
     ) -> None:
-        hint, self.seed, self.classes, self.sizes = settings
+        hint, self.seed, self.classes, self.sizes, self.in_turn, self.in_range = settings
         self.before, self.after = before, after
         self.sampler = Sampler(self.before, seed=self.seed)
         self.elements = elements
@@ -178,7 +202,7 @@ class _Site:
         return replace(self._judged(original, runs), bindings=[t.binding for t in found], runs=len(runs))
 
     def _judged(self, original: Session, runs: Sequence[Run]) -> SiteCheck:
-        judge = Judge(self.before, original)
+        judge = Judge(self.before, original, in_range=self.in_range)
         found, place, run = judge.judge(runs)
         return SiteCheck(
             "ok" if found.accept else "failed",
@@ -229,25 +253,41 @@ class _Site:
                 break
         return found or f"no inputs found at which the original subgraph runs: {reason}"
 
-    def feeds(self, binding: Binding, values: str, care: int) -> dict[str, Any]:
-        """Inputs whose floats are of one class of values."""
-        return site_feeds(self.sampler, self.elements, binding, values, care)
+    def feeds(
+        self, binding: Binding, values: str, care: int, alone: str | None = None, turn: int = 0
+    ) -> dict[str, Any]:
+        """Inputs that are of one class of values, or one of them ``alone``."""
+        return site_feeds(self.sampler, self.elements, binding, values, care, alone, turn)
 
     def _runs(self, original: Session, rewritten: Session, found: Sequence[Trial]) -> list[Run] | SiteCheck:
         runs: list[Run] = []
-        whole = (*self.classes[:2], *(c for c in self.classes if c == HUGE))  # all that integers differ in
-        for turn, values in enumerate(self.classes if self._has_floats() else whole):
-            for trial in [found[turn % len(found)]] if self._is_large(found[0].binding) else found:
+        for number, (values, alone, turn) in enumerate(self._fed(found[0])):
+            in_turn = values in self.in_turn or self._is_large(found[0].binding)
+            for trial in [found[number % len(found)]] if in_turn else found:
                 ran = values == _ORDINARY
-                feeds = trial.feeds if ran else self.feeds(trial.binding, values, trial.care)
+                feeds = trial.feeds if ran else self.feeds(trial.binding, values, trial.care, alone, turn)
                 old = trial.outputs if ran else original.run(feeds)
                 if isinstance(old, str):
                     continue
                 new = rewritten.run(feeds)
+                if isinstance(new, str) and is_short_of_memory(new):
+                    raise MemoryError
                 if isinstance(new, str):
                     return SiteCheck("failed", f"the replacement fails where the original runs: {new}", feeds=feeds)
                 runs.append(Run(values, trial.binding, feeds, old, new))
         return runs
+
+    def _fed(self, trial: Trial) -> Iterator[tuple[str, str | None, int]]:
+        """The classes of values to feed, to which input alone, and at which turn: of integers and truth values not all
+        classes differ, and small inputs get several turns of what is drawn."""
+        whole = (*self.classes[:2], *(c for c in self.classes if c in OF_INTEGERS))
+        turns = _TURNS if sum(np.size(v) for v in trial.feeds.values()) < _FEW_ELEMENTS else 1
+        for values in self.classes if self._has_floats() else whole:
+            count = max(2, turns) if values == CANCELLING else turns if values in DRAWN else 1
+            yield from ((values, None, turn) for turn in range(count))
+        data = [s.name for s in self.sampler.specs if is_data(s)]
+        for values in (c for c in ALONE if c in self.classes and 1 < len(data) <= _FEW_INPUTS):
+            yield from ((values, name, 0) for name in data)
 
     def _is_large(self, binding: Binding) -> bool:
         """Whether runs take long enough that each class of values gets one binding only, in turn."""
@@ -263,8 +303,11 @@ def site_feeds(
     binding: Binding,
     values: str = _ORDINARY,
     care: int = 0,
+    alone: str | None = None,
+    turn: int = 0,
 ) -> dict[str, Any]:
-    """Inputs of a site; the floats are of one class of values, and ``elements`` are known beforehand.
+    """Inputs of a site; they are of one class of values, or one of them ``alone``, other ones at each ``turn``;
+    ``elements`` are known beforehand.
 
     Raises:
         UsageError: An input is no tensor, or too large to be made.
@@ -278,13 +321,28 @@ def site_feeds(
             continue
         if not spec.tensor:
             raise UsageError(f"input {spec.name} is no tensor")
-        value = sampler.value(spec, binding, stream(values), care)
-        if is_data(spec):
-            value = of_class(value, values)
-        elif values == HUGE and sampler.is_number(spec):
-            value = extreme(value)
-        made[spec.name] = value
+        kind = values if alone in (None, spec.name) else _ORDINARY
+        value = sampler.value(spec, binding, stream(kind) + _STREAMS * turn, care)
+        made[spec.name] = _varied(sampler, spec, value, kind, turn)
     return made
+
+
+def _varied(sampler: Sampler, spec: InputSpec, value: Any, values: str, turn: int) -> Any:
+    """The values of one input turned into those of a class."""
+    own = zlib.crc32(spec.name.encode())
+    rng = np.random.default_rng([turn, own])
+    if is_data(spec):
+        if values == MARKS:
+            return at_marks(value, rng, sampler.marks)
+        if values == CANCELLING and turn % 2:
+            own_marks = [m for m in sampler.marks if m not in (0.0, 1.0)] or [1.0]
+            return near_mark(value, rng, own_marks[turn // 2 % len(own_marks)])
+        return value if values == HUGE and sampler.has_sentinel else of_class(value, values)
+    if sampler.is_number(spec) and values in (HUGE, MARKS):
+        return sampler.extreme(spec, value, turn) if values == HUGE else at_marks(value, rng, sampler.marks)
+    if spec.elem_type == onnx.TensorProto.BOOL:
+        return truths(value, values)
+    return masked(value, values) if is_float(spec) else value
 
 
 def elements_of(model: ir.Model) -> dict[str, list[Any]]:

@@ -13,6 +13,7 @@ import onnx
 import onnx_ir as ir
 from onnx import checker, shape_inference
 
+from onnxrewrite.ir.schema import is_squatter
 from onnxrewrite.verify.kernels import canonical
 from onnxrewrite.verify.session import (
     PROTO_LIMIT,
@@ -24,8 +25,6 @@ from onnxrewrite.verify.session import (
     skeleton,
     weight_bytes,
 )
-
-_LONGEST_SHAPE = 2**20
 
 NO_KERNELS = "ONNX Runtime refuses it"
 """How a problem begins that only opening a session shows."""
@@ -82,6 +81,8 @@ def _missing_opsets(imported: set[str], nodes: Iterable[onnx.NodeProto], where: 
 
 def _standard_checks(model: ModelLike, bare: onnx.ModelProto) -> list[str]:
     problems = []
+    if any(is_squatter(n.domain, n.op_type) for body in (bare.graph, *bare.functions) for n in _nodes(body)):
+        model = bare = _told_apart(bare)
     try:
         if isinstance(model, (str, Path)):
             checker.check_model(str(model))
@@ -92,6 +93,19 @@ def _standard_checks(model: ModelLike, bare: onnx.ModelProto) -> list[str]:
     except Exception as error:  # ValidationError, and protobuf's own
         problems.append(f"checker: {one_line(error)}")
     return problems + _inference_problems(_light(bare))
+
+
+def _told_apart(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with ONNX Runtime's operators in a domain of its own, also those that it has in the standard's."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for body in (copy.graph, *copy.functions):
+        for node in _nodes(body):
+            node.domain = "com.microsoft" if is_squatter(node.domain, node.op_type) else node.domain
+    for owner in (copy, *copy.functions):
+        if all(each.domain != "com.microsoft" for each in owner.opset_import):
+            owner.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    return copy
 
 
 def _checkable(model: ModelLike) -> onnx.ModelProto:
@@ -132,7 +146,8 @@ def _light(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _inference_problems(model: onnx.ModelProto) -> list[str]:
-    """Strict inference with data propagation; once more without propagation before a failure is believed.
+    """Strict inference, without propagation of data: that writes out every element of what might be a shape, of which a
+    file may say 2³¹, and finds nothing more.
 
     Strict mode also complains of operators it has no schema for.  With such operators in the graph, and only
     then, inference runs unstrict: contradictions are still found by ORT when it opens the model.
@@ -140,19 +155,8 @@ def _inference_problems(model: onnx.ModelProto) -> list[str]:
     bodies = [model.graph, *model.functions]
     used = {canonical(n.domain) for body in bodies for n in _nodes(body)}
     foreign = used - _KNOWN - {f.domain for f in model.functions}
-    reason = ""
-    for propagate in (True, False) if _is_propagable(model) else (False,):
-        try:
-            shape_inference.infer_shapes(model, check_type=not foreign, strict_mode=not foreign, data_prop=propagate)
-        except Exception as error:  # InferenceError, and whatever a schema's own code raises
-            reason = one_line(error)
-        else:
-            return []
-    return [f"shape inference: {reason}"]
-
-
-def _is_propagable(model: onnx.ModelProto) -> bool:
-    """Whether propagation ends: it writes out every element of what might be a shape, of which a file may say 2³¹."""
-    infos = (*model.graph.input, *model.graph.value_info, *model.graph.output)
-    shapes = (info.type.tensor_type.shape.dim for info in infos)
-    return all(dims[0].dim_value < _LONGEST_SHAPE for dims in shapes if len(dims) == 1)
+    try:
+        shape_inference.infer_shapes(model, check_type=not foreign, strict_mode=not foreign)
+    except Exception as error:  # InferenceError, and whatever a schema's own code raises
+        return [f"shape inference: {one_line(error)}"]
+    return []

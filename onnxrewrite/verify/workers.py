@@ -8,12 +8,14 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import signal
+import sys
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
@@ -56,6 +58,8 @@ def in_workers(
         fresh: Whether each task has a process to itself.
     """
     waiting, busy = deque(tasks), dict[Connection, tuple[_Worker[Task, Answer], Task]]()
+    if sys.platform != "win32":
+        resource_tracker.ensure_running()  # else the first process starts it, and lets interrupts through again
     try:
         for _ in range(min(count, len(tasks))):
             _give(_Worker(work), waiting, busy)

@@ -8,13 +8,11 @@ from typing import Any
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.pattern.chain import PRODUCT_OPS, SUM_OPS, plan
-from onnxrewrite.pattern.conditions import forms
 from onnxrewrite.pattern.look import resolve
 from onnxrewrite.pattern.match import Binding
 from onnxrewrite.pattern.nary import ChainMatch
 from onnxrewrite.pattern.recursive import RecursiveMatcher
-from onnxrewrite.pattern.terms import Attr, Call, Capture, Const, Literal, Output, Product, Scalar, Sum, Term
+from onnxrewrite.pattern.terms import Attr, Capture, Const, Literal, Product, Scalar, Sum, Term
 
 
 class _AnyNumbers(ChainMatch):
@@ -22,28 +20,6 @@ class _AnyNumbers(ChainMatch):
 
     def _equal(self, found: list[tuple[float, int]]) -> bool:
         return True
-
-
-class WrongAnchor(RecursiveMatcher):
-    """Matches patterns whose operands are all there, at nodes of another operator than the anchor's."""
-
-    def _root(self, item: Term, value: ir.Value) -> Iterator[Binding]:
-        node = self._producer(value)
-        for call in (c for form in forms(item) for c in _calls(form)):
-            if node is not None and node.op_type not in call.op_types and not node.domain:
-                yield from self._inputs(call, node, {}, Binding().bind(call, node).cover(node))
-
-
-def _calls(form: Term) -> Iterator[Call]:
-    """The calls that a form of an anchor is: a sum or product of two in both orders."""
-    if isinstance(form, Call | Output):
-        yield form if isinstance(form, Call) else form.call
-    elif isinstance(form, Sum | Product):
-        literals, scalars, operands, *_ = plan(form)
-        both = [*(Literal(number) for number, _ in literals), *(t for t, _ in (*scalars, *operands))]
-        if len(both) == 2:
-            kinds = tuple(PRODUCT_OPS if isinstance(form, Product) else SUM_OPS)
-            yield from (Call(kinds, order) for order in (both, both[::-1]))
 
 
 class Forgiving(RecursiveMatcher):

@@ -18,7 +18,7 @@ from onnxrewrite.pattern.terms import AnyNode, AnyOf, Call, Power, Product, Sum,
 _SOURCES = ("pkg.torch.onnx.name_scopes", "namespace")
 """Metadata in which exporters say what a node comes from."""
 
-_OPERATORS = Call | Power | Sum | Product | AnyNode
+OPERATORS = Call | Power | Sum | Product | AnyNode
 
 _NAME = re.compile(r"`[^`]*`")
 
@@ -37,6 +37,8 @@ class Near:
         is_guard: Whether the whole pattern matches, and the rule itself or the engine refused.
         held: How many of the rule's preconditions held before it refused.
         stands: What stands where the pattern goes on.
+        faults: How many things are not as they must be.
+        bound: How many parts of the pattern are there, operands and parameters with them.
         otherwise: What would come of it without that requirement; empty where nobody can say.
     """
 
@@ -49,6 +51,8 @@ class Near:
     is_guard: bool = False
     held: int = 0
     stands: Stands = Stands.NODE
+    faults: int = 1
+    bound: int = 0
     otherwise: str = ""
 
     @property
@@ -122,9 +126,17 @@ def grouped(found: Iterable[Near]) -> tuple[Group, ...]:
     return tuple(sorted(made, key=_nearness))
 
 
-def _nearness(group: Group) -> tuple[bool, int, int, int, int]:
+def _nearness(group: Group) -> tuple[bool, int, int, int, int, int, int]:
     first = group.first
-    return (not first.is_guard, first.missing, -first.held, -first.stands, -len(group.places))
+    return (
+        not first.is_guard,
+        first.missing,
+        first.faults,
+        -first.held,
+        -first.bound,
+        -first.stands,
+        -len(group.places),
+    )
 
 
 def source_of(node: ir.Node) -> str:
@@ -146,7 +158,7 @@ def count(pattern: Iterable[Term], binding: Binding) -> tuple[int, int]:
         if item in there:
             return there[item]
         above = [visit(child) for child in children(item)]  # all of them: each is to be counted
-        if not isinstance(item, _OPERATORS):
+        if not isinstance(item, OPERATORS):
             return any(above)
         there[item] = any(above) or item in binding.bound or (item, "entered") in binding.bound
         return there[item]
@@ -161,7 +173,7 @@ def count(pattern: Iterable[Term], binding: Binding) -> tuple[int, int]:
 
 def _tried(item: AnyOf, binding: Binding) -> Term:
     """The alternative of which most is bound, of several the smallest."""
-    return min(item.alternatives, key=lambda a: (-sum(t in binding.bound for t in _walked(a)), _size(a)))
+    return min(item.alternatives, key=lambda a: (-sum(t in binding.bound for t in _walked(a)), size(a)))
 
 
 @functools.lru_cache(maxsize=4096)  # asked for at every place
@@ -170,8 +182,8 @@ def _walked(item: Term) -> tuple[Term, ...]:
 
 
 @functools.lru_cache(maxsize=4096)  # alternatives share sub-patterns, and are nested
-def _size(item: Term) -> int:
+def size(item: Term) -> int:
     """The least number of operators that a term stands for."""
     if isinstance(item, AnyOf):
-        return min(map(_size, item.alternatives))
-    return int(isinstance(item, _OPERATORS)) + sum(map(_size, children(item)))
+        return min(map(size, item.alternatives))
+    return int(isinstance(item, OPERATORS)) + sum(map(size, children(item)))

@@ -35,7 +35,8 @@ def placed(refused: Refused, match: Match, facts: Facts) -> str:
         return refused.reason
     nodes = match.nodes if len(match.nodes) <= _NODES else ()
     blamed = resolve(refused.at).producer() if refused.at is not None else None
-    told = dict.fromkeys((*topological(nodes), *([blamed] if blamed is not None else [])))
+    is_there = blamed is not None and blamed.graph is not None  # what was built has been taken back
+    told = dict.fromkeys((*topological(nodes), *([blamed] if blamed is not None and is_there else [])))
     depth = 2 if len(told) == 1 else 1
     shows = " of ".join(shown(n, facts, depth) for n in reversed(told))
     return f"{refused.reason}, in {shows}" if told else refused.reason

@@ -37,8 +37,22 @@ class Ranked:
             "applied": len(self.explanation.applied),
             "near": sum(len(g.places) for g in groups),
             "gain": self.gain,
-            "reason": groups[0].first.reason,
+            "reason": groups[0].first.reason if groups else "",
         }
+
+
+def overview(model: ir.Model, rules: Sequence[Rule], target: str) -> list[Ranked]:
+    """The rules that apply or come near: first those that apply, the most frequent first, then by how near they come.
+
+    Args:
+        model: The model, as loaded; it is not changed.
+        rules: All rules.
+        target: What the result must run on.
+    """
+    found = Explainer(model, rules, target, check=False).explain_all()
+    stages = {r.name: r.stage.name.lower() for r in rules}
+    ranked = [Ranked(e, stages[e.rule]) for e in found if e.applied or e.groups]
+    return sorted(ranked, key=lambda r: (-len(r.explanation.applied), _missing(r.explanation), r.explanation.rule))
 
 
 def ranking(model: ir.Model, rules: Sequence[Rule], target: str, *, profile: bool = False) -> list[Ranked]:
@@ -59,6 +73,8 @@ def ranking(model: ir.Model, rules: Sequence[Rule], target: str, *, profile: boo
 
 
 def _missing(explanation: Explanation) -> tuple[int, int]:
+    if not explanation.groups:
+        return 2, 0
     first = explanation.groups[0].first
     return int(not first.is_guard), first.missing
 

@@ -65,6 +65,8 @@ rectified = op.Relu(above := op[NONNEGATIVE](x))
 def no_relu(m: Match, build: Builder) -> Value:
     """Relu(f(x)) ⟶ f(x) for an f that is never negative: Abs, Exp, Sigmoid, HardSigmoid, Softmax."""
     m.node(above)
+    dtype = m.dtype(above)
+    m.require(dtype is not None and dtype.is_floating_point(), "the least integer has no absolute value", at=above)
     return m[above]
 
 
@@ -78,6 +80,7 @@ RELU_OF_NONNEGATIVE = Rule(
     examples=(
         Rewrites("a = Sigmoid(x)  y = Relu(a)", to="y = Sigmoid(x)"),
         Rejects("a = Tanh(x)  y = Relu(a)", because="found Tanh"),
+        Rejects("int32[n] x; a = Abs(x)  y = Relu(a)", because="the least integer has no absolute value", opset=14),
     ),
 )
 
@@ -107,7 +110,6 @@ def interval(m: Match, clamp: Call, dtype: ir.DataType) -> Interval:
     bounds = []
     for name, absent in zip(("min", "max"), limits(dtype), strict=True):
         bound = parameter(m.facts, node, name)
-        bound = bound[0] if isinstance(bound, tuple) and len(bound) == 1 else bound
         m.require(bound is None or isinstance(bound, int | float), f"the {name} of a Clip is not constant", at=clamp)
         m.require(bound is None or bound == bound, f"the {name} of a Clip is NaN", at=clamp)
         bounds.append(absent if bound is None else bound)

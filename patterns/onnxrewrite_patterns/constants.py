@@ -7,11 +7,8 @@ import onnx_ir as ir
 
 from onnxrewrite import AnyNode, Builder, Facts, Match, Rejects, Rewrites, Rule, Stage, Value
 
-FOLD_LIMIT = 4 * 2**20
-"""A constant of more bytes than this is folded only if it is no larger than what it is made of."""
-
-FILL_LIMIT = 2**16
-"""One number throughout is written out up to so many bytes.  Rules know more of them, too, for what they are."""
+_SIZES = 64
+"""Outputs of a node that may be sizes of a shape, which has no more."""
 
 QUANTIZED = frozenset({"DequantizeLinear", "DequantizeBFP", "MatMulNBits"})
 """Operators whose constant operands are small on purpose."""
@@ -22,7 +19,7 @@ def of_constants(found: ir.Node, facts: Facts) -> bool | str:
     if found.op_type == "Constant":
         return False
     constant = all(i is None or facts.tensor(i) is not None for i in found.inputs)
-    return constant or any(_all_known(facts, o) for o in found.outputs) or "not all that it reads is constant"
+    return constant or any(_all_known(facts, o) for o in found.outputs[:_SIZES]) or "not all that it reads is constant"
 
 
 def _all_known(facts: Facts, value: Value) -> bool:
@@ -44,15 +41,9 @@ def fold(m: Match, build: Builder) -> Value:
     m.require(found.op_type not in QUANTIZED, "a quantized constant stays quantized")
     values = [v for v in (*found.inputs, m[node]) if v is not None]
     m.require(all(m.dtype(v) != ir.DataType.STRING for v in values), "strings are left alone")
-    inputs = [m.facts.tensor(i) for i in found.inputs if i is not None]
+    inputs = (m.facts.tensor(i) for i in found.inputs if i is not None)
     m.require(all(t is not None for t in inputs), "not all inputs are constant")
-    read = sum(t.nbytes for t in inputs if t is not None)
-    size = m.facts.nbytes(m[node])
-    limit = FILL_LIMIT if found.op_type == "ConstantOfShape" else max(FOLD_LIMIT, read)
-    m.require(size is None or size <= limit, f"the constant would take {size} bytes")
-    result = build.evaluate(found)[m[node].index() or 0]
-    m.require(result.nbytes <= limit, f"the constant would take {result.nbytes} bytes")
-    return build.const(result, like=node)
+    return build.const(build.evaluate(found)[m[node].index() or 0], like=node)
 
 
 FOLD = Rule(

@@ -15,6 +15,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from onnxrewrite import (
     FLOATS,
     Assumption,
@@ -315,7 +317,8 @@ SUM = Rule(
     ),
 )
 
-low, high = Attr[float]("low", default=-math.inf), Attr[float]("high", default=math.inf)
+LARGEST = float(np.finfo(np.float32).max)  # what a Clip without a bound has for one: of infinity, it makes this
+low, high = Attr[float]("low", default=-LARGEST), Attr[float]("high", default=LARGEST)
 fused = microsoft.FusedConv(x, w, bias, (summand := Var("z", default=None)))
 linear = any_of(conv, fused)
 _OF_CONV = ("HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Tanh")

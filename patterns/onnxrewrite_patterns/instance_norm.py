@@ -23,6 +23,7 @@ from onnxrewrite_patterns.norm_parts import last_axes, require_epsilon
 def to_instance_norm(m: Match, build: Builder) -> Value:
     """(x - mean)/√(var + ε) ⟶ InstanceNormalization(x, 1, 0), where mean and var are those of a channel's positions."""
     require_epsilon(m, eps)
+    m.require(m[eps] > 0, "where nothing is added to the variance it may underflow")
     count, rank, channels = last_axes(m, x, m[mean_axes], m[var_axes]), m.rank(x), m.dim(x, 1)
     m.require(rank is not None and rank > 3 and count == rank - 2, "the mean is not that of each channel", at=x)
     if not isinstance(channels, int):

@@ -2,12 +2,16 @@
 
 Where it comes from: tools put QuantizeLinear and DequantizeLinear around every operator, needed there or not.
 
-Why: what only moves data moves a quarter as much of it as int8, and two passes over memory are left out.  Exactly so:
-s·(q - z)/s rounds to q - z again, for no integer here has more than 16 bits.
+Why: what only moves data moves a quarter as much of it as int8, and two passes over memory are left out.  Exactly so
+where s·(q - z)/s rounds to q - z again for every integer of the dtype, which is computed: in float16 not all do.
 """
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
+import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite import (
@@ -29,17 +33,28 @@ scale, own_scale = Const("scale"), Const("own_scale")
 zero, own_zero = Const("zero", default=0), Const("own_zero", default=0)
 
 NARROW = frozenset({ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16})
-_RANGE = 1e-30, 1e30
-"""Scales in between neither overflow nor vanish in any product with 16 bits."""
 
 
 def _same_numbers(m: Match) -> None:
-    """Refuse unless both use one scale and one zero point, of the whole tensor, and make integers of few bits."""
+    """Refuse unless both use one scale and one zero point, of the whole tensor, and every integer comes back."""
     m.require(m.dtype(q) in NARROW, "it is not of at most 16 bits", at=q)
     m.require(m[scale].size == 1 and m[own_scale].size == 1, "there is a scale for each channel")
     same = m[scale].item() == m[own_scale].item() and m[zero].item() == m[own_zero].item()
     m.require(same, "scale or zero point differ")
-    m.require(_RANGE[0] < m[scale].item() < _RANGE[1], "the scale is too large or too small")
+    integers, numbers = (m.dtype(each).numpy() for each in (q, scale))  # type: ignore[union-attr]
+    ends = np.iinfo(integers)
+    back = _come_back(ends.min, ends.max, numbers, m[scale].item(), m[zero].item())
+    m.require(back, "not every integer is quantized to itself again", at=scale)
+
+
+@functools.lru_cache(maxsize=1024)
+def _come_back(least: int, largest: int, dtype: np.dtype[Any], scale: float, zero: int) -> bool:
+    """Whether the integers from ``least`` to ``largest`` are the same, dequantized to a dtype and quantized again."""
+    every, step = np.arange(least, largest + 1), np.float32(scale)
+    with np.errstate(all="ignore"):
+        numbers = ((every - zero).astype(np.float32) * step).astype(dtype)
+        rounded = np.rint(numbers.astype(np.float32) / step) + zero
+    return bool((np.clip(rounded, least, largest) == every).all())
 
 
 dequantized = op.DequantizeLinear(q, scale, zero)
@@ -74,6 +89,17 @@ PAIR = Rule(
             "int8[n,2] q; d = DequantizeLinear(q, {0.5, 0.5}, int8[2] {0, 0})"
             "  y = QuantizeLinear(d, {0.5, 0.5}, int8[2] {0, 0})",
             because="for each channel",
+        ),
+        Rejects(
+            "int16[n] q; d = DequantizeLinear(q, float16 0.01, int16 0)  y = QuantizeLinear(d, float16 0.01, int16 0)",
+            because="not every integer is quantized to itself again",
+            opset=21,
+        ),
+        Rejects(
+            "uint8[n] q; d = DequantizeLinear(q, float16 1000.0, uint8 0)"
+            "  y = QuantizeLinear(d, float16 1000.0, uint8 0)",
+            because="not every integer is quantized to itself again",
+            opset=19,
         ),
     ),
 )

@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from onnxrewrite import (
     AnyNode,
+    Assumption,
     Builder,
     Dim,
     Match,
@@ -165,6 +166,7 @@ FLAT = Rule(
     benefit=40,
     keeps_shared=True,
     looks_above=_FAR,
+    assumes=(Assumption.NOT_EMPTY,),  # of no rows nothing is gathered, however far the range reaches
     examples=(
         Rewrites(
             "bool[n,s] x; h = Shape(x)  p = Gather(h, 0)  q = Gather(h, 1)  f = Flatten<axis=2>(x)"

@@ -192,7 +192,7 @@ def test_json(cli, gelu, tmp_path):
     assert data["model"] == str(gelu)
     assert data["output"] == f"{tmp_path}/gelu.opt.onnx"
     assert data["target"] == "onnxruntime-cpu"
-    erf = {"rule": "gelu-erf", "stage": "raise", "applied": 1, "refused": 0, "undone": 0, "reasons": {}}
+    erf = {"rule": "gelu-erf", "stage": "raise", "applied": 1, "refused": 0, "undone": 0, "asked": False, "reasons": {}}
     assert erf in data["rules"]
     assert data["operators"]["after"] == {"com.microsoft.Gelu": 1}
     assert data["nodes"] == {"before": 5, "after": 1}

@@ -25,8 +25,8 @@ def test_equal_up_to_rounding(cli, gelu, tmp_path):
 def test_identical(cli, gelu):
     done = cli("check", gelu, gelu)
     assert done.code == 0
-    assert "equal, bit by bit" in done.out
-    assert cli("check", gelu, gelu, "-q").out == "equal, bit by bit\n"
+    assert "bitwise equal" in done.out
+    assert cli("check", gelu, gelu, "-q").out == "bitwise equal\n"
 
 
 def test_not_equal(cli, gelu, tmp_path):

@@ -54,7 +54,8 @@ def test_a_node(cli, model):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "give a RULE, or --all, or --node NAME"),
+        (("gelu-erf", "--without", "gelu-erf"), "gelu-erf is asked about, and left out by --without"),
+        (("gelu-erf", "--without", "nobody"), "no rule or rule set is called 'nobody'"),
         (("gelu-erf", "--all"), "give a RULE, or --all, or --node NAME"),
         (("--all", "--at", "Erf"), "--at goes with a RULE"),
         (("gelu-erf", "--profile"), "--profile with --all"),
@@ -75,3 +76,24 @@ def test_a_bad_file(cli, tmp_path):
     done = cli("explain", tmp_path / "none.onnx", "gelu-erf")
     assert done.code == 2
     assert "no such file" in done.err
+
+
+def test_an_overview_of_all_rules(cli, model):
+    done = cli("explain", model)
+    assert done.code == 0
+    head, _, columns, *rows = done.out.splitlines()
+    assert re.fullmatch(rf"{model}: \d+ rules apply, \d+ more come near", head)
+    assert columns.split() == ["rule", "applied", "near", "at", "the", "nearest"]
+    (line,) = [row for row in rows if row.startswith("  gelu-erf ")]
+    assert re.search(r"2 +2  expected constant 0.5, found 0.5001", line)
+    counts = [int(row.split()[1]) for row in rows if re.match(r"  [a-z-]+ +\d+ +\d+ ", row)]
+    assert counts == sorted(counts, reverse=True), "one line a rule, the most frequent first"
+    data = json.loads(cli("explain", model, "--json", "-").out)
+    assert {"rule", "applied", "near", "reason"} <= data["rules"][0].keys()
+
+
+def test_without_another_rule(cli, model):
+    names = [r["rule"] for r in json.loads(cli("explain", model, "--without", "gelu-erf", "--json", "-").out)["rules"]]
+    assert "gelu-erf" not in names
+    done = cli("explain", model, "gelu-erf", "--without", "gelu-lower")
+    assert "2 ×  the whole pattern: Gelu needs opset 20, model has 17" in done.out

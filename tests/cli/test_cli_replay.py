@@ -163,9 +163,9 @@ def test_what_a_site_check_undid(cli, wrong_rule, with_rule):
     (undone,) = read(path).undone
     assert (undone.rule, undone.value, undone.by) == ("relu-is-abs", "y", "site")
     assert read(path).sites[undone.site].check.status == "failed"
-    assert cli("replay", path).code == 0
+    assert cli("replay", path, "--trust").code == 0
     forget()
-    assert cli("check", "--certificate", path).code == 0
+    assert cli("check", "--certificate", path, "--trust").code == 0
 
 
 def test_what_the_check_of_the_model_undid(cli, wrong_rule, with_rule, monkeypatch):
@@ -173,9 +173,9 @@ def test_what_the_check_of_the_model_undid(cli, wrong_rule, with_rule, monkeypat
     path = with_rule(wrong_rule, RELU)
     (undone,) = read(path).undone
     assert (undone.rule, undone.by, undone.site) == ("relu-is-abs", "model", None)
-    assert cli("replay", path).code == 0
+    assert cli("replay", path, "--trust").code == 0
     forget()
-    assert cli("check", "--certificate", path).code == 0
+    assert cli("check", "--certificate", path, "--trust").code == 0
 
 
 def test_other_versions_are_told(cli, done, monkeypatch):
@@ -227,7 +227,7 @@ def test_a_rule_file_that_changed_is_not_run(refused, with_rule, tmp_path, comma
     rule.write_text(RULE.format(import_=""))
     path = with_rule(rule)
     rule.write_text(rule.read_text() + "\nraise SystemExit(99)\n")
-    line = refused(*command, path, code=1)
+    line = refused(*command, path, "--trust", code=1)
     assert "rule my-double-negation changed" in line
     assert "my_rule.py is another file now" in line
 
@@ -239,10 +239,10 @@ def test_a_helper_that_changed(cli, refused, with_rule, tmp_path, monkeypatch):
     (tmp_path / "my_plugin" / "rules.py").write_text(RULE.format(import_="from my_plugin.numbers import LIMIT"))
     monkeypatch.syspath_prepend(tmp_path)
     path = with_rule("my_plugin.rules")
-    assert cli("replay", path).code == 0
+    assert cli("replay", path, "--trust").code == 0
     forget()
     (tmp_path / "my_plugin" / "numbers.py").write_text("LIMIT = 22\n")
-    assert "rule my-double-negation changed in my_plugin.numbers" in refused("replay", path, code=1)
+    assert "rule my-double-negation changed in my_plugin.numbers" in refused("replay", path, "--trust", code=1)
 
 
 def test_a_rule_that_is_gone(cli, refused, with_rule, tmp_path):
@@ -250,7 +250,7 @@ def test_a_rule_that_is_gone(cli, refused, with_rule, tmp_path):
     rule.write_text(RULE.format(import_=""))
     path = with_rule(rule)
     rule.rename(tmp_path / "moved.py")
-    assert "no such rule file" in refused("replay", path)
+    assert "no such rule file" in refused("replay", path, "--trust")
     forget()
     (tmp_path / "my_rule.py").write_text(rule_file := (tmp_path / "moved.py").read_text())
     assert cli("replay", path, "--rules", tmp_path / "my_rule.py").code == 0

@@ -116,7 +116,7 @@ def test_smaller_is_enough_where_size_is_asked_for(tmp_path: Path) -> None:
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, fast = saved(tmp_path, slow(chain())), str(saved(tmp_path, chain(), "fast.onnx"))
 
-    class Stopped(BaseException):
+    class Stopped(KeyboardInterrupt):
         pass
 
     def stop(self: object, *arguments: object) -> None:

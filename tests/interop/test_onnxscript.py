@@ -336,7 +336,7 @@ def test_replay(file: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], 
     assert main(["apply", "m.onnx", "-o", "o.onnx", "--rules", f"onnxscript:{rules}"]) == 0
     told = json.loads(Path("o.onnx.certificate.json").read_text(encoding="utf-8"))
     assert told["options"]["rules"] == [f"onnxscript:{rules}"]
-    assert main(["replay", "o.onnx.certificate.json"]) == 0, capsys.readouterr().err
+    assert main(["replay", "o.onnx.certificate.json", *(["--trust"] if file else [])]) == 0, capsys.readouterr().err
 
 
 def test_a_fingerprint_says_what_a_rule_is_not_what_it_did(fresh: Callable[[], None]) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import random
 import time
@@ -1014,13 +1013,46 @@ def test_mode_of_the_overwritten_file_is_kept(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_symlink_is_replaced_and_its_file_kept(tmp_path):
+@pytest.mark.parametrize("exists", [True, False], ids=["a file", "nowhere yet"])
+@pytest.mark.parametrize("weights", [False, True], ids=["alone", "with data"])
+def test_a_link_stays_one_and_its_file_is_written(tmp_path, exists, weights):
+    (tmp_path / "real").mkdir()
+    real = tmp_path / "real" / "m.onnx"
+    if exists:
+        written(real, relu())
+    (tmp_path / "link.onnx").symlink_to("real/m.onnx")
+    io.save(io.load(everything()), tmp_path / "link.onnx", external_data=weights)
+    assert (tmp_path / "link.onnx").is_symlink()
+    assert io.load(real).producer_name == io.load(tmp_path / "real" / ".." / "real" / "m.onnx").producer_name == "me"
+    assert sorted(p.name for p in real.parent.iterdir()) == ["m.onnx", "m.onnx.data"][: 1 + weights]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link.onnx", "real"]
+
+
+def test_other_hard_links_keep_what_they_were(tmp_path):
     real = written(tmp_path / "real.onnx", relu())
     before = real.read_bytes()
-    (tmp_path / "link.onnx").symlink_to(real)
-    io.save(io.load(everything()), tmp_path / "link.onnx")
+    os.link(real, tmp_path / "other.onnx")
+    io.save(io.load(everything()), tmp_path / "other.onnx")
     assert real.read_bytes() == before
-    assert json.dumps(str(onnx.load(tmp_path / "link.onnx").producer_name)) == '"me"'
+
+
+@pytest.mark.parametrize(
+    ("target", "part"),
+    [
+        ("link.onnx", "Too many levels of symbolic links"),
+        (".", "is a folder"),
+        ("no/such/m.onnx", "there is no folder"),
+        ("/dev/null", "not a regular file"),
+        ("fifo", "not a regular file"),
+    ],
+)
+def test_a_link_to_what_cannot_be_written(tmp_path, target, part):
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link.onnx").symlink_to(target)
+    with pytest.raises(ModelError, match=part):
+        io.save(io.load(relu()), tmp_path / "link.onnx")
+    assert (tmp_path / "link.onnx").is_symlink()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["fifo", "link.onnx"]
 
 
 def test_opset():

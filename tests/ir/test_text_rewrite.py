@@ -80,7 +80,7 @@ def test_names_and_order_do_not_matter() -> None:
 @pytest.mark.parametrize("name", ["bert", "yolo"])
 def test_what_is_printed_can_be_parsed(name: str) -> None:
     """But for what is only a digest."""
-    records = rw.apply(ROOT / name / "model.onnx", check="off").ledger.applied
+    records = [a.record for a in rw.apply(ROOT / name / "model.onnx", check="off").trace.applied]
     lines = [side for r in records for side in (r.before, r.after) if not any("sha256:" in line for line in side)]
     assert len(lines) > len(records)
     for side in lines:

@@ -8,11 +8,11 @@ import pytest
 from onnx import parser
 
 from onnxrewrite.ir import io
-from onnxrewrite.measure.costs import Cost
 from onnxrewrite.measure.kernels import Kernel
 from onnxrewrite.measure.opportunities import Seen, Side, near_misses, rewrites, seen_by_rules
 from onnxrewrite.pipeline import Result, apply
 from onnxrewrite.rewrite.trace import Applied, Trace
+from onnxrewrite.runtime.costs import Cost
 
 SHARED = """<ir_version: 8, opset_import: ["": 17]>
 g (float[n,8] x) => (float[n,8] y, float[n,8] z) <float half = {0.5}, float one = {1.0}, float root = {1.41421356}> {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from onnxrewrite.measure import peaks as module
-from onnxrewrite.measure.costs import Cost
 from onnxrewrite.measure.peaks import Peaks, measured_as, peaks
 from onnxrewrite.measure.sessions import Setting
+from onnxrewrite.runtime.costs import Cost
 
 ROOF = Peaks(flops=1e9, bandwidth=1e6, dispatch=1e-6)
 

@@ -68,12 +68,12 @@ def rw_registry():
 
 def test_rules(result):
     assert summary(result)["rules"] == [
-        {"rule": "t-relu", "stage": "canonicalize", "applied": 2, "refused": 0, "undone": 0, "reasons": {}},
+        {"rule": "t-relu", "stage": "canonicalize", "applied": 2, "refused": 0, "undone": 0, "asked": True, "reasons": {}},
         {
-            "rule": "t-neg", "stage": "canonicalize", "applied": 0, "refused": 1, "undone": 0,
+            "rule": "t-neg", "stage": "canonicalize", "applied": 0, "refused": 1, "undone": 0, "asked": True,
             "reasons": {"`…` must not be negated, nor […]": 1},
         },
-        {"rule": "t-abs", "stage": "raise", "applied": 0, "refused": 0, "undone": 1, "reasons": {}},
+        {"rule": "t-abs", "stage": "raise", "applied": 0, "refused": 0, "undone": 1, "asked": True, "reasons": {}},
     ]  # fmt: skip
 
 

@@ -28,6 +28,7 @@ def rule(name, applied=0, undone=0, stage="raise", **reasons):
         "applied": applied,
         "refused": refused,
         "undone": undone,
+        "asked": False,
         "reasons": reasons,
     }
 
@@ -35,6 +36,7 @@ def rule(name, applied=0, undone=0, stage="raise", **reasons):
 OUTPUT = {
     "name": "logits",
     "ok": True,
+    "equality": "",
     "error": 3.1e-7,
     "error_original": 4.2e-7,
     "allowed": 4.2e-6,
@@ -298,11 +300,12 @@ def test_colour_says_nothing_that_words_do_not():
 
 def test_check():
     bad = {**OUTPUT, "name": "bad", "ok": False, "error": None, "error_original": 0.0, "allowed": 0.0}
-    equal = {**OUTPUT, "name": "equal", "error": 0.0}
+    equal = {**OUTPUT, "name": "equal", "error": 0.0, "equality": "bitwise equal"}
+    exact = {**OUTPUT, "name": "exact", "error": 0.0}
     data = {
         **MODEL_CHECK,
         "ok": False,
-        "outputs": [equal, OUTPUT, bad],
+        "outputs": [equal, exact, OUTPUT, bad],
         "failures": ["output bad, sample 0: NaN"],
     }
     same(
@@ -314,6 +317,7 @@ def test_check():
           bad     not finite               0        0
           logits     3.1e-07         4.2e-07  4.2e-06  float64
           equal            0                           bitwise equal
+          exact            0         4.2e-07  4.2e-06  float64
 
           Compared  6 runs, at batch=2 seq=7 and at batch=1 seq=16
           Allowed   float32: 10x the original's error

@@ -44,7 +44,7 @@ class Copy(Work):
 
 def act(name: str, target: Path) -> None:
     if name == "crash":
-        target.with_name(f".{target.name}.1-0.tmp").write_text("half")
+        target.with_name(f".{target.name}.1-0.onnxrewrite-tmp").write_text("half")
         os._exit(3)
     if name == "abort":
         os.abort()

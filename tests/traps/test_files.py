@@ -616,7 +616,7 @@ def test_output_is_input(spelled, tmp_path, capsys, monkeypatch):
     capsys.readouterr()
     assert operators(onnx.load(output))["Gelu"] == 1
     onnx.checker.check_model(onnx.load(path))
-    assert not [p for p in tmp_path.iterdir() if p.name.endswith(".tmp")]
+    assert not [p for p in tmp_path.iterdir() if p.name.endswith(".onnxrewrite-tmp")]
 
 
 @pytest.mark.parametrize("external_data", [False, True])
@@ -820,7 +820,7 @@ def test_interrupted(number, at, over_input, tmp_path):
         _, said = process.communicate(timeout=30)
     after = listing(tmp_path)
     if number == signal.SIGKILL:  # nobody can tidy up, but no file that has a name is half
-        after = {name: data for name, data in after.items() if not name.endswith(".tmp")}
+        after = {name: data for name, data in after.items() if not name.endswith(".onnxrewrite-tmp")}
     else:
         assert process.returncode == 128 + number
         assert len(said.splitlines()) == 1, said

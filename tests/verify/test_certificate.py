@@ -39,12 +39,15 @@ SAMPLE = Certificate(
     versions={"onnxrewrite": "0.1.0"},
     input=Files("model.onnx", {"model.onnx": "ab", "w.bin": "cd"}),
     output=Files("out/ünï.onnx", {"ünï.onnx": "ef"}),
-    options=Options("onnx", None, {"n": 2}, {"x": ArrayRecord(None, "00")}, "full", 0, ["rule.py"], "fused", 0, 20.0),
+    options=Options(
+        "onnx", None, {"n": 2}, {"x": ArrayRecord(None, "00")}, "full", 0, ["rule.py"], "fused", 0, 20.0, True
+    ),
     rules={"relu-is-abs": RuleRecord("12", ["rule.py"])},
     modules={"rule.py": "34"},
     sites={SITE.id: SITE, BARE.id: BARE},
     rewrites=[Rewrite("relu-is-abs", "y", "g", SITE.id), Rewrite("relu-is-abs", "z", "g", BARE.id)],
     undone=[Undone("relu-is-abs", "u", "model", "wrong", None)],
+    assumes={"inputs are finite": ["relu-is-abs"]},
     structure=[],
     model=ModelRecord(True, None, False, 6, 3, [{"n": 2}], "float64", "", [OutputRecord("y", True, 1e-7, None, 1e-6)]),
     speed=SpeedRecord(0.7, 0.6, 0.8, "all"),
@@ -150,7 +153,7 @@ def test_missing_fields_are_named(tmp_path: Path, path: str) -> None:
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ({"certificate": 2}, "is a certificate of version 2, this program reads 1"),
+        ({"certificate": 3}, "is a certificate of version 3, this program reads 2"),
         ({"certificate": True}, "of version True"),
         ({"more": 1}, "more is unknown"),
         ({"rewrites": {}}, "rewrites is {}, not list"),
@@ -167,8 +170,8 @@ def test_no_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for content, part in (
         ("[]", "is JSON, but no certificate"),
         ('{"a": 1}', "is JSON, but no certificate"),
-        ('{"certificate": 1}', "digest is missing"),
-        ('{"certificate": 1, "digest": [NaN]}', "is not JSON"),
+        ('{"certificate": 2}', "digest is missing"),
+        ('{"certificate": 2, "digest": [NaN]}', "is not JSON"),
         ("[" * 100_000, "is nested more deeply"),
         ("1" * 10_000, "is not JSON"),
     ):

@@ -184,3 +184,41 @@ def test_integers_of_another_number_are_refused() -> None:
     check = compare_models(quantized_sum("1.0"), kernel_sum("1.0", zero=8))
     assert not check.ok
     assert "is to be rounded" in check.failures[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("(int32[n] x) => (int32[n] y) { a = Abs(x)  y = Relu(a) }", "(int32[n] x) => (int32[n] y) { y = Abs(x) }"),
+        (
+            "(int16[n] x) => (int16[n] y) <float t = {0.01}, int16 z = {0}> "
+            "{ s = Cast<to=10>(t)  d = DequantizeLinear(x, s)  y = QuantizeLinear(d, s, z) }",
+            "(int16[n] x) => (int16[n] y) { y = Identity(x) }",
+        ),
+        (
+            "(int64[n] x) => (int64[n] y) { a = Cast<to=1>(x)  y = Cast<to=7>(a) }",
+            "(int64[n] x) => (int64[n] y) { y = Identity(x) }",
+        ),
+        (
+            "(int64[n] x) => (int64[n] y) { a = Cast<to=6>(x)  y = Cast<to=7>(a) }",
+            "(int64[n] x) => (int64[n] y) { y = Identity(x) }",
+        ),
+        (
+            "(int64[n] x, int64[n] z) => (bool[n] y) { d = Sub(x, z)  o = Sub(d, d)  y = Less(d, o) }",
+            "(int64[n] x, int64[n] z) => (bool[n] y) { y = Less(x, z) }",
+        ),
+    ],
+    ids=["no absolute value", "half a step", "above 2**24", "above 2**31", "wraps"],
+)
+def test_integers_reach_the_ends_of_their_range(before: str, after: str) -> None:
+    """Where nothing is wrong with numbers of every day."""
+    a, b = (onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {text}') for text in (before, after))
+    found = compare_models(a, b)
+    assert not found.ok
+    assert "integers at the ends of their range" in found.failures[0]
+
+
+def test_no_quotient_of_the_least_integer_stops_the_process() -> None:
+    text = "(int64[n] x, int64[n] z) => (int64[n] y, int64[n] r) { y = Div(x, z)  r = Mod(x, z) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g {text}')
+    assert compare_models(model, model).ok

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
@@ -241,14 +242,40 @@ def test_bodies_constants_and_casts(model: Any) -> None:
         "g (float[n] x, bool c) => (float[n] y) { half = Constant<value_float = 0.1>() "
         "z = If(c)<then_branch = t () => (float[n] p) { p = Erf(x) },"
         " else_branch = e () => (float[n] q) { q = Neg(x) }> "
-        "h = Cast<to=10>(z) f = Cast<to=1>(h) y = Mul(f, half) }"
+        "h = Cast<to=11>(z) f = Cast<to=1>(h) y = Mul(f, half) }"
     )
     x = RNG.standard_normal(6).astype(np.float32)
     kind, outputs = exact(proto, {"x": x, "c": np.array(True)})
     assert kind == "float64"
     assert outputs["y"] == pytest.approx(
-        [math.erf(v) * float(np.float32(0.1)) for v in x.astype(np.float64)], rel=1e-14
+        [float(np.float32(math.erf(v))) * float(np.float32(0.1)) for v in x.astype(np.float64)], rel=1e-14
     )
+
+
+ROUNDED = [
+    # x, nodes, y, what x is rounded to, whether a number may become either neighbour
+    ("float", "h = Cast<to=10>(x) y = Cast<to=1>(h)", "float", np.float16, True),
+    ("float", "l = Constant<value = float16 {1}>() h = CastLike(x, l) y = Cast<to=1>(h)", "float", np.float16, True),
+    ("float", "h = Cast<to=16>(x) y = Cast<to=1>(h)", "float", ml_dtypes.bfloat16, True),
+    ("double", "h = Cast<to=1>(x) y = Cast<to=11>(h)", "double", np.float32, True),
+    ("float", "h = Cast<to=11>(x) y = Cast<to=1>(h)", "float", np.float32, True),
+    ("float16", "h = Cast<to=1>(x) y = Cast<to=10>(h)", "float16", np.float16, True),
+    ("float16", "h = Cast<to=10>(x) y = Cast<to=1>(h)", "float", np.float16, False),
+    ("int32", "y = Cast<to=10>(x)", "float16", np.float16, False),
+    ("int32", "y = Cast<to=1>(x)", "float", np.float32, False),
+]
+NUMPY = {"float": np.float32, "double": np.float64, "float16": np.float16, "int32": np.int32}
+
+
+@pytest.mark.parametrize(("given", "nodes", "made", "rounded", "stepped"), ROUNDED, ids=[r[1] for r in ROUNDED])
+def test_what_the_graph_asks_to_be_rounded_is_rounded(model: Any, given, nodes, made, rounded, stepped) -> None:
+    """An arithmetic in double that forgets a Cast to float16 calls a rewrite that drops it more accurate."""
+    found = build_reference(model(f"g ({given}[n] x) => ({made}[n] y) {{ {nodes} }}", opset=19))
+    x = (RNG.standard_normal(64) * 10000 + 20000).astype(NUMPY[given])
+    outputs = found.run({"x": x})
+    assert outputs is not None
+    assert found.stepped == stepped
+    np.testing.assert_array_equal(outputs["y"], x.astype(rounded).astype(np.float64))
 
 
 def test_quantized_models_have_no_float64_reference(model: Any) -> None:

@@ -147,3 +147,78 @@ def test_what_is_missing_below_a_sum_is_nearer_than_the_sum() -> None:
     first = explained(graph, "gelu-erf").groups[0].first
     assert first.reason == "expected Erf, found Tanh `Tanh` (at `Add`)"
     assert not explained("float[n,8] x; y = Mul(x, 0.5)", "gelu-erf").groups, "any product is not near"
+
+
+# -- from any part of the pattern that is right --------------------------------------------------------------------------
+
+GELU = "float[n,8] x; d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)  z = Neg(y)"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("y = Mul(m, 0.5)", "y = Max(m, 0.5)", "expected a product, found Max `Max` (at `Neg`)"),
+        ("m = Mul(x, a)", "m = Max(x, a)", "expected a product, found Max `Max` (at `Mul`)"),
+        ("a = Add(e, 1.0)", "a = Sub(e, 1.0)", "expected constant 1, found -1 (at `Sub`)"),
+        ("e = Erf(d)", "e = Tanh(d)", "expected Erf, found Tanh `Tanh` (at `Add`)"),
+        ("e = Erf(d)", "c = Relu(d)  e = Erf(c)", "expected a product, found Relu `Relu` (at `Erf`) before it"),
+        ("e = Erf(d)", "c = Erf(d)  e = Relu(c)", "expected Erf, found Relu `Relu` (at `Add`) before it"),
+        ("m = Mul(x, a)", "w = Sin(x)  m = Mul(w, a)", "x must be the same value in both places, here it is `"),
+    ],
+)
+def test_what_is_right_below_or_above_what_is_wrong_is_found(old: str, new: str, reason: str) -> None:
+    found = explained(GELU.replace(old, new), "gelu-erf")
+    assert found.groups, "nothing comes near"
+    assert found.groups[0].first.reason.startswith(reason)
+    assert 2 * found.groups[0].first.matched >= found.groups[0].first.operators
+
+
+def test_the_other_value_is_named() -> None:
+    found = explained("float[n,8] x; float[n,8] other; s = Sigmoid(x)  y = Mul(other, s)", "swish")
+    reason = found.groups[0].first.reason
+    assert "`other`" in reason
+    assert "`x`" in reason
+
+
+def test_a_place_that_is_asked_for_may_be_any_part_of_it() -> None:
+    found = explained(GELU.replace("0.5", "0.6"), "gelu-erf", at="e")
+    assert found.groups[0].first.reason == "expected constant 0.5, found 0.6 (at `Mul_1`)"
+
+
+def rule_of(name: str, pattern: rw.Term, benefit: int = 0) -> Rule:
+    def keep(m: rw.Match, build: rw.Builder) -> rw.Value:
+        """f(x) ⟶ Relu(x)."""
+        return build.Relu(m[value])
+
+    value = next(t for t in [pattern.inputs[0]] if isinstance(t, Var)) if isinstance(pattern, rw.Call) else Var("x")
+    return Rule(name, Stage.RAISE, pattern, keep, benefit=benefit)
+
+
+def test_what_another_rule_took_first_is_said() -> None:
+    a, b = Var("a"), Var("b")
+    first, second = rule_of("first", op.Softsign(a), benefit=5), rule_of("second", op.Softsign(b))
+    model = text.parse("float[n,8] x; s = Softsign(x)  y = Neg(s)", opset=17)
+    found = Explainer(io.load(model), [first, second], "onnxruntime-cpu", check=False).explain(second)
+    assert not found.applied
+    assert [p.reason for g in found.groups for p in g.places] == ["first has taken `Softsign` first, at `s`"]
+
+
+def test_a_node_that_was_just_built_is_named_without_a_name() -> None:
+    model = text.parse("float[n,8] x; y = Softsign(x)", opset=17)
+    x = Var("x")
+
+    def refuse(m: rw.Match, build: rw.Builder) -> rw.Value:
+        """Softsign(x) ⟶ Relu(Abs(x))."""
+        inner = build.Abs(m[x])
+        m.require(False, "never", at=inner)
+        return build.Relu(inner)
+
+    found = rw.explain(model, Rule("built", Stage.RAISE, op.Softsign(x), refuse), check=False)
+    assert "None" not in found.groups[0].first.reason
+    assert found.groups[0].first.reason == "never, in Softsign `Softsign`(`x`)"
+
+
+def test_half_of_every_pattern_of_two_operators_is_near() -> None:
+    found = explained("float[2,3] x; t = Transpose(x, perm=[1, 0])  r = Abs(t)  y = Neg(r)", "transpose-transpose")
+    assert found.groups
+    assert found.groups[0].first.matched == 1

@@ -15,7 +15,7 @@ import onnxscript.rewriter as theirs
 from onnxscript.rewriter import RewriteRule, RewriteRuleClassBase, RewriteRuleSet
 from onnxscript.rewriter.ort_fusions import _core
 
-from onnxrewrite.errors import RuleError
+from onnxrewrite.errors import RuleError, foreign
 from onnxrewrite.interop.onnxscript.adapt import adapt
 from onnxrewrite.rewrite.registry import load_module
 from onnxrewrite.rewrite.rule import Rule, Stage
@@ -162,7 +162,8 @@ def _of_instance(value: RewriteRuleClassBase) -> RewriteRule:
 def _called(function: Callable[[], Any], name: str) -> Any:
     """What a function without arguments gives."""
     try:
-        return function()
+        with foreign():
+            return function()
     except Exception as error:  # it is somebody else's
         told = " ".join(f"{type(error).__name__}: {error}".split())
         raise RuleError(f"onnxscript:{name}: cannot be made: {told}") from error

@@ -35,6 +35,18 @@ from onnxrewrite.ir.text.syntax import (
 T = TypeVar("T")
 
 
+_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|(.))", re.DOTALL)
+
+
+def _unescaped(text: str) -> str:
+    """What a string in quotes means: ``u`` and four digits after a backslash are a unit of UTF-16, as in JSON; anything
+    else after one is what it is."""
+    if "\\" not in text:
+        return text
+    units = _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], text)
+    return units.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
 class Source:
     """A text, and where in it an error is."""
 
@@ -60,7 +72,7 @@ class Source:
                 self.fail(what, Token("bad", "", offset))
             kind, text = str(match.lastgroup), match.group()
             if kind == "str":
-                text = re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)
+                text = _unescaped(text[1:-1])
             if kind != "skip":
                 yield Token(kind, text, offset)
             offset = match.end()

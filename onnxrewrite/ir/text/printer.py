@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from onnxrewrite.errors import printable
 from onnxrewrite.ir.schema import schema as schema_of
 from onnxrewrite.ir.text.literals import literal_dtype, opset_of, strings_of, tensor_hash
 from onnxrewrite.ir.text.syntax import TYPE_WORDS, is_literal_word
@@ -28,7 +29,7 @@ _INDENT = "  "
 def _quoted(text: str | bytes) -> str:
     decoded = text.decode("utf-8", "surrogateescape") if isinstance(text, bytes) else text
     escaped = decoded.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return f'"{printable(escaped)}"'
 
 
 def _identifier(name: str) -> str:

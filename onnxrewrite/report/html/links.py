@@ -27,7 +27,8 @@ def rewrites(result: Result, before: Drawing, after: Drawing) -> dict[str, Any]:
     shown: list[dict[str, Any]] = []
     made = []
     covered, built = _covered(result.trace.applied, before), _built(result.trace.applied, after)
-    for each, record, old, new in zip(result.trace.applied, result.ledger.applied, covered, built, strict=True):
+    for each, old, new in zip(result.trace.applied, covered, built, strict=True):
+        record: SiteRecord = each.record
         identity = record.id
         if identity not in texts:
             texts[identity] = len(shown)

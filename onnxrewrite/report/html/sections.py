@@ -10,7 +10,7 @@ from typing import Any
 
 from onnxrewrite.markup import Markup, facts, folded, joined, table, tag
 from onnxrewrite.report import human
-from onnxrewrite.report.table import WARNINGS, apply_facts, worst_first
+from onnxrewrite.report.table import WARNINGS, apply_facts, how_equal, worst_first
 from onnxrewrite.verify.checked import ORIGINAL
 
 Data = Mapping[str, Any]
@@ -63,7 +63,7 @@ def tiles(data: Data) -> Markup:
     if check is not None and check["runs"] and not check["skipped"]:
         worst = check["largest"]
         found.append(
-            tile("Largest error", "none", "bitwise equal")
+            tile("Largest error", "none", how_equal(check))
             if worst is None
             else tile("Largest error", human.error(worst["error"]), f"allowed: {human.error(worst['allowed'])}")
         )
@@ -174,8 +174,8 @@ def _outputs(check: Data) -> Markup:
     rows = []
     for output in worst_first(check["outputs"]):
         name = tag("code", output["name"])
-        if output["error"] == 0.0:
-            rows.append([name, "0", "", "", "bitwise equal"])
+        if output["equality"]:
+            rows.append([name, "0", "", "", output["equality"]])
             continue
         error, own, allowed = (human.error(output[k]) for k in ("error", "error_original", "allowed"))
         shown = error if output["ok"] else tag("b", error, class_="warning")

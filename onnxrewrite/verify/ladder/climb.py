@@ -9,9 +9,10 @@ from dataclasses import replace
 
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.untouched import Tampered
+from onnxrewrite.verify.assumed import classes
 from onnxrewrite.verify.ladder.guards import Guards
 from onnxrewrite.verify.ladder.instances import Instance, instances
-from onnxrewrite.verify.ladder.judge import classes, judged
+from onnxrewrite.verify.ladder.judge import judged
 from onnxrewrite.verify.ladder.minimise import counterexample_of, minimised
 from onnxrewrite.verify.ladder.starts import starts
 from onnxrewrite.verify.ladder.untried import why_untried

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import onnx_ir as ir
 
 from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.rewrite.rule import Stage
 from onnxrewrite.rewrite.untouched import Tampered
-from onnxrewrite.verify.ladder.variations import VARIATIONS, is_veil
+from onnxrewrite.verify.ladder.variations import VARIATIONS, along_others, is_veil
 from onnxrewrite.verify.respell import Seed
 from onnxrewrite.verify.respell.draft import Draft
 from onnxrewrite.verify.respell.firing import Trial
@@ -33,7 +34,7 @@ HOW_MANY = (0, 1, 1, 1, 1, 2, 2, 3)
 SWEPT = 5
 """In about so many graphs each attribute has its turn."""
 
-TRIES = 6
+TRIES = 8
 """So many are tried at most for one of which there is something in the graph."""
 
 
@@ -95,14 +96,20 @@ def _all(seeds: Iterable[Seed], parents: Sequence[Instance], seed: int) -> Itera
 
 
 def _swept(chosen: Sequence[Seed], seed: int) -> Iterator[Instance]:
-    """Every attribute of every node that is covered off its default, one at a time."""
+    """Every attribute of every node that is covered off its default, and every constant that varies along one axis
+    along another one, one at a time."""
     for start in chosen:
         for number in itertools.count():
             draft = Draft(with_facts(start.model))
-            found = attributes(draft, _changeable(with_producers(draft.nodes(start.places[0].nodes))))
-            if number >= len(found):
+            nodes = _changeable(with_producers(draft.nodes(start.places[0].nodes)))
+            rng = random.Random(f"{seed}/attribute/{number}")
+            changes: list[Callable[[], str | None]] = [
+                *(partial(change_attribute, draft, *each, rng) for each in attributes(draft, nodes)),
+                *along_others(draft, nodes),
+            ]
+            if number >= len(changes):
                 break
-            changed = change_attribute(draft, *found[number], random.Random(f"{seed}/attribute/{number}"))
+            changed = changes[number]()
             if changed is not None:
                 yield fitted(start.trial, draft.done(), (changed,))
 

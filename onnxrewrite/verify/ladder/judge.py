@@ -10,11 +10,13 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.rewrite.rule import Assumption
-from onnxrewrite.verify.classes import EDGES, NOT_FINITE
+from onnxrewrite.verify.assumed import classes
 from onnxrewrite.verify.ladder.instances import Instance
+from onnxrewrite.verify.ladder.standard import is_standard
 from onnxrewrite.verify.ladder.variations import unveiled
 from onnxrewrite.verify.numeric import compare
 from onnxrewrite.verify.reference import build_reference
+from onnxrewrite.verify.respell.nearmiss import with_facts
 from onnxrewrite.verify.respell.running import bare, is_consistent, lost_default, runnable, small_sizes
 from onnxrewrite.verify.ring import check_ring
 from onnxrewrite.verify.rounding import Unrounded, is_rounded
@@ -47,11 +49,6 @@ class Finding:
         return self.status == "differs"
 
 
-def classes(assumes: Collection[Assumption]) -> list[str]:
-    """The classes of values to feed."""
-    return [c for c in EDGES if c != NOT_FINITE or Assumption.FINITE not in assumes]
-
-
 def judged(instance: Instance, assumes: Collection[Assumption] = (), seed: int = 0) -> Finding | None:
     """What comparing both sides of an instance comes to; None where the rule left the graph alone."""
     if instance.raised is None or instance.after is None:
@@ -79,14 +76,22 @@ def judge(
         old, new, plain = runnable(before), runnable(after), runnable(unveiled(before))
     except OnnxRewriteError as error:
         return Finding("not run", str(error))
-    if not is_consistent(plain):
+    if not is_consistent(plain) or not is_standard(with_facts(unveiled(before))):
         return Finding("not run", "it is not valid by the standard")
     lost = lost_default(old, new)
     if lost is not None:
         return Finding("differs", lost)
     original = bare(old)
     sizes = small_sizes(as_proto(bare(plain)), edges=Assumption.NOT_EMPTY not in assumes)
-    result = check_site(original, bare(new), dims_hint=sizes, seed=seed, classes=classes(assumes), sizes=SIZES)
+    result = check_site(
+        original,
+        bare(new),
+        dims_hint=sizes,
+        seed=seed,
+        classes=classes(assumes),
+        sizes=SIZES,
+        in_range=Assumption.IN_RANGE in assumes,
+    )
     if result.status == "failed":
         return Finding("differs", result.reason, feeds=result.feeds)
     ring = check_ring(before, raised, seed=seed, dims_hint=result.bindings)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import platformdirs
+from pydantic import TypeAdapter
 
+from onnxrewrite import files
 from onnxrewrite.ir import text
 from onnxrewrite.rewrite.fingerprint import fingerprint
 from onnxrewrite.rewrite.rule import Rule
@@ -45,6 +47,40 @@ def _array(array: np.ndarray[Any, Any]) -> dict[str, Any]:
     return {"dtype": str(array.dtype), "shape": list(array.shape), "elements": shown}
 
 
+@dataclass(frozen=True)
+class _Found:
+    """A counterexample as it is remembered."""
+
+    reason: str
+    variations: list[str]
+    target: str
+    before: str
+    after: str
+    inputs: dict[str, dict[str, str | list[int] | None]]
+
+
+@dataclass(frozen=True)
+class _Remembered:
+    """A verdict as it is remembered."""
+
+    rule: str
+    status: str
+    reason: str
+    instances: int
+    exact: int
+    refused: int
+    refusals: dict[str, int]
+    not_run: dict[str, int]
+    classes: list[str]
+    assumes: list[str]
+    warnings: list[str]
+    counterexample: _Found | None
+    seconds: float
+
+
+_REMEMBERED = TypeAdapter(_Remembered)
+
+
 class Memory:
     """What was found out before, a file for each verdict in the user's cache folder."""
 
@@ -60,10 +96,10 @@ class Memory:
     def get(self, key: str) -> dict[str, Any] | None:
         """What is remembered; None where nothing is, or it cannot be read."""
         try:
-            found = json.loads(self._path(key).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            found = json.loads(files.read_text(self._path(key)))
+            return asdict(_REMEMBERED.validate_python(found))
+        except (OSError, ValueError, RecursionError):  # a ValidationError, too
             return None
-        return found if isinstance(found, dict) else None
 
     def put(self, key: str, data: dict[str, Any]) -> None:
         """Remember it; a folder that cannot be written to forgets."""

@@ -24,7 +24,7 @@ from onnxrewrite.verify.respell.firing import Trial
 from onnxrewrite.verify.respell.mistakes import become
 from onnxrewrite.verify.respell.seeds import each_seed, named, of_example, retyped, seed_of, with_shapes
 
-FEW, MANY, MOST = 2, 6, 16
+FEW, MANY, MOST = 5, 24, 32
 """How many graphs to grow from the pattern: of a rule that has examples, and of one that has none; at the most, where
 there are alternatives."""
 

@@ -5,7 +5,8 @@ and by some that change what is known of a value, not its meaning.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -13,6 +14,7 @@ import onnx_ir as ir
 from onnxrewrite.ir import schema
 from onnxrewrite.pattern.terms import FLOATS, INTS
 from onnxrewrite.rewrite import edit
+from onnxrewrite.verify.ladder.coupled import alike, attributes_together, constants_together, resized
 from onnxrewrite.verify.respell import mistakes
 from onnxrewrite.verify.respell.draft import Array, Draft
 from onnxrewrite.verify.respell.mistakes import Mistake
@@ -212,6 +214,22 @@ def turned(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | 
     return f"operand {index} of {node.op_type} has its axes in the order {axes}"
 
 
+def along_others(draft: Draft, nodes: Sequence[ir.Node]) -> list[Callable[[], str]]:
+    """Changes: of every constant that varies along one of several axes, along each other one."""
+
+    def change(node: ir.Node, index: int, array: Array, dtype: ir.DataType) -> str:
+        node.replace_input_with(index, draft.constant(array, dtype))
+        return f"operand {index} of {node.op_type} has shape {list(array.shape)}"
+
+    found = [c for c in _constants(draft, nodes, (*FLOATS, *INTS), least=2) if max(c[2].shape) == c[2].size]
+    return [
+        partial(change, node, index, np.moveaxis(array, array.shape.index(array.size), other), dtype)
+        for node, index, array, dtype in found
+        for other in range(array.ndim)
+        if array.shape[other] == 1
+    ]
+
+
 def indexed(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
     """Elements of an integer constant, an axis, a size or an end, at the edges of what they may be."""
     found = [c for c in _constants(draft, nodes, INTS) if c[2].size <= _SHORT]
@@ -280,4 +298,5 @@ VARIATIONS: tuple[Mistake, ...] = (
         indexed,
     ),
     *(opset, opset, opset, plain_default, fewer, outputs),
+    *(attributes_together, attributes_together, constants_together, constants_together, resized, resized, alike),
 )

@@ -44,18 +44,41 @@ PARTIAL = frozenset({"Log", "Sqrt", "Pow"})
 """Operators that are NaN for ordinary inputs, and so none to put in place of others."""
 
 WORDS: dict[str, tuple[str, ...]] = {
-    "mode": ("constant", "reflect", "edge", "wrap", "nearest", "linear", "cubic"),
+    "mode": ("constant", "reflect", "edge", "wrap"),
+    "Resize.mode": ("nearest", "linear", "cubic"),
+    "Upsample.mode": ("nearest", "linear"),
+    "DepthToSpace.mode": ("DCR", "CRD"),
+    "GridSample.mode": ("linear", "nearest", "cubic"),
+    "RoiAlign.mode": ("avg", "max"),
+    "padding_mode": ("zeros", "border", "reflection"),
     "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"),
     "approximate": ("none", "tanh"),
+    "direction": ("forward", "reverse", "bidirectional"),
+    "BitShift.direction": ("LEFT", "RIGHT"),
+    "reduction": ("none", "add", "mul", "max", "min"),
+    "NegativeLogLikelihoodLoss.reduction": ("none", "mean", "sum"),
+    "SoftmaxCrossEntropyLoss.reduction": ("none", "mean", "sum"),
     "coordinate_transformation_mode": ("half_pixel", "asymmetric", "align_corners", "tf_crop_and_resize"),
-    "nearest_mode": ("round_prefer_floor", "floor", "ceil"),
+    "nearest_mode": ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
+    "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"),
+    "case_change_action": ("NONE", "LOWER", "UPPER"),
 }
-"""String attributes and what they can be."""
+"""String attributes, of all operators or of one, and what they can be."""
+
+
+def words(op_type: str, name: str) -> tuple[str, ...]:
+    """What a string attribute of an operator can be; nothing where that is not known."""
+    return WORDS.get(f"{op_type}.{name}") or WORDS.get(name, ())
+
 
 COUNTS = frozenset(
     "group num_heads q_num_heads kv_num_heads num_groups num_outputs strides dilations kernel_shape blocksize p".split()
 )
 """Attributes that count something: runtimes divide by them without asking whether they are zero."""
+
+
+POSITIVE = frozenset("epsilon momentum".split())
+"""Attributes that are never zero or negative."""
 
 
 def _edges(nodes: Sequence[ir.Node]) -> list[tuple[ir.Node, int]]:
@@ -87,7 +110,8 @@ def _wrong(array: Array, dtype: ir.DataType, rng: random.Random) -> Array:
     if dtype == ir.DataType.BOOL:
         return ~array
     if dtype.is_floating_point():
-        return (array.astype(np.float64) * 1.07 + 0.03).astype(array.dtype)
+        wide = array.astype(np.float64)
+        return rng.choice((wide * 1.07 + 0.03, wide * 1.07 + 0.03, wide * 1.01, wide * 0.99)).astype(array.dtype)
     step = rng.choice((1, -1)) if dtype.is_signed() else 1
     return np.asarray(array + array.dtype.type(step))
 
@@ -119,7 +143,7 @@ def change_attribute(draft: Draft, node: ir.Node, name: str, rng: random.Random)
     given = node.attributes.get(name)
     known = schema.schema(node.domain, node.op_type, _version(draft, node))
     old = given.value if given is not None else _default(node, name, known)
-    new = _other(name, old, rng)
+    new = _other(node.op_type, name, old, rng)
     if new is None or new == old:
         return None
     (node.attributes[name],) = ir.convenience.convert_attributes({name: new})
@@ -140,17 +164,18 @@ def _version(draft: Draft, node: ir.Node) -> int:
     return node.version if node.version is not None else draft.model.opset_imports.get(node.domain, 1)
 
 
-def _other(name: str, old: Any, rng: random.Random) -> Any:
+def _other(op_type: str, name: str, old: Any, rng: random.Random) -> Any:
     if isinstance(old, float):
+        others = (old * 1.07 + 0.03, old * 1.07 + 0.03, *((-old, 0.0, 1.0, 2 * old) if name not in POSITIVE else ()))
         with np.errstate(over="ignore"):
-            return float(np.float32(old * 1.07 + 0.03))  # as it is stored
+            return float(np.float32(rng.choice(others)))  # as it is stored
     if isinstance(old, int):
         if name in COUNTS:
             return old + 1
         return 1 - old if old in (0, 1) else old + rng.choice((1, -1))
     if isinstance(old, str):
-        words = [w for w in WORDS.get(name, ()) if w != old]
-        return rng.choice(words) if words else None
+        texts = [w for w in words(op_type, name) if w != old]
+        return rng.choice(texts) if texts else None
     if isinstance(old, list | tuple) and old and all(isinstance(e, int | float) for e in old):
         new = list(old)
         if name in COUNTS and rng.random() < 0.5:

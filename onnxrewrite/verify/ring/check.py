@@ -153,7 +153,7 @@ class _Check:
             for name in old.outputs:
                 found = _compare(name, old.outputs[name], new.outputs[name])
                 if isinstance(found, str):
-                    return replace(_judged(found, old, new), runs=done)
+                    return replace(_judged(found, old, new, self.constants.precision), runs=done)
                 key = name, place, found.shape
                 seen[key] = seen.get(key, np.zeros(found.shape, np.bool_)) | found
         for value in self.before.graph.outputs:
@@ -257,7 +257,8 @@ class _Check:
         shape = place.shape if spec.dims is None else shape_of(spec, place.binding)
         if ir.DataType(spec.elem_type).is_floating_point():
             rng = np.random.default_rng([self.seed, number, zlib.crc32(spec.name.encode())])
-            return Ring(ring.random(rng, shape, _SMALL[self.order]))
+            dtype = ir.DataType(spec.elem_type)
+            return Ring(ring.random(rng, shape, _SMALL[self.order]), dtype, dtype)
         concrete = concrete_elements(self.elements.get(spec.name), place.binding)
         if concrete is not None:
             return np.asarray(concrete, onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)).reshape(shape)
@@ -269,8 +270,11 @@ _PLAIN = {0.0, 0.5, 1.0, 2.0}
 """Constants that a replacement may bring along."""
 
 
-def _judged(difference: str, old: _Outcome, new: _Outcome) -> RingCheck:
+def _judged(difference: str, old: _Outcome, new: _Outcome, precision: float) -> RingCheck:
     """A difference counts only if it cannot come from what the ring does not know."""
+    least = precision * max((s for s in old.sizes if np.isfinite(s)), default=0.0)
+    if any(0 < s < least for s in old.sizes - new.sizes):
+        return RingCheck(DOUBT, f"{difference}; but a constant is small enough to be lost beside another")
     if INFINITE in old.symbols | new.symbols:
         return RingCheck(DOUBT, f"{difference}; but a constant stands for infinity")
     if new.symbols and not new.sizes - _PLAIN <= old.sizes:

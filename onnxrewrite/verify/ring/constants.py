@@ -9,6 +9,7 @@ they belong.  Symbols know no arithmetic, so a difference counts only where both
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any
@@ -45,11 +46,13 @@ class Constants:
     Attributes:
         symbols: Those in use that are none of the numbers that can be told, as 64 bits each; the caller empties it.
         sizes: All numbers in use, without their signs; the caller empties it.
+        precision: That of the coarsest dtype of them.
     """
 
     def __init__(self) -> None:
         self.symbols: set[int] = set()
         self.sizes: set[float] = set()
+        self.precision = 0.0
         self._known: list[tuple[float, float, int, int]] = []
         self._exact: dict[float, tuple[int, int]] = {}
 
@@ -67,6 +70,7 @@ class Constants:
 
     def _carried(self, array: Any) -> Array:
         eps = epsilon(ir.DataType.from_numpy(array.dtype))
+        self.precision = max(self.precision, eps)
         wide = np.asarray(array, np.float64)
         self.sizes.update(np.unique(np.abs(wide)).tolist())
         if (np.abs(wide) >= LARGE).any():
@@ -144,15 +148,22 @@ def recognized(c: float, eps: float) -> int | None:
     """The element of the number that ``c`` > 0 is meant to be, None where that cannot be told."""
     if not 0 < c < LARGE:
         return None
-    for roots in range(3):
-        meant = _fraction(c**2**roots, 2**roots * eps)
+    for roots, meant in _meanings(c, eps):
         if meant is not None:
             found = ring.element(meant.numerator, meant.denominator)
             for _ in range(roots):
                 found = ring.sqrt(found)
             return None if ring.is_undefined(found) else int(found)
-    decimal = _decimal(c, eps)
-    return None if decimal is None else int(ring.element(decimal.numerator, decimal.denominator))
+    return None
+
+
+def _meanings(c: float, eps: float) -> Iterator[tuple[int, Fraction | None]]:
+    """What a number may be meant to be, the simplest first: how many roots of which number, None for no such."""
+    yield 0, _fraction(c, eps)
+    yield 0, _decimal(c, eps, int(math.log10(max(1.0, 1 / (_MARGIN * eps)))))
+    yield 1, _fraction(c**2, 2 * eps)
+    yield 2, _fraction(c**4, 4 * eps)
+    yield 0, _decimal(c, eps, int(-math.log10(eps) - 1.9))
 
 
 def _fraction(c: float, eps: float) -> Fraction | None:
@@ -165,9 +176,9 @@ def _fraction(c: float, eps: float) -> Fraction | None:
     return found if near and found else None
 
 
-def _decimal(c: float, eps: float) -> Fraction | None:
-    """A decimal within half of ``eps`` of c that has two digits less than a number of that precision needs."""
-    digits = int(-math.log10(eps) - 1.9)
+def _decimal(c: float, eps: float, digits: int) -> Fraction | None:
+    """A decimal of so many digits within half of ``eps`` of c: two less than a number of that precision needs are no
+    chance, fewer still are simpler than any root."""
     if digits < 1:
         return None
     found = Fraction(f"{c:.{digits - 1}e}")

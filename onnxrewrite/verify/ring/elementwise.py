@@ -10,7 +10,6 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
 from onnxrewrite.verify.ring import arithmetic as ring
 from onnxrewrite.verify.ring.arithmetic import Array
@@ -116,21 +115,6 @@ def _function(run: Run, call: Call, a: Array) -> Array:
 def _loose(run: Run, name: str, *arguments: Array) -> Array:
     run.note(name, *arguments)
     return ring.hashed(name, *arguments)
-
-
-@computes("CastLike")
-def _cast_like(run: Run, call: Call, a: Array, like: Array) -> Array:
-    if like.dtype != np.uint64:
-        raise NotApplicable(f"CastLike of a float to {like.dtype}")
-    return a
-
-
-@computes("Cast")
-def _cast(run: Run, call: Call, a: Array) -> Array:
-    to = ir.DataType(call.get("to"))
-    if not to.is_floating_point() or to.bitwidth < 16:
-        raise NotApplicable(f"Cast of a float to {to}")
-    return a
 
 
 @computes("Dropout")

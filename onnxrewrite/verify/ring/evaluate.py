@@ -35,9 +35,20 @@ class Unlucky(Exception):
 
 @dataclass(frozen=True)
 class Ring:
-    """A float tensor as elements of the ring."""
+    """A float tensor as elements of the ring.
+
+    Attributes:
+        elements: They are not rounded, whatever the dtype.
+        dtype: What the graph holds them in.
+        held: A dtype all of whose numbers they are: that of what was fed and only moved since, or what they were
+            rounded to.  None where they were computed.
+        unrounded: What was rounded to ``held``, where that is known: in a dtype that holds no more it is not rounded.
+    """
 
     elements: Array
+    dtype: ir.DataType = ir.DataType.FLOAT
+    held: ir.DataType | None = None
+    unrounded: Array | None = None
 
 
 Value: TypeAlias = Ring | Array | None
@@ -97,6 +108,10 @@ MOVES = frozenset(
 """Operators whose result is made of elements of their inputs and zeros."""
 
 
+DIGITS = {ir.DataType.BFLOAT16: 8, ir.DataType.FLOAT16: 11, ir.DataType.FLOAT: 24, ir.DataType.DOUBLE: 53}
+"""Dtypes that stand for reals, and how many binary digits each holds."""
+
+
 IRRATIONAL = frozenset(
     "Acos Acosh Asin Asinh Atan Atanh BatchNormalization Cos Cosh Erf Exp InstanceNormalization Log LogSoftmax "
     "ReduceL2 Sigmoid Sin Sinh Softmax Sqrt Tan Tanh".split()
@@ -137,6 +152,23 @@ class Run:
     def in_ring(self, value: Value) -> Value:
         """A result to compare: floats as elements, also those that are known."""
         return Ring(self.elements(value)) if isinstance(value, np.ndarray) and is_float(value) else value
+
+    def cast(self, value: Ring, to: ir.DataType) -> Ring:
+        """A float in another dtype.
+
+        To round is no homomorphism.  What a narrow dtype holds is not rounded here as long as it stays there, for so
+        does what is computed in it; where it becomes wider, what was rounded off is gone, and it is another number: a
+        hash of what it was, the same on both sides.
+        """
+        if to not in DIGITS:
+            raise NotApplicable(f"Cast of a float to {to}")
+        digits, held = DIGITS[value.dtype], value.held
+        if held is not None and value.unrounded is not None and DIGITS[to] <= DIGITS[held]:
+            return Ring(value.unrounded, to)
+        if DIGITS[to] <= digits or (held is not None and DIGITS[held] <= digits):
+            return Ring(value.elements, to, held, value.unrounded)
+        self.note("Cast", value.elements)
+        return Ring(ring.hashed(f"rounded to {value.dtype}", value.elements), to, value.dtype, value.elements)
 
     def attribute(self, call: Call, name: str, default: float = 0.0) -> Array:
         """A float attribute, which is stored in single precision."""
@@ -201,13 +233,19 @@ class Run:
             return [inputs[0] if is_float(inputs[0]) else inputs[0].astype(np.float64)]
         if is_known and not call.domain and call.op_type not in NOT_BY_REFERENCE:
             return _reference(call)
+        if key in (("", "Cast"), ("", "CastLike")) and isinstance(inputs[0], Ring):
+            return [self.cast(inputs[0], _target(call))]
         if self.order == "rational" and call.op_type in IRRATIONAL:
             raise Unlucky(f"{call.op_type} is not rational")
         if key in OPERATORS:
             found = OPERATORS[key](self, call, *map(self.elements, inputs))
-            return [_wrapped(v) for v in (found if isinstance(found, tuple) else (found,))]
+            dtype = _dtype(inputs)
+            return [_wrapped(v, dtype) for v in (found if isinstance(found, tuple) else (found,))]
         if not call.domain and call.op_type in MOVES:
-            return [_wrapped(v) for v in _reference(replace(call, inputs=tuple(map(self.elements, inputs))))]
+            dtype, held = _dtype(inputs), _held(inputs)
+            return [
+                _wrapped(v, dtype, held) for v in _reference(replace(call, inputs=tuple(map(self.elements, inputs))))
+            ]
         body = _body(call)
         if body is None:
             raise NotApplicable(f"{call.op_type} has no counterpart in the ring")
@@ -229,11 +267,37 @@ def is_float(value: Array) -> bool:
     return value.dtype.kind == "f" or value.dtype.name == "bfloat16"
 
 
-def _wrapped(result: Any) -> Value:
+def _wrapped(result: Any, dtype: ir.DataType = ir.DataType.FLOAT, held: ir.DataType | None = None) -> Value:
     if result is None:
         return None
     array = np.asarray(result)
-    return Ring(array) if array.dtype == np.uint64 else array
+    return Ring(array, dtype, held) if array.dtype == np.uint64 else array
+
+
+def _dtype(inputs: Sequence[Value]) -> ir.DataType:
+    """The dtype of what is computed of these: that of the first float."""
+    return next((v.dtype for v in inputs if isinstance(v, Ring)), ir.DataType.FLOAT)
+
+
+def _held(inputs: Sequence[Value]) -> ir.DataType | None:
+    """A dtype that holds all of what is moved together."""
+    held = [v.held for v in inputs if isinstance(v, Ring)]
+    known = [h for h in held if h is not None]
+    return max(known, key=DIGITS.__getitem__) if known and len(known) == len(held) else None
+
+
+def _target(call: Call) -> ir.DataType:
+    """What a Cast or a CastLike casts to."""
+    if call.op_type == "Cast":
+        return ir.DataType(call.get("to"))
+    like = call.inputs[1]
+    return (
+        like.dtype
+        if isinstance(like, Ring)
+        else ir.DataType.from_numpy(like.dtype)
+        if like is not None
+        else ir.DataType.FLOAT
+    )
 
 
 def _call(node: ir.Node, inputs: tuple[Value, ...], given: Mapping[str, ir.Attr], imports: Mapping[str, int]) -> Call:

@@ -154,7 +154,7 @@ def is_relu(node: ir.Node, facts: Facts) -> bool:
 
 UNGROWN = {
     "any node": (rule(AnyNode(), lambda m, b: m.anchor), "no graph can be made of its pattern: any node may stand"),
-    "no kernel": (rule(microsoft.Foo(x), lambda m, b: m[x]), "ONNX Runtime does not run what was made of its pat"),
+    "no kernel": (rule(microsoft.Foo(x), lambda m, b: m[x]), "ONNX Runtime does not run the graph: "),
     "an example without a kernel": (
         rule(
             AnyNode(where=is_relu),

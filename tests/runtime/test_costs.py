@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxrewrite.measure.costs import Cost, Tensor, cost
+from onnxrewrite.runtime.costs import Cost, Tensor, cost
 
 
 def floats(*shape: int) -> Tensor:

@@ -21,7 +21,11 @@ OPSETS = (13, 14, 17, 18, 20, 21)
 UNARY = ("Relu", "Sigmoid", "Tanh", "Neg", "Abs", "Erf", "Softplus", "Identity", "Softsign", "LeakyRelu", "Elu", "Cos")
 BINARY = ("Add", "Mul", "Sub", "Max", "Min")
 FACTORS = (0.0, 1.0, 0.5, -1.0, 2.0, 3.0, 6.0, 1 / 6, 1.702, 1.41421356, 0.70710678, 0.044715, 0.79788456)
-FLOATS = {TensorProto.FLOAT: np.float32, TensorProto.DOUBLE: np.float64, TensorProto.FLOAT16: np.float16}
+FLOATS: dict[int, Any] = {
+    TensorProto.FLOAT: np.float32,
+    TensorProto.DOUBLE: np.float64,
+    TensorProto.FLOAT16: np.float16,
+}
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ def with_channels(draw: Sketch, x: Drawn) -> None:
 
 
 def broadcast(draw: Sketch, x: Drawn) -> None:
-    """x and its mean over one axis."""
+    """X and its mean over one axis."""
     if x.rank:
         mean = draw.reduced("ReduceMean", x.name, draw.dice.randrange(x.rank) - x.rank, 1)
         draw.add(draw.node(draw.dice.choice(("Sub", "Add", "Mul")), [x.name, mean]), x.shape)

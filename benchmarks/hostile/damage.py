@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import onnx
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 Change: TypeAlias = Callable[[random.Random, onnx.ModelProto], object]
@@ -35,12 +35,12 @@ def damaged(dice: random.Random, models: Sequence[bytes]) -> bytes:
     other = onnx.ModelProto()
     other.ParseFromString(dice.choice(models))
     for _ in range(dice.randint(1, 4)):
-        change = dice.choice((*_CHANGES, splice))
+        change: Any = dice.choice((*_CHANGES, splice))
         if change is splice:
             splice(dice, model, other)
         else:
             change(dice, model)
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 # -- bytes ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Files that mean harm, and whether they do any."""

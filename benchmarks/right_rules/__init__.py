@@ -1,0 +1,1 @@
+"""Rules that are right and unusual: a module for each family."""

@@ -1,0 +1,37 @@
+"""Names in use, and new ones that are not, in time that grows with their number only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class Names:
+    """Names in use.
+
+    Args:
+        taken: Those that are in use from the start.
+    """
+
+    def __init__(self, taken: Iterable[str] = ()):
+        self._taken = set(taken)
+        self._numbers: dict[str, int] = {}
+
+    def fresh(self, base: str) -> str:
+        """``base``, or ``base_1``, ``base_2``, ...: the first that is not in use; it is in use now."""
+        name, number = base, self._numbers.get(base, 0)
+        while name in self._taken:
+            number += 1
+            name = f"{base}_{number}"
+        self._numbers[base] = number
+        self._taken.add(name)
+        return name
+
+
+def repeated(names: Iterable[str]) -> str | None:
+    """The first name that is there a second time; None where each is there once."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None

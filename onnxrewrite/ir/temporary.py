@@ -1,0 +1,139 @@
+"""Temporary files and folders: removed when they are no longer needed, also those of a process that was killed.
+
+Each is locked as long as its process lives; the system gives the lock back, however the process ends.  What bears such
+a name and is not locked is left over, and the next one that comes by removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows, which does not remove what is open either
+    fcntl = None  # type: ignore[assignment]
+
+_PREFIX = "onnxrewrite-"
+_SUFFIX = ".onnxrewrite-tmp"
+_FILE = re.compile(rf"\..*\.\d+-\d+{re.escape(_SUFFIX)}")
+_LOCK = "lock"
+"""The file in a temporary folder that is locked in its place."""
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[Path]:
+    """A new folder; it is gone afterwards."""
+    sweep_folders()
+    made = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, made, ignore_errors=True)
+        stack.enter_context(_locked(made / _LOCK, os.O_CREAT | os.O_RDWR))
+        yield made
+
+
+@contextlib.contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """A new, empty file beside ``target``, to be renamed; what is left there at the end is removed.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    sweep_files(target.parent)
+    made = _free_name(target)
+    with contextlib.ExitStack() as stack:
+        stack.callback(made.unlink, missing_ok=True)
+        stack.enter_context(_locked(made, os.O_CREAT | os.O_RDWR))
+        yield made
+
+
+@contextlib.contextmanager
+def second_name(target: Path) -> Iterator[Path]:
+    """Another name of a file, which is removed at the end; on a file system without links, its only one meanwhile.
+
+    Raises:
+        OSError: It cannot be had.
+    """
+    name = _free_name(target)
+    try:
+        os.link(target, name)
+    except OSError:
+        os.replace(target, name)
+    with contextlib.ExitStack() as stack:
+        stack.callback(name.unlink, missing_ok=True)
+        stack.enter_context(_locked(name, os.O_RDONLY))
+        yield name
+
+
+def sweep_folders() -> None:
+    """Remove the temporary folders of processes that are gone."""
+    for found in _named(Path(tempfile.gettempdir()), re.compile(rf"{_PREFIX}\w+")):
+        if _is_left(found / _LOCK):
+            shutil.rmtree(found, ignore_errors=True)
+
+
+def sweep_files(where: Path) -> None:
+    """Remove the temporary files there of processes that are gone."""
+    for found in _named(where, _FILE):
+        if _is_left(found):
+            with contextlib.suppress(OSError):
+                found.unlink()
+
+
+def _named(where: Path, pattern: re.Pattern[str]) -> list[Path]:
+    try:
+        return [Path(entry) for entry in os.scandir(where) if pattern.fullmatch(entry.name)]
+    except OSError:
+        return []
+
+
+def _free_name(target: Path) -> Path:
+    names = (target.with_name(f".{target.name}.{os.getpid()}-{n}{_SUFFIX}") for n in itertools.count())
+    return next(name for name in names if not name.exists())
+
+
+@contextlib.contextmanager
+def _locked(path: Path, flags: int) -> Iterator[None]:
+    """Hold the lock of a file, which is made if ``flags`` say so; one that a sweep has just removed is made again."""
+    while True:
+        descriptor = os.open(path, flags, 0o666)
+        if fcntl is None:
+            os.close(descriptor)
+            yield
+            return
+        with contextlib.suppress(OSError):  # a file system without locks, on which nothing is ever swept
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if path.exists() and os.path.samestat(os.stat(path), os.fstat(descriptor)):
+            break
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_left(path: Path) -> bool:
+    """Whether a file is this user's own and nobody holds its lock."""
+    if fcntl is None:
+        return False
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

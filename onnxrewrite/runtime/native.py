@@ -1,0 +1,61 @@
+"""ONNX Runtime's sessions, opened and run within limits of time, and open to signals (see ``limited``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import onnxruntime as ort
+
+from onnxrewrite.runtime.limited import limited
+
+Answer = TypeVar("Answer")
+
+CPU = "CPUExecutionProvider"
+
+
+def opened(
+    source: str | bytes, options: ort.SessionOptions, *, seconds: float | None, provider: str = CPU, **more: Any
+) -> ort.InferenceSession:
+    """A session of a model file or its bytes; ONNX Runtime may compute what is constant while it opens.
+
+    Args:
+        source: A path, or the bytes of a model.
+        options: The session's; a session that is late cancels them, so that they are of no further use.
+        seconds: The limit; None for none.
+        provider: The execution provider.
+        more: What else ``onnxruntime.InferenceSession`` takes.
+
+    Raises:
+        Overrun: It took longer.
+        Exception: ONNX Runtime refuses the model, in one of a dozen classes.
+    """
+    return limited(
+        lambda: ort.InferenceSession(source, options, providers=[provider], **more),
+        seconds,
+        lambda: options.set_load_cancellation_flag(True),
+    )
+
+
+def run(
+    handle: ort.InferenceSession, names: Sequence[str] | None, feeds: Mapping[str, Any], *, seconds: float | None
+) -> list[Any]:
+    """The outputs of ``names``, or all, as numpy arrays; Overrun if it takes longer than ``seconds``."""
+    return _within(seconds, lambda options: list(handle.run(names, feeds, options)))
+
+
+def run_values(
+    handle: ort.InferenceSession, names: Sequence[str], feeds: Mapping[str, ort.OrtValue], *, seconds: float | None
+) -> list[ort.OrtValue]:
+    """The same of ONNX Runtime's own values, which hold dtypes that numpy has not."""
+    return _within(seconds, lambda options: list(handle.run_with_ort_values(names, feeds, options)))
+
+
+def _within(seconds: float | None, call: Callable[[ort.RunOptions], Answer]) -> Answer:
+    options = ort.RunOptions()
+    options.log_severity_level = 4
+
+    def stop() -> None:
+        options.terminate = True
+
+    return limited(lambda: call(options), seconds, stop)
