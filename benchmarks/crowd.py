@@ -13,9 +13,11 @@ import contextlib
 import io
 import os
 import random
+import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         caches = [Path(folder, f"cache{i}") for i in range(CACHES)]
         batches = [Batch(n, asked.seed, caches[n // BATCH % CACHES]) for n in range(0, count, BATCH)]
         for outcome in forked(batches, applied, limit=1800):
-            for number, code, said in outcome.result or [(outcome.task.first, "lost", outcome.failure)]:
+            for number, code, said in outcome.result or applied_apart(outcome.task):
                 found[str(code)] += 1
                 if code not in (0, 1, 2):
                     lost[said] += 1
@@ -82,31 +84,47 @@ def _warm_up() -> None:
     registry.load()
 
 
-def applied(batch: Batch) -> list[tuple[int, int | str, str]]:
+def applied(batch: Batch) -> list[tuple[int, int, str]]:
     """Number, exit status and complaint of each model of a batch; in a process of its own."""
     from onnxrewrite.cli import main as command
     from onnxrewrite.measure import race
 
     race.SECONDS = _SHORT
     os.environ["XDG_CACHE_HOME"] = str(batch.cache)
+
+    def run(*line: str) -> tuple[int, str]:
+        err = io.StringIO()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+            return command(list(line)), err.getvalue().strip()
+
+    return _each(batch, run)
+
+
+def applied_apart(batch: Batch) -> list[tuple[int, int, str]]:
+    """The same of a batch on which native code died: by the command itself, whose supervisor outlives that."""
+    environment = os.environ | {"XDG_CACHE_HOME": str(batch.cache)}
+
+    def run(*line: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "onnxrewrite", *line], env=environment, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stderr.strip()
+
+    return _each(batch, run)
+
+
+def _each(batch: Batch, run: Callable[..., tuple[int, str]]) -> list[tuple[int, int, str]]:
+    """Apply and replay each model of a batch by ``run``, which gives exit status and complaint of a line."""
     examples = _examples()
-    made: list[tuple[int, int | str, str]] = []
+    made: list[tuple[int, int, str]] = []
     with tempfile.TemporaryDirectory() as folder:
         path, output = Path(folder, "model.onnx"), Path(folder, "out.onnx")
         for number in range(batch.first, batch.first + BATCH):
             path.write_bytes(_model(random.Random(f"{batch.seed}:{number}"), number, examples))
-            lines = [
-                ["apply", str(path), "-o", str(output), "--threads", "1"],
-                ["replay", f"{output}.certificate.json"],
-            ]
-            for line in lines:
-                err = io.StringIO()
-                with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
-                    code = command(line)
-                if code or line[0] == "apply":
-                    made.append((number, code, err.getvalue().strip()))
-                if code:
-                    break
+            code, said = run("apply", str(path), "-o", str(output), "--threads", "1")
+            if not code:
+                code, said = run("replay", f"{output}.certificate.json")
+            made.append((number, code, said))
             for each in Path(folder).glob("out*"):
                 each.unlink()
     return made

@@ -8,6 +8,7 @@ from corpus import SHARED_MODELS
 
 import onnxrewrite as rw
 from onnxrewrite.golden import observed
+from onnxrewrite.hardware.runtime import saturates
 from onnxrewrite.ir import io
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite import registry
@@ -48,6 +49,9 @@ ACTIVATIONS = {
 UNDONE = {"deberta__ts17_eager_dyn": {"skip-norm"}}
 """Where epsilon is 1e-7, ONNX Runtime's kernel may round rows of one number ten times as much as it should."""
 
+SATURATING = {"quantized-conv", "quantized-matmul", "quantized-gemm"} if saturates() else set()
+"""On a processor whose 8-bit sums saturate, integer kernels are not what a model of quantizers means."""
+
 WITH_BIAS = {"com.microsoft.Gelu": "com.microsoft.BiasGelu"}
 """The operator that also adds a bias before; FastGelu does so by itself."""
 
@@ -69,7 +73,7 @@ def test_shared_model(path: Path) -> None:
     assert checked is not None
     assert checked.ok, checked.failures
     assert checked.skipped is None
-    assert {key[0] for key in result.checks.undone} <= UNDONE.get(path.stem, set())
+    assert {key[0] for key in result.checks.undone} <= UNDONE.get(path.stem, set()) | SATURATING
     operators: Counter[str] = Counter(observed(result)["operators"])
     if path.stem in ATTENTION:
         assert sum(operators[o] for o in ATTENTION_OPERATORS) == ATTENTION[path.stem]

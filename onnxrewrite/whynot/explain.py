@@ -99,7 +99,7 @@ class Explainer:
     def explain_as_is(self, stage: Stage) -> Iterator[Explanation]:
         """Where each rule of a stage comes near in the model as it is: for one that is rewritten already."""
         driver = Driver(io.load(self.model), self.rules, self.target)
-        yield from (self._explain(rule, (driver,), None) for rule in self.rules if rule.stage == stage)
+        yield from (self._explain(rule, (driver,), None, thorough=False) for rule in self.rules if rule.stage == stage)
 
     def _around_stage(self, stage: Stage) -> tuple[Driver, Driver]:
         """The model as a stage finds it, and as it leaves it."""

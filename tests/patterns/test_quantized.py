@@ -18,8 +18,10 @@ def operators(graph: str, opset: int = 17) -> Counter[str]:
 
 @pytest.mark.parametrize("after", ["Relu(p)", "Clip(p, 0.0, 6.375)"])
 def test_a_layer_and_its_limits_become_one_kernel(after: str) -> None:
+    seven_bits = ", ".join(str(11 * n - 60) for n in range(12))  # whose sums fit on every processor
     graph = (
-        "uint8[n,3,8,8] q; int8[4,3,3,3] k; d = DequantizeLinear(q, 0.0625, uint8 100)  w = DequantizeLinear(k, 0.0625)"
+        "uint8[n,3,8,8] q; d = DequantizeLinear(q, 0.0625, uint8 100)"
+        f"w = DequantizeLinear(int8[4,3,1,1] {{{seven_bits}}}, 0.0625)"
         f"p = Conv(d, w)  r = {after}  y = QuantizeLinear(r, 0.025, uint8 0)"
     )
     assert operators(graph) == {"QLinearConv": 1}

@@ -9,11 +9,13 @@ import pytest
 from precision.graphs import golden, mlp
 
 from onnxrewrite.errors import UsageError
+from onnxrewrite.hardware.runtime import saturates
 from onnxrewrite.ir import io
 from onnxrewrite.precision.mixed import assign, mixed_precision, read_map
 from onnxrewrite.precision.nodes import Named
 from onnxrewrite.precision.regions import regions
 from onnxrewrite.quality.data import load_data
+from onnxrewrite.quantization.settings import QuantizeSettings
 
 
 @pytest.mark.parametrize("name", ["bert", "bert_dynamo", "gpt2_past"])
@@ -77,7 +79,7 @@ def test_every_node_has_one_precision_by_the_closest_key() -> None:
 def test_a_transformer_in_three_precisions() -> None:
     data = load_data(None, golden("bert"), most=2)
     wanted = {"embeddings": "float32", "attention": "float16", "feed_forward": "int8"}
-    found = mixed_precision(golden("bert"), wanted, data=data)
+    found = mixed_precision(golden("bert"), wanted, QuantizeSettings(reduce_range=saturates()), data=data)
     operators = {n.name: n.op_type for n in found.to_proto().graph.node}
     low = [name for name, each in found.nodes.items() if each.precision == "int8"]
     assert len(low) == 4

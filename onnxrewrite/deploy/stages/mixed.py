@@ -24,7 +24,7 @@ class Mixed(Stage):
 
     Attributes:
         precision: Scopes, regions, operators or names to ``float32``, ``float16``, ``bfloat16``, ``int8`` or ``int4``.
-        mode: Of quantization, for the search.
+        mode: Of quantization, for the search; integers of a map are ``dynamic``.
         settings: What else is asked of it, by the names of ``QuantizeSettings``.
         method: Of the ranking that the search follows.
         seconds: For the search.
@@ -44,7 +44,8 @@ class Mixed(Stage):
         yield self._mapped(given, context) if self.precision else self._searched(given, context)
 
     def _mapped(self, given: Artifact, context: Context) -> Artifact:
-        made = mixed_precision(given.plain, self.precision, data=context.data, gate=None, seed=context.seed)
+        plan = settings_of(self.settings, "dynamic") if self.settings else None
+        made = mixed_precision(given.plain, self.precision, plan, data=context.data, gate=None, seed=context.seed)
         path = context.file("mixed")
         io.save(made.model, path)
         how = "mixed: " + ", ".join(f"{name} {precision}" for name, precision in self.precision.items())
