@@ -67,11 +67,11 @@ class _Pinned(ChainMatch):
     """
 
     def __init__(
-        self, matcher: RecursiveMatcher, item: Sum | Product, value: ir.Value, root: bool, places: Mapping[Term, int]
+        self, matcher: RecursiveMatcher, item: Sum | Product, value: ir.Value, root: bool, places: Mapping[Var, int]
     ):
         super().__init__(matcher, item, value, root)
         walked = list(self.tree.walk())
-        self._places = {term: (walked[number],) for term, number in places.items()}
+        self._places: dict[Term, Sequence[Piece]] = {v: (walked[number],) for v, number in places.items()}
 
     def _candidates(self, index: int) -> Sequence[Piece]:
         return self._places.get(self.operands[index][0], self.pieces)
@@ -346,10 +346,10 @@ class Overlay:
             return Cover({t: b for t, b in found.bound.items() if isinstance(t, Capture) and t not in start.bound})
         is_short = plan(shallow).required > tree.leaves.bit_count()
         reason = misses.reason
-        if misses.item in start.bound and tree.node is not None:  # what was taken for granted does not go together
+        if tree.node is not None and (not reason or misses.item in start.bound):  # the operands do not go together
             reason = f"expected {head(item)}, found {shown(tree.node, self.facts)}"
         fault = Fault(reason, item, cost=WHOLE + _LEFT_OUT if is_short else PART)
-        return Cover().having({}, fault) if misses.reason else Cover()
+        return Cover().having({}, fault) if reason else Cover()
 
     # -- helpers ---------------------------------------------------------------------------------------------
 
