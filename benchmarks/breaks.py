@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
+from onnxrewrite.verify.ladder.variations import loosened
 from onnxrewrite.verify.respell.draft import Draft
 from onnxrewrite.verify.respell.mistakes import become
 
@@ -138,18 +139,6 @@ def _is_required(draft: Draft, node: ir.Node, name: str) -> bool:
     return known is None or name not in known.attributes or known.attributes[name].required
 
 
-def dynamic(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
-    """No size of an input is known, or not even its rank."""
-    read = {v for n in nodes for v in n.inputs if v is not None and v.is_graph_input()}
-    candidates = [v for v in draft.graph.inputs if v in read and v.shape is not None and len(v.shape)]
-    if not candidates:
-        return None
-    value = rng.choice(candidates)
-    assert value.shape is not None
-    value.shape = ir.Shape([f"{value.name}_{i}" for i in range(len(value.shape))])
-    return f"no size of `{value.name}` is known"
-
-
 def lower(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | None:
     """A lower opset, any that has the operators of the graph."""
     older = [v for v in range(7, draft.opset) if all(_has(n, v) for n in draft.graph)]
@@ -208,7 +197,7 @@ KINDS: dict[str, tuple[Breaker, str]] = {
     "other value": (other, ""),
     "permutation": (permutation, ""),
     "attribute left out": (dropped, ""),
-    "dynamic sizes": (dynamic, "shapes?|ranks?|dimensions?|sizes?|axis|axes|known"),
+    "dynamic sizes": (loosened, "shapes?|ranks?|dimensions?|sizes?|axis|axes|known"),
     "lower opset": (lower, "opset"),
     "twice as large": (scaled, ""),
 }
