@@ -24,6 +24,7 @@ from onnxrewrite import files
 from onnxrewrite.errors import IncompleteError, ModelError, Rest
 from onnxrewrite.ir import carry, external, memory, repair, temporary
 from onnxrewrite.ir.names import repeated
+from onnxrewrite.ir.strings import repair_strings
 
 
 class Companion(NamedTuple):
@@ -129,8 +130,9 @@ def _from_proto(proto: onnx.ModelProto, folder: str | None, where: str, path: st
     if not proto.HasField("graph"):
         raise ModelError(f"{where}: has no graph; it is not a complete ONNX model")
     try:
+        said = repair_strings(proto, where)
         repair.check(proto, folder, where)
-        said = repair.repair_header(proto)
+        said += repair.repair_header(proto)
         inputs = {each.name for each in proto.graph.input}
         sparse = tuple(t for t in proto.graph.sparse_initializer if t.values.name in inputs)
         carry.hide_sparse(proto)

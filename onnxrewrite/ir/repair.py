@@ -149,8 +149,6 @@ class _Checker:
             raise ModelError(f"{self.where}: its graphs are nested too deeply")
         own: Definers = {}
         is_function = isinstance(graph, onnx.FunctionProto)
-        if not is_function:
-            self.text(*(each.name for kind in (graph.input, graph.output, graph.initializer) for each in kind))
         for name in graph.input if is_function else (each.name for each in graph.input):
             if name in own:
                 raise ModelError(f"{self.where}: graph input '{name}' is listed twice")
@@ -190,14 +188,7 @@ class _Checker:
             seen.add(name)
             own.setdefault(name, "an initializer")
 
-    def text(self, *names: object) -> None:
-        """Refuse names that are no UTF-8: protobuf gives their bytes."""
-        for name in names:
-            if isinstance(name, bytes):
-                raise ModelError(f"{self.where}: the name {name!r} is no text in UTF-8")
-
     def node(self, node: onnx.NodeProto, visible: Sequence[Definers]) -> None:
-        self.text(node.op_type, node.domain, node.name, *node.input, *node.output, *(a.name for a in node.attribute))
         if not node.op_type:
             raise ModelError(f"{self.where}: {_called(node)}: has no operator")
         if not node.output and normal_domain(node.domain) in standard_domains():

@@ -282,8 +282,14 @@ def _history() -> Mapping[tuple[str, str], tuple[Any, ...]]:
 def known_operators(domain: str) -> frozenset[str]:
     """The names of all operators of a domain that anybody knows; none where nobody knows the domain."""
     domain = normal_domain(domain)
-    known: Iterable[tuple[str, str]] = _history() if domain in standard_domains() else (*_contrib(), *_DECLARED)
-    return frozenset(op_type for d, op_type in known if d == domain) | (SQUATTERS if not domain else frozenset())
+    if domain in standard_domains():
+        return _standard_operators(domain)
+    return frozenset(op_type for d, op_type in (*_contrib(), *_DECLARED) if d == domain)
+
+
+@functools.cache
+def _standard_operators(domain: str) -> frozenset[str]:
+    return frozenset(op_type for d, op_type in _history() if d == domain) | (SQUATTERS if not domain else frozenset())
 
 
 def operators() -> frozenset[str]:

@@ -112,13 +112,14 @@ class Reach:
         """What reads the same values as a node that can be a further output of a pattern, or values above them."""
         if not self._sideways:
             return []
+        known = set(nodes)
         found: dict[ir.Node, None] = {}
         layer = [n for n in nodes if n.op_type in self._sideways or None in self._sideways]
         for _ in range(self._depth):
             values = dict.fromkeys(i for n in layer for i in n.inputs[:_CROWD] if i is not None)
             found.update(dict.fromkeys(c for v in values if use_count(v) <= _CROWD for c in v.consumers()))
             layer = [p for p in (v.producer() for v in values) if p is not None]
-        return [n for n in found if n not in set(nodes)]
+        return [n for n in found if n not in known]
 
     def _few_consumers(self, node: ir.Node) -> Iterator[ir.Node]:
         """Those who read what not many do: to all others it is the same who else reads something above."""

@@ -68,7 +68,12 @@ def label_of(name: str, file: Path | None, *, is_loose: bool) -> str:
 def file_of(module: ModuleType) -> Path | None:
     """The file of a module, None for one that has none."""
     file = getattr(module, "__file__", None)
-    return Path(file).resolve() if isinstance(file, str) else None
+    return _resolved(file) if isinstance(file, str) else None
+
+
+@functools.cache
+def _resolved(file: str) -> Path:
+    return Path(file).resolve()
 
 
 def digest_of(module: ModuleType) -> str:
