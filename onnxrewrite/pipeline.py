@@ -251,9 +251,8 @@ class _Run:
         """A result that is right; rewrites that make it wrong become ``guilty``, and ``found`` counts their rules."""
         while True:
             made = self.rounds.rewrite(set(guilty))
-            distrusted = [
-                a for a in made.trace.applied if found[a.rule] >= _WRONG_RULE
-            ]  # also where it only now can be
+            # Also where it can be applied only now.
+            distrusted = [a for a in made.trace.applied if found[a.rule] >= _WRONG_RULE]
             if distrusted:
                 guilty |= {a.key: f"the rule was wrong at {found[a.rule]} other sites" for a in distrusted}
                 continue
