@@ -222,6 +222,7 @@ def test_effects(tmp_path: Path):
     assert all(row["lowest"] <= row["factor"] <= row["highest"] for row in rows)
 
 
+@pytest.mark.slow
 def test_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = Path(__file__).parents[1] / "golden_models" / "bert" / "model.onnx"
     command = [str(path), "--threads", "1", "--seconds", "0.2", "--no-peers", "--json", str(tmp_path / "m.json")]

@@ -128,10 +128,17 @@ def test_python(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 OPTIONAL = {"torch"}
 """Packages that a page may need and that need not be there."""
 
+SLOW = {"optimizing.md", "mixed-precision.md"}
+"""Pages whose Python measures whole models."""
+
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 
 
-@pytest.mark.parametrize("page", DOCS, ids=[str(p.relative_to(ROOT)) for p in DOCS])
+def page(path: Path) -> object:
+    return pytest.param(path, id=str(path.relative_to(ROOT)), marks=[pytest.mark.slow] if path.name in SLOW else [])
+
+
+@pytest.mark.parametrize("page", map(page, DOCS))
 def test_python_in_docs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "golden_models").symlink_to(ROOT / "golden_models", target_is_directory=True)
     monkeypatch.chdir(tmp_path)

@@ -396,6 +396,7 @@ def test_a_model_with_weights_that_are_no_file(cli, refused, odd):
 # ---------------------------------------------------------------------------------------------------------- forgeries
 
 
+@pytest.mark.slow
 def test_a_sample_of_forged_certificates():
     """All of them: ``python -m benchmarks.hostile --only certificates``."""
     command = [sys.executable, "-m", "benchmarks.hostile", "--only", "certificates", "--count", "24", "--seed", "7"]
@@ -404,6 +405,7 @@ def test_a_sample_of_forged_certificates():
     assert "met  harms done by certificates: 0" in done.stdout
 
 
+@pytest.mark.slow
 def test_forgeries_are_the_same_for_the_same_seed(tmp_path):
     listed = (
         "import sys; from pathlib import Path; from benchmarks.hostile.certificates import certificates\n"

@@ -49,6 +49,7 @@ def test_a_wrong_rule_fails(tmp_path: Path) -> None:
     assert "test_ladder[absolute]" in done.stdout
 
 
+@pytest.mark.slow
 def test_golden_models_are_renewed(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "golden_models" / "resnet", tmp_path / "models" / "resnet")
     expected = tmp_path / "models" / "resnet" / "expected.toml"
