@@ -30,6 +30,7 @@ from benchmarks import report
 from benchmarks.breaks import Breaker
 from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.pattern.terms import AnyNode
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.verify.respell import Seed, mistakes, seeds
@@ -180,7 +181,12 @@ def _break(seed: Seed, rule: Rule, kind: str, rng: random.Random) -> Break | Non
 
 
 def _of_pattern(draft: Draft, rule: Rule, value: str) -> set[str]:
-    """The names of the nodes that the pattern itself is about: a rewrite may look at more."""
+    """The names of the nodes that the pattern itself is about: a rewrite may look at more.
+
+    None where it names no operator but asks something of any node: half of that is no part of a graph.
+    """
+    if all(isinstance(term, AnyNode) and term.op_types is None for term in rule.outputs):
+        return set()
     facts = Facts(draft.graph, dict(draft.model.opset_imports))
     match = next(matches(rule, facts, draft.graph, draft.value(value)), None)
     return {node.name or "" for node in match.nodes} if match is not None else set()
