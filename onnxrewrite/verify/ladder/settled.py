@@ -127,8 +127,8 @@ class _Settling:
                 self._settle(leaf, self._spot(node, index))
         self._facts.infer(node)
         self._done.append(node)
-        if any(o.shape is not None and 0 in o.shape for o in node.outputs):
-            raise DoesNotFit("an empty result")
+        if any(isinstance(d, int) and d < 1 for o in node.outputs for d in o.shape or ()):
+            raise DoesNotFit("an empty result, or one of a negative size")
 
     def _leaf(self, value: ir.Value | None) -> Leaf | None:
         """The leaf that a value is and that is not settled yet."""

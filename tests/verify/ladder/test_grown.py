@@ -1,0 +1,25 @@
+"""Graphs grown from patterns: whatever is drawn fits together, or is turned down with a reason."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import pytest
+from library import LIBRARY
+
+from onnxrewrite.verify.ladder.grown import attempts
+
+SLICING = ("rotary", "slices-into-split", "pad-into-conv", "slice-of-slice", "transpose-motion")
+"""Rules whose patterns cut and pad: the size of what comes of it can be anything."""
+
+NAMED = {rule.name: rule for rule in LIBRARY}
+
+
+@pytest.mark.parametrize("name", SLICING)
+def test_no_draw_breaks_off(name: str) -> None:
+    """A slice or a padding of a negative size has no indices to gather, and is no graph."""
+    made = list(attempts(NAMED[name], 100))
+    graphs = [m for m in made if isinstance(m, ir.Model)]
+    assert graphs
+    assert all(isinstance(m, str) and m for m in made if not isinstance(m, ir.Model))
+    sizes = [d for g in graphs for n in g.graph for o in n.outputs for d in o.shape or () if isinstance(d, int)]
+    assert min(sizes) > 0
