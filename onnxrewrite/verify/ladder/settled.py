@@ -57,6 +57,9 @@ _ASKS_RANK = {"Gemm": (2,), "DepthToSpace": (4,), "SpaceToDepth": (4,)} | dict.f
 _KINDS, _NEUTRAL = 8, 6
 """Kinds of numbers; at every so-manieth turn constants are ones and zeros."""
 
+_MOST_ELEMENTS = 2**18
+"""A result of more is not what a rule differs in, and takes long to check."""
+
 _PASSES = frozenset(
     "Identity Cast Relu Sigmoid Tanh Neg Abs Exp Log Sqrt Erf Clip Softmax LogSoftmax LeakyRelu Elu Pad Add Sub Mul Div"
     " QuantizeLinear DequantizeLinear Softplus HardSigmoid Where Min Max".split()
@@ -127,8 +130,9 @@ class _Settling:
                 self._settle(leaf, self._spot(node, index))
         self._facts.infer(node)
         self._done.append(node)
-        if any(isinstance(d, int) and d < 1 for o in node.outputs for d in o.shape or ()):
-            raise DoesNotFit("an empty result, or one of a negative size")
+        for dims in ([d for d in o.shape or () if isinstance(d, int)] for o in node.outputs):
+            if not 0 < math.prod(dims) <= _MOST_ELEMENTS or min(dims, default=1) < 1:
+                raise DoesNotFit("an empty result, or one of a negative or a huge size")
 
     def _leaf(self, value: ir.Value | None) -> Leaf | None:
         """The leaf that a value is and that is not settled yet."""
