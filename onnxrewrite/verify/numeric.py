@@ -165,9 +165,14 @@ def identical(a: Any, b: Any) -> bool:
     a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
-    if is_float(a.dtype) or a.dtype.kind == "c":
-        return bool(np.all((a == b) | (np.isnan(a) & np.isnan(b))))
-    return bool(np.array_equal(a, b))
+    return bool(_equal_elements(a, b).all())
+
+
+def _equal_elements(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Where two arrays of one shape and dtype are the same; NaN equals NaN, in formats of 8 bits as well."""
+    equal = np.asarray(a == b, np.bool_)
+    has_nan = a.dtype.kind in "fc" or a.dtype.name.startswith(("float", "bfloat"))
+    return equal | (np.isnan(a) & np.isnan(b)) if has_nan else equal
 
 
 def equality(pairs: Iterable[tuple[Any, Any]]) -> str:
@@ -413,7 +418,7 @@ def _g(number: Any) -> str:
 
 
 def _exact_only(original: npt.NDArray[Any], rewritten: npt.NDArray[Any]) -> Comparison:
-    different = np.argwhere(original != rewritten)
+    different = np.argwhere(~_equal_elements(original, rewritten))
     where = tuple(int(i) for i in different[0]) if len(different) else None
     count = f"{len(different)} of {original.size} {original.dtype} elements differ"
     example = f", first at {list(where)}: {rewritten[where]!s}, was {original[where]!s}" if where is not None else ""

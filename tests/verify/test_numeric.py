@@ -218,3 +218,16 @@ def test_nothing_is_near_enough_to_nothing() -> None:
 
 def test_only_a_reference_can_excuse_a_nan() -> None:
     assert near_enough(np.float32([1, np.nan]), np.float32([1, 2])) is None
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "bfloat16", "float16"]
+)
+def test_nan_is_nan_in_every_format(dtype: str) -> None:
+    """However many bits it has, and whether or not the format has a tolerance."""
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    nan, number = np.array([1.0, float("nan")]).astype(kind), np.array([1.0, 2.0]).astype(kind)
+    assert identical(nan, nan.copy())
+    assert compare(None, nan, nan.copy()).accept
+    assert not identical(nan, number)
+    assert not compare(None, nan, number).accept
