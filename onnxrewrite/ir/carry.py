@@ -253,7 +253,17 @@ def serialized(model: ir.Model) -> onnx.ModelProto:
             if domain not in imported:
                 imported.add(domain)
                 owner.opset_import.append(onnx.helper.make_opsetid(domain, 1))
+            if node.op_type == "Constant":
+                _forget_names(node)
     return proto
+
+
+def _forget_names(constant: onnx.NodeProto) -> None:
+    """The name of a tensor in a Constant says nothing, and onnx_ir changes it in all models that share the tensor: what
+    is written must not depend on what else was tried."""
+    for attribute in constant.attribute:
+        if attribute.HasField("t"):
+            attribute.t.ClearField("name")
 
 
 def root_cause(error: BaseException) -> str:
