@@ -8,7 +8,7 @@ stays what it was.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import onnx_ir as ir
 
@@ -21,7 +21,8 @@ from onnxrewrite.rewrite.trace import Trace
 class Opsets:
     """One model in the opsets that different rules need.
 
-    What is chosen follows from the rules alone, so that a repeated run chooses the same.
+    What is chosen follows from the rules and sites alone that take part, so that a repeated run, which knows at once
+    what others learned by and by, chooses the same.
 
     Args:
         model: The model; it is not changed.
@@ -33,16 +34,16 @@ class Opsets:
         self._model = model
         self._highest = highest
         self._for_speed = for_speed
-        self._chosen: dict[frozenset[str], ir.Model] = {}
-        self._settled: set[frozenset[str]] = set()
-        self._needed: defaultdict[frozenset[str], dict[str, int]] = defaultdict(dict)
+        self._chosen: dict[frozenset[Hashable], ir.Model] = {}
+        self._settled: set[frozenset[Hashable]] = set()
+        self._needed: defaultdict[frozenset[Hashable], dict[str, int]] = defaultdict(dict)
         self._converted: dict[int, ir.Model | str] = {}
 
-    def source(self, without: Iterable[str]) -> ir.Model:
-        """What to rewrite with all rules but those ``without``."""
+    def source(self, without: Iterable[Hashable]) -> ir.Model:
+        """What to rewrite with all rules and at all sites but those ``without``."""
         return self._chosen.get(frozenset(without), self._model)
 
-    def grows(self, without: Iterable[str], trace: Trace) -> bool:
+    def grows(self, without: Iterable[Hashable], trace: Trace) -> bool:
         """After the raise stage with these rules: whether ``source`` has become one of a newer opset."""
         rules = frozenset(without)
         if rules in self._settled:
@@ -56,7 +57,7 @@ class Opsets:
         self._needed[rules].update(wanted)
         return True
 
-    def settled(self, without: Iterable[str], trace: Trace) -> bool:
+    def settled(self, without: Iterable[Hashable], trace: Trace) -> bool:
         """After a round with these rules: whether ``source`` stays what it is; else it is what it was at first."""
         rules = frozenset(without)
         if rules in self._settled:
@@ -68,7 +69,7 @@ class Opsets:
         del self._chosen[rules]
         return False
 
-    def notes(self, without: Iterable[str], trace: Trace) -> list[str]:
+    def notes(self, without: Iterable[Hashable], trace: Trace) -> list[str]:
         """What there is to say of the opset of a settled round."""
         rules = frozenset(without)
         before, after = io.opset(self._model), io.opset(self.source(rules))

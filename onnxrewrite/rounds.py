@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -134,31 +134,32 @@ class Rounds:
         a rule take part in it that changed the graph by itself.  Where the raise stage needs a newer opset, the model
         is converted.
         """
+        absent = frozenset[Hashable]([*self.without, *quarantine])
         failed: list[Loss] = []  # what is not raised in the next attempt was turned down in this
         while True:
             try:
-                found = self._lowered(quarantine, failed)
+                found = self._lowered(quarantine, absent, failed)
             except Tampered as error:
                 self._tampered[error.rule] = error
                 continue
-            if self._opsets.settled(self.without, found.trace):
+            if self._opsets.settled(absent, found.trace):
                 break
-        found.trace.warnings += self._opsets.notes(self.without, found.trace)
+        found.trace.warnings += self._opsets.notes(absent, found.trace)
         for tampering in self._tampered.values():
             found.trace.refuse(tampering.rule, tampering.value, tampering.reason)
             found.trace.warnings.append(f"{tampering}; it was left out")
         return found
 
-    def _lowered(self, quarantine: set[Key], failed: list[Loss]) -> Round:
+    def _lowered(self, quarantine: set[Key], absent: frozenset[Hashable], failed: list[Loss]) -> Round:
         banned = set(quarantine)
         unlowerable: dict[Key, str] = {}
         while True:
             with self._clock.phase("rewrite"):
                 sites = self._site_checker() if self._checks_sites else None
                 ledger = Ledger(sites, self.cost, self._verdicts, failed=failed, declined=self._declined)
-                driver = self._driver(banned, ledger)
+                driver = self._driver(self._opsets.source(absent), banned, ledger)
                 trace = driver.run(last=Stage.RAISE)
-                if self._opsets.grows(self.without, trace):
+                if self._opsets.grows(absent, trace):
                     continue
                 driver.run(first=Stage.LOWER)
                 stuck = {k: node.op_type for node in _unlowered(driver) for k in _makers(node, trace)}
@@ -171,10 +172,10 @@ class Rounds:
         finish(driver.model, keep_types=self._keep_types)
         return Round(driver.model, trace, replace(ledger, declined=[*self._declined]), sites)
 
-    def _driver(self, banned: set[Key], ledger: Ledger) -> Driver:
+    def _driver(self, source: ir.Model, banned: set[Key], ledger: Ledger) -> Driver:
         """A driver for a round, with checks that count this round only."""
         return Driver(
-            io.load(self._opsets.source(self.without)),
+            io.load(source),
             self._taking_part(),
             self._target,
             check=ledger,

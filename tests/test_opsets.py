@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import onnx
@@ -12,6 +13,8 @@ from onnx import parser
 import onnxrewrite as rw
 from onnxrewrite import FLOATS, Attr, Builder, Match, Result, Rule, Stage, Value, Var, op
 from onnxrewrite.certify import Original
+from onnxrewrite.ir import io
+from onnxrewrite.opsets import Opsets
 
 x, scale = Var("x", dtype=FLOATS), Var("scale", dtype=FLOATS)
 normal = op.Mul(op.Div(x, op.Sqrt(op.ReduceMean(op.Mul(x, x), axes=(-1,), keepdims=1) + 1e-5)), scale)
@@ -146,3 +149,19 @@ def test_a_replay_raises_the_opset_likewise(tmp_path: Path) -> None:
     again = Original(tmp_path / "out.onnx.certificate.json")
     assert again.replay().now.output == again.then.output
     assert again.recheck()[1] == []
+
+
+def test_without_a_site_the_opset_is_chosen_as_by_a_run_that_never_knew_it() -> None:
+    """A replay leaves out from the beginning what the first run undid by and by, and must come to the same opset."""
+    opsets = Opsets(io.load(model(17)), 23)
+    key = ("rms", "y")
+    applied = SimpleNamespace(after=("RMSNormalization",))
+    trace: Any = SimpleNamespace(too_new={"RMSNormalization": 23}, wished={}, applied=[applied])
+    assert opsets.grows((), trace)
+    assert opsets.settled((), trace)
+    assert io.opset(opsets.source(())) == 23
+    assert io.opset(opsets.source([key])) == 17
+    trace.applied = []
+    assert opsets.grows([key], trace)
+    assert not opsets.settled([key], trace)
+    assert io.opset(opsets.source([key])) == 17
