@@ -1,9 +1,12 @@
 """Options of the whole suite."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+
+from onnxrewrite.ir import custom, schema
 
 # What a model comes to must not depend on how busy the machine is; tests of measuring ask for it.
 os.environ["ONNXREWRITE_LOWER"] = "fused"
@@ -22,3 +25,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture
+def nothing_stays() -> Iterator[None]:
+    """What a test declares is forgotten, and so are its libraries."""
+    kept = dict(custom._DECLARED), dict(schema._DECLARED), os.environ.get(custom.VARIABLE)
+    yield
+    for known, before in ((custom._DECLARED, kept[0]), (schema._DECLARED, kept[1])):
+        known.clear()
+        known.update(before)
+    os.environ.pop(custom.VARIABLE, None)
+    if kept[2] is not None:
+        os.environ[custom.VARIABLE] = kept[2]

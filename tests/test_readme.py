@@ -138,7 +138,8 @@ def page(path: Path) -> object:
     return pytest.param(path, id=str(path.relative_to(ROOT)), marks=[pytest.mark.slow] if path.name in SLOW else [])
 
 
-@pytest.mark.parametrize("page", map(page, DOCS))
+@pytest.mark.usefixtures("nothing_stays")
+@pytest.mark.parametrize("page", [page(each) for each in DOCS])
 def test_python_in_docs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "golden_models").symlink_to(ROOT / "golden_models", target_is_directory=True)
     monkeypatch.chdir(tmp_path)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +22,8 @@ from onnxrewrite.rewrite import registry
 from onnxrewrite.verify.ladder.climb import climb
 
 DOMAIN = "my.domain"
+pytestmark = pytest.mark.usefixtures("nothing_stays")
+
 BODY = """<opset_import: ["": 17], domain: "my.domain">
 FusedSwish <alpha: float = 1.0> (x) => (y) {
   a = Constant <value_float: float = @alpha> ()
@@ -54,19 +54,6 @@ RULE = rw.Rule(
 )
 '''
 SILU = "float[n,8] x; s = Sigmoid(x)  y = Mul(x, s)"
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Iterator[None]:
-    """What a test declares is forgotten, and so are its libraries."""
-    kept = dict(custom._DECLARED), dict(schema._DECLARED), os.environ.get(custom.VARIABLE)
-    yield
-    for known, before in ((custom._DECLARED, kept[0]), (schema._DECLARED, kept[1])):
-        known.clear()
-        known.update(before)
-    os.environ.pop(custom.VARIABLE, None)
-    if kept[2] is not None:
-        os.environ[custom.VARIABLE] = kept[2]
 
 
 @pytest.fixture
