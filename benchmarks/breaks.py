@@ -15,9 +15,9 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
-from onnxrewrite.verify.ladder.variations import loosened
-from onnxrewrite.verify.respell.draft import Draft
-from onnxrewrite.verify.respell.mistakes import become
+from onnxrewrite.ruletest.fuzz.variations import loosened
+from onnxrewrite.ruletest.metamorphic.draft import Draft
+from onnxrewrite.ruletest.metamorphic.mutations import become
 
 Breaker: TypeAlias = Callable[[Draft, Sequence[ir.Node], random.Random], str | None]
 

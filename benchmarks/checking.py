@@ -22,10 +22,10 @@ from unittest import mock
 
 import onnxrewrite as rw
 from benchmarks import report
-from onnxrewrite.verify import site
-from onnxrewrite.verify.model import Baseline
-from onnxrewrite.verify.reference import Reference
-from onnxrewrite.verify.session import Session
+from onnxrewrite.checks import site
+from onnxrewrite.checks.model import Baseline
+from onnxrewrite.reference.evaluation import Reference
+from onnxrewrite.runtime.session import Session
 
 CORPUS = Path(__file__).resolve().parents[2] / "shared" / "models"
 FACTOR = 2.5

@@ -18,16 +18,17 @@ from pathlib import Path
 import onnx_ir as ir
 
 from benchmarks import report
-from onnxrewrite.ir import io, schema, text
+from onnxrewrite import io
+from onnxrewrite.ir import schema, text
 from onnxrewrite.ir.target import target
 from onnxrewrite.measure.cache import Cache
 from onnxrewrite.measure.choice import MARGIN, Chooser, Weighed
-from onnxrewrite.measure.sessions import Setting
-from onnxrewrite.measure.subject import subject
+from onnxrewrite.measure.site_benchmark import subject
 from onnxrewrite.measure.timing import interleave, ratio
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.runtime.settings import Setting
 
 GOAL = 95.0
 

@@ -26,10 +26,10 @@ from pathlib import Path
 import onnxrewrite as rw
 from benchmarks import motifs, ort_suite, report
 from benchmarks.checking import CORPUS, models
-from onnxrewrite.ir import io
-from onnxrewrite.measure.peers import ORT_FUSIONS, PEERS, attempts
-from onnxrewrite.verify.checked import ModelCheck
-from onnxrewrite.verify.session import one_line
+from onnxrewrite import io
+from onnxrewrite.checks.findings import ModelCheck
+from onnxrewrite.runtime.session import one_line
+from onnxrewrite.suite.bench.peers import ORT_FUSIONS, PEERS, attempts
 
 PARTS = ("ort-suite", "raised", "nodes", "equal")
 RAISERS = ("ort-transformers", ORT_FUSIONS.name, "onnxslim")

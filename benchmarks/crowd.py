@@ -76,21 +76,23 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _warm_up() -> None:
     """Import what each batch would import, before it is forked off; no session is opened."""
-    from onnxrewrite import certify, cli, pipeline
-    from onnxrewrite.measure import choice, race
+    from onnxrewrite import cli
+    from onnxrewrite.certificate import writing
+    from onnxrewrite.checks import model, structure
+    from onnxrewrite.compiler import run
+    from onnxrewrite.measure import ab_timing, choice
     from onnxrewrite.rewrite import registry
-    from onnxrewrite.verify import model, structure
 
-    assert all((certify, cli, pipeline, choice, race, model, structure))
+    assert all((writing, cli, run, choice, ab_timing, model, structure))
     registry.load()
 
 
 def applied(batch: Batch) -> list[tuple[int, int, str]]:
     """Number, exit status and complaint of each model of a batch; in a process of its own."""
     from onnxrewrite.cli import main as command
-    from onnxrewrite.measure import race
+    from onnxrewrite.measure import ab_timing
 
-    race.SECONDS = _SHORT
+    ab_timing.SECONDS = _SHORT
     os.environ["XDG_CACHE_HOME"] = str(batch.cache)
 
     def run(*line: str) -> tuple[int, str]:

@@ -5,9 +5,9 @@
 
 Without a MODEL: every golden model, every one below ``../shared/models``, and ONNX Runtime's own optimizer tests below
 ``../shared/ort_suite``.  Each is rewritten with ``lower="fused"`` and ``check="off"``, so that nothing is measured.
-``--keep`` writes digests and numbers of nodes; ``--against`` compares with what was kept, on the same machine: no result
-has more nodes, and each that differs is listed.  Constants are computed by ONNX Runtime, whose kernels round otherwise
-on another processor.
+``--keep`` writes digests and numbers of nodes; ``--against`` compares with what was kept, on the same machine: no
+result has more nodes, and each that differs is listed.  Constants are computed by ONNX Runtime, whose kernels round
+otherwise on another processor.
 """
 
 from __future__ import annotations

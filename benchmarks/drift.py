@@ -27,11 +27,11 @@ import onnx_ir as ir
 
 import onnxrewrite as rw
 from benchmarks import report
-from onnxrewrite.ir.census import operator_name
+from onnxrewrite.compiler.request import CheckLevel
+from onnxrewrite.io.statistics import operator_name
 from onnxrewrite.ir.graph import constant_tensor
 from onnxrewrite.ir.schema import attribute, schema
 from onnxrewrite.pattern.look import COMMUTATIVE
-from onnxrewrite.result import CheckLevel
 from onnxrewrite.rewrite import registry
 
 Array: TypeAlias = np.ndarray[Any, Any]

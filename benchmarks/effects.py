@@ -21,9 +21,9 @@ from typing import NamedTuple
 import onnxrewrite as rw
 from benchmarks import report
 from benchmarks.checking import CORPUS, models
-from onnxrewrite.ir import io
+from onnxrewrite import io
 from onnxrewrite.measure.opportunities import Opportunity
-from onnxrewrite.measure.profile import Rewritten, profile
+from onnxrewrite.measure.profiling import Rewritten, profile
 
 KEPT = Path(__file__).resolve().parents[1] / "docs" / "effects.json"
 

@@ -12,21 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxrewrite import (
-    FLOATS,
-    Assumption,
-    Attr,
-    Builder,
-    Const,
-    Match,
-    Rewrites,
-    Rule,
-    Scalar,
-    Stage,
-    Value,
-    Var,
-    op,
-)
+from onnxrewrite import FLOATS, Assumption, Attr, Builder, Const, Match, Rewrites, Rule, Scalar, Stage, Value, Var, op
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,11 @@ from onnxscript.rewriter import RewriteRuleSet
 import onnxrewrite as rw
 from benchmarks import report
 from benchmarks.checking import CORPUS, models
+from onnxrewrite import io
+from onnxrewrite.checks.rewrites import UNCHECKED
 from onnxrewrite.interop.onnxscript import Adapted, load
-from onnxrewrite.ir import io, text
-from onnxrewrite.verify.rewrites import UNCHECKED
-from onnxrewrite.verify.session import one_line
+from onnxrewrite.ir import text
+from onnxrewrite.runtime.session import one_line
 
 SETS = ("default", "ort_fusions")
 PARTS = ("models", "traps")

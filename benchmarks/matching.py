@@ -28,7 +28,7 @@ import onnxscript.rewriter
 from onnxscript.rewriter import pattern as peer
 
 from benchmarks import graphs, report, rules
-from onnxrewrite.ir import io
+from onnxrewrite import io
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver

@@ -29,10 +29,10 @@ import onnx
 import onnxrewrite as rw
 from benchmarks import report
 from benchmarks.checking import CORPUS, models
-from onnxrewrite.measure.bench import Bench, Variant, bench
-from onnxrewrite.measure.peers import PEERS
-from onnxrewrite.measure.sessions import Setting
 from onnxrewrite.measure.timing import Interval, ratio
+from onnxrewrite.runtime.settings import Setting
+from onnxrewrite.suite.bench.benchmark import Bench, Variant, bench
+from onnxrewrite.suite.bench.peers import PEERS
 
 ATTENTION, OTHERS = "attention", "others"
 MOST = {"against ORT": 1.02, "best peer": 1.03, "creation": 1.02}

@@ -16,7 +16,8 @@ import onnx
 import onnx.inliner
 import onnx_ir as ir
 
-from onnxrewrite.ir import census, io
+from onnxrewrite import io
+from onnxrewrite.io import statistics
 from onnxrewrite.ir.graph import dense_tensor, scopes
 
 PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "Einsum", "FusedMatMul", "MatMulNBits"})
@@ -38,7 +39,7 @@ def opened(path: str | os.PathLike[str]) -> ir.Model:
 
 def node_count(path: str | os.PathLike[str]) -> int:
     """How many nodes there are, constants left out."""
-    return census.node_count(opened(path))
+    return statistics.node_count(opened(path))
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,13 @@ import onnx
 import onnxrewrite as rw
 from benchmarks import report
 from benchmarks.checking import CORPUS
+from onnxrewrite import io
 from onnxrewrite.errors import ModelError
-from onnxrewrite.ir import census, io
+from onnxrewrite.io import statistics
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite.trace import Trace
-from onnxrewrite.verify.session import one_line
-from onnxrewrite.verify.workers import Died, in_workers
+from onnxrewrite.runtime.session import one_line
+from onnxrewrite.system.workers import Died, in_workers
 
 SUITE = CORPUS.parent / "ort_suite"
 
@@ -199,7 +200,7 @@ def run(case: Case) -> Found:
         return Found(dict(case.told["ops_before"]), compared="refused", why=one_line(error))
     except rw.OnnxRewriteError as error:
         return Found(dict(case.told["ops_before"]), one_line(error), "refused")
-    counts = census.operator_counts(result.model)
+    counts = statistics.operator_counts(result.model)
     wrong, compared = _compared(case, result.to_proto())
     return Found(counts, wrong, compared, _reasons(case, result.trace))
 

@@ -33,14 +33,14 @@ from benchmarks import report
 from benchmarks.checking import CORPUS
 from benchmarks.models import corpus_inputs, has_attention
 from onnxrewrite.cli import main as command
-from onnxrewrite.deploy.artifact import size_of
-from onnxrewrite.deploy.outcome import Outcome
-from onnxrewrite.deploy.pipeline import Pipeline
-from onnxrewrite.measure.memory import Use, used
-from onnxrewrite.measure.sessions import Setting, open_runner
+from onnxrewrite.measure.peak_memory import Use, used
 from onnxrewrite.measure.timing import Timing, interleave, ratio
-from onnxrewrite.quality.data import Data, Sample, load_data
-from onnxrewrite.quality.gate import Gate, Judge, Quality
+from onnxrewrite.runtime.settings import Setting, open_runner
+from onnxrewrite.suite.deploy.artifact import size_of
+from onnxrewrite.suite.deploy.outcome import Outcome
+from onnxrewrite.suite.deploy.pipeline import Pipeline
+from onnxrewrite.suite.quality.data import Data, Sample, load_data
+from onnxrewrite.suite.quality.gate import Gate, Judge, Quality
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden_models"
 SHARED = (

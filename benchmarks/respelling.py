@@ -20,7 +20,7 @@ from pathlib import Path
 from onnxrewrite.ir import text
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.verify.respell import near_misses, seeds, spellings
+from onnxrewrite.ruletest.metamorphic import near_misses, seeds, spellings
 
 GOAL = 0.995
 

@@ -28,8 +28,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from benchmarks import graphs, report, rules
-from onnxrewrite import Builder, Match, Rule, Stage, Value, Var, apply, op
-from onnxrewrite.ir import io
+from onnxrewrite import Builder, Match, Rule, Stage, Value, Var, apply, io, op
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite.driver import Driver
 

@@ -25,14 +25,14 @@ from typing import Any, get_args
 import numpy as np
 
 from benchmarks import report
-from onnxrewrite.measure.sessions import Setting, open_runner
 from onnxrewrite.measure.timing import interleave, ratio
-from onnxrewrite.precision.candidates import Candidates, candidates
-from onnxrewrite.precision.sensitivity import Method, sensitivity
-from onnxrewrite.quality.data import load_data
-from onnxrewrite.quality.gate import Judge
-from onnxrewrite.quantization.settings import QuantizeSettings
-from onnxrewrite.verify.session import as_proto
+from onnxrewrite.runtime.session import as_proto
+from onnxrewrite.runtime.settings import Setting, open_runner
+from onnxrewrite.suite.precision.candidates import Candidates, candidates
+from onnxrewrite.suite.precision.node_sensitivity import Method, sensitivity
+from onnxrewrite.suite.quality.data import load_data
+from onnxrewrite.suite.quality.gate import Judge
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 
 ROOT = Path(__file__).resolve().parents[1] / "golden_models"
 MODELS = ("vit", "bert", "mobilenet_hardswish", "yolo")

@@ -36,9 +36,9 @@ from benchmarks.mutants import KINDS, Mutant, Observed, mutants, mutate, observe
 from benchmarks.mutants.equivalent import EQUIVALENT
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.verify.ladder import INSTANCES, climb
-from onnxrewrite.verify.ladder.judge import differs_at
-from onnxrewrite.verify.ladder.verdict import UNTRIED, Verdict
+from onnxrewrite.ruletest.fuzz import INSTANCES, climb
+from onnxrewrite.ruletest.fuzz.judge import differs_at
+from onnxrewrite.ruletest.fuzz.verdict import UNTRIED, Verdict
 
 REFUTED, STILLBORN, SAME, SURVIVED = "refuted", "stillborn", "equivalent", "survived"
 

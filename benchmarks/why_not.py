@@ -29,16 +29,16 @@ from benchmarks import breaks as independent
 from benchmarks import report
 from benchmarks.breaks import Breaker
 from onnxrewrite.errors import OnnxRewriteError
+from onnxrewrite.explanation.why_not import Explainer
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.terms import AnyNode
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.verify.respell import Seed, mistakes, seeds
-from onnxrewrite.verify.respell.draft import Draft
-from onnxrewrite.verify.respell.firing import matches
-from onnxrewrite.verify.respell.nearmiss import with_facts
-from onnxrewrite.verify.respell.seeds import DTYPES, retyped
-from onnxrewrite.whynot.explain import Explainer
+from onnxrewrite.ruletest.metamorphic import Seed, mutations, seeds
+from onnxrewrite.ruletest.metamorphic.draft import Draft
+from onnxrewrite.ruletest.metamorphic.firing import matches
+from onnxrewrite.ruletest.metamorphic.mutants import with_facts
+from onnxrewrite.ruletest.metamorphic.seeds import DTYPES, retyped
 
 COUNT = 6
 """Breaks of each rule, unless asked for others."""
@@ -91,16 +91,16 @@ def _dtype(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | 
 
 
 OWN: dict[str, tuple[Breaker, str]] = {
-    "constant": (mistakes.constant, ""),
-    "attribute": (mistakes.attribute, ""),
-    "operator": (mistakes.operator, ""),
-    "operand": (mistakes.operand, ""),
-    "order": (mistakes.order, ""),
-    "extra operand": (mistakes.extra, "inputs|operands"),
-    "shape": (mistakes.shape, "shapes?|ranks?|dimensions?|sizes?|axis|axes"),
-    "extra use": (mistakes.reader, "used by"),
-    "graph output": (mistakes.export, "graph output"),
-    "overridable": (mistakes.overridable, "overrid\\w+|graph input|constant"),
+    "constant": (mutations.constant, ""),
+    "attribute": (mutations.attribute, ""),
+    "operator": (mutations.operator, ""),
+    "operand": (mutations.operand, ""),
+    "order": (mutations.order, ""),
+    "extra operand": (mutations.extra, "inputs|operands"),
+    "shape": (mutations.shape, "shapes?|ranks?|dimensions?|sizes?|axis|axes"),
+    "extra use": (mutations.reader, "used by"),
+    "graph output": (mutations.export, "graph output"),
+    "overridable": (mutations.overridable, "overrid\\w+|graph input|constant"),
     "body": (_border, "used by|body"),
     "dtype": (_dtype, "dtypes?|kernels?|bfloat16|float16|double"),
     "opset": (_opset, "opset"),

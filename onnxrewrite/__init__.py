@@ -7,34 +7,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from onnxrewrite.system.versions import VERSION
+
+__version__ = VERSION
 
 _FACE = {
-    "apply": "onnxrewrite.pipeline",
-    "check": "onnxrewrite.pipeline",
-    "explain": "onnxrewrite.whynot.explain",
-    "capture": "onnxrewrite.authoring.capture",
-    "mine": "onnxrewrite.authoring.mine",
-    "Pipeline": "onnxrewrite.deploy.pipeline",
-    "Gate": "onnxrewrite.quality.gate",
-    "quantize": "onnxrewrite.quantization.run",
-    "QuantizeSettings": "onnxrewrite.quantization.settings",
-    "export": "onnxrewrite.frameworks.torch",
-    "machine": "onnxrewrite.hardware.machine",
-    "Machine": "onnxrewrite.hardware.machine",
-    "to_half": "onnxrewrite.precision.half",
-    "sensitivity": "onnxrewrite.precision.sensitivity",
-    "exclusion": "onnxrewrite.precision.exclude",
-    "within_latency": "onnxrewrite.precision.exclude",
-    "mixed_precision": "onnxrewrite.precision.mixed",
-    "search_precision": "onnxrewrite.precision.search",
-    "session": "onnxrewrite.measure.session",
-    "CachedSession": "onnxrewrite.measure.cached",
-    "Deployment": "onnxrewrite.measure.deployment",
-    "read_options": "onnxrewrite.measure.deployment",
-    "write_options": "onnxrewrite.measure.deployment",
-    "sweep": "onnxrewrite.sweeping.sweep",
-    "Result": "onnxrewrite.pipeline",
+    "apply": "onnxrewrite.api.application",
+    "check": "onnxrewrite.api.application",
+    "explain": "onnxrewrite.api.explanations",
+    "capture": "onnxrewrite.authoring.captured_rule",
+    "mine": "onnxrewrite.authoring.mining",
+    "Pipeline": "onnxrewrite.suite.deploy.pipeline",
+    "Gate": "onnxrewrite.suite.quality.gate",
+    "quantize": "onnxrewrite.suite.quantization.quantizer",
+    "QuantizeSettings": "onnxrewrite.suite.quantization.quantize_settings",
+    "export": "onnxrewrite.suite.frameworks.torch",
+    "machine": "onnxrewrite.runtime.machine",
+    "Machine": "onnxrewrite.runtime.machine",
+    "to_half": "onnxrewrite.suite.precision.half_precision",
+    "sensitivity": "onnxrewrite.suite.precision.node_sensitivity",
+    "exclusion": "onnxrewrite.suite.precision.exclude",
+    "within_latency": "onnxrewrite.suite.precision.exclude",
+    "mixed_precision": "onnxrewrite.suite.precision.mixed",
+    "search_precision": "onnxrewrite.suite.precision.search",
+    "session": "onnxrewrite.runtime.opening",
+    "CachedSession": "onnxrewrite.runtime.cached",
+    "Deployment": "onnxrewrite.runtime.deployment",
+    "read_options": "onnxrewrite.runtime.deployment",
+    "write_options": "onnxrewrite.runtime.deployment",
+    "sweep": "onnxrewrite.suite.sweeping.zoo",
+    "Result": "onnxrewrite.api.application",
     "OnnxRewriteError": "onnxrewrite.errors",
     "AnyNode": "onnxrewrite.pattern.terms",
     "Dim": "onnxrewrite.ir.dims",
@@ -56,7 +58,7 @@ _FACE = {
     "any_of": "onnxrewrite.pattern.terms",
     "einsum_labels": "onnxrewrite.ir.einsum",
     "epsilon": "onnxrewrite.pattern.numbers",
-    "Cut": "onnxrewrite.ir.cuts",
+    "Cut": "onnxrewrite.ir.min_cut",
     "CustomOp": "onnxrewrite.ir.custom",
     "use_custom_ops": "onnxrewrite.ir.custom",
     "microsoft": "onnxrewrite.pattern.terms",
@@ -81,16 +83,15 @@ __all__ = [*_FACE]
 if TYPE_CHECKING:
     from onnx_ir import Value as Value
 
-    from onnxrewrite.authoring.capture import capture as capture
-    from onnxrewrite.authoring.mine import mine as mine
-    from onnxrewrite.deploy.pipeline import Pipeline as Pipeline
+    from onnxrewrite.api.application import Result as Result
+    from onnxrewrite.api.application import apply as apply
+    from onnxrewrite.api.application import check as check
+    from onnxrewrite.api.explanations import explain as explain
+    from onnxrewrite.authoring.captured_rule import capture as capture
+    from onnxrewrite.authoring.mining import mine as mine
     from onnxrewrite.errors import OnnxRewriteError as OnnxRewriteError
-    from onnxrewrite.frameworks.torch import export as export
-    from onnxrewrite.hardware.machine import Machine as Machine
-    from onnxrewrite.hardware.machine import machine as machine
     from onnxrewrite.ir.custom import CustomOp as CustomOp
     from onnxrewrite.ir.custom import use_custom_ops as use_custom_ops
-    from onnxrewrite.ir.cuts import Cut as Cut
     from onnxrewrite.ir.dims import Dim as Dim
     from onnxrewrite.ir.dims import at_least as at_least
     from onnxrewrite.ir.dims import is_cut_to as is_cut_to
@@ -98,11 +99,7 @@ if TYPE_CHECKING:
     from onnxrewrite.ir.einsum import einsum_labels as einsum_labels
     from onnxrewrite.ir.facts import Facts as Facts
     from onnxrewrite.ir.facts import same_shape as same_shape
-    from onnxrewrite.measure.cached import CachedSession as CachedSession
-    from onnxrewrite.measure.deployment import Deployment as Deployment
-    from onnxrewrite.measure.deployment import read_options as read_options
-    from onnxrewrite.measure.deployment import write_options as write_options
-    from onnxrewrite.measure.session import session as session
+    from onnxrewrite.ir.min_cut import Cut as Cut
     from onnxrewrite.pattern.look import parameter as parameter
     from onnxrewrite.pattern.look import passed as passed
     from onnxrewrite.pattern.look import resolve as resolve
@@ -123,18 +120,6 @@ if TYPE_CHECKING:
     from onnxrewrite.pattern.terms import any_of as any_of
     from onnxrewrite.pattern.terms import microsoft as microsoft
     from onnxrewrite.pattern.terms import op as op
-    from onnxrewrite.pipeline import Result as Result
-    from onnxrewrite.pipeline import apply as apply
-    from onnxrewrite.pipeline import check as check
-    from onnxrewrite.precision.exclude import exclusion as exclusion
-    from onnxrewrite.precision.exclude import within_latency as within_latency
-    from onnxrewrite.precision.half import to_half as to_half
-    from onnxrewrite.precision.mixed import mixed_precision as mixed_precision
-    from onnxrewrite.precision.search import search_precision as search_precision
-    from onnxrewrite.precision.sensitivity import sensitivity as sensitivity
-    from onnxrewrite.quality.gate import Gate as Gate
-    from onnxrewrite.quantization.run import quantize as quantize
-    from onnxrewrite.quantization.settings import QuantizeSettings as QuantizeSettings
     from onnxrewrite.rewrite.build import Builder as Builder
     from onnxrewrite.rewrite.rule import Assumption as Assumption
     from onnxrewrite.rewrite.rule import Rejects as Rejects
@@ -142,8 +127,25 @@ if TYPE_CHECKING:
     from onnxrewrite.rewrite.rule import Rule as Rule
     from onnxrewrite.rewrite.rule import Stage as Stage
     from onnxrewrite.rewrite.ruleset import RuleSet as RuleSet
-    from onnxrewrite.sweeping.sweep import sweep as sweep
-    from onnxrewrite.whynot.explain import explain as explain
+    from onnxrewrite.runtime.cached import CachedSession as CachedSession
+    from onnxrewrite.runtime.deployment import Deployment as Deployment
+    from onnxrewrite.runtime.deployment import read_options as read_options
+    from onnxrewrite.runtime.deployment import write_options as write_options
+    from onnxrewrite.runtime.machine import Machine as Machine
+    from onnxrewrite.runtime.machine import machine as machine
+    from onnxrewrite.runtime.opening import session as session
+    from onnxrewrite.suite.deploy.pipeline import Pipeline as Pipeline
+    from onnxrewrite.suite.frameworks.torch import export as export
+    from onnxrewrite.suite.precision.exclude import exclusion as exclusion
+    from onnxrewrite.suite.precision.exclude import within_latency as within_latency
+    from onnxrewrite.suite.precision.half_precision import to_half as to_half
+    from onnxrewrite.suite.precision.mixed import mixed_precision as mixed_precision
+    from onnxrewrite.suite.precision.node_sensitivity import sensitivity as sensitivity
+    from onnxrewrite.suite.precision.search import search_precision as search_precision
+    from onnxrewrite.suite.quality.gate import Gate as Gate
+    from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings as QuantizeSettings
+    from onnxrewrite.suite.quantization.quantizer import quantize as quantize
+    from onnxrewrite.suite.sweeping.zoo import sweep as sweep
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,9 @@ it and exits with ``exit_code``; nothing else is ever shown to a user as a trace
 
 from __future__ import annotations
 
+import os
 import re
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -184,3 +186,11 @@ def one_line(error: BaseException | str, limit: int = 300) -> str:
     text = re.sub(r"/\S*?/(onnxruntime/\S+?:\d+) ", "", text)
     text = text or type(error).__name__
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def described(error: Exception, source: str = "") -> str:
+    """An exception in one line, with the last line of the file ``source`` that it came through."""
+    text = " ".join(str(error).split())
+    lines = [n for frame, n in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == source]
+    place = f" at {os.path.basename(source)}:{lines[-1]}" if lines else ""
+    return f"{type(error).__name__}{': ' if text else ''}{text}{place}"

@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from onnxrewrite.rewrite import registry
-from onnxrewrite.verify.respell import Seed, seeds
+from onnxrewrite.ruletest.metamorphic import Seed, seeds
 
 LIBRARY = list(registry.load(plugins=False))
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from onnxrewrite.ir import io, text
+from onnxrewrite import io
+from onnxrewrite.compiler.run import apply
+from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
-from onnxrewrite.pipeline import apply
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Stage

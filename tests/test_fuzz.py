@@ -28,10 +28,10 @@ import onnxrewrite as rw
 from benchmarks.hostile.damage import damaged
 from benchmarks.random_graphs import random_model
 from onnxrewrite.cli import main
+from onnxrewrite.inputs.sample import Sampler
 from onnxrewrite.ir import text
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rewrites
-from onnxrewrite.verify.sample import Sampler
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden_models"
 SECONDS = 180

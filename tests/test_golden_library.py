@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import onnxrewrite as rw
-from onnxrewrite import golden
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir import text
+from onnxrewrite.testing import golden
 
 WRITTEN = """# A model of nothing.
 opset = 17

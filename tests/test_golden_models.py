@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxrewrite import golden
-from onnxrewrite.testing import check_golden
+from onnxrewrite.testing import check_golden, golden
 
 ROOT = Path(__file__).resolve().parents[1] / "golden_models"
 MODELS = golden.find(ROOT)

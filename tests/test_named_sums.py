@@ -11,7 +11,7 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 import onnxrewrite as rw
-from onnxrewrite.ir import io
+from onnxrewrite import io
 from onnxrewrite.ir.sums import named_sums, with_plain_names
 
 HEADER = '<ir_version: 8, opset_import: ["": 17]>'
@@ -77,7 +77,7 @@ def test_it_can_be_turned_off():
 def test_where_the_original_runs_at_other_sizes_it_is_not_made():
     result = rw.apply(RUNS_ANYWAY, lower="fused")
     assert result.assumes == {}
-    assert not result.options.named_sums
+    assert not result.request.named_sums
     (told,) = [note for note in result.notes if "a + b" in note]
     assert told.startswith("the size `a + b` is taken for a name: the original runs where it is something else")
     run = ReferenceEvaluator(result.to_proto()).run

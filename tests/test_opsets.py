@@ -11,10 +11,9 @@ import pytest
 from onnx import parser
 
 import onnxrewrite as rw
-from onnxrewrite import FLOATS, Attr, Builder, Match, Result, Rule, Stage, Value, Var, op
-from onnxrewrite.certify import Original
-from onnxrewrite.ir import io
-from onnxrewrite.opsets import Opsets
+from onnxrewrite import FLOATS, Attr, Builder, Match, Result, Rule, Stage, Value, Var, io, op
+from onnxrewrite.certificate.repetition import Original
+from onnxrewrite.compiler.opsets import Opsets
 
 x, scale = Var("x", dtype=FLOATS), Var("scale", dtype=FLOATS)
 normal = op.Mul(op.Div(x, op.Sqrt(op.ReduceMean(op.Mul(x, x), axes=(-1,), keepdims=1) + 1e-5)), scale)

@@ -14,12 +14,12 @@ from onnx import parser
 
 import onnxrewrite as rw
 from onnxrewrite import Assumption, Builder, Const, Match, Rule, Stage, Value, Var, op
+from onnxrewrite.checks.site_record import SiteRecord
 from onnxrewrite.errors import UsageError
-from onnxrewrite.measure import race
+from onnxrewrite.measure import ab_timing
 from onnxrewrite.measure.choice import Chooser, Weighed
-from onnxrewrite.measure.session import SESSION_KEY, options_for
 from onnxrewrite.measure.timing import Interval
-from onnxrewrite.verify.certificate import SiteRecord
+from onnxrewrite.runtime.opening import SESSION_KEY, options_for
 
 SIZE = 192
 PLAIN = ["Relu", "Sigmoid", "Sin", "Cos", "Div"]
@@ -33,7 +33,7 @@ matmul = op.MatMul(x, w)
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(race, "SECONDS", 0.2)
+    monkeypatch.setattr(ab_timing, "SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_what_takes_something_for_granted_has_to_pay(model: Path, monkeypatch, r
     """A form that keeps empty batches is kept where it costs nothing."""
     seen = Weighed("clipped", Interval(*ratio), remembered=False)
     monkeypatch.setattr(Chooser, "weigh", lambda *_: seen)
-    monkeypatch.setattr(race, "is_slower", lambda _: False)
+    monkeypatch.setattr(ab_timing, "is_slower", lambda _: False)
     clipped = Rule("clipped", Stage.LOWER, relu, lambda m, b: b.Max(m[x], 0.0), assumes=assumes)
     result = apply(model, clipped)
     assert operators(result)[0] == ("Max" if taken else "Relu")
@@ -172,7 +172,7 @@ RULES = (
 
 @pytest.mark.parametrize("left_out", ["longer", "longer-at-once"])
 def test_a_certificate_tells_what_was_chosen(model: Path, tmp_path: Path, left_out: str) -> None:
-    from onnxrewrite.certify import Original
+    from onnxrewrite.certificate.repetition import Original
 
     rules = tmp_path / "rules.py"
     rules.write_text(RULES)
@@ -215,7 +215,7 @@ RULES = (Rule("slow-gelu", Stage.LOWER, op.Gelu(x), by_detour),)
 
 
 def test_what_is_not_raised_because_lowering_it_does_not_pay_is_not_raised_in_a_replay(tmp_path: Path) -> None:
-    from onnxrewrite.certify import Original
+    from onnxrewrite.certificate.repetition import Original
 
     onnx.save(spelled_gelu(), tmp_path / "gelu.onnx")
     rules = tmp_path / "rules.py"
@@ -233,15 +233,15 @@ def test_whatever_the_clock_says_the_certificate_tells_of_the_model_that_is_writ
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Rounds that only find out who slows the model down, in vain or not, leave no trace in what is said of it."""
-    from onnxrewrite.certify import Original
+    from onnxrewrite.certificate.repetition import Original
 
     dice = random.Random(seed)
     slow = [dice.random() < 0.6 or seed == 0 for _ in range(99)]  # 0: slow whatever is left out
 
-    def against(self: race.Race, candidate: object) -> Interval:
+    def against(self: ab_timing.Race, candidate: object) -> Interval:
         return Interval(1.5, 1.4, 1.6) if slow.pop() else Interval(1.0, 0.9, 1.1)
 
-    monkeypatch.setattr(race.Race, "against", against)
+    monkeypatch.setattr(ab_timing.Race, "against", against)
     rules = tmp_path / "rules.py"
     rules.write_text(RULES.replace("range(24)", "range(1)"))
     result = rw.apply(model, rules=[str(rules)], lower="fastest", threads=1)
@@ -336,7 +336,7 @@ RULES = (Rule("wrong-gelu", Stage.LOWER, gelu, to_another, looks_below=1),)
 
 
 def test_what_is_not_raised_because_lowering_it_is_wrong_is_not_raised_in_a_replay(tmp_path: Path) -> None:
-    from onnxrewrite.certify import Original
+    from onnxrewrite.certificate.repetition import Original
 
     proto = spelled_gelu()
     proto.graph.node[-1].output[0] = "g"

@@ -14,11 +14,12 @@ import onnx_ir as ir
 import pytest
 
 import onnxrewrite as rw
-from onnxrewrite import AnyNode, Rule, Stage, Var, op, pipeline
+from onnxrewrite import AnyNode, Rule, Stage, Var, io, op
+from onnxrewrite.checks.rewrites import SiteChecker
+from onnxrewrite.compiler import run
+from onnxrewrite.compiler.loop import Rounds
 from onnxrewrite.errors import CheckError, ModelError, RuleError, UsageError
-from onnxrewrite.ir import io, text
-from onnxrewrite.rounds import Rounds
-from onnxrewrite.verify.rewrites import SiteChecker
+from onnxrewrite.ir import text
 
 x = Var("x")
 GELU = "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)"
@@ -364,7 +365,7 @@ def test_a_rule_that_is_wrong_twice_is_not_trusted_a_third_time(rounds: Iterator
 
 @pytest.mark.usefixtures("blind")
 def test_too_many_culprits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "_MAX_CULPRITS", 2)
+    monkeypatch.setattr(run, "_MAX_CULPRITS", 2)
     wrong = [renaming("Sin", "Cos"), renaming("Cosh", "Sinh"), renaming("Atan", "Neg")]
     with pytest.raises(CheckError, match="not equal to the original and nothing was written: output y"):
         rw.apply(row("Sin", "Cosh", "Atan"), rules=wrong, check="fast")

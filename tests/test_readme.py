@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from onnxrewrite import golden
-from onnxrewrite.report.reference import renewed
-from onnxrewrite.report.rules import catalogue
+from onnxrewrite.report.api_reference import renewed
+from onnxrewrite.report.rules_report import catalogue
 from onnxrewrite.rewrite import registry
+from onnxrewrite.testing import golden
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -185,6 +185,7 @@ def test_ci_runs_the_readme_command() -> None:
 
 
 def _log_softmax_model(path: Path) -> None:
-    from onnxrewrite.ir import io, text
+    from onnxrewrite import io
+    from onnxrewrite.ir import text
 
     io.save(text.parse("float[2,3] x;  s = Softmax(x, axis=1)  y = Log(s)"), path)

@@ -7,12 +7,12 @@ import pytest
 from corpus import SHARED_MODELS
 
 import onnxrewrite as rw
-from onnxrewrite.golden import observed
-from onnxrewrite.hardware.runtime import saturates
-from onnxrewrite.ir import io
+from onnxrewrite import io
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.runtime.installed import saturates
+from onnxrewrite.testing.golden import observed
 
 MODELS = sorted(SHARED_MODELS.glob("*/*.onnx"))
 

@@ -111,13 +111,16 @@ def _warm_up() -> None:
     """Import, before any process is forked, what each would have to import; no session is opened."""
     import rich.progress  # noqa: F401
 
-    from onnxrewrite import certify, cli, pipeline
-    from onnxrewrite.measure import bench, choice, race  # noqa: F401
+    from onnxrewrite import cli
+    from onnxrewrite.certificate import writing
+    from onnxrewrite.checks import model, structure
+    from onnxrewrite.compiler import run
+    from onnxrewrite.measure import ab_timing, choice  # noqa: F401
     from onnxrewrite.report import inspection, table
     from onnxrewrite.rewrite import registry
-    from onnxrewrite.verify import model, structure
+    from onnxrewrite.suite.bench import benchmark  # noqa: F401
 
-    assert all((certify, cli, pipeline, inspection, table, model, structure))
+    assert all((writing, cli, run, inspection, table, model, structure))
     registry.load()
 
 
@@ -169,7 +172,7 @@ def _left_behind(case: Case, ended: Ended) -> Iterator[str]:
 def _ran(case: Case, command: Sequence[str], canary: Path) -> Ended:
     """Run a command line in this process, which must have no other use."""
     from onnxrewrite.cli import main
-    from onnxrewrite.ir import external
+    from onnxrewrite.io import external
 
     os.chdir(case.folder)
     os.environ.update({**case.environment, CANARY: str(canary)})

@@ -26,7 +26,8 @@ import onnx
 
 from benchmarks.forks import forked
 from benchmarks.hostile.case import CANARY, Case
-from onnxrewrite.verify.certificate import SUFFIX, sha256_of, signed
+from onnxrewrite.certificate.record import SUFFIX, signed
+from onnxrewrite.system.digests import sha256_of
 
 Data: TypeAlias = dict[str, Any]
 Place: TypeAlias = tuple[str | int, ...]
@@ -154,7 +155,7 @@ def _sample(forgeries: list[_Forgery], count: int, dice: random.Random) -> list[
 def _make(task: tuple[_Base, Path]) -> None:
     """Apply, with a certificate; in a process of its own."""
     from onnxrewrite.cli import main
-    from onnxrewrite.ir import external
+    from onnxrewrite.io import external
 
     base, folder = task
     folder.mkdir(parents=True)

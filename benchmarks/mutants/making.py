@@ -27,7 +27,7 @@ from benchmarks.mutants.terms import in_pattern, vouching
 from benchmarks.mutants.values import LEFT_OUT, other
 from onnxrewrite.pattern.look import COMMUTATIVE
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.verify.respell.mistakes import ALIKE, PARTIAL
+from onnxrewrite.ruletest.metamorphic.mutations import ALIKE, PARTIAL
 
 _KIND_OF = {
     **dict.fromkeys(("axis", "axes", "perm"), AXIS),

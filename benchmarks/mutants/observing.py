@@ -19,8 +19,8 @@ from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.terms import Call, Term
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.rule import Rejects, Rule
-from onnxrewrite.verify.ladder import Verdict, climb
-from onnxrewrite.verify.respell.firing import Trial
+from onnxrewrite.ruletest.fuzz import Verdict, climb
+from onnxrewrite.ruletest.metamorphic.firing import Trial
 
 
 @dataclass

@@ -32,7 +32,7 @@ from onnxrewrite.pattern.terms import (
     walk,
 )
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.verify.respell.mistakes import ALIKE, PARTIAL
+from onnxrewrite.ruletest.metamorphic.mutations import ALIKE, PARTIAL
 
 
 @dataclass(frozen=True)

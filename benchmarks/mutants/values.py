@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.verify.respell.mistakes import COUNTS, WORDS
+from onnxrewrite.ruletest.metamorphic.mutations import COUNTS, WORDS
 
 ELEMENT, ALL, REVERSED, LEFT_OUT = "off in one element", "off", "in reverse order", "left out"
 

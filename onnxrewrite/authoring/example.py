@@ -13,16 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.authoring.names import Names, of_step
-from onnxrewrite.authoring.places import Place
-from onnxrewrite.authoring.stage import in_example, matched
+from onnxrewrite import io
+from onnxrewrite.authoring.naming import Names, of_step
+from onnxrewrite.authoring.occurrences import Place
+from onnxrewrite.authoring.staged_model import in_example, matched
 from onnxrewrite.errors import OnnxRewriteError
-from onnxrewrite.ir import io, text
+from onnxrewrite.inputs.workload import workload
+from onnxrewrite.ir import text
 from onnxrewrite.ir.dims import Dim
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.passing import resolve
+from onnxrewrite.ir.skip_identity import resolve
 from onnxrewrite.ir.text.printer import INLINE_ELEMENTS, Printer
-from onnxrewrite.measure.workload import workload
 from onnxrewrite.rewrite.rule import Rule
 
 _SMALL = 8

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.authoring import names as naming
+from onnxrewrite.authoring import naming
 from onnxrewrite.authoring.generalize import Draft, Form, Inner, Number, Operand, Slot, Step
 from onnxrewrite.pattern.numbers import rounded
 

@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.authoring.places import Place, Use
+from onnxrewrite.authoring.occurrences import Place, Use
 from onnxrewrite.authoring.region import Region
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.passing import resolve
+from onnxrewrite.ir.skip_identity import resolve
 from onnxrewrite.pattern.look import parameter
 from onnxrewrite.pattern.numbers import same_parameter
 from onnxrewrite.pattern.terms import FLOATS

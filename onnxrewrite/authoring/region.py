@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import outer_values, scopes, subgraphs
-from onnxrewrite.ir.passing import passes, resolve
+from onnxrewrite.ir.skip_identity import passes, resolve
 
 MOST = 150
 """A region has so many operators at the most: more is no pattern that anybody reads."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from onnxrewrite.authoring import names as naming
+from onnxrewrite.authoring import naming
 from onnxrewrite.authoring.example import Cut
 from onnxrewrite.authoring.formula import PART, WIDTH, Formulas, literal
 from onnxrewrite.authoring.generalize import Draft, Kind, Slot
-from onnxrewrite.authoring.stage import FILL_IN
+from onnxrewrite.authoring.staged_model import FILL_IN
 from onnxrewrite.rewrite.rule import Stage
 
 
@@ -240,7 +240,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxrewrite.authoring.checks import check_numbers, load_rule, matching, places
+from onnxrewrite.authoring.capture_checks import check_numbers, load_rule, matching, places
 from onnxrewrite.rewrite.rule import Example
 from onnxrewrite.testing import check_example
 

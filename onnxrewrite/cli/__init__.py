@@ -180,7 +180,7 @@ def _report_to_nobody() -> None:
 
 
 def _versions() -> str:
-    from onnxrewrite.verify.certificate import versions
+    from onnxrewrite.system.versions import versions
 
     found = versions()
     packages = ("onnx", "onnxruntime", "onnx-ir", "numpy")

@@ -11,11 +11,11 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import Progress, progress_bar, say, show
-from onnxrewrite.cli.files import refusal_told, write_json
+from onnxrewrite.cli.output import refusal_told, write_json
 from onnxrewrite.errors import IncompleteError, Rest
 
 if TYPE_CHECKING:
-    from onnxrewrite.pipeline import Result
+    from onnxrewrite.api.application import Result
 
 
 class Level(enum.StrEnum):
@@ -79,7 +79,7 @@ def apply(
     """
     start = time.perf_counter()
     options.one_voice(quiet, verbose)
-    from onnxrewrite.verify.certificate import path_for
+    from onnxrewrite.certificate.record import path_for
 
     path = options.output_path(model, output, "opt")
     record = path_for(path) if certificate and not dry_run else None
@@ -89,8 +89,8 @@ def apply(
     data = options.json_path(json, model, path, record, page)
     dims, files = options.sizes(dim), options.files(input_)
 
-    from onnxrewrite import pipeline
-    from onnxrewrite.ir import io
+    from onnxrewrite import io
+    from onnxrewrite.api import application
 
     _, made_for = options.place(provider, target)
     with progress_bar(wanted=not quiet) as progress:
@@ -100,7 +100,7 @@ def apply(
         options.keep_weights(loaded, data, "--json")
         options.keep_weights(loaded, page, "--report")
         with refusal_told(model, json, data):
-            result = pipeline.apply(
+            result = application.apply(
                 loaded,
                 rules=rules,
                 only=only,
@@ -139,10 +139,10 @@ def _save(result: Result, path: Path, progress: Progress | None, rest: Rest, cer
     if certified is None:
         result.save(path)
     else:
-        from onnxrewrite import certify
+        from onnxrewrite.certificate import writing
 
         try:
-            certify.save(result, path, arrays=certified)
+            writing.save(result, path, arrays=certified)
         except IncompleteError as error:
             with rest.part("its certificate"):
                 raise error

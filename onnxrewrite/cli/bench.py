@@ -11,7 +11,7 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import complain, progress_bar, show
-from onnxrewrite.cli.files import write_json
+from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -91,17 +91,17 @@ def bench(
     if with_ and len(models) > 1:
         raise UsageError("--with is for one MODEL; give the others a run of their own")
     if plot is not None:
-        from onnxrewrite.report.bench import plottable
+        from onnxrewrite.report.bench_report import plottable
 
         plottable(options.writable(plot, "--plot"))
 
-    from onnxrewrite.ir import io
-    from onnxrewrite.measure.bench import bench as measure
-    from onnxrewrite.measure.peers import PEERS
-    from onnxrewrite.measure.sessions import Setting
-    from onnxrewrite.report.bench import bench_report
-    from onnxrewrite.report.bench import plot as draw
-    from onnxrewrite.verify.certificate import versions
+    from onnxrewrite import io
+    from onnxrewrite.report.bench_report import bench_report
+    from onnxrewrite.report.bench_report import plot as draw
+    from onnxrewrite.runtime.settings import Setting
+    from onnxrewrite.suite.bench.benchmark import bench as measure
+    from onnxrewrite.suite.bench.peers import PEERS
+    from onnxrewrite.system.versions import versions
 
     runs_on, made_for = options.place(provider, target)
     setting = Setting(runs_on, threads)
@@ -155,9 +155,9 @@ def bench(
 
 def _optimized(model: ir.Model, **how: Any) -> ir.Model:
     """What ``apply`` makes of it."""
-    from onnxrewrite import pipeline
+    from onnxrewrite.api import application
 
-    return pipeline.apply(model, **how).model
+    return application.apply(model, **how).model
 
 
 def _batches(option: str | None) -> list[int]:

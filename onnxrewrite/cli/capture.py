@@ -11,7 +11,7 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import say_text, show
-from onnxrewrite.cli.files import write_json
+from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import UsageError
 
 
@@ -63,10 +63,10 @@ def capture(
     if rule_path is not None and test_path is not None:
         _check(rule_path, test_path, force)
 
-    from onnxrewrite.authoring.capture import capture as captured_from
-    from onnxrewrite.report.authoring import captured_report
-    from onnxrewrite.report.files import write_whole
+    from onnxrewrite.authoring.captured_rule import capture as captured_from
+    from onnxrewrite.report.authoring_report import captured_report
     from onnxrewrite.rewrite.rule import Stage
+    from onnxrewrite.system.atomic import write_whole
 
     found = captured_from(
         model,

@@ -9,12 +9,12 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
-from onnxrewrite.cli.files import write_json
+from onnxrewrite.cli.output import write_json
 from onnxrewrite.cli.replay import tell_versions
 from onnxrewrite.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
-    from onnxrewrite.certify import Original
+    from onnxrewrite.certificate.repetition import Original
 
 _SAMPLES = 3
 
@@ -65,7 +65,7 @@ def check(
     if certificate is not None:
         if dims or samples != _SAMPLES or seed:
             raise UsageError("--certificate says what --dim, --samples and --seed are; leave them out")
-        from onnxrewrite.certify import Original
+        from onnxrewrite.certificate.repetition import Original
 
         original = Original(certificate, a, b, rules, trust=trust)
         _recheck(original, files, json, report, quiet=quiet, verbose=verbose)
@@ -76,9 +76,9 @@ def check(
         option = "--rules" if rules else "--trust"
         raise UsageError(f"{option} is for --certificate; two models are compared without rules")
 
-    from onnxrewrite import pipeline
-    from onnxrewrite.ir import io
-    from onnxrewrite.report.summary import model_check
+    from onnxrewrite import io
+    from onnxrewrite.api import application
+    from onnxrewrite.checks.findings import model_check
     from onnxrewrite.report.table import check_report, verdict
 
     with progress_bar(wanted=not quiet) as progress:
@@ -86,7 +86,7 @@ def check(
         arrays = options.feeds(first, files, dims)
         if progress is not None:
             progress("compare", 0, 0)
-        found = pipeline.check(first, second, dims=dims, inputs=arrays, seed=seed, samples=samples)
+        found = application.check(first, second, dims=dims, inputs=arrays, seed=seed, samples=samples)
     data = {"a": a, "b": b, **model_check(found), "seconds": {"check": round(found.seconds, 3)}}
     write_json(data, json, report)
     if json != "-":
@@ -106,8 +106,8 @@ def _recheck(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    from onnxrewrite.ir import io
-    from onnxrewrite.report.summary import model_check
+    from onnxrewrite import io
+    from onnxrewrite.checks.findings import model_check
     from onnxrewrite.report.table import check_report
 
     certificate = original.where

@@ -8,7 +8,7 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import show
-from onnxrewrite.cli.files import write_json
+from onnxrewrite.cli.output import write_json
 
 
 def doctor(
@@ -25,15 +25,15 @@ def doctor(
     """
     report = options.json_path(json)
 
-    from onnxrewrite.hardware.machine import machine
+    from onnxrewrite.runtime.machine import machine
 
     data = machine().to_json()
     if measure:
-        from onnxrewrite.measure.forms import speeds
+        from onnxrewrite.measure.number_formats import speeds
 
         data["measured"] = speeds(data["cores"]["threads"])
     write_json(data, json, report)
     if json != "-":
-        from onnxrewrite.report.doctor import doctor_report
+        from onnxrewrite.report.doctor_report import doctor_report
 
         show(doctor_report, data, verbose=verbose)

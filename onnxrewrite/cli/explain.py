@@ -10,7 +10,7 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import complain, show
-from onnxrewrite.cli.files import write_json
+from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ def explain(
         raise UsageError("--at goes with a RULE, --profile with --all")
     report = options.json_path(json, model)
 
-    from onnxrewrite.ir import io
-    from onnxrewrite.ir.convert import in_opset
+    from onnxrewrite import io
+    from onnxrewrite.explanation.why_not import only_rule
+    from onnxrewrite.io.opset_conversion import in_opset
     from onnxrewrite.rewrite import registry
-    from onnxrewrite.whynot.explain import only_rule
 
     library = registry.load(rules)
     for line in library.broken:
@@ -95,35 +95,35 @@ def explain(
 def _rule(
     model: ir.Model, rules: list[Rule], target: str, rule: Rule, at: str | None, check: bool, name: str, verbose: bool
 ) -> tuple[Any, Shown]:
-    from onnxrewrite.report.whynot import explanation_report
-    from onnxrewrite.whynot.explain import Explainer
+    from onnxrewrite.explanation.why_not import Explainer
+    from onnxrewrite.report.explain_report import explanation_report
 
     data = Explainer(model, rules, target, check=check).explain(rule, at).to_json()
     return data, partial(show, explanation_report, data, name, verbose=verbose)
 
 
 def _all(model: ir.Model, rules: list[Rule], target: str, profile: bool, verbose: bool) -> tuple[Any, Shown]:
-    from onnxrewrite.report.whynot import near_misses_table
-    from onnxrewrite.whynot.ranking import ranking
+    from onnxrewrite.explanation.ranking import ranking
+    from onnxrewrite.report.explain_report import near_misses_table
 
     rows = [r.to_json() for r in ranking(model, rules, target, profile=profile)]
     return {"rules": rows}, partial(show, near_misses_table, rows, verbose=verbose)
 
 
 def _overview(model: ir.Model, rules: list[Rule], target: str, name: str, verbose: bool) -> tuple[Any, Shown]:
-    from onnxrewrite.report.whynot import overview_table
-    from onnxrewrite.whynot.ranking import overview
+    from onnxrewrite.explanation.ranking import overview
+    from onnxrewrite.report.explain_report import overview_table
 
     rows = [r.to_json() for r in overview(model, rules, target)]
     return {"rules": rows}, partial(show, overview_table, rows, name, verbose=verbose)
 
 
 def _story(model: ir.Model, rules: list[Rule], target: str, node: str) -> tuple[Any, Shown]:
-    from onnxrewrite.ir import io
+    from onnxrewrite import io
+    from onnxrewrite.explanation.history import story
     from onnxrewrite.ir.target import target as target_by_name
-    from onnxrewrite.report.whynot import story_report
+    from onnxrewrite.report.explain_report import story_report
     from onnxrewrite.rewrite.driver import Driver
-    from onnxrewrite.whynot.story import story
 
     driver = Driver(io.load(model), rules, target_by_name(target))
     data = story(model, driver.model, driver.run(), node).to_json()

@@ -9,7 +9,7 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
-from onnxrewrite.cli.files import refusal_told, write_json
+from onnxrewrite.cli.output import refusal_told, write_json
 from onnxrewrite.errors import Rest
 
 
@@ -63,10 +63,10 @@ def half(
     report = options.json_path(json, model, path)
     dims = options.sizes(dim)
 
-    from onnxrewrite.ir import io
-    from onnxrewrite.precision.half import to_half
-    from onnxrewrite.quality.gate import Gate
-    from onnxrewrite.report.sensitivity import half_report
+    from onnxrewrite import io
+    from onnxrewrite.report.sensitivity_report import half_report
+    from onnxrewrite.suite.precision.half_precision import to_half
+    from onnxrewrite.suite.quality.gate import Gate
 
     with progress_bar(wanted=not quiet) as progress:
         loaded = io.load(model)

@@ -8,7 +8,7 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import say_text, show
-from onnxrewrite.cli.files import write_json
+from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import UsageError
 
 
@@ -23,7 +23,7 @@ def inspect(
         raise UsageError("--text excludes --json and --verbose")
     report = options.json_path(json, model)
 
-    from onnxrewrite.ir import io
+    from onnxrewrite import io
 
     loaded = io.load(model)
     if text:

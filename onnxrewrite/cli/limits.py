@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from onnxrewrite.errors import UsageError
-from onnxrewrite.ir import memory
+from onnxrewrite.system import address_space
 
 SHARE: Final = 0.9
 """Of the memory of the machine, or of the container, that a process has at the most by default."""
@@ -33,15 +33,15 @@ def options() -> list[Any]:
 
 def limit_memory_by_default() -> None:
     """Let this process, which is ours alone, have what suits its models, and never all of the machine's."""
-    from onnxrewrite.hardware.limits import memory as found
+    from onnxrewrite.system.resources import memory as found
 
     there_is = found()
-    memory.limit_by_size(int(SHARE * min(there_is.total, there_is.limit or there_is.total)))
+    address_space.limit_by_size(int(SHARE * min(there_is.total, there_is.limit or there_is.total)))
 
 
 def memory_hint() -> str:
     """What to do where memory does not suffice, to be appended to a message; nothing where there is no limit."""
-    limit = memory.current()
+    limit = address_space.current()
     return f"; the limit is {limit / 2**30:.3g}G, see --memory-limit" if limit is not None else ""
 
 
@@ -62,7 +62,7 @@ def _limit_memory(size: str | None) -> None:
     wanted = int(float(found[1]) * _UNITS[found[2].upper()]) if found else -1
     if wanted and wanted < _LEAST:
         raise UsageError(f"--memory-limit {size}: write a size of 256M or more, as in 4G, or 0 for none")
-    if not memory.limit(wanted):
+    if not address_space.limit(wanted):
         raise UsageError("--memory-limit: this system has no such limit")
 
 

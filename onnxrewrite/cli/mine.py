@@ -8,7 +8,7 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import show
-from onnxrewrite.cli.files import write_json
+from onnxrewrite.cli.output import write_json
 
 
 def mine(
@@ -29,8 +29,8 @@ def mine(
     """
     report = options.json_path(json, *models)
 
-    from onnxrewrite.authoring.mine import mine as mined
-    from onnxrewrite.report.authoring import mined_report
+    from onnxrewrite.authoring.mining import mine as mined
+    from onnxrewrite.report.authoring_report import mined_report
 
     found = [r.to_json() for r in mined(models, rules=rules, target=target.value, profile=profile, top=top)]
     write_json({"models": models, "subgraphs": found}, json, report)

@@ -20,7 +20,7 @@ def new(
 
     Exit status: 0 written; 2 the name cannot be used, or the folder is there already.
     """
-    from onnxrewrite.authoring.new import new_project
+    from onnxrewrite.authoring.scaffold import new_project
 
     folder = new_project(name, into)
     say(f"Wrote {folder}; run its tests: cd {folder} && pip install --editable '.[test]' && pytest")

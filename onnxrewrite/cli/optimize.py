@@ -11,11 +11,11 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
-from onnxrewrite.cli.files import refusal_told, write_json
+from onnxrewrite.cli.output import refusal_told, write_json
 from onnxrewrite.errors import Rest, UsageError
 
 if TYPE_CHECKING:
-    from onnxrewrite.deploy.pipeline import Pipeline
+    from onnxrewrite.suite.deploy.pipeline import Pipeline
 
 
 class Objective(enum.StrEnum):
@@ -101,8 +101,8 @@ def optimize(
         "seed": seed,
     }
 
-    from onnxrewrite.deploy.emit import MODEL, PAGE, RUN
-    from onnxrewrite.ir import io
+    from onnxrewrite import io
+    from onnxrewrite.suite.deploy.emit import MODEL, PAGE, RUN
 
     told = options.json_path(json, model, *(path / name for name in (MODEL, PAGE, RUN)))
     loaded = io.load(model)
@@ -119,7 +119,7 @@ def optimize(
     if quiet and json != "-":
         say(outcome.files["model"])
     if not quiet and json != "-":
-        from onnxrewrite.report.deploy import deploy_report
+        from onnxrewrite.report.deploy_report import deploy_report
 
         show(deploy_report, report, verbose=verbose)
         say("")
@@ -129,7 +129,7 @@ def optimize(
 
 def _plan(config: Path | None, stages: str | None, given: dict[str, Any], max_drop: float | None) -> Pipeline:
     """The pipeline of the configuration, with what the options say."""
-    from onnxrewrite.deploy.config import parse, read
+    from onnxrewrite.suite.deploy.config import parse, read
 
     plan = read(config) if config is not None else parse({})
     if stages is not None:

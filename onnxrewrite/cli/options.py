@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onnxrewrite import files as regular
 from onnxrewrite.errors import UsageError
+from onnxrewrite.system import files as regular
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx_ir as ir
 
-    from onnxrewrite.verify.dims import InputSpec
+    from onnxrewrite.inputs.bindings import InputSpec
 
 
 class TargetName(enum.StrEnum):
@@ -257,7 +257,7 @@ def _same_file(a: Path, b: Path) -> bool:
 
 def keep_weights(model: ir.Model, path: Path | None, option: str) -> None:
     """UsageError if ``path`` is a file in which the model's weights lie."""
-    from onnxrewrite.ir import external
+    from onnxrewrite.io import external
 
     if path is not None and external.reads_from(model, os.path.abspath(path)):
         raise UsageError(f"{option} {path}: the weights of the model lie there")
@@ -294,7 +294,7 @@ def feeds(model: ir.Model, inputs: dict[str, Path], dims: dict[str, int]) -> dic
     """The arrays of ``--input``; UsageError if they, or ``dims``, do not fit the model."""
     if not inputs and not dims:
         return {}
-    from onnxrewrite.verify.dims import symbols
+    from onnxrewrite.inputs.bindings import symbols
 
     specs = _specs(model)
     known = symbols(list(specs.values()))
@@ -317,10 +317,10 @@ def _specs(model: ir.Model) -> dict[str, InputSpec]:
     """The inputs by name."""
     import onnx
 
-    from onnxrewrite.ir import carry
-    from onnxrewrite.verify.dims import input_specs
+    from onnxrewrite.inputs.bindings import input_specs
+    from onnxrewrite.io import preserved
 
-    known = carry.origin(model)
+    known = preserved.origin(model)
     assert known is not None
     bare = onnx.ModelProto()
     bare.graph.input.extend(known.inputs)

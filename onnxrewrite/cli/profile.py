@@ -9,13 +9,13 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import Progress, progress_bar, show
-from onnxrewrite.cli.files import write_json
+from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import CheckError
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from onnxrewrite.measure.profile import Rewritten
+    from onnxrewrite.measure.profiling import Rewritten
 
 
 class OrtLevel(enum.StrEnum):
@@ -53,9 +53,9 @@ def profile(
     report = options.json_path(json, model)
     dims, files = options.sizes(dim), options.files(input_)
 
-    from onnxrewrite.ir import io
-    from onnxrewrite.measure.profile import profile as measured
-    from onnxrewrite.measure.sessions import Setting
+    from onnxrewrite import io
+    from onnxrewrite.measure.profiling import profile as measured
+    from onnxrewrite.runtime.settings import Setting
 
     runs_on, made_for = options.place(provider, None)
     setting = Setting(runs_on, threads, level.value)
@@ -71,7 +71,7 @@ def profile(
     data["notes"] = [*notes, *data["notes"]]
     write_json(data, json, report)
     if json != "-":
-        from onnxrewrite.report.profile import profile_report
+        from onnxrewrite.report.profile_report import profile_report
 
         show(profile_report, data, top=top)
 
@@ -80,11 +80,11 @@ def _rewritten(
     loaded: ir.Model, target: str, progress: Progress | None, **chosen: Any
 ) -> tuple[Rewritten | None, list[str]]:
     """What the rules make of the model, and notes; nothing where the result would not be valid."""
-    from onnxrewrite import pipeline
-    from onnxrewrite.measure.profile import Rewritten
+    from onnxrewrite.api import application
+    from onnxrewrite.measure.profiling import Rewritten
 
     try:
-        result = pipeline.apply(loaded, target=target, check="off", progress=progress, **chosen)
+        result = application.apply(loaded, target=target, check="off", progress=progress, **chosen)
     except CheckError as error:
         return None, [f"without the rules: {error}"]
     return Rewritten(result.model, result.trace, tuple(result.rules)), result.notes

@@ -11,13 +11,13 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
-from onnxrewrite.cli.files import refusal_told, write_json
+from onnxrewrite.cli.output import refusal_told, write_json
 from onnxrewrite.errors import Rest, UsageError
 
 if TYPE_CHECKING:
-    from onnxrewrite.quality.gate import Gate
-    from onnxrewrite.quantization.settings import QuantizeSettings
-    from onnxrewrite.quantization.work import Work
+    from onnxrewrite.suite.quality.gate import Gate
+    from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+    from onnxrewrite.suite.quantization.workbench import Work
 
 
 class Format(enum.StrEnum):
@@ -165,11 +165,11 @@ def quantize(
     if vary and not compare:
         raise UsageError("--vary is for --compare")
 
-    from onnxrewrite.ir import io
-    from onnxrewrite.quality.functions import function
-    from onnxrewrite.quality.gate import Gate
-    from onnxrewrite.quantization.settings import QuantizeSettings
-    from onnxrewrite.quantization.work import Work, augmentation
+    from onnxrewrite import io
+    from onnxrewrite.suite.quality.functions import function
+    from onnxrewrite.suite.quality.gate import Gate
+    from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+    from onnxrewrite.suite.quantization.workbench import Work, augmentation
 
     settings = QuantizeSettings(
         mode=mode.value,
@@ -216,7 +216,7 @@ def quantize(
         say(str(path))
     if not quiet and json != "-":
         from onnxrewrite.report.human import size
-        from onnxrewrite.report.quantize import quantize_report
+        from onnxrewrite.report.quantize_report import quantize_report
 
         show(quantize_report, {"model": model, **found})
         say("")
@@ -228,8 +228,8 @@ def _found(
     work: Work, settings: QuantizeSettings, gate: Gate | None, path: Path, vary: list[Axis] | None, threads: int
 ) -> dict[str, Any]:
     """Quantize, or compare; what came of it, as plain data."""
-    from onnxrewrite.measure.sessions import Setting
-    from onnxrewrite.quantization.compare import candidates, compare, single
+    from onnxrewrite.runtime.settings import Setting
+    from onnxrewrite.suite.quantization.modes import candidates, compare, single
 
     setting = Setting(threads=threads)
     with work:

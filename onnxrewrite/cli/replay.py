@@ -12,7 +12,7 @@ from onnxrewrite.cli import options
 from onnxrewrite.cli.console import complain, progress_bar, say
 
 if TYPE_CHECKING:
-    from onnxrewrite.certify import Repeated
+    from onnxrewrite.certificate.repetition import Repeated
 
 
 def replay(
@@ -43,13 +43,14 @@ def replay(
     if output is not None:
         options.writable(output, "-o")
 
-    from onnxrewrite import certify
+    from onnxrewrite import io
+    from onnxrewrite.certificate.repetition import Original
 
     with progress_bar(wanted=not quiet) as progress:
-        repeated = certify.Original(certificate, input_, rules=rules, trust=trust).replay(progress)
+        repeated = Original(certificate, input_, rules=rules, trust=trust).replay(progress)
         if output is not None:
             options.keep_weights(repeated.result.original, Path(output), "-o")
-            repeated.result.save(output)
+            io.save(repeated.result.model, output)
     tell_versions(repeated)
     if not quiet:
         count = len(repeated.now.rewrites)

@@ -22,7 +22,7 @@ def rules(
 
     With NAME: what it matches, what it makes of that, and examples of both.
     """
-    from onnxrewrite.report.rules import catalogue, rule_list, rule_pages
+    from onnxrewrite.report.rules_report import catalogue, rule_list, rule_pages
     from onnxrewrite.rewrite import registry
 
     library = registry.load(extra)

@@ -10,11 +10,11 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import Progress, progress_bar, say, show
-from onnxrewrite.cli.files import write_json
+from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import Rest, UsageError
 
 if TYPE_CHECKING:
-    from onnxrewrite.precision.sensitivity import Sensitivity
+    from onnxrewrite.suite.precision.node_sensitivity import Sensitivity
 
 
 class Method(enum.StrEnum):
@@ -75,15 +75,15 @@ def sensitivity(
     if (exclude_top or min_snr is not None) and path is None:
         raise UsageError("--exclude-top and --min-snr choose what -o leaves in float; give -o OUT")
     if plot is not None:
-        from onnxrewrite.report.bench import plottable
+        from onnxrewrite.report.bench_report import plottable
 
         plottable(options.writable(plot, "--plot"))
     dims = options.sizes(dim)
 
-    from onnxrewrite.ir import io
-    from onnxrewrite.precision.sensitivity import sensitivity as ranked
-    from onnxrewrite.quantization.settings import QuantizeSettings
-    from onnxrewrite.report.sensitivity import plot_sensitivity, sensitivity_report
+    from onnxrewrite import io
+    from onnxrewrite.report.sensitivity_report import plot_sensitivity, sensitivity_report
+    from onnxrewrite.suite.precision.node_sensitivity import sensitivity as ranked
+    from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 
     settings = QuantizeSettings(mode=mode.value, weights=weights, exclude=tuple(exclude))  # type: ignore[arg-type]
     with progress_bar(wanted=True) as progress:
@@ -110,8 +110,8 @@ def sensitivity(
 
 def _write(loaded: Any, found: Sensitivity, path: Path, progress: Progress | None, **chosen: Any) -> dict[str, Any]:
     """Quantize all but what was chosen, and write it; what the report says of it."""
-    from onnxrewrite.precision.exclude import excluding, exclusion
-    from onnxrewrite.quantization.run import quantize
+    from onnxrewrite.suite.precision.exclude import excluding, exclusion
+    from onnxrewrite.suite.quantization.quantizer import quantize
 
     names = exclusion(found, **chosen)
     settings = excluding(found.settings, names)

@@ -176,7 +176,7 @@ def _leave(code: int) -> NoReturn:
 
 def _clean_up() -> None:
     """What the child could not: its temporary files, and the terminal's cursor, which a progress bar hides."""
-    from onnxrewrite.ir.temporary import sweep_folders
+    from onnxrewrite.system.temporary import sweep_folders
 
     sweep_folders()
     if sys.stderr.isatty():

@@ -15,13 +15,13 @@ import typer
 from onnxrewrite.cli import options
 from onnxrewrite.cli.apply import Level
 from onnxrewrite.cli.console import complain, progress_bar, say, show
-from onnxrewrite.cli.files import write_json
+from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import UsageError
 
 if TYPE_CHECKING:
-    from onnxrewrite.deploy.pipeline import Pipeline
-    from onnxrewrite.sweeping.find import Found
-    from onnxrewrite.sweeping.work import Work
+    from onnxrewrite.suite.deploy.pipeline import Pipeline
+    from onnxrewrite.suite.sweeping.find import Found
+    from onnxrewrite.suite.sweeping.tasks import Work
 
 
 class Command(enum.StrEnum):
@@ -116,11 +116,11 @@ def sweep(
         work = _apply(_given({**shared, **general, **of_apply}))
     else:
         work = _optimize(_given(shared), _given(general), of_optimize)
-    from onnxrewrite.report.sweep import sweep_line, sweep_report
-    from onnxrewrite.sweeping.cluster import connected
-    from onnxrewrite.sweeping.find import find
-    from onnxrewrite.sweeping.sweep import check_company
-    from onnxrewrite.sweeping.sweep import sweep as swept
+    from onnxrewrite.report.sweep_report import sweep_line, sweep_report
+    from onnxrewrite.suite.sweeping.cluster import connected
+    from onnxrewrite.suite.sweeping.find import find
+    from onnxrewrite.suite.sweeping.zoo import check_company
+    from onnxrewrite.suite.sweeping.zoo import sweep as swept
 
     check_company(work, jobs)
     if executor is not None and work.measures:
@@ -154,9 +154,9 @@ def _beside(models: list[str]) -> Path:
 
 def _report_path(option: str | None, found: list[Found], out: Path) -> Path | None:
     """Where ``--json`` shall go; UsageError if that is a model, the weights of one, or what the sweep writes."""
+    from onnxrewrite import io
     from onnxrewrite.errors import ModelError
-    from onnxrewrite.ir import io
-    from onnxrewrite.sweeping.record import FILE
+    from onnxrewrite.suite.sweeping.journal import FILE
 
     path = options.json_path(option, out / FILE, *(each.path for each in found), *(out / f.place for f in found))
     if path is None or not os.path.exists(path):
@@ -185,15 +185,15 @@ def _only_own(others: dict[str, Any], command: Command) -> None:
 
 
 def _apply(settings: dict[str, Any]) -> Work:
-    from onnxrewrite.sweeping.work import Apply
+    from onnxrewrite.suite.sweeping.tasks import Apply
 
     return Apply(**settings)
 
 
 def _optimize(shared: dict[str, Any], general: dict[str, Any], own: dict[str, Any]) -> Work:
     """The pipeline of the configuration with what the options say; ``shared`` are those of its stage ``rewrite``."""
-    from onnxrewrite.deploy.config import parse, read
-    from onnxrewrite.sweeping.work import Optimize
+    from onnxrewrite.suite.deploy.config import parse, read
+    from onnxrewrite.suite.sweeping.tasks import Optimize
 
     plan: Pipeline = read(own["config"]) if own["config"] is not None else parse({})
     names = [stage.name for stage in plan.stages]

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from onnxrewrite import files
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import complain, progress_bar, render, say
-from onnxrewrite.cli.files import write_json
+from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import UsageError
+from onnxrewrite.system import files
 
 
 def verify(
@@ -55,8 +55,8 @@ def verify(
 
     from onnxrewrite.report.verdicts import verdict_line, verdict_pages, verdict_table
     from onnxrewrite.rewrite import registry
-    from onnxrewrite.verify.ladder import INSTANCES
-    from onnxrewrite.verify.ladder.many import Request, verify
+    from onnxrewrite.ruletest.fuzz import INSTANCES
+    from onnxrewrite.ruletest.fuzz.many import Request, verify
 
     given = [n for n in names or () if n.endswith(".py") or files.is_regular(n) or registry.divided(n)[0]]
     rules = tuple(dict.fromkeys((*extra, *given)))

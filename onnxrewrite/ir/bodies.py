@@ -16,7 +16,7 @@ import onnx.version_converter
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
-from onnxrewrite.ir.repair import nested
+from onnxrewrite.ir.protos import nested
 from onnxrewrite.ir.schema import normal_domain
 
 _TURNS: Mapping[str, tuple[int, ...]] = {

@@ -19,12 +19,12 @@ import onnx.inliner
 import onnx.parser
 import onnx_ir as ir
 
-from onnxrewrite import files
 from onnxrewrite.errors import RuleError, UsageError
 from onnxrewrite.ir import schema, shapes
 from onnxrewrite.ir.bodies import CannotConvert, in_opset, same
-from onnxrewrite.ir.repair import nested
+from onnxrewrite.ir.protos import nested
 from onnxrewrite.ir.schema import normal_domain
+from onnxrewrite.system import files
 
 if TYPE_CHECKING:
     import onnxruntime

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import onnx_ir as ir
 import sympy  # type: ignore[import-untyped]
@@ -25,6 +25,9 @@ _ANONYMOUS = frozenset({"", "?", "-1", "*", "None", "none", "unk", "unknown", "U
 _LONGEST = 300
 """Characters of an expression that is worth parsing: it is then nested no deeper than Python recurses.  Powers are not
 parsed at all: no shape needs them, and a few digits of them take forever."""
+
+MAX_RANK: Final = 64
+"""Axes; numpy has no array of more."""
 
 
 def plain(dim: Dim) -> Dim:

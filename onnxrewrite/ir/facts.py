@@ -24,10 +24,10 @@ import onnx_shape_inference as inference
 
 from onnxrewrite.ir import schema, shapes
 from onnxrewrite.ir.dims import UNKNOWN, Dim, declared, is_known, plain, same_dim, same_shape
-from onnxrewrite.ir.elements import LIMIT
 from onnxrewrite.ir.graph import dense_tensor, filled, subgraphs
-from onnxrewrite.ir.passing import passes
-from onnxrewrite.ir.twins import Twins
+from onnxrewrite.ir.skip_identity import passes
+from onnxrewrite.ir.symbolic_elements import LIMIT
+from onnxrewrite.ir.value_numbering import Twins
 
 __all__ = ["Dim", "Facts", "plain", "same_dim", "same_shape"]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.ir.fields import MAX_RANK
-from onnxrewrite.ir.passing import passes
+from onnxrewrite.ir.dims import MAX_RANK
+from onnxrewrite.ir.skip_identity import passes
 
 if TYPE_CHECKING:
     import networkx as nx

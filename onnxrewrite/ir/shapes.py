@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import onnx_ir as ir
 
-from onnxrewrite.ir import dims, elements
+from onnxrewrite.ir import dims, symbolic_elements
 from onnxrewrite.ir.dims import UNKNOWN, Dim
 from onnxrewrite.ir.einsum import einsum_labels
-from onnxrewrite.ir.elements import Infer, known, length_of, set_shape
+from onnxrewrite.ir.symbolic_elements import Infer, known, length_of, set_shape
 
 if TYPE_CHECKING:
     from onnx_shape_inference import ShapeInferenceContext as Context
@@ -109,7 +109,7 @@ def _constant_of_shape(context: Context, node: ir.Node) -> None:
 
 
 def _repeat(context: Context, output: ir.Value, element: Dim, times: Dim) -> None:
-    if isinstance(times, int) and times <= elements.LIMIT:
+    if isinstance(times, int) and times <= symbolic_elements.LIMIT:
         context.set_symbolic_value(output, [element] * times)
 
 
@@ -271,7 +271,7 @@ def _skip_norm(context: Context, node: ir.Node) -> None:
 
 
 RULES: dict[tuple[str, str], Infer] = {
-    **{("", op_type): infer for op_type, infer in elements.ELEMENTS.items()},
+    **{("", op_type): infer for op_type, infer in symbolic_elements.ELEMENTS.items()},
     ("", "Reshape"): _reshape,
     ("", "Expand"): _expand,
     ("", "ConstantOfShape"): _constant_of_shape,

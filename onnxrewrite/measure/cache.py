@@ -20,11 +20,11 @@ from typing import Annotated, Any, Final
 import platformdirs
 from pydantic import Field, TypeAdapter, ValidationError
 
-from onnxrewrite import files
-from onnxrewrite.hardware.features import brand
 from onnxrewrite.ir.target import ort_version
-from onnxrewrite.measure.sessions import Setting
 from onnxrewrite.measure.timing import Interval
+from onnxrewrite.runtime.features import brand
+from onnxrewrite.runtime.settings import Setting
+from onnxrewrite.system import files
 
 FORMAT = 3
 """Of what is remembered; another one is forgotten."""

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from onnxrewrite.checks.rewrites import sides, structure
 from onnxrewrite.errors import NOT_RUN, reason
 from onnxrewrite.measure import cache
 from onnxrewrite.measure.cache import Cache
-from onnxrewrite.measure.sessions import DEFAULT, Setting
-from onnxrewrite.measure.subject import Subject, subject
+from onnxrewrite.measure.site_benchmark import Subject, subject
 from onnxrewrite.measure.timing import Interval, interleave, ratio
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site
-from onnxrewrite.verify.rewrites import sides, structure
+from onnxrewrite.runtime.settings import DEFAULT, Setting
 
 MARGIN = 0.03
 """A difference of less than this is none."""

@@ -15,7 +15,7 @@ import networkx as nx
 import onnx_ir as ir
 
 from onnxrewrite.ir.graph import scopes
-from onnxrewrite.measure.kernels import Kernel
+from onnxrewrite.measure.kernel_times import Kernel
 from onnxrewrite.measure.lineage import origins, rules_by_node
 from onnxrewrite.measure.timing import Interval, interval
 from onnxrewrite.pattern.terms import Capture, walk

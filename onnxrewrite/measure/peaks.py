@@ -17,10 +17,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxrewrite.errors import ModelError
-from onnxrewrite.measure.sessions import Setting, open_runner
 from onnxrewrite.measure.timing import interleave
 from onnxrewrite.runtime.costs import Cost
-from onnxrewrite.verify.session import one_line
+from onnxrewrite.runtime.session import one_line
+from onnxrewrite.runtime.settings import Setting, open_runner
 
 SECONDS = 0.25
 """For each peak."""

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.passing import passed, passes, resolve
+from onnxrewrite.ir.skip_identity import passed, passes, resolve
 
 COMMUTATIVE = frozenset(
     {"Add", "Mul", "Min", "Max", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}

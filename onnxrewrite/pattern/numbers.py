@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.twins import same_tensor
+from onnxrewrite.ir.value_numbering import same_tensor
 from onnxrewrite.pattern.look import resolve
 
 

@@ -13,8 +13,8 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from onnxrewrite.ir import carry, external
-from onnxrewrite.ir.census import file_bytes, operator_counts
+from onnxrewrite.io import external, preserved
+from onnxrewrite.io.statistics import file_bytes, operator_counts
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
@@ -35,7 +35,7 @@ def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> d
     - ``weights``: ``{tensors, bytes, dtypes, external_bytes, external_files}``;
     - ``repairs``: what had to be repaired to read it.
     """
-    known = carry.origin(model)
+    known = preserved.origin(model)
     assert known is not None, "io.load returns models with an origin"
     operators = operator_counts(model)
     all_scopes = scopes(model)
@@ -45,7 +45,9 @@ def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> d
         "model": os.fspath(path) if path is not None else known.path,
         "producer": " ".join(p for p in (model.producer_name, model.producer_version) if p),
         "ir_version": model.ir_version,
-        "opsets": {name: version for name, version in model.opset_imports.items() if not name.startswith(carry.OWN)},
+        "opsets": {
+            name: version for name, version in model.opset_imports.items() if not name.startswith(preserved.OWN)
+        },
         "graph": model.graph.name,
         "metadata": dict(sorted(model.metadata_props.items())),
         "inputs": _interface(known.inputs, _defaults(model)),
@@ -67,7 +69,7 @@ def _interface(values: Iterable[onnx.ValueInfoProto], defaults: set[str]) -> lis
 
 
 def _defaults(model: ir.Model) -> set[str]:
-    return {v.name or "" for v in model.graph.inputs if carry.default_of(v) is not None}
+    return {v.name or "" for v in model.graph.inputs if preserved.default_of(v) is not None}
 
 
 def type_text(proto: onnx.TypeProto) -> str:
@@ -97,7 +99,7 @@ def _symbols(inputs: Iterable[onnx.ValueInfoProto]) -> list[str]:
 
 
 def _weights(model: ir.Model) -> dict[str, Any]:
-    with carry.completed(model):
+    with preserved.completed(model):
         tensors = [s.tensor for s in external.slots(model)]
     outside = [t for t in tensors if isinstance(t, ir.ExternalTensor)]
     dtypes: Counter[str] = Counter()

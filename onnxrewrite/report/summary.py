@@ -6,21 +6,20 @@ None stands for one that is not finite.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from onnxrewrite.ir import carry, io
-from onnxrewrite.ir.census import operator_counts, stored_bytes
+from onnxrewrite import io
+from onnxrewrite.checks.findings import model_check
+from onnxrewrite.io import preserved
+from onnxrewrite.io.statistics import operator_counts, stored_bytes
 from onnxrewrite.report import human
-from onnxrewrite.verify.numeric import finite
 
 if TYPE_CHECKING:
-    from onnxrewrite.pipeline import Checks, Result
-    from onnxrewrite.verify.checked import ModelCheck, OutputCheck
+    from onnxrewrite.compiler.result import Checks, Result
 
 _BRIEF, _NOTES = 6, 3
 """Of a result in a few lines, so many rules and notes are shown."""
@@ -66,7 +65,7 @@ def summary(
     result was written.
     """
     operators = {"before": operator_counts(result.original), "after": operator_counts(result.model)}
-    known = carry.origin(result.original)
+    known = preserved.origin(result.original)
     source = model if model is not None else known.path if known is not None else None
     return {
         "model": os.fspath(source) if source is not None else None,
@@ -150,35 +149,6 @@ def _reached(done: Checks) -> tuple[str, str | None]:
     return STEPS[1] if done.sites else STEPS[2], done.model.skipped
 
 
-def model_check(check: ModelCheck) -> dict[str, Any]:
-    """A comparison of two models, as plain data.
-
-    - ``ok``: whether they agree as far as was seen; ``skipped``: why nothing could be compared, or None;
-      ``identical``: all outputs are equal in all runs; ``failures``: what differs; ``notes``;
-    - ``runs``, ``samples`` (per binding), ``bindings``;
-    - ``reference``, ``tolerance``: what errors were measured against, and how large they may be;
-    - ``outputs``: one ``{name, ok, equality, error, error_original, allowed, *_rms, reference, run, where, reason}``
-      each, ``equality`` being how equal all runs are, bit by bit or in value, empty if they are not; ``largest``: the
-      one with the largest error, None if all are equal.
-    """
-    outputs = [_output(o) for o in check.outputs]
-    moved = [o for o in outputs if not o["equality"]]
-    return {
-        "ok": check.ok,
-        "skipped": check.skipped,
-        "identical": check.identical,
-        "runs": check.runs,
-        "samples": check.samples,
-        "bindings": check.bindings,
-        "reference": check.reference,
-        "tolerance": check.tolerance,
-        "largest": max(moved, key=_severity) if moved else None,
-        "outputs": outputs,
-        "failures": list(check.failures),
-        "notes": list(dict.fromkeys(check.notes)),
-    }
-
-
 def refusals(result: Result) -> list[tuple[str, str, str]]:
     """(rule, value, reason) of every match that was refused in the end.
 
@@ -253,27 +223,3 @@ def _conflicts(result: Result) -> list[dict[str, Any]]:
         }
         for (winner, loser), count in found
     ]
-
-
-def _output(check: OutputCheck) -> dict[str, Any]:
-    c = check.comparison
-    return {
-        "name": check.name,
-        "ok": c.accept,
-        "equality": check.equality,
-        "error": finite(c.error_rewritten),
-        "error_original": finite(c.error_original),
-        "allowed": finite(c.bound),
-        "error_rms": finite(c.error_rewritten_rms),
-        "error_original_rms": finite(c.error_original_rms),
-        "allowed_rms": finite(c.bound_rms),
-        "reference": check.reference,
-        "run": check.run,
-        "where": list(c.where) if c.where is not None else None,
-        "reason": c.reason,
-    }
-
-
-def _severity(output: Mapping[str, Any]) -> tuple[bool, float]:
-    error = output["error"]
-    return not output["ok"], math.inf if error is None else float(error)

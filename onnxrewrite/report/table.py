@@ -13,10 +13,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from onnxrewrite.checks.findings import ORIGINAL
+from onnxrewrite.checks.structure import NO_KERNELS
+from onnxrewrite.reference.tolerance import BITWISE, IN_VALUE
 from onnxrewrite.report import human
-from onnxrewrite.verify.checked import ORIGINAL
-from onnxrewrite.verify.numeric import BITWISE, IN_VALUE
-from onnxrewrite.verify.structure import NO_KERNELS
 
 _MAX_OPERATORS = 10
 _MAX_REASONS = 2

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
-from onnxrewrite.verify.ladder.verdict import REFUTED, RING_CHECKED, TESTED, UNTRIED
+from onnxrewrite.ruletest.fuzz.verdict import REFUTED, RING_CHECKED, TESTED, UNTRIED
 
 Data = Mapping[str, Any]
 

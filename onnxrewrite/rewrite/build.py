@@ -138,7 +138,7 @@ class Builder:
         """What a node computes whose inputs are constant, in the model's opset; refuses if it cannot be run, or would
         take too much memory or time."""
         from onnxrewrite.runtime.bounds import refusal, refusal_of
-        from onnxrewrite.runtime.evaluate import evaluate
+        from onnxrewrite.runtime.constants import evaluate
 
         too_much = refusal(node, self._facts)
         if too_much is not None:
@@ -156,7 +156,7 @@ class Builder:
         self, nodes: Sequence[ir.Node], of: ir.Value, values: npt.NDArray[Any], result: ir.Value
     ) -> npt.NDArray[Any]:
         """What ``result`` is where nodes, producers first, read ``values`` for ``of``; refuses what cannot be run."""
-        from onnxrewrite.runtime.evaluate import evaluate_part
+        from onnxrewrite.runtime.constants import evaluate_part
 
         try:
             return evaluate_part(nodes, {of: values}, [result], self._imports)[0]

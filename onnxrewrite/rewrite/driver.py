@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import onnx_ir as ir
 
+from onnxrewrite.errors import described
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import Target
@@ -25,16 +26,7 @@ from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.legality import illegal_node
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
-from onnxrewrite.rewrite.transaction import (
-    Change,
-    Misbuilt,
-    TooNew,
-    Transaction,
-    TurnedDown,
-    Workspace,
-    described,
-    telling,
-)
+from onnxrewrite.rewrite.transaction import Change, Misbuilt, TooNew, Transaction, TurnedDown, Workspace, telling
 from onnxrewrite.rewrite.worklist import LoopGuard, Worklist
 
 SiteCheck: TypeAlias = Callable[[Site], str | None]

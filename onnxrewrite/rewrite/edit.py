@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import names
 from onnxrewrite.ir.graph import scopes, subgraphs, use_count
-from onnxrewrite.ir.twins import Constants
+from onnxrewrite.ir.value_numbering import Constants
 
 
 class Names(names.Names):

@@ -7,11 +7,12 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from onnxrewrite.ir import carry, custom, schema
+from onnxrewrite.io import preserved
+from onnxrewrite.ir import custom, schema
 from onnxrewrite.ir.facts import Dim, Facts, same_dim
 from onnxrewrite.ir.graph import is_circular
-from onnxrewrite.ir.order import Order
 from onnxrewrite.ir.target import Target
+from onnxrewrite.ir.topological_rank import Order
 from onnxrewrite.pattern.look import resolve
 from onnxrewrite.pattern.match import Match
 
@@ -27,7 +28,7 @@ def illegal_node(
     """Why the target cannot run ``node`` in a model with these opset imports; None if it can."""
     if (node.domain, node.op_type) in functions:
         return None
-    if carry.shadowed(node.domain, node.op_type) in functions:
+    if preserved.shadowed(node.domain, node.op_type) in functions:
         return f"the model has a function of its own that is called {node.op_type}, and is another one"
     own = custom.declared(node.domain, node.op_type)
     if own is not None:  # its body runs where it has no kernel

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.pattern.terms import AnyNode, Call, Capture, Each, Output, Term, walk
-from onnxrewrite.rewrite.names import nearest
+from onnxrewrite.rewrite.suggestions import nearest
 
 _NUMBERS = (ir.AttributeType.INT, ir.AttributeType.FLOAT)
 

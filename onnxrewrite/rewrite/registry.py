@@ -24,13 +24,13 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
-from onnxrewrite import files
 from onnxrewrite.errors import OnnxRewriteError, RuleError, UsageError, foreign
 from onnxrewrite.rewrite import source
-from onnxrewrite.rewrite.names import nearest
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.source import file_of
+from onnxrewrite.rewrite.suggestions import nearest
+from onnxrewrite.system import files
 
 INTEROP = {"onnxscript": "onnxrewrite.interop.onnxscript"}
 """Prefix to the module whose ``load`` finds the rules of another rewriter: ``onnxscript:default``."""

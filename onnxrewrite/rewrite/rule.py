@@ -16,11 +16,7 @@ import onnx_ir as ir
 from onnxrewrite.errors import RuleError
 from onnxrewrite.ir import schema
 from onnxrewrite.pattern.match import Match
-from onnxrewrite.pattern.terms import (
-    Call,
-    Term,
-    walk,
-)
+from onnxrewrite.pattern.terms import Call, Term, walk
 from onnxrewrite.rewrite.possible import impossible, place
 
 if TYPE_CHECKING:

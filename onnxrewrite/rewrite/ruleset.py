@@ -7,8 +7,8 @@ from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 
 from onnxrewrite.errors import RuleError, UsageError
-from onnxrewrite.rewrite.names import nearest
 from onnxrewrite.rewrite.rule import NAME, Rule, Stage
+from onnxrewrite.rewrite.suggestions import nearest
 
 
 @dataclass(frozen=True, repr=False)

@@ -18,8 +18,8 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from onnxrewrite import files
 from onnxrewrite.errors import OnnxRewriteError, RuleError
+from onnxrewrite.system import files
 
 OWN_PACKAGES = frozenset(("onnxrewrite", "onnxrewrite_patterns", "onnxscript"))
 """What is installed with this program, and no more dangerous than this program."""

@@ -5,28 +5,27 @@ Nothing is ever undone in the graph, because nothing is done to it before it is 
 
 from __future__ import annotations
 
-import os
-import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.errors import foreign
-from onnxrewrite.ir import calls, external
+from onnxrewrite.errors import described, foreign
+from onnxrewrite.io import external
+from onnxrewrite.ir import calls
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import scopes, subgraphs, topological
-from onnxrewrite.ir.order import Order
 from onnxrewrite.ir.target import Target
+from onnxrewrite.ir.topological_rank import Order
 from onnxrewrite.pattern.finder import Matcher
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.rewrite import edit, legality
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.index import index
+from onnxrewrite.rewrite.purity import Tampered, untouched
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Applied, Site, provenance
-from onnxrewrite.rewrite.untouched import Tampered, untouched
 from onnxrewrite.runtime import bounds
 
 
@@ -416,14 +415,6 @@ def _growth(match: Match, build: Builder) -> int:
     read = {id(t): t for n in match.nodes for v in n.inputs if v is not None and (t := v.const_value) is not None}
     made = sum(c.const_value.nbytes for c in build.constants if c.const_value is not None)
     return max(0, made - sum(t.nbytes for t in read.values()))
-
-
-def described(error: Exception, source: str = "") -> str:
-    """An exception in one line, with the last line of the file ``source`` that it came through."""
-    text = " ".join(str(error).split())
-    lines = [n for frame, n in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == source]
-    place = f" at {os.path.basename(source)}:{lines[-1]}" if lines else ""
-    return f"{type(error).__name__}{': ' if text else ''}{text}{place}"
 
 
 def _refuse_if(reason: str | None) -> None:

@@ -8,8 +8,7 @@
 The pytest plugin beside it, which comes with the package, adds ``--update-golden``.
 """
 
-from onnxrewrite.testing.cases import golden_tests, rule_tests
-from onnxrewrite.testing.checks import (
+from onnxrewrite.testing.assertions import (
     assert_rejects,
     assert_rewrites,
     check_counterexample,
@@ -17,6 +16,7 @@ from onnxrewrite.testing.checks import (
     check_golden,
     check_ladder,
 )
+from onnxrewrite.testing.cases import golden_tests, rule_tests
 
 __all__ = [
     "assert_rejects",

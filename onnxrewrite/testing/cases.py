@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from onnxrewrite import golden
 from onnxrewrite.errors import UsageError
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Example, Rule
-from onnxrewrite.testing.checks import check_example, check_golden, check_ladder
+from onnxrewrite.testing import golden
+from onnxrewrite.testing.assertions import check_example, check_golden, check_ladder
 
 COUNT = 20
 """Fewer graphs for each rule than ``onnxrewrite verify`` tries, for tests are run often."""

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from onnxrewrite import Builder, Match, Value, same_dim
 from onnxrewrite_patterns.attention_masks import NEVER_AT_ALL
-from onnxrewrite_patterns.magnitudes import magnitude
+from onnxrewrite_patterns.value_bounds import magnitude
 
 Size = Value | npt.NDArray[np.int64]
 

@@ -31,7 +31,7 @@ from onnxrewrite import (
     op,
     same_shape,
 )
-from onnxrewrite_patterns.pieces import Cut, axis_of, cuts
+from onnxrewrite_patterns.slice_concat_split import Cut, axis_of, cuts
 
 mask = Var("mask", default=None)
 

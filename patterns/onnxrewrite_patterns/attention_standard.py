@@ -10,20 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxrewrite import (
-    FLOATS,
-    Assumption,
-    Builder,
-    Each,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    op,
-)
+from onnxrewrite import FLOATS, Assumption, Builder, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
 from onnxrewrite_patterns.attention_heads import HEADS, head_size, is_merged_before, merged
 from onnxrewrite_patterns.attention_lower import attention as any_attention
 from onnxrewrite_patterns.attention_lower import to_multi_head

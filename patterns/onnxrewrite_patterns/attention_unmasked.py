@@ -11,7 +11,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnxrewrite import FLOATS, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
-from onnxrewrite_patterns.uniform import uniform
+from onnxrewrite_patterns.splat import uniform
 
 q, k, v = (Var(name, dtype=FLOATS) for name in ("q", "k", "v"))
 mask = Var("mask")

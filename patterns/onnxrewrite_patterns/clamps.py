@@ -14,21 +14,7 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import (
-    Builder,
-    Call,
-    Const,
-    Each,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    op,
-    parameter,
-)
+from onnxrewrite import Builder, Call, Const, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op, parameter
 
 x = Var("x")
 

@@ -10,20 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxrewrite import (
-    Attr,
-    Builder,
-    Each,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    any_of,
-    op,
-    same_shape,
-)
+from onnxrewrite import Attr, Builder, Each, Match, Rejects, Rewrites, Rule, Stage, Value, any_of, op, same_shape
 from onnxrewrite_patterns.linear_layers import (
     Array,
     affine,

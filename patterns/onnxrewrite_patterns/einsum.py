@@ -34,7 +34,7 @@ from onnxrewrite import (
     op,
     same_dim,
 )
-from onnxrewrite_patterns.shapes import target
+from onnxrewrite_patterns.view_chains import target
 
 operands, equation = Each[Value]("operands"), Attr[str]("equation")
 einsum = op.Einsum(operands, equation=equation)

@@ -24,7 +24,7 @@ from onnxrewrite import (
     parameter,
     resolve,
 )
-from onnxrewrite_patterns.pieces import axis_of, used_once
+from onnxrewrite_patterns.slice_concat_split import axis_of, used_once
 
 x = Var("x")
 concat = AnyNode(op_types=("Concat",))

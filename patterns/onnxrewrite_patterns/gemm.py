@@ -32,7 +32,7 @@ from onnxrewrite import (
     same_dim,
 )
 from onnxrewrite_patterns import linear_layers as linear
-from onnxrewrite_patterns.shapes import target
+from onnxrewrite_patterns.view_chains import target
 
 a, b = Var("a", dtype=FLOATS, rank=2), Var("b", dtype=FLOATS, rank=2)
 c = Var("c")

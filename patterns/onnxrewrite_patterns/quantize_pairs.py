@@ -14,19 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import (
-    Builder,
-    Const,
-    Each,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    op,
-)
+from onnxrewrite import Builder, Const, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
 
 q = Var("q")
 scale, own_scale = Const("scale"), Const("own_scale")

@@ -12,15 +12,7 @@ from __future__ import annotations
 
 from onnxrewrite import Assumption, Builder, Call, Each, Match, Rejects, Rewrites, Rule, Stage, Value, any_of, op
 from onnxrewrite_patterns.fused_linear import matched
-from onnxrewrite_patterns.qdq import (
-    bias_in_steps,
-    grid,
-    quantize,
-    require_alone,
-    result,
-    sliced,
-    whole,
-)
+from onnxrewrite_patterns.qdq import bias_in_steps, grid, quantize, require_alone, result, sliced, whole
 
 a, b, bias = grid("a"), grid("b"), grid("bias")
 

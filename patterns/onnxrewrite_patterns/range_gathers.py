@@ -33,8 +33,8 @@ from onnxrewrite import (
     same_dim,
 )
 from onnxrewrite_patterns.identity import operand
-from onnxrewrite_patterns.pieces import axis_of
-from onnxrewrite_patterns.shapes import new_axes
+from onnxrewrite_patterns.slice_concat_split import axis_of
+from onnxrewrite_patterns.view_chains import new_axes
 
 _FAR = 12
 """Indices are made by no more nodes in a row."""

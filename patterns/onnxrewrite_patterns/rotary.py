@@ -30,9 +30,9 @@ from onnxrewrite import (
     resolve,
     same_shape,
 )
-from onnxrewrite_patterns.pieces import axis_of, taken, used_once
-from onnxrewrite_patterns.repeated import once
+from onnxrewrite_patterns.duplicated_halves import once
 from onnxrewrite_patterns.rotary_operator import embedded, head_size
+from onnxrewrite_patterns.slice_concat_split import axis_of, taken, used_once
 
 x = Var("x", dtype=FLOATS)
 cos, sin = Var("cos"), Var("sin")

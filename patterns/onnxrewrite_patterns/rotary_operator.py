@@ -41,7 +41,7 @@ from onnxrewrite import (
     same_dim,
     same_shape,
 )
-from onnxrewrite_patterns.pieces import axis_of, taken
+from onnxrewrite_patterns.slice_concat_split import axis_of, taken
 
 x, cos, sin = Var("x", dtype=FLOATS), Var("cos"), Var("sin")
 

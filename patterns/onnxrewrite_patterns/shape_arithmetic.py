@@ -34,7 +34,7 @@ from onnxrewrite import (
     same_dim,
 )
 from onnxrewrite_patterns.identity import operand
-from onnxrewrite_patterns.pieces import cuts
+from onnxrewrite_patterns.slice_concat_split import cuts
 
 x = Var("x")
 

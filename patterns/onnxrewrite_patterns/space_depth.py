@@ -13,21 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxrewrite import (
-    Attr,
-    Builder,
-    Dim,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    op,
-    same_dim,
-    same_shape,
-)
+from onnxrewrite import Attr, Builder, Dim, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op, same_dim, same_shape
 
 x = Var("x", rank=4)
 perm = Attr[tuple[int, ...]]("perm")

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite import Attr, Builder, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op, parameter
-from onnxrewrite_patterns.pieces import axis_of
+from onnxrewrite_patterns.slice_concat_split import axis_of
 
 x, perm = Var("x"), Attr[tuple[int, ...]]("perm")
 turn = op.Transpose(x, perm=perm)

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from onnxrewrite import AnyNode, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, parameter
 from onnxrewrite_patterns.identity import operand
-from onnxrewrite_patterns.pieces import cuts
+from onnxrewrite_patterns.slice_concat_split import cuts
 
 slice_ = AnyNode(op_types=("Slice",))
 

@@ -13,8 +13,8 @@ import onnx_ir as ir
 
 from onnxrewrite import FLOATS, Assumption, Attr, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, any_of, op
 from onnxrewrite_patterns.transpose_frames import Perm, compose, inverse, is_identity, price, reshaped
-from onnxrewrite_patterns.transpose_motion import Turning
 from onnxrewrite_patterns.transpose_region import Region
+from onnxrewrite_patterns.transpose_sinking import Turning
 
 x = Var("x")
 perm, next_perm = Attr[Perm]("perm", default=()), Attr[Perm]("next_perm", default=())

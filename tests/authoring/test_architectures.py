@@ -12,14 +12,14 @@ import pytest
 from corpus import SHARED_MODELS
 
 import onnxrewrite as rw
-from onnxrewrite.ir import io
-from onnxrewrite.ir.convert import in_opset
+from onnxrewrite import io
+from onnxrewrite.checks.rewrites import SiteChecker
+from onnxrewrite.io.opset_conversion import in_opset
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver, make_runnable
 from onnxrewrite.rewrite.rule import Stage
 from onnxrewrite.rewrite.trace import Site
-from onnxrewrite.verify.rewrites import SiteChecker
 
 LAYER_NORM = "return build.LayerNormalization(m[x], m.value({0}), m.value({1}), axis=-1, epsilon=EPSILON)"
 RMS_NORM = "return build.RMSNormalization(m[x], m.value({0}), axis=-1, epsilon=1e-6)"

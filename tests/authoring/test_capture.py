@@ -12,11 +12,11 @@ import pytest
 from corpus import ROOT
 
 import onnxrewrite as rw
-from onnxrewrite import Stage
-from onnxrewrite.authoring.checks import load_rule, matching, places
-from onnxrewrite.authoring.draft import Captured
+from onnxrewrite import Stage, io
+from onnxrewrite.authoring.capture_checks import load_rule, matching, places
+from onnxrewrite.authoring.template import Captured
 from onnxrewrite.errors import UsageError
-from onnxrewrite.ir import io, text
+from onnxrewrite.ir import text
 from onnxrewrite.pattern.terms import notation
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.testing import check_example

@@ -10,11 +10,12 @@ import pytest
 from corpus import ROOT
 
 import onnxrewrite as rw
-from onnxrewrite.authoring.grow import MOST, grown
-from onnxrewrite.authoring.left import Left, value_names
-from onnxrewrite.authoring.mine import Recurring, chosen
+from onnxrewrite import io
+from onnxrewrite.authoring.growth import MOST, grown
+from onnxrewrite.authoring.mining import Recurring, chosen
+from onnxrewrite.authoring.unmatched import Left, value_names
 from onnxrewrite.errors import UsageError
-from onnxrewrite.ir import io, text
+from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite.driver import Driver
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxrewrite.authoring.names import Names, telling
+from onnxrewrite.authoring.naming import Names, telling
 
 
 @pytest.mark.parametrize(

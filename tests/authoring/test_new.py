@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxrewrite.authoring.new import new_project
+from onnxrewrite.authoring.scaffold import new_project
 from onnxrewrite.cli import main
 from onnxrewrite.errors import UsageError
 

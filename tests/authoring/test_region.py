@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from onnxrewrite import io
 from onnxrewrite.authoring.region import Region, between, ending_at, named, sizes, starting_at
 from onnxrewrite.errors import UsageError
-from onnxrewrite.ir import io, text
+from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
 
 

@@ -231,7 +231,7 @@ def test_failed_check(refused, gelu, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise CheckError("the result is not equal to the original and nothing was written: output y: 0.5")
 
-    monkeypatch.setattr("onnxrewrite.pipeline.apply", fail)
+    monkeypatch.setattr("onnxrewrite.api.application.apply", fail)
     line = refused("apply", gelu, "--json", tmp_path / "r.json", code=1)
     assert "nothing was written" in line
     assert json.loads((tmp_path / "r.json").read_text())["error"] in line
@@ -248,7 +248,7 @@ def unloaded(monkeypatch):
     def load(*_, **__):
         raise AssertionError("the model was read")
 
-    monkeypatch.setattr("onnxrewrite.ir.io.load", load)
+    monkeypatch.setattr("onnxrewrite.io.models.load", load)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ import pytest
 from small_models import GELU, write
 
 from onnxrewrite.cli.bench import Level
-from onnxrewrite.measure import peers, sessions
+from onnxrewrite.runtime import settings
+from onnxrewrite.suite.bench import peers
 
 QUICK = ("--seconds", "0", "--no-memory", "--level", "all", "--threads", "1")
 UNFIT = """<ir_version: 8, opset_import: ["": 17]>
@@ -23,7 +24,7 @@ g (float[2,3] x, float[4,5] w) => (y) { y = Concat <axis = 0> (x, w) }"""
 
 
 def test_levels_are_those_of_the_library():
-    assert [level.value for level in Level] == list(sessions.LEVELS) == list(get_args(sessions.Level))
+    assert [level.value for level in Level] == list(settings.LEVELS) == list(get_args(settings.Level))
 
 
 def test_tables(cli, gelu, tmp_path, monkeypatch):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxrewrite.ir import io, text
+from onnxrewrite import io
+from onnxrewrite.ir import text
 
 LAYER = (
     "p# = Mul(x#, x#)  v# = ReduceMean<axes=[-1]>(p#)  a# = Add(v#, ?)  r# = Sqrt(a#)  n# = Div(x#, r#)  x@ = Tanh(n#)"

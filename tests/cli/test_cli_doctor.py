@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from onnxrewrite.hardware.machine import machine
-from onnxrewrite.measure import forms
+from onnxrewrite.measure import number_formats
+from onnxrewrite.runtime.machine import machine
 
 
 def test_what_there_is_and_what_follows(cli):
@@ -38,15 +38,17 @@ def test_a_report_that_cannot_be_written_is_one_line(refused, tmp_path):
 
 
 def test_formats_are_measured_against_float32(monkeypatch):
-    monkeypatch.setattr(forms, "_SIDE", 64)
-    found = forms.speeds(1, seconds=0.05)
-    assert set(found) <= set(forms.FORMS) - {"float32"}
+    monkeypatch.setattr(number_formats, "_SIDE", 64)
+    found = number_formats.speeds(1, seconds=0.05)
+    assert set(found) <= set(number_formats.FORMS) - {"float32"}
     assert {"uint8 x int8", "uint8 x uint8"} <= set(found)
     assert all(0 < each["low"] <= each["median"] <= each["high"] for each in found.values())
 
 
 def test_measured_speeds_are_shown(cli, monkeypatch):
-    monkeypatch.setattr(forms, "speeds", lambda threads: {"uint8 x int8": {"median": 5.0, "low": 4.0, "high": 6.0}})
+    monkeypatch.setattr(
+        number_formats, "speeds", lambda threads: {"uint8 x int8": {"median": 5.0, "low": 4.0, "high": 6.0}}
+    )
     assert "  uint8 x int8   5.00   4.00 to 6.00\n" in cli("doctor", "--measure").out
 
 

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from onnxrewrite.ir import io, text
+from onnxrewrite import io
+from onnxrewrite.ir import text
 
 
 def layer(n: int, half: float) -> str:

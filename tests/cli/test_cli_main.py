@@ -80,8 +80,8 @@ def test_help_is_quick():
 def test_choices_are_those_of_the_library():
     from typing import get_args
 
+    from onnxrewrite.compiler.request import CheckLevel
     from onnxrewrite.errors import UsageError
-    from onnxrewrite.pipeline import CheckLevel
 
     assert [level.value for level in Level] == list(get_args(CheckLevel))
     with pytest.raises(UsageError, match=f"known targets: {', '.join(t.value for t in TargetName)}"):
@@ -112,7 +112,7 @@ def broken(monkeypatch):
     def fail(*_, **__):
         raise ValueError("a bug\nof ours")
 
-    monkeypatch.setattr("onnxrewrite.pipeline.apply", fail)
+    monkeypatch.setattr("onnxrewrite.api.application.apply", fail)
 
 
 def test_a_bug_is_one_line(refused, broken, gelu):
@@ -132,7 +132,7 @@ def test_out_of_memory(refused, gelu, monkeypatch):
     def fail(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("onnxrewrite.pipeline.apply", fail)
+    monkeypatch.setattr("onnxrewrite.api.application.apply", fail)
     assert "out of memory" in refused("apply", gelu)
 
 

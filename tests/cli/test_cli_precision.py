@@ -15,9 +15,9 @@ from precision.graphs import mlp
 from onnxrewrite.cli import options
 from onnxrewrite.cli.half import Dtype
 from onnxrewrite.cli.sensitivity import Method
-from onnxrewrite.precision import sensitivity as library
-from onnxrewrite.precision.formats import FORMATS
-from onnxrewrite.quantization import settings
+from onnxrewrite.suite.precision import node_sensitivity as library
+from onnxrewrite.suite.precision.formats import FORMATS
+from onnxrewrite.suite.quantization import quantize_settings
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def net(tmp_path: Path) -> Path:
 
 def test_the_options_are_those_of_the_library() -> None:
     assert {m.value for m in Method} == set(get_args(library.Method))
-    assert {m.value for m in options.Mode} == set(get_args(settings.Mode))
+    assert {m.value for m in options.Mode} == set(get_args(quantize_settings.Mode))
     assert {d.value for d in Dtype} == set(FORMATS)
 
 

@@ -5,14 +5,14 @@ import json
 import pytest
 
 from onnxrewrite.cli.profile import OrtLevel
-from onnxrewrite.measure import peaks, profile
-from onnxrewrite.measure.sessions import LEVELS
+from onnxrewrite.measure import peaks, profiling
+from onnxrewrite.runtime.settings import LEVELS
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(peaks, "SECONDS", 0.02)
-    monkeypatch.setitem(profile.profile.__kwdefaults__, "seconds", 0.05)
+    monkeypatch.setitem(profiling.profile.__kwdefaults__, "seconds", 0.05)
 
 
 def test_levels_are_those_of_the_library():

@@ -15,8 +15,8 @@ from small_models import RELU, write
 
 from onnxrewrite.cli import main, options
 from onnxrewrite.cli.quantize import Activations, Axis, Calibration, Format, Weights
-from onnxrewrite.quantization import settings
-from onnxrewrite.quantization.compare import AXES
+from onnxrewrite.suite.quantization import quantize_settings
+from onnxrewrite.suite.quantization.modes import AXES
 
 
 @pytest.fixture
@@ -38,11 +38,11 @@ def data(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("choices", "known"),
     [
-        (options.Mode, settings.Mode),
-        (Format, settings.Format),
-        (Calibration, settings.Calibration),
-        (Activations, settings.Activations),
-        (Weights, settings.Weights),
+        (options.Mode, quantize_settings.Mode),
+        (Format, quantize_settings.Format),
+        (Calibration, quantize_settings.Calibration),
+        (Activations, quantize_settings.Activations),
+        (Weights, quantize_settings.Weights),
     ],
 )
 def test_choices_are_the_librarys(choices: Any, known: Any) -> None:

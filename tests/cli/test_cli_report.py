@@ -61,7 +61,7 @@ def test_nothing_applied(cli, relu, tmp_path):
     ],
 )
 def test_refused_before_any_work(refused, gelu, tmp_path, monkeypatch, arguments, words):
-    monkeypatch.setattr("onnxrewrite.pipeline.apply", lambda *a, **k: pytest.fail("work began"))
+    monkeypatch.setattr("onnxrewrite.api.application.apply", lambda *a, **k: pytest.fail("work began"))
     given = [a.format(folder=tmp_path, name=tmp_path.name) for a in arguments]
     assert words.format(folder=tmp_path) in refused("apply", gelu, *given)
     assert left_behind(tmp_path) == ["gelu.onnx"]
@@ -95,7 +95,7 @@ def test_a_failed_check_writes_none(cli, gelu, tmp_path, monkeypatch):
     def fail(*arguments, **options):
         raise CheckError("the result is not equal to the original")
 
-    monkeypatch.setattr("onnxrewrite.pipeline.apply", fail)
+    monkeypatch.setattr("onnxrewrite.api.application.apply", fail)
     assert cli("apply", gelu, "--report", tmp_path / "out.html").code == 1
     assert left_behind(tmp_path) == ["gelu.onnx"]
 

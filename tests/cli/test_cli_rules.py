@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from onnxrewrite.report.rules import rule_pages
+from onnxrewrite.report.rules_report import rule_pages
 from onnxrewrite.rewrite import registry
 
 

@@ -159,7 +159,7 @@ def test_json_tells_names_as_they_are(cli, tmp_path):
 
 
 def test_text_form_tells_names_as_they_are(cli, tmp_path):
-    from onnxrewrite.ir import io
+    from onnxrewrite import io
     from onnxrewrite.ir.text import parse, print_model
 
     path = hostile_model(tmp_path / "m.onnx")
@@ -172,7 +172,7 @@ def test_a_traceback_is_escaped_too(cli, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise ValueError(HOSTILE)
 
-    monkeypatch.setattr("onnxrewrite.ir.io.load", fail)
+    monkeypatch.setattr("onnxrewrite.io.models.load", fail)
     done = cli("inspect", tmp_path / "m.onnx", "--debug")
     assert done.code == 3
     assert "Traceback" in done.err

@@ -13,9 +13,10 @@ import onnx
 import pytest
 from small_models import RELU, write
 
-from onnxrewrite.ir import external
+from onnxrewrite.certificate.record import Files, read
+from onnxrewrite.io import external
 from onnxrewrite.rewrite import source
-from onnxrewrite.verify.certificate import Files, read, sha256_of
+from onnxrewrite.system.digests import sha256_of
 
 CANARY = "TRUST_CANARY"
 TWICE = RELU.replace("y = Relu(x)", "n = Neg(x) m = Neg(n) y = Relu(m)")
@@ -235,7 +236,7 @@ def test_what_is_hashed_is_what_runs(refused, ran, certified, monkeypatch):
         return content
 
     monkeypatch.setattr(source.files, "read_bytes", swapped)
-    from onnxrewrite.certify import Original
+    from onnxrewrite.certificate.repetition import Original
 
     assert Original(path, trust=True).replay().now.output is not None
     assert ran() == ["my_rule.py"]
@@ -259,7 +260,7 @@ def test_two_rule_files_of_one_name(cli, tmp_path):
 
 
 def test_in_python_what_has_run_already_needs_no_trust(certified, ran):
-    from onnxrewrite.certify import Original
+    from onnxrewrite.certificate.repetition import Original
     from onnxrewrite.errors import UsageError
     from onnxrewrite.rewrite import registry
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from onnxrewrite.verify.ladder import many
+from onnxrewrite.ruletest.fuzz import many
 
 GOOD = """
 from onnxrewrite import FLOATS, Rule, Stage, Var, op

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxrewrite.deploy.artifact import Artifact
-from onnxrewrite.deploy.stage import Context, NothingToDo, Stage
+from onnxrewrite.suite.deploy.artifact import Artifact
+from onnxrewrite.suite.deploy.stage import Context, NothingToDo, Stage
 
 WIDTH = 64
 

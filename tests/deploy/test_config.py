@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from onnxrewrite.deploy.config import parse, read
-from onnxrewrite.deploy.stages.rewrite import Rewrite
-from onnxrewrite.deploy.stages.session import Session
 from onnxrewrite.errors import UsageError
+from onnxrewrite.suite.deploy.config import parse, read
+from onnxrewrite.suite.deploy.stages.rewrite_stage import Rewrite
+from onnxrewrite.suite.deploy.stages.session_stage import Session
 
 
 def test_everything_at_its_place(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from onnxrewrite.deploy.artifact import Artifact, Metrics
-from onnxrewrite.deploy.decide import Trial, best, settled, weigh
 from onnxrewrite.measure.timing import Interval
-from onnxrewrite.quality.closeness import Closeness
-from onnxrewrite.quality.gate import Gate, Quality
+from onnxrewrite.suite.deploy.acceptance import Trial, best, settled, weigh
+from onnxrewrite.suite.deploy.artifact import Artifact, Metrics
+from onnxrewrite.suite.quality.closeness import Closeness
+from onnxrewrite.suite.quality.gate import Gate, Quality
 
 
 def metrics(

@@ -14,16 +14,16 @@ import onnxruntime as ort
 import pytest
 from deploy.models import WIDTH, Gives, Lossy, chain, saved, slow
 
-from onnxrewrite.deploy.artifact import Artifact
-from onnxrewrite.deploy.emit import MODEL, RUN, deployment, program
-from onnxrewrite.deploy.outcome import Outcome
-from onnxrewrite.deploy.pipeline import Pipeline
 from onnxrewrite.ir import custom
-from onnxrewrite.measure.deployment import write_options
-from onnxrewrite.measure.session import session
-from onnxrewrite.measure.sessions import Setting, options_of
-from onnxrewrite.quality.gate import Gate
-from onnxrewrite.report.html.deployment import deployment_page
+from onnxrewrite.report.html.deploy_page import deployment_page
+from onnxrewrite.runtime.deployment import write_options
+from onnxrewrite.runtime.opening import session
+from onnxrewrite.runtime.settings import Setting, options_of
+from onnxrewrite.suite.deploy.artifact import Artifact
+from onnxrewrite.suite.deploy.emit import MODEL, RUN, deployment, program
+from onnxrewrite.suite.deploy.outcome import Outcome
+from onnxrewrite.suite.deploy.pipeline import Pipeline
+from onnxrewrite.suite.quality.gate import Gate
 
 SPIN = "session.intra_op.allow_spinning"
 

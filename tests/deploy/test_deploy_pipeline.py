@@ -14,13 +14,13 @@ import onnxruntime as ort
 import pytest
 from deploy.models import Gives, Lossy, Raises, chain, saved, slow
 
-from onnxrewrite.deploy import stage as stages
-from onnxrewrite.deploy.outcome import Outcome
-from onnxrewrite.deploy.pipeline import Pipeline
-from onnxrewrite.deploy.stages.rewrite import Rewrite
-from onnxrewrite.deploy.stages.session import Session
 from onnxrewrite.errors import CheckError, ModelError, UsageError
-from onnxrewrite.quality.gate import Gate
+from onnxrewrite.suite.deploy import stage as stages
+from onnxrewrite.suite.deploy.outcome import Outcome
+from onnxrewrite.suite.deploy.pipeline import Pipeline
+from onnxrewrite.suite.deploy.stages.rewrite_stage import Rewrite
+from onnxrewrite.suite.deploy.stages.session_stage import Session
+from onnxrewrite.suite.quality.gate import Gate
 
 QUICK: dict[str, Any] = {"seconds": 0.1, "memory": False, "samples": 2, "threads": 1}
 

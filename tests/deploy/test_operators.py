@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from deploy.models import chain, saved, slow
 
-from onnxrewrite.deploy import operators
-from onnxrewrite.deploy.artifact import Artifact, Metrics
-from onnxrewrite.deploy.decide import AS_IT_WAS, Trial
-from onnxrewrite.deploy.operators import by_operator
-from onnxrewrite.measure.sessions import Setting
 from onnxrewrite.measure.timing import Interval
-from onnxrewrite.quality.gate import Quality
+from onnxrewrite.runtime.settings import Setting
+from onnxrewrite.suite.deploy import operators
+from onnxrewrite.suite.deploy.acceptance import AS_IT_WAS, Trial
+from onnxrewrite.suite.deploy.artifact import Artifact, Metrics
+from onnxrewrite.suite.deploy.operators import by_operator
+from onnxrewrite.suite.quality.gate import Quality
 
 DIMS = {"batch": 4}
 

@@ -9,16 +9,16 @@ import onnx
 import pytest
 from deploy.models import chain, saved
 
-from onnxrewrite.deploy import stage as stages
-from onnxrewrite.deploy.outcome import Outcome
-from onnxrewrite.deploy.pipeline import Pipeline
-from onnxrewrite.deploy.stages.half import Half
-from onnxrewrite.deploy.stages.mixed import Mixed
-from onnxrewrite.deploy.stages.quantize import Quantize
-from onnxrewrite.deploy.stages.rewrite import Rewrite
-from onnxrewrite.deploy.stages.session import Session
 from onnxrewrite.errors import UsageError
-from onnxrewrite.hardware.runtime import saturates
+from onnxrewrite.runtime.installed import saturates
+from onnxrewrite.suite.deploy import stage as stages
+from onnxrewrite.suite.deploy.outcome import Outcome
+from onnxrewrite.suite.deploy.pipeline import Pipeline
+from onnxrewrite.suite.deploy.stages.half_stage import Half
+from onnxrewrite.suite.deploy.stages.mixed_stage import Mixed
+from onnxrewrite.suite.deploy.stages.quantize_stage import Quantize
+from onnxrewrite.suite.deploy.stages.rewrite_stage import Rewrite
+from onnxrewrite.suite.deploy.stages.session_stage import Session
 
 NARROW: dict[str, Any] = {"reduce-range": saturates()}
 """What this processor needs to be exact in 8 bits."""

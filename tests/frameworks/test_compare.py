@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 
+from onnxrewrite.checks.findings import ModelCheck
 from onnxrewrite.errors import CheckError, ModelError
-from onnxrewrite.frameworks.compare import compare_export
-from onnxrewrite.frameworks.exported import Attempt, Exported, first_right
-from onnxrewrite.verify.checked import ModelCheck
+from onnxrewrite.suite.frameworks.exported import Attempt, Exported, first_right
+from onnxrewrite.suite.frameworks.module_check import compare_export
 
 
 class Numpy:

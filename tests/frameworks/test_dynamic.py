@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onnxrewrite.errors import UsageError
-from onnxrewrite.frameworks.dynamic import from_axes, from_shapes
+from onnxrewrite.suite.frameworks.dynamic import from_axes, from_shapes
 
 RANKS = {"x": 2, "y_0": 3}
 X, Y = np.zeros((2, 3)), np.zeros((2, 3, 4))

@@ -17,8 +17,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 import onnxrewrite as rw  # noqa: E402
 from onnxrewrite.errors import CheckError, ModelError, UsageError  # noqa: E402
-from onnxrewrite.frameworks import torch_exporters  # noqa: E402
-from onnxrewrite.frameworks.torch_calls import Call, evaluating, to_array, to_tensor  # noqa: E402
+from onnxrewrite.suite.frameworks import torch_exporters  # noqa: E402
+from onnxrewrite.suite.frameworks.torch_calls import Call, evaluating, to_array, to_tensor  # noqa: E402
 
 nn = torch.nn
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxrewrite.hardware.features import Processor
-from onnxrewrite.hardware.limits import Cores, Memory
-from onnxrewrite.hardware.machine import Machine
-from onnxrewrite.hardware.runtime import Runtime
+from onnxrewrite.runtime.features import Processor
+from onnxrewrite.runtime.installed import Runtime
+from onnxrewrite.runtime.machine import Machine
+from onnxrewrite.system.resources import Cores, Memory
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 

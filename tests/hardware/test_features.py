@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onnxrewrite.errors import UsageError
-from onnxrewrite.hardware.features import ALIASES, FEATURES, Processor, brand, family_of, processor, relevant
+from onnxrewrite.runtime.features import ALIASES, FEATURES, Processor, brand, family_of, processor, relevant
 
 
 def test_a_feature_has_several_names() -> None:

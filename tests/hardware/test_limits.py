@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from onnxrewrite.hardware import limits
-from onnxrewrite.hardware.limits import Cores, cores, memory, memory_limit, quota
+from onnxrewrite.system import resources
+from onnxrewrite.system.resources import Cores, cores, memory, memory_limit, quota
 
 
 def put(root: Path, path: str, text: str) -> None:
@@ -79,13 +79,13 @@ def test_threads_of_one_core_count_once(tmp_path: Path, monkeypatch: pytest.Monk
     for number in range(4):
         siblings = "0,2" if number % 2 == 0 else "1,3"
         put(tmp_path, f"sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list", siblings)
-    monkeypatch.setattr(limits, "_affinity", lambda: [0, 2, 3])
+    monkeypatch.setattr(resources, "_affinity", lambda: [0, 2, 3])
     assert cores(tmp_path).allowed == 3
     assert cores(tmp_path).allowed_physical == 2
 
 
 def test_where_affinity_is_unknown_all_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_affinity", list)
+    monkeypatch.setattr(resources, "_affinity", list)
     found = cores(tmp_path)
     assert found.allowed == found.logical == psutil.cpu_count()
     assert 1 <= found.allowed_physical <= found.logical

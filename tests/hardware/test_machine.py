@@ -9,9 +9,9 @@ from machines import CPU, CUDA, TENSORRT, a_machine
 
 import onnxrewrite as rw
 from onnxrewrite.errors import UsageError
-from onnxrewrite.hardware.limits import Cores, Memory
-from onnxrewrite.hardware.machine import Machine
-from onnxrewrite.hardware.runtime import Runtime
+from onnxrewrite.runtime.installed import Runtime
+from onnxrewrite.runtime.machine import Machine
+from onnxrewrite.system.resources import Cores, Memory
 
 
 def lines(machine: Machine, topic: str) -> str:

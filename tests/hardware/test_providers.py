@@ -7,10 +7,10 @@ from pathlib import Path
 import onnxruntime as ort
 import pytest
 
-from onnxrewrite.hardware import runtime as room
-from onnxrewrite.hardware.providers import ENTRIES, PROVIDERS, on_request
-from onnxrewrite.hardware.runtime import Runtime, runtime, saturates, why_not_started
 from onnxrewrite.ir import target
+from onnxrewrite.runtime import installed as room
+from onnxrewrite.runtime.installed import Runtime, runtime, saturates, why_not_started
+from onnxrewrite.runtime.providers import ENTRIES, PROVIDERS, on_request
 
 # Taken from ONNX Runtime's documentation of each provider and from the names that its sources parse.
 DOCUMENTED = {

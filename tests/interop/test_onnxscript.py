@@ -15,10 +15,11 @@ import pytest
 from interop import foreign_rules
 
 import onnxrewrite as rw
+from onnxrewrite import io
 from onnxrewrite.cli import main
 from onnxrewrite.errors import RuleError
 from onnxrewrite.interop.onnxscript import adapt, load
-from onnxrewrite.ir import io, text
+from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver

@@ -5,9 +5,10 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
+from onnxrewrite import io
 from onnxrewrite.errors import UsageError
-from onnxrewrite.ir import io, text
-from onnxrewrite.ir.convert import to_opset
+from onnxrewrite.io.opset_conversion import to_opset
+from onnxrewrite.ir import text
 
 
 def converted(source: str, version: int, opset: int = 17) -> ir.Model:

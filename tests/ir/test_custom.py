@@ -14,12 +14,13 @@ import onnxruntime
 import pytest
 
 import onnxrewrite as rw
+from onnxrewrite import io
 from onnxrewrite.cli import main
 from onnxrewrite.errors import RuleError, UsageError
-from onnxrewrite.ir import custom, io, schema, text
+from onnxrewrite.ir import custom, schema, text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.rewrite import registry
-from onnxrewrite.verify.ladder.climb import climb
+from onnxrewrite.ruletest.fuzz.fuzzer import climb
 
 DOMAIN = "my.domain"
 pytestmark = pytest.mark.usefixtures("nothing_stays")

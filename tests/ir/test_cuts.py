@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxrewrite.ir import text
-from onnxrewrite.ir.cuts import Cut
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import is_circular
+from onnxrewrite.ir.min_cut import Cut
 
 Costs = list[tuple[str, str, int | None]]
 

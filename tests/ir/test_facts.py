@@ -14,7 +14,8 @@ import onnxruntime
 import pytest
 from corpus import SHARED_MODELS
 
-from onnxrewrite.ir import io, text
+from onnxrewrite import io
+from onnxrewrite.ir import text
 from onnxrewrite.ir.dims import same_shape
 from onnxrewrite.ir.facts import Dim, Facts
 

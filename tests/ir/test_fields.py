@@ -9,7 +9,7 @@ import pytest
 from onnx import AttributeProto, NodeProto, TensorProto, helper
 
 from onnxrewrite.errors import ModelError
-from onnxrewrite.ir import fields
+from onnxrewrite.io import fields
 
 Change = Callable[[NodeProto], object]
 

@@ -8,9 +8,8 @@ import pytest
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
-from onnxrewrite import apply
+from onnxrewrite import apply, io
 from onnxrewrite.errors import ModelError
-from onnxrewrite.ir import io
 
 GELU = "h = Constant<value_float=0.5>() s = Constant<value_float=1.41421356>() o = Constant<value_float=1.0>() "
 GELU += "a = Div(x, s) b = Erf(a) c = Add(b, o) d = Mul(x, c) z = Mul(d, h)"

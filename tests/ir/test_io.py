@@ -14,8 +14,9 @@ import pytest
 from corpus import SHARED_MODELS
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxrewrite import io
 from onnxrewrite.errors import ModelError
-from onnxrewrite.ir import external, io
+from onnxrewrite.io import external
 
 FLOAT = TensorProto.FLOAT
 

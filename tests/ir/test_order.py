@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from onnxrewrite.ir import text
 from onnxrewrite.ir.graph import digraph, scopes, subgraphs
-from onnxrewrite.ir.order import Order
+from onnxrewrite.ir.topological_rank import Order
 
 NESTED = (
     "float[2] x; bool c; a = Relu(x)  y = If<then_branch = () => (p) { p = Neg(a) }, "

@@ -9,8 +9,9 @@ import onnx
 import pytest
 
 import onnxrewrite as rw
+from onnxrewrite import io
 from onnxrewrite.errors import ModelError
-from onnxrewrite.ir import io, text
+from onnxrewrite.ir import text
 
 GRAPH = "float[n,4] x; t = Mul(x, {1.0, 2.0, 3.0, 4.0})  u = Identity(t)  y = Relu(u)"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxrewrite.ir import temporary
+from onnxrewrite.system import temporary
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="locks are asked for where there is fcntl")
 

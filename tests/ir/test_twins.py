@@ -8,7 +8,7 @@ import pytest
 
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.twins import Twins, same_tensor
+from onnxrewrite.ir.value_numbering import Twins, same_tensor
 
 
 def is_twin(a: str, b: str, before: str = "float[2] x; float[2] w;") -> bool:

@@ -11,11 +11,11 @@ import onnx
 import pytest
 from onnx import parser
 
+from onnxrewrite import io
 from onnxrewrite.errors import CheckError, ModelError, UsageError
-from onnxrewrite.ir import io
-from onnxrewrite.measure.bench import Bench, Variant, bench
-from onnxrewrite.measure.peers import Peer
-from onnxrewrite.measure.sessions import Setting
+from onnxrewrite.runtime.settings import Setting
+from onnxrewrite.suite.bench.benchmark import Bench, Variant, bench
+from onnxrewrite.suite.bench.peers import Peer
 
 HEADER = '<ir_version: 8, opset_import: ["": 17]>'
 RELU = "g (float[batch,8] x) => (float[batch,8] y) { y = Relu(x) }"

@@ -12,8 +12,8 @@ import pytest
 
 from onnxrewrite.measure import cache
 from onnxrewrite.measure.cache import Cache, key
-from onnxrewrite.measure.sessions import Setting
 from onnxrewrite.measure.timing import Interval
+from onnxrewrite.runtime.settings import Setting
 
 
 @pytest.fixture(autouse=True)

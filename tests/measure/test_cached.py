@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 import onnxrewrite as rw
 from onnxrewrite.errors import ModelError, UsageError
-from onnxrewrite.measure.cached import CacheInfo, fingerprint
+from onnxrewrite.runtime.cached import CacheInfo, fingerprint
 
 SQUARES = """<ir_version: 8, opset_import: ["": 17]>
 g (float[n] x, float[1] w) => (float[n] y, float[n] z) <float[1] w = {2.0}> { y = Mul(x, x)  z = Mul(x, w) }"""

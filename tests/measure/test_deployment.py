@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxrewrite as rw
+from onnxrewrite import io
 from onnxrewrite.errors import ModelError, UsageError
-from onnxrewrite.hardware.providers import PROVIDERS, may_travel
-from onnxrewrite.ir import io
-from onnxrewrite.measure.deployment import SESSION_KEY, Deployment, options_for, read_options, write_options
+from onnxrewrite.runtime.deployment import SESSION_KEY, Deployment, options_for, read_options, write_options
+from onnxrewrite.runtime.providers import PROVIDERS, may_travel
 
 FULL = Deployment(
     level="extended",

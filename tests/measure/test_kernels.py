@@ -11,12 +11,12 @@ import onnx
 import pytest
 from onnx import parser
 
-from onnxrewrite.ir import io
+from onnxrewrite import io
+from onnxrewrite.compiler.run import apply
 from onnxrewrite.ir.graph import scopes
-from onnxrewrite.measure.kernels import Run, _overhead, _runs, run_profiled
+from onnxrewrite.measure.kernel_times import Run, _overhead, _runs, run_profiled
 from onnxrewrite.measure.lineage import covered, origins, rules_by_node
-from onnxrewrite.measure.sessions import Level, Setting
-from onnxrewrite.pipeline import apply
+from onnxrewrite.runtime.settings import Level, Setting
 
 HEADER = '<ir_version: 8, opset_import: ["": 17]>'
 

@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import parser
 
-from onnxrewrite.measure.bench import bench
-from onnxrewrite.measure.memory import Use, Used, used
-from onnxrewrite.measure.sessions import Setting
+from onnxrewrite.measure.peak_memory import Use, Used, used
+from onnxrewrite.runtime.settings import Setting
+from onnxrewrite.suite.bench.benchmark import bench
 
 HEADER = '<ir_version: 8, opset_import: ["": 17]>'
 MEGABYTE = 10**6

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import pytest
 from onnx import parser
 
-from onnxrewrite.ir import io
-from onnxrewrite.measure.kernels import Kernel
+from onnxrewrite import io
+from onnxrewrite.compiler.result import Result
+from onnxrewrite.compiler.run import apply
+from onnxrewrite.measure.kernel_times import Kernel
 from onnxrewrite.measure.opportunities import Seen, Side, near_misses, rewrites, seen_by_rules
-from onnxrewrite.pipeline import Result, apply
 from onnxrewrite.rewrite.trace import Applied, Trace
 from onnxrewrite.runtime.costs import Cost
 

@@ -6,8 +6,8 @@ import pytest
 
 from onnxrewrite.measure import peaks as module
 from onnxrewrite.measure.peaks import Peaks, measured_as, peaks
-from onnxrewrite.measure.sessions import Setting
 from onnxrewrite.runtime.costs import Cost
+from onnxrewrite.runtime.settings import Setting
 
 ROOF = Peaks(flops=1e9, bandwidth=1e6, dispatch=1e-6)
 

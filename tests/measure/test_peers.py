@@ -9,8 +9,8 @@ import pytest
 from onnx import parser
 from peer_works import aborts, copies, exits, forgets, hangs, raises, writes_another, writes_rubbish
 
-from onnxrewrite.measure.bench import bench
-from onnxrewrite.measure.peers import PEERS, Attempt, Peer, attempts
+from onnxrewrite.suite.bench.benchmark import bench
+from onnxrewrite.suite.bench.peers import PEERS, Attempt, Peer, attempts
 
 TWICE = """<ir_version: 8, opset_import: ["": 17]>
 g (float[batch,8] x) => (float[batch,8] y) { h = Identity(x) y = Relu(h) }"""

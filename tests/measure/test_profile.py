@@ -9,12 +9,12 @@ import pytest
 from onnx import parser
 from test_kernels import GELU, HEADER
 
+from onnxrewrite import io
+from onnxrewrite.compiler.run import apply
 from onnxrewrite.errors import ModelError
-from onnxrewrite.ir import io
 from onnxrewrite.measure import peaks
-from onnxrewrite.measure.profile import Profile, Rewritten, profile
-from onnxrewrite.measure.sessions import Setting
-from onnxrewrite.pipeline import apply
+from onnxrewrite.measure.profiling import Profile, Rewritten, profile
+from onnxrewrite.runtime.settings import Setting
 
 SETTING = Setting(threads=1, level="disabled")
 

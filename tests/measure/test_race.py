@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import parser
 
+from onnxrewrite.inputs.workload import workload
+from onnxrewrite.measure.ab_timing import Race, is_slower, slowest
 from onnxrewrite.measure.cache import Cache
-from onnxrewrite.measure.race import Race, is_slower, slowest
-from onnxrewrite.measure.sessions import Setting
 from onnxrewrite.measure.timing import Interval
-from onnxrewrite.measure.workload import workload
+from onnxrewrite.runtime.settings import Setting
 
 
 @pytest.mark.parametrize(

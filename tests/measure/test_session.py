@@ -12,9 +12,9 @@ from onnx import TensorProto, helper
 
 import onnxrewrite as rw
 from onnxrewrite.errors import ModelError, UsageError
-from onnxrewrite.hardware.limits import Cores
-from onnxrewrite.measure import session as room
-from onnxrewrite.measure.deployment import SESSION_KEY, Deployment, write_options
+from onnxrewrite.runtime import opening as room
+from onnxrewrite.runtime.deployment import SESSION_KEY, Deployment, write_options
+from onnxrewrite.system.resources import Cores
 
 CPU = "CPUExecutionProvider"
 SPIN = "session.intra_op.allow_spinning"

@@ -8,7 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import parser
 
-from onnxrewrite.measure.spelling import spell_attention
+from onnxrewrite.measure.decomposition import spell_attention
 
 QKV = "float[b,3,s,8] q, float[b,3,l,8] k, float[b,3,l,8] v"
 

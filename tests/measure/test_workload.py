@@ -7,8 +7,8 @@ import pytest
 from onnx import parser
 
 from onnxrewrite.errors import ModelError
-from onnxrewrite.measure.sessions import LEVELS, Setting, open_runner
-from onnxrewrite.measure.workload import workload
+from onnxrewrite.inputs.workload import workload
+from onnxrewrite.runtime.settings import LEVELS, Setting, open_runner
 
 HEADER = '<ir_version: 8, opset_import: ["": 17]>'
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx_ir as ir
 import pytest
 
-from onnxrewrite.ir import io
+from onnxrewrite import io
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden_models"
 

@@ -20,24 +20,12 @@ from onnxrewrite.ir.target import target
 from onnxrewrite.pattern.match import Match, Refused, overruled
 from onnxrewrite.pattern.misses import Misses
 from onnxrewrite.pattern.recursive import RecursiveMatcher
-from onnxrewrite.pattern.terms import (
-    FLOATS,
-    AnyNode,
-    Attr,
-    Call,
-    Const,
-    Each,
-    Scalar,
-    Term,
-    Var,
-    any_of,
-    op,
-)
+from onnxrewrite.pattern.terms import FLOATS, AnyNode, Attr, Call, Const, Each, Scalar, Term, Var, any_of, op
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Rule, Stage
-from onnxrewrite.verify.respell.firing import why_not
+from onnxrewrite.ruletest.metamorphic.firing import why_not
 
 x, y, z, w = Var("x"), Var("y"), Var("z"), Var("w")
 DTYPES = tuple(NUMPY)

@@ -12,12 +12,13 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 
-from onnxrewrite.ir import io, text
+from onnxrewrite import io
+from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
+from onnxrewrite.reference.tolerance import compare
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.verify.numeric import compare
-from onnxrewrite.verify.respell.firing import why_not
+from onnxrewrite.ruletest.metamorphic.firing import why_not
 
 Array = npt.NDArray[Any]
 Formula = Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]

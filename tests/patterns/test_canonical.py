@@ -9,14 +9,26 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 import pytest
-from onnxrewrite_patterns import casts, clamps, constants, expands, gathers, identity, logic, pieces, shapes
+from onnxrewrite_patterns import (
+    casts,
+    clamps,
+    constants,
+    expands,
+    gathers,
+    identity,
+    logic,
+    slice_concat_split,
+    view_chains,
+)
 
 from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite.driver import Driver
 
 RULES = [
-    r for family in (constants, identity, casts, clamps, logic, shapes, expands, pieces, gathers) for r in family.RULES
+    r
+    for family in (constants, identity, casts, clamps, logic, view_chains, expands, slice_concat_split, gathers)
+    for r in family.RULES
 ]
 
 SPECIAL = [np.nan, -np.inf, np.inf, -0.0, 0.0, -3.5, 3.5, 1e-40, -1e-40, 0.5, 2.5, -1.0]

@@ -7,7 +7,7 @@ import pytest
 from onnxrewrite_patterns import batchnorm_conv, constants, conv_batchnorm
 from sides import Array, Sides, rewrite
 
-from onnxrewrite.verify.reference import build_reference
+from onnxrewrite.reference.evaluation import build_reference
 
 RULES = (*constants.RULES, *conv_batchnorm.RULES, *batchnorm_conv.RULES)
 

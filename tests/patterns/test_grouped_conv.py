@@ -7,7 +7,7 @@ import pytest
 from onnxrewrite_patterns import constants, conv_batchnorm, grouped_conv
 from sides import Array, Sides, rewrite
 
-from onnxrewrite.verify.reference import build_reference
+from onnxrewrite.reference.evaluation import build_reference
 
 RULES = (*constants.RULES, *conv_batchnorm.RULES, *grouped_conv.RULES)
 

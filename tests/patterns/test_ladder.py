@@ -6,9 +6,9 @@ import onnx_ir as ir
 import pytest
 from library import LIBRARY, SLOW_BUT_SOME, seeds_of
 
-from onnxrewrite.hardware.runtime import saturates
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.verify.ladder import climb, starts
+from onnxrewrite.ruletest.fuzz import climb, starts
+from onnxrewrite.runtime.installed import saturates
 
 COUNT = 8
 """Fewer graphs than ``onnxrewrite verify`` tries."""

@@ -6,10 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnxrewrite_patterns import constants, identity, pieces, rotary, rotary_operator, shapes
+from onnxrewrite_patterns import constants, identity, rotary, rotary_operator, slice_concat_split, view_chains
 from sides import rewrite
 
-RULES = (*constants.RULES, *identity.RULES, *pieces.RULES, *shapes.RULES, *rotary.RULES, *rotary_operator.RULES)
+RULES = (
+    *constants.RULES,
+    *identity.RULES,
+    *slice_concat_split.RULES,
+    *view_chains.RULES,
+    *rotary.RULES,
+    *rotary_operator.RULES,
+)
 Feeds = dict[str, np.ndarray[Any, Any]]
 
 ANGLES = "float[b,s,4] f; t = Concat<axis=-1>(f, f)  c = Cos(t)  k = Sin(t)"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnxrewrite_patterns import constants, shapes, transpose
+from onnxrewrite_patterns import constants, transpose, view_chains
 from onnxrewrite_patterns.transpose_region import Region
 from sides import Sides, rewrite, run
 
@@ -127,7 +127,7 @@ def test_squeezed_channels_need_no_transpose() -> None:
 
 def test_gate_by_reshape_is_reshaped_again() -> None:
     graph = f"float[n,8,4,5] x; float[n,8] g; t = {TO_LAST}(x)  r = Reshape(g, {{0, 1, 1, 8}})  m = Mul(t, r)"
-    sides = rewrite(f"{graph}  y = {TO_FIRST}(m)", [*EARLY, *shapes.RULES])
+    sides = rewrite(f"{graph}  y = {TO_FIRST}(m)", [*EARLY, *view_chains.RULES])
     assert turns(sides) == 0
     same_bits(sides, x=array(2, 8, 4, 5), g=array(2, 8))
 

@@ -10,10 +10,10 @@ import pytest
 from precision.graphs import golden, mlp, parsed
 
 from onnxrewrite.errors import CheckError, UsageError
-from onnxrewrite.precision.half import to_half
-from onnxrewrite.quality.data import load_data
-from onnxrewrite.quality.gate import Gate
-from onnxrewrite.verify.session import open_session
+from onnxrewrite.runtime.session import open_session
+from onnxrewrite.suite.precision.half_precision import to_half
+from onnxrewrite.suite.quality.data import load_data
+from onnxrewrite.suite.quality.gate import Gate
 
 GRAPHS = {
     "an island whose inner values are too large": (

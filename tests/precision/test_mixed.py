@@ -8,14 +8,14 @@ import onnx
 import pytest
 from precision.graphs import golden, mlp
 
+from onnxrewrite import io
 from onnxrewrite.errors import UsageError
-from onnxrewrite.hardware.runtime import saturates
-from onnxrewrite.ir import io
-from onnxrewrite.precision.mixed import assign, mixed_precision, read_map
-from onnxrewrite.precision.nodes import Named
-from onnxrewrite.precision.regions import regions
-from onnxrewrite.quality.data import load_data
-from onnxrewrite.quantization.settings import QuantizeSettings
+from onnxrewrite.runtime.installed import saturates
+from onnxrewrite.suite.precision.mixed import assign, mixed_precision, read_map
+from onnxrewrite.suite.precision.nodes import Named
+from onnxrewrite.suite.precision.regions import regions
+from onnxrewrite.suite.quality.data import load_data
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 
 
 @pytest.mark.parametrize("name", ["bert", "bert_dynamo", "gpt2_past"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from precision.graphs import mlp
 
+from onnxrewrite import io
 from onnxrewrite.errors import UsageError
-from onnxrewrite.ir import io
-from onnxrewrite.precision.nodes import Named
+from onnxrewrite.suite.precision.nodes import Named
 
 
 @pytest.fixture(scope="module")

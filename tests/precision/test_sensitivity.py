@@ -12,14 +12,14 @@ import pytest
 from precision.graphs import golden, mlp
 
 from onnxrewrite.errors import CheckError, UsageError
-from onnxrewrite.precision import search as searching
-from onnxrewrite.precision.candidates import Candidates, candidates
-from onnxrewrite.precision.exclude import excluding, exclusion, within_latency
-from onnxrewrite.precision.forced import node_errors
-from onnxrewrite.precision.search import assigned, search_precision
-from onnxrewrite.precision.sensitivity import Sensitivity, sensitivity
-from onnxrewrite.quality.gate import Gate
-from onnxrewrite.quantization.settings import QuantizeSettings
+from onnxrewrite.suite.precision import search as searching
+from onnxrewrite.suite.precision.candidates import Candidates, candidates
+from onnxrewrite.suite.precision.exclude import excluding, exclusion, within_latency
+from onnxrewrite.suite.precision.node_sensitivity import Sensitivity, sensitivity
+from onnxrewrite.suite.precision.search import assigned, search_precision
+from onnxrewrite.suite.precision.teacher_forcing import node_errors
+from onnxrewrite.suite.quality.gate import Gate
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 
 TENSOR = QuantizeSettings(per_channel=False)
 """One scale for a whole weight: a channel a hundred times as large as the others leaves these hardly any digits."""

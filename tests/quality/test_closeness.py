@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from onnxrewrite.quality.closeness import Closeness, Gauge, worst
+from onnxrewrite.suite.quality.closeness import Closeness, Gauge, worst
 
 
 def gauged(*pairs: tuple[object, object], classes: bool = False) -> Closeness:

@@ -9,7 +9,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from onnxrewrite.errors import UsageError
-from onnxrewrite.quality.data import GENERATED, Sample, load_data
+from onnxrewrite.suite.quality.data import GENERATED, Sample, load_data
 
 
 def model(

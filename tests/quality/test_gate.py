@@ -9,9 +9,9 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from onnxrewrite.errors import ModelError, UsageError
-from onnxrewrite.quality.closeness import Closeness
-from onnxrewrite.quality.data import Sample, load_data
-from onnxrewrite.quality.gate import Gate, Judge, Quality
+from onnxrewrite.suite.quality.closeness import Closeness
+from onnxrewrite.suite.quality.data import Sample, load_data
+from onnxrewrite.suite.quality.gate import Gate, Judge, Quality
 
 
 def linear(weight: np.ndarray, output: str = "logits") -> ModelProto:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from onnxrewrite.errors import CheckError, UsageError
-from onnxrewrite.quality.gate import Gate
-from onnxrewrite.quantization.compare import Candidate, candidates, compare
-from onnxrewrite.quantization.settings import QuantizeSettings
-from onnxrewrite.quantization.work import Work
+from onnxrewrite.suite.quality.gate import Gate
+from onnxrewrite.suite.quantization.modes import Candidate, candidates, compare
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.suite.quantization.workbench import Work
 from quantization.models import mlp, samples
 
 FEW = [

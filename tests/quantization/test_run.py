@@ -15,11 +15,11 @@ import onnx
 import pytest
 
 from onnxrewrite.errors import CheckError, ModelError, UsageError
-from onnxrewrite.hardware.runtime import saturates
-from onnxrewrite.quality.data import Sample
-from onnxrewrite.quality.gate import Gate
-from onnxrewrite.quantization.run import quantize
-from onnxrewrite.quantization.settings import QuantizeSettings
+from onnxrewrite.runtime.installed import saturates
+from onnxrewrite.suite.quality.data import Sample
+from onnxrewrite.suite.quality.gate import Gate
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.suite.quantization.quantizer import quantize
 from quantization.models import GOLDEN, conv, external, lookup, mlp, operators, patches, samples, words
 
 MODES = [
@@ -291,7 +291,7 @@ def test_weights_in_another_file(tmp_path: Path, settings: QuantizeSettings, mon
     path = external(mlp(), tmp_path / "m.onnx")
     before = path.read_bytes()
     small = quantize(path, settings, data=samples(mlp()))
-    monkeypatch.setattr("onnxrewrite.ir.external.INLINE_LIMIT", 10)
+    monkeypatch.setattr("onnxrewrite.io.external.INLINE_LIMIT", 10)
     found = quantize(path, settings, data=samples(mlp()), out=tmp_path / "q.onnx")
     assert found.model == tmp_path / "q.onnx"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.onnx", "m.onnx.data", "q.onnx", "q.onnx.data"]

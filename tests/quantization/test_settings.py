@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onnxrewrite.errors import UsageError
-from onnxrewrite.quantization.settings import QuantizeSettings, names
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings, names
 
 
 @pytest.mark.parametrize(

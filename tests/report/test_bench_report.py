@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 from onnxrewrite.errors import UsageError
-from onnxrewrite.measure.bench import Bench, Error, Variant
-from onnxrewrite.measure.sessions import Setting
 from onnxrewrite.measure.timing import Interval, Timing
-from onnxrewrite.report.bench import bars, bench_report, plottable
+from onnxrewrite.report.bench_report import bars, bench_report, plottable
+from onnxrewrite.runtime.settings import Setting
+from onnxrewrite.suite.bench.benchmark import Bench, Error, Variant
 
 HALF = Timing((0.001, 0.0011, 0.0012), (0.002, 0.002, 0.002))
 WHOLE = Timing((0.002, 0.0022, 0.0024), (0.002, 0.002, 0.002))

@@ -5,7 +5,7 @@ from chromium import browser, installed
 from optimized import nothing_gained, report
 from test_deployment_page import hostile
 
-from onnxrewrite.report.html.deployment import deployment_page
+from onnxrewrite.report.html.deploy_page import deployment_page
 
 pytestmark = [
     pytest.mark.skipif(installed() is None, reason="no Chromium on PATH: apt-get install chromium"),

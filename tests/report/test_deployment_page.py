@@ -10,7 +10,7 @@ import pytest
 from optimized import closeness, nothing_gained, report
 from test_html_page import HOSTILE, luminance, read
 
-from onnxrewrite.report.html.deployment import deployment_page, verdicts
+from onnxrewrite.report.html.deploy_page import deployment_page, verdicts
 from onnxrewrite.report.html.notebook import outcome_html
 from onnxrewrite.report.html.proposals import proposals, shown_of
 

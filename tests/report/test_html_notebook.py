@@ -4,9 +4,9 @@ import pytest
 from test_html_page import GELU, HOSTILE, hostile_model, parsed, read
 
 import onnxrewrite as rw
-from onnxrewrite.measure.bench import Bench, Variant
-from onnxrewrite.measure.sessions import Setting
 from onnxrewrite.measure.timing import Interval, Timing
+from onnxrewrite.runtime.settings import Setting
+from onnxrewrite.suite.bench.benchmark import Bench, Variant
 
 
 @pytest.fixture(scope="module")

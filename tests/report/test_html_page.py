@@ -10,13 +10,13 @@ from html.parser import HTMLParser
 import pytest
 
 import onnxrewrite as rw
+from onnxrewrite import io
 from onnxrewrite.errors import ModelError
-from onnxrewrite.ir import io
 from onnxrewrite.ir import text as texts
-from onnxrewrite.markup import digest, escaped, json_script, table, tag
 from onnxrewrite.report.html import page as pages
-from onnxrewrite.report.html.graph import Drawing
-from onnxrewrite.report.html.near import near_misses
+from onnxrewrite.report.html.graph_view import Drawing
+from onnxrewrite.report.html.markup import digest, escaped, json_script, table, tag
+from onnxrewrite.report.html.near_misses import near_misses
 from onnxrewrite.report.summary import summary
 
 GELU = """<ir_version: 8, opset_import: ["": 17]>

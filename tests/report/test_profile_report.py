@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from onnxrewrite.report import human
-from onnxrewrite.report.profile import profile_report
+from onnxrewrite.report.profile_report import profile_report
 
 LONG = "/model/encoder/layers.10/self_attention/query_projection/MatMul"
 

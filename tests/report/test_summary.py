@@ -8,8 +8,8 @@ import onnx_ir as ir
 import pytest
 
 import onnxrewrite as rw
-from onnxrewrite.ir import io
-from onnxrewrite.ir.census import operator_counts, stored_bytes
+from onnxrewrite import io
+from onnxrewrite.io.statistics import operator_counts, stored_bytes
 from onnxrewrite.report import summary as summaries
 from onnxrewrite.report.summary import grouped, summary
 
@@ -56,7 +56,7 @@ RULES = [NOTHING, WRONG, CLIP, NEVER]
 
 @pytest.fixture
 def result(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("onnxrewrite.pipeline.registry.load", lambda names: rw_registry())
+    monkeypatch.setattr("onnxrewrite.compiler.run.registry.load", lambda names: rw_registry())
     return rw.apply(onnx.parser.parse_model(MODEL), rules=RULES)
 
 
@@ -99,7 +99,7 @@ def test_undone_and_refused(result):
 
 def test_assumes(result, monkeypatch):
     assert summary(result)["assumes"] == {}
-    monkeypatch.setattr("onnxrewrite.pipeline.registry.load", lambda names: rw_registry())
+    monkeypatch.setattr("onnxrewrite.compiler.run.registry.load", lambda names: rw_registry())
     finite, not_empty = rw.Assumption.FINITE, rw.Assumption.NOT_EMPTY
     rules = [
         dataclasses.replace(CLIP, assumes=(finite,)),
@@ -113,7 +113,7 @@ def test_assumes(result, monkeypatch):
 
 def test_conflicts(result, monkeypatch):
     assert summary(result)["conflicts"] == []
-    monkeypatch.setattr("onnxrewrite.pipeline.registry.load", lambda names: rw_registry())
+    monkeypatch.setattr("onnxrewrite.compiler.run.registry.load", lambda names: rw_registry())
     rivals = [
         rw.Rule(f"t-{n}", rw.Stage.CANONICALIZE, rw.op.Relu(x), to_clip, benefit=b) for n, b in (("a", 3), ("b", -2))
     ]

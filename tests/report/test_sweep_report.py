@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from onnxrewrite.report.sweep import sweep_line, sweep_report
+from onnxrewrite.report.sweep_report import sweep_line, sweep_report
 
 
 def row(model: str, status: str, **more: Any) -> dict[str, Any]:

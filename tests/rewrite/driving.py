@@ -8,8 +8,8 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from onnxrewrite import Rule, Stage, op
-from onnxrewrite.ir import io, text
+from onnxrewrite import Rule, Stage, io, op
+from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
 from onnxrewrite.pattern.terms import Term, Var
 from onnxrewrite.rewrite.driver import Driver, Limits

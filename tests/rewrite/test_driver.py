@@ -12,8 +12,8 @@ from driving import drive, printed, reason, renaming, rule, valid, x
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onnxrewrite import AnyNode, Rule, Stage, Var, any_of, op
-from onnxrewrite.ir import io, text
+from onnxrewrite import AnyNode, Rule, Stage, Var, any_of, io, op
+from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite.driver import Driver
 

@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import scopes
-from onnxrewrite.rewrite.edit import (
-    Names,
-    detach,
-    drop_unused_initializers,
-    is_dead,
-    redirect,
-    share_constants,
-    sweep,
-)
+from onnxrewrite.rewrite.edit import Names, detach, drop_unused_initializers, is_dead, redirect, share_constants, sweep
 
 BRANCHES = (
     "float[2] x; bool c; a = Relu(x)  k = Neg(x)"

@@ -9,11 +9,11 @@ import pytest
 from driving import drive, rule, x
 
 from onnxrewrite import AnyNode, Rule, Stage, Var, op
+from onnxrewrite.checks import site as site_module
+from onnxrewrite.checks.rewrites import SiteChecker, _widened, cut
 from onnxrewrite.ir import text
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.trace import Site
-from onnxrewrite.verify import site as site_module
-from onnxrewrite.verify.rewrites import SiteChecker, _widened, cut
 
 z = Var("z")
 

@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 from driving import drive, printed, reason, renaming, rule, valid, x
 
-from onnxrewrite import AnyNode, Const, Var, op
-from onnxrewrite.ir import io, text
+from onnxrewrite import AnyNode, Const, Var, io, op
+from onnxrewrite.ir import text
 
 z = Var("z")
 

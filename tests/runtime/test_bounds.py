@@ -12,7 +12,7 @@ from onnxrewrite import apply
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.runtime.bounds import refusal
-from onnxrewrite.runtime.evaluate import evaluate
+from onnxrewrite.runtime.constants import evaluate
 
 LOOP = """(float[1] x) => (float[1] y) <int64 n = {%d}, bool c = {true}, float[1] w = {1.0}> {
   v = Loop<body = (int64 i, bool go, float[1] a) => (bool on, float[1] b) { on = Identity(go)  b = Add(a, a) }>(n, c, w)

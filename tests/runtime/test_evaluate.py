@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from onnxrewrite.ir import text
-from onnxrewrite.runtime.evaluate import evaluate
+from onnxrewrite.runtime.constants import evaluate
 
 
 def result(source: str, opset: int = 17, **options: Any) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 
 from onnxrewrite.errors import CheckError, UsageError
-from onnxrewrite.sweeping.work import Made, Work
+from onnxrewrite.suite.sweeping.tasks import Made, Work
 
 RELU = """<ir_version: 8, opset_import: ["": 17]>
 g (float[n, 8] x) => (float[n, 8] y) { y = Relu(x) }"""

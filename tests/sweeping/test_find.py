@@ -8,8 +8,8 @@ from pathlib import Path, PurePath
 import pytest
 
 from onnxrewrite.errors import UsageError
-from onnxrewrite.sweeping.find import find
-from onnxrewrite.sweeping.record import Record, Row
+from onnxrewrite.suite.sweeping.find import find
+from onnxrewrite.suite.sweeping.journal import Record, Row
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onnxrewrite.errors import ModelError
-from onnxrewrite.sweeping.record import FILE, Record, Row, outputs
+from onnxrewrite.suite.sweeping.journal import FILE, Record, Row, outputs
 
 DONE = Row("zoo/a.onnx", "a.onnx", "done", nodes={"before": 3, "after": 1}, key="k", files={"a.onnx": "0"})
 

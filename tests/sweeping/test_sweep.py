@@ -14,10 +14,10 @@ from sweep_works import Copy, Measuring, write
 
 import onnxrewrite as rw
 from onnxrewrite.errors import ModelError, UsageError
-from onnxrewrite.sweeping.executors import few_threads, threads_for
-from onnxrewrite.sweeping.record import Row
-from onnxrewrite.sweeping.sweep import Sweep, check_company
-from onnxrewrite.sweeping.work import Apply, Optimize
+from onnxrewrite.suite.sweeping.executors import few_threads, threads_for
+from onnxrewrite.suite.sweeping.journal import Row
+from onnxrewrite.suite.sweeping.tasks import Apply, Optimize
+from onnxrewrite.suite.sweeping.zoo import Sweep, check_company
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden_models"
 
@@ -194,7 +194,7 @@ def test_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_optimize_writes_a_folder_each_and_goes_on(zoo: Callable[..., Path]) -> None:
-    from onnxrewrite.deploy.config import parse
+    from onnxrewrite.suite.deploy.config import parse
 
     plan = parse({"stages": ["rewrite"], "rewrite": {"lower": "fused"}, "seconds": 0.1, "dims": {"n": 2, "none": 3}})
     zoo("deep/a")
@@ -238,7 +238,7 @@ def test_two_processes_make_the_same_bytes(one_by_one: Sweep, tmp_path: Path) ->
 @pytest.mark.xdist_group("sweep")
 def test_a_cluster_makes_the_same_bytes(one_by_one: Sweep, tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="dask.distributed is not installed: pip install onnxrewrite[dask]")
-    from onnxrewrite.sweeping.cluster import connected
+    from onnxrewrite.suite.sweeping.cluster import connected
 
     with connected("dask://local", 2) as cluster:
         swept = rw.sweep(_golden(), Apply(check="fast"), tmp_path, executor=cluster)

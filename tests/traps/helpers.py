@@ -23,7 +23,7 @@ import onnxruntime as ort
 
 import onnxrewrite
 from onnxrewrite.ir import text
-from onnxrewrite.verify.reference import build_reference
+from onnxrewrite.reference.evaluation import build_reference
 
 Feeds = Mapping[str, Any]
 

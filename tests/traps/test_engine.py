@@ -13,8 +13,8 @@ import pytest
 
 import onnxrewrite
 from onnxrewrite import AnyNode, Const, Rule, Stage, Var, microsoft, op
+from onnxrewrite.checks.rewrites import SiteChecker
 from onnxrewrite.rewrite.driver import Driver
-from onnxrewrite.verify.rewrites import SiteChecker
 
 from .helpers import LEVELS, Seen, beside, gelu, one_line, operators, proto, run, trap
 
@@ -582,7 +582,7 @@ def test_rule_that_touches_the_graph(rewrite, level):
 
 def test_driver_alone_survives():
     """The driver by itself, without the pipeline's net, survives a rule that raises."""
-    from onnxrewrite.ir import io
+    from onnxrewrite import io
     from onnxrewrite.ir.target import target
 
     driver = Driver(io.load(proto(GRAPH)), [rule("bad", tanh, stop)], target("onnxruntime-cpu"))

@@ -25,8 +25,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnxrewrite
+from onnxrewrite import io
 from onnxrewrite.cli import main
-from onnxrewrite.ir import external, io
+from onnxrewrite.io import external
 
 from .helpers import gelu, operators, proto, run, session
 
@@ -788,8 +789,8 @@ SLOW = """
     if {at!r} == "renaming":
         os.replace = lambda *_: tell()
     if {at!r} == "checking":
-        import onnxrewrite.verify.model
-        onnxrewrite.verify.model.Baseline.check = lambda *_: tell()
+        import onnxrewrite.checks.model
+        onnxrewrite.checks.model.Baseline.check = lambda *_: tell()
 """
 
 

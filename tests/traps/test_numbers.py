@@ -100,11 +100,11 @@ def test_relatives_of_gelu(graph):
 )
 def test_gelu_explained(constants, named):
     """GELU whose constant is off: explain names the constant."""
-    from onnxrewrite.ir import io
+    from onnxrewrite import io
     from onnxrewrite.ir.target import target
     from onnxrewrite.rewrite import registry
     from onnxrewrite.rewrite.driver import Driver
-    from onnxrewrite.verify.respell.firing import why_not
+    from onnxrewrite.ruletest.metamorphic.firing import why_not
 
     rules = list(registry.load(plugins=False))
     driver = Driver(io.load(proto(spelled_gelu(**constants))), rules, target("onnxruntime-cpu"))

@@ -12,24 +12,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxrewrite.errors import ModelError
-from onnxrewrite.verify import certificate as certificates
-from onnxrewrite.verify.agreement import FACTOR, FLOOR, other_checks, other_rewrite, same_error
-from onnxrewrite.verify.certificate import (
+from onnxrewrite.certificate import record as certificates
+from onnxrewrite.certificate.comparison import FACTOR, FLOOR, other_checks, other_rewrite, same_error
+from onnxrewrite.certificate.record import (
     ArrayRecord,
     Certificate,
-    CheckRecord,
     Files,
     ModelRecord,
     Options,
     OutputRecord,
     Rewrite,
     RuleRecord,
-    SiteRecord,
     SpeedRecord,
     Undone,
     read,
 )
+from onnxrewrite.checks.site_record import CheckRecord, SiteRecord
+from onnxrewrite.errors import ModelError
 
 SITE = SiteRecord(
     ["float[2] v0", "v1 = Relu(v0)"], ["v1 = Abs(v0)"], CheckRecord("ok", "", "float64", 1e-7, 2e-7, 1e-6, 12)

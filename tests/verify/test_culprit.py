@@ -7,8 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onnxrewrite.compiler.bisection import culprit
 from onnxrewrite.rewrite.trace import Key
-from onnxrewrite.verify.culprit import culprit
 
 KEYS = [("rule", f"v{n}") for n in range(20)]
 

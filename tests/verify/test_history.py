@@ -6,10 +6,10 @@ import pytest
 
 from benchmarks.history import HISTORY, Bug
 from onnxrewrite.rewrite import registry
-from onnxrewrite.verify.ladder import climb
-from onnxrewrite.verify.ladder.instances import fitted
-from onnxrewrite.verify.ladder.judge import judged
-from onnxrewrite.verify.respell import seeds
+from onnxrewrite.ruletest.fuzz import climb
+from onnxrewrite.ruletest.fuzz.instances import fitted
+from onnxrewrite.ruletest.fuzz.judge import judged
+from onnxrewrite.ruletest.metamorphic import seeds
 
 LIBRARY = list(registry.load(plugins=False))
 

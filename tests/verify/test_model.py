@@ -10,9 +10,9 @@ import onnxruntime as ort
 import pytest
 from corpus import SHARED_MODELS
 
+from onnxrewrite.checks.findings import ROUNDED
+from onnxrewrite.checks.model import Baseline, compare_models
 from onnxrewrite.errors import UsageError
-from onnxrewrite.verify.checked import ROUNDED
-from onnxrewrite.verify.model import Baseline, compare_models
 
 SHARED = SHARED_MODELS
 SOME = [

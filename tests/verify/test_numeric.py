@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxrewrite.verify.numeric import TOLERANCES, Norms, compare, identical, measure, near_enough
+from onnxrewrite.reference.tolerance import TOLERANCES, Norms, compare, identical, measure, near_enough
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((8, 64))

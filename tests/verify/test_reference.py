@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from onnxrewrite.verify.numeric import measure
-from onnxrewrite.verify.reference import build_reference, draws, stochastic_ops
-from onnxrewrite.verify.session import Session, open_session
+from onnxrewrite.ir.random_operators import draws, stochastic_ops
+from onnxrewrite.reference.evaluation import build_reference
+from onnxrewrite.reference.tolerance import measure
+from onnxrewrite.runtime.session import Session, open_session
 
 RNG = np.random.default_rng(0)
 

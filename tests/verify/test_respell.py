@@ -12,8 +12,8 @@ from library import RULES, seeds_of
 from onnxrewrite import FLOATS, AnyNode, Builder, Match, Rewrites, Scalar, Stage, Var, op
 from onnxrewrite.ir import text
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.verify.respell import near_misses, seeds, spellings
-from onnxrewrite.verify.respell.running import difference
+from onnxrewrite.ruletest.metamorphic import near_misses, seeds, spellings
+from onnxrewrite.ruletest.metamorphic.running import difference
 
 COUNT = 8
 

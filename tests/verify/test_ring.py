@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxrewrite.ir import text
-from onnxrewrite.verify.ring import RingCheck, arithmetic, check_ring
-from onnxrewrite.verify.ring.constants import Constants
+from onnxrewrite.ruletest.modular import RingCheck, arithmetic, check_ring
+from onnxrewrite.ruletest.modular.ring_elements import Constants
 
 
 def check(before: str, after: str, opset: int = 24, **options: Any) -> RingCheck:

@@ -7,7 +7,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxrewrite.verify.rounding import Unrounded, compare_rounded, unrounded
+from onnxrewrite.reference.rounding import Unrounded, compare_rounded, unrounded
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
 

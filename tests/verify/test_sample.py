@@ -9,9 +9,9 @@ import pytest
 from corpus import SHARED_MODELS
 
 from onnxrewrite.errors import UsageError
-from onnxrewrite.verify.dims import InputSpec, candidates, evaluate, expression_parts
-from onnxrewrite.verify.sample import Sampler, bindings, is_finite, usable
-from onnxrewrite.verify.session import Session, open_session, skeleton
+from onnxrewrite.inputs.bindings import InputSpec, candidates, evaluate, expression_parts
+from onnxrewrite.inputs.sample import Sampler, bindings, is_finite, usable
+from onnxrewrite.runtime.session import Session, open_session, skeleton
 
 SHARED = SHARED_MODELS
 MODELS = sorted(SHARED.rglob("*.onnx"))

@@ -6,8 +6,8 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
+from onnxrewrite.checks.site import ELEMENTS, LARGE, SiteCheck, check_site, clear_cache
 from onnxrewrite.ir.text import parse
-from onnxrewrite.verify.site import ELEMENTS, LARGE, SiteCheck, check_site, clear_cache
 
 GELU = (
     "g (float[b,s,64] x) => (float[b,s,64] y) <float c = {%s}, float o = {1.0}, float h = {0.5}>"

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 from corpus import SHARED_MODELS
 
-from onnxrewrite.verify.structure import check_structure
+from onnxrewrite.checks.structure import check_structure
 
 SHARED = SHARED_MODELS
 MODELS = sorted(SHARED.rglob("*.onnx"))

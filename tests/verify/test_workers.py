@@ -2,7 +2,7 @@
 
 import pytest
 
-from onnxrewrite.verify.workers import Died, in_workers
+from onnxrewrite.system.workers import Died, in_workers
 
 
 def test_one_that_dies_is_replaced() -> None:

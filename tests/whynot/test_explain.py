@@ -6,12 +6,12 @@ import pytest
 from library import LIBRARY, SLOW_BUT_SOME
 
 import onnxrewrite as rw
-from onnxrewrite import Rejects, Rule, Stage, Var, op
+from onnxrewrite import Rejects, Rule, Stage, Var, io, op
 from onnxrewrite.errors import UsageError
-from onnxrewrite.ir import io, schema, text
-from onnxrewrite.whynot.explain import Explainer
-from onnxrewrite.whynot.near import Explanation
-from onnxrewrite.whynot.ranking import ranking
+from onnxrewrite.explanation.near_miss import Explanation
+from onnxrewrite.explanation.ranking import ranking
+from onnxrewrite.explanation.why_not import Explainer
+from onnxrewrite.ir import schema, text
 
 NOTHING = "no operator"
 """Why a rule rejects a graph that has nothing to do with it."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from onnxrewrite import io
 from onnxrewrite.errors import UsageError
-from onnxrewrite.ir import io, schema, text
+from onnxrewrite.explanation.history import Story, story
+from onnxrewrite.ir import schema, text
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
-from onnxrewrite.whynot.story import Story, story
 
 GELU = "float[n,8] x; d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)"
 

@@ -24,8 +24,8 @@ from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.terms import AnyNode
 from onnxrewrite.rewrite import edit
 from onnxrewrite.rewrite.build import Builder
+from onnxrewrite.rewrite.purity import untouched
 from onnxrewrite.rewrite.rule import Rule, Stage
-from onnxrewrite.rewrite.untouched import untouched
 
 _LONGEST = 240
 """Their reasons print whole values; so many characters are told."""

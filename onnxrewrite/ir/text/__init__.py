@@ -49,7 +49,7 @@ import onnx_ir as ir
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir.text import elaborate
 from onnxrewrite.ir.text.printer import INLINE_ELEMENTS, LOAD_LIMIT, Printer, model_header
-from onnxrewrite.ir.text.rewrite import print_rewrite
+from onnxrewrite.ir.text.sides import print_rewrite
 
 __all__ = [
     "INLINE_ELEMENTS",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from onnxrewrite.markup import Markup, joined, tag
+from onnxrewrite.report.html.markup import Markup, joined, tag
 
 _BAR, _GAP = 12, 3
 """Pixels: the height of a bar, and between two of a row."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from onnxrewrite.markup import Markup, facts, folded, joined, table, tag
 from onnxrewrite.report import human
-from onnxrewrite.report.deploy import deploy_facts, quality_text
+from onnxrewrite.report.deploy_report import deploy_facts, quality_text
+from onnxrewrite.report.html.markup import Markup, facts, folded, joined, table, tag
 from onnxrewrite.report.html.proposals import Data, Proposal
 from onnxrewrite.report.table import WARNINGS
 

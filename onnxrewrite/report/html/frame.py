@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
-from onnxrewrite.markup import Markup, digest, escaped
+from onnxrewrite.report.html.markup import Markup, digest, escaped
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src "
 

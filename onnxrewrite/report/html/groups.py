@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 
 import onnx_ir as ir
 
-from onnxrewrite.whynot.near import source_of
+from onnxrewrite.explanation.near_miss import source_of
 
 MAX_CHILDREN = 40
 """A group of more nodes than these, or more groups, is divided."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from onnxrewrite.checks.site_record import CheckRecord, SiteRecord
 from onnxrewrite.report import human
-from onnxrewrite.report.html.graph import Drawing
+from onnxrewrite.report.html.graph_view import Drawing
 from onnxrewrite.rewrite.trace import Applied
-from onnxrewrite.verify.certificate import CheckRecord, SiteRecord
 
 if TYPE_CHECKING:
-    from onnxrewrite.result import Result
+    from onnxrewrite.compiler.result import Result
 
 
 def rewrites(result: Result, before: Drawing, after: Drawing) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onnxrewrite.markup import Markup, facts, folded, joined, table, tag
 from onnxrewrite.report import human
-from onnxrewrite.report.deploy import deploy_facts, headline, quality_text, ratio_text
+from onnxrewrite.report.deploy_report import deploy_facts, headline, quality_text, ratio_text
 from onnxrewrite.report.html import sections
+from onnxrewrite.report.html.markup import Markup, facts, folded, joined, table, tag
 from onnxrewrite.report.html.proposals import proposals, shown_of
 from onnxrewrite.report.table import WARNINGS, apply_facts
 

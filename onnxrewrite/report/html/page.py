@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxrewrite.markup import json_script, tag
-from onnxrewrite.report.files import write_whole
 from onnxrewrite.report.html import sections
 from onnxrewrite.report.html.frame import Frame, file, filled
-from onnxrewrite.report.html.graph import Drawing, sides, twins
+from onnxrewrite.report.html.graph_view import Drawing, sides, twins
 from onnxrewrite.report.html.links import rewrites
-from onnxrewrite.report.html.near import near_misses
+from onnxrewrite.report.html.markup import json_script, tag
+from onnxrewrite.report.html.near_misses import near_misses
+from onnxrewrite.system.atomic import write_whole
 
 if TYPE_CHECKING:
-    from onnxrewrite.result import Result
+    from onnxrewrite.compiler.result import Result
 
 
 def write_page(result: Result, data: Mapping[str, Any], path: str | os.PathLike[str], option: str = "report") -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from onnxrewrite.markup import Markup, facts, folded, joined, table, tag
+from onnxrewrite.checks.findings import ORIGINAL
 from onnxrewrite.report import human
+from onnxrewrite.report.html.markup import Markup, facts, folded, joined, table, tag
 from onnxrewrite.report.table import WARNINGS, apply_facts, how_equal, worst_first
-from onnxrewrite.verify.checked import ORIGINAL
 
 Data = Mapping[str, Any]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from onnxrewrite.markup import Markup, joined, tag
 from onnxrewrite.report import human
-from onnxrewrite.report.deploy import quality_text, ratio_text
+from onnxrewrite.report.deploy_report import quality_text, ratio_text
 from onnxrewrite.report.html.charts import Row, Stroke, bars, legend_of_bars
+from onnxrewrite.report.html.markup import Markup, joined, tag
 from onnxrewrite.report.html.proposals import Data, Proposal, shown_of
 
 _LONGEST = 1.5

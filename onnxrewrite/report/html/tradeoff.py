@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from onnxrewrite.markup import Markup, joined
-from onnxrewrite.report.deploy import quality_text
+from onnxrewrite.report.deploy_report import quality_text
 from onnxrewrite.report.html.charts import Axis, Line, Point, legend_of_points, nice_ticks, points
+from onnxrewrite.report.html.markup import Markup, joined
 from onnxrewrite.report.html.proposals import Data, Proposal
 
 _LEAST = 1e-6

@@ -14,12 +14,12 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.terms import microsoft
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.rule import Assumption
+from onnxrewrite.ruletest.fuzz import Verdict, climb
+from onnxrewrite.ruletest.fuzz.counterexample import save
+from onnxrewrite.ruletest.fuzz.generation import grown
+from onnxrewrite.ruletest.fuzz.instances import instances
+from onnxrewrite.ruletest.metamorphic import seeds
 from onnxrewrite.testing import check_counterexample
-from onnxrewrite.verify.ladder import Verdict, climb
-from onnxrewrite.verify.ladder.grown import grown
-from onnxrewrite.verify.ladder.instances import instances
-from onnxrewrite.verify.ladder.save import save
-from onnxrewrite.verify.respell import seeds
 
 x, w, c = Var("x", dtype=FLOATS), Const("w"), Scalar("c")
 

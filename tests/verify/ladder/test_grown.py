@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 from library import LIBRARY
 
-from onnxrewrite.verify.ladder.grown import attempts
+from onnxrewrite.ruletest.fuzz.generation import attempts
 
 SLICING = ("rotary", "slices-into-split", "pad-into-conv", "slice-of-slice", "transpose-motion")
 """Rules whose patterns cut and pad: the size of what comes of it can be anything."""

@@ -12,12 +12,12 @@ import pytest
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.rewrite import registry
-from onnxrewrite.verify.ladder.instances import instances
-from onnxrewrite.verify.ladder.starts import starts
-from onnxrewrite.verify.ladder.variations import hidden, is_veil, raised, unranked, unveiled
-from onnxrewrite.verify.respell.draft import Draft
-from onnxrewrite.verify.respell.nearmiss import with_facts
-from onnxrewrite.verify.respell.running import feeder, is_same
+from onnxrewrite.ruletest.fuzz.instances import instances
+from onnxrewrite.ruletest.fuzz.starts import starts
+from onnxrewrite.ruletest.fuzz.variations import hidden, is_veil, raised, unranked, unveiled
+from onnxrewrite.ruletest.metamorphic.draft import Draft
+from onnxrewrite.ruletest.metamorphic.mutants import with_facts
+from onnxrewrite.ruletest.metamorphic.running import feeder, is_same
 
 GRAPH = "float[2,3] x; a = Relu(x)  y = Unsqueeze(a, {0})"
 

@@ -1,0 +1,159 @@
+"""``apply`` and ``check``, and their result with what is convenient: files, reports, what a notebook shows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import onnx
+
+from onnxrewrite import io
+from onnxrewrite.certificate import writing
+from onnxrewrite.certificate.record import Certificate
+from onnxrewrite.checks.findings import ModelCheck
+from onnxrewrite.compiler import result, run
+from onnxrewrite.compiler.loop import Progress
+from onnxrewrite.compiler.request import CheckLevel, Lowering, Request
+from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.rewrite.ruleset import RuleSet
+from onnxrewrite.runtime import limited
+
+
+class Result(result.Result):
+    """What ``apply`` returns: what ``compiler.result.Result`` has, and ways to write and to show it."""
+
+    def __repr__(self) -> str:
+        """A few lines: what was applied, nodes before and after, what was checked."""
+        from onnxrewrite.report.summary import brief
+
+        return brief(self)
+
+    def save(self, path: str | os.PathLike[str], *, certificate: bool = False) -> None:
+        """Write the optimized model, with its ``certificate`` beside it if that is wanted; external data is chosen when
+        it would pass 2 GB."""
+        writing.save(self, path) if certificate else io.save(self.model, path)
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """What was done and how it was checked, with the digests of all that it depends on; reads the input's file."""
+        return writing.certificate(self)
+
+    def to_proto(self) -> onnx.ModelProto:
+        """The optimized model as a protobuf message."""
+        return io.to_proto(self.model)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that the report shows, as plain data."""
+        from onnxrewrite.report.summary import summary
+
+        return summary(self)
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as one HTML page that needs nothing else: what changed, what was checked, what nearly
+        matched, and the graph before and after.
+
+        Raises:
+            ModelError: The file cannot be written.
+        """
+        from onnxrewrite.report.html.page import write_page
+
+        write_page(self, self.to_json(), path)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from onnxrewrite.report.html.notebook import result_html
+
+        return result_html(self.to_json())
+
+
+def apply(
+    source: io.Source,
+    *,
+    rules: Iterable[str | Rule | RuleSet] = (),
+    only: Iterable[str] = (),
+    without: Iterable[str] = (),
+    target: str = "onnxruntime-cpu",
+    opset: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    check: CheckLevel = "full",
+    lower: Lowering | None = None,
+    threads: int = 0,
+    budget: float = 20.0,
+    run_limit: float | None = None,
+    named_sums: bool = True,
+    seed: int = 0,
+    progress: Progress | None = None,
+    conflicts: bool = False,
+) -> Result:
+    """Rewrite a model and check the result.
+
+    Args:
+        source: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is not changed.
+        rules: Rules beside the library: ``Rule`` and ``RuleSet`` objects, rule files, packages.
+        only: Names of rules or rule sets; without it, all.
+        without: Names of rules or rule sets to leave out.
+        target: ``onnxruntime-cpu``, ``onnxruntime-cuda`` or ``onnx``.
+        opset: Convert the model to this ai.onnx opset first, and leave it there; without it, a runtime's model is
+            given a newer opset where a rule of the raise stage needs one.
+        dims: Sizes of named dimensions for the checks.
+        inputs: Arrays for the checks, by input name; the others are generated.
+        check: ``full``: every site, and the whole model on three samples at each of two bindings; ``fast``: every
+            site, and the whole model on one sample; ``off``: legality and structure only.
+        lower: ``fastest``: what is measured to pay, each rewrite of the lower stage and the whole result against the
+            original; ``fused``: the most fused form that is legal, nothing is measured; ``portable``: standard
+            operators only.  Without it, what ONNXREWRITE_LOWER says, else ``fastest``.
+        threads: Within an operator where it measures; 0 is ONNX Runtime's choice.
+        budget: Seconds for measuring rewrites; what is met later is taken for granted.
+        run_limit: Seconds for one run of a model; what takes longer is not checked, and not measured, and the result
+            says so.  0 for no limit; without it, what ONNXREWRITE_RUN_LIMIT says, else 10 seconds, and one more for
+            each 10 MB of weights.
+        named_sums: Whether an input's dimension that is called ``a + b`` is taken for the sum.  Where the original also
+            runs at sizes at which it is none, and the result would differ there, it is not, and the notes say so.
+        seed: Of the generated inputs.
+        progress: Called with (phase, nodes visited, nodes waiting).
+        conflicts: Find out which rules could have been applied where another one was, ``Result.trace.conflicts``; it
+            takes longer and does not change the result.
+
+    Raises:
+        UsageError, ModelError, RuleError: Bad arguments, model or rules.
+        CheckError: The result is not equal to the original, and undoing rewrites does not mend it.
+    """
+    request = Request(
+        rules=rules,
+        only=only,
+        without=without,
+        target=target,
+        opset=opset,
+        dims=dims,
+        inputs=inputs or {},
+        check=check,
+        lower=lower,
+        threads=threads,
+        budget=budget,
+        run_limit=run_limit,
+        named_sums=named_sums,
+        seed=seed,
+        conflicts=conflicts,
+    )
+    return Result(**vars(run.apply(source, request, progress=progress)))
+
+
+def check(
+    a: io.Source,
+    b: io.Source,
+    *,
+    dims: Mapping[str, int] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    run_limit: float | None = None,
+    seed: int = 0,
+    samples: int = 3,
+) -> ModelCheck:
+    """Whether model ``b`` computes what model ``a`` computes, at two bindings of every symbolic dimension."""
+    from onnxrewrite.checks.model import compare_models
+    from onnxrewrite.runtime.session import openable
+
+    with limited.run_limit(run_limit), openable(io.load(a)) as first, openable(io.load(b)) as second:
+        return compare_models(first, second, dims=dims, inputs=inputs, seed=seed, samples=samples)

@@ -1,0 +1,47 @@
+"""``explain``, and its result with what a notebook shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from onnxrewrite import io
+from onnxrewrite.explanation import near_miss, why_not
+from onnxrewrite.report.html.notebook import explanation_html
+from onnxrewrite.rewrite.rule import Rule
+
+
+class Explanation(near_miss.Explanation):
+    """What ``explain`` returns: what ``explanation.near_miss.Explanation`` has, and what a notebook shows."""
+
+    def _repr_html_(self) -> str:
+        return explanation_html(self.to_json())
+
+
+def explain(
+    model: io.Source,
+    rule: str | Rule,
+    *,
+    rules: Iterable[str] = (),
+    target: str = "onnxruntime-cpu",
+    opset: int | None = None,
+    at: str | None = None,
+    check: bool = True,
+) -> Explanation:
+    """Where a rule applies in a model, where it came near, and what kept it there.
+
+    The rule sees the model as it does in ``apply``: after the stages before its own, beside the other rules.
+
+    Args:
+        model: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is not changed.
+        rule: A rule, or its name.
+        rules: Files or packages with rules beside the library's.
+        target: What the result must run on.
+        opset: Convert the model to this ai.onnx opset first.
+        at: Only at this node, or the node that computes the value of this name.
+        check: Also run what would come of it without the first requirement that fails.
+
+    Raises:
+        UsageError, ModelError, RuleError: Bad arguments, model or rules; no such node.
+    """
+    found = why_not.explain(model, rule, rules=rules, target=target, opset=opset, at=at, check=check)
+    return Explanation(**vars(found))

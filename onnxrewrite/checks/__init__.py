@@ -1,0 +1,1 @@
+"""Checks of models and of single rewrites: structure, numbers, interface."""

@@ -1,0 +1,137 @@
+"""What a check of a whole model ran, and what it found: plain data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from onnxrewrite.reference.tolerance import Comparison, finite
+from onnxrewrite.runtime.session import Outputs
+
+ORIGINAL = "original"
+"""What an output was measured against that is so near the original that no reference could object."""
+
+ROUNDED = "the number that was rounded"
+"""The same for integers that a quantizer made."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One set of inputs: where they came from, and what the original made of them."""
+
+    binding: dict[str, int]
+    sample: int
+    special: str
+    """What is special about the inputs; empty where nothing is."""
+    feeds: Mapping[str, Any] = field(repr=False)
+    outputs: Outputs = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Elements of all inputs together."""
+        return sum(int(np.size(value)) for value in self.feeds.values())
+
+    def describe(self) -> str:
+        """For a failure's line."""
+        sizes = " ".join(f"{k}={v}" for k, v in self.binding.items())
+        parts = [f"sample {self.sample}", sizes, self.special]
+        return " ".join(p for p in parts if p)
+
+
+@dataclass
+class OutputCheck:
+    """The worst comparison of one output over all runs."""
+
+    name: str
+    comparison: Comparison
+    reference: str
+    run: str = ""
+    equality: str = ""
+    """``BITWISE`` or ``IN_VALUE`` where the output is equal to the original's in all runs."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+@dataclass
+class ModelCheck:
+    """Whether a candidate computes what the original computes, and how that was found out."""
+
+    ok: bool
+    reference: str
+    tolerance: str
+    outputs: list[OutputCheck] = field(default_factory=list)
+    bindings: list[dict[str, int]] = field(default_factory=list)
+    samples: int = 0
+    runs: int = 0
+    seconds: float = 0.0
+    failures: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    skipped: str | None = None
+
+    @property
+    def identical(self) -> bool:
+        """Whether outputs were compared, and all of them are equal to the original's in all runs."""
+        return bool(self.outputs) and all(o.equality for o in self.outputs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def model_check(check: ModelCheck) -> dict[str, Any]:
+    """A comparison of two models, as plain data.
+
+    - ``ok``: whether they agree as far as was seen; ``skipped``: why nothing could be compared, or None;
+      ``identical``: all outputs are equal in all runs; ``failures``: what differs; ``notes``;
+    - ``runs``, ``samples`` (per binding), ``bindings``;
+    - ``reference``, ``tolerance``: what errors were measured against, and how large they may be;
+    - ``outputs``: one ``{name, ok, equality, error, error_original, allowed, *_rms, reference, run, where, reason}``
+      each, ``equality`` being how equal all runs are, bit by bit or in value, empty if they are not; ``largest``: the
+      one with the largest error, None if all are equal.
+    """
+    outputs = [_output(o) for o in check.outputs]
+    moved = [o for o in outputs if not o["equality"]]
+    return {
+        "ok": check.ok,
+        "skipped": check.skipped,
+        "identical": check.identical,
+        "runs": check.runs,
+        "samples": check.samples,
+        "bindings": check.bindings,
+        "reference": check.reference,
+        "tolerance": check.tolerance,
+        "largest": max(moved, key=_severity) if moved else None,
+        "outputs": outputs,
+        "failures": list(check.failures),
+        "notes": list(dict.fromkeys(check.notes)),
+    }
+
+
+def _output(check: OutputCheck) -> dict[str, Any]:
+    c = check.comparison
+    return {
+        "name": check.name,
+        "ok": c.accept,
+        "equality": check.equality,
+        "error": finite(c.error_rewritten),
+        "error_original": finite(c.error_original),
+        "allowed": finite(c.bound),
+        "error_rms": finite(c.error_rewritten_rms),
+        "error_original_rms": finite(c.error_original_rms),
+        "allowed_rms": finite(c.bound_rms),
+        "reference": check.reference,
+        "run": check.run,
+        "where": list(c.where) if c.where is not None else None,
+        "reason": c.reason,
+    }
+
+
+def _severity(output: Mapping[str, Any]) -> tuple[bool, float]:
+    error = output["error"]
+    return not output["ok"], math.inf if error is None else float(error)

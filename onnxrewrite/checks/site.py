@@ -1,0 +1,365 @@
+"""One rewrite at its place: the matched subgraph against its replacement, both cut out as small models.
+
+Inputs are sampled like a model's, at two bindings, and the float ones also from classes of values at which
+fusions go wrong.  Opening the two sessions is most of the time; the float64 reference is only made when
+outputs differ.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnxrewrite.checks.judgement import Judge, Run
+from onnxrewrite.checks.site_record import Status
+from onnxrewrite.checks.smaller import shrunk, smaller
+from onnxrewrite.errors import NOT_RUN, UsageError, reason
+from onnxrewrite.inputs.bindings import Binding, InputSpec, evaluate, expression_parts, shape_of
+from onnxrewrite.inputs.classes import (
+    ALONE,
+    CANCELLING,
+    CLASSES,
+    DRAWN,
+    EDGES,
+    HUGE,
+    MARKS,
+    OF_INTEGERS,
+    at_marks,
+    is_data,
+    is_float,
+    masked,
+    near_mark,
+    of_class,
+    stream,
+    truths,
+)
+from onnxrewrite.inputs.sample import CARE, Sampler, Trial
+from onnxrewrite.ir.random_operators import draws, stochastic_ops
+from onnxrewrite.runtime.session import Session, as_proto, is_short_of_memory, open_session
+
+ELEMENTS = "onnxrewrite.elements"
+"""Metadata of an integer input: its values, a JSON list of ints and expressions (``"2*batch"``)."""
+
+CACHE_LIMIT = 4096
+_ORDINARY = CLASSES[0]
+_STREAMS = len(EDGES)
+
+_FEW_INPUTS = 6
+"""Of more inputs not each is fed what is special alone."""
+
+_FEW_ELEMENTS, _TURNS = 24, 8
+"""Of fewer elements what is special is drawn so often."""
+
+LARGE = 2**16
+"""Elements of all inputs together."""
+
+Dims = Mapping[str, int] | Sequence[Mapping[str, int]] | None
+
+
+@dataclass(frozen=True)
+class SiteCheck:
+    """Whether a replacement computes what it replaces.
+
+    ``status``: ``ok``, ``failed`` or ``not run``.  ``feeds``: the inputs at which it failed, where it was run.
+    """
+
+    status: Status
+    reason: str = ""
+    reference: str = "not needed"
+    error_original: float = 0.0
+    error_rewritten: float = 0.0
+    bound: float = 0.0
+    where: str = ""
+    bindings: list[dict[str, int]] = field(default_factory=list)
+    runs: int = 0
+    seconds: float = 0.0
+    cached: bool = False
+    notes: list[str] = field(default_factory=list)
+    feeds: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ran and passed."""
+        return self.status == "ok"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; without inputs."""
+        return asdict(replace(self, feeds=None))
+
+
+_CACHE: dict[str, SiteCheck] = {}
+
+
+def clear_cache() -> None:
+    """Forget all results."""
+    _CACHE.clear()
+
+
+def check_site(
+    before: ir.Model,
+    after: ir.Model,
+    *,
+    dims_hint: Dims = None,
+    seed: int = 0,
+    key: str | None = None,
+    classes: Sequence[str] = CLASSES,
+    sizes: int = 2,
+    in_turn: Sequence[str] = (),
+    in_range: bool = False,
+) -> SiteCheck:
+    """Run both models side by side and compare their outputs by name.
+
+    ``dims_hint``: sizes known for symbolic dimensions, one mapping or several to try first.
+    ``key``: sites of the same key are the same up to names and are checked once.
+    ``classes``: the classes of values to feed.
+    ``sizes``: at how many bindings of symbolic dimensions.
+    ``in_turn``: classes that are fed at one of these only, another one for each.
+    ``in_range``: whether no intermediate result is taken to overflow (``Assumption.IN_RANGE``).
+    """
+    if key is not None and key in _CACHE:
+        return replace(_CACHE[key], cached=True, seconds=0.0)
+    start = time.perf_counter()
+    try:
+        result = _check(before, after, _Settings(dims_hint, seed, tuple(classes), sizes, tuple(in_turn), in_range))
+    except NOT_RUN as error:
+        result = SiteCheck("not run", reason(error))
+    result = replace(result, seconds=time.perf_counter() - start)
+    if key is not None:
+        if len(_CACHE) >= CACHE_LIMIT:
+            _CACHE.pop(next(iter(_CACHE)))
+        _CACHE[key] = result
+    return result
+
+
+class _Settings(NamedTuple):
+    """What to try, as ``check_site`` was told."""
+
+    dims_hint: Dims
+    seed: int
+    classes: tuple[str, ...]
+    sizes: int
+    in_turn: tuple[str, ...]
+    in_range: bool
+
+
+def _check(before: ir.Model, after: ir.Model, settings: _Settings) -> SiteCheck:
+    """At smaller sizes first, where that says that all is well; at their own sizes else."""
+    models, elements = (as_proto(before), as_proto(after)), elements_of(before)
+    for small in shrunk(*models) if not elements else ():
+        result = _Site(*small, elements, settings).check()
+        if result.ok:
+            return replace(result, notes=[*result.notes, "at smaller sizes"])
+    return _Site(*models, elements, settings).check()
+
+
+class _Site:
+    def __init__(
+        self,
+        before: onnx.ModelProto,
+        after: onnx.ModelProto,
+        elements: Mapping[str, Sequence[Any]],
+        settings: _Settings,
+    ) -> None:
+        hint, self.seed, self.classes, self.sizes, self.in_turn, self.in_range = settings
+        self.before, self.after = before, after
+        self.sampler = Sampler(self.before, seed=self.seed)
+        self.elements = elements
+        self.hints = [hint] if isinstance(hint, Mapping) else list(hint or [])
+
+    def check(self) -> SiteCheck:
+        problem = self._interface()
+        if problem:
+            return SiteCheck("failed", problem)
+        random = stochastic_ops(self.before)
+        if random:
+            names, old, new = ", ".join(random), draws(self.before), draws(self.after)
+            if old is not None and new is not None and old != new:
+                return SiteCheck(
+                    "failed", f"random numbers of {names} are drawn {new.total()} times, were {old.total()}"
+                )
+            return SiteCheck("not run", f"random operators: {names}")
+        original = open_session(self.before, threads=1)
+        if isinstance(original, str):
+            return SiteCheck("not run", f"the original subgraph does not open: {original}")
+        found = self._bindings(original)
+        if isinstance(found, str):
+            return SiteCheck("not run", found)
+        rewritten = open_session(self.after, threads=1)
+        if isinstance(rewritten, str):
+            return SiteCheck("failed", f"the replacement does not open: {rewritten}")
+        runs = self._runs(original, rewritten, found)
+        if isinstance(runs, SiteCheck):
+            return runs
+        return replace(self._judged(original, runs), bindings=[t.binding for t in found], runs=len(runs))
+
+    def _judged(self, original: Session, runs: Sequence[Run]) -> SiteCheck:
+        judge = Judge(self.before, original, in_range=self.in_range)
+        found, place, run = judge.judge(runs)
+        return SiteCheck(
+            "ok" if found.accept else "failed",
+            "" if found.accept else f"{place}: {found.reason}",
+            judge.reference.kind if judge.reference else "not needed",
+            found.error_original,
+            found.error_rewritten,
+            found.bound,
+            place,
+            notes=judge.notes,
+            feeds=None if found.accept or run is None else run.feeds,
+        )
+
+    def _interface(self) -> str:
+        for kind in ("input", "output"):
+            old = [v.name for v in getattr(self.before.graph, kind)]
+            new = [v.name for v in getattr(self.after.graph, kind)]
+            if (kind == "output" and old != new) or not set(new) <= set(old):
+                return f"the {kind}s are {new}, were {old}"
+        return ""
+
+    def _candidates(self) -> Iterator[Binding]:
+        names = self.sampler.symbols()
+        yield from ({n: int(h[n]) for n in names} for h in self.hints if all(n in h for n in names))
+        for hint in self.hints[:1]:
+            known = {n: int(hint[n]) for n in names if n in hint}
+            sampler = Sampler(self.before, dims=known, seed=self.seed)
+            yield from sampler.candidates(10)
+        large = filter(self._is_large, self.sampler.candidates(2 * self.sizes))
+        yield from (b for binding in large for b in smaller(binding, self.sampler.specs))
+        yield from self.sampler.candidates(30)
+
+    def _bindings(self, session: Session) -> list[Trial] | str:
+        """Different bindings at which the original runs."""
+        found: list[Trial] = []
+        reason = "no sizes to try"
+        for binding in self._candidates():
+            if any(binding == t.binding for t in found):
+                continue
+            for care in range(CARE):
+                feeds = self.feeds(binding, _ORDINARY, care)
+                outputs = session.run(feeds)
+                if not isinstance(outputs, str):
+                    found.append(Trial(binding, care, feeds, outputs))
+                    break
+                reason = outputs
+            if len(found) == self.sizes or (found and not binding):
+                break
+        return found or f"no inputs found at which the original subgraph runs: {reason}"
+
+    def feeds(
+        self, binding: Binding, values: str, care: int, alone: str | None = None, turn: int = 0
+    ) -> dict[str, Any]:
+        """Inputs that are of one class of values, or one of them ``alone``."""
+        return site_feeds(self.sampler, self.elements, binding, values, care, alone, turn)
+
+    def _runs(self, original: Session, rewritten: Session, found: Sequence[Trial]) -> list[Run] | SiteCheck:
+        runs: list[Run] = []
+        for number, (values, alone, turn) in enumerate(self._fed(found[0])):
+            in_turn = values in self.in_turn or self._is_large(found[0].binding)
+            for trial in [found[number % len(found)]] if in_turn else found:
+                ran = values == _ORDINARY
+                feeds = trial.feeds if ran else self.feeds(trial.binding, values, trial.care, alone, turn)
+                old = trial.outputs if ran else original.run(feeds)
+                if isinstance(old, str):
+                    continue
+                new = rewritten.run(feeds)
+                if isinstance(new, str) and is_short_of_memory(new):
+                    raise MemoryError
+                if isinstance(new, str):
+                    return SiteCheck("failed", f"the replacement fails where the original runs: {new}", feeds=feeds)
+                runs.append(Run(values, trial.binding, feeds, old, new))
+        return runs
+
+    def _fed(self, trial: Trial) -> Iterator[tuple[str, str | None, int]]:
+        """The classes of values to feed, to which input alone, and at which turn: of integers and truth values not all
+        classes differ, and small inputs get several turns of what is drawn."""
+        whole = (*self.classes[:2], *(c for c in self.classes if c in OF_INTEGERS))
+        turns = _TURNS if sum(np.size(v) for v in trial.feeds.values()) < _FEW_ELEMENTS else 1
+        for values in self.classes if self._has_floats() else whole:
+            count = max(2, turns) if values == CANCELLING else turns if values in DRAWN else 1
+            yield from ((values, None, turn) for turn in range(count))
+        data = [s.name for s in self.sampler.specs if is_data(s)]
+        for values in (c for c in ALONE if c in self.classes and 1 < len(data) <= _FEW_INPUTS):
+            yield from ((values, name, 0) for name in data)
+
+    def _is_large(self, binding: Binding) -> bool:
+        """Whether runs take long enough that each class of values gets one binding only, in turn."""
+        return sum(math.prod(shape_of(s, binding)) for s in self.sampler.specs if s.tensor) > LARGE
+
+    def _has_floats(self) -> bool:
+        return any(is_float(s) for s in self.sampler.specs)
+
+
+def site_feeds(
+    sampler: Sampler,
+    elements: Mapping[str, Sequence[Any]],
+    binding: Binding,
+    values: str = _ORDINARY,
+    care: int = 0,
+    alone: str | None = None,
+    turn: int = 0,
+) -> dict[str, Any]:
+    """Inputs of a site; they are of one class of values, or one of them ``alone``, other ones at each ``turn``;
+    ``elements`` are known beforehand.
+
+    Raises:
+        UsageError: An input is no tensor, or too large to be made.
+    """
+    made: dict[str, Any] = {}
+    for spec in sampler.specs:
+        concrete = concrete_elements(elements.get(spec.name), binding)
+        if concrete is not None:
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)
+            made[spec.name] = np.asarray(concrete, dtype).reshape(shape_of(spec, binding))
+            continue
+        if not spec.tensor:
+            raise UsageError(f"input {spec.name} is no tensor")
+        kind = values if alone in (None, spec.name) else _ORDINARY
+        value = sampler.value(spec, binding, stream(kind) + _STREAMS * turn, care)
+        made[spec.name] = _varied(sampler, spec, value, kind, turn)
+    return made
+
+
+def _varied(sampler: Sampler, spec: InputSpec, value: Any, values: str, turn: int) -> Any:
+    """The values of one input turned into those of a class."""
+    own = zlib.crc32(spec.name.encode())
+    rng = np.random.default_rng([turn, own])
+    if is_data(spec):
+        if values == MARKS:
+            return at_marks(value, rng, sampler.marks)
+        if values == CANCELLING and turn % 2:
+            own_marks = [m for m in sampler.marks if m not in (0.0, 1.0)] or [1.0]
+            return near_mark(value, rng, own_marks[turn // 2 % len(own_marks)])
+        return value if values == HUGE and sampler.has_sentinel else of_class(value, values)
+    if sampler.is_number(spec) and values in (HUGE, MARKS):
+        return sampler.extreme(spec, value, turn) if values == HUGE else at_marks(value, rng, sampler.marks)
+    if spec.elem_type == onnx.TensorProto.BOOL:
+        return truths(value, values)
+    return masked(value, values) if is_float(spec) else value
+
+
+def elements_of(model: ir.Model) -> dict[str, list[Any]]:
+    """The elements that ``ELEMENTS`` gives integer inputs, by name."""
+    found = {}
+    for value in model.graph.inputs:
+        text = value.metadata_props.get(ELEMENTS)
+        if text and value.name:
+            found[value.name] = list(np.asarray(json.loads(text), dtype=object).reshape(-1))
+    return found
+
+
+def concrete_elements(elements: Sequence[Any] | None, binding: Mapping[str, int]) -> list[int] | None:
+    """The elements as numbers; a dimension that no input of the site has gets a size of its own."""
+    if elements is None:
+        return None
+    names = sorted({n for e in elements if isinstance(e, str) for n in expression_parts(e) | {e} if n.isidentifier()})
+    known = {name: 2 + (zlib.crc32(name.encode()) + sum(binding.values())) % 5 for name in names} | dict(binding)
+    values = [int(e) if isinstance(e, (int, np.integer)) else evaluate(str(e), known) for e in elements]
+    return [v for v in values if v is not None] if None not in values else None

@@ -1,0 +1,1 @@
+"""From a model to a checked, optimized model: the rewrite loop, the opset, the speed guard, the result."""

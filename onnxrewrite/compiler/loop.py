@@ -1,0 +1,210 @@
+"""Rounds of rewriting: one model, again and again, each time without what the rounds before have shown to be wrong.
+
+The driver is handed its checks as a function, so that rewriting knows nothing of verification; and it is deterministic,
+so that what is not left out comes out as before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import onnx_ir as ir
+
+from onnxrewrite import io
+from onnxrewrite.checks.rewrite_log import Ledger, Loss, Verdicts
+from onnxrewrite.compiler.opsets import Opsets
+from onnxrewrite.ir.graph import scopes
+from onnxrewrite.ir.target import Target
+from onnxrewrite.rewrite.driver import Driver, Limits, make_runnable
+from onnxrewrite.rewrite.finish import finish
+from onnxrewrite.rewrite.purity import Tampered
+from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.rewrite.ruleset import RuleSet
+from onnxrewrite.rewrite.trace import Key, Site, Trace
+
+if TYPE_CHECKING:
+    from onnxrewrite.checks.rewrites import SiteChecker
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Told of progress: the phase (a stage, or a check), what is done of it, what waits; 0 and 0 where nobody knows."""
+
+
+class Clock:
+    """Tells of phases, and how long they took.
+
+    Attributes:
+        seconds: Phase to time.
+    """
+
+    def __init__(self, progress: Progress | None):
+        self.progress = progress
+        self.seconds: Counter[str] = Counter()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """What happens inside belongs to this phase."""
+        if self.progress is not None:
+            self.progress(name, 0, 0)
+        start = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - start  # type: ignore[assignment]
+
+    def stage(self, stage: Stage, visited: int, waiting: int) -> None:
+        """Told by the driver how far it is."""
+        if self.progress is not None:
+            self.progress(stage.name.lower(), visited, waiting)
+
+
+class Round(NamedTuple):
+    """One result: all that is known of it belongs to it, whatever later rounds try.
+
+    Attributes:
+        model: The rewritten copy.
+        trace: How it was made; each rewrite with its record.
+        ledger: What was turned down on the way.
+        sites: The checks of its rewrites; None where there were none.
+    """
+
+    model: ir.Model
+    trace: Trace
+    ledger: Ledger
+    sites: SiteChecker | None
+
+
+class Rounds:
+    """Rewrites copies of one model.
+
+    Args:
+        model: The model; it is not changed.
+        rules: The rules.
+        opset: The newest ai.onnx opset it may be given; its own one where that is to stay.
+        for_speed: Whether it is also given one for kernels that others could stand in for.
+        target: What the result must run on.
+        seed: Of the inputs for checking sites.
+        checks_sites: Whether each rewrite is run against what it replaces.
+        keep_types: Whether the types of inner values stay in the result.
+        verdicts: What checks of an earlier run turned down.
+        conflicts: Whether to find out which rules were chosen over which.
+        clock: Told of progress.
+
+    Attributes:
+        cost: Says why a rewrite does not pay; None where that is not asked.
+        without: The names of rules that are left out.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        rules: RuleSet,
+        target: Target,
+        *,
+        opset: int,
+        for_speed: bool,
+        seed: int,
+        checks_sites: bool,
+        keep_types: bool,
+        verdicts: Verdicts,
+        conflicts: bool,
+        clock: Clock,
+    ):
+        self.cost: Callable[[Site], str | None] | None = None
+        self.without: set[str] = set()
+        self._opsets = Opsets(model, opset, for_speed=for_speed)
+        self._rules = rules
+        self._target = target
+        self._seed = seed
+        self._checks_sites = checks_sites
+        self._keep_types = keep_types
+        self._verdicts = verdicts
+        self._conflicts = conflicts
+        self._clock = clock
+        self._tampered: dict[str, Tampered] = {}
+        # Of all rounds: who repeats this run takes the same way through those that came to nothing.
+        self._declined: list[Loss] = []
+
+    def rewrite(self, quarantine: set[Key]) -> Round:
+        """Rewrite a copy of the model, but for the sites in ``quarantine``.
+
+        A raised operator that the lower stage could not make legal after all is not raised in the next round.  Nor does
+        a rule take part in it that changed the graph by itself.  Where the raise stage needs a newer opset, the model
+        is converted.
+        """
+        absent = frozenset[Hashable]([*self.without, *quarantine])
+        failed: list[Loss] = []  # what is not raised in the next attempt was turned down in this
+        while True:
+            try:
+                found = self._lowered(quarantine, absent, failed)
+            except Tampered as error:
+                self._tampered[error.rule] = error
+                continue
+            if self._opsets.settled(absent, found.trace):
+                break
+        found.trace.warnings += self._opsets.notes(absent, found.trace)
+        for tampering in self._tampered.values():
+            found.trace.refuse(tampering.rule, tampering.value, tampering.reason)
+            found.trace.warnings.append(f"{tampering}; it was left out")
+        return found
+
+    def _lowered(self, quarantine: set[Key], absent: frozenset[Hashable], failed: list[Loss]) -> Round:
+        banned = set(quarantine)
+        unlowerable: dict[Key, str] = {}
+        while True:
+            with self._clock.phase("rewrite"):
+                sites = self._site_checker() if self._checks_sites else None
+                ledger = Ledger(sites, self.cost, self._verdicts, failed=failed, declined=self._declined)
+                driver = self._driver(self._opsets.source(absent), banned, ledger)
+                trace = driver.run(last=Stage.RAISE)
+                if self._opsets.grows(absent, trace):
+                    continue
+                driver.run(first=Stage.LOWER)
+                stuck = {k: node.op_type for node in _unlowered(driver) for k in _makers(node, trace)}
+            if not stuck.keys() - banned:
+                break
+            banned |= stuck.keys()
+            unlowerable |= stuck
+        for (rule, value), op_type in unlowerable.items():
+            trace.refuse(rule, value, f"{op_type} could not be lowered after all")
+        finish(driver.model, keep_types=self._keep_types)
+        return Round(driver.model, trace, replace(ledger, declined=[*self._declined]), sites)
+
+    def _driver(self, source: ir.Model, banned: set[Key], ledger: Ledger) -> Driver:
+        """A driver for a round, with checks that count this round only."""
+        return Driver(
+            io.load(source),
+            self._taking_part(),
+            self._target,
+            check=ledger,
+            cost=ledger.weigh,
+            record=ledger.record,
+            limits=Limits(quarantine=banned),
+            progress=self._clock.stage if self._clock.progress is not None else None,
+            conflicts=self._conflicts,
+        )
+
+    def _taking_part(self) -> list[Rule]:
+        return [r for r in self._rules if r.name not in self._tampered and r.name not in self.without]
+
+    def _site_checker(self) -> SiteChecker:
+        from onnxrewrite.checks.rewrites import SiteChecker
+
+        return SiteChecker(lower=self.lower, seed=self._seed)
+
+    def lower(self, model: ir.Model) -> None:
+        """Make the replacement of one site runnable."""
+        make_runnable(model, self._taking_part(), self._target)
+
+
+def _unlowered(driver: Driver) -> list[ir.Node]:
+    """Nodes that are written for a newer opset than the model's."""
+    return [n for g in scopes(driver.model) for n in g if driver.facts(g).is_newer(n)]
+
+
+def _makers(node: ir.Node, trace: Trace) -> list[Key]:
+    """The rewrites that emitted a node."""
+    names = {o.name for o in node.outputs}
+    return [a.key for a in trace.applied if names & {*a.values, a.value}]

@@ -1,0 +1,89 @@
+"""A newer opset where rules need one: the original converted, by the standard's own converter.
+
+The raise stage says which operators it could not write because the model's opset lacks them, and which are slower
+lowered than by themselves; it is then repeated on the converted model.  If they are not made there after all, the opset
+stays what it was.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+
+import onnx_ir as ir
+
+from onnxrewrite import io
+from onnxrewrite.errors import UsageError
+from onnxrewrite.io.opset_conversion import to_opset
+from onnxrewrite.rewrite.trace import Trace
+
+
+class Opsets:
+    """One model in the opsets that different rules need.
+
+    What is chosen follows from the rules and sites alone that take part, so that a repeated run, which knows at once
+    what others learned by and by, chooses the same.
+
+    Args:
+        model: The model; it is not changed.
+        highest: The newest ai.onnx opset it may be given; its own one where that is to stay.
+        for_speed: Whether it is also given one for operators that could be lowered.
+    """
+
+    def __init__(self, model: ir.Model, highest: int, *, for_speed: bool = False):
+        self._model = model
+        self._highest = highest
+        self._for_speed = for_speed
+        self._chosen: dict[frozenset[Hashable], ir.Model] = {}
+        self._settled: set[frozenset[Hashable]] = set()
+        self._needed: defaultdict[frozenset[Hashable], dict[str, int]] = defaultdict(dict)
+        self._converted: dict[int, ir.Model | str] = {}
+
+    def source(self, without: Iterable[Hashable]) -> ir.Model:
+        """What to rewrite with all rules and at all sites but those ``without``."""
+        return self._chosen.get(frozenset(without), self._model)
+
+    def grows(self, without: Iterable[Hashable], trace: Trace) -> bool:
+        """After the raise stage with these rules: whether ``source`` has become one of a newer opset."""
+        rules = frozenset(without)
+        if rules in self._settled:
+            return False
+        wished = trace.too_new | (trace.wished if self._for_speed else {})
+        wanted = {name: version for name, version in wished.items() if version <= self._highest}
+        newer = self._in(max(wanted.values())) if wanted else None
+        if not isinstance(newer, ir.Model) or io.opset(newer) <= io.opset(self.source(rules)):
+            return False
+        self._chosen[rules] = newer
+        self._needed[rules].update(wanted)
+        return True
+
+    def settled(self, without: Iterable[Hashable], trace: Trace) -> bool:
+        """After a round with these rules: whether ``source`` stays what it is; else it is what it was at first."""
+        rules = frozenset(without)
+        if rules in self._settled:
+            return True
+        self._settled.add(rules)
+        made = {op_type for applied in trace.applied for op_type in applied.after}
+        if self._needed[rules].keys() & made or self.source(rules) is self._model:
+            return True
+        del self._chosen[rules]
+        return False
+
+    def notes(self, without: Iterable[Hashable], trace: Trace) -> list[str]:
+        """What there is to say of the opset of a settled round."""
+        rules = frozenset(without)
+        before, after = io.opset(self._model), io.opset(self.source(rules))
+        if after > before:
+            names = ", ".join(sorted(self._needed[rules]))
+            return [f"raised from opset {before} to {after} for {names}; --opset {before} keeps it"]
+        refused = {r for r in self._converted.values() if isinstance(r, str)}
+        return [f"{', '.join(sorted(trace.too_new))} not used: {reason}" for reason in sorted(refused)]
+
+    def _in(self, version: int) -> ir.Model | str:
+        """The model in an opset, or why it cannot be brought there."""
+        if version not in self._converted:
+            try:
+                self._converted[version] = to_opset(self._model, version)
+            except UsageError as error:
+                self._converted[version] = str(error)
+        return self._converted[version]

@@ -1,0 +1,64 @@
+"""The request: everything that is asked of a rewriting, in one value."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+from onnxrewrite.errors import UsageError
+from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.rewrite.ruleset import RuleSet
+
+CheckLevel: TypeAlias = Literal["full", "fast", "off"]
+
+Lowering: TypeAlias = Literal["fastest", "fused", "portable"]
+"""How the lower stage chooses: by measuring; the most fused form that is legal; the standard's operators only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is asked for; the attributes are the arguments of ``onnxrewrite.apply``, which says what they mean.
+
+    Raises:
+        UsageError: ``check`` or ``lower`` is none of the values that there are.
+    """
+
+    rules: Iterable[str | Rule | RuleSet] = ()
+    only: Iterable[str] = ()
+    without: Iterable[str] = ()
+    target: str = "onnxruntime-cpu"
+    opset: int | None = None
+    dims: Mapping[str, int] | None = None
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    check: CheckLevel = "full"
+    lower: Lowering | None = None
+    threads: int = 0
+    budget: float = 20.0
+    run_limit: float | None = None
+    named_sums: bool = True
+    seed: int = 0
+    conflicts: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("rules", "only", "without"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if self.check not in get_args(CheckLevel):
+            raise UsageError(f"check must be full, fast or off, not {self.check!r}")
+        assert self.lowering
+
+    @property
+    def lowering(self) -> Lowering:
+        """How the lower stage chooses: what is asked for, else what ONNXREWRITE_LOWER says, else ``fastest``."""
+        asked = self.lower or os.environ.get("ONNXREWRITE_LOWER") or "fastest"
+        found = next((each for each in get_args(Lowering) if each == asked), None)
+        if found is None:
+            raise UsageError(f"lower must be {', '.join(get_args(Lowering))}, not {asked!r}")
+        lowering: Lowering = found
+        return lowering
+
+    @property
+    def sources(self) -> list[str]:
+        """The rule files and packages that are asked for."""
+        return [each for each in self.rules if isinstance(each, str)]

@@ -1,0 +1,123 @@
+"""What a run of ``apply`` comes to: the model, what was done to it, and what was checked."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+from onnxrewrite.checks.rewrite_log import Ledger
+from onnxrewrite.compiler.request import CheckLevel, Lowering, Request
+from onnxrewrite.ir.sums import named_sums
+from onnxrewrite.ir.target import Target
+from onnxrewrite.rewrite.ruleset import RuleSet
+from onnxrewrite.rewrite.trace import Key, Trace
+from onnxrewrite.runtime.settings import Level
+
+if TYPE_CHECKING:
+    from onnxrewrite.checks.findings import ModelCheck
+    from onnxrewrite.measure.choice import Weighed
+    from onnxrewrite.measure.timing import Interval
+
+
+@dataclass
+class Checks:
+    """What was checked, and what came of it.
+
+    Attributes:
+        level: How much was asked for.
+        structure: Problems of the emitted model's structure, which are those of the original; empty when it is valid.
+        sites: Rewrites that were run against what they replace.
+        distinct_sites: How many different ones among them.
+        sites_not_run: Why rewrites could not be run by themselves, and how many.
+        model: The whole model against the original; None when that was not asked for.
+        undone: Rewrites that a check turned down: (rule, value) to reason.
+    """
+
+    level: CheckLevel
+    structure: list[str] = field(default_factory=list)
+    sites: int = 0
+    distinct_sites: int = 0
+    sites_not_run: dict[str, int] = field(default_factory=dict)
+    model: ModelCheck | None = None
+    undone: dict[Key, str] = field(default_factory=dict)
+
+
+@dataclass
+class Speed:
+    """How fast the result is, and what that is known from.
+
+    Attributes:
+        lower: How the lower stage chose.
+        skipped: Why nothing was measured; empty where it was.
+        binding: The sizes at which it was measured.
+        threads: Within an operator; 0 is ONNX Runtime's choice.
+        ratio: Time of the result to that of the original, both with all of ONNX Runtime's own optimizations; None where
+            nothing was measured.
+        level: The level of these at which the result is fastest; ``session`` opens it so.
+        level_ratio: Time at that level to the time at all of them; None where it is that.
+        weighed: The rewrites that were measured, equal ones once.
+        assumed: Why rewrites were taken for granted, and how many.
+        slower: Rules that made the whole model slower, and were left out: name to reason.
+    """
+
+    lower: Lowering
+    skipped: str = ""
+    binding: Mapping[str, int] = field(default_factory=dict)
+    threads: int = 0
+    ratio: Interval | None = None
+    level: Level = "all"
+    level_ratio: Interval | None = None
+    weighed: list[Weighed] = field(default_factory=list)
+    assumed: Mapping[str, int] = field(default_factory=dict)
+    slower: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+@dataclass(repr=False)
+class Result:
+    """What a rewriting comes to, as plain data.
+
+    Attributes:
+        model: The optimized model.
+        original: The model as loaded, before any conversion to another opset.
+        trace: What was rewritten, in text with its check, too; what was refused and why.
+        ledger: What was turned down, in text, with its check.
+        checks: What was checked.
+        speed: What was measured.
+        rules: The rules that ran.
+        request: What was asked for.
+        notes: Repairs of the input, plugins that could not be used, rules that raised.
+        seconds: Phase to time.
+        asked: The rules that were asked for by name, or given.
+    """
+
+    model: ir.Model
+    original: ir.Model
+    trace: Trace
+    ledger: Ledger
+    checks: Checks
+    speed: Speed
+    rules: RuleSet
+    target: Target
+    request: Request
+    notes: list[str]
+    seconds: dict[str, float]
+    asked: frozenset[str] = frozenset()
+
+    @property
+    def assumes(self) -> dict[str, list[str]]:
+        """What is taken for granted of the data, each to the applied rules that do, in the order in which they run; to
+        none where all that is known of sizes rests on it."""
+        applied, found = self.trace.counts(), defaultdict[str, list[str]](list)
+        for rule in self.rules:
+            for assumption in rule.assumes if applied[rule.name] else ():
+                found[str(assumption)].append(rule.name)
+        names = named_sums(self.original) if self.request.named_sums and self.trace.applied else []
+        return {**found, **{f"a size that is called `{name}` is that": [] for name in names}}

@@ -1,0 +1,278 @@
+"""From a model to a checked, optimized model: load, rewrite, check, and undo what was wrong.
+
+A rewrite that a check of the whole model finds guilty is quarantined and the run is repeated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx_ir as ir
+
+from onnxrewrite import io
+from onnxrewrite.checks.rewrite_log import Verdicts
+from onnxrewrite.compiler.bisection import culprit
+from onnxrewrite.compiler.loop import Clock, Progress, Round, Rounds
+from onnxrewrite.compiler.request import CheckLevel, Request
+from onnxrewrite.compiler.result import Checks, Result
+from onnxrewrite.compiler.speed_guard import Pace
+from onnxrewrite.errors import CheckError
+from onnxrewrite.io.opset_conversion import in_opset
+from onnxrewrite.ir.sums import named_sums, with_plain_names
+from onnxrewrite.ir.target import target as target_by_name
+from onnxrewrite.rewrite import registry
+from onnxrewrite.rewrite.finish import has_inner_types
+from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.rewrite.ruleset import RuleSet
+from onnxrewrite.rewrite.trace import Key, Trace
+from onnxrewrite.runtime import limited
+
+if TYPE_CHECKING:
+    from onnxrewrite.checks.findings import ModelCheck
+    from onnxrewrite.checks.model import Baseline
+    from onnxrewrite.runtime.session import Session
+
+_SAMPLES = {"full": 3, "fast": 1}
+_WRONG_RULE = 2
+"""A rule that was found guilty so often is not trusted at any other site of the model."""
+
+_MAX_CULPRITS = 16
+"""With more wrong rewrites than this, something else is wrong."""
+
+
+def apply(
+    source: io.Source, request: Request, *, progress: Progress | None = None, verdicts: Verdicts | None = None
+) -> Result:
+    """Rewrite a model and check the result.
+
+    Args:
+        source: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is not changed.
+        request: What is asked for.
+        progress: Called with (phase, nodes visited, nodes waiting).
+        verdicts: What checks of an earlier run turned down; it is not tried again.
+
+    Raises:
+        UsageError, ModelError, RuleError: Bad arguments, model or rules.
+        CheckError: The result is not equal to the original, and undoing rewrites does not mend it.
+    """
+    library = registry.load(request.sources)
+    library.add(r for r in request.rules if not isinstance(r, str))
+    notes = library.broken
+    original, known = io.load(source), verdicts or Verdicts()
+    rules = library.select(request.only, request.without)
+    with limited.run_limit(request.run_limit):
+        try:
+            result = _Run(original, request, rules, progress, known).execute()
+        except _NoSum as error:
+            result = _Run(original, replace(request, named_sums=False), rules, progress, known).execute()
+            notes = [str(error), *notes]
+    result.notes[:0] = [*io.repairs(original), *notes]
+    result.asked = _asked(library, request)
+    return result
+
+
+def _asked(library: registry.Registry, request: Request) -> frozenset[str]:
+    """The names of the rules that somebody named, alone or in a set, or gave."""
+    sets: list[Rule | RuleSet] = [library.named(name) for name in request.only]
+    for each in request.rules:
+        sets += registry.sets_called(each) if isinstance(each, str) else [each]
+    return frozenset(rule.name for rule in RuleSet("", sets))
+
+
+class _NoSum(Exception):
+    """A dimension that is called like a computation is something else, too, and that changes the result."""
+
+    def __init__(self, name: str, reason: str):
+        super().__init__(
+            f"the size `{name}` is taken for a name: the original runs where it is something else, and the result "
+            f"would differ there ({reason})"
+        )
+
+
+class _Run:
+    """One call of ``apply``."""
+
+    def __init__(
+        self,
+        original: ir.Model,
+        request: Request,
+        rules: RuleSet,
+        progress: Progress | None,
+        verdicts: Verdicts,
+    ):
+        self.original = original
+        self.request = request
+        self.target = target_by_name(request.target, portable=request.lowering == "portable")
+        self.rules = rules
+        self.level: CheckLevel = request.check
+        self.verdicts = verdicts
+        self.clock = Clock(progress)
+        source = in_opset(original, request.opset)
+        self.rounds = Rounds(
+            source if request.named_sums else with_plain_names(source),
+            rules,
+            self.target,
+            opset=self._newest_opset(),
+            for_speed=request.lowering == "fastest",
+            seed=request.seed,
+            checks_sites=self.level != "off",
+            keep_types=has_inner_types(original),
+            verdicts=verdicts,
+            conflicts=request.conflicts,
+            clock=self.clock,
+        )
+        self.pace = Pace(self.rounds, rules, self.target, request, verdicts, self.clock)
+        self._excused: list[str] = []
+
+    def execute(self) -> Result:
+        """Rewrite, check the whole, and repeat without what was found guilty, or slow."""
+        guilty: dict[Key, str] = dict(self.verdicts.model)
+        found: Counter[str] = Counter()
+        with self._original() as original:
+            baseline = self._baseline(original)
+            self.pace.start(original, baseline.hindrance if baseline is not None else "")
+            while True:
+                made, checked = self._right(baseline, guilty, found)
+                if not self.pace.finish(made, lambda: self.rounds.rewrite(set(guilty))):
+                    break
+        trace = made.trace
+        for (rule, value), reason in guilty.items():
+            trace.refuse(rule, value, f"undone: {reason}")
+        return Result(
+            model=made.model,
+            original=self.original,
+            trace=trace,
+            ledger=made.ledger,
+            checks=self._checks(made, checked, {**trace.failed, **guilty}),
+            speed=self.pace.speed,
+            rules=RuleSet("", (r for r in self.rules if r.name not in self.rounds.without)),
+            target=self.target,
+            request=self.request,
+            notes=list(dict.fromkeys(trace.warnings)),
+            seconds=dict(self.clock.seconds),
+        )
+
+    def _right(
+        self, baseline: Baseline | None, guilty: dict[Key, str], found: Counter[str]
+    ) -> tuple[Round, ModelCheck | None]:
+        """A result that is right; rewrites that make it wrong become ``guilty``, and ``found`` counts their rules."""
+        while True:
+            made = self.rounds.rewrite(set(guilty))
+            # Also where it can be applied only now.
+            distrusted = [a for a in made.trace.applied if found[a.rule] >= _WRONG_RULE]
+            if distrusted:
+                guilty |= {a.key: f"the rule was wrong at {found[a.rule]} other sites" for a in distrusted}
+                continue
+            problems, checked = self.verify(made.model, baseline)
+            if not problems:
+                return made, checked
+            key = self._culprit(made.trace, guilty, baseline) if found.total() < _MAX_CULPRITS else None
+            if key is None:
+                what = "valid" if checked is None else "equal to the original"
+                raise CheckError(f"the result is not {what} and nothing was written: {problems[0]}")
+            guilty[key] = problems[0]
+            found[key[0]] += 1
+
+    def verify(self, model: ir.Model, baseline: Baseline | None) -> tuple[list[str], ModelCheck | None]:
+        """Problems of an emitted model, and the comparison with the original."""
+        from onnxrewrite.checks.structure import check_structure
+        from onnxrewrite.runtime.session import Session, open_session
+
+        with self._opened(model) as candidate:
+            with self.clock.phase("check structure"):
+                session = open_session(candidate) if self._kernels else None
+                found = check_structure(candidate, kernels=self._kernels, session=session)
+                problems = [p for p in found if _check_of(p) not in self._failed_before]
+                self._excused = [p for p in found if p not in problems]
+            if problems or baseline is None:
+                return problems, None
+            with self.clock.phase("check model"):
+                checked = baseline.check(candidate, session)
+                if checked.ok and self.request.named_sums and isinstance(session, Session):
+                    self._try_other_sizes(baseline, session)
+        return checked.failures, checked
+
+    def _try_other_sizes(self, baseline: Baseline, session: Session) -> None:
+        """Raise ``_NoSum`` if the result is wrong where a size is not what it is called and the original runs."""
+        for name in named_sums(self.original):
+            reason = baseline.difference_at_other_sizes(name, session)
+            if reason is not None:
+                raise _NoSum(name, reason)
+
+    def _culprit(self, trace: Trace, guilty: Collection[Key], baseline: Baseline | None) -> Key | None:
+        """The rewrite that makes a right result wrong; None if the result is wrong without any rewrite too."""
+
+        def attempt(quarantine: set[Key]) -> tuple[bool, list[Key]]:
+            made = self.rounds.rewrite(quarantine)
+            return not self.verify(made.model, baseline)[0], [a.key for a in made.trace.applied]
+
+        return culprit([a.key for a in trace.applied], guilty, attempt)
+
+    @contextmanager
+    def _opened(self, model: ir.Model) -> Iterator[onnx.ModelProto | str]:
+        """A model to be checked; nothing of its weights is read where it need not run."""
+        if self.level == "off":
+            yield io.to_bare_proto(model)
+            return
+        from onnxrewrite.runtime.session import openable
+
+        with openable(model) as opened:
+            yield opened
+
+    def _newest_opset(self) -> int:
+        """What the model may be converted to where a rule needs it: the standard alone has no kernels to gain."""
+        asked = self.request.opset
+        may_rise = asked is None and self.target.provider is not None and not self.target.portable
+        return self.target.opset_max if may_rise else asked or io.opset(self.original)
+
+    @property
+    def _kernels(self) -> bool:
+        """Whether ONNX Runtime is asked to open the result."""
+        return self.level != "off" and self.target.provider is not None
+
+    @cached_property
+    def _failed_before(self) -> set[str]:
+        """Checks that the original fails already: that is no fault of a rewrite."""
+        from onnxrewrite.checks.structure import check_structure
+
+        with self._opened(self.original) as original:
+            return {_check_of(p) for p in check_structure(original, kernels=self._kernels)}
+
+    @contextmanager
+    def _original(self) -> Iterator[onnx.ModelProto | str | None]:
+        """The original in a form that runs; None where nothing is to be run."""
+        if self.level == "off":
+            yield None
+            return
+        with self._opened(self.original) as original:
+            yield original
+
+    def _baseline(self, original: onnx.ModelProto | str | None) -> Baseline | None:
+        """The original, to compare with; its outputs are computed once."""
+        if original is None:
+            return None
+        from onnxrewrite.checks.model import Baseline
+
+        asked, samples = self.request, _SAMPLES[self.level]
+        return Baseline(original, dims=asked.dims, inputs=asked.inputs, seed=asked.seed, samples=samples)
+
+    def _checks(self, made: Round, checked: ModelCheck | None, undone: dict[Key, str]) -> Checks:
+        result = Checks(level=self.level, structure=self._excused, model=checked, undone=undone)
+        if made.sites is not None:
+            result.sites, result.distinct_sites = made.sites.ok, len(made.sites.distinct)
+            result.sites_not_run = dict(made.sites.not_run)
+        return result
+
+
+def _check_of(problem: str) -> str:
+    """Which check a problem comes from: what stands before the first colon."""
+    return problem.partition(":")[0]
+
+
+__all__ = ["Progress", "Result", "apply"]

@@ -1,0 +1,195 @@
+"""Never slower: what a run of ``apply`` measures, and what it leaves out for that.
+
+Rewrites of the lower stage are weighed one by one where they are; then the whole result is timed against the original,
+and rules that slow it down are found by bisection and left out.  What was measured before is remembered, so that the
+same run makes the same choices; and a run that repeats another one is told what that one chose.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import onnx
+import onnx_ir as ir
+
+from onnxrewrite.checks.rewrite_log import Verdicts
+from onnxrewrite.compiler.loop import Clock, Round, Rounds
+from onnxrewrite.compiler.request import Request
+from onnxrewrite.compiler.result import Speed
+from onnxrewrite.errors import NOT_RUN, reason
+from onnxrewrite.ir.target import Target
+from onnxrewrite.rewrite.rule import Stage
+from onnxrewrite.rewrite.ruleset import RuleSet
+from onnxrewrite.rewrite.trace import Trace
+
+if TYPE_CHECKING:
+    from onnxrewrite.measure.ab_timing import Race
+    from onnxrewrite.measure.choice import Chooser
+    from onnxrewrite.runtime.settings import Setting
+
+Opened: TypeAlias = onnx.ModelProto | str
+
+_MOST = 3
+"""So many rules at most are left out because the whole is slower with them."""
+
+
+class Pace:
+    """What one run measures.
+
+    Args:
+        rounds: Makes the results; is told what to leave out, and asks what a rewrite costs.
+        rules: The rules.
+        target: What the result must run on.
+        request: What was asked for.
+        verdicts: What an earlier run chose.
+        clock: Told of progress.
+
+    Attributes:
+        speed: What was measured.
+    """
+
+    def __init__(
+        self,
+        rounds: Rounds,
+        rules: RuleSet,
+        target: Target,
+        request: Request,
+        verdicts: Verdicts,
+        clock: Clock,
+    ):
+        self.speed = Speed(request.lowering, threads=request.threads)
+        self._rounds = rounds
+        self._rules = {r.name: r for r in rules}
+        self._target = target
+        self._request = request
+        self._verdicts = verdicts
+        self._clock = clock
+        self._chooser: Chooser | None = None
+        self._race: Race | None = None
+
+    def start(self, original: Opened | None, hindrance: str) -> None:
+        """Before the first round; ``original`` is None where nothing is to be run, and ``hindrance`` says why it cannot
+        be, if that is known."""
+        if self._repeats:
+            self.speed.slower = dict(self._verdicts.slow)
+            self._rounds.without |= self.speed.slower.keys()
+            return
+        self.speed.skipped = self._reason_to_skip(original) or hindrance
+        if not self.speed.skipped:
+            assert original is not None
+            try:
+                self._measure(original)
+            except NOT_RUN as error:
+                self.speed.skipped = reason(error)
+        if self.speed.skipped:
+            self._rounds.without |= {n for n, r in self._rules.items() if r.only_faster}
+
+    def finish(self, made: Round, rewrite: Callable[[], Round]) -> bool:
+        """After a round whose result is right: whether a rule slows it down, which is left out from now on.
+
+        Args:
+            made: The round.
+            rewrite: Makes another one.
+        """
+        if self._chooser is not None:
+            self.speed.weighed = list(self._chooser.weighed.values())
+            self.speed.assumed = dict(Counter(self._chooser.assumed.values()))
+        if self._race is None or not made.trace.applied:
+            self._remember(made.model)
+            return False
+        with self._clock.phase("measure"):
+            try:
+                return self._slowed(made, rewrite)
+            except NOT_RUN as error:  # it runs unoptimized, and not as ONNX Runtime optimizes it
+                self.speed.skipped = reason(error)
+                return False
+
+    def _slowed(self, made: Round, rewrite: Callable[[], Round]) -> bool:
+        from onnxrewrite.measure.ab_timing import is_slower
+
+        seen = self._timed(made.model)
+        if is_slower(seen) and len(self.speed.slower) < _MOST:
+            name = self._brake(made.trace, rewrite)
+            if name is not None:
+                self.speed.slower[name] = f"with it the model takes {seen.median:.2f} times as long as the original"
+                self._rounds.without.add(name)
+                return True
+        self.speed.ratio = seen
+        self._choose_level(made.model)
+        self._remember(made.model)
+        return False
+
+    @property
+    def _repeats(self) -> bool:
+        return self._verdicts.losses is not None
+
+    def _reason_to_skip(self, original: Opened | None) -> str:
+        if self.speed.lower != "fastest":
+            return f"not asked for (--lower {self.speed.lower})"
+        if original is None:
+            return "nothing is run (--check off)"
+        if self._target.provider is None:
+            return f"target {self._target.name} is no runtime"
+        return ""
+
+    def _measure(self, original: Opened) -> None:
+        from onnxrewrite.inputs.workload import workload
+        from onnxrewrite.measure.ab_timing import Race
+        from onnxrewrite.measure.choice import Chooser
+
+        asked = self._request
+        found = workload(original, dims=asked.dims, inputs=asked.inputs, seed=asked.seed)
+        self.speed.binding = found.binding
+        self._chooser = Chooser(
+            self._rules, self._rounds.lower, found.binding, self._setting(), asked.seed, asked.budget
+        )
+        self._rounds.cost = self._chooser
+        self._race = Race(original, found, self._setting())
+
+    def _setting(self) -> Setting:
+        from onnxrewrite.runtime.settings import Setting
+
+        assert self._target.provider is not None
+        return Setting(self._target.provider, self._request.threads)
+
+    def _timed(self, model: ir.Model) -> Any:
+        from onnxrewrite.runtime.session import openable
+
+        assert self._race is not None
+        with openable(model) as candidate:
+            return self._race.against(candidate)
+
+    def _brake(self, trace: Trace, rewrite: Callable[[], Round]) -> str | None:
+        """The rule that makes the result slower than the original; lowered ones are suspected first."""
+        from onnxrewrite.measure.ab_timing import is_slower, slowest
+
+        order = [stage.name.lower() for stage in Stage][::-1]
+        groups = sorted(trace.counts(), key=lambda name: order.index(self._rules[name].stage.name.lower()))
+        before = set(self._rounds.without)
+
+        def is_slow(without: Any) -> bool:
+            self._rounds.without = before | set(without)
+            return is_slower(self._timed(rewrite().model))
+
+        try:
+            return slowest(groups, is_slow)
+        finally:
+            self._rounds.without = before
+
+    def _choose_level(self, model: ir.Model) -> None:
+        from onnxrewrite.runtime.session import openable
+
+        assert self._race is not None
+        with openable(model) as candidate:
+            self.speed.level, self.speed.level_ratio = self._race.best_level(candidate)
+
+    def _remember(self, model: ir.Model) -> None:
+        """Store with the model how it is to be opened, where that is not the default."""
+        from onnxrewrite.runtime.opening import SESSION_KEY, options_for
+
+        level = self._verdicts.level if self._repeats else self.speed.level
+        self.speed.level = level
+        if level != "all":
+            model.metadata_props[SESSION_KEY] = options_for(level, model.metadata_props.get(SESSION_KEY))

@@ -1,0 +1,173 @@
+"""Why a rule does not apply: every place where it came near, and the first thing that is not as it must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from onnxrewrite import io
+from onnxrewrite.checks.rewrites import SiteChecker
+from onnxrewrite.errors import UsageError
+from onnxrewrite.explanation.condition_replay import Place, Replay
+from onnxrewrite.explanation.near_miss import Explanation, Near, grouped, source_of
+from onnxrewrite.io.opset_conversion import in_opset
+from onnxrewrite.ir.graph import scopes
+from onnxrewrite.ir.target import target as target_by_name
+from onnxrewrite.rewrite import registry
+from onnxrewrite.rewrite.driver import Driver, make_runnable
+from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.rewrite.trace import Trace
+
+
+def explain(
+    model: io.Source,
+    rule: str | Rule,
+    *,
+    rules: Iterable[str] = (),
+    target: str = "onnxruntime-cpu",
+    opset: int | None = None,
+    at: str | None = None,
+    check: bool = True,
+) -> Explanation:
+    """Where a rule applies in a model, where it came near, and what kept it there.
+
+    The rule sees the model as it does in ``apply``: after the stages before its own, beside the other rules.
+
+    Args:
+        model: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is not changed.
+        rule: A rule, or its name.
+        rules: Files or packages with rules beside the library's.
+        target: What the result must run on.
+        opset: Convert the model to this ai.onnx opset first.
+        at: Only at this node, or the node that computes the value of this name.
+        check: Also run what would come of it without the first requirement that fails.
+
+    Raises:
+        UsageError, ModelError, RuleError: Bad arguments, model or rules; no such node.
+    """
+    library = registry.load(rules)
+    if isinstance(rule, Rule) and rule not in list(library):
+        library.add([rule])
+    subject = rule if isinstance(rule, Rule) else only_rule(library, rule)
+    loaded = in_opset(io.load(model), opset)
+    return Explainer(loaded, list(library), target, check=check).explain(subject, at)
+
+
+def only_rule(library: registry.Registry, name: str) -> Rule:
+    """The rule of that name; UsageError if there is none, or a set of several."""
+    found = list(library.named(name))
+    if len(found) != 1:
+        raise UsageError(f"{name} is a set of {len(found)} rules; explain one of them")
+    return found[0]
+
+
+class Explainer:
+    """Explains rules on one model.
+
+    Args:
+        model: The model, as loaded; it is not changed.
+        rules: All rules.
+        target: What the result must run on.
+        check: Whether to run what would be.
+    """
+
+    def __init__(self, model: ir.Model, rules: Sequence[Rule], target: str, *, check: bool = True):
+        self.model = model
+        self.rules = rules
+        self.target = target_by_name(target)
+        self._check = check
+
+    def explain(self, rule: Rule, at: str | None = None) -> Explanation:
+        """Where ``rule`` came near; only at the node ``at`` if it is given.
+
+        Raises:
+            UsageError: There is no such node.
+        """
+        if at is not None and not any(at in (n.name, *(o.name for o in n.outputs)) for n in _nodes(self.model)):
+            raise UsageError(f"no node and no value is called '{at}'; onnxrewrite inspect --text shows all names")
+        before, after = self._around_stage(rule.stage)
+        return self._explain(rule, (after, before), at)
+
+    def explain_all(self) -> Iterator[Explanation]:
+        """Where each rule came near, stage by stage."""
+        for stage in Stage:
+            states = self._around_stage(stage)[1:]
+            yield from (self._explain(rule, states, None, thorough=False) for rule in self.rules if rule.stage == stage)
+
+    def explain_as_is(self, stage: Stage) -> Iterator[Explanation]:
+        """Where each rule of a stage comes near in the model as it is: for one that is rewritten already."""
+        driver = Driver(io.load(self.model), self.rules, self.target)
+        yield from (self._explain(rule, (driver,), None, thorough=False) for rule in self.rules if rule.stage == stage)
+
+    def _around_stage(self, stage: Stage) -> tuple[Driver, Driver]:
+        """The model as a stage finds it, and as it leaves it."""
+        driver = Driver(io.load(self.model), self.rules, self.target)
+        if stage > Stage.CANONICALIZE:
+            driver.run(Stage(stage - 1))
+        before = Driver(io.load(driver.model), self.rules, self.target)
+        driver.run(stage, stage)
+        return before, driver
+
+    def _explain(self, rule: Rule, states: Sequence[Driver], at: str | None, *, thorough: bool = True) -> Explanation:
+        """What there is to say of a rule in several states of the model, of which the first is the last in time."""
+        checker = self._checker() if self._check else None
+        found = [(r, p) for r in (Replay(rule, d, checker, thorough) for d in states) for p in r.places(at)]
+        trace = states[0].trace
+        if at is not None:
+            found = _around(found, at)
+        applied = tuple(a.value for a in trace.applied if a.rule == rule.name)
+        return Explanation(rule.name, applied, grouped(_told(found, trace, rule.name)))
+
+    def _checker(self) -> SiteChecker:
+        return SiteChecker(lower=lambda model: make_runnable(model, self.rules, self.target))
+
+
+def _nodes(model: ir.Model) -> list[ir.Node]:
+    return [n for graph in scopes(model) for n in graph]
+
+
+def _around(found: Sequence[tuple[Replay, Place]], at: str) -> list[tuple[Replay, Place]]:
+    """What there is to say of one node: as the anchor, or as a part of what has another one, or at all."""
+    anchored = [(r, p) for r, p in found if at in (p.value.name, *(n.name for n in (p.value.producer(),) if n))]
+    names = {n.name for _, p in anchored for n in (p.value.producer(),) if n is not None} | {at}
+    near = [(r, p) for r, p in anchored if p.is_near]
+    within = [(r, p) for r, p in found if p.is_near and p.nodes & names]
+    if all(p.near is not None and p.near.missing for _, p in near):  # a part of a pattern that is all there elsewhere
+        near = [(r, p) for r, p in within if p.near is not None and not p.near.missing] or near
+    return near or within or anchored
+
+
+def _told(found: Iterable[tuple[Replay, Place]], trace: Trace, rule: str) -> Iterator[Near]:
+    """The places to tell, each once: what has most of its nodes in a better one is left out, as is where the rule
+    applies; where it could have and another rule came first, that is told."""
+    taken, whole = set[str](), set[str]()
+    own = {name for a in trace.applied if a.rule == rule for name in a.before}
+    for replay, place in sorted(found, key=lambda each: each[1].rank):
+        name = place.value.name or ""
+        if name in whole or (place.rank[0] and 2 * len(place.nodes & taken) > len(place.nodes)):
+            continue
+        is_past = replay.driver.trace is not trace
+        if is_past and 2 * len(place.nodes & own) > len(place.nodes):
+            continue
+        taken |= place.nodes
+        whole |= set() if place.rank[0] else {name}
+        other = _taker(trace, place.nodes, rule) if is_past else ""
+        if place.near is not None:
+            near = replay.told(place)
+            yield replace(near, reason=f"{near.reason}; {other}") if other else near
+        elif other:
+            node = place.value.producer()
+            assert node is not None
+            size = len(place.nodes)
+            yield Near(name, node.name or "", source_of(node), size, size, other, is_guard=True)
+
+
+def _taker(trace: Trace, nodes: frozenset[str], rule: str) -> str:
+    """Which other rule has taken one of these nodes, told; nothing if none has."""
+    for applied in trace.applied:
+        covered = [name for name in applied.before if name in nodes]
+        if applied.rule != rule and covered:
+            return f"{applied.rule} has taken `{covered[0]}` first, at `{applied.value}`"
+    return ""

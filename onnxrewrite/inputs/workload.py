@@ -1,0 +1,60 @@
+"""What a model is run on to be timed: sizes as in use, and inputs that make sense at them.
+
+Checks run at small and odd sizes, where mistakes show; speed is measured at those that a model is used at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnxrewrite.errors import ModelError
+from onnxrewrite.inputs.bindings import Binding, role_of, typical
+from onnxrewrite.inputs.sample import Sampler, Trial, attempt
+from onnxrewrite.runtime.session import ModelLike, is_short_of_memory, open_session, skeleton
+
+_DIVISORS = (1, 2, 4, 8)
+"""A model may not take as much as is typical."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Sizes by name, and the inputs."""
+
+    binding: Binding
+    feeds: Mapping[str, Any] = field(repr=False)
+
+
+def workload(
+    model: ModelLike,
+    *,
+    dims: Mapping[str, int] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> Workload:
+    """Inputs at the sizes that are given, at typical ones where none is; at those that run where these do not.
+
+    Raises:
+        ModelError: The model does not open, or runs at no sizes.
+    """
+    session = open_session(model)
+    if isinstance(session, str):
+        raise ModelError(f"the model does not open in ONNX Runtime: {session}")
+    sampler = Sampler(skeleton(model), given=inputs or {}, dims=dims or {}, seed=seed)
+    reason = ""
+    smaller = (typical(sampler.specs, sampler.bound, divisor) for divisor in _DIVISORS)
+    for binding in (*smaller, *sampler.candidates(10)):
+        found = attempt(sampler, session, binding)
+        if isinstance(found, Trial):
+            return Workload(found.binding, found.feeds)
+        reason = reason or found
+    if is_short_of_memory(reason):
+        raise ModelError("memory does not suffice to run the model; use --dim for smaller sizes, or --memory-limit")
+    raise ModelError(f"no inputs found at which the model runs: {reason}; use --input or --dim")
+
+
+def batch_dims(model: ModelLike) -> list[str]:
+    """The symbolic dimensions of a model's inputs that count independent samples."""
+    sampler = Sampler(skeleton(model))
+    return [name for name in sampler.symbols() if role_of(name, sampler.specs) == "batch"]

@@ -1,0 +1,137 @@
+"""Nodes that compute the same, found by what they compute: operator, attributes and inputs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable
+from typing import TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxrewrite.ir.graph import subgraphs
+from onnxrewrite.ir.skip_identity import resolve
+
+Expression: TypeAlias = tuple[Hashable, ...]
+
+_SMALL = 4096
+"""Constants of no more elements stand for their content in an expression."""
+
+_LARGEST = 64 * 2**20
+"""Those of more bytes stay where they lie, and are the same only if they are one: comparing would load them."""
+
+_SAMPLED = 16
+"""Larger ones are compared to the end only if they are equal at so many places."""
+
+_FLOATS = (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS)
+
+
+class Twins:
+    """The first node met of every expression.
+
+    A node whose inputs change is met again under another expression; what stands under the old one is looked at
+    before it is believed.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[Expression, ir.Node] = {}
+        self._constants = Constants()
+
+    def find(self, node: ir.Node) -> ir.Node | None:
+        """The node of the same graph that was met first with the same operator, attributes and inputs, and so the same
+        outputs; None if that is ``node`` itself.
+
+        Constants of equal content are the same, and so is what Identities pass on.  Whether the operator is random is
+        the caller's question.  What is computed from constants alone has twins, too: a quantized weight is not folded.
+        """
+        if not node.inputs or subgraphs(node):
+            return None
+        key = expression(node, self._constants)
+        first = self._first.setdefault(key, node)
+        if first is node:
+            return None
+        if first.graph is not node.graph or expression(first, self._constants) != key:
+            self._first[key] = node
+            return None
+        return first
+
+
+class Constants:
+    """What stands for the content of a constant; equal for those that are equal to the bit.
+
+    Large ones are read where they lie: a few elements of each, and all of those that agree in these.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[ir.TensorProtocol], int]] = {}
+        self._alike: dict[Hashable, list[weakref.ref[ir.TensorProtocol]]] = {}
+        self._count = 0
+
+    def key(self, tensor: ir.TensorProtocol) -> Hashable:
+        """The same for tensors of the same dtype, shape and bits."""
+        return self._number(tensor) if tensor.size > _SMALL else _content(tensor)
+
+    def _number(self, tensor: ir.TensorProtocol) -> int:
+        reference, number = self._known.get(id(tensor), (None, 0))
+        if reference is None or reference() is not tensor:  # another one may have had its id
+            number = self._new_number(tensor)
+            self._known[id(tensor)] = weakref.ref(tensor), number
+        return number
+
+    def _new_number(self, tensor: ir.TensorProtocol) -> int:
+        """That of the first tensor met that is equal to this one; a new one if there is none."""
+        self._count += 1
+        if tensor.dtype == ir.DataType.STRING or tensor.dtype.bitwidth < 8 or tensor.nbytes > _LARGEST:
+            return self._count
+        flat = tensor.numpy().reshape(-1)
+        sample = flat[np.linspace(0, flat.size - 1, _SAMPLED).astype(np.int64)].tobytes()
+        alike = self._alike.setdefault((tensor.dtype, tuple(tensor.shape.dims), sample), [])
+        for other in (r() for r in alike):
+            if other is not None and np.array_equal(flat.view(np.uint8), other.numpy().reshape(-1).view(np.uint8)):
+                return self._known[id(other)][1]
+        alike.append(weakref.ref(tensor))
+        return self._count
+
+
+def expression(node: ir.Node, constants: Constants) -> Expression:
+    """What a node computes, as a key: equal for two nodes of one graph that compute the same."""
+    operator = (node.domain, node.op_type, node.overload, node.version, id(node.graph), len(node.outputs))
+    inputs = tuple(_value(i, constants) for i in node.inputs)
+    attributes = tuple(sorted((name, _attribute(a)) for name, a in node.attributes.items())) if node.attributes else ()
+    return (*operator, inputs, attributes)
+
+
+def same_tensor(a: ir.TensorProtocol, b: ir.TensorProtocol) -> bool:
+    """Whether two tensors are small and equal to the bit."""
+    return a is b or (a.size <= _SMALL and _tensor(a) == _tensor(b))
+
+
+def _value(value: ir.Value | None, constants: Constants) -> Hashable:
+    if value is None:
+        return None
+    value = resolve(value)
+    return id(value) if value.const_value is None else constants.key(value.const_value)
+
+
+def _tensor(tensor: ir.TensorProtocol) -> Hashable:
+    return id(tensor) if tensor.size > _SMALL else _content(tensor)
+
+
+def _content(tensor: ir.TensorProtocol) -> Hashable:
+    text = tensor.dtype == ir.DataType.STRING
+    content = tuple(tensor.numpy().ravel().tolist()) if text else tensor.tobytes()
+    return (int(tensor.dtype), tuple(tensor.shape.dims), content)
+
+
+def _attribute(attribute: ir.Attr) -> tuple[Hashable, ...]:
+    kind = int(attribute.type)
+    if attribute.is_ref():
+        return (kind, True, attribute.ref_attr_name)
+    if attribute.type == ir.AttributeType.TENSOR:
+        return (kind, False, _tensor(attribute.as_tensor()))
+    if attribute.type in _FLOATS:
+        return (kind, False, np.asarray(attribute.value, np.float32).tobytes())  # 0.0 is not -0.0
+    value = attribute.value
+    if isinstance(value, list | tuple):
+        value = tuple(value)
+    return (kind, False, value if isinstance(value, Hashable) else id(value))

@@ -1,0 +1,108 @@
+"""A whole model against the original, both as ONNX Runtime runs them by default; and who slows it down."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import onnx
+
+from onnxrewrite.inputs.workload import Workload
+from onnxrewrite.measure import cache
+from onnxrewrite.measure.cache import Cache
+from onnxrewrite.measure.timing import Interval, interleave, ratio
+from onnxrewrite.runtime.settings import DEFAULT, Level, Runner, Setting, open_runner
+
+MARGIN = 0.02
+"""A model that takes so much longer, and beyond doubt, is slower."""
+
+OTHER_LEVELS: tuple[Level, ...] = ("extended", "basic")
+"""Levels of ONNX Runtime's own optimization at which a model may be faster than with all of it."""
+
+SECONDS = 1.5
+"""To time all variants by turns."""
+
+
+@dataclass
+class Race:
+    """Times candidates against the original.
+
+    Args:
+        original: The model as it was.
+        workload: What both are run on.
+        setting: How both are run.
+        known: What was measured before.
+
+    Attributes:
+        measured: How many candidates were timed, not remembered.
+    """
+
+    original: onnx.ModelProto | str
+    workload: Workload
+    setting: Setting = DEFAULT
+    known: Cache = field(default_factory=Cache)
+    measured: int = 0
+    _runner: Runner | None = None
+
+    def against(self, candidate: onnx.ModelProto | str) -> Interval:
+        """Time of the candidate to that of the original."""
+        name = self._key(candidate, [])
+        known = self.known.intervals(name, ["ratio"])
+        if known is None:
+            if self._runner is None:
+                self._runner = open_runner(self.original, self.workload.feeds, self.setting)
+            tasks = {"before": self._runner, "after": open_runner(candidate, self.workload.feeds, self.setting)}
+            timings = interleave(tasks, seconds=SECONDS)
+            known = {"ratio": ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial)}
+            self.measured += 1
+            self.known.remember(name, known)
+        return known["ratio"]
+
+    def best_level(self, candidate: onnx.ModelProto | str) -> tuple[Level, Interval | None]:
+        """The level of ONNX Runtime's optimization at which the candidate is fastest, and its time to that at the level
+        of the setting: this one unless another one is faster by the margin, beyond doubt."""
+        name = self._key(candidate, [list(OTHER_LEVELS)])
+        found = self.known.intervals(name, OTHER_LEVELS)
+        if found is None:
+            settings = [replace(self.setting, level=level) for level in (self.setting.level, *OTHER_LEVELS)]
+            tasks: dict[str, Runner] = {s.level: open_runner(candidate, self.workload.feeds, s) for s in settings}
+            timings = interleave(tasks, seconds=SECONDS)
+            own, serial = timings[self.setting.level], self.setting.is_serial
+            found = {n: ratio(timings[n], own, of_processor=serial) for n in OTHER_LEVELS}
+            self.known.remember(name, found)
+        level = min(OTHER_LEVELS, key=lambda n: found[n].median)
+        faster = found[level].high < 1 and found[level].median < 1 - MARGIN
+        return (level, found[level]) if faster else (self.setting.level, None)
+
+    def _key(self, candidate: onnx.ModelProto | str, more: list[Any]) -> str:
+        return cache.key([*map(_digest, (self.original, candidate)), self.workload.binding, *more], self.setting)
+
+
+def is_slower(seen: Interval) -> bool:
+    """Beyond doubt, and by more than the margin."""
+    return seen.low > 1 and seen.median > 1 + MARGIN
+
+
+def slowest(groups: Sequence[str], is_slow: Callable[[Sequence[str]], bool]) -> str | None:
+    """The one of ``groups`` that makes a model slow: it is slow without those before it, and not without it, too.
+
+    Args:
+        groups: What can be left out.
+        is_slow: Whether the model is slow without some of them.
+    """
+    if not groups or is_slow(groups):
+        return None
+    low, high = 0, len(groups)  # slow without the first ``low``, not without the first ``high``
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_slow(groups[:middle]) else (low, middle)
+    return groups[high - 1]
+
+
+def _digest(model: onnx.ModelProto | str) -> str:
+    if isinstance(model, str):
+        with open(model, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()

@@ -1,0 +1,180 @@
+"""A rewrite as something to be timed: both sides as they would run in the model, their inputs, and what they are like.
+
+What is written for a newer opset than the model's cannot run in it: it is spelled out by the function body that the
+standard gives it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.inliner
+import onnx_ir as ir
+from onnx import numpy_helper
+
+from onnxrewrite.checks.site import elements_of, site_feeds
+from onnxrewrite.errors import ModelError
+from onnxrewrite.inputs.bindings import Binding, typical
+from onnxrewrite.inputs.sample import CARE, Sampler
+from onnxrewrite.measure.decomposition import spell_attention
+from onnxrewrite.runtime.session import as_proto
+from onnxrewrite.runtime.settings import Runner, Setting, open_runner
+
+SHOWN = 16
+"""Constants of more elements are told by their size: their values do not bear on the time."""
+
+
+_VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Both sides of a rewrite, and inputs for them.
+
+    Attributes:
+        before: What is there.
+        after: What would replace it, lowered.
+        binding: The sizes.
+        feeds: The inputs.
+    """
+
+    before: onnx.ModelProto
+    after: onnx.ModelProto
+    binding: Binding
+    feeds: Mapping[str, Any] = field(repr=False)
+
+    def runners(self, setting: Setting) -> dict[str, Runner]:
+        """Both sides, ready to run; ModelError if one of them does not open."""
+        return {name: open_runner(getattr(self, name), self.feeds, setting) for name in ("before", "after")}
+
+    def description(self) -> dict[str, Any]:
+        """What the time depends on: operators, dtypes and, to a power of two, sizes; names left out."""
+        shapes = {name: _about(np.asarray(value)) for name, value in self.feeds.items()}
+        return {name: _described(getattr(self, name), shapes) for name in ("before", "after")}
+
+
+def subject(
+    old: ir.Model,
+    new: ir.Model,
+    imports: Mapping[str, int],
+    dims: Mapping[str, int],
+    lower: Callable[[ir.Model], None],
+    seed: int,
+) -> Subject:
+    """A rewrite to be timed at certain sizes.
+
+    Args:
+        old: What is there, cut out.
+        new: What would replace it, likewise; it is lowered here.
+        imports: Domain to version of the model that it is in.
+        dims: Sizes of the model's named dimensions; others are typical ones.
+        lower: Makes a model of a replacement runnable.
+        seed: Of the inputs.
+
+    Raises:
+        UsageError, ModelError: It cannot be run by itself.
+    """
+    before = _spelled_out(as_proto(old), imports)
+    lower(new)
+    after = as_proto(new)
+    for side in (before, after):
+        _drop_last_views(side)
+    sampler = Sampler(before, dims=dims, seed=seed)
+    return _running(before, after, sampler, elements_of(old), typical(sampler.specs, sampler.bound))
+
+
+def _running(
+    before: onnx.ModelProto, after: onnx.ModelProto, sampler: Sampler, elements: Mapping[str, Any], binding: Binding
+) -> Subject:
+    """With inputs at which both sides run; ModelError if there are none."""
+    reason = ""
+    for care in range(CARE):
+        made = Subject(before, after, binding, site_feeds(sampler, elements, binding, care=care))
+        try:
+            for run in made.runners(Setting(threads=1)).values():
+                run()
+            return made
+        except ModelError as error:
+            reason = reason or f"it does not run by itself: {error}"
+    raise ModelError(reason)
+
+
+def _drop_last_views(model: onnx.ModelProto) -> None:
+    """Let a side end before a view of constant shape, which ONNX Runtime copies where its result is an output; in the
+    whole model it is none."""
+    graph = model.graph
+    makers = {o: n for n in graph.node for o in n.output}
+    constants = {t.name for t in graph.initializer}
+    for output in graph.output:
+        view = makers.get(output.name)
+        if view is None or view.op_type not in _VIEWS or view.domain or view.input[0] not in makers:
+            continue
+        read = [i for n in graph.node if n is not view for i in n.input]
+        if output.name in read or not constants.issuperset(view.input[1:]):
+            continue
+        if any(o.name == view.input[0] for o in graph.output):
+            continue
+        output.name = view.input[0]
+        output.type.tensor_type.ClearField("shape")
+        graph.node.remove(view)
+
+
+def _spelled_out(model: onnx.ModelProto, imports: Mapping[str, int]) -> onnx.ModelProto:
+    """A model in which nothing needs a newer opset than ``imports`` have, where function bodies tell how."""
+    version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    if imports.get("", 1) < 23:
+        spell_attention(model)
+    newer = set()
+    for node in model.graph.node:
+        if node.domain not in ("", "ai.onnx") or not onnx.defs.has(node.op_type, version):
+            continue
+        known = onnx.defs.get_schema(node.op_type, version)
+        if known.since_version > imports.get("", 1):
+            newer.add((node.domain, node.op_type))
+            given = {a.name for a in node.attribute}  # a body that refers to an attribute does not know its default
+            defaults = (a.default_value for n, a in known.attributes.items() if n not in given)
+            node.attribute.extend(a for a in defaults if a.name)
+    if not newer:
+        return model
+    try:
+        return onnx.inliner.inline_selected_functions(model, sorted(newer), inline_schema_functions=True)
+    except Exception as error:
+        raise ModelError(f"{', '.join(o for _, o in sorted(newer))} cannot be spelled out: {error}") from error
+
+
+def _about(array: np.ndarray[Any, Any]) -> list[Any]:
+    return [str(array.dtype), *(_bucket(size) for size in array.shape)]
+
+
+def _bucket(size: int) -> int:
+    """The size if it is small, else a power of two near to it."""
+    return size if size <= SHOWN else int(2 ** round(math.log2(size)))
+
+
+def _declared(model: onnx.ModelProto) -> Iterator[tuple[onnx.ValueInfoProto, list[Any]]]:
+    """The inputs, and which of their sizes are known and which are equal: ONNX Runtime fuses by that."""
+    numbers: dict[str, str] = {}
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        yield value, [numbers.setdefault(d.dim_param, f"d{len(numbers)}") if d.dim_param else "" for d in dims]
+
+
+def _described(model: onnx.ModelProto, shapes: Mapping[str, list[Any]]) -> list[Any]:
+    """A line for each node: the operator, its attributes, and where its operands are from."""
+    known: dict[str, Any] = {}
+    for number, (value, told) in enumerate(_declared(model)):
+        known[value.name] = [number, *shapes.get(value.name, []), *told]
+    for tensor in model.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        known[tensor.name] = ["constant", *_about(array), *(array.ravel().tolist() if array.size <= SHOWN else [])]
+    lines: list[Any] = [[o.domain, o.version] for o in sorted(model.opset_import, key=lambda o: o.domain)]
+    for number, node in enumerate(model.graph.node):
+        attributes = sorted(onnx.helper.printable_attribute(a) for a in node.attribute)
+        lines.append([node.domain, node.op_type, attributes, [known.get(i, i) for i in node.input]])
+        known.update({o: [number, place] for place, o in enumerate(node.output)})
+    return lines

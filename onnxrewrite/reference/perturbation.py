@@ -1,0 +1,110 @@
+"""Random relative perturbations of one or two units roundoff, to see how much a model amplifies its own
+rounding.
+
+After Vignes, "A stochastic arithmetic for reliable scientific computation" (CESTAC), 1993: the spread of
+results under random last-digit changes estimates the rounding error of a computation whose exact result is
+not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from onnxrewrite.reference.tolerance import TOLERANCES
+from onnxrewrite.runtime.session import ModelLike, as_proto, weight_bytes
+
+WEIGHT_LIMIT = 400_000_000
+_QUANTIZERS = {"QuantizeLinear", "DynamicQuantizeLinear"}
+_NARROW = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
+_GRID = {
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "QLinearConv",
+    "QLinearMatMul",
+    "QGemm",
+}
+
+
+def perturbed(value: Any, rng: np.random.Generator, units: float = 1.0) -> Any:
+    """Each element times 1 + δ, |δ| ≤ ``units`` roundoffs of its dtype; other dtypes unchanged.
+
+    float64 arrays that hold float32 data (reference feeds) are moved by float32's roundoff by their caller.
+    """
+    row = TOLERANCES.get(value.dtype) if hasattr(value, "dtype") else None
+    if row is None:
+        return value
+    wide = value.astype(np.float64) * (1.0 + units * row.unit * rng.choice((-2.0, 2.0), value.shape))
+    return wide.astype(value.dtype)
+
+
+def perturbed_feeds(feeds: Mapping[str, Any], seed: int, units: float = 1.0) -> dict[str, Any]:
+    """Float inputs perturbed, a function of the seed."""
+    rng = np.random.default_rng([seed, 4711])
+    return {name: perturbed(value, rng, units) for name, value in feeds.items()}
+
+
+def perturbed_model(model: ModelLike, seed: int) -> onnx.ModelProto | None:
+    """A copy with every float weight perturbed, quantization scales excepted, and with what is about to be rounded to
+    fewer digits; None if there is nothing of the kind."""
+    if weight_bytes(model) > WEIGHT_LIMIT:
+        return None
+    copy = onnx.ModelProto()
+    copy.CopyFrom(as_proto(model))
+    grid = {name for node in copy.graph.node if node.op_type in _GRID for name in node.input[1:]}
+    rng = np.random.default_rng([seed, 4712])
+    changed = False
+    for i, tensor in enumerate(copy.graph.initializer):
+        if tensor.name in grid or int(np.prod(tensor.dims)) < 2:
+            continue
+        value = numpy_helper.to_array(tensor)
+        if value.dtype in TOLERANCES:
+            copy.graph.initializer[i].CopyFrom(numpy_helper.from_array(perturbed(value, rng), tensor.name))
+            changed = True
+    changed = _perturbed_steps(copy, rng) or changed
+    return copy if changed else None
+
+
+def _perturbed_steps(model: onnx.ModelProto, rng: np.random.Generator) -> bool:
+    """What a quantizer or a Cast rounds, times 1 ± 16u: numbers near the middle of two are what such a model amplifies.
+
+    A sum of n products in another order differs by about √n·u (Higham §2.8): that is n = 256.
+    """
+    scales: list[onnx.TensorProto] = []
+    nodes: list[onnx.NodeProto] = []
+    exact = {each.name for each in (*model.graph.initializer, *model.graph.input)}
+    for node in model.graph.node:
+        if _rounds(node) and node.input[0] not in exact:
+            name = f"onnxrewrite.perturbed.{len(scales)}"
+            factor = np.float32(1.0 + 2.0**-20 * rng.choice((-1.0, 1.0)))
+            scales.append(numpy_helper.from_array(np.asarray(factor), f"{name}.factor"))
+            if node.op_type == "Cast":  # of whatever dtype
+                nodes.append(helper.make_node("Cast", [node.input[0]], [f"{name}.float"], to=onnx.TensorProto.FLOAT))
+                node.input[0] = f"{name}.float"
+            nodes.append(helper.make_node("Mul", [node.input[0], f"{name}.factor"], [name]))
+            node.input[0] = name
+        nodes.append(node)
+    if scales:
+        kept = [_copied(n) for n in nodes]
+        del model.graph.node[:]
+        model.graph.node.extend(kept)
+        model.graph.initializer.extend(scales)
+    return bool(scales)
+
+
+def _rounds(node: onnx.NodeProto) -> bool:
+    """Whether a node rounds floats to fewer digits, as far as can be told without its input's dtype."""
+    if node.op_type == "Cast":
+        return any(a.name == "to" and a.i in _NARROW for a in node.attribute)
+    return node.op_type in _QUANTIZERS and bool(node.input)
+
+
+def _copied(node: onnx.NodeProto) -> onnx.NodeProto:
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy

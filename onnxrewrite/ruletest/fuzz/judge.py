@@ -1,0 +1,135 @@
+"""Whether what a rule made of an instance is right: exactly in the ring where that can say, then against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx_ir as ir
+
+from onnxrewrite.checks.assumed import classes
+from onnxrewrite.checks.site import check_site
+from onnxrewrite.errors import OnnxRewriteError
+from onnxrewrite.reference.evaluation import build_reference
+from onnxrewrite.reference.rounding import Unrounded, is_rounded
+from onnxrewrite.reference.tolerance import compare
+from onnxrewrite.rewrite.rule import Assumption
+from onnxrewrite.ruletest.fuzz.instances import Instance
+from onnxrewrite.ruletest.fuzz.standard import is_standard
+from onnxrewrite.ruletest.fuzz.variations import unveiled
+from onnxrewrite.ruletest.metamorphic.mutants import with_facts
+from onnxrewrite.ruletest.metamorphic.running import bare, is_consistent, lost_default, runnable, small_sizes
+from onnxrewrite.ruletest.modular import check_ring
+from onnxrewrite.runtime.session import Feeds, as_proto, open_session
+
+SIZES = 5
+"""At so many bindings of symbolic dimensions."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What comparing the two sides of an instance came to.
+
+    Attributes:
+        status: ``equal``, ``differs`` or ``not run``.
+        reason: Why it differs, or was not run.
+        ring: Whether both are equal in exact arithmetic; None where that does not apply.
+        feeds: The inputs at which they differ, where there are any.
+    """
+
+    status: str
+    reason: str = ""
+    ring: bool | None = None
+    feeds: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def differs(self) -> bool:
+        """Whether the rule is refuted by it."""
+        return self.status == "differs"
+
+
+def judged(instance: Instance, assumes: Collection[Assumption] = (), seed: int = 0) -> Finding | None:
+    """What comparing both sides of an instance comes to; None where the rule left the graph alone."""
+    if instance.raised is None or instance.after is None:
+        return None
+    return judge(instance.before, instance.raised, instance.after, assumes=assumes, seed=seed)
+
+
+def judge(
+    before: ir.Model,
+    raised: ir.Model,
+    after: ir.Model,
+    *,
+    assumes: Collection[Assumption] = (),
+    seed: int = 0,
+) -> Finding:
+    """Compare a graph with what a rule made of it (``raised``), and that lowered (``after``).
+
+    Some operators may be newer than the opset of their model.
+    """
+    if Assumption.NOT_EMPTY in assumes and _is_empty(before):
+        return Finding("not run", "it has empty inputs")
+    if _is_empty(before) and not all(map(_is_static, before.graph.inputs)):
+        return Finding("not run", "ONNX Runtime takes what is empty at sizes that do not fit, and says nothing")
+    try:
+        old, new, plain = runnable(before), runnable(after), runnable(unveiled(before))
+    except OnnxRewriteError as error:
+        return Finding("not run", str(error))
+    if not is_consistent(plain) or not is_standard(with_facts(unveiled(before))):
+        return Finding("not run", "it is not valid by the standard")
+    lost = lost_default(old, new)
+    if lost is not None:
+        return Finding("differs", lost)
+    original = bare(old)
+    sizes = small_sizes(as_proto(bare(plain)), edges=Assumption.NOT_EMPTY not in assumes)
+    result = check_site(
+        original,
+        bare(new),
+        dims_hint=sizes,
+        seed=seed,
+        classes=classes(assumes),
+        sizes=SIZES,
+        in_range=Assumption.IN_RANGE in assumes,
+    )
+    if result.status == "failed":
+        return Finding("differs", result.reason, feeds=result.feeds)
+    ring = check_ring(before, raised, seed=seed, dims_hint=result.bindings)
+    if ring.status == "differs":  # by less than what floating-point numbers show here
+        return Finding("differs", f"in exact arithmetic, {ring.reason}", ring=False)
+    if result.status == "ok" or ring.status == "equal":
+        return Finding("equal", ring=True if ring.status == "equal" else None)
+    return Finding("not run", result.reason)
+
+
+def _is_empty(model: ir.Model) -> bool:
+    """Whether an input has no elements."""
+    return any(0 in v.shape for v in model.graph.inputs if v.shape is not None)
+
+
+def _is_static(value: ir.Value) -> bool:
+    return value.shape is not None and value.shape.is_static()
+
+
+def differs_at(before: ir.Model, after: ir.Model, feeds: Feeds) -> str | None:
+    """How two models differ at certain inputs; None where they do not, or do not run."""
+    old, new = (open_session(as_proto(bare(runnable(m))), threads=1) for m in (before, after))
+    if isinstance(old, str):
+        return None
+    if isinstance(new, str):
+        return f"the rewritten model does not open: {new}"
+    wanted, made = old.run(feeds), new.run(feeds)
+    if isinstance(wanted, str):
+        return None
+    if isinstance(made, str):
+        return f"the rewritten model fails where the original runs: {made}"
+    original = as_proto(bare(runnable(before)))
+    reference, unrounded = build_reference(original, threads=1).run(feeds) or {}, Unrounded(original)
+    for name, value in wanted.items():
+        if is_rounded(value):
+            found = unrounded.compare(feeds, name, value, made.get(name))
+        else:
+            found = compare(reference.get(name), value, made.get(name))
+        if not found.accept:
+            return f"output {name}: {found.reason}"
+    return None

@@ -1,0 +1,82 @@
+"""Many rules up the ladder, several at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from onnxrewrite.rewrite import registry
+from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.ruletest.fuzz.counterexample import save
+from onnxrewrite.ruletest.fuzz.fuzzer import INSTANCES, climb
+from onnxrewrite.ruletest.fuzz.verdict import UNTRIED, Verdict
+from onnxrewrite.ruletest.fuzz.verdict_cache import Memory, to_json
+from onnxrewrite.system.workers import Died, in_workers
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to do with each rule.
+
+    Attributes:
+        rules: Files or packages with rules beside the library's and those of plugins.
+        seed: Of all that is random.
+        count: How many graphs to try a rule on.
+        folder: Where counterexamples are saved, a folder for each rule; None for nowhere.
+        remembers: Whether verdicts of earlier runs count.
+    """
+
+    rules: tuple[str, ...] = ()
+    seed: int = 0
+    count: int = INSTANCES
+    folder: Path | None = None
+    remembers: bool = True
+
+
+def verify(names: Sequence[str], request: Request, jobs: int = 1) -> Iterator[dict[str, Any]]:
+    """The verdict on each rule, as plain data, as they come; ``jobs`` rules are tried at a time.
+
+    Rules are tried in processes of their own, for some graphs make ONNX Runtime abort: that costs the verdict of the
+    rule that was being tried, no other.
+
+    ``cached`` says whether a verdict was remembered, ``saved`` is the path of the test that was written.
+    """
+    memory, library = Memory(), registry.load(request.rules)
+    keys = {name: memory.key(_named(library, name), request.seed, request.count) for name in names}
+    unknown = []
+    for name, key in keys.items():
+        known = memory.get(key) if request.remembers else None
+        if known is not None and (request.folder is None or known["counterexample"] is None):
+            yield {**known, "cached": True, "saved": None}
+        else:
+            unknown.append(name)
+    for name, tried in in_workers(partial(_tried, request), unknown, jobs):
+        if isinstance(tried, Died):
+            died = Verdict(name, UNTRIED, f"the process that tried it {tried.how}")
+            yield {**to_json(died), "cached": False, "saved": None}
+            continue
+        memory.put(keys[name], tried[0])
+        yield {**tried[0], "cached": False, "saved": tried[1]}
+
+
+_library = cache(registry.load)
+"""The rules of a worker, which does not live long enough to see them change."""
+
+
+def _named(library: registry.Registry, name: str) -> Rule:
+    (rule,) = library.named(name)
+    return rule
+
+
+def _tried(request: Request, name: str) -> tuple[dict[str, Any], str | None]:
+    """The verdict on a rule, and the path of the test that was written."""
+    library = _library(request.rules)
+    rule = _named(library, name)
+    verdict = climb(rule, list(library), seed=request.seed, count=request.count)
+    if request.folder is None or verdict.counterexample is None:
+        return to_json(verdict), None
+    saved = save(verdict.counterexample, rule, request.folder / rule.name, request.rules)
+    return to_json(verdict), str(saved)

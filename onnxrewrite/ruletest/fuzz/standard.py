@@ -1,0 +1,34 @@
+"""What the standard allows and what not, of shapes of operands: ONNX Runtime takes more."""
+
+from __future__ import annotations
+
+import random
+
+import onnx_ir as ir
+
+from onnxrewrite.ir import schema
+from onnxrewrite.ruletest.fuzz.operand_position import DoesNotFit, Shape, Spot, known_attributes, static_shape
+from onnxrewrite.ruletest.fuzz.operands import LISTS, OPERANDS, STRICT
+
+
+def is_standard(model: ir.Model) -> bool:
+    """Whether the operands of a model, whose facts are known, have the shapes that the standard allows."""
+    rng = random.Random(0)
+    for node in model.graph:
+        found = schema.schema(node.domain, node.op_type, node.version or model.opset_imports.get(node.domain, 1))
+        shapes = [static_shape(v) for v in node.inputs]
+        for index, shape in enumerate(shapes):
+            spot = Spot(node, index, shapes, rng, known_attributes(node, found))
+            if shape is not None and not is_legal(spot, shape):
+                return False
+    return True
+
+
+def is_legal(spot: Spot, shape: Shape) -> bool:
+    """Whether the standard allows an operand of this shape; True where it does not say."""
+    if spot.place in LISTS:
+        return len(shape) == 1
+    try:
+        return spot.place not in STRICT or OPERANDS[spot.place](spot) == shape
+    except DoesNotFit:
+        return True

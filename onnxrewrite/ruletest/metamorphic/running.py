@@ -1,0 +1,171 @@
+"""Running a model and comparing two: whether one computes what the other does.
+
+Raised operators stand in models whose opset has not got them; to be run, a model takes the opset that has.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from onnxrewrite import io
+from onnxrewrite.checks.site import check_site
+from onnxrewrite.errors import OnnxRewriteError
+from onnxrewrite.inputs.bindings import Binding, input_specs, symbols
+from onnxrewrite.inputs.sample import Sampler, attempt
+from onnxrewrite.ir import schema
+from onnxrewrite.reference.tolerance import compare
+from onnxrewrite.ruletest.modular import check_ring
+from onnxrewrite.runtime.session import Outputs, Session, one_line, open_session
+
+_SIZES = 4
+"""So many bindings of symbolic sizes are tried."""
+
+_ORDINARY = ("normal", "constant rows")
+
+_SMALL = ((2, 3, 5, 7, 4), (7, 5, 3, 2, 6))
+_EDGES = ((1, 1, 1, 1, 1), (0, 3, 2, 5, 7), (3, 0, 2, 5, 7))
+
+
+@dataclass(frozen=True)
+class Feeder:
+    """A model that runs, and inputs for it.
+
+    Attributes:
+        session: The open model.
+        sampler: Makes inputs, at ``binding`` and with the level of ``care`` that it needs.
+    """
+
+    session: Session
+    sampler: Sampler
+    binding: Binding
+    care: int
+
+    def feeds(self, sample: int = 0) -> dict[str, Any]:
+        """Values for every input."""
+        return self.sampler.feeds(self.binding, sample, self.care)
+
+    def run(self, feeds: Mapping[str, Any]) -> Outputs | str:
+        """What the model computes of them, or why it does not."""
+        return self.session.run(feeds)
+
+
+def runnable(model: ir.Model) -> onnx.ModelProto:
+    """The model at an opset that has all of its operators."""
+    copy = model.clone()
+    schema.date(copy)
+    for node in copy.graph.all_nodes():
+        if node.version is not None:
+            imported = copy.opset_imports.get(node.domain, 1)
+            copy.opset_imports[node.domain] = max(imported, node.version)
+    return io.to_proto(copy)
+
+
+def feeder(model: ir.Model) -> Feeder | None:
+    """The model open, with sizes at which it runs; None where ONNX Runtime does not run it."""
+    found = feeder_or_reason(model)
+    return None if isinstance(found, str) else found
+
+
+def feeder_or_reason(model: ir.Model) -> Feeder | str:
+    """The model open, with sizes at which it runs, or why ONNX Runtime does not run it."""
+    reason = "there are no sizes for its inputs"
+    try:
+        proto = runnable(model)
+        session = open_session(proto, threads=1)
+        if isinstance(session, str):
+            return session
+        sampler = Sampler(proto)
+        for binding in itertools.chain(small_sizes(proto), sampler.candidates(_SIZES)):
+            found = attempt(sampler, session, binding)
+            if not isinstance(found, str):
+                return Feeder(session, sampler, found.binding, found.care)
+            reason = found
+    except (OnnxRewriteError, ValueError, TypeError) as error:
+        return one_line(error)
+    return reason
+
+
+def small_sizes(model: onnx.ModelProto, *, edges: bool = False) -> list[Binding]:
+    """Small sizes, all of them different, in two orders: large sums differ by what is rounded, whatever they sum.
+
+    With ``edges`` also ones and zeros.
+    """
+    names, tried = symbols(input_specs(model)), (*_SMALL, *(_EDGES if edges else ()))
+    found = [{name: sizes[at % len(sizes)] for at, name in enumerate(names)} for sizes in tried] if names else []
+    return [b for b in found if all(b.values()) or is_consistent(model, b)]
+
+
+def is_consistent(model: onnx.ModelProto, binding: Binding | None = None) -> bool:
+    """Whether types and shapes fit together by the standard, also at certain sizes: ONNX Runtime takes more than that,
+    of what is empty anything."""
+    sized = onnx.ModelProto()
+    sized.CopyFrom(model)
+    for value in sized.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            if binding is not None and dim.dim_param in binding:
+                dim.dim_value = binding[dim.dim_param]
+    try:
+        onnx.shape_inference.infer_shapes(sized, check_type=True, strict_mode=True, data_prop=True)
+    except (onnx.shape_inference.InferenceError, ValueError):  # the latter for a dtype that there is not
+        return False
+    return True
+
+
+def difference(before: ir.Model, after: ir.Model) -> str | None:
+    """Why ``after`` does not compute what ``before`` does; None where no difference was found.
+
+    Asked is what the two mean, on ordinary inputs: a mistake can make a formula with a pole at zero or without bounds,
+    and what becomes of an overflow depends on what a runtime keeps in a wider dtype.  So does rounding: what is equal
+    in exact arithmetic means the same.
+
+    Raises:
+        CannotTell: Neither could be run.
+    """
+    old, new = runnable(before), runnable(after)
+    lost = lost_default(old, new)
+    if lost is not None:
+        return lost
+    original, rewritten = bare(old), bare(new)
+    result = check_site(original, rewritten, dims_hint=small_sizes(io.to_proto(original)), classes=_ORDINARY)
+    if result.status == "not run":
+        raise CannotTell(result.reason)
+    if result.status == "ok" or check_ring(original, rewritten).status == "equal":
+        return None
+    return result.reason
+
+
+class CannotTell(Exception):
+    """A model that does not run."""
+
+
+def lost_default(old: onnx.ModelProto, new: onnx.ModelProto) -> str | None:
+    """Whether what a caller may override has another default, or none."""
+    return None if _defaults(old) == _defaults(new) else "what a caller may override has lost its default"
+
+
+def _defaults(proto: onnx.ModelProto) -> dict[str, bytes]:
+    """What a caller may override, and its default."""
+    inputs = {i.name for i in proto.graph.input}
+    return {t.name: ir.from_proto(t).tobytes() for t in proto.graph.initializer if t.name in inputs}
+
+
+def bare(proto: onnx.ModelProto) -> ir.Model:
+    """The model without those defaults, so that other values are fed."""
+    defaults = _defaults(proto)
+    kept = [t for t in proto.graph.initializer if t.name not in defaults]
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(kept)
+    return ir.from_proto(proto)
+
+
+def is_same(old: Outputs | str, new: Outputs | str) -> bool:
+    """Whether two runs gave the same, as far as both have the outputs."""
+    if isinstance(old, str) or isinstance(new, str):
+        return False
+    return all(compare(None, old[name], new.get(name)).accept for name in old)

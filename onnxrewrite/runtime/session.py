@@ -1,0 +1,243 @@
+"""Opening and running ONNX Runtime sessions, in one place and always the same way.
+
+Every check runs with graph optimizations off (``ORT_DISABLE_ALL``): ORT's own fusions would otherwise be
+compared with ours, and the difference that is looked for would be hidden.  Failures come back as one line of
+text, not as exceptions, because a model that does not run is a *result* here.  This module knows neither
+tolerances nor inputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+
+from onnxrewrite import io
+from onnxrewrite.errors import one_line as one_line
+from onnxrewrite.io import external, preserved
+from onnxrewrite.ir import custom
+from onnxrewrite.runtime import native
+from onnxrewrite.runtime.limited import Overrun, seconds_for
+from onnxrewrite.system import temporary
+
+Array: TypeAlias = npt.NDArray[Any]
+Feeds: TypeAlias = Mapping[str, Any]
+Outputs: TypeAlias = dict[str, Any]
+ModelLike: TypeAlias = onnx.ModelProto | ir.Model | str | Path
+
+PROTO_LIMIT = 1_900_000_000
+"""Bytes above which a model is handed to ORT as a file: one protobuf message holds less than 2 GiB."""
+
+_MOST_THREADS = ContextVar("most threads", default=0)
+
+_NO_MEMORY = re.compile(r"bad_alloc|bad allocation|allocate memory|requested bytes|MemoryError|memory exhausted", re.I)
+"""What ONNX Runtime and numpy say where there is no memory left."""
+
+_NARROW = {
+    onnx.TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
+    onnx.TensorProto.FLOAT8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
+    onnx.TensorProto.FLOAT8E5M2: np.dtype(ml_dtypes.float8_e5m2),
+}
+
+
+def as_proto(model: ModelLike) -> onnx.ModelProto:
+    """The model as one protobuf message, external data loaded.  Raises when it does not fit (2 GiB)."""
+    if isinstance(model, onnx.ModelProto):
+        return model
+    return io.to_proto(model) if isinstance(model, ir.Model) else onnx.load(str(model))
+
+
+def skeleton(model: ModelLike) -> onnx.ModelProto:
+    """The model without external weights: cheap to copy and to look at, not always runnable."""
+    if isinstance(model, onnx.ModelProto):
+        return model
+    if isinstance(model, ir.Model):
+        with preserved.completed(model):
+            return ir.to_proto(model)
+    return onnx.load(str(model), load_external_data=False)
+
+
+def weight_bytes(model: ModelLike) -> int:
+    """Size of all initializers in bytes, without reading external data."""
+    if isinstance(model, ir.Model):
+        with preserved.completed(model):
+            return external.total_bytes(model)
+    total = 0
+    for tensor in skeleton(model).graph.initializer:
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        total += int(entries.get("length", 0)) if entries else tensor.ByteSize()
+    return total
+
+
+@dataclass
+class Session:
+    """An open ORT session: the names and types of its interface, and ``run``."""
+
+    handle: ort.InferenceSession
+    inputs: list[str]
+    outputs: list[str]
+    types: dict[str, str]
+    seconds: float | None = None
+    """What one run may take."""
+    keep: Any = field(default=None, repr=False)
+    """Keeps a temporary folder alive that external data lies in."""
+    overrun: str = ""
+    """That a run took longer: none is tried again."""
+
+    def run(self, feeds: Feeds, outputs: Sequence[str] | None = None) -> Outputs | str:
+        """Outputs by name, or one line saying why there are none.  Feeds that are no inputs are ignored."""
+        if self.overrun:
+            return self.overrun
+        known = set(self.inputs) | {d.name for d in self.handle.get_overridable_initializers()}
+        names = list(outputs) if outputs is not None else self.outputs
+        given = {name: value for name, value in feeds.items() if name in known}
+        try:
+            if self._needs_ortvalues(given):
+                values = self._run_ortvalues(given, names)
+            else:
+                values = native.run(self.handle, names, given, seconds=self.seconds)
+        except Overrun as error:
+            self.overrun = str(error)
+            return self.overrun
+        except Exception as error:  # ORT raises a dozen classes, one a status code
+            return one_line(error)
+        return dict(zip(names, values, strict=True))
+
+    def _needs_ortvalues(self, feeds: Feeds) -> bool:
+        narrow = any(getattr(v, "dtype", None) in _NARROW.values() for v in feeds.values())
+        return narrow or any("bfloat16" in t or "float8" in t for t in self.types.values())
+
+    def _run_ortvalues(self, feeds: Feeds, names: Sequence[str]) -> list[Any]:
+        wrapped = {name: to_ortvalue(value) for name, value in feeds.items()}
+        made = native.run_values(self.handle, list(names), wrapped, seconds=self.seconds)
+        return [from_ortvalue(v) for v in made]
+
+
+def to_ortvalue(value: Any) -> ort.OrtValue:
+    """An OrtValue of a numpy array, of the narrow floats too."""
+    for code, dtype in _NARROW.items():
+        if getattr(value, "dtype", None) == dtype:
+            bits = np.ascontiguousarray(value).view(np.uint8 if dtype.itemsize == 1 else np.uint16)
+            return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, code)
+    return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value).reshape(np.shape(value)))
+
+
+def from_ortvalue(value: ort.OrtValue) -> Any:
+    """A numpy array of an OrtValue, of the narrow floats too."""
+    for code, dtype in _NARROW.items():
+        name = onnx.TensorProto.DataType.Name(code).lower()
+        if value.is_tensor() and value.data_type() == f"tensor({name})":
+            raw = (ctypes.c_char * value.tensor_size_in_bytes()).from_address(value.data_ptr())
+            return np.frombuffer(bytes(raw), dtype=dtype).reshape(value.shape())
+    return value.numpy()
+
+
+def is_short_of_memory(refusal: str) -> bool:
+    """Whether a model was not run for lack of memory, by what ``Session.run`` says."""
+    return _NO_MEMORY.search(refusal) is not None
+
+
+@contextmanager
+def at_most_threads(count: int) -> Iterator[None]:
+    """Within, sessions of checks that leave it open get so many threads; 0: ONNX Runtime's choice.
+
+    It starts as many as there are processors, whatever else runs there.
+    """
+    before = _MOST_THREADS.set(count)
+    try:
+        yield
+    finally:
+        _MOST_THREADS.reset(before)
+
+
+def session_options(threads: int = 0) -> ort.SessionOptions:
+    """The options of every check: optimizations off, nothing on stderr, ``threads`` (0: ORT's choice).
+
+    A check opens many sessions and runs each a few times.  So no time is spent on a plan of which values share memory,
+    which is quadratic in the number of nodes (11 s for a float64 copy of 9000) and changes no result, nor the memory
+    that a run needs, for values are freed after their last use all the same; and threads that wait do not spin.
+    """
+    options = custom.equip(ort.SessionOptions())
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_mem_reuse = False
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 4
+    options.intra_op_num_threads = threads or _MOST_THREADS.get()
+    options.inter_op_num_threads = 1
+    return options
+
+
+def open_session(model: ModelLike, *, threads: int = 0) -> Session | str:
+    """An ORT session on the CPU, or one line saying why ORT refuses the model."""
+    options = session_options(threads)
+    try:
+        seconds = seconds_for(weight_bytes(model))
+        handle, keep = _prototype(model, threads), None
+        if handle is None:
+            source, keep = source_of(model)
+            handle = native.opened(source, options, seconds=seconds)
+    except Exception as error:  # see Session.run
+        return one_line(error)
+    interface = [*handle.get_inputs(), *handle.get_outputs()]
+    return Session(
+        handle,
+        [i.name for i in handle.get_inputs()],
+        [o.name for o in handle.get_outputs()],
+        {i.name: i.type for i in interface},
+        seconds,
+        keep,
+    )
+
+
+def _prototype(model: ModelLike, threads: int) -> ort.InferenceSession | None:
+    """A session in which kernels in Python run; None where there are none, or they do not take these dtypes."""
+    if not any(op.kernel for op in custom.every()) or isinstance(model, str | Path):
+        return None
+    from onnxrewrite.runtime import prototypes
+
+    changed = prototypes.in_python(as_proto(model))
+    if changed is None:
+        return None
+    options = prototypes.equipped(session_options(threads))
+    try:
+        return native.opened(changed.SerializeToString(), options, seconds=seconds_for(0))
+    except Exception:  # see Session.run
+        return None
+
+
+def source_of(model: ModelLike) -> tuple[bytes | str, Any]:
+    """What ONNX Runtime opens, bytes or a path, and what has to be kept as long as the session."""
+    if isinstance(model, (str, Path)):
+        return os.fspath(model), None
+    if isinstance(model, ir.Model) and weight_bytes(model) > PROTO_LIMIT:
+        keep = contextlib.ExitStack()  # which leaves the folder when it is collected
+        path = keep.enter_context(temporary.folder()) / "model.onnx"
+        io.save(model, path, external_data=True)
+        return os.fspath(path), keep
+    return as_proto(model).SerializeToString(), None
+
+
+@contextmanager
+def openable(model: ir.Model) -> Iterator[onnx.ModelProto | str]:
+    """A model in a form that ORT opens: a message, or, beyond 2 GB, a file that is gone afterwards."""
+    if not io.needs_external_data(model):
+        yield io.to_proto(model)
+        return
+    with temporary.folder() as folder:
+        path = folder / "model.onnx"
+        io.save(model.clone(), path)
+        yield os.fspath(path)

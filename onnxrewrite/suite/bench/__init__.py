@@ -1,0 +1,1 @@
+"""Variants of a model side by side, those of other optimizers among them."""

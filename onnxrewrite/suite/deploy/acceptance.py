@@ -1,0 +1,93 @@
+"""Whether a proposal is kept: it passes the gate, and it brings something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from onnxrewrite.measure.ab_timing import MARGIN, is_slower
+from onnxrewrite.suite.deploy.artifact import Artifact, Metrics
+from onnxrewrite.suite.quality.gate import Gate
+
+Objective: TypeAlias = Literal["latency", "size"]
+"""What a stage is there for: ``latency``: faster, or smaller and no slower; ``size``: smaller, whatever it takes."""
+
+SMALLER = 0.95
+"""Of the bytes: what counts as smaller."""
+
+OPENS = 0.8
+"""Of the time to create a session: what counts as opening faster."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is decided of a proposal.
+
+    Attributes:
+        kept: Whether it may be kept.
+        reason: Why, or why not.
+        close: Whether the interval of the time holds both answers: another run may decide otherwise.
+    """
+
+    kept: bool
+    reason: str
+    close: bool = False
+
+
+AS_IT_WAS = Verdict(True, "the original")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A proposal, what was measured of it, and what was decided."""
+
+    artifact: Artifact
+    metrics: Metrics
+    verdict: Verdict
+
+
+def weigh(made: Metrics, before: Metrics, gate: Gate, objective: Objective = "latency") -> Verdict:
+    """Whether a proposal is better than what it was made of."""
+    assert made.step is not None
+    refusal = gate.refuses(made.quality)
+    if refusal:
+        return Verdict(False, refusal)
+    step = made.step
+    smaller = made.size <= SMALLER * before.size
+    if smaller and objective == "size":
+        return Verdict(True, f"{made.size / before.size:.2f} of the size")
+    if is_slower(step):
+        return Verdict(False, f"it takes {step.median:.2f} times as long", close=step.low < 1 + MARGIN)
+    if step.high < 1 and step.median < 1 - MARGIN:
+        return Verdict(True, f"{step.median:.2f} of the time", close=step.high > 1 - MARGIN)
+    close = step.low < 1 - MARGIN
+    if smaller:
+        return Verdict(True, f"{made.size / before.size:.2f} of the size, no slower", close=step.high > 1 + MARGIN)
+    if made.creation.high <= OPENS * before.creation.low:
+        return Verdict(
+            True, f"opens in {made.creation.median / before.creation.median:.2f} of the time, no slower", close
+        )
+    return Verdict(
+        False, f"brings nothing: {step.median:.2f} of the time, {made.size / before.size:.2f} of the size", close
+    )
+
+
+def settled(trials: Sequence[Trial], objective: Objective = "latency") -> tuple[list[Trial], Trial | None]:
+    """The trials with at most one of them kept, and that one: the best of those that may be."""
+    chosen = best(trials, objective)
+    return [t if t is chosen or not t.verdict.kept else _beaten(t, chosen) for t in trials], chosen
+
+
+def _beaten(trial: Trial, by: Trial | None) -> Trial:
+    assert by is not None
+    return replace(trial, verdict=replace(trial.verdict, kept=False, reason=f"{by.artifact.how} is better"))
+
+
+def best(trials: Sequence[Trial], objective: Objective = "latency") -> Trial | None:
+    """The best of those that may be kept; None where none may."""
+    by: dict[Objective, Callable[[Trial], float]] = {
+        "latency": lambda t: t.metrics.step.median if t.metrics.step is not None else 1.0,
+        "size": lambda t: t.metrics.size,
+    }
+    return min((t for t in trials if t.verdict.kept), key=by[objective], default=None)

@@ -1,0 +1,112 @@
+"""A model on its way to being deployed, and what is measured of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from onnxrewrite import io
+from onnxrewrite.io import external, preserved
+from onnxrewrite.io.statistics import file_bytes
+from onnxrewrite.measure.timing import Interval
+from onnxrewrite.runtime.settings import DEFAULT, Setting
+from onnxrewrite.suite.quality.gate import Quality
+from onnxrewrite.system import files
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A model file and how it is run.
+
+    Attributes:
+        path: The file.
+        setting: Provider, threads and level of ONNX Runtime's own optimization.
+        how: What was done to it, in a few words: ``dynamic int8``.
+        source: The same model before it was rewritten for speed: what is rewritten again after another change, as
+            quantization is, begins there.
+        facts: What a stage tells of its work: plain data, for the report.
+    """
+
+    path: Path
+    setting: Setting = DEFAULT
+    how: str = ""
+    source: Path | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def plain(self) -> Path:
+        """The model before it was rewritten for speed."""
+        return self.source or self.path
+
+    def at(self, path: Path) -> Artifact:
+        """The same, in another file."""
+        return replace(self, path=path)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; without the setting's parts that are as ever."""
+        return {"file": self.path.name, "how": self.how, "setting": asdict(self.setting), "facts": dict(self.facts)}
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What is measured of an artifact.
+
+    Attributes:
+        latency: Seconds for one run.
+        ratio: Its time to that of the baseline, round by round.
+        step: Its time to that of the artifact before it, likewise; None for the baseline.
+        throughput: Samples a second.
+        creation: Seconds to create a session.
+        size: Bytes of the file and of the weights outside of it.
+        memory: Bytes at the peak of a process that opens and runs it; None where that was not measured.
+        quality: How close it comes to the baseline without ONNX Runtime's optimizations.
+    """
+
+    latency: Interval
+    ratio: Interval
+    step: Interval | None
+    throughput: float
+    creation: Interval
+    size: int
+    quality: Quality
+    memory: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data: seconds, bytes, samples a second."""
+        return {
+            "latency": self.latency.to_json(),
+            "ratio": self.ratio.to_json(),
+            "step": None if self.step is None else self.step.to_json(),
+            "throughput": self.throughput,
+            "creation": self.creation.to_json(),
+            "size": self.size,
+            "memory": self.memory,
+            "quality": self.quality.to_json(),
+        }
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a model file and of the weights outside of it."""
+    return file_bytes(io.load(path), path)
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a model file and of the weights outside of it."""
+    made = hashlib.sha256()
+    for each in (path, *_data_files(path)):
+        with files.open_regular(each) as file:
+            made.update(hashlib.file_digest(file, "sha256").digest())
+    return made.hexdigest()
+
+
+def _data_files(path: Path) -> list[Path]:
+    """The files in which the weights of a model lie, each once."""
+    model = io.load(path)
+    with preserved.completed(model):
+        tensors = [s.tensor for s in external.slots(model)]
+    return sorted({Path(t.base_dir, t.location).resolve() for t in tensors if isinstance(t, ir.ExternalTensor)})

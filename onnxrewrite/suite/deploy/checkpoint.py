@@ -1,0 +1,91 @@
+"""What a run has found so far, on disk: a run that was interrupted goes on where it was.
+
+A trial is known again by what it depends on: the model it was made of, the stage and its settings, the data, and the
+versions of everything that took part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from onnxrewrite.suite.deploy.acceptance import Trial
+from onnxrewrite.suite.deploy.artifact import Artifact, Metrics, digest
+from onnxrewrite.system import files
+from onnxrewrite.system.atomic import write_whole
+
+_TRIALS = TypeAdapter(list[Trial])
+_METRICS = TypeAdapter(Metrics)
+
+
+def key(*parts: Any) -> str:
+    """SHA-256 of plain data."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def state_of(artifact: Artifact) -> list[Any]:
+    """All that the work on an artifact depends on."""
+    plain = digest(artifact.source) if artifact.source is not None else ""
+    return [
+        digest(artifact.path),
+        plain,
+        asdict(artifact.setting),
+    ]
+
+
+class Record:
+    """Trials by key, in a file.
+
+    Args:
+        path: The file; it is made when there is something to remember.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._known: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError, RecursionError):  # a damaged record is no record
+            read = json.loads(files.read_text(path))
+            self._known = read if isinstance(read, dict) else {}
+
+    def trials(self, name: str) -> tuple[list[Trial], str] | None:
+        """The trials of a stage and why there are none; None where they are not known, or a file of theirs is not what
+        it was."""
+        known = self._known.get(name)
+        try:
+            if known is None or not _unchanged(known["files"]):
+                return None
+            return _TRIALS.validate_python(known["trials"]), known["reason"]
+        except (ValidationError, KeyError, TypeError):
+            return None
+
+    def remember(self, name: str, trials: Sequence[Trial], reason: str) -> None:
+        """Trials of a stage."""
+        paths = {p for t in trials for p in (t.artifact.path, t.artifact.plain)}
+        now = {str(path): digest(path) for path in paths}
+        self._put(name, {"trials": _TRIALS.dump_python(list(trials), mode="json"), "files": now, "reason": reason})
+
+    def metrics(self, name: str) -> Metrics | None:
+        """Those of the baseline."""
+        try:
+            return _METRICS.validate_python(self._known[name])
+        except (KeyError, ValidationError):
+            return None
+
+    def remember_metrics(self, name: str, found: Metrics) -> None:
+        """Those of the baseline."""
+        self._put(name, _METRICS.dump_python(found, mode="json"))
+
+    def _put(self, name: str, value: Mapping[str, Any]) -> None:
+        self._known[name] = value
+        write_whole(self._path, json.dumps(self._known), str(self._path))
+
+
+def _unchanged(before: Mapping[str, str]) -> bool:
+    return all(files.is_regular(path) and digest(Path(path)) == known for path, known in before.items())

@@ -1,0 +1,119 @@
+"""Writing what is recommended: the model with its session options, the report, its page, and ten lines that run it.
+
+The options are those that it was measured with but for one: threads that wait spin, as ONNX Runtime has it.  They sleep
+while models run by turns, for they would take the processor from the next; a model that runs alone is faster with them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnxrewrite import io
+from onnxrewrite.errors import CheckError, Rest
+from onnxrewrite.ir import custom
+from onnxrewrite.report.html.deploy_page import deployment_page
+from onnxrewrite.runtime.deployment import SESSION_KEY, Deployment
+from onnxrewrite.runtime.settings import LEVELS
+from onnxrewrite.suite.deploy.artifact import Artifact
+from onnxrewrite.suite.deploy.operators import by_operator
+from onnxrewrite.suite.deploy.outcome import Outcome
+from onnxrewrite.suite.quality.gate import Judge
+from onnxrewrite.system.atomic import write_whole
+from onnxrewrite.system.versions import versions
+
+_SPINNING = """
+Threads that wait spin here, which is ONNX Runtime's default and fastest for a model that runs alone.  They slept while
+it was measured, by turns with others; where it shares the processor, let them sleep:
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+"""
+
+MODEL, REPORT, PAGE, RUN = "model.onnx", "report.json", "report.html", "run.py"
+
+
+def emit(outcome: Outcome, out: Path, judge: Judge) -> None:
+    """Judge the result once more, and write it.
+
+    Raises:
+        CheckError: It does not pass the gate; nothing is written.
+        ModelError: It cannot be written.
+        IncompleteError: It is written, and what goes with it cannot be.
+    """
+    final = outcome.final.artifact
+    refusal = outcome.gate.refuses(judge.quality(final.path, final.setting))
+    if refusal:
+        raise CheckError(f"the result does not pass the gate and nothing was written: {refusal}")
+    model = io.load(final.path)
+    model.metadata_props[SESSION_KEY] = deployment(final).text()
+    io.save(model, out / MODEL)
+    rest = Rest(f"{out / MODEL} was written")
+    with rest.part("what goes with it"):
+        _describe(outcome, out, judge)
+    rest.end()
+
+
+def _describe(outcome: Outcome, out: Path, judge: Judge) -> None:
+    """Write the report, its page, and the program."""
+    final = outcome.final.artifact
+    sample = judge.data[0].inputs
+    given = {} if outcome.generated else sample
+    outcome.operators = by_operator(outcome.baseline, outcome.final, outcome.binding, given)
+    outcome.program = program(final, sample)
+    outcome.versions = versions()
+    paths = {"model": out / MODEL, "report": out / REPORT, "page": out / PAGE, "run": out / RUN}
+    outcome.files = {name: str(path) for name, path in paths.items()}
+    data = outcome.to_json()
+    texts = {
+        "run": outcome.program,
+        "report": json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n",
+        "page": deployment_page(data),
+    }
+    for name, text in texts.items():
+        write_whole(paths[name], text, outcome.files[name])
+
+
+def deployment(final: Artifact) -> Deployment:
+    """The session options that are stored with it."""
+    setting = final.setting
+    return Deployment(level=setting.level, threads=setting.threads, providers={setting.provider: {}})
+
+
+def program(final: Artifact, inputs: Mapping[str, Any]) -> str:
+    """Python that opens the model with its options and runs it once; it needs ONNX Runtime and numpy, and the
+    libraries of custom operators that were loaded, only.
+
+    Args:
+        final: What is run.
+        inputs: Arrays by name, for their shapes and dtypes.
+    """
+    made = "".join(f"    {name!r}: {_zeros(value)},\n" for name, value in inputs.items())
+    level = LEVELS[final.setting.level].name
+    kernels = "".join(f"options.register_custom_ops_library({path!r})\n" for path in custom.libraries())
+    spinning = "" if final.setting.threads == 1 else _SPINNING
+    return f'''"""Runs {MODEL} with the provider, the level and the threads that it was measured with.{spinning}"""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+options = ort.SessionOptions()
+options.graph_optimization_level = ort.GraphOptimizationLevel.{level}
+options.intra_op_num_threads = {final.setting.threads}
+{kernels}path = Path(__file__).with_name({MODEL!r})
+session = ort.InferenceSession(str(path), options, providers=[{final.setting.provider!r}])
+inputs = {{
+{made}}}
+for output, value in zip(session.get_outputs(), session.run(None, inputs), strict=True):
+    print(output.name, getattr(value, "shape", len(value)))
+'''
+
+
+def _zeros(value: Any) -> str:
+    array = np.asarray(value)
+    dtype = "object" if array.dtype.hasobject else f"np.dtype({array.dtype.name!r})"
+    return f"np.full({array.shape}, '', {dtype})" if array.dtype.hasobject else f"np.zeros({array.shape}, {dtype})"

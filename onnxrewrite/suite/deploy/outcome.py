@@ -1,0 +1,144 @@
+"""What a pipeline has come to: every stage with its proposals, and what is recommended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from onnxrewrite.reference.tolerance import finite
+from onnxrewrite.suite.deploy.acceptance import Trial
+from onnxrewrite.suite.deploy.operators import Operators
+from onnxrewrite.suite.quality.gate import Gate
+
+
+@dataclass(frozen=True)
+class Step:
+    """One stage.
+
+    Attributes:
+        stage: Its name.
+        trials: Its proposals, measured.
+        kept: The one that was kept; None where it was taken back.
+        reason: Why.
+        skipped: Whether it was not run at all.
+        resumed: Whether its trials come from an interrupted run.
+        seconds: What it took.
+    """
+
+    stage: str
+    trials: Sequence[Trial] = ()
+    kept: Trial | None = None
+    reason: str = ""
+    skipped: bool = False
+    resumed: bool = False
+    seconds: float = 0.0
+
+    @property
+    def close(self) -> bool:
+        """Whether another run may decide otherwise: the time of a proposal is too near to the limit."""
+        return any(trial.verdict.close for trial in self.trials)
+
+    @property
+    def state(self) -> str:
+        """``kept``, ``taken back``, ``skipped``."""
+        return "kept" if self.kept is not None else "skipped" if self.skipped else "taken back"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "stage": self.stage,
+            "state": self.state,
+            "reason": self.reason,
+            "close": self.close,
+            "resumed": self.resumed,
+            "seconds": self.seconds,
+            "kept": None if self.kept is None else list(self.trials).index(self.kept),
+            "trials": [trial_json(t) for t in self.trials],
+        }
+
+
+@dataclass
+class Outcome:
+    """What ``Pipeline.run`` returns.
+
+    Attributes:
+        model: The original's path, or the name of its graph.
+        baseline: The original, measured.
+        data: Where the data come from.
+        samples: How many there are.
+        generated: Whether they were made up.
+        binding: The sizes at which models were timed.
+        target: The speedup that was asked for.
+        gate: The quality that was asked for.
+        steps: The stages, in their order.
+        files: What was written, by what it is: ``model``, ``report``, ``run``, ``page``.
+        program: Python that runs the result with its options.
+        operators: Where the time goes in the original and in the result.
+        versions: Of what took part.
+        seconds: What all of it took.
+        notes: What else there is to know.
+    """
+
+    model: str
+    baseline: Trial
+    data: str
+    samples: int
+    generated: bool
+    binding: Mapping[str, int]
+    target: float | None
+    gate: Gate
+    steps: list[Step] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    program: str = ""
+    operators: Operators = field(default_factory=Operators)
+    versions: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def final(self) -> Trial:
+        """What came of the last stage that was kept."""
+        return next((s.kept for s in reversed(self.steps) if s.kept is not None), self.baseline)
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as the original."""
+        return 1 / self.final.metrics.ratio.median
+
+    @property
+    def target_met(self) -> bool:
+        """Whether it is as fast as was asked for; False where nothing was asked."""
+        return self.target is not None and self.speedup >= self.target
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, ``report.json``: seconds, bytes, samples a second; None for what is not finite."""
+        return {
+            "model": self.model,
+            "data": {"source": self.data, "samples": self.samples, "generated": self.generated},
+            "binding": dict(self.binding),
+            "gate": {name: v if v is None else finite(v) for name, v in asdict(self.gate).items()},
+            "target": self.target if self.target is None else finite(self.target),
+            "target_met": self.target_met if self.target is not None else None,
+            "speedup": self.speedup,
+            "baseline": trial_json(self.baseline),
+            "steps": [step.to_json() for step in self.steps],
+            "final": trial_json(self.final),
+            "files": dict(self.files),
+            "program": self.program,
+            "operators": asdict(self.operators),
+            "versions": dict(self.versions),
+            "seconds": self.seconds,
+            "notes": list(self.notes),
+        }
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from onnxrewrite.report.html.notebook import outcome_html
+
+        return outcome_html(self.to_json())
+
+
+def trial_json(trial: Trial) -> dict[str, Any]:
+    """Plain data."""
+    return {**trial.artifact.to_json(), "metrics": trial.metrics.to_json(), "verdict": asdict(trial.verdict)}

@@ -1,0 +1,263 @@
+"""``Pipeline``: stages one after the other, each measured and gated; what does not pay is taken back."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnxrewrite import io
+from onnxrewrite.errors import CheckError, ModelError, UsageError, foreign
+from onnxrewrite.inputs.workload import workload
+from onnxrewrite.ir.target import provider as provider_named
+from onnxrewrite.runtime.session import one_line
+from onnxrewrite.runtime.settings import Setting
+from onnxrewrite.suite.deploy.acceptance import AS_IT_WAS, Objective, Trial, settled, weigh
+from onnxrewrite.suite.deploy.artifact import Artifact, Metrics
+from onnxrewrite.suite.deploy.checkpoint import Record, key, state_of
+from onnxrewrite.suite.deploy.emit import MODEL, emit
+from onnxrewrite.suite.deploy.measurement import Meter
+from onnxrewrite.suite.deploy.outcome import Outcome, Step
+from onnxrewrite.suite.deploy.stage import Context, NothingToDo, Progress, Stage, defaults, known
+from onnxrewrite.suite.quality.data import Given, load_data
+from onnxrewrite.suite.quality.functions import function
+from onnxrewrite.suite.quality.gate import Gate, Judge, Metric
+from onnxrewrite.system.versions import versions
+
+WORK = ".work"
+"""The folder of intermediate models and of what is known, below the output folder."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Stages, and what is asked of their result.
+
+    Attributes:
+        stages: In their order; without any, all default ones, with the settings that they have by themselves.
+        gate: What quality is allowed.
+        target_speedup: So many times as fast as the original; once it is met, lossy stages are left out.
+        budget: Seconds; once they have passed no stage is begun.
+        objective: What a stage is there for.
+        data: What models are calibrated and judged on, see ``quality.data.load_data``.
+        metric: The user's own measure of quality, a function or ``module:function``; larger is better.
+        samples: So many samples are used at most.
+        dims: Sizes of named dimensions of generated data, and of what is timed.
+        provider: The execution provider: ``cpu``, ``cuda``.
+        threads: Within an operator; 0 is ONNX Runtime's choice.
+        seconds: To time each proposal.
+        memory: Whether to measure memory.
+        seed: Of generated data, and of whatever a stage makes up.
+    """
+
+    stages: Sequence[Stage] = ()
+    gate: Gate = field(default_factory=Gate)
+    target_speedup: float | None = None
+    budget: float | None = None
+    objective: Objective = "latency"
+    data: Given = None
+    metric: Metric | str | None = None
+    samples: int | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    provider: str = "cpu"
+    threads: int = 0
+    seconds: float = 2.0
+    memory: bool = True
+    seed: int = 0
+
+    def run(
+        self,
+        model: io.Source,
+        out: str | os.PathLike[str],
+        *,
+        keep: bool = False,
+        fresh: bool = False,
+        progress: Progress | None = None,
+    ) -> Outcome:
+        """Run all stages and write the result into a folder: ``model.onnx``, ``report.json``, ``run.py``.
+
+        Args:
+            model: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is not changed.
+            out: The folder; it is made.
+            keep: Keep intermediate models, below ``.work``.
+            fresh: Forget what an interrupted run has found.
+            progress: Called with what is done at the moment, how much of it is done, and how much is left.
+
+        Raises:
+            UsageError: Settings, data or metric cannot be used.
+            ModelError: The model cannot be read or run, or nothing can be written.
+            CheckError: A required stage was taken back, or the result does not pass the gate; nothing is written.
+        """
+        run = _Run(self, model, Path(out), fresh, progress or (lambda phase, done, left: None))
+        try:
+            outcome = run.execute()
+        except CheckError:  # there is nothing to go on with; other failures leave what was found for the next run
+            run.tidy(keep)
+            raise
+        run.tidy(keep)
+        return outcome
+
+
+class _Run:
+    """One run of a pipeline."""
+
+    def __init__(self, plan: Pipeline, model: io.Source, out: Path, fresh: bool, progress: Progress):
+        self.plan = plan
+        self.out = out
+        self.progress = progress
+        self.start = time.perf_counter()
+        self.stages = list(plan.stages) or [known()[name]() for name in defaults()]
+        if isinstance(model, (str, os.PathLike)) and Path(model).resolve() == (out / MODEL).resolve():
+            raise UsageError(f"{out}: the model itself lies there; give another folder")
+        self.work = _folder(out / WORK)
+        self.name, path = self._original(model)
+        self.baseline = Artifact(path, Setting(provider_named(plan.provider), plan.threads), "as it was")
+        if fresh:
+            (self.work / "known.json").unlink(missing_ok=True)
+        self.record = Record(self.work / "known.json")
+        self.data = load_data(plan.data, path, most=plan.samples, dims=plan.dims, seed=plan.seed)
+        metric = function(plan.metric, "--metric") if isinstance(plan.metric, str) else plan.metric
+        inputs = {} if self.data.generated else self.data[0].inputs
+        load = workload(path, dims=plan.dims, inputs=inputs, seed=plan.seed)
+        self.meter = Meter(self.baseline, Judge(path, self.data, metric), load, plan.seconds, plan.memory)
+        self.context = Context(
+            folder=self.work,
+            meter=self.meter,
+            gate=plan.gate,
+            data=self.data,
+            dims=plan.dims,
+            threads=plan.threads,
+            seed=plan.seed,
+            left=self._left,
+            progress=progress,
+        )
+        gate_and_more = (vars(plan.gate), _identity(metric), plan.objective, plan.seconds, plan.memory, plan.seed)
+        self.premises = key(versions(), self.data.digest, dict(load.binding), gate_and_more, state_of(self.baseline))
+
+    def execute(self) -> Outcome:
+        """Run, and write."""
+        baseline = self._baseline()
+        outcome = Outcome(
+            model=self.name,
+            baseline=Trial(self.baseline, baseline, AS_IT_WAS),
+            data=self.data.source,
+            samples=len(self.data),
+            generated=self.data.generated,
+            binding=dict(self.meter.workload.binding),
+            target=self.plan.target_speedup,
+            gate=self.plan.gate,
+        )
+        for number, stage in enumerate(self.stages):
+            self.progress(stage.name, number, len(self.stages) - number)
+            step = self._step(stage, outcome)
+            outcome.steps.append(step)
+            self.meter.forget(outcome.final.artifact)
+            if stage.required and step.kept is None:
+                raise CheckError(
+                    f"stage {stage.name} is required and was taken back: {step.reason}; nothing was written"
+                )
+        outcome.seconds = time.perf_counter() - self.start
+        emit(outcome, self.out, self.meter.judge)
+        return outcome
+
+    def tidy(self, keep: bool) -> None:
+        """Remove intermediate models, unless they are to be kept."""
+        if not keep:
+            shutil.rmtree(self.work, ignore_errors=True)
+
+    def _baseline(self) -> Metrics:
+        found = self.record.metrics(self.premises)
+        if found is None:
+            self.progress("baseline", 0, len(self.stages))
+            found = self.meter.measure(self.baseline)
+            self.record.remember_metrics(self.premises, found)
+        return found
+
+    def _step(self, stage: Stage, outcome: Outcome) -> Step:
+        """One stage: its proposals, and the best of them if one may be kept."""
+        before = outcome.final
+        reason = self._reason_to_skip(stage, outcome)
+        if reason:
+            return Step(stage.name, skipped=True, reason=reason)
+        start = time.perf_counter()
+        name = key(self.premises, stage.name, stage.to_json(), state_of(before.artifact))
+        remembered = self.record.trials(name)
+        if remembered is None:
+            trials, reason = self._trials(stage, before)
+            self.record.remember(name, trials, reason)
+        else:
+            trials, reason = remembered
+        trials, kept = settled(trials, self.plan.objective)
+        if trials:
+            shown = kept or min(trials, key=lambda t: t.metrics.latency.median)
+            reason = shown.verdict.reason
+        return Step(
+            stage.name, trials, kept, reason, resumed=remembered is not None, seconds=time.perf_counter() - start
+        )
+
+    def _trials(self, stage: Stage, before: Trial) -> tuple[list[Trial], str]:
+        """All proposals of a stage, measured; or why there are none."""
+        trials = []
+        reason = ""
+        try:
+            with foreign():
+                for made in _in_time(stage.run(before.artifact, self.context), self._left):
+                    metrics = stage.metrics(made, before.artifact, self.context)
+                    verdict = weigh(metrics, before.metrics, self.plan.gate, self.plan.objective)
+                    trials.append(Trial(made, metrics, verdict))
+        except (NothingToDo, ModelError, CheckError) as error:
+            reason = str(error)
+        except UsageError:
+            raise
+        except Exception as error:  # whatever somebody else's stage raises
+            reason = f"it failed: {type(error).__name__}: {one_line(error)}"
+        return trials, reason
+
+    def _reason_to_skip(self, stage: Stage, outcome: Outcome) -> str:
+        if self._left() <= 0:
+            return f"the budget of {self.plan.budget:g} s is spent"
+        if stage.lossy and not stage.required and outcome.target_met:
+            return f"the target of {outcome.target:g} times is met without it"
+        return ""
+
+    def _left(self) -> float:
+        spent = time.perf_counter() - self.start
+        return float("inf") if self.plan.budget is None else self.plan.budget - spent
+
+    def _original(self, model: io.Source) -> tuple[str, Path]:
+        """What it is called, and a file of it that is as ONNX Runtime wants it."""
+        loaded = io.load(model)
+        if isinstance(model, (str, os.PathLike)) and not io.repairs(loaded):
+            return os.fspath(model), Path(model).absolute()
+        path = self.work / "original.onnx"
+        io.save(loaded, path)
+        return os.fspath(model) if isinstance(model, (str, os.PathLike)) else loaded.graph.name or "model", path
+
+
+def _in_time(proposals: Iterable[Artifact], left: Callable[[], float]) -> Iterator[Artifact]:
+    """The proposals of a stage until the budget is spent; the first of them in any case."""
+    for made in proposals:
+        yield made
+        if left() <= 0:
+            return
+
+
+def _folder(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be made: {error.strerror or error}") from None
+    return path
+
+
+def _identity(metric: Metric | None) -> str:
+    """What tells a metric from another: its source, where Python knows it."""
+    if metric is None:
+        return ""
+    try:
+        return inspect.getsource(metric)
+    except (OSError, TypeError):
+        return getattr(metric, "__qualname__", repr(type(metric)))

@@ -1,0 +1,63 @@
+"""Quantize the model, in every mode that is asked for; what is measured to be best is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from onnxrewrite.errors import ModelError, UsageError
+from onnxrewrite.suite.deploy.artifact import Artifact
+from onnxrewrite.suite.deploy.stage import Context, NothingToDo, Stage
+from onnxrewrite.suite.quantization.quantize_settings import Mode, QuantizeSettings
+from onnxrewrite.suite.quantization.quantizer import quantize
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantize(Stage):
+    """What ``onnxrewrite quantize`` makes of it.
+
+    It begins with the model before it was rewritten for speed: the quantizer finds less in fused operators, and the
+    rewriting after it fuses what is left.
+
+    Attributes:
+        modes: Of quantization, each is a proposal.
+        settings: What else is asked of all of them, by the names of ``quantization.settings.QuantizeSettings``.
+    """
+
+    name: ClassVar[str] = "quantize"
+    lossy: ClassVar[bool] = True
+    modes: tuple[Mode, ...] = ("dynamic", "static")
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def run(self, given: Artifact, context: Context) -> Iterator[Artifact]:
+        """One artifact a mode."""
+        plans = [settings_of(self.settings, mode) for mode in self.modes]
+        reasons = []
+        for plan in plans:
+            try:
+                yield self._made(plan, given, context)
+            except (ModelError, UsageError) as error:  # there is nothing of this kind in the model
+                reasons.append(f"{plan.mode}: {error}")
+        if len(reasons) == len(plans):
+            raise NothingToDo("; ".join(reasons))
+
+    def _made(self, plan: QuantizeSettings, given: Artifact, context: Context) -> Artifact:
+        path = context.file(f"quantized-{plan.mode}")
+        made = quantize(
+            given.plain,
+            plan,
+            data=context.data,
+            out=path,
+            gate=None,  # the pipeline judges
+            threads=given.setting.threads,
+            dims=context.dims,
+            seed=context.seed,
+            progress=context.progress,
+        )
+        return replace(given, path=path, source=path, how=plan.name, facts=made.to_json())
+
+
+def settings_of(given: Mapping[str, Any], mode: Mode) -> QuantizeSettings:
+    """Settings by name, hyphens for underscores, and a mode."""
+    return QuantizeSettings.from_json({**{name.replace("-", "_"): v for name, v in given.items()}, "mode": mode})

@@ -1,0 +1,208 @@
+"""``export``: a PyTorch module as a checked model.
+
+``torch.onnx`` has two exporters: ``dynamo`` follows ``torch.export``, ``torchscript`` traces.  Each fails where the
+other does not, and either may make a model that computes something else, so what comes out is compared with the module
+before anything is done with it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from onnxrewrite import io
+from onnxrewrite.errors import UsageError
+from onnxrewrite.ir.schema import latest_version
+from onnxrewrite.suite.deploy.pipeline import Pipeline
+from onnxrewrite.suite.frameworks.exported import Attempt, Exported, Optimize, first_right
+from onnxrewrite.suite.frameworks.module_check import compare_export
+
+if TYPE_CHECKING:
+    import torch
+
+    from onnxrewrite.api.application import Result
+    from onnxrewrite.suite.frameworks.torch_calls import Call
+
+Exporter: TypeAlias = Literal["auto", "dynamo", "torchscript"]
+
+_PLAIN = "exported.onnx"
+
+OLDEST = 7
+"""The first opset that either exporter knows."""
+
+
+def export(
+    module: torch.nn.Module,
+    example_inputs: Any,
+    path: str | Path | None = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
+    dynamic_shapes: Any = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    opset: int | None = None,
+    exporter: Exporter = "auto",
+    check: bool = True,
+    optimize: bool | Optimize | Pipeline = True,
+    seed: int = 0,
+    samples: int = 3,
+    **options: Any,
+) -> Exported:
+    """Export a PyTorch module, compare the export with it, and rewrite what is right.
+
+    The module is put into evaluation mode for the export, and back.
+
+    Args:
+        module: The module.
+        example_inputs: A tensor, or a tuple or mapping of the arguments; what is no tensor becomes a constant.
+        path: Where the model goes, a folder for what a ``Pipeline`` writes; without it into a temporary folder, which
+            is removed when Python ends.
+        kwargs: Arguments by keyword.
+        dynamic_axes: Axes whose size may vary, by name of the input: ``{"x": {0: "batch"}}`` or ``{"x": [0]}``.
+        dynamic_shapes: The same as ``torch.export`` takes it, in the structure of the arguments.
+        input_names: Names of the model's inputs; without it those of the parameters of ``forward``.
+        output_names: Names of the model's outputs; without it ``output``, or where they are several ``output_0`` or the
+            key in what the module returns.
+        opset: The model's ai.onnx opset; without it what the exporter recommends.
+        exporter: ``dynamo``, ``torchscript``, or ``auto``: the first of both whose model is right.
+        check: Whether to compare the export with the module, on the example and on ``samples`` inputs at each of two
+            choices of the dynamic sizes; see ``frameworks.compare``.
+        optimize: Whether to rewrite the model with ``onnxrewrite.apply``; or a ``Pipeline`` that it goes through; or a
+            function that does something else, from a path to a ``Result``.
+        seed: Of the inputs that are made.
+        samples: How many.
+        options: For ``onnxrewrite.apply``.
+
+    Raises:
+        UsageError: torch is missing, or an argument cannot be used.
+        ModelError: No exporter takes the module, or the file cannot be written.
+        CheckError: The export does not compute what the module computes, or the pipeline's gate refuses its result.
+    """
+    _must_have_torch()
+    from onnxrewrite.suite.frameworks.torch_calls import Call, evaluating, must_be_module
+
+    must_be_module(module)
+    if exporter not in get_args(Exporter):
+        raise UsageError(f"exporter must be {', '.join(get_args(Exporter))}, not {exporter!r}")
+    if options and optimize is not True:
+        raise UsageError(f"{next(iter(options))} is an option of apply, which does not run here; leave it out")
+    if dynamic_axes is not None and dynamic_shapes is not None:
+        raise UsageError("give dynamic_axes or dynamic_shapes, not both")
+    if opset is not None and not OLDEST <= opset <= latest_version():
+        raise UsageError(f"opset {opset} is not one from {OLDEST} to {latest_version()}")
+    folder = Path(tempfile.mkdtemp(prefix="onnxrewrite-"))
+    try:
+        with evaluating(module) as was_training:
+            call = Call.of(module, example_inputs, kwargs or {}, input_names)
+            outputs = call.output_names(output_names)
+            axes = call.axes(dynamic_axes, dynamic_shapes, outputs)
+            names = ("dynamo", "torchscript") if exporter == "auto" else (exporter,)
+            notes: list[str] = []
+            makers = {name: _maker(name, call, axes, outputs, opset, folder / name, notes) for name in names}
+            compare = _comparer(call, seed, samples) if check else None
+            made, failed = first_right(makers, compare, type(module).__name__)
+        if was_training:
+            notes.insert(0, "the module was in training mode; it was exported in evaluation mode")
+        if isinstance(optimize, Pipeline):
+            found = _deployed(made, path, [*notes, *failed], optimize, folder)
+        else:
+            found = _finished(made, path, [*notes, *failed], _optimizer(optimize, options), folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    _remove_when_unused(folder, found, is_asked_for=path is not None)
+    return found
+
+
+def _must_have_torch() -> None:
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise UsageError("exporting needs torch, which is not installed: pip install 'onnxrewrite[torch]'") from None
+
+
+def _maker(
+    name: str,
+    call: Call,
+    axes: Mapping[str, Mapping[int, str]],
+    output_names: Sequence[str],
+    opset: int | None,
+    folder: Path,
+    notes: list[str],
+) -> Callable[[], Path]:
+    def make() -> Path:
+        from onnxrewrite.suite.frameworks.torch_exporters import run_exporter
+
+        folder.mkdir()
+        path = folder / _PLAIN
+        notes.extend(run_exporter(name, call, axes, output_names, opset, path))
+        return path
+
+    return make
+
+
+def _comparer(call: Call, seed: int, samples: int) -> Callable[[Path], Any]:
+    def compare(path: Path) -> Any:
+        return compare_export(call, path, call.feeds, seed=seed, samples=samples)
+
+    return compare
+
+
+def _optimizer(optimize: bool | Optimize, options: Mapping[str, Any]) -> Optimize | None:
+    if callable(optimize):
+        return optimize
+    if not optimize:
+        return None
+
+    def run(path: Path) -> Result:
+        from onnxrewrite.api.application import apply
+
+        return apply(path, **options)
+
+    return run
+
+
+def _finished(
+    made: Attempt, path: str | Path | None, notes: list[str], optimize: Optimize | None, folder: Path
+) -> Exported:
+    """The model at its place, rewritten if that is wanted."""
+    target = Path(path) if path is not None else folder / "model.onnx"
+    result = optimize(made.path) if optimize is not None else None
+    if result is not None:
+        result.save(target)
+    else:
+        io.save(io.load(made.path), target)
+    return Exported(target, made.exporter, made.comparison, result, notes=_all_notes(made, notes))
+
+
+def _deployed(made: Attempt, path: str | Path | None, notes: list[str], plan: Pipeline, folder: Path) -> Exported:
+    """What a pipeline makes of it."""
+    outcome = plan.run(made.path, path if path is not None else folder / "deployed")
+    model = Path(outcome.files["model"])
+    return Exported(model, made.exporter, made.comparison, outcome=outcome, notes=_all_notes(made, notes))
+
+
+def _all_notes(made: Attempt, notes: Sequence[str]) -> tuple[str, ...]:
+    found = list(notes)
+    if made.comparison is not None:
+        found += [*made.comparison.notes, *filter(None, [made.comparison.skipped])]
+    return tuple(dict.fromkeys(found))
+
+
+def _remove_when_unused(folder: Path, made: Exported, *, is_asked_for: bool) -> None:
+    """Remove what was exported on the way: the result reads weights and the original there as long as it lives."""
+    if not is_asked_for:
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    elif made.result is not None:
+        weakref.finalize(made.result, shutil.rmtree, folder, ignore_errors=True)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+__all__ = ["Exported", "Exporter", "export"]

@@ -1,0 +1,158 @@
+"""Quantized variants of one model that differ in which nodes stay in float; each is made once.
+
+All of them come of the same prepared model, by whose node names everything here goes, and are left as the quantizer
+makes them: ONNX Runtime fuses what is to be fused when it opens them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import onnx
+import onnx_ir as ir
+
+from onnxrewrite import io
+from onnxrewrite.compiler.loop import Progress
+from onnxrewrite.errors import UsageError
+from onnxrewrite.runtime.session import as_proto
+from onnxrewrite.suite.precision.nodes import Named
+from onnxrewrite.suite.quality.data import Data, Given, load_data
+from onnxrewrite.suite.quality.gate import Judge, Metric, Quality
+from onnxrewrite.suite.quantization.engine import WEIGHTS_BITS
+from onnxrewrite.suite.quantization.prepare import in_opset, named, refuse_quantized, rewritten
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.suite.quantization.quantizer import quantize
+from onnxrewrite.suite.quantization.select import select
+
+
+@dataclass
+class Candidates:
+    """Makes and judges them.
+
+    Attributes:
+        float_model: The prepared model.
+        settings: How it is quantized; what they exclude stays in float always.
+        data: What it is calibrated and judged on.
+        nodes: Those that can be quantized, to their operators, in the order of the graph.
+        metric: The user's own.
+    """
+
+    float_model: ir.Model
+    settings: QuantizeSettings
+    data: Data
+    nodes: Mapping[str, str]
+    metric: Metric | None = None
+    _judge: Judge | None = field(default=None, repr=False)
+    _made: dict[frozenset[str], onnx.ModelProto] = field(default_factory=dict, repr=False)
+    _judged: dict[frozenset[str], Quality] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def named(self) -> Named:
+        """The nodes of the prepared model, and all that they are called."""
+        return Named(list(self.float_model.graph))
+
+    @property
+    def judge(self) -> Judge:
+        """Judges against the prepared model."""
+        if self._judge is None:
+            self._judge = Judge(as_proto(self.float_model), self.data, self.metric)
+        return self._judge
+
+    def model(self, floats: Collection[str] = ()) -> onnx.ModelProto:
+        """The model with these nodes in float, and all others quantized."""
+        key = frozenset(floats)
+        if key >= set(self.nodes):
+            return as_proto(self.float_model)
+        if key not in self._made:
+            low = tuple(n for n in self.nodes if n not in key)
+            settings = replace(self.settings, include=low, exclude=())
+            found = quantize(self.float_model, settings, data=self.data, prepare=False, gate=None).model
+            assert isinstance(found, onnx.ModelProto)
+            self._made = {**dict(list(self._made.items())[-7:]), key: found}
+        return self._made[key]
+
+    def quality(self, floats: Collection[str] = ()) -> Quality:
+        """How close it comes then."""
+        key = frozenset(floats)
+        if key not in self._judged:
+            self._judged[key] = self.judge.quality(self.model(key))
+        return self._judged[key]
+
+    def weight_bytes(self) -> dict[str, int]:
+        """For each node the bytes by which its weights grow in float."""
+        by_name = {n.name: n for n in self.float_model.graph}
+        return {name: _grows(by_name[name], self.settings) for name in self.nodes}
+
+
+def _grows(node: ir.Node, settings: QuantizeSettings) -> int:
+    weights = [v.const_value for v in node.inputs if v is not None and v.const_value is not None]
+    largest = max((w.size for w in weights), default=0)
+    return largest * (32 - WEIGHTS_BITS[settings.weights]) // 8
+
+
+def candidates(
+    source: io.Source,
+    settings: QuantizeSettings = QuantizeSettings(),  # noqa: B008
+    *,
+    data: Given = None,
+    dims: Mapping[str, int] | None = None,
+    metric: Metric | None = None,
+    seed: int = 0,
+    prepare: bool = True,
+    progress: Progress | None = None,
+) -> Candidates:
+    """The quantized variants of a model.
+
+    Args:
+        source: The model; it is not changed.
+        settings: How it is quantized.  The format ``qoperator`` is taken as ``qdq``: the numbers are the same, and the
+            values inside can be seen.
+        data: What it is calibrated and judged on, see ``load_data``.
+        dims: Sizes of named dimensions of made-up data.
+        metric: The user's own.
+        seed: Of what is made up.
+        prepare: Rewrite the model first; without it, it is taken as it is.
+        progress: Called with (phase, done, to do).
+
+    Raises:
+        UsageError: Bad data; a model that is quantized already, or has nothing to quantize.
+        ModelError: The model cannot be read or run.
+    """
+    original = io.load(source)
+    refuse_quantized(original)
+    settings = replace(settings, format="qdq") if settings.format == "qoperator" else settings
+    samples = load_data(data, io.to_proto(original), dims=dims, seed=seed)
+    ready = float_model(original, settings, seed=seed, prepare=prepare, progress=progress)
+    settings = _checked(ready, settings)
+    chosen = select(ready, settings).chosen
+    if not chosen:
+        raise UsageError(f"nothing to quantize: no node is left that {settings.mode} quantization takes")
+    return Candidates(ready, settings, samples, chosen, metric)
+
+
+def float_model(
+    model: ir.Model,
+    settings: QuantizeSettings,
+    *,
+    seed: int = 0,
+    prepare: bool = True,
+    progress: Progress | None = None,
+) -> ir.Model:
+    """The model as it goes to the quantizer: in an opset that has what it takes, rewritten, every node named.
+
+    Raises:
+        UsageError: Its opset is too old, and cannot be raised.
+        CheckError: The rewrite is not equal to the model.
+    """
+    raised = in_opset(model, settings)[0]
+    return named(rewritten(raised, seed=seed, progress=progress) if prepare else raised)
+
+
+def _checked(model: ir.Model, settings: QuantizeSettings) -> QuantizeSettings:
+    """The settings with names, scopes and operators in ``exclude`` resolved to names of nodes."""
+    plain = [entry for entry in settings.exclude if not entry.startswith("op:")]
+    found = Named(list(model.graph)).chosen(plain, "exclude")
+    rest = [entry for entry in settings.exclude if entry.startswith("op:")]
+    return replace(settings, exclude=(*rest, *found))

@@ -1,0 +1,198 @@
+"""How much quantizing each node costs: a ranking of the nodes, the most sensitive first.
+
+Three methods:
+
+- ``alone`` (the default): each node alone is quantized and the whole model judged: how much of the model's quality one
+  node takes.  As many quantizations and runs as nodes.
+- ``local``: the float and the quantized model run once, each node of the latter on the former's inputs, and its result
+  is compared with the former's: how much noise one node makes.  It does not see what becomes of the noise.
+- ``accumulated``: the same with inputs as the quantized model makes them; noise adds up, so late nodes look worse.
+
+``alone`` is the default because it is right and not dear: what a node's noise does to the outputs is what is asked for,
+and much noise may be made where little of it arrives.  In ``python -m benchmarks.sensitivity`` giving back nodes in its
+order recovered the most for the same number of nodes on three models of four; docs/mixed-precision.md has the figures.
+It cannot see what nodes do together, such as share the rounding of one input.  Take ``local`` for models of hundreds of
+nodes, or of gigabytes.
+
+Noises of nodes hardly correlate, so those of single nodes nearly add up to that of all; what they miss is told in
+``Sensitivity.explained``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+from onnxrewrite import io
+from onnxrewrite.compiler.loop import Progress
+from onnxrewrite.errors import UsageError
+from onnxrewrite.reference.tolerance import finite
+from onnxrewrite.suite.precision.candidates import Candidates, candidates
+from onnxrewrite.suite.precision.teacher_forcing import node_errors
+from onnxrewrite.suite.quality.data import Given
+from onnxrewrite.suite.quality.gate import Metric, Quality
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+
+Method: TypeAlias = Literal["alone", "local", "accumulated"]
+
+
+@dataclass(frozen=True)
+class Sensitive:
+    """One node.
+
+    Attributes:
+        name: Of the node in the prepared model.
+        operator: Its type.
+        snr: Decibels of the worst output, or of the node's own with ``local`` and ``accumulated``; infinite where
+            quantizing it changes nothing.
+        drop: What is lost: of the metric, or of the cosine or agreement; of the node's own result likewise.
+        scope: The module that it belongs to, outer first; empty where nobody says.
+        bytes: By which its weights are larger in float.
+    """
+
+    name: str
+    operator: str
+    snr: float
+    drop: float
+    scope: str = ""
+    bytes: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; None for an infinite ratio."""
+        return {
+            "name": self.name,
+            "operator": self.operator,
+            "snr": finite(self.snr),
+            "drop": self.drop,
+            "scope": self.scope,
+            "bytes": self.bytes,
+        }
+
+
+@dataclass(frozen=True)
+class Sensitivity(Sequence[Sensitive]):
+    """What ``sensitivity`` returns: nodes in their order, the most sensitive first.
+
+    Attributes:
+        nodes: All of them.
+        method: How it was found.
+        settings: How nodes were quantized.
+        quality: Of the model with all nodes quantized.
+        order: Names of the nodes in the order of the graph.
+        variants: Makes models with some nodes in float.
+    """
+
+    nodes: Sequence[Sensitive]
+    method: Method
+    settings: QuantizeSettings
+    quality: Quality
+    order: Sequence[str]
+    variants: Candidates = field(repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.nodes[index]
+
+    def __iter__(self) -> Iterator[Sensitive]:
+        return iter(self.nodes)
+
+    @property
+    def names(self) -> list[str]:
+        """The nodes' names, the most sensitive first."""
+        return [each.name for each in self.nodes]
+
+    @property
+    def explained(self) -> float | None:
+        """Noise power of the nodes one by one to that of all at once, 1 where they add up; of ``alone`` only."""
+        if self.method != "alone" or not math.isfinite(self.quality.worst.snr):
+            return None
+        return sum(10 ** (-each.snr / 10) for each in self.nodes) / 10 ** (-self.quality.worst.snr / 10)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "method": self.method,
+            "settings": self.settings.to_json(),
+            "name": self.settings.name,
+            "quality": self.quality.to_json(),
+            "explained": self.explained,
+            "nodes": [each.to_json() for each in self.nodes],
+            "order": list(self.order),
+        }
+
+
+def sensitivity(
+    source: io.Source | Candidates,
+    settings: QuantizeSettings = QuantizeSettings(),  # noqa: B008
+    *,
+    method: Method = "alone",
+    data: Given = None,
+    dims: Mapping[str, int] | None = None,
+    metric: Metric | None = None,
+    seed: int = 0,
+    prepare: bool = True,
+    progress: Progress | None = None,
+) -> Sensitivity:
+    """Rank the nodes that can be quantized by what it costs.
+
+    Args:
+        source: The model, or the ``candidates`` of one, which then say all but the method.
+        settings: How nodes are quantized; those that ``exclude`` names are left out, by name, scope or operator.
+        method: ``alone``, ``local`` or ``accumulated``: see the module.
+        data: What is calibrated and judged on; see ``load_data``.
+        dims: Sizes of named dimensions of made-up data.
+        metric: The user's own; with ``alone``, nodes are ranked by what it drops.
+        seed: Of what is made up.
+        prepare: Rewrite the model first, see ``quantize``.
+        progress: Called with (phase, done, to do).
+
+    Raises:
+        UsageError: Bad arguments, or nothing to quantize.
+        ModelError: The model cannot be read, run or quantized.
+    """
+    if method not in get_args(Method):
+        raise UsageError(f"method must be {', '.join(get_args(Method))}, not {method!r}")
+    variants = (
+        source
+        if isinstance(source, Candidates)
+        else candidates(
+            source, settings, data=data, dims=dims, metric=metric, seed=seed, prepare=prepare, progress=progress
+        )
+    )
+    found = _METHODS[method](variants, progress)
+    scopes, grown = variants.named.scopes, variants.weight_bytes()
+    nodes = [
+        Sensitive(name, operator, *found[name], scopes[name], grown[name]) for name, operator in variants.nodes.items()
+    ]
+    by_metric = method == "alone" and variants.metric is not None
+    nodes.sort(key=lambda each: (-each.drop if by_metric else 0.0, each.snr))
+    return Sensitivity(nodes, method, variants.settings, variants.quality(), list(variants.nodes), variants)
+
+
+_Measured: TypeAlias = dict[str, tuple[float, float]]
+
+
+def _alone(variants: Candidates, progress: Progress | None) -> _Measured:
+    found = {}
+    for done, name in enumerate(variants.nodes):
+        if progress is not None:
+            progress("sensitivity", done, len(variants.nodes) - done)
+        quality = variants.quality([other for other in variants.nodes if other != name])
+        found[name] = (quality.worst.snr, quality.drop)
+    return found
+
+
+def _own(variants: Candidates, *, forced: bool) -> _Measured:
+    found = node_errors(variants, forced=forced)
+    return {n: (found[n].snr, 1 - found[n].score) if n in found else (math.inf, 0.0) for n in variants.nodes}
+
+
+_METHODS: Mapping[str, Callable[[Candidates, Progress | None], _Measured]] = {
+    "alone": _alone,
+    "local": lambda variants, _: _own(variants, forced=True),
+    "accumulated": lambda variants, _: _own(variants, forced=False),
+}

@@ -1,0 +1,175 @@
+"""What is enough: a model is judged on data against its reference, and a gate says yes, or why not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from onnxrewrite.errors import ModelError, UsageError, foreign
+from onnxrewrite.reference.tolerance import finite
+from onnxrewrite.runtime.session import ModelLike, Outputs, one_line, open_session
+from onnxrewrite.runtime.settings import DEFAULT, Setting, open_runner
+from onnxrewrite.suite.quality.closeness import Closeness, Gauge, worst
+from onnxrewrite.suite.quality.data import Data, Sample
+
+Metric: TypeAlias = Callable[[Sequence[Outputs], Sequence[Sample]], float]
+"""A metric of the user's own: outputs by name of each sample, and the samples, to a number; larger is better."""
+
+_CLASSES = re.compile(r"logit|prob|score|class|label|softmax", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How good a model is.
+
+    Attributes:
+        outputs: Output name to its closeness.
+        metric: What the user's own metric says; None without one.
+        baseline: What it says of the reference.
+        data: Where the data come from.
+        generated: Whether they were made up.
+    """
+
+    outputs: Mapping[str, Closeness]
+    metric: float | None = None
+    baseline: float | None = None
+    data: str = ""
+    generated: bool = False
+
+    @property
+    def worst(self) -> Closeness:
+        """That of the output that is furthest off."""
+        name = worst(self.outputs)
+        return self.outputs[name] if name is not None else Closeness()
+
+    @property
+    def drop(self) -> float:
+        """What was lost: of the metric if there is one, else 1 - the worst score."""
+        if self.metric is not None and self.baseline is not None:
+            return self.baseline - self.metric
+        return 1.0 - self.worst.score
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; None for what is not finite."""
+        return {
+            "outputs": {name: found.to_json() for name, found in self.outputs.items()},
+            "worst": worst(self.outputs),
+            "drop": finite(self.drop),
+            "metric": None if self.metric is None else finite(self.metric),
+            "baseline": None if self.baseline is None else finite(self.baseline),
+            "data": self.data,
+            "generated": self.generated,
+        }
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What is allowed.
+
+    Attributes:
+        max_drop: Of the user's metric; without one, of the cosine (or the agreement) below 1.
+        min_snr: Decibels; None asks for none.
+        min_top1: Fraction of rows with the same first class; None asks for none.
+        max_error: Largest difference of any element; None asks for none.
+    """
+
+    max_drop: float = 0.02
+    min_snr: float | None = None
+    min_top1: float | None = None
+    max_error: float | None = None
+
+    def refuses(self, found: Quality) -> str:
+        """Why this is not enough; empty where it is."""
+        name = worst(found.outputs)
+        broken = next((n for n, c in found.outputs.items() if c.broken), None)
+        if broken is not None:
+            return f"{found.outputs[broken].broken} elements of {broken} are not finite, or of another shape"
+        if not found.drop <= self.max_drop:
+            return self._drop(found, name)
+        for output, close in found.outputs.items():
+            if self.min_snr is not None and close.snr < self.min_snr:
+                return f"the signal-to-noise ratio of {output} is {close.snr:.1f} dB, less than {self.min_snr:g}"
+            if self.min_top1 is not None and close.top1 is not None and close.top1 < self.min_top1:
+                return f"the first class of {output} is the same in {close.top1:.1%}, less than {self.min_top1:.1%}"
+            if self.max_error is not None and close.largest > self.max_error:
+                return f"the largest error of {output} is {close.largest:.3g}, more than {self.max_error:g}"
+        return ""
+
+    def _drop(self, found: Quality, name: str | None) -> str:
+        if found.metric is not None and found.baseline is not None:
+            return (
+                f"the metric is {found.metric:.4g}, {found.drop:.4g} less than the original's {found.baseline:.4g}; "
+                f"{self.max_drop:g} is allowed"
+            )
+        what = "cosine similarity" if found.worst.agreement is None else "agreement"
+        return f"the {what} of {name} is {found.worst.score:.4f}, less than {1 - self.max_drop:.4g}"
+
+
+@dataclass
+class Judge:
+    """Judges models against a reference on data; the reference is run once.
+
+    Args:
+        reference: The model as it was; it runs without ONNX Runtime's optimizations.
+        data: What both are run on.
+        metric: The user's own.
+    """
+
+    reference: ModelLike
+    data: Data
+    metric: Metric | None = None
+    _wanted: list[Outputs] = field(default_factory=list, repr=False)
+    _baseline: float | None = None
+
+    def quality(self, model: ModelLike, setting: Setting = DEFAULT) -> Quality:
+        """How good a model is that runs so.
+
+        Raises:
+            ModelError: It does not open or run, or the reference does not.
+            UsageError: The metric fails.
+        """
+        self._refer()
+        runner = open_runner(model, self.data[0].inputs, setting)
+        names = [o.name for o in runner.handle.get_outputs()]
+        found = [dict(zip(names, runner.on(s.inputs)(), strict=True)) for s in self.data]
+        return Quality(
+            self._closeness(found), self._measured(found), self._baseline, self.data.source, self.data.generated
+        )
+
+    def _refer(self) -> None:
+        if self._wanted:
+            return
+        session = open_session(self.reference)
+        if isinstance(session, str):
+            raise ModelError(f"the original does not open in ONNX Runtime: {session}")
+        for number, sample in enumerate(self.data):
+            outputs = session.run(sample.inputs)
+            if isinstance(outputs, str):
+                raise UsageError(f"the original does not run on sample {number} of {self.data.source}: {outputs}")
+            self._wanted.append(outputs)
+        self._baseline = self._measured(self._wanted)
+
+    def _closeness(self, found: Sequence[Outputs]) -> dict[str, Closeness]:
+        gauges = {name: Gauge(classes=_scores_classes(name, self._wanted[0])) for name in self._wanted[0]}
+        for wanted, outputs in zip(self._wanted, found, strict=True):
+            for name, gauge in gauges.items():
+                gauge.add(wanted[name], outputs.get(name))
+        return {name: gauge.closeness for name, gauge in gauges.items()}
+
+    def _measured(self, outputs: Sequence[Outputs]) -> float | None:
+        if self.metric is None:
+            return None
+        try:
+            with foreign():
+                return float(self.metric(outputs, self.data.samples))
+        except Exception as error:  # whatever somebody else's metric raises
+            raise UsageError(f"the metric fails: {one_line(error)}") from error
+
+
+def _scores_classes(name: str, outputs: Outputs) -> bool:
+    """Whether an output holds scores of classes: it is called so, or it is the only one and has two axes."""
+    value = outputs[name]
+    shape = getattr(value, "shape", ())
+    return len(shape) > 1 and (_CLASSES.search(name) is not None or (len(outputs) == 1 and len(shape) == 2))

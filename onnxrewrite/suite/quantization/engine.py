@@ -1,0 +1,141 @@
+"""onnxruntime.quantization: called quietly, on files of a folder that goes away, its errors as one line."""
+
+from __future__ import annotations
+
+import contextlib
+import io as text
+import logging
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onnxrewrite.errors import ModelError, OnnxRewriteError
+from onnxrewrite.runtime.session import one_line
+from onnxrewrite.suite.quality.data import Sample
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+
+WEIGHTS_BITS = {"int8": 8, "uint8": 8, "int4": 4, "uint4": 4}
+
+_ACCURACY_LEVEL = 4
+"""Of MatMulNBits: products of 8-bit integers, which is what a CPU is fast at."""
+
+
+class Reader:
+    """Samples in the form that onnxruntime.quantization takes them."""
+
+    def __init__(self, samples: Iterable[Sample]):
+        self._samples = iter(samples)
+
+    def get_next(self) -> Mapping[str, Any] | None:
+        """The inputs of the next sample; None after the last."""
+        sample = next(self._samples, None)
+        return None if sample is None else sample.inputs
+
+
+def dynamic(source: Path, target: Path, settings: QuantizeSettings, nodes: Mapping[str, str], *, large: bool) -> None:
+    """Quantize the weights of these nodes, and their activations as they come."""
+    from onnxruntime.quantization import quantize_dynamic
+
+    with _quiet():
+        quantize_dynamic(
+            source,
+            target,
+            op_types_to_quantize=sorted(set(nodes.values())),
+            nodes_to_quantize=list(nodes),
+            per_channel=settings.per_channel,
+            reduce_range=settings.reduce_range,
+            weight_type=_type(settings.weights),
+            use_external_data_format=large,
+            extra_options=_symmetry(settings),
+        )
+
+
+def static(
+    source: Path,
+    target: Path,
+    settings: QuantizeSettings,
+    nodes: Mapping[str, str],
+    samples: Iterable[Sample],
+    *,
+    large: bool,
+) -> None:
+    """Quantize weights and activations of these nodes, by the ranges that are seen on samples."""
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, quantize_static
+
+    methods = {m.name.lower(): m for m in CalibrationMethod}
+    formats = {"qdq": QuantFormat.QDQ, "qoperator": QuantFormat.QOperator}
+    more: dict[str, Any] = {"CalibTensorRangeSymmetric": settings.symmetric_activations}
+    if settings.calibration == "percentile":
+        more["CalibPercentile"] = settings.percentile
+    if settings.moving_average is not None:
+        more |= {"CalibMovingAverage": True, "CalibMovingAverageConstant": settings.moving_average}
+    with _quiet():
+        quantize_static(
+            source,
+            target,
+            Reader(samples),
+            quant_format=formats[settings.format],
+            op_types_to_quantize=sorted(set(nodes.values())),
+            nodes_to_quantize=list(nodes),
+            per_channel=settings.per_channel,
+            reduce_range=settings.reduce_range,
+            activation_type=_type(settings.activations),
+            weight_type=_type(settings.weights),
+            calibrate_method=methods[settings.calibration],
+            use_external_data_format=large,
+            extra_options={**_symmetry(settings), **more},
+        )
+
+
+def weights(source: Path, target: Path, settings: QuantizeSettings, nodes: Mapping[str, str], *, large: bool) -> None:
+    """Quantize the weights of these nodes in blocks; their activations stay float."""
+    from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
+
+    config = DefaultWeightOnlyQuantConfig(
+        block_size=settings.block_size,
+        is_symmetric=settings.symmetric_weights,
+        accuracy_level=_ACCURACY_LEVEL,
+        op_types_to_quantize=tuple(sorted(set(nodes.values()))),
+        quant_axes=(("MatMul", 0), ("Gather", 1)),
+        bits=WEIGHTS_BITS[settings.weights],
+    )
+    with _quiet():
+        model = onnx.load(source)
+        others = [n.name for n in model.graph.node if n.name not in nodes]
+        quantizer = MatMulNBitsQuantizer(model, algo_config=config, nodes_to_exclude=others)
+        quantizer.process()
+        quantizer.model.save_model_to_file(str(target), large)
+
+
+def _type(name: str) -> Any:
+    from onnxruntime.quantization import QuantType
+
+    return QuantType[f"Q{name.replace('u', 'U').replace('int', 'Int')}"]
+
+
+def _symmetry(settings: QuantizeSettings) -> dict[str, Any]:
+    return {
+        "ActivationSymmetric": settings.symmetric_activations,
+        "WeightSymmetric": settings.symmetric_weights,
+        "DefaultTensorType": onnx.TensorProto.FLOAT,
+    }
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing is printed or logged; what is raised becomes one line."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stdout(text.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except OnnxRewriteError:
+        raise
+    except Exception as error:  # whatever onnxruntime.quantization, onnx and numpy raise
+        raise ModelError(f"onnxruntime.quantization fails on the model: {one_line(error)}") from error
+    finally:
+        logging.disable(before)

@@ -1,0 +1,66 @@
+"""What a quantization comes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onnxrewrite.measure.timing import Interval
+from onnxrewrite.suite.quality.gate import Quality
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.suite.quantization.select import Left
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A quantized model.
+
+    Attributes:
+        model: Where it was written, or the model itself where no file was asked for.
+        settings: How it was quantized.
+        nodes: Nodes that were quantized: name to operator, by their names in the prepared model.
+        left: Nodes that could have been, and why they were not.
+        floats: Operators that are left in float for there is no quantized form, and how many.
+        notes: What else is worth knowing, a line each.
+        quality: How close it comes; None where it was not judged.
+        before: Bytes of the original's weights and graph.
+        after: The same of the quantized model.
+        ratio: Its time to that of the original, both as ONNX Runtime optimizes them; None where it was not timed.
+    """
+
+    model: Path | onnx.ModelProto
+    settings: QuantizeSettings
+    nodes: Mapping[str, str]
+    left: Sequence[Left] = ()
+    floats: Mapping[str, int] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    quality: Quality | None = None
+    before: int = 0
+    after: int = 0
+    ratio: Interval | None = None
+
+    @property
+    def operators(self) -> dict[str, int]:
+        """How many nodes of each operator were quantized."""
+        return dict(sorted(Counter(self.nodes.values()).items()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, without the model."""
+        return {
+            "output": str(self.model) if isinstance(self.model, Path) else None,
+            "settings": self.settings.to_json(),
+            "name": self.settings.name,
+            "quantized": dict(self.nodes),
+            "operators": self.operators,
+            "left": [each.to_json() for each in self.left],
+            "floats": dict(self.floats),
+            "notes": list(self.notes),
+            "quality": None if self.quality is None else self.quality.to_json(),
+            "ratio": None if self.ratio is None else self.ratio.to_json(),
+            "size": {"before": self.before, "after": self.after},
+        }

@@ -1,0 +1,81 @@
+"""``quantize``: prepare a model, quantize it, rewrite what came of it, judge it, write it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from onnxrewrite import io
+from onnxrewrite.compiler.loop import Progress
+from onnxrewrite.compiler.request import Lowering
+from onnxrewrite.errors import CheckError
+from onnxrewrite.suite.quality.data import Given
+from onnxrewrite.suite.quality.gate import Gate, Metric
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.suite.quantization.quantized import Quantized
+from onnxrewrite.suite.quantization.workbench import Augment, Work
+
+
+def quantize(
+    source: io.Source,
+    settings: QuantizeSettings = QuantizeSettings(),  # noqa: B008
+    *,
+    data: Given = None,
+    out: str | os.PathLike[str] | None = None,
+    prepare: bool = True,
+    gate: Gate | None = Gate(),  # noqa: B008
+    metric: Metric | None = None,
+    augment: Augment | None = None,
+    samples: int | None = None,
+    lower: Lowering | None = None,
+    threads: int = 0,
+    dims: Mapping[str, int] | None = None,
+    calibration: Given = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Quantized:
+    """Quantize a model.
+
+    Args:
+        source: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model`` in float; it is not changed.
+        settings: How.
+        data: What ranges are found on, and what the result is judged on; see ``quality.data.load_data``.  None: made
+            up, which says little of real data.
+        out: Where to write the model; None leaves it in memory, which takes less than 2 GB.
+        prepare: Rewrite before and after; without it, the model is quantized as it is.
+        gate: How close to the original it must come; None does not judge it.
+        metric: What it is judged by in place of closeness; larger is better.
+        augment: Called on each sample that is calibrated on; yields what it is replaced by.
+        samples: So many of the data at most.
+        lower: How the rewrite afterwards chooses; see ``pipeline.apply``.
+        threads: Within an operator, where that rewrite measures.
+        dims: Sizes of named dimensions, of data that are made up and where that rewrite measures.
+        calibration: What ranges are found on, where it is not ``data``.
+        seed: Of what is made up.
+        progress: Called with (phase, done, to do).
+
+    Raises:
+        UsageError: Bad settings or data; a model that is quantized already, or has nothing to quantize.
+        ModelError: The model cannot be read, or onnxruntime.quantization fails on it.
+        CheckError: The result is not as close as the gate asks; nothing was written.
+    """
+    with Work(
+        source,
+        data,
+        samples,
+        prepare,
+        lower,
+        threads=threads,
+        dims=dims or {},
+        calibration=calibration,
+        metric=metric,
+        augment=augment,
+        seed=seed,
+        progress=progress,
+    ) as work:
+        made = work.make(settings)
+        quality = None if gate is None else work.quality(made)
+        refusal = "" if gate is None or quality is None else gate.refuses(quality)
+        if refusal:
+            raise CheckError(f"the quantized model is not good enough, and nothing was written: {refusal}")
+        return work.finish(made, settings, quality, out)

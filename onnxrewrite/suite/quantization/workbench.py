@@ -1,0 +1,265 @@
+"""One model to be quantized, in one way or in many: what all of them share is made once."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TypeAlias
+
+import onnx
+import onnx_ir as ir
+
+from onnxrewrite import io
+from onnxrewrite.api import application
+from onnxrewrite.compiler.loop import Progress
+from onnxrewrite.compiler.request import Lowering
+from onnxrewrite.errors import UsageError, foreign
+from onnxrewrite.io.statistics import stored_bytes
+from onnxrewrite.runtime.session import one_line, openable
+from onnxrewrite.suite.quality.data import Data, Given, Sample, load_data
+from onnxrewrite.suite.quality.functions import function
+from onnxrewrite.suite.quality.gate import Judge, Metric, Quality
+from onnxrewrite.suite.quantization import engine
+from onnxrewrite.suite.quantization.prepare import in_opset, named, refuse_quantized, rewritten, typed
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.suite.quantization.quantized import Quantized
+from onnxrewrite.suite.quantization.select import OPERATORS, Left, Selection, select
+from onnxrewrite.suite.quantization.split import split_gemms
+from onnxrewrite.suite.quantization.stored import store
+from onnxrewrite.system import temporary
+
+Augment: TypeAlias = Callable[[Sample], Iterable[Sample]]
+"""Makes samples of one, to calibrate on all of them."""
+
+
+@dataclass
+class Made:
+    """A quantized model that is neither judged nor written.
+
+    Attributes:
+        model: It; weights of 2 GB and more lie in the folder of the work.
+        selection: What was quantized, and what was not.
+        floats: Operators that have no quantized form, and how many.
+        notes: What else is worth knowing.
+    """
+
+    model: ir.Model
+    selection: Selection
+    floats: dict[str, int]
+    notes: list[str]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return stored_bytes(self.model)
+
+
+@dataclass
+class Work:
+    """A model and all that quantizing it takes; to be used in a ``with``.
+
+    Args:
+        source: The float model; it is not changed.
+        given: The user's data; None makes some up.
+        most: So many samples at most.
+        prepare: Whether it is rewritten before and after.
+        lower: How the rewrite after chooses; see ``onnxrewrite.apply``.
+        threads: Within an operator, where that rewrite measures.
+        dims: Sizes of named dimensions, of data that are made up and where the rewrite measures.
+        calibration: The user's data to find ranges on, where they are not those that results are judged on.
+        metric: What results are judged by in place of closeness.
+        augment: Called on each sample that is calibrated on.
+        seed: Of what is made up.
+        progress: Called with (phase, done, to do).
+
+    Raises:
+        UsageError: The model is quantized already.
+    """
+
+    source: io.Source
+    given: Given = None
+    most: int | None = None
+    prepare: bool = True
+    lower: Lowering | None = None
+    threads: int = 0
+    dims: Mapping[str, int] = field(default_factory=dict)
+    calibration: Given = None
+    metric: Metric | None = None
+    augment: Augment | None = None
+    seed: int = 0
+    progress: Progress | None = None
+    _count: int = 0
+    _ready: dict[int, ir.Model] = field(default_factory=dict)
+    _kept: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Work:
+        self.original = io.load(self.source)
+        refuse_quantized(self.original)
+        self.opened = self._kept.enter_context(openable(self.original))
+        self.folder = self._kept.enter_context(temporary.folder())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._kept.close()
+
+    @cached_property
+    def data(self) -> Data:
+        """The samples."""
+        return load_data(self.given, self.opened, most=self.most, dims=self.dims, seed=self.seed)
+
+    @cached_property
+    def _calibration(self) -> Data:
+        """The samples that ranges are found on."""
+        if self.calibration is None:
+            return self.data
+        return load_data(self.calibration, self.opened, most=self.most, option="--calibration-data")
+
+    @cached_property
+    def _judge(self) -> Judge:
+        return Judge(self.opened, self.data, self.metric)
+
+    def make(self, settings: QuantizeSettings) -> Made:
+        """The model, quantized.
+
+        Raises:
+            UsageError: There is nothing to quantize, or data that do not fit.
+            ModelError: onnxruntime.quantization fails.
+            CheckError: A rewrite goes wrong.
+        """
+        ready, notes = self._prepared(settings)
+        selection = select(ready, settings)
+        if not selection.chosen:
+            raise UsageError(f"nothing to quantize: {_nothing(selection.left, settings)}")
+        floats = _floats(ready, selection)
+        nodes = selection.chosen if settings.mode == "static" else split_gemms(ready, selection.chosen)
+        self._tell("quantize")
+        if settings.mode == "dynamic":
+            nodes = store(ready, nodes, by_row=settings.per_channel)
+        model = self._quantized(ready, settings, nodes) if nodes else ready
+        if self.prepare:
+            model = self._rewritten_again(model)
+        return Made(model, selection, floats, notes)
+
+    def _rewritten_again(self, model: ir.Model) -> ir.Model:
+        """What is fused after quantization, chosen at the sizes of the user's data."""
+        inputs = {} if self.given is None or self.data.generated else self.data[0].inputs
+        return application.apply(
+            model,
+            check="fast",
+            dims=self.dims,
+            inputs=inputs,
+            lower=self.lower,
+            threads=self.threads,
+            seed=self.seed,
+            progress=self.progress,
+        ).model
+
+    def quality(self, made: Made) -> Quality:
+        """How close it comes."""
+        self._tell("judge")
+        with openable(made.model) as opened:
+            return self._judge.quality(opened)
+
+    def finish(
+        self, made: Made, settings: QuantizeSettings, quality: Quality | None, out: str | os.PathLike[str] | None
+    ) -> Quantized:
+        """The result, written where it shall be."""
+        after = made.size
+        return Quantized(
+            model=_written(made.model, out),
+            settings=settings,
+            nodes=made.selection.chosen,
+            left=made.selection.left,
+            floats=made.floats,
+            notes=[*io.repairs(self.original), *made.notes, *self._notes_of_data()],
+            quality=quality,
+            before=stored_bytes(self.original),
+            after=after,
+        )
+
+    def _prepared(self, settings: QuantizeSettings) -> tuple[ir.Model, list[str]]:
+        """A copy of the model as it goes to the quantizer."""
+        raised, notes = in_opset(self.original, settings)
+        version = io.opset(raised)
+        if version not in self._ready:
+            model = rewritten(raised, seed=self.seed, progress=self.progress) if self.prepare else raised
+            self._ready[version] = named(model)
+        return io.load(self._ready[version]), notes
+
+    def _quantized(self, model: ir.Model, settings: QuantizeSettings, nodes: dict[str, str]) -> ir.Model:
+        self._count += 1
+        source, target = (self.folder / f"{what}-{self._count}.onnx" for what in ("float", "quantized"))
+        large = io.needs_external_data(model)
+        if large:
+            io.save(model, source)
+        else:
+            onnx.save(typed(model), source)
+        if settings.mode == "dynamic":
+            engine.dynamic(source, target, settings, nodes, large=large)
+        elif settings.mode == "weights":
+            engine.weights(source, target, settings, nodes, large=large)
+        else:
+            engine.static(source, target, settings, nodes, self._augmented(), large=large)
+        return io.load(target)
+
+    def _augmented(self) -> Iterator[Sample]:
+        """The samples that ranges are found on, as the user's function makes them."""
+        for sample in self._calibration:
+            if self.augment is None:
+                yield sample
+                continue
+            try:
+                with foreign():
+                    yield from (s if isinstance(s, Sample) else Sample(s) for s in self.augment(sample))
+            except Exception as error:  # whatever somebody else's function raises
+                raise UsageError(f"the augmentation fails: {one_line(error)}") from error
+
+    def _notes_of_data(self) -> list[str]:
+        if "data" not in vars(self) or not self.data.generated:
+            return []
+        count = len(self.data)
+        return [f"the data are made up ({count} samples): what they tell need not hold for yours; give --data"]
+
+    def _tell(self, phase: str) -> None:
+        if self.progress is not None:
+            self.progress(phase, 0, 0)
+
+
+def augmentation(spec: str | None) -> Augment | None:
+    """The function that ``--augment`` names; None where it is not given."""
+    return None if spec is None else function(spec, "--augment")
+
+
+def _nothing(left: list[Left], settings: QuantizeSettings) -> str:
+    if not left:
+        hint = "; convolutions take static" if settings.mode != "static" and settings.operators is None else ""
+        return f"the model has no {', '.join(settings.operators or OPERATORS[settings.mode])}{hint}"
+    first = left[0]
+    more = f", and {len(left) - 1} more" if len(left) > 1 else ""
+    return f"{first.operator} {first.name}: {first.reason}{more}"
+
+
+def _floats(model: ir.Model, selection: Selection) -> dict[str, int]:
+    """Operators on floats that were no candidates, most frequent first."""
+    known = {*selection.chosen, *(left.name for left in selection.left)}
+    found = Counter(
+        node.op_type
+        for node in model.graph
+        if node.name not in known and node.op_type != "Constant" and node.outputs[0].dtype == ir.DataType.FLOAT
+    )
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _written(model: ir.Model, out: str | os.PathLike[str] | None) -> Path | onnx.ModelProto:
+    if out is not None:
+        io.save(model, out)
+        return Path(out)
+    if io.needs_external_data(model):
+        raise UsageError("the quantized model takes 2 GB or more; give out, the file to write it to")
+    return io.to_proto(model)

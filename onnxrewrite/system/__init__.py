@@ -1,0 +1,1 @@
+"""The operating system: files, temporary folders, memory, cores, worker processes.  Knows nothing of models."""

@@ -1,0 +1,173 @@
+"""Work in processes that may die of it: what one was at is lost, and nothing else.
+
+Processes are started anew, not forked: a fork inherits the threads of ONNX Runtime, without what they do.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import signal
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from typing import Any, Generic, TypeVar
+
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+
+_CONTEXT = multiprocessing.get_context("spawn")
+
+
+@dataclass(frozen=True)
+class Died:
+    """What there is instead of an answer: ``how`` the process ended, ``died of SIGABRT``."""
+
+    how: str
+
+
+@dataclass(frozen=True)
+class _Raised:
+    error: Exception
+
+
+def in_workers(
+    work: Callable[[Task], Answer],
+    tasks: Sequence[Task],
+    count: int,
+    *,
+    limit: float | None = None,
+    fresh: bool = False,
+) -> Iterator[tuple[Task, Answer | Died]]:
+    """Do ``work`` on every task, in ``count`` processes; each task with its answer, as they come.
+
+    A process that dies is replaced.  What ``work`` raises is raised here.  All processes are gone when this is left, by
+    an interrupt, too.
+
+    Args:
+        work: A function that can be pickled, such as one of a module; so can tasks and answers.
+        tasks: What to do.
+        count: How many processes there are at the most.
+        limit: Seconds after which a task is given up, and its process with it; None for never.
+        fresh: Whether each task has a process to itself.
+    """
+    waiting, busy = deque(tasks), dict[Connection, tuple[_Worker[Task, Answer], Task]]()
+    if sys.platform != "win32":
+        resource_tracker.ensure_running()  # else the first process starts it, and lets interrupts through again
+    try:
+        for _ in range(min(count, len(tasks))):
+            _give(_Worker(work), waiting, busy)
+        while busy:
+            ready = wait(list(busy), None if limit is None else _left([w for w, _ in busy.values()], limit))
+            late = [] if limit is None else [c for c, (w, _) in busy.items() if c not in ready and w.left(limit) <= 0]
+            for connection in [*ready, *late]:
+                worker, task = busy[connection]  # type: ignore[index]
+                answer = Died(f"took longer than {limit:g} s") if connection in late else worker.answer()
+                del busy[worker.connection]
+                spent = fresh or isinstance(answer, Died)
+                if spent or not waiting:
+                    worker.stop()
+                if waiting:
+                    _give(_Worker(work) if spent else worker, waiting, busy)
+                yield task, answer
+    finally:
+        for worker, _ in busy.values():
+            worker.stop()
+
+
+def _give(worker: _Worker[Task, Answer], waiting: deque[Task], busy: dict[Any, Any]) -> None:
+    """Let a worker do what waits first."""
+    busy[worker.connection] = worker, waiting[0]
+    worker.send(waiting.popleft())
+
+
+def _left(workers: Iterable[_Worker[Any, Any]], limit: float) -> float:
+    """Seconds until the first of them is late."""
+    return max(0.0, min(worker.left(limit) for worker in workers))
+
+
+class _Worker(Generic[Task, Answer]):
+    """A process, and the end of a pipe to it."""
+
+    def __init__(self, work: Callable[[Task], Answer]):
+        self.connection, other = _CONTEXT.Pipe()
+        self._process = _CONTEXT.Process(target=_serve, args=(work, other), daemon=True)
+        with _interrupts_blocked():
+            self._process.start()
+        other.close()
+
+    def send(self, task: Task) -> None:
+        """Let it do something; its time begins to run."""
+        self._since = time.monotonic()
+        self.connection.send(task)
+
+    def left(self, limit: float) -> float:
+        """Seconds of ``limit`` that it has left for what it is at."""
+        return self._since + limit - time.monotonic()
+
+    def answer(self) -> Answer | Died:
+        """What it says; waits for it.  Raises what its work did."""
+        try:
+            answer = self.connection.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            return Died(_how(self._process.exitcode or 0))
+        if isinstance(answer, _Raised):
+            raise answer.error
+        return answer  # type: ignore[no-any-return]
+
+    def stop(self) -> None:
+        """End the process, whatever it is at."""
+        self._process.kill()
+        self._process.join()
+        self.connection.close()
+
+
+def _how(exitcode: int) -> str:
+    return f"died of {signal.Signals(-exitcode).name}" if exitcode < 0 else f"ended with status {exitcode}"
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Ctrl-C waits; a process that is started meanwhile never hears of it, for its owner stops it."""
+    if not hasattr(signal, "pthread_sigmask"):  # there is none on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(work: Callable[[Any], Any], connection: Connection) -> None:
+    """What a process does: answer until its owner is gone."""
+    while True:
+        try:
+            task = connection.recv()
+        except EOFError:
+            return
+        try:
+            answer = work(task)
+        except Exception as error:
+            answer = _Raised(_sendable(error))
+        connection.send(answer)
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error, or one that says the same and can be sent; with its traceback as a note, which is not sent."""
+    from onnxrewrite.errors import described
+
+    note = traceback.format_exc()
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # it can fail in any way
+        error = RuntimeError(described(error))
+    error.add_note(note)
+    return error

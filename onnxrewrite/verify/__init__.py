@@ -1,1 +1,0 @@
-"""Whether a rewrite was right: structure, sampled inputs, references, numbers."""
