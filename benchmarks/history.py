@@ -3,7 +3,7 @@
 Missing are bugs that cannot be written down here, for the engine does not let them be: a shape that a rewrite changes
 (Reshape∘Reshape with 0, Slice∘Slice with clamped ends, x·1 that broadcasts), an overridable initializer that is taken
 for constant.  The rule ladder has to refute every one of them (``benchmarks/verification.py``,
-``tests/verify/test_history.py``).
+``tests/ruletest/test_published_bugs.py``).
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Options of the whole suite."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import onnx
 import pytest
 from hypothesis import settings
+from onnx import parser
 
 from onnxrewrite.ir import custom, schema
 
@@ -38,3 +40,14 @@ def nothing_stays() -> Iterator[None]:
     os.environ.pop(custom.VARIABLE, None)
     if kept[2] is not None:
         os.environ[custom.VARIABLE] = kept[2]
+
+
+@pytest.fixture
+def model() -> Callable[..., onnx.ModelProto]:
+    """Models from ONNX text: everything behind the header."""
+
+    def make(text: str, opset: int = 17, ir_version: int = 8) -> onnx.ModelProto:
+        header = f'<ir_version: {ir_version}, opset_import: ["": {opset}, "com.microsoft": 1]>'
+        return parser.parse_model(f"{header} {text}")
+
+    return make

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from deploy.models import chain, saved, slow
+from suite.deploy.models import chain, saved, slow
 
 from onnxrewrite.cli import main
 

@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 import onnx
 import pytest
-from precision.graphs import mlp
+from suite.precision.graphs import mlp
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.half import Dtype

@@ -10,8 +10,8 @@ from typing import Any, get_args
 import numpy as np
 import onnx
 import pytest
-from quantization.models import mlp, samples
 from small_models import RELU, write
+from suite.quantization.models import mlp, samples
 
 from onnxrewrite.cli import main, options
 from onnxrewrite.cli.quantize import Activations, Axis, Calibration, Format, Weights

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from suite.quantization.models import GOLDEN, conv, external, lookup, mlp, operators, patches, samples, words
 
 from onnxrewrite.errors import CheckError, ModelError, UsageError
 from onnxrewrite.runtime.installed import saturates
@@ -20,7 +21,6 @@ from onnxrewrite.suite.quality.data import Sample
 from onnxrewrite.suite.quality.gate import Gate
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.quantizer import quantize
-from quantization.models import GOLDEN, conv, external, lookup, mlp, operators, patches, samples, words
 
 MODES = [
     QuantizeSettings(),

@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx
 import pytest
-from deploy.models import chain, saved
+from suite.deploy.models import chain, saved
 
 from onnxrewrite.errors import UsageError
 from onnxrewrite.runtime.installed import saturates

@@ -19,7 +19,7 @@ from onnxrewrite.suite.sweeping.journal import Row
 from onnxrewrite.suite.sweeping.tasks import Apply, Optimize
 from onnxrewrite.suite.sweeping.zoo import Sweep, check_company
 
-GOLDEN = Path(__file__).resolve().parents[2] / "golden_models"
+GOLDEN = Path(__file__).resolve().parents[3] / "golden_models"
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from precision.graphs import mlp
+from suite.precision.graphs import mlp
 
 from onnxrewrite import io
 from onnxrewrite.errors import UsageError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
-from deploy.models import WIDTH, Gives, Lossy, chain, saved, slow
+from suite.deploy.models import WIDTH, Gives, Lossy, chain, saved, slow
 
 from onnxrewrite.ir import custom
 from onnxrewrite.report.html.deploy_page import deployment_page

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-GOLDEN = Path(__file__).resolve().parents[2] / "golden_models"
+GOLDEN = Path(__file__).resolve().parents[3] / "golden_models"
 
 
 def mlp(opset: int = 17, *, names: bool = True, width: int = 32) -> ModelProto:

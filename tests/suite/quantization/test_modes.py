@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from suite.quantization.models import mlp, samples
 
 from onnxrewrite.errors import CheckError, UsageError
 from onnxrewrite.suite.quality.gate import Gate
 from onnxrewrite.suite.quantization.modes import Candidate, candidates, compare
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.workbench import Work
-from quantization.models import mlp, samples
 
 FEW = [
     QuantizeSettings(),

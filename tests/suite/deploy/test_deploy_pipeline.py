@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from deploy.models import Gives, Lossy, Raises, chain, saved, slow
+from suite.deploy.models import Gives, Lossy, Raises, chain, saved, slow
 
 from onnxrewrite.errors import CheckError, ModelError, UsageError
 from onnxrewrite.suite.deploy import stage as stages

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from precision.graphs import golden, mlp
+from suite.precision.graphs import golden, mlp
 
 from onnxrewrite.errors import CheckError, UsageError
 from onnxrewrite.suite.precision import search as searching

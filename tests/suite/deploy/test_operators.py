@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deploy.models import chain, saved, slow
+from suite.deploy.models import chain, saved, slow
 
 from onnxrewrite.measure.timing import Interval
 from onnxrewrite.runtime.settings import Setting

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-GOLDEN = Path(__file__).resolve().parents[2] / "golden_models"
+GOLDEN = Path(__file__).resolve().parents[3] / "golden_models"
 
 
 def golden(name: str) -> Path:

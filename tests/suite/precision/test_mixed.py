@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from precision.graphs import golden, mlp
+from suite.precision.graphs import golden, mlp
 
 from onnxrewrite import io
 from onnxrewrite.errors import UsageError

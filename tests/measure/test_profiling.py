@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from onnx import parser
-from test_kernels import GELU, HEADER
+from test_kernel_times import GELU, HEADER
 
 from onnxrewrite import io
 from onnxrewrite.compiler.run import apply

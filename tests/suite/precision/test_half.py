@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from precision.graphs import golden, mlp, parsed
+from suite.precision.graphs import golden, mlp, parsed
 
 from onnxrewrite.errors import CheckError, UsageError
 from onnxrewrite.runtime.session import open_session
