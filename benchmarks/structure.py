@@ -6,7 +6,7 @@
   ``tests/test_architecture.py`` tells apart;
 - ``arrows``: imports from one room's module of another's, lazy ones and those for types too; ``arrows up``: those
   against the ranks; ``circles``: sets of rooms that reach one another;
-- ``operator tables``: literals of three names of operators and more, outside ``ir/operators.py``;
+- ``operator tables``: names for lists of three operators and more, outside ``ir/operators.py``;
 - ``long functions``: of more than 50 lines, signatures with their docstrings aside; ``wide functions``: of more than 7
   parameters;
 - ``walks in rules``: places in ``patterns/`` that go from a node to its neighbours by hand.
@@ -22,7 +22,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import networkx as nx
 
@@ -175,18 +174,26 @@ def _imports(tree: ast.AST) -> Iterator[str]:
             yield from (".".join([*inside, *([] if len(inside) > 1 else [a.name])]) for a in node.names)
 
 
-def _tables(tree: ast.AST) -> Iterator[ast.AST]:
-    """Literals that list operators; of nested ones the outermost."""
-    stack: list[Any] = [tree]
-    while stack:
-        node = stack.pop()
-        held = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", None)
-        if isinstance(node, ast.Dict | ast.Set | ast.Tuple | ast.List) and held is not None:
-            texts = [e.value for e in held if isinstance(e, ast.Constant) and isinstance(e.value, str)]
-            if len(texts) >= _TABLE and all(t in schema.operators() for t in texts):
-                yield node
-                continue
-        stack.extend(ast.iter_child_nodes(node))
+def _tables(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Statements that give a name to a list of operators; alternatives of a pattern are none, ``op["Conv", ...]``."""
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            stack: list[ast.AST] = [statement.value]
+            while stack:
+                node = stack.pop()
+                if _lists_operators(node):
+                    yield statement
+                    break
+                stack.extend([node.value] if isinstance(node, ast.Subscript) else ast.iter_child_nodes(node))
+
+
+def _lists_operators(node: ast.AST) -> bool:
+    """Whether a literal is a list of operators, in words too."""
+    held = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", ())
+    names = [e.value for e in held if isinstance(e, ast.Constant) and isinstance(e.value, str)]
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        names = [word for word in node.value.split() if not word.isdigit()]
+    return len(names) >= _TABLE and all(name in schema.operator_names() for name in names)
 
 
 def _lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

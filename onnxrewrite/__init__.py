@@ -44,6 +44,8 @@ _FACE = {
     "is_cut_to": "onnxrewrite.ir.dims",
     "same_dim": "onnxrewrite.ir.dims",
     "Facts": "onnxrewrite.ir.facts",
+    "TRAITS": "onnxrewrite.ir.operators",
+    "operators": "onnxrewrite.ir.operators",
     "Attr": "onnxrewrite.pattern.terms",
     "Call": "onnxrewrite.pattern.terms",
     "Const": "onnxrewrite.pattern.terms",
@@ -100,6 +102,8 @@ if TYPE_CHECKING:
     from onnxrewrite.ir.facts import Facts as Facts
     from onnxrewrite.ir.facts import same_shape as same_shape
     from onnxrewrite.ir.min_cut import Cut as Cut
+    from onnxrewrite.ir.operators import TRAITS as TRAITS
+    from onnxrewrite.ir.operators import operators as operators
     from onnxrewrite.pattern.look import parameter as parameter
     from onnxrewrite.pattern.look import passed as passed
     from onnxrewrite.pattern.look import resolve as resolve

@@ -29,23 +29,23 @@ _DULL = frozenset(
 _ROLES = {"weight": "weight", "w": "weight", "b": "bias", "c": "bias", "bias": "bias", "scale": "scale"}
 """What operators call their inputs, and what people call these."""
 
-_BY_OPERATOR = {
-    "MatMul": "weight",
-    "Gather": "indices",
-    "Mul": "scale",
-    "Div": "divisor",
-    "Add": "bias",
-    "Sub": "shift",
-    "Pow": "exponent",
-    "Max": "floor",
-    "Min": "ceiling",
-    "Where": "fill",
-    "PRelu": "slope",
+_NAMES: dict[str, tuple[str, str]] = {
+    "MatMul": ("matmul", "weight"),
+    "Gather": ("", "indices"),
+    "Mul": ("", "scale"),
+    "Div": ("", "divisor"),
+    "Add": ("", "bias"),
+    "Sub": ("difference", "shift"),
+    "Pow": ("", "exponent"),
+    "Max": ("", "floor"),
+    "Min": ("", "ceiling"),
+    "Where": ("", "fill"),
+    "PRelu": ("", "slope"),
+    "ReduceMean": ("mean", ""),
+    "LayerNormalization": ("norm", ""),
+    "Sqrt": ("root", ""),
 }
-"""What a constant is for, by the operator that reads it."""
-
-_SHORT = {"MatMul": "matmul", "ReduceMean": "mean", "LayerNormalization": "norm", "Sqrt": "root", "Sub": "difference"}
-"""What to call what an operator computes, where its own name would do less."""
+"""What to call what an operator computes, where its own name would do less, and a constant that it reads."""
 
 _LETTERS = "xyzuvw"
 
@@ -151,7 +151,7 @@ def _role(slot: Slot, facts: Facts) -> str:
     own = slot.formal.lower() if re.fullmatch(r"[A-Za-z_]{4,}", slot.formal) else "constant"
     op_type = slot.node.op_type
     is_layer = op_type in ("Gemm", "Conv", "ConvTranspose") or op_type.endswith("Normalization")
-    return _BY_OPERATOR.get(op_type) or (_ROLES.get(slot.formal.lower()) if is_layer else None) or own
+    return _NAMES.get(op_type, ("", ""))[1] or (_ROLES.get(slot.formal.lower()) if is_layer else None) or own
 
 
 def _is_tiny(slot: Slot, facts: Facts) -> bool:
@@ -175,7 +175,7 @@ def _says_what_it_is(name: str) -> bool:
 
 @functools.cache
 def _operators() -> frozenset[str]:
-    return frozenset(name.lower() for name in schema.operators())
+    return frozenset(name.lower() for name in schema.operator_names())
 
 
 def _is_operator(part: str) -> bool:
@@ -184,6 +184,6 @@ def _is_operator(part: str) -> bool:
 
 def of_step(node: ir.Node) -> str:
     """What to call what a node computes: its operator in words, ``reduce_max`` for ReduceMax."""
-    if node.op_type in _SHORT:
-        return _SHORT[node.op_type]
+    if _NAMES.get(node.op_type, ("", ""))[0]:
+        return _NAMES[node.op_type][0]
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", re.sub(r"\W", "_", node.op_type)).lower()

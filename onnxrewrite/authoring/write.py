@@ -14,6 +14,7 @@ from onnxrewrite.authoring.example import Cut
 from onnxrewrite.authoring.formula import PART, WIDTH, Formulas, literal
 from onnxrewrite.authoring.generalize import Draft, Kind, Slot
 from onnxrewrite.authoring.staged_model import FILL_IN
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.rewrite.rule import Stage
 
 
@@ -144,8 +145,8 @@ def _summary(draft: Draft) -> str:
     return ", ".join(shown[:4]) + (f" and {rest}" if rest else "")
 
 
-_PLUMBING = frozenset("Reshape Transpose Cast Squeeze Unsqueeze Flatten Identity Expand Slice Concat Split".split())
-_ARITHMETIC = frozenset("Add Sub Mul Div Neg Pow Sqrt Reciprocal Where".split())
+_PLUMBING = {*operators("view permute select repeat join"), "Cast", "Identity"}
+_ARITHMETIC = {*operators("", "sum"), *operators("", "product"), "Sqrt", "Where"}
 
 
 def _imports(code: str) -> str:

@@ -20,6 +20,7 @@ import onnx
 
 from onnxrewrite.inputs.bindings import Binding
 from onnxrewrite.inputs.classes import EXACT_INPUTS, MAYBE_OVERFLOWS, NOT_FINITE, UNIFORM
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.ir.protos import all_nodes
 from onnxrewrite.reference.evaluation import Reference, build_reference
 from onnxrewrite.reference.perturbation import perturbed_feeds, perturbed_model
@@ -49,7 +50,7 @@ of one is off by log 2 in 745."""
 FEW = 8
 """Results of fewer elements have no scale of their own."""
 
-JUMPS = frozenset({"Floor", "Ceil", "Round", "Sign", "Mod"})
+JUMPS = frozenset(operators("", "jumps"))
 """Operators whose result jumps: at a number that is exact, it is on one side of the step or on the other."""
 
 

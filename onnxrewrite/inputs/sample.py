@@ -34,6 +34,7 @@ from onnxrewrite.inputs.bindings import (
 )
 from onnxrewrite.inputs.classes import ends, extreme, has_sentinel, marks
 from onnxrewrite.inputs.usage import Usage, usages
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.runtime.session import ModelLike, Outputs, Session, open_session, skeleton
 
 _ENDS = 7
@@ -58,11 +59,7 @@ _NARROW_INTEGERS = frozenset(
     {onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.INT16, onnx.TensorProto.UINT16}
 )
 
-ARITHMETIC = frozenset(
-    "Add Sub Mul Div Neg Abs Sign Relu Min Max Clip Cast CastLike Identity Where Not Less LessOrEqual Greater "
-    "GreaterOrEqual Equal ReduceSum ReduceMax ReduceMin Concat Split Transpose Squeeze Unsqueeze Slice Flatten MatMul "
-    "Gemm".split()
-)
+ARITHMETIC = frozenset(operators("", "integers"))
 """Operators that take any integer as it is."""
 
 

@@ -14,29 +14,17 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-_FIRST = (
-    "Cast", "CastLike", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand",
-    "Slice", "Tile", "Split", "Gather", "GatherElements", "GatherND", "Pad", "Clip", "Abs", "DepthToSpace",
-    "ReduceMax", "Mod", "CumSum",
-)  # fmt: skip
+from onnxrewrite.ir.operators import TRAITS, operators
+
 _MOVES: dict[str, tuple[int, ...] | None] = {
-    **dict.fromkeys(_FIRST, (0,)),
-    **dict.fromkeys(("Concat", "Max", "Min"), None),
+    **dict.fromkeys(operators("", "indices"), (0,)),
+    **dict.fromkeys((*operators("join"), "Max", "Min"), None),
     "Where": (1, 2),
     "ScatterND": (0, 2),
 }
 """Operators that hand values on, and the inputs they take them from; None: all."""
 
-_SHAPE_INPUT = {
-    "Reshape": 1,
-    "Expand": 1,
-    "ConstantOfShape": 0,
-    "Tile": 1,
-    "Resize": 3,
-    "Upsample": 1,
-    "Range": 1,
-    "TopK": 1,
-}
+_SHAPE_INPUT = {name: traits.sizes for name, traits in TRAITS.items() if traits.sizes is not None}
 _INDEX_INPUT = {
     "Gather": (1, 0),
     "GatherElements": (1, 0),

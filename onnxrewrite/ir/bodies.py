@@ -8,7 +8,7 @@ that is right is not taken on trust: whatever rewrite emits the body is run.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import onnx
@@ -16,23 +16,9 @@ import onnx.version_converter
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
+from onnxrewrite.ir.operators import TRAITS
 from onnxrewrite.ir.protos import nested
 from onnxrewrite.ir.schema import normal_domain
-
-_TURNS: Mapping[str, tuple[int, ...]] = {
-    "BatchNormalization": (9, 14),
-    "Dropout": (7,),
-    "GridSample": (20,),
-    "GroupNormalization": (21,),
-    "Hardmax": (13,),
-    "LogSoftmax": (13,),
-    "Resize": (11, 13),
-    "RoiAlign": (16,),
-    "Scan": (9,),
-    "Softmax": (13,),
-    "Upsample": (7, 9),
-}
-"""Operators to the opsets from which on the same node computes something else."""
 
 _LIKE = 15
 """The opset that has CastLike."""
@@ -130,7 +116,7 @@ def _says_the_same(node: onnx.NodeProto, own: int, opset: int) -> bool:
     if then.since_version == now.since_version:
         return True
     older, newer = sorted((then.since_version, now.since_version))
-    if any(older < turn <= newer for turn in _TURNS.get(node.op_type, ())) or not _fits(node, now):
+    if any(older < version <= newer for version in TRAITS[node.op_type].changed) or not _fits(node, now):
         return False
     given = {a.name for a in node.attribute}
     shared = then.attributes.keys() & now.attributes.keys() - given

@@ -20,6 +20,8 @@ import onnx
 import onnx.defs
 import onnx_ir as ir
 
+from onnxrewrite.ir.operators import TRAITS, operators
+
 
 class _Unknown(enum.Enum):
     UNKNOWN = "unknown"
@@ -76,9 +78,7 @@ class Schema:
 
 
 NON_DETERMINISTIC: Final[frozenset[tuple[str, str]]] = frozenset(
-    {("", name) for name in (
-        "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial",
-    )}
+    {("", name) for name in operators("random")}
     | {("com.microsoft", name) for name in (
         "BiasDropout", "BitmaskDropout", "BitmaskBiasDropout", "Sampling",
     )}
@@ -229,21 +229,9 @@ def formal_index(schema: Schema | None, name: str) -> int | None:
     return next((i for i, formal in enumerate(schema.inputs) if formal.name == name), None)
 
 
-NUMBERS: Final[Mapping[str, frozenset[str]]] = {
-    "Clip": frozenset({"min", "max"}),
-    "Dropout": frozenset({"ratio", "training_mode"}),
-    "Pad": frozenset({"constant_value"}),
-    "CumSum": frozenset({"axis"}),
-    "Trilu": frozenset({"k"}),
-    "OneHot": frozenset({"depth"}),
-    "Range": frozenset({"start", "limit", "delta"}),
-}
-"""Inputs of standard operators that are one number, for which exporters write a constant of shape [1], too."""
-
-
 def is_number(domain: str, op_type: str, name: str) -> bool:
     """Whether an input is one number, whatever the shape of the constant that holds it."""
-    return not normal_domain(domain) and name in NUMBERS.get(op_type, frozenset())
+    return not normal_domain(domain) and op_type in TRAITS and name in TRAITS[op_type].numbers
 
 
 def input_names(domain: str, op_type: str) -> frozenset[str]:
@@ -292,7 +280,7 @@ def _standard_operators(domain: str) -> frozenset[str]:
     return frozenset(op_type for d, op_type in _history() if d == domain) | (SQUATTERS if not domain else frozenset())
 
 
-def operators() -> frozenset[str]:
+def operator_names() -> frozenset[str]:
     """The names of all standard operators, also of those that are deprecated."""
     return frozenset(op_type for _, op_type in _standard_attribute_names())
 

@@ -20,6 +20,7 @@ import onnx_ir as ir
 from onnxrewrite.ir import dims
 from onnxrewrite.ir.dims import UNKNOWN, Dim
 from onnxrewrite.ir.graph import dense_tensor
+from onnxrewrite.ir.operators import operators
 
 if TYPE_CHECKING:
     from onnx_shape_inference import ShapeInferenceContext as Context
@@ -380,10 +381,8 @@ def _reduce(combine: Callable[[Dim, Dim], Dim], empty: int) -> Infer:
     return infer
 
 
-_BROADCASTING = ["Pow", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "And", "Or", "Xor", "Mean"]
-
 ELEMENTS: dict[str, Infer] = {
-    **dict.fromkeys(_BROADCASTING, elementwise),
+    **dict.fromkeys(operators("broadcast", but="PRelu"), elementwise),
     "Add": _arithmetic(lambda a, b: a + b),
     "Sum": _arithmetic(lambda a, b: a + b),
     "Sub": _arithmetic(lambda a, b: a - b),

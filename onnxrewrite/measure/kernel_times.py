@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import onnx
 import onnx_ir as ir
 
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.measure.timing import LEAST, MOST, Timing, interleave
 from onnxrewrite.runtime.costs import FREE, Cost, Tensor, cost
 from onnxrewrite.runtime.session import openable
@@ -183,7 +184,7 @@ def _with_own_time(calls: Sequence[Mapping[str, Any]]) -> list[_Event]:
     ]
 
 
-_CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_CONTROL = frozenset(operators("", "body"))
 
 
 def _overhead(runs: Sequence[Sequence[float]], latency: float) -> float:

@@ -21,6 +21,7 @@ from onnxrewrite.checks.site import elements_of, site_feeds
 from onnxrewrite.errors import ModelError
 from onnxrewrite.inputs.bindings import Binding, typical
 from onnxrewrite.inputs.sample import CARE, Sampler
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.measure.decomposition import spell_attention
 from onnxrewrite.runtime.session import as_proto
 from onnxrewrite.runtime.settings import Runner, Setting, open_runner
@@ -29,7 +30,7 @@ SHOWN = 16
 """Constants of more elements are told by their size: their values do not bear on the time."""
 
 
-_VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+_VIEWS = frozenset(operators("view"))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.pattern import numbers
 from onnxrewrite.pattern.look import resolve
 from onnxrewrite.pattern.terms import (
@@ -32,8 +33,8 @@ from onnxrewrite.pattern.terms import (
     walk,
 )
 
-SUM_OPS = frozenset({"Add", "Sub", "Sum", "Neg"})
-PRODUCT_OPS = frozenset({"Mul", "Div", "Neg", "Reciprocal", "Pow"})
+SUM_OPS = frozenset(operators("", "sum"))
+PRODUCT_OPS = frozenset(operators("", "product"))
 
 SIGNS = {1: 1, -1: 2, 0: 3}
 """Sign to its bit, where several are meant; 0 stands for either."""

@@ -8,11 +8,10 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.ir.skip_identity import passed, passes, resolve
 
-COMMUTATIVE = frozenset(
-    {"Add", "Mul", "Min", "Max", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
-)
+COMMUTATIVE = frozenset(operators("", "commutative"))
 """Operators of two inputs whose order does not matter."""
 
 __all__ = ["COMMUTATIVE", "called", "parameter", "passed", "passes", "resolve"]

@@ -176,6 +176,12 @@ class Match:
         version = self.facts.version(node)
         return schema.attribute(node, name, schema.oldest_version(node.domain, node.op_type, version) or version)
 
+    def attribute_names(self, call: Call | AnyNode) -> list[str]:
+        """The names of all attributes that a node's operator has, sorted."""
+        node = self.node(call)
+        found = schema.schema(node.domain, node.op_type, self.facts.version(node))
+        return sorted(found.attributes) if found is not None else []
+
     def is_newer(self, call: Call) -> bool:
         """Whether a node is written for a newer opset than the model's, so that it has to be lowered."""
         node = self._bound[call]

@@ -21,6 +21,7 @@ from onnx import defs, helper, inliner, numpy_helper, version_converter
 
 from onnxrewrite.ir import custom
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.reference import convolve, fused, normalize, recurrent  # noqa: F401  (register their expansions)
 from onnxrewrite.reference.double_kernels import Parameter, canonical, has_double_kernel, parameters
 from onnxrewrite.reference.expand import EXPANSIONS, Emit, Unsupported
@@ -53,7 +54,7 @@ _ANY = {"Constant", "CastLike"}
 _SHORT = 1024
 """What sizes and axes are converted from takes at most so many bytes."""
 
-_WINDOWS = {"HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix"}
+_WINDOWS = frozenset(operators("", "window"))
 _ODD_ATTRIBUTES = {onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS}
 
 

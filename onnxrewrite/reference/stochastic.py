@@ -19,6 +19,7 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.reference.double import double_model
 from onnxrewrite.reference.evaluation import widened
 from onnxrewrite.reference.tolerance import TOLERANCES
@@ -33,12 +34,7 @@ _SEED, _PART = 4713, 0.58
 _SEEN = 4
 """So many times as far does a double move, for it to become another one."""
 
-EXACT = frozenset(
-    "Abs Cast CastLike Ceil Clip Compress Concat Constant ConstantOfShape DepthToSpace Dropout Expand Flatten Floor"
-    " Gather GatherElements GatherND GlobalMaxPool Identity Max MaxPool Min Neg OneHot Pad ReduceMax ReduceMin Relu"
-    " Reshape ReverseSequence Round ScatterElements ScatterND Shape Sign Slice SpaceToDepth Split Squeeze Tile TopK"
-    " Transpose Trilu Unsqueeze Where".split()
-)
+EXACT = frozenset(operators("", "exact"))
 """Operators that round nothing, or nothing but what the graph asks for."""
 
 

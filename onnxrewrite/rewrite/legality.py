@@ -11,6 +11,7 @@ from onnxrewrite.io import preserved
 from onnxrewrite.ir import custom, schema
 from onnxrewrite.ir.facts import Dim, Facts, same_dim
 from onnxrewrite.ir.graph import is_circular
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.ir.target import Target
 from onnxrewrite.ir.topological_rank import Order
 from onnxrewrite.pattern.look import resolve
@@ -19,7 +20,7 @@ from onnxrewrite.pattern.match import Match
 Lowerable: TypeAlias = Callable[[ir.Node], bool]
 """Whether the lower stage can make a node legal that is not legal itself."""
 
-_BROADCAST = frozenset("Add Sub Mul Div Pow Min Max Sum Mean Where PRelu".split())
+_BROADCAST = frozenset(operators("broadcast"))
 
 
 def illegal_node(

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from onnxrewrite.ir.operators import operators
+
 _BITS: Mapping[str, int] = {
     "double": 64,
     "int64": 64,
@@ -109,7 +111,7 @@ def _moved(op_type: str, inputs: Tensors, outputs: Tensors) -> int:
 
 # ------------------------------------------------------------------------------------------------- operators
 
-VIEWS = frozenset("Reshape Squeeze Unsqueeze Flatten Identity Shape Size Constant Dropout".split())
+VIEWS = frozenset(operators("", "free"))
 """Their result is their input's memory under another shape, or does not depend on its elements."""
 
 MOVEMENTS = frozenset(
@@ -119,7 +121,7 @@ MOVEMENTS = frozenset(
 )
 """They move elements and compute none."""
 
-_TAKES_PART = frozenset("Slice Gather GatherElements GatherND Compress Split Expand Tile".split())
+_TAKES_PART = frozenset(operators("select repeat gather"))
 
 
 def _table(text: str) -> dict[str, int]:
@@ -228,6 +230,6 @@ _FORMULAE: Mapping[str, Callable[[Tensors, Tensors], int]] = {
     **dict.fromkeys("Conv FusedConv ConvInteger QLinearConv NhwcFusedConv".split(), _conv),
     "ConvTranspose": _conv_transpose,
     **dict.fromkeys("Attention MultiHeadAttention GroupQueryAttention QAttention".split(), _attention),
-    **dict.fromkeys("RNN GRU LSTM".split(), _recurrent),
+    **dict.fromkeys(operators("recurrent"), _recurrent),
     "MatMulNBits": _quantized_product,
 }

@@ -34,6 +34,7 @@ from onnxrewrite import (
     Var,
     any_of,
     op,
+    operators,
 )
 
 x = Var("x", dtype=FLOATS)
@@ -190,7 +191,7 @@ SELU = Rule(
 # -- Sigmoid, Softsign ---------------------------------------------------------------------------------------
 
 
-TELLS_TINY = frozenset({"Log", "Reciprocal", "Div", "Sqrt", "Pow"})
+TELLS_TINY = frozenset(operators("", "tiny"))
 """Readers to which a tiny number is not the same as zero."""
 
 

@@ -14,13 +14,28 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import Builder, Call, Const, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op, parameter
+from onnxrewrite import (
+    Builder,
+    Call,
+    Const,
+    Each,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    Value,
+    Var,
+    op,
+    operators,
+    parameter,
+)
 
 x = Var("x")
 
 # -- twice the same ------------------------------------------------------------------------------------------
 
-IDEMPOTENT = ("Relu", "Abs", "Ceil", "Floor", "Round", "Sign")
+IDEMPOTENT = operators("", "idempotent", but="Clip Identity")
 again = op[IDEMPOTENT](before := op[IDEMPOTENT](x))
 
 
@@ -44,7 +59,7 @@ IDEMPOTENTS = Rule(
     ),
 )
 
-NONNEGATIVE = ("Abs", "Exp", "Sigmoid", "Softmax", "HardSigmoid")
+NONNEGATIVE = operators("pointwise softmax", "nonnegative", but="Relu")
 rectified = op.Relu(above := op[NONNEGATIVE](x))
 
 

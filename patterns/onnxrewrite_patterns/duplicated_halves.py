@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxrewrite import Builder, Match, Value, parameter, passed, resolve, same_dim, same_shape
+from onnxrewrite import Builder, Match, Value, operators, parameter, passed, resolve, same_dim, same_shape
 from onnxrewrite_patterns.slice_concat_split import axis_of
 
 Array: TypeAlias = npt.NDArray[Any]
 
-_ELEMENTWISE = frozenset({"Cos", "Sin", "Cast", "Neg", "Mul", "Div", "Add", "Sub"})
+_ELEMENTWISE = frozenset(operators("pointwise broadcast"))
 """Computed for each element by itself."""
 
-_MOVES = frozenset({"Gather", "Reshape", "Slice", "Squeeze", "Unsqueeze", "Transpose"})
+_MOVES = frozenset((*operators("view", but="Flatten"), "Gather", "Slice")) | {"Transpose"}
 """They pick rows or move them; a row, along the last axis, stays what it is where that keeps its size and place."""
 
 _LARGE = 2**20

@@ -21,6 +21,7 @@ from onnxrewrite import (
     Value,
     Var,
     op,
+    operators,
     passed,
     resolve,
     same_dim,
@@ -95,10 +96,7 @@ ONE_EXPAND = Rule(
     ),
 )
 
-BROADCASTING = (
-    *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Min", "Max", "And", "Or", "Xor", "Where"),
-    *("Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "BitwiseAnd", "BitwiseOr", "BitwiseXor"),
-)
+BROADCASTING = operators("broadcast", but="PRelu")
 
 
 def _before_expands(node: ir.Node) -> list[Value | None]:

@@ -35,6 +35,7 @@ from onnxrewrite import (
     any_of,
     microsoft,
     op,
+    operators,
     same_shape,
 )
 from onnxrewrite_patterns.linear_layers import STEPS, leads_to, require_unquantized
@@ -88,7 +89,7 @@ def reading(rank: int, swaps: int, batches: int) -> Perm:
     return (*axes[:-2], axes[-1], axes[-2]) if swaps else axes
 
 
-_TO_SOFTMAX = frozenset({"Add", "Cast", "Div", "Mul", "Reshape", "Where"})
+_TO_SOFTMAX = frozenset((*operators("view broadcast", but="comparison logic bits"), "Cast"))
 
 
 def require_free(m: Match, build: Builder, call: Call) -> None:
@@ -229,31 +230,16 @@ SCALE = Rule(
 
 # -- Gemm ------------------------------------------------------------------------------------------------------
 
-PARAMETERS: dict[str, tuple[str, ...]] = {
-    "Celu": ("alpha",),
-    "Elu": ("alpha",),
-    "HardSigmoid": ("alpha", "beta"),
-    "LeakyRelu": ("alpha",),
-    "Relu": (),
-    "Selu": ("alpha", "gamma"),
-    "Sigmoid": (),
-    "Softplus": (),
-    "Softsign": (),
-    "Tanh": (),
-    "ThresholdedRelu": ("alpha",),
-}
-"""The functions that FusedGemm knows, and their parameters."""
-
 c = Var("c", default=None)
 gemm = op.Gemm(a, b, c)
-of_gemm = op[tuple(PARAMETERS)](gemm)
+of_gemm = op[operators("", "FusedGemm")](gemm)
 
 
 def activated_gemm(m: Match, build: Builder) -> Value:
     """Relu(Gemm(a, b, c)) ⟶ com.microsoft.FusedGemm(a, b, c, activation="Relu"), and other functions."""
     require_unquantized(m, m[a], m[b])
     function = m.node(of_gemm).op_type
-    own = {f"activation_{name}": m.attr(of_gemm, name) for name in PARAMETERS[function]}
+    own = {f"activation_{name}": m.attr(of_gemm, name) for name in m.attribute_names(of_gemm)}
     attributes = m.attrs(gemm) | {"activation": function} | own
     return build.microsoft.node("FusedGemm", [m[a], m[b], m.value(c)], attributes)[0]
 
@@ -321,7 +307,7 @@ LARGEST = float(np.finfo(np.float32).max)  # what a Clip without a bound has for
 low, high = Attr[float]("low", default=-LARGEST), Attr[float]("high", default=LARGEST)
 fused = microsoft.FusedConv(x, w, bias, (summand := Var("z", default=None)))
 linear = any_of(conv, fused)
-_OF_CONV = ("HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Tanh")
+_OF_CONV = operators("", "FusedConv")
 of_conv, clipped = op[_OF_CONV](linear), op.Clip(linear, min=low, max=high)
 activation = any_of(of_conv, clipped)
 
@@ -337,7 +323,7 @@ def activated_conv(m: Match, build: Builder) -> Value:
         own: tuple[float, ...] = (m[low], m[high])
     else:
         function = m.node(of_conv).op_type
-        own = tuple(m.attr(of_conv, name) for name in PARAMETERS.get(function, ()))
+        own = tuple(m.attr(of_conv, name) for name in m.attribute_names(of_conv))
     attributes |= {"activation": function} | ({"activation_params": own} if own else {})
     inputs = [m[x], m[w], m.value(bias), m.value(summand) if fused in m else None]
     return build.microsoft.node("FusedConv", inputs, attributes)[0]

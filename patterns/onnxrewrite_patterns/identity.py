@@ -13,7 +13,21 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import AnyNode, Builder, Facts, Match, Rejects, Rewrites, Rule, Stage, Value, parameter, same_shape
+from onnxrewrite import (
+    TRAITS,
+    AnyNode,
+    Builder,
+    Facts,
+    Match,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    Value,
+    operators,
+    parameter,
+    same_shape,
+)
 
 
 def operand(m: Match, node: ir.Node, index: int = 0) -> Value:
@@ -53,7 +67,7 @@ IDENTITY = Rule(
     ),
 )
 
-reshape = AnyNode(op_types=("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "CenterCropPad"))
+reshape = AnyNode(op_types=(*operators("view repeat"), "CenterCropPad"))
 
 
 def drop_reshape(m: Match, build: Builder) -> Value:
@@ -81,7 +95,7 @@ NO_RESHAPE = Rule(
 )
 
 single = AnyNode(
-    op_types=("Sum", "Max", "Min", "Mean", "Concat"),
+    op_types=operators("", "variadic"),
     where=lambda found, _: len(found.inputs) == 1 or "it has several operands",
 )
 
@@ -288,21 +302,14 @@ def _is_all_bits(c: np.ndarray) -> bool:
 
 
 _NEUTRAL: dict[str, tuple[str, _Test]] = {
-    "Add": ("the constant is not -0.0, for adding 0.0 turns -0.0 into 0.0", _is_zero),
-    "Sub": ("the constant is not 0", _is_plus_zero),
-    "Mul": ("the constant is not 1", _is_one),
-    "Div": ("the constant is not 1", _is_one),
-    "Pow": ("the constant is not 1", _is_one),
-    "And": ("the constant is not true", lambda c: bool(c.all())),
-    "Or": ("the constant is not false", lambda c: not c.any()),
-    "Xor": ("the constant is not false", lambda c: not c.any()),
-    "BitwiseAnd": ("the constant is not all ones", _is_all_bits),
-    "BitwiseOr": ("the constant is not 0", lambda c: not c.any()),
-    "BitwiseXor": ("the constant is not 0", lambda c: not c.any()),
+    "-0": ("the constant is not -0.0, for adding 0.0 turns -0.0 into 0.0", _is_zero),
+    "0": ("the constant is not 0", _is_plus_zero),
+    "1": ("the constant is not 1", _is_one),
+    "true": ("the constant is not true", lambda c: bool(c.all())),
+    "false": ("the constant is not false", lambda c: not c.any()),
+    "ones": ("the constant is not all ones", _is_all_bits),
 }
-"""Operator to a test of its other operand, and what to say if it fails."""
-
-_ORDERED = ("Sub", "Div", "Pow")
+"""What is neutral to a test of the other operand, and what to say if it fails."""
 
 
 def split_operands(node: ir.Node, facts: Facts) -> tuple[Value, Value] | None:
@@ -312,7 +319,7 @@ def split_operands(node: ir.Node, facts: Facts) -> tuple[Value, Value] | None:
         return None
     if facts.tensor(b) is not None:
         return a, b
-    return (b, a) if node.op_type not in _ORDERED and facts.tensor(a) is not None else None
+    return (b, a) if node.op_type in operators("", "commutative") and facts.tensor(a) is not None else None
 
 
 def is_neutral(node: ir.Node, facts: Facts) -> bool | str:
@@ -320,12 +327,12 @@ def is_neutral(node: ir.Node, facts: Facts) -> bool | str:
     operands = split_operands(node, facts)
     if operands is None:
         return "no operand that could be neutral is constant"
-    reason, test = _NEUTRAL[node.op_type]
+    reason, test = _NEUTRAL[TRAITS[node.op_type].neutral]
     constant = facts.constant(operands[1])
     return (constant is not None and constant.size > 0 and test(constant)) or reason
 
 
-neutral = AnyNode(op_types=tuple(_NEUTRAL), where=is_neutral)
+neutral = AnyNode(op_types=operators("", "neutral"), where=is_neutral)
 
 
 def drop_neutral(m: Match, build: Builder) -> Value:

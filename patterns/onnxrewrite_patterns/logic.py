@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxrewrite import INTS, AnyNode, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
+from onnxrewrite import INTS, TRAITS, AnyNode, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op, operators
 from onnxrewrite_patterns.identity import operand, require_same_shape
 
 x = Var("x")
 
-INVOLUTIONS = ("Neg", "Not", "BitwiseNot")
+INVOLUTIONS = operators("", "involution")
 back = op[INVOLUTIONS](there := op[INVOLUTIONS](x))
 
 
@@ -36,19 +36,13 @@ INVOLUTION = Rule(
     ),
 )
 
-_OPPOSITE = {
-    "Less": "GreaterOrEqual",
-    "Greater": "LessOrEqual",
-    "LessOrEqual": "Greater",
-    "GreaterOrEqual": "Less",
-}
 a, b = Var("a", dtype=INTS), Var("b", dtype=INTS)
-negated = op.Not(comparison := op[tuple(_OPPOSITE)](a, b))
+negated = op.Not(comparison := op[operators("", "opposite")](a, b))
 
 
 def opposite(m: Match, build: Builder) -> Value:
     """¬(a < b) ⟶ a ≥ b for integers; NaN is neither, so floats stay."""
-    made: Value = getattr(build, _OPPOSITE[m.node(comparison).op_type])(m[a], m[b])
+    made: Value = getattr(build, TRAITS[m.node(comparison).op_type].opposite)(m[a], m[b])
     return made
 
 

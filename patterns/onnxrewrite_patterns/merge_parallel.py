@@ -29,6 +29,7 @@ from onnxrewrite import (
     Value,
     Var,
     op,
+    operators,
     parameter,
     resolve,
 )
@@ -42,9 +43,7 @@ LIMIT = 64 * 2**20
 x, w, b = Var("x", dtype=FLOATS), Const("w"), Const("b", default=None)
 layer = op["MatMul", "Gemm", "Conv"](x, w, b)
 
-BLOCKED = frozenset(
-    "Add AveragePool Clip Concat Conv GlobalAveragePool HardSigmoid LeakyRelu MaxPool Mul Relu Sigmoid Tanh".split()
-)
+BLOCKED = frozenset(operators("", "blocked"))
 """What ONNX Runtime computes in blocks of channels between convolutions, as no Split does."""
 
 

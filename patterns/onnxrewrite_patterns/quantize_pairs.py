@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import Builder, Const, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
+from onnxrewrite import Builder, Const, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op, operators
 
 q = Var("q")
 scale, own_scale = Const("scale"), Const("own_scale")
@@ -92,8 +92,8 @@ PAIR = Rule(
     ),
 )
 
-MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather", "Expand", "Tile", "DepthToSpace")
-moving = op[(*MOVES, "SpaceToDepth")](dequantized, Each("others", at_least=0))
+MOVES = (*operators("view permute repeat"), "Slice", "Gather")
+moving = op[MOVES](dequantized, Each("others", at_least=0))
 moved = op.QuantizeLinear(moving, own_scale, own_zero)
 
 

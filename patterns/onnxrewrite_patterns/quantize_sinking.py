@@ -11,10 +11,10 @@ integers is that of the numbers that they stand for, where the scale is positive
 
 from __future__ import annotations
 
-from onnxrewrite import Builder, Call, Const, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
+from onnxrewrite import Builder, Call, Const, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op, operators
 from onnxrewrite_patterns.quantize_pairs import NARROW
 
-KEEPS = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "DepthToSpace", "SpaceToDepth")
+KEEPS = operators("view permute")
 """Of every element one."""
 
 q, x = Var("q"), Var("x")

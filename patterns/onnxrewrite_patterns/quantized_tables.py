@@ -18,22 +18,16 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import AnyNode, Assumption, Builder, Facts, Match, Rejects, Rewrites, Rule, Stage, Value
+from onnxrewrite import AnyNode, Assumption, Builder, Facts, Match, Rejects, Rewrites, Rule, Stage, Value, operators
 from onnxrewrite_patterns.qdq import EIGHT_BITS
 
-UNARY = frozenset(
-    "Abs Ceil Celu Clip Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Mish Neg Reciprocal Relu Round "
-    "Selu Sigmoid Sign Sin Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu".split()
-)
-SEVERAL = frozenset(
-    "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Not Or PRelu Pow Sub Sum Where".split()
-)
-PASSING = frozenset({"Cast", "DequantizeLinear", "Identity", "QuantizeLinear"})
+ELEMENTWISE_OPERATORS = frozenset(operators("pointwise broadcast", but="bits"))
+PASSING = frozenset({"Cast", "Identity"} | {"QuantizeLinear", "DequantizeLinear"})
 """Operators that are no function by themselves."""
 
-ELEMENTWISE = {"": UNARY | SEVERAL | PASSING, "com.microsoft": frozenset({"FastGelu", "Gelu", "QuickGelu"})}
+ELEMENTWISE = {"": ELEMENTWISE_OPERATORS | PASSING, "com.microsoft": frozenset({"FastGelu", "Gelu", "QuickGelu"})}
 
-KERNELS = frozenset({"Add", "LeakyRelu", "Mul", "Sigmoid"})
+KERNELS = frozenset(operators("pointwise broadcast", "qlinear"))
 """Operators that have a kernel of integers, which is faster than any look-up."""
 
 _LARGE = 64

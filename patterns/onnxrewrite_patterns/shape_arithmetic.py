@@ -31,6 +31,7 @@ from onnxrewrite import (
     Var,
     at_least,
     op,
+    operators,
     same_dim,
 )
 from onnxrewrite_patterns.identity import operand
@@ -131,10 +132,7 @@ SLICED = Rule(
 
 # -- a shape tensor made anew --------------------------------------------------------------------------------
 
-COMPUTING = (
-    *("Add", "Sub", "Mul", "Div", "Mod", "Min", "Max", "Where", "Concat", "Slice", "Gather", "Cast"),
-    *("Squeeze", "Unsqueeze", "Reshape", "Expand", "ReduceProd", "ReduceSum", "ConstantOfShape", "Identity"),
-)
+COMPUTING = operators("", "shapes")
 _MOST = 48
 """No more nodes are looked at."""
 

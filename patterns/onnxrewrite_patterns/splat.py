@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from onnxrewrite import Facts, Value
+from onnxrewrite import Facts, Value, operators
 
-VIEWS = frozenset(("Expand", "Reshape", "Flatten", "Unsqueeze", "Squeeze", "Transpose", "Tile", "Identity"))
+VIEWS = frozenset((*operators("view permute repeat"), "Identity"))
 """They repeat and rearrange elements."""
 
 _FAR = 8

@@ -8,13 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import Builder, Facts, Value, parameter
+from onnxrewrite import Builder, Facts, Value, operators, parameter
 from onnxrewrite_patterns.transpose_frames import MOVE, SMALL, Axes, Frame, Perm, inverse
+
+_Maker: TypeAlias = Callable[[ir.Node, Facts], Frame | None]
+
+_STANDARD: dict[str, _Maker] = {}
+
+_MICROSOFT = frozenset({"FastGelu", "Gelu", "QuickGelu"})
+"""Operators of one operand, element by element."""
+
+
+def _frames(*names: str) -> Callable[[_Maker], _Maker]:
+    """The function makes the frames of these operators of the standard."""
+
+    def declared(make: _Maker) -> _Maker:
+        _STANDARD.update(dict.fromkeys(names, make))
+        return make
+
+    return declared
 
 
 def frame_of(node: ir.Node, facts: Facts) -> Frame | None:
@@ -61,6 +78,7 @@ def _moving(node: ir.Node, rank: int, axes: Axes | None = None) -> dict[int, Axe
     return dict.fromkeys(range(len(node.outputs)), _all(rank) if axes is None else axes)
 
 
+@_frames(*operators("pointwise"))
 def _pointwise(node: ir.Node, facts: Facts) -> Frame | None:
     """f(x): every output has the shape of the first input; further inputs are parameters."""
     rank = _rank(node, facts)
@@ -69,6 +87,7 @@ def _pointwise(node: ir.Node, facts: Facts) -> Frame | None:
     return Frame(rank, {0: _all(rank)}, _moving(node, rank), lambda build, inputs, _: _again(build, node, inputs))
 
 
+@_frames(*operators("broadcast"))
 def _broadcasting(node: ir.Node, facts: Facts) -> Frame | None:
     """f(a, b, ...) of operands that are broadcast against each other."""
     ranks = [None if v is None else facts.rank(v) for v in node.inputs]
@@ -81,10 +100,12 @@ def _broadcasting(node: ir.Node, facts: Facts) -> Frame | None:
     return Frame(rank, moving, _moving(node, rank), lambda build, inputs, _: _again(build, node, inputs), relaid)
 
 
+@_frames("Dropout")
 def _dropout(node: ir.Node, facts: Facts) -> Frame | None:
     return _pointwise(node, facts) if facts.is_deterministic(node) else None
 
 
+@_frames("QuantizeLinear", "DequantizeLinear")
 def _quantize(node: ir.Node, facts: Facts) -> Frame | None:
     """QuantizeLinear, DequantizeLinear: per tensor, or along an axis; not in blocks."""
     frame, scale = _pointwise(node, facts), node.inputs[1]
@@ -107,6 +128,7 @@ def _along(node: ir.Node, frame: Frame, axis: int) -> Frame:
     )
 
 
+@_frames("Split", "TopK", "CumSum", "LpNormalization")
 def _along_axis(node: ir.Node, facts: Facts) -> Frame | None:
     """Softmax of opset 13, Split, TopK, CumSum, ...: one axis is special."""
     frame = _pointwise(node, facts)
@@ -114,6 +136,7 @@ def _along_axis(node: ir.Node, facts: Facts) -> Frame | None:
     return None if frame is None or axis is None or len(axis) != 1 else _along(node, frame, axis[0])
 
 
+@_frames(*operators("softmax"))
 def _softmax(node: ir.Node, facts: Facts) -> Frame | None:
     """Before opset 13 all axes from ``axis`` on are one: they stay together, and in order for Hardmax."""
     if facts.version(node) >= 13:
@@ -138,6 +161,7 @@ def _softmax(node: ir.Node, facts: Facts) -> Frame | None:
     return Frame(frame.rank, frame.inputs, frame.outputs, frame.emit, fits=fits)
 
 
+@_frames("Concat")
 def _concat(node: ir.Node, facts: Facts) -> Frame | None:
     values = [v for v in node.inputs if v is not None]
     rank = facts.rank(values[0]) if values else None
@@ -149,6 +173,7 @@ def _concat(node: ir.Node, facts: Facts) -> Frame | None:
     return _along(node, Frame(rank, moving, _moving(node, rank), lambda *_: (), constant), axis[0])
 
 
+@_frames(*operators("reduce"))
 def _reduce(node: ir.Node, facts: Facts) -> Frame | None:
     """Reduce*, ArgMax, ArgMin: what is kept of the axes moves, with keepdims all of them."""
     rank = _rank(node, facts)
@@ -173,6 +198,7 @@ def _reduce(node: ir.Node, facts: Facts) -> Frame | None:
     return Frame(rank, {0: _all(rank)}, _moving(node, rank, kept), emit)
 
 
+@_frames("Squeeze")
 def _squeeze(node: ir.Node, facts: Facts) -> Frame | None:
     rank = _rank(node, facts)
     axes = _axes(node, facts, "axes", rank) if rank is not None else None
@@ -186,6 +212,7 @@ def _squeeze(node: ir.Node, facts: Facts) -> Frame | None:
     return Frame(rank, {0: _all(rank)}, {0: kept}, emit)
 
 
+@_frames("Unsqueeze")
 def _unsqueeze(node: ir.Node, facts: Facts) -> Frame | None:
     inner = _rank(node, facts)
     given = parameter(facts, node, "axes")
@@ -203,6 +230,7 @@ def _unsqueeze(node: ir.Node, facts: Facts) -> Frame | None:
     return Frame(rank, {0: old}, _moving(node, rank), emit)
 
 
+@_frames("Slice")
 def _slice(node: ir.Node, facts: Facts) -> Frame | None:
     rank = _rank(node, facts)
     if rank is None:
@@ -234,6 +262,7 @@ def _permuted(build: Builder, facts: Facts, value: Value | None, places: Axes) -
     return build.Gather(value, np.array(places, dtype=np.int64), axis=0)
 
 
+@_frames("Pad")
 def _pad(node: ir.Node, facts: Facts) -> Frame | None:
     rank = _rank(node, facts)
     if rank is None or facts.version(node) < 2:
@@ -256,6 +285,7 @@ def _pad(node: ir.Node, facts: Facts) -> Frame | None:
     return Frame(rank, {0: _all(rank)}, {0: _all(rank)}, emit, extra=lambda order: SMALL * dynamic)
 
 
+@_frames("Gather")
 def _gather(node: ir.Node, facts: Facts) -> Frame | None:
     """Gather by a scalar or a list of indices."""
     rank, indices = _rank(node, facts), node.inputs[1]
@@ -267,6 +297,7 @@ def _gather(node: ir.Node, facts: Facts) -> Frame | None:
     return _along(node, Frame(rank, {0: _all(rank)}, {0: kept}, lambda *_: ()), axis[0])
 
 
+@_frames(*operators("repeat"))
 def _expand(node: ir.Node, facts: Facts) -> Frame | None:
     """Expand, Tile: the target has one element per axis."""
     data, target = node.inputs[0], node.inputs[1]
@@ -286,6 +317,7 @@ def _expand(node: ir.Node, facts: Facts) -> Frame | None:
     return Frame(rank, moving, {0: _all(rank)}, emit, relaid, extra=lambda order: SMALL)
 
 
+@_frames("Shape")
 def _shape(node: ir.Node, facts: Facts) -> Frame | None:
     """Shape can be read off any layout: its elements are put back in order."""
     rank = _rank(node, facts)
@@ -301,17 +333,20 @@ def _shape(node: ir.Node, facts: Facts) -> Frame | None:
     return Frame(rank, {0: _all(rank)}, {}, emit, extra=lambda order: SMALL)
 
 
+@_frames("Size")
 def _size(node: ir.Node, facts: Facts) -> Frame | None:
     frame = _pointwise(node, facts)
     return None if frame is None else Frame(frame.rank, frame.inputs, {}, frame.emit)
 
 
+@_frames("DynamicQuantizeLinear")
 def _quantize_dynamically(node: ir.Node, facts: Facts) -> Frame | None:
     """DynamicQuantizeLinear: one scale for the whole tensor."""
     frame = _pointwise(node, facts)
     return None if frame is None else Frame(frame.rank, frame.inputs, {0: _all(frame.rank)}, frame.emit)
 
 
+@_frames("Resize")
 def _resize(node: ir.Node, facts: Facts) -> Frame | None:
     """Resize to constant scales or sizes; ORT interpolates inner axes, so the first two keep their size."""
     rank, data = _rank(node, facts), node.inputs[0]
@@ -347,46 +382,3 @@ def _resize(node: ir.Node, facts: Facts) -> Frame | None:
         fits=lambda order: nearest or not resized & set(order[:2]),
         extra=lambda order: SMALL,
     )
-
-
-_POINTWISE = (
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "CastLike", "Ceil",
-    "Celu", "Clip", "Cos", "Cosh", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish",
-    "Identity", "IsInf", "IsNaN", "LeakyRelu", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu",
-    "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt",
-    "Swish", "Tan", "Tanh", "ThresholdedRelu",
-)  # fmt: skip
-
-_BROADCASTING = (
-    "Add", "Sub", "Mul", "Div", "Pow", "Mod", "And", "Or", "Xor", "BitShift", "BitwiseAnd", "BitwiseOr",
-    "BitwiseXor", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Min", "Max", "Mean",
-    "Sum", "Where", "PRelu",
-)  # fmt: skip
-
-_REDUCE = (
-    "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
-    "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare", "ArgMax", "ArgMin",
-)  # fmt: skip
-
-_STANDARD: dict[str, Callable[[ir.Node, Facts], Frame | None]] = {
-    **dict.fromkeys(_POINTWISE, _pointwise),
-    **dict.fromkeys(_BROADCASTING, _broadcasting),
-    **dict.fromkeys(_REDUCE, _reduce),
-    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
-    **dict.fromkeys(("Split", "TopK", "CumSum", "LpNormalization"), _along_axis),
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantize),
-    **dict.fromkeys(("Expand", "Tile"), _expand),
-    "Concat": _concat,
-    "Dropout": _dropout,
-    "DynamicQuantizeLinear": _quantize_dynamically,
-    "Gather": _gather,
-    "Pad": _pad,
-    "Resize": _resize,
-    "Shape": _shape,
-    "Size": _size,
-    "Slice": _slice,
-    "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze,
-}
-
-_MICROSOFT = frozenset({"FastGelu", "Gelu", "QuickGelu"})

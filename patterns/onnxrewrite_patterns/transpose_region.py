@@ -28,7 +28,7 @@ from collections.abc import Container, Hashable, Iterable, Iterator
 
 import onnx_ir as ir
 
-from onnxrewrite import Cut, Facts, Value
+from onnxrewrite import Cut, Facts, Value, operators
 from onnxrewrite_patterns.transpose_frames import (
     MOVE,
     SMALL,
@@ -52,10 +52,7 @@ BESIDE = 1
 _LARGE = 400
 """No region grows beyond so many nodes."""
 
-FUSES = frozenset({
-    "Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "BatchNormalization", "MaxPool", "AveragePool",
-    "GlobalAveragePool",
-})  # fmt: skip
+FUSES = frozenset(operators("", "fusing"))
 """Operators that take in what stands beside them, so that a Transpose should not."""
 
 _PRODUCTS = frozenset({
@@ -63,7 +60,7 @@ _PRODUCTS = frozenset({
     "Einsum",
 })  # fmt: skip
 
-_SCALES = frozenset({"Cast", "Identity", "Mul", "Div", "QuantizeLinear", "DequantizeLinear"})
+_SCALES = frozenset({"Cast", "Identity"} | {"Mul", "Div"} | {"QuantizeLinear", "DequantizeLinear"})
 
 _KEPT, _TURNED = "kept", "turned"
 

@@ -7,15 +7,13 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import Match, Value, resolve
+from onnxrewrite import Match, Value, operators, resolve
 
-_SAME = (
-    "Identity Transpose Reshape Unsqueeze Squeeze Expand Flatten Slice Gather GatherElements Tile Neg Abs Cast"
-).split()
+_SAME = operators("", "bounded")
 """What computes no larger numbers than its first input has."""
 
 
-_PRODUCTS = ("MatMul", "Gemm", "Einsum", "Conv")
+_PRODUCTS = operators("linear")
 
 
 def magnitude(m: Match, x: Value | None, *, of_products: float = math.inf, depth: int = 24) -> float:

@@ -28,6 +28,7 @@ from onnxrewrite import (
     Var,
     at_least,
     op,
+    operators,
     parameter,
     same_dim,
     same_shape,
@@ -177,7 +178,7 @@ CONSTANT_TARGET = Rule(
 
 # -- chains of views -----------------------------------------------------------------------------------------
 
-VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+VIEWS = operators("view")
 inner_view = op[VIEWS](x, Each("inner_rest", at_least=0))
 outer_view = op[VIEWS](inner_view, Each("outer_rest", at_least=0))
 

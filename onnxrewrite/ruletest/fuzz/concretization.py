@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.operators import TRAITS, operators
 from onnxrewrite.ruletest.fuzz.attributes import drawn
 from onnxrewrite.ruletest.fuzz.hints import Hints
 from onnxrewrite.ruletest.fuzz.operand_position import Contents, DoesNotFit, Shape, Spot, known_attributes, static_shape
@@ -47,10 +48,8 @@ BASES: tuple[Shape, ...] = (
 RANKS = (4, 4, 4, 3, 3, 3, 2, 2, 2, 1, 4, 3, 2, 1, 0)
 """So often each rank is fed, where nothing asks for one."""
 
-_ASKS_RANK = {"Gemm": (2,), "DepthToSpace": (4,), "SpaceToDepth": (4,)} | dict.fromkeys(
-    "Conv ConvTranspose MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool InstanceNormalization"
-    " GroupNormalization Resize Upsample".split(),
-    (4, 4, 3),
+_ASKS_RANK = {name: (traits.rank,) for name, traits in TRAITS.items() if traits.rank is not None} | dict.fromkeys(
+    operators("", "images"), (4, 4, 3)
 )
 """Operator to the ranks that its first operand has, where it does not take any."""
 
@@ -60,10 +59,7 @@ _KINDS, _NEUTRAL = 8, 6
 _MOST_ELEMENTS = 2**18
 """A result of more is not what a rule differs in, and takes long to check."""
 
-_PASSES = frozenset(
-    "Identity Cast Relu Sigmoid Tanh Neg Abs Exp Log Sqrt Erf Clip Softmax LogSoftmax LeakyRelu Elu Pad Add Sub Mul Div"
-    " QuantizeLinear DequantizeLinear Softplus HardSigmoid Where Min Max".split()
-)
+_PASSES = frozenset(operators("pointwise broadcast softmax quantize pad"))
 """Operators whose result has the rank of their first operand."""
 
 _CONSTANT_STRUCTURE, _CONSTANT_INDEX = 0.85, 0.6

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.ruletest.fuzz.operand_position import Contents, DoesNotFit, Shape, Spot
 
 Maker: TypeAlias = Callable[[Spot], "Shape | Contents | None"]
@@ -482,7 +483,7 @@ DIVISORS = frozenset({("Div", 1), ("Mod", 1)})
 LISTS = frozenset(
     {("Pad", 1)}
     | {place for place in OPERANDS if place[0].startswith("Reduce")}
-    | {p for p in OPERANDS if p[0] in "Reshape Expand Tile ConstantOfShape Slice Squeeze Unsqueeze Split TopK".split()}
+    | {place for place in OPERANDS if place[0] in {*operators("view select repeat"), "ConstantOfShape", "TopK"}}
 )
 """Operands that are lists, whatever runtimes make of others."""
 

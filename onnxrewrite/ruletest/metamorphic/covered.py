@@ -13,14 +13,12 @@ from typing import Any
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.pattern.chain import PRODUCT_OPS, SUM_OPS
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.terms import AnyOf, Capture, Literal, Power, Product, Sum, Term, walk
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Site
 from onnxrewrite.ruletest.metamorphic.firing import matches
-
-SUMS = frozenset({"Add", "Sub", "Neg", "Sum"})
-PRODUCTS = frozenset({"Mul", "Div", "Neg", "Reciprocal", "Pow"})
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ def _algebra(rule: Rule, match: Match, anchor: ir.Value) -> tuple[tuple[Chain, .
             powers.append(node.name or "")
             claimed.add(node.name)
             continue
-        kinds = PRODUCTS if isinstance(term, Product) else SUMS
+        kinds = PRODUCT_OPS if isinstance(term, Product) else SUM_OPS
         part = frozenset(n for n in _part(value, kinds, free, ends) if n not in claimed)
         if node.name in part:
             grows = value is anchor and bool(match.remainder)

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.pattern.terms import FLOATS
 from onnxrewrite.ruletest.metamorphic.draft import Array, Draft
 
@@ -40,7 +41,7 @@ ALIKE: tuple[tuple[str, ...], ...] = (
 )
 """Operators that take one another's operands."""
 
-PARTIAL = frozenset({"Log", "Sqrt", "Pow"})
+PARTIAL = frozenset(operators("", "partial"))
 """Operators that are NaN for ordinary inputs, and so none to put in place of others."""
 
 WORDS: dict[str, tuple[str, ...]] = {

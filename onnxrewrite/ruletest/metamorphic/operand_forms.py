@@ -6,12 +6,11 @@ import random
 
 import onnx_ir as ir
 
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.pattern.look import COMMUTATIVE
 from onnxrewrite.ruletest.metamorphic.draft import Draft
 
-BROADCASTING = COMMUTATIVE | frozenset(
-    "Sub Div Pow Mod Sum Mean Where PRelu Less Greater LessOrEqual GreaterOrEqual".split()
-)
+BROADCASTING = frozenset(operators("broadcast"))
 """Operators of which a constant of one element may have any rank that another operand has."""
 
 D = ir.DataType

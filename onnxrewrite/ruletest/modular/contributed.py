@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from onnxrewrite.ir import schema
 from onnxrewrite.ruletest.modular import arithmetic as ring
 from onnxrewrite.ruletest.modular.arithmetic import Array
 from onnxrewrite.ruletest.modular.evaluate import Call, NotApplicable, Ring, Run, computes
@@ -78,8 +80,10 @@ def _rms_norm(run: Run, call: Call, x: Array, gamma: Array) -> Any:
     return _standard(run, "RMSNormalization", [x, gamma], axis=call.get("axis", -1), epsilon=call.get("epsilon", 1e-5))
 
 
-_OF_CONV = {"Clip": ("min", "max"), "HardSigmoid": ("alpha", "beta"), "LeakyRelu": ("alpha",)}
-"""What the parameters of FusedConv are called."""
+def _parameters(function: str) -> Sequence[str]:
+    """What the parameters of a function of FusedConv are called, in their order."""
+    found = schema.schema("", function, None) if function else None
+    return ("min", "max") if function == "Clip" else sorted(found.attributes) if found is not None else ()
 
 
 @computes("FusedGemm", domain=MS)
@@ -97,7 +101,7 @@ def _fused_conv(run: Run, call: Call, *operands: Array | None) -> Array:
     result = _standard(run, "Conv", list(operands[:3]), **attributes)
     result = _total(result, *operands[3:])
     function = call.get("activation")
-    own = zip(_OF_CONV.get(function, ()), call.get("activation_params") or (), strict=True)
+    own = zip(_parameters(function), call.get("activation_params") or (), strict=True)
     if function == "Clip":
         return _standard(run, function, [result, *(run.constants.carry(np.float32(bound)) for _, bound in own)])
     return _standard(run, function, [result], **dict(own)) if function else result

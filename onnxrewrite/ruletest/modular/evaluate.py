@@ -20,6 +20,7 @@ import onnx_ir as ir
 from onnx import helper
 
 from onnxrewrite.ir import schema
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.ruletest.modular import arithmetic as ring
 from onnxrewrite.ruletest.modular.arithmetic import Array
 from onnxrewrite.ruletest.modular.ring_elements import Constants
@@ -101,10 +102,7 @@ def computes(*ops: str, domain: str = "") -> Callable[[Operator], Operator]:
     return register
 
 
-MOVES = frozenset(
-    "Compress Concat DepthToSpace Expand Flatten Gather GatherElements GatherND Identity Pad Reshape ReverseSequence "
-    "Shape Size Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where".split()
-)
+MOVES = frozenset((*operators("view permute select repeat gather join pad shape"), "Identity", "Where"))
 """Operators whose result is made of elements of their inputs and zeros."""
 
 
@@ -112,14 +110,11 @@ DIGITS = {ir.DataType.BFLOAT16: 8, ir.DataType.FLOAT16: 11, ir.DataType.FLOAT: 2
 """Dtypes that stand for reals, and how many binary digits each holds."""
 
 
-IRRATIONAL = frozenset(
-    "Acos Acosh Asin Asinh Atan Atanh BatchNormalization Cos Cosh Erf Exp InstanceNormalization Log LogSoftmax "
-    "ReduceL2 Sigmoid Sin Sinh Softmax Sqrt Tan Tanh".split()
-)
+IRRATIONAL = frozenset(operators("", "irrational"))
 """Operators whose results are no fractions, though what stands for them in the ring may look like one."""
 
 
-NOT_BY_REFERENCE = frozenset(("Dropout", "QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul"))
+NOT_BY_REFERENCE = frozenset(("Dropout", *operators("", "rounding")))
 """The reference evaluator makes the first random, and rounds in the others."""
 
 

@@ -20,7 +20,7 @@ from onnxrewrite.report.html.deploy_page import deployment_page
 from onnxrewrite.runtime.deployment import SESSION_KEY, Deployment
 from onnxrewrite.runtime.settings import LEVELS
 from onnxrewrite.suite.deploy.artifact import Artifact
-from onnxrewrite.suite.deploy.operators import by_operator
+from onnxrewrite.suite.deploy.operator_times import by_operator
 from onnxrewrite.suite.deploy.outcome import Outcome
 from onnxrewrite.suite.quality.gate import Judge
 from onnxrewrite.system.atomic import write_whole

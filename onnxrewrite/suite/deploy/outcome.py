@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxrewrite.reference.tolerance import finite
 from onnxrewrite.suite.deploy.acceptance import Trial
-from onnxrewrite.suite.deploy.operators import Operators
+from onnxrewrite.suite.deploy.operator_times import Operators
 from onnxrewrite.suite.quality.gate import Gate
 
 

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from onnxrewrite import io
 from onnxrewrite.errors import CheckError, ModelError
 from onnxrewrite.io.statistics import stored_bytes
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.ir.target import Target
 from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.runtime.session import openable
@@ -28,14 +29,11 @@ from onnxrewrite.suite.precision.support import Places, is_float, places, refusa
 from onnxrewrite.suite.quality.data import Data, Given, load_data
 from onnxrewrite.suite.quality.gate import Gate, Judge, Metric, Quality
 
-BLOCKED = ("CumSum", "Range", "NonMaxSuppression", "RoiAlign", "GridSample", "TopK")
+BLOCKED = operators("", "places")
 """Operators that stay in float32 unless asked for otherwise: they count, sort, or compute places in an image, and
 float16 does not tell 2049 from 2048."""
 
-MOVERS = frozenset(
-    "Reshape Transpose Squeeze Unsqueeze Flatten Identity Slice Split Concat Expand Tile DepthToSpace SpaceToDepth "
-    "Gather Pad".split()
-)
+MOVERS = frozenset((*operators("view permute select repeat gather join pad"), "Identity"))
 """Operators that only move numbers: they follow what they move."""
 
 HEADROOM = 2.0

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from onnxrewrite import io
 from onnxrewrite.api import application
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.measure.lineage import origins
 
 REGIONS = ("attention", "feed_forward", "embeddings", "head", "normalization")
@@ -22,8 +23,7 @@ _ACTIVATIONS = frozenset(
     "Gelu FastGelu QuickGelu BiasGelu Swish Relu LeakyRelu Elu Mish HardSwish Silu Tanh Sigmoid".split()
 )
 _PLUMBING = frozenset(
-    "Add Sub Mul Div Reshape Transpose Split Slice Squeeze Unsqueeze Concat Cast Identity Where Flatten Expand Pad "
-    "RotaryEmbedding Sigmoid Erf Clip".split()
+    (*operators("pointwise broadcast view permute select repeat join pad", but="activation"), "RotaryEmbedding")
 )
 """What may lie between a product and what it is for."""
 

@@ -11,10 +11,10 @@ from suite.deploy.models import chain, saved, slow
 
 from onnxrewrite.measure.timing import Interval
 from onnxrewrite.runtime.settings import Setting
-from onnxrewrite.suite.deploy import operators
+from onnxrewrite.suite.deploy import operator_times
 from onnxrewrite.suite.deploy.acceptance import AS_IT_WAS, Trial
 from onnxrewrite.suite.deploy.artifact import Artifact, Metrics
-from onnxrewrite.suite.deploy.operators import by_operator
+from onnxrewrite.suite.deploy.operator_times import by_operator
 from onnxrewrite.suite.quality.gate import Quality
 
 DIMS = {"batch": 4}
@@ -65,7 +65,7 @@ def test_what_nobody_expects_is_told(both: tuple[Trial, Trial], monkeypatch: pyt
     def broken(*_: Any, **__: Any) -> None:
         raise KeyError("ts")
 
-    monkeypatch.setattr(operators, "run_profiled", broken)
+    monkeypatch.setattr(operator_times, "run_profiled", broken)
     assert by_operator(*both, DIMS, {}).missing == "the profile failed: 'ts'"
 
 
