@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onnxrewrite import io
-from onnxrewrite.compiler.run import apply
+from onnxrewrite.api.application import apply
 from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite import registry
@@ -24,7 +24,7 @@ SCRIPT = """
 import hashlib, sys
 junk = [object() for _ in range(int(sys.argv[2]) * 997)]  # other addresses, too
 import onnxrewrite as rw
-from onnxrewrite.ir import io
+from onnxrewrite import io
 for level, name in (each.split(":") for each in sys.argv[3:]):
     result = rw.apply(f"{sys.argv[1]}/{name}/model.onnx", check=level)
     undone = sorted(result.checks.undone)

@@ -32,11 +32,18 @@ _LOCK = "lock"
 def folder() -> Iterator[Path]:
     """A new folder; it is gone afterwards."""
     sweep_folders()
-    made = Path(tempfile.mkdtemp(prefix=_PREFIX))
     with contextlib.ExitStack() as stack:
+        yield _locked_folder(stack)
+
+
+def _locked_folder(stack: contextlib.ExitStack) -> Path:
+    """A new folder that is locked; a sweep may remove one between its making and its lock."""
+    while True:
+        made = Path(tempfile.mkdtemp(prefix=_PREFIX))
         stack.callback(shutil.rmtree, made, ignore_errors=True)
-        stack.enter_context(_locked(made / _LOCK, os.O_CREAT | os.O_RDWR))
-        yield made
+        with contextlib.suppress(FileNotFoundError):
+            stack.enter_context(_locked(made / _LOCK, os.O_CREAT | os.O_RDWR))
+            return made
 
 
 @contextlib.contextmanager
@@ -75,15 +82,16 @@ def second_name(target: Path) -> Iterator[Path]:
 def sweep_folders() -> None:
     """Remove the temporary folders of processes that are gone."""
     for found in _named(Path(tempfile.gettempdir()), re.compile(rf"{_PREFIX}\w+")):
-        if _is_left(found / _LOCK):
-            shutil.rmtree(found, ignore_errors=True)
+        with _left(found / _LOCK) as is_left:
+            if is_left:
+                shutil.rmtree(found, ignore_errors=True)
 
 
 def sweep_files(where: Path) -> None:
     """Remove the temporary files there of processes that are gone."""
     for found in _named(where, _FILE):
-        if _is_left(found):
-            with contextlib.suppress(OSError):
+        with _left(found) as is_left, contextlib.suppress(OSError):
+            if is_left:
                 found.unlink()
 
 
@@ -119,21 +127,31 @@ def _locked(path: Path, flags: int) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _is_left(path: Path) -> bool:
-    """Whether a file is this user's own and nobody holds its lock."""
+@contextlib.contextmanager
+def _left(path: Path) -> Iterator[bool]:
+    """Whether a file is this user's own and nobody holds its lock; nobody gets it meanwhile."""
     if fcntl is None:
-        return False
+        yield False
+        return
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
-        return False
+        yield False
+        return
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-            return False
+        yield _is_ours(descriptor) and _takes_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_ours(descriptor: int) -> bool:
+    status = os.fstat(descriptor)
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+
+
+def _takes_lock(descriptor: int) -> bool:
+    try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
-    finally:
-        os.close(descriptor)
     return True

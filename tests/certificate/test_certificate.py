@@ -27,6 +27,7 @@ from onnxrewrite.certificate.record import (
     Undone,
     read,
 )
+from onnxrewrite.checks import site_record
 from onnxrewrite.checks.site_record import CheckRecord, SiteRecord
 from onnxrewrite.errors import ModelError
 
@@ -134,7 +135,7 @@ def test_any_other_value_is_refused_or_is_one(tmp_path_factory: pytest.TempPathF
     except ModelError as error:
         assert str(error).count("\n") == 0
     else:
-        assert json.loads(certificates._line(getattr(found, key))) == value
+        assert json.loads(site_record.line(getattr(found, key))) == value
 
 
 @pytest.mark.parametrize("path", ["rules", "options.seed", "rewrites.0.site", "model.outputs.0.error", "sites"])

@@ -248,7 +248,7 @@ def unloaded(monkeypatch):
     def load(*_, **__):
         raise AssertionError("the model was read")
 
-    monkeypatch.setattr("onnxrewrite.io.models.load", load)
+    monkeypatch.setattr("onnxrewrite.io.load", load)
 
 
 @pytest.mark.parametrize(

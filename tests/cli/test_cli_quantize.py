@@ -145,7 +145,7 @@ def test_data_of_another_model(refused: Callable[..., str], model: Path, tmp_pat
 
 
 def test_weights_of_the_model_are_not_overwritten(refused: Callable[..., str], tmp_path: Path) -> None:
-    from quantization.models import external
+    from suite.quantization.models import external
 
     path = external(mlp(), tmp_path / "m.onnx")
     assert "the weights of the model lie there" in refused("quantize", path, "-o", tmp_path / "m.onnx.data")

@@ -10,11 +10,11 @@ import onnx
 import pytest
 from small_models import GELU, RELU, write
 
-from onnxrewrite.certificate import record as certificates
 from onnxrewrite.certificate.record import read
 from onnxrewrite.checks.rewrites import SiteChecker
 from onnxrewrite.checks.site_record import CheckRecord
 from onnxrewrite.io import external
+from onnxrewrite.system.versions import versions
 
 RULE = '''from onnxrewrite import Rule, Stage, Var, op
 {import_}
@@ -180,7 +180,7 @@ def test_what_the_check_of_the_model_undid(cli, wrong_rule, with_rule, monkeypat
 
 
 def test_other_versions_are_told(cli, done, monkeypatch):
-    now = {**certificates.versions(), "numpy": "9.9"}
+    now = {**versions(), "numpy": "9.9"}
     monkeypatch.setattr("onnxrewrite.certificate.writing.versions", lambda: now)
     again = cli("replay", done)
     assert again.code == 0

@@ -172,7 +172,7 @@ def test_a_traceback_is_escaped_too(cli, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise ValueError(HOSTILE)
 
-    monkeypatch.setattr("onnxrewrite.io.models.load", fail)
+    monkeypatch.setattr("onnxrewrite.io.load", fail)
     done = cli("inspect", tmp_path / "m.onnx", "--debug")
     assert done.code == 3
     assert "Traceback" in done.err

@@ -12,7 +12,7 @@ import pytest
 from onnx import parser
 
 from onnxrewrite import io
-from onnxrewrite.compiler.run import apply
+from onnxrewrite.api.application import apply
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.measure.kernel_times import Run, _overhead, _runs, run_profiled
 from onnxrewrite.measure.lineage import covered, origins, rules_by_node

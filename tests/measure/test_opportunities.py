@@ -8,8 +8,8 @@ import pytest
 from onnx import parser
 
 from onnxrewrite import io
+from onnxrewrite.api.application import apply
 from onnxrewrite.compiler.result import Result
-from onnxrewrite.compiler.run import apply
 from onnxrewrite.measure.kernel_times import Kernel
 from onnxrewrite.measure.opportunities import Seen, Side, near_misses, rewrites, seen_by_rules
 from onnxrewrite.rewrite.trace import Applied, Trace

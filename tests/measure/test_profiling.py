@@ -10,7 +10,7 @@ from onnx import parser
 from test_kernel_times import GELU, HEADER
 
 from onnxrewrite import io
-from onnxrewrite.compiler.run import apply
+from onnxrewrite.api.application import apply
 from onnxrewrite.errors import ModelError
 from onnxrewrite.measure import peaks
 from onnxrewrite.measure.profiling import Profile, Rewritten, profile

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxrewrite as rw
-from onnxrewrite import io
 from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.runtime.deployment import SESSION_KEY, Deployment, options_for, read_options, write_options
 from onnxrewrite.runtime.providers import PROVIDERS, may_travel
@@ -224,7 +223,7 @@ def test_a_file_that_cannot_be_written_stays(model: Path, monkeypatch: pytest.Mo
     def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(io.os, "fsync", full)
+    monkeypatch.setattr("onnxrewrite.io.models.os.fsync", full)
     with pytest.raises(ModelError, match="cannot be written: No space left on device; nothing was changed"):
         write_options(model, FULL)
     assert model.read_bytes() == before

@@ -29,7 +29,7 @@ def killed(place: Path, work: str) -> None:
     program = f"""
     import os, signal, sys, tempfile
     from pathlib import Path
-    from onnxrewrite.ir import temporary
+    from onnxrewrite.system import temporary
     place = Path(sys.argv[1])
     tempfile.tempdir = str(place)
     {work}
@@ -105,3 +105,49 @@ def test_a_folder_that_lasts_as_long_as_an_object(place):
     assert folder.is_dir()
     del keep
     assert not folder.exists()
+
+
+def test_a_folder_that_a_sweep_removes_before_it_is_locked_is_made_again(place, monkeypatch):
+    make, made = tempfile.mkdtemp, []
+
+    def swept(**how):
+        made.append(make(**how))
+        if len(made) == 1:
+            os.rmdir(made[0])
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", swept)
+    with temporary.folder() as folder:
+        assert list(place.iterdir()) == [folder]
+    assert len(made) == 2
+
+
+def test_nobody_gets_a_lock_while_what_it_guards_is_removed(place, monkeypatch):
+    killed(place, "with temporary.folder():")
+    remove = temporary.shutil.rmtree
+
+    def watched(found, **how):
+        descriptor = os.open(found / "lock", os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            temporary.fcntl.flock(descriptor, temporary.fcntl.LOCK_EX | temporary.fcntl.LOCK_NB)
+        os.close(descriptor)
+        remove(found, **how)
+
+    monkeypatch.setattr(temporary.shutil, "rmtree", watched)
+    temporary.sweep_folders()
+    assert not list(place.iterdir())
+
+
+def test_many_processes_that_make_folders_and_sweep_do_not_disturb_each_other(place):
+    work = textwrap.dedent(f"""
+        import tempfile
+        from onnxrewrite.system import temporary
+        tempfile.tempdir = {str(place)!r}
+        for _ in range(400):
+            with temporary.folder() as folder:
+                (folder / "x").write_text("x")
+                assert (folder / "lock").exists()
+    """)
+    running = [subprocess.Popen([sys.executable, "-c", work], stderr=subprocess.PIPE) for _ in range(4)]
+    assert [(each.communicate()[1], each.returncode) for each in running] == [(b"", 0)] * 4
+    assert not list(place.iterdir())
