@@ -49,7 +49,7 @@ FEWER_LINES = 4500
 
 _LONG, _WIDE, _TABLE = 50, 7, 3
 
-_FACES = {"__init__", "__main__", "rules", "errors"}
+_FACES = {"__init__", "__main__", "_moved", "errors"}
 
 _WALK = re.compile(r"\.(?:producer|consumers|uses|predecessors|successors)\(|\.inputs\b|\.outputs\b|\.users\b")
 
@@ -86,7 +86,7 @@ class Checkout:
     @cached_property
     def rooms(self) -> set[str]:
         """Folders and modules of the package, its face aside."""
-        return {_room(name) for name in self.own} - {"__init__"}
+        return {_room(name) for name in self.own} - {"__init__", "_moved"}
 
     @cached_property
     def ranks(self) -> dict[str, int]:
@@ -107,7 +107,7 @@ class Checkout:
         found = []
         for name, tree in self.own.items():
             own = _room(name)
-            if own != "__init__":
+            if own in self.rooms:
                 reached = {t for t in _imports(tree) if t.split(".")[0] in self.rooms}
                 found += [(own, t.split(".")[0]) for t in sorted(reached) if t.split(".")[0] != own]
         return found

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from onnxrewrite import _moved
 from onnxrewrite.system.versions import VERSION
 
 __version__ = VERSION
+
+_moved.install()
 
 _FACE = {
     "apply": "onnxrewrite.api.application",

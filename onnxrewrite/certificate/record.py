@@ -1,6 +1,6 @@
 """The certificate: what was rewritten, how that was checked, and the digests of everything it depends on.
 
-Plain data, and how it is written and read.  This module must not know how a model is rewritten; ``certify`` does.
+Plain data, and how it is written and read.  This module must not know how a model is rewritten; ``writing`` does.
 
 The file is JSON with sorted keys, one entry of a list or table a line.  ``digest`` is over the same text without the
 digest: a checksum against accidents and careless edits, no signature.  What is read must be, byte by byte, what would

@@ -193,7 +193,7 @@ class Judge:
 
     @property
     def _is_stepped(self) -> bool:
-        """Whether the model rounds to fewer digits than it computes with, see ``numeric``."""
+        """Whether the model rounds to fewer digits than it computes with, see ``tolerance``."""
         return self.reference is not None and self.reference.stepped
 
     def _rounded(self, group: Sequence[Run], name: str) -> tuple[Comparison, Run]:

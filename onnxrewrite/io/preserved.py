@@ -226,7 +226,7 @@ def quiet() -> Iterator[None]:
 
 
 def serialized(model: ir.Model) -> onnx.ModelProto:
-    """The complete model, with all that ``carry`` keeps; ModelError if there is something in it that no file can hold,
+    """The complete model, with all that was set aside; ModelError if there is something in it that no file can hold,
     such as a name that is no text."""
     try:
         with quiet():

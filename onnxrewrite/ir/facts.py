@@ -2,11 +2,11 @@
 
 Facts are kept on the values themselves (``value.dtype``, ``value.shape``) and in one inference context, node
 by node, so that a rewrite costs the inference of its own nodes and of the consumers whose facts it made
-sharper. ``onnx_shape_inference`` knows the operators; ``elements.py`` and ``shapes.py`` replace what it gets
+sharper. ``onnx_shape_inference`` knows the operators; ``symbolic_elements.py`` and ``shapes.py`` replace what it gets
 wrong or leaves out.
 
 Dimensions of one name are equal: that is what ONNX means by ``dim_param``.  An overridable initializer is not
-a constant: ``io.py`` takes its default away while the model is worked on, so nothing here can mistake it for
+a constant: ``io.models`` takes its default away while the model is worked on, so nothing here can mistake it for
 one.
 """
 

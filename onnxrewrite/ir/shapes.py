@@ -1,6 +1,6 @@
 """Shape inference of operators whose result has a shape of its own: Reshape, Expand, MatMul, Loop, If.
 
-Like ``elements.py``, it replaces what the library gets wrong: a size that is only likely is unknown here.
+Like ``symbolic_elements.py``, it replaces what the library gets wrong: a size that is only likely is unknown here.
 """
 
 from __future__ import annotations

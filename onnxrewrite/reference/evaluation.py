@@ -49,7 +49,7 @@ class Reference:
     reason: str = ""
     session: Session | None = field(default=None, repr=False)
     stepped: bool = False
-    """Whether the model rounds to fewer digits than it computes with, see ``numeric``."""
+    """Whether the model rounds to fewer digits than it computes with, see ``tolerance``."""
 
     @property
     def trusted(self) -> bool:

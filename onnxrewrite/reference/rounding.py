@@ -8,7 +8,7 @@ correct rounding of a number that a float could have come to:
     |w - t|  ≤  max( ½ + stated · u · max|t|,  max|o - t| )
 
 with t the number in double, limited likewise, o and w the integers of the original and of the rewrite, u the unit
-roundoff of float32 and ``stated`` of the table in ``numeric``: at most 0.004 of a step for eight bits.
+roundoff of float32 and ``stated`` of the table in ``tolerance``: at most 0.004 of a step for eight bits.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ precision, for 1 + 2·10⁻⁹ is 1.  What its own roundings can move the result
 perturbation of the inputs does not show it.  So each inner result moves by a random part of one rounding, u·|x|, and of
 the least number of its dtype, which an underflow loses (Higham, *Accuracy and Stability*, 2nd ed., eq. 2.8).
 
-After Vignes' CESTAC method, as ``perturb``; there inputs and weights move, here what is computed of them.
+After Vignes' CESTAC method, as ``perturbation``; there inputs and weights move, here what is computed of them.
 """
 
 from __future__ import annotations

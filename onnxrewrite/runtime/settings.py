@@ -1,6 +1,6 @@
 """Sessions as a user opens them: optimized by ONNX Runtime, on one provider, with so many threads.
 
-What is checked runs unoptimized, see ``verify.session``; what is timed runs in the state in which it will be used.
+What is checked runs unoptimized, see ``runtime.session``; what is timed runs in the state in which it will be used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Gelu of a sum with a bias as ONNX Runtime's BiasGelu, or FastGelu for the approximation by tanh.
 
-Why: one pass over memory less.  On a CPU the two kernels are often faster (see ``apart.py``), so `apply` measures.
+Why: one pass over memory less.  On a CPU the two kernels are often faster (see ``unfuse.py``), so `apply` measures.
 Source: ONNX Runtime, docs/ContribOperators.md; what it does not say was tried (1.31).
 """
 

@@ -1,7 +1,7 @@
 """Shape tensors by the fewest operators: what is a size of some value is read off it, however it was computed.
 
 Where it comes from: exporters compute sizes like data, Shape, Gather, Mul, Div, Unsqueeze, Concat, Equal, Where, and do
-so for every use.  What they come to is known (``ir/elements.py``), mostly sizes of a value that is there anyway.
+so for every use.  What they come to is known (``ir.symbolic_elements``), mostly sizes of a value that is there anyway.
 
 Why: each of these nodes takes next to no time to compute, but as long to start as any; in a decoder that makes one
 token at a time that is most of the time.

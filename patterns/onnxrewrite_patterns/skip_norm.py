@@ -2,7 +2,7 @@
 
 Why: the sum is normalized as it is made, row by row, and need not be read again; it is an output, too, where it is
 carried on to the next residual sum.  A bias of what is added comes for free.  On a CPU the kernel is slow for many rows
-(see ``apart.py``), so `apply` measures.
+(see ``unfuse.py``), so `apply` measures.
 Source: ONNX Runtime, docs/ContribOperators.md; what it does not say was tried (1.31).
 """
 

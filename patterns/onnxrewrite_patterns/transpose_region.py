@@ -9,7 +9,7 @@ frame, ``transpose_operators.py``), and the values between them.  Each node is e
 kept one meets a turned one there has to be a Transpose; where a turned one meets a Transpose that is there,
 that one goes.  Which nodes to turn is then a minimum cut: Transposes that many nodes share, or that residual
 connections tie together, are weighed as a whole, and the chosen nodes are turned in one rewrite
-(``transpose_motion.py``).  The region grows only where the cut asks for it: most Transposes have to stay, and what
+(``transpose_sinking.py``).  The region grows only where the cut asks for it: most Transposes have to stay, and what
 is close by shows that.
 
 What gets smaller, so that this ends and nothing undoes it: the price of all Transposes in the graph, that is

@@ -40,7 +40,7 @@ def test_what_a_run_takes_is_seen_and_what_this_process_has_is_not(tmp_path: Pat
 
 
 def test_one_that_does_not_run_is_told(tmp_path: Path) -> None:
-    """Its process is what ``verify.workers`` watches over: here it is late."""
+    """Its process is what ``system.workers`` watches over: here it is late."""
     good = written(tmp_path / "good.onnx", "g (float[1] x) => (float[1] y) { y = Relu(x) }")
     bad = written(tmp_path / "bad.onnx", "g (float[1] x) => (float[1] y) { y = Nonsense(x) }")
     feeds = {"x": np.ones(1, np.float32)}

@@ -184,7 +184,7 @@ def _outputs(check: Data) -> Markup:
 
 
 def missed(near: Sequence[Data]) -> Markup:
-    """What nearly matched, rule by rule; ``near`` is what ``near.near_misses`` returned."""
+    """What nearly matched, rule by rule; ``near`` is what ``near_misses.near_misses`` returned."""
     if not near:
         return tag("p", "Nothing: no rule came near anywhere where it was not applied.")
     items = [tag("li", *_miss(each)) for each in near]

@@ -1,7 +1,7 @@
 """Graphs grown from a pattern alone: one node a term, at random where the pattern leaves a choice.
 
 A sketch of the operators (``sketch``) gets dtypes that all schemas agree on (``dtypes``), then shapes, attributes and
-constants that fit (``settled``).  Nothing here knows what the rule's guards ask for but the numbers that its code holds
+constants that fit (``concretization``).  Nothing here knows what a guard asks for but the numbers that its code holds
 (``hints``): what it refuses is thrown away, and another is grown.
 """
 

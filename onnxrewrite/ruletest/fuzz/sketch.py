@@ -1,6 +1,6 @@
 """A pattern drawn as a graph: one node a term, its alternatives chosen, and everything else still open.
 
-Which dtypes there are is for ``dtypes`` to say; shapes, constants and attributes are for ``settled``.
+Which dtypes there are is for ``dtypes`` to say; shapes, constants and attributes are for ``concretization``.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Pipeline:
         target_speedup: So many times as fast as the original; once it is met, lossy stages are left out.
         budget: Seconds; once they have passed no stage is begun.
         objective: What a stage is there for.
-        data: What models are calibrated and judged on, see ``quality.data.load_data``.
+        data: What models are calibrated and judged on, see ``suite.quality.data.load_data``.
         metric: The user's own measure of quality, a function or ``module:function``; larger is better.
         samples: So many samples are used at most.
         dims: Sizes of named dimensions of generated data, and of what is timed.

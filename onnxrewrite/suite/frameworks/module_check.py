@@ -1,7 +1,7 @@
 """An exported model against the module that it was made of: on the example, and on inputs and sizes made for it.
 
 The module says what is right.  Where it can be run in double precision, that is the reference; its own error against
-it says what the export may have, by the rules of ``verify.numeric``.  Where it cannot, its outputs are, and the stated
+it says what the export may have, by the rules of ``tolerance``.  Where it cannot, its outputs are, and the stated
 tolerance is taken.  Knows no framework.
 """
 

@@ -72,7 +72,7 @@ def export(
         opset: The model's ai.onnx opset; without it what the exporter recommends.
         exporter: ``dynamo``, ``torchscript``, or ``auto``: the first of both whose model is right.
         check: Whether to compare the export with the module, on the example and on ``samples`` inputs at each of two
-            choices of the dynamic sizes; see ``frameworks.compare``.
+            choices of the dynamic sizes; see ``suite.frameworks.module_check``.
         optimize: Whether to rewrite the model with ``onnxrewrite.apply``; or a ``Pipeline`` that it goes through; or a
             function that does something else, from a path to a ``Result``.
         seed: Of the inputs that are made.

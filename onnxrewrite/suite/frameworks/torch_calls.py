@@ -155,7 +155,7 @@ class Call:
         made = self._outputs(module, tensors)
         return [to_array(leaf) for leaf in tree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
 
-    # ---- what ``frameworks.compare`` asks
+    # ---- what ``suite.frameworks.module_check`` asks
 
     def run(self, feeds: Mapping[str, Any]) -> Sequence[Any] | str:
         """Outputs, or in a line why there are none."""

@@ -1,6 +1,6 @@
 """How close results come to those of a reference, over all samples: what is asked of a model that is quantized.
 
-Equality up to rounding is another question, see ``verify.numeric``.  This module knows neither models nor sessions.
+Equality up to rounding is another question, see ``tolerance``.  This module knows neither models nor sessions.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Optimize(Work):
     """``onnxrewrite optimize``: a folder for each model, of what the stages of a pipeline come to.
 
     Attributes:
-        plan: The pipeline; its data and metric are named, as ``deploy.config`` reads them, not given as objects.
+        plan: The pipeline; its data and metric are named, as ``suite.deploy.config`` reads them, not given as objects.
             Its ``dims`` may name dimensions that some of the models do not have.
     """
 

@@ -22,7 +22,7 @@ class Quantize(Stage):
 
     Attributes:
         modes: Of quantization, each is a proposal.
-        settings: What else is asked of all of them, by the names of ``quantization.settings.QuantizeSettings``.
+        settings: What else is asked of all of them, by the names of ``QuantizeSettings``.
     """
 
     name: ClassVar[str] = "quantize"
