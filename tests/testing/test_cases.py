@@ -78,6 +78,6 @@ def test_the_two_assertions() -> None:
     assert_rewrites(rule, "a = Neg(x)  b = Neg(a)  y = Relu(b)", to="y = Relu(x)")
     with pytest.raises(AssertionError, match="does not apply"):
         assert_rewrites(rule, "a = Neg(x)  y = Relu(a)", to="y = Relu(x)")
-    assert_rejects(rule, "a = Neg(x)  y = Relu(a)", because="expected Neg")
+    assert_rejects(rule, "a = Neg(x)  y = Relu(a)", because="expected BitwiseNot|Neg|Not")
     with pytest.raises(AssertionError, match="must reject"):
         assert_rejects(rule, "a = Neg(x)  b = Neg(a)  y = Relu(b)", because="")
