@@ -46,17 +46,15 @@ class Request:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if self.check not in get_args(CheckLevel):
             raise UsageError(f"check must be full, fast or off, not {self.check!r}")
-        assert self.lowering
+        asked = self.lower or os.environ.get("ONNXREWRITE_LOWER") or "fastest"
+        if asked not in get_args(Lowering):
+            raise UsageError(f"lower must be {', '.join(get_args(Lowering))}, not {asked!r}")
+        object.__setattr__(self, "lower", asked)
 
     @property
     def lowering(self) -> Lowering:
-        """How the lower stage chooses: what is asked for, else what ONNXREWRITE_LOWER says, else ``fastest``."""
-        asked = self.lower or os.environ.get("ONNXREWRITE_LOWER") or "fastest"
-        found = next((each for each in get_args(Lowering) if each == asked), None)
-        if found is None:
-            raise UsageError(f"lower must be {', '.join(get_args(Lowering))}, not {asked!r}")
-        lowering: Lowering = found
-        return lowering
+        """How the lower stage chooses: what is asked for, else what ONNXREWRITE_LOWER said, else ``fastest``."""
+        return self.lower or "fastest"
 
     @property
     def sources(self) -> list[str]:
