@@ -1,4 +1,4 @@
-"""Installed from a wheel, installed editable, run from a checkout: everywhere the same rules, each once.
+"""Installed from a wheel or a source distribution, editable, run from a checkout: everywhere the same rules, each once.
 
 Every environment here is new and empty, but that it sees the packages of the one that runs the tests.  The
 network is not needed.
@@ -125,6 +125,22 @@ def from_wheel(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 @pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sdist")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(folder)]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    (made,) = folder.glob("onnxrewrite-*.tar.gz")
+    return made
+
+
+@pytest.fixture(scope="module")
+def from_sdist(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    made = place(tmp_path_factory.mktemp("from_sdist") / "env")
+    made.install(sdist)
+    return made
+
+
+@pytest.fixture(scope="module")
 def editable(tmp_path_factory: pytest.TempPathFactory) -> Place:
     pytest.importorskip("editables", reason="hatchling needs it for editable installs: pip install editables")
     made = place(tmp_path_factory.mktemp("editable") / "env")
@@ -139,7 +155,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return made
 
 
-@pytest.fixture(params=["from_wheel", "editable", "checkout"])
+@pytest.fixture(params=["from_wheel", "from_sdist", "editable", "checkout"])
 def anywhere(request: pytest.FixtureRequest) -> Place:
     found: Place = request.getfixturevalue(request.param)
     return found
@@ -170,7 +186,7 @@ def test_every_rule_once(anywhere: Place) -> None:
     assert names.split() == built_in()
     assert len(set(names.split())) == len(names.split())
     assert (twice, broken) == ("", "")
-    is_installed = "from_wheel" in str(anywhere.folder)
+    is_installed = "from_wheel" in str(anywhere.folder) or "from_sdist" in str(anywhere.folder)
     for file in (package, patterns):
         assert Path(file).is_relative_to(anywhere.folder if is_installed else ROOT)
 
@@ -228,6 +244,15 @@ def test_contents_of_the_wheel(wheel: Path) -> None:
     }
     assert {f"onnxrewrite/report/html/{name}" for name in page} <= set(names)
     assert any(".dist-info/" in n and n.endswith("LICENSE.dagre") for n in names)
+
+
+def test_a_source_distribution_holds_what_its_tests_need(sdist: Path) -> None:
+    import tarfile
+
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "CONTRIBUTING.md", "tests/conftest.py"} <= names
+    assert not [name for name in names if name.endswith(".onnx") or name.startswith((".venv", "build/"))]
 
 
 def test_missing_rules_are_a_broken_installation(wheel: Path, tmp_path: Path, model: Path) -> None:
