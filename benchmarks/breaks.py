@@ -201,4 +201,4 @@ KINDS: dict[str, tuple[Breaker, str]] = {
     "lower opset": (lower, "opset"),
     "twice as large": (scaled, ""),
 }
-"""What is broken, to what breaks it and to words that name it."""
+"""The kinds of breaks, each to the function that makes it and to words that name it."""

@@ -1,4 +1,4 @@
-"""What checking costs: ``apply`` with all checks against ``apply`` without, on real models.
+"""The cost of checking: ``apply`` with all checks against ``apply`` without, on real models.
 
     python -m benchmarks.checking [MODEL ...] [--rounds N] [--json FILE]
 
@@ -111,7 +111,7 @@ def rows(paths: Sequence[Path] | None = None, rounds: int = 1) -> list[report.Ro
 
 
 def passes(found: Sequence[report.Row]) -> bool:
-    """Whether the goal is met on every model."""
+    """True if the goal is met on every model."""
     return bool(found) and all(each["met"] for each in found)
 
 

@@ -1,4 +1,4 @@
-"""How much of what can be fused is fused: ONNX Runtime's own tests, and real models, beside other optimizers.
+"""The share of possible fusions that are made: ONNX Runtime's own tests, and real models, beside other optimizers.
 
     python -m benchmarks.coverage [MODEL ...] [--only PART ...] [--case PATTERN] [--fastest] [--no-peers] [--json FILE]
 
@@ -44,11 +44,11 @@ class Measured:
 
     Attributes:
         path: The model.
-        nodes: Who to the number of nodes: ``original``, ``ours``, ``fastest``, and the other optimizers.
-        found: Who to how many of each motif are one operator.
-        total: How many of each motif there are.
+        nodes: Optimizer to the number of nodes: ``original``, ``ours``, ``fastest``, and the other optimizers.
+        found: Optimizer to the number of each motif that is one operator.
+        total: The number of each motif.
         check: Our result against the original; None where there is no result.
-        failure: Why there is none.
+        failure: The reason why there is none.
     """
 
     path: Path
@@ -95,7 +95,7 @@ def _note(made: Measured, who: str, result: Path) -> None:
 
 
 def raised(found: Sequence[Measured], out: report.Report) -> None:
-    """How many of each motif are one operator, model by model."""
+    """Report the number of each motif that is one operator, model by model."""
     rows, missing = list[report.Row](), Counter[str]()
     for each in found:
         for motif, total in each.total.items():
@@ -111,7 +111,7 @@ def raised(found: Sequence[Measured], out: report.Report) -> None:
 
 
 def nodes(found: Sequence[Measured], out: report.Report, fastest: bool) -> None:
-    """How many nodes are left, model by model."""
+    """Report the number of nodes that are left, model by model."""
     rows = list[report.Row]()
     for each in found:
         peers = {p: each.nodes.get(p) for p in SIMPLIFIERS}

@@ -61,7 +61,7 @@ def exports(network: str) -> Iterator[tuple[str, onnx.ModelProto]]:
 
 
 def raised(model: onnx.ModelProto, check: CheckLevel = "off") -> ir.Model:
-    """What the rules that canonicalize and raise make of a model."""
+    """A model, rewritten by the rules that canonicalize and raise."""
     lowering = [rule.name for rule in registry.load() if rule.stage == rw.Stage.LOWER]
     return rw.apply(model, without=lowering, check=check, lower="fused").model
 
@@ -77,7 +77,7 @@ class Portrait:
         shades: Of each node, a number that is shared by all nodes that compute the same from the same.
         outputs: The shade of each output.
         nodes: A node in words, by shade, in the order in which they are computed.
-        operators: How often each operator occurs.
+        operators: The number of times that each operator occurs.
     """
 
     shades: Counter[int]
@@ -95,7 +95,7 @@ class Portrait:
         return ((self.operators - other.operators) + (other.operators - self.operators)).total()
 
     def difference(self, other: Portrait) -> str:
-        """What the other has more and less, and the first node of each that the other has not."""
+        """The operators that the other has more and less, and the first node of each that is not in the other."""
         more, less = other.operators - self.operators, self.operators - other.operators
         counts = [f"{sign}{n} {name}" for sign, each in (("+", more), ("-", less)) for name, n in sorted(each.items())]
         here, there = self._beyond(other), other._beyond(self)
@@ -113,7 +113,7 @@ class Studio:
     _constants: defaultdict[Hashable, list[Array]] = field(default_factory=lambda: defaultdict(list))
 
     def portrait(self, model: ir.Model) -> Portrait:
-        """What ``model`` computes, node by node; a node with a subgraph is like no other."""
+        """The portrait of ``model``, node by node; a node with a subgraph equals no other."""
         shades: dict[ir.Value | None, int] = {None: self._number(None)}
         found = Portrait(Counter(), (), {}, Counter())
 
@@ -150,7 +150,7 @@ class Studio:
         return self._constant(np.array(value, np.float32)) if isinstance(value, float) else str(value)
 
     def _constant(self, array: Array) -> Hashable:
-        """Which of the constants of its kind this is, but for rounding."""
+        """A key of a constant, the same for constants of its kind that differ by rounding only."""
         kind = array.dtype, array.shape
         known = self._constants[kind]
         place = next((i for i, each in enumerate(known) if _close(each, array)), len(known))
@@ -221,7 +221,7 @@ def rows(portraits: Mapping[str, Portrait]) -> list[report.Row]:
 
 
 def _from_nearest(members: Sequence[Portrait], number: int) -> str:
-    """How the numbered class differs from that of the larger ones which is most like it."""
+    """The difference of the numbered class from the most similar of the larger ones; empty for the first."""
     if not number:
         return ""
     nearest = min(range(number), key=lambda i: members[i].distance(members[number]))

@@ -1,4 +1,4 @@
-"""What rules gain: the time of the kernels that they had a part in, before and after, on real models.
+"""The gain of rules: the time of the kernels that they had a part in, before and after, on real models.
 
     python -m benchmarks.effects [MODEL ...] [--seconds S] [--write] [--json FILE]
 

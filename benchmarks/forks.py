@@ -18,7 +18,7 @@ _CONTEXT = multiprocessing.get_context("fork")
 
 @dataclass(frozen=True)
 class Outcome(Generic[Task]):
-    """What became of a task: the ``result`` of its work, or why there is none."""
+    """The outcome of a task: the ``result`` of its work, or the reason why there is none."""
 
     task: Task
     result: Any = None

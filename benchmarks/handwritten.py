@@ -36,7 +36,7 @@ class Wrong:
         on: A model, in text form, that it rewrites wrongly.
         at: Inputs of that model at which the result is wrong: name to what numpy makes an array of.
         opset: Of the model.
-        why: What its author did not think of.
+        why: The case that its author did not think of.
     """
 
     rule: Rule
@@ -101,6 +101,6 @@ def made(name: str, pattern: Any, rewrite: Rewrite, when: Condition | None, **se
 
 
 def collected(package: ModuleType) -> dict[str, Sequence[Any]]:
-    """What the modules of a package define as ``RULES``, by the name of the module."""
+    """The ``RULES`` of the modules of a package, by the name of the module."""
     names = sorted(m.name for m in pkgutil.iter_modules(package.__path__))
     return {n: importlib.import_module(f"{package.__name__}.{n}").RULES for n in names}

@@ -20,9 +20,9 @@ class Bug:
     """A published bug.
 
     Attributes:
-        rule: What the tool does.
-        source: Where it was seen.
-        overlooks: What it does not look at.
+        rule: The rewrite that the tool makes.
+        source: The place where it was seen.
+        overlooks: The condition that it does not look at.
     """
 
     rule: Rule

@@ -90,18 +90,18 @@ TRAPS: Mapping[str, str] = {
     "ScatterND of everything, added": "float[2,3] x; float[2,3] u; y = ScatterND(x, int64[2,1] {0,1}, u,"
     ' reduction="add")',
 }
-"""What it is to the graph."""
+"""The name of each trap to its graph."""
 
 
 @dataclass
 class Seen:
-    """What became of one model under one set of rules.
+    """The outcome of one model under one set of rules.
 
     Attributes:
         applied, refused, refuted: Rule to number of sites; refuted are those at which the numbers differ, refused those
             that cannot be checked, too.
         status: ``equal``, or what else is the matter.
-        seconds: What it took.
+        seconds: The CPU time that it took.
     """
 
     applied: Counter[str] = field(default_factory=Counter)
@@ -189,7 +189,7 @@ def _rules(found: Sequence[Seen]) -> Iterator[report.Row]:
 
 
 def tell_traps(out: report.Report, beside: bool) -> None:
-    """What onnxscript does alone, and what comes of it here."""
+    """Report the result of each trap, by onnxscript alone and here."""
     rows, wrong, caught = list[report.Row](), 0, 0
     for name, graph in TRAPS.items():
         model = io.to_proto(text.parse(graph, opset=17))
@@ -220,7 +220,7 @@ def tell_traps(out: report.Report, beside: bool) -> None:
 
 
 def alone(model: onnx.ModelProto, name: str) -> str:
-    """What onnxscript's own driver makes of a model: ``unchanged``, ``equal``, or what is wrong with it."""
+    """The result of onnxscript's own driver: ``unchanged``, ``equal``, ``not compared``, or what is wrong with it."""
     rules = [rule.theirs for rule in load(name) if isinstance(rule, Adapted)]
     try:
         typed = onnx.shape_inference.infer_shapes(model)  # some of its rules raise without

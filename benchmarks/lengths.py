@@ -34,8 +34,8 @@ class Length(NamedTuple):
     """A model that is long in one respect.
 
     Attributes:
-        command: What is done with it; MODEL and OUT stand for files.
-        number: How many of what it has many of.
+        command: The command to run on it; MODEL and OUT stand for files.
+        number: The number of the things that it has many of.
         most: Seconds that it may take.
         make: The graph, of so many.
     """

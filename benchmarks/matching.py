@@ -42,8 +42,8 @@ class _Ours:
     """Our rules on one model: what is timed, in its two parts.
 
     Attributes:
-        applied: How often a rule was applied in the last run.
-        found: How often one matched.
+        applied: The number of times that a rule was applied in the last run.
+        found: The number of times that one matched.
     """
 
     def __init__(self, model: ir.Model, chosen: Sequence[Rule]):

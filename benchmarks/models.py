@@ -51,7 +51,7 @@ def corpus_inputs() -> ModuleType | None:
 
 
 def has_attention(path: Path) -> bool:
-    """Whether a Softmax lies between two matrix products."""
+    """True if at least two Softmax nodes have a matrix product within eight nodes above them."""
     graph = onnx.load(path, load_external_data=False).graph
     makers = {o: n for n in graph.node for o in n.output}
     products = {"MatMul", "Gemm", "MatMulInteger", "QLinearMatMul"}

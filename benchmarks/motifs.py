@@ -1,6 +1,6 @@
-"""What a model has that could be fused, counted by its structure, and what is fused of it.
+"""Motifs: the parts of a model that could be fused, counted by structure, and those of them that are fused.
 
-A motif is counted where exporters spell it out and where it is one operator already, so that what is found of it is a
+A motif is counted where exporters spell it out and where it is one operator already, so that the fused ones are a
 share of one total.  Nothing here knows of our rules: neither may decide what the other is measured by.
 """
 
@@ -38,7 +38,7 @@ def opened(path: str | os.PathLike[str]) -> ir.Model:
 
 
 def node_count(path: str | os.PathLike[str]) -> int:
-    """How many nodes there are, constants left out."""
+    """The number of nodes, constants left out."""
     return statistics.node_count(opened(path))
 
 
@@ -47,9 +47,9 @@ class Motif:
     """Something that can be fused.
 
     Attributes:
-        name: What it is called in tables.
+        name: The name in tables.
         fused: The operators that are it, in any domain, to how many of it each is; or what FusedConv has as activation.
-        spelled: Whether a node is the one by which a spelled-out motif is counted.
+        spelled: True for the node by which a spelled-out motif is counted.
     """
 
     name: str
@@ -57,11 +57,11 @@ class Motif:
     spelled: Callable[[ir.Node], bool]
 
     def one_operator(self, model: ir.Model) -> int:
-        """How many are one operator."""
+        """The number of motifs that are one operator."""
         return sum(self._worth(n) for n in _nodes(model))
 
     def all(self, model: ir.Model) -> int:
-        """How many there are, one operator or several."""
+        """The number of motifs, of one operator or several."""
         return self.one_operator(model) + sum(self.spelled(n) for n in _nodes(model) if n.op_type not in self.fused)
 
     def _worth(self, node: ir.Node) -> int:
@@ -140,7 +140,7 @@ def is_activation(node: ir.Node) -> bool:
 
 
 def _multiplies(node: ir.Node, *values: ir.Value | None) -> bool:
-    """Whether what a node makes is multiplied with one of the values, scaled or not."""
+    """True if the result of a node is multiplied with one of the values, scaled or not."""
     products = (n for n in _below(node.outputs[0], frozenset({"Div", "Mul"}), 2) if n.op_type == "Mul")
     variable = [v for v in values if v is not None and _number(v) is None]
     return any(operand is v for n in products for operand in n.inputs for v in variable)
@@ -165,7 +165,7 @@ def is_rotation(node: ir.Node) -> bool:
 
 
 def _whole(piece: ir.Value | None) -> ir.Value | None:
-    """What a value is cut out of."""
+    """The value that a value is cut out of; None if it is not cut out."""
     node = piece.producer() if piece is not None else None
     return node.inputs[0] if node is not None and node.op_type in ("Slice", "Split", "Gather") else None
 
@@ -192,10 +192,10 @@ MOTIFS = (
 
 
 def found(model: ir.Model) -> Counter[str]:
-    """How many of each motif are one operator."""
+    """The number of each motif that is one operator."""
     return Counter({m.name: m.one_operator(model) for m in MOTIFS})
 
 
 def total(model: ir.Model) -> Counter[str]:
-    """How many of each motif there are."""
+    """The number of each motif."""
     return Counter({m.name: m.all(model) for m in MOTIFS})

@@ -109,7 +109,7 @@ class Case:
 
     @cached_property
     def excuse(self) -> str:
-        """Why what is expected is not asked for; empty where it is."""
+        """The reason why the expected operators are not required; empty if they are."""
         for pattern, reason in EXCUSED.items():
             if fnmatch.fnmatch(self.name, pattern):
                 return reason
@@ -120,7 +120,7 @@ class Case:
 
     @cached_property
     def kind(self) -> str:
-        """What is asked of it."""
+        """The kind of requirement: ``positive``, ``negative``, ``trap``, ``optional``, ``excused`` or ``equal``."""
         if self.told.get("ort_unsound") or self.told.get("semantic_trap"):
             return TRAP
         if self.told.get("negative"):
@@ -136,7 +136,7 @@ class Case:
         return self.expected.startswith("eliminate:")
 
     def missing(self, counts: Counts) -> list[str]:
-        """What is expected of a graph with so many operators and is not there."""
+        """The expectations that a graph with these counts of operators does not meet."""
         if not self._eliminates:
             return [o for o in self.expected.split("+") if not any(counts.get(e) for e in (o, *EQUIVALENTS.get(o, ())))]
         before, removed = self.told["ops_before"], self.told.get("expected_removed", {})
@@ -147,7 +147,7 @@ class Case:
         ]
 
     def reached_by(self, peer: str) -> bool:
-        """Whether a variant of ONNX Runtime gets there: ``ort_all`` or ``transformers``."""
+        """True if a variant of ONNX Runtime meets the expectations: ``ort_all`` or ``transformers``."""
         if self.told.get({"ort_all": "ort_default_cpu_fuses", "transformers": "ort_transformers_fuses"}[peer]):
             return True
         return peer in self.told and not self.missing(self.told[peer])
@@ -177,13 +177,13 @@ def _has_kernel(operator: str) -> bool:
 
 @dataclass(frozen=True)
 class Found:
-    """What we made of a case.
+    """Our result for a case.
 
     Attributes:
         counts: The operators of the result.
-        wrong: Why it is not equal to the original; empty where it is.
-        compared: How it was compared, or why not.
-        why: What was refused that concerns the expected operators.
+        wrong: The reason why it is not equal to the original; empty if it is.
+        compared: The result of the comparison, or the reason why there was none.
+        why: The refusals that concern the expected operators.
     """
 
     counts: dict[str, int]
@@ -206,7 +206,7 @@ def run(case: Case) -> Found:
 
 
 def _compared(case: Case, made: onnx.ModelProto) -> tuple[str, str]:
-    """Why the result differs, and how that was found out; at the sizes that the case tells where others do not run."""
+    """The reason why the result differs, and the comparison; at the sizes that the case tells if others do not run."""
     if not case.told.get("runnable"):
         return "", "does not run"
     original = io.to_proto(io.load(case.path))

@@ -90,7 +90,7 @@ class Variant:
 
 
 def plain(path: Path, data: Data, folder: Path, setting: Setting) -> Iterator[Variant]:
-    """What ``onnxruntime.quantization`` makes of the export, with its defaults; forms that it fails on are left out."""
+    """The export quantized by ``onnxruntime.quantization`` with its defaults; forms that it fails on are left out."""
     from onnxruntime.quantization import CalibrationDataReader, quantize_dynamic, quantize_static
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
@@ -169,7 +169,7 @@ def idle(outcome: Outcome) -> int:
 
 
 def worse(found: Found) -> str:
-    """How ours is worse than the faster of the plain forms that pass the gate; empty where it is not."""
+    """The respect in which ours is worse than the faster plain form that passes the gate; empty if it is not."""
     passing = [n for n, q in found.quality.items() if n.startswith("plain") and not Gate().refuses(q)]
     if not passing:
         return ""

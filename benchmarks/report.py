@@ -1,7 +1,7 @@
-"""What every benchmark shares: timing that can be trusted on a noisy machine, tables, goals, JSON, exit codes.
+"""Shared code of all benchmarks: timing that can be trusted on a noisy machine, tables, goals, JSON, exit codes.
 
 A figure alone means little on a shared machine, so whatever is compared is measured by turns, in one run, and the
-medians are compared.  Seconds are those of the CPU, which do not run on while somebody else has it.
+medians are compared.  Seconds are those of the CPU, which do not run on while another process has it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TimeUp(BaseException):
 
 @dataclass(frozen=True)
 class Timing:
-    """How long something took, in seconds; ``at_least`` where it was stopped then."""
+    """A duration in seconds; ``at_least`` if it was stopped then."""
 
     seconds: float
     at_least: bool = False

@@ -27,7 +27,7 @@ GOAL = 0.995
 
 @dataclass
 class Row:
-    """What one rule did."""
+    """The results of one rule."""
 
     rule: str
     seeds: int
@@ -41,7 +41,7 @@ class Row:
 
     @property
     def passes(self) -> bool:
-        """Whether the rule meets the goal; one of which no example can be respelled does not."""
+        """True if the rule meets the goal; a rule of which no example can be respelled does not."""
         return self.spellings > 0 and self.matched >= GOAL * self.spellings and not self.wrong
 
 

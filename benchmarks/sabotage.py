@@ -42,7 +42,7 @@ _TRUSTED = 2
 """So many culprits of one rule are looked for before it is not trusted anywhere; see ``pipeline``."""
 
 _RIVAL = ("conv-sum",)
-"""What takes in every sum of a ResNet first, so that there is nothing left to be wrong about."""
+"""The rule that takes in every sum of a ResNet first, so that there is nothing left to be wrong about."""
 
 x, y = Var("x", dtype=FLOATS), Var("y", dtype=FLOATS)
 total = op.Add(x, y)
@@ -66,9 +66,9 @@ def rule(kind: str = "", place: str = "", *, leaves: str = "") -> Rule:
 
 
 def _factor(kind: str, made: Value, m: Match, build: Builder) -> Value | float | None:
-    """What the sum is multiplied by: 1.01, always, or at one size; hidden, it depends on an input of the graph.
+    """The factor of the sum: 1.01, always, or at one size; hidden, it depends on an input of the graph.
 
-    There is no Add in it, or the rule would apply to that, and so on.
+    There is no Add in it, because the rule would apply to that, and so on.
     """
     if kind == EVERYWHERE:
         return 1.01
@@ -127,7 +127,7 @@ def _middle_site(path: Path) -> str:
 
 @contextmanager
 def _counted() -> Iterator[list[None]]:
-    """How often a candidate is compared with the original."""
+    """A list that gets an entry for each comparison of a candidate with the original."""
     calls: list[None] = []
     original = Baseline.check
 
@@ -157,7 +157,7 @@ GOALS = {
 
 
 def passes(found: Sequence[report.Row]) -> bool:
-    """Whether every case went well."""
+    """True if every case went well."""
     return bool(found) and all(row[goal] for row in found for goal in GOALS)
 
 

@@ -111,7 +111,7 @@ class _WholeRun:
 
 
 def rewrites(tell: report.Report, sizes: Sequence[int], rounds: int, seed: int) -> None:
-    """What a rewrite costs, at every size."""
+    """Measure the cost of a rewrite, at every size."""
     rows: list[dict[str, report.Cell]] = []
     tasks: dict[str, Callable[[], float]] = {}
     runs: dict[int, tuple[_Run, _Run]] = {}
@@ -183,7 +183,7 @@ _RULES = (
 
 
 def held(tell: report.Report, nodes: int, seed: int) -> None:
-    """What facts and indexes take."""
+    """Measure the memory that facts and indexes take."""
     rows: list[dict[str, report.Cell]] = []
     chosen = rules.synthetic_rules(HELD, seed)
     for kind, make in graphs.KINDS.items():
@@ -239,7 +239,7 @@ def external(tell: report.Report, megabytes: int) -> None:
 
 
 def rewrite_external() -> None:
-    """What the process of ``external`` does: prints a row of JSON."""
+    """The work of the process of ``external``: print a row of JSON."""
     path = Path(sys.argv[1])
     with _Watch() as watch:
         start = watch.most()

@@ -1,4 +1,4 @@
-"""Whether the ranking names the right nodes: quality against latency as nodes are given back, in its order and others.
+"""The merit of the sensitivity ranking: quality against latency as nodes are given back, in its order and others.
 
     python -m benchmarks.sensitivity [MODEL ...] [--mode MODE] [--method METHOD ...] [--json FILE]
 
@@ -37,7 +37,7 @@ from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 ROOT = Path(__file__).resolve().parents[1] / "golden_models"
 MODELS = ("vit", "bert", "mobilenet_hardswish", "yolo")
 OPERATORS = ("MatMul", "Gemm", "Conv")
-"""What is quantized: whatever multiplies by weights."""
+"""The operators that are quantized: those that multiply by weights."""
 
 SAMPLES = 8
 """The ranking is found on so many, and judged on as many others."""

@@ -90,7 +90,7 @@ class Checkout:
 
     @cached_property
     def ranks(self) -> dict[str, int]:
-        """What the tests say of the order of rooms."""
+        """The rank of each room, as the tests state it; empty if they do not."""
         tree = ast.parse((self.root / "tests" / "test_architecture.py").read_text(encoding="utf-8"))
         for node in tree.body:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -167,7 +167,7 @@ def _is_ours(module: str) -> bool:
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:
-    """What a module imports of the package, by its path inside of that."""
+    """The modules of the package that a module imports, by their path inside of it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "onnxrewrite":
             inside = (node.module or "").split(".")[1:]
@@ -188,7 +188,7 @@ def _tables(tree: ast.Module) -> Iterator[ast.stmt]:
 
 
 def _lists_operators(node: ast.AST) -> bool:
-    """Whether a literal is a list of operators, in words too."""
+    """True if a literal is a list of operators, or a string of their names."""
     held = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", ())
     names = [e.value for e in held if isinstance(e, ast.Constant) and isinstance(e.value, str)]
     if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -59,13 +59,13 @@ OLD = 150
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of a mutant.
+    """The outcome of a mutant.
 
     Attributes:
-        mutant: Which.
+        mutant: The mutant.
         status: ``refuted``, ``stillborn``, ``equivalent`` or ``survived``.
         why: The counterexample, the reason why it is equivalent, or how it got through.
-        seconds: How long it took.
+        seconds: The time it took.
     """
 
     mutant: Mutant
@@ -84,21 +84,21 @@ class Bench:
         self.seed = seed
 
     def try_wrong(self, wrong: Wrong) -> tuple[Verdict, str]:
-        """What the ladder says of a wrong rule, and what is wrong with what ``apply`` makes of its model."""
+        """The ladder's verdict on a wrong rule, and the error that ``apply`` leaves in its model."""
         return self.climb(wrong.rule), left_in(wrong)
 
     def climb(self, rule: Rule) -> Verdict:
-        """What the ladder says of a rule that is not built in, as a user would ask it; without the models of a
+        """The ladder's verdict on a rule that is not built in, as a user would get it; without the models of a
         counterexample, which a rule that fires on its own result makes too long for a pipe."""
         verdict = climb(rule, [*self.library, rule], seed=self.seed, count=INSTANCES, thorough=False)
         return replace(verdict, counterexample=None)
 
     def watch(self, name: str) -> Observed:
-        """What a right rule does."""
+        """The observations of a right rule."""
         return observed(self.rules[name], self.library, count=self.count, seed=self.seed)
 
     def challenge(self, mutant: Mutant) -> Tried:
-        """What the ladder says of a mutant; to be called in a process of its own."""
+        """The outcome of a mutant on the ladder; to be called in a process of its own."""
         start = time.perf_counter()
         right = self.rules[mutant.rule]
         wrong, tally = mutate(right, mutant)
@@ -122,20 +122,20 @@ class Bench:
         return Tried(mutant, status, why, time.perf_counter() - start)
 
     def recall(self, name: str) -> Verdict:
-        """What the ladder says of a published bug."""
+        """The ladder's verdict on a published bug."""
         rule = next(b.rule for b in HISTORY if b.rule.name == name)
         return climb(rule, self.library, seed=self.seed, count=max(self.count, OLD), thorough=False)
 
 
 def left_in(wrong: Wrong) -> str:
-    """Why what ``apply`` makes of the model of a wrong rule is wrong, with all of its checks; empty where it is not."""
+    """The error that ``apply``, with all of its checks, leaves in the model of a wrong rule; empty if there is none."""
     model, rules = wrong.model(), rw.RuleSet("by-hand", [wrong.rule])
     result = rw.apply(model, rules=[rules], only=["by-hand"], lower="fused")
     return differs_at(wrong.model(), result.model, wrong.feeds()) or ""
 
 
 def is_wrong(wrong: Wrong) -> str:
-    """How a wrong rule is wrong on its model, where nothing is checked; empty where it is not, or does not apply."""
+    """The error of a wrong rule on its model, without checks; empty if there is none, or the rule does not apply."""
     rules = rw.RuleSet("by-hand", [wrong.rule])
     result = rw.apply(wrong.model(), rules=[rules], only=["by-hand"], lower="fused", check="off")
     applied = result.trace.counts().get(wrong.rule.name, 0)
@@ -231,7 +231,7 @@ def watched(bench: Bench, names: Iterable[str], most: int | None, tell: report.R
 
 
 def challenged(bench: Bench, made: Sequence[Mutant]) -> list[Tried]:
-    """What became of each mutant, in their order."""
+    """The outcome of each mutant, in their order."""
     found: dict[str, Tried] = {}
     for outcome in forked(made, bench.challenge):
         failed = Tried(outcome.task, SURVIVED, outcome.failure, 0.0)
@@ -240,7 +240,7 @@ def challenged(bench: Bench, made: Sequence[Mutant]) -> list[Tried]:
 
 
 def recalled(bench: Bench, tell: report.Report) -> None:
-    """Whether the published bugs are refuted."""
+    """Report whether the published bugs are refuted."""
     verdicts = {o.task: o for o in forked([b.rule.name for b in HISTORY], bench.recall)}
     rows: list[dict[str, report.Cell]] = []
     for bug in HISTORY:

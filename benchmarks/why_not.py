@@ -1,4 +1,4 @@
-"""Why-not: a graph to which a rule applies, with one thing broken.  Does ``explain`` name what was broken?
+"""Reasons of ``explain``: a graph to which a rule applies, with one thing broken.  Do they name what was broken?
 
     python -m benchmarks.why_not [--rules NAME ...] [--count N] [--own | --independent] [--show] [--json FILE]
 
@@ -105,7 +105,7 @@ OWN: dict[str, tuple[Breaker, str]] = {
     "dtype": (_dtype, "dtypes?|kernels?|bfloat16|float16|double"),
     "opset": (_opset, "opset"),
 }
-"""What is broken, to what breaks it and to words that name it."""
+"""The kinds of breaks, each to the function that makes it and to words that name it."""
 
 KINDS = OWN | independent.KINDS
 
@@ -117,10 +117,10 @@ class Break:
     Attributes:
         rule: The name of the rule.
         kind: One of ``KINDS``.
-        what: What was done.
+        what: The change that was made.
         reason: The first reason; empty where nothing comes near.
-        named: Whether it names the broken thing.
-        is_silent: Whether nothing comes near though half of the nodes are as they were.
+        named: True if it names the broken thing.
+        is_silent: True if nothing comes near though half of the nodes are as they were.
     """
 
     rule: str
@@ -193,7 +193,7 @@ def _of_pattern(draft: Draft, rule: Rule, value: str) -> set[str]:
 
 
 def _is_live(node: ir.Node) -> bool:
-    """Whether something comes of a node: what was cut off is not there any more, nor what has nothing left to do."""
+    """True if a graph output depends on a node, but not by way of a Cast to the same dtype, which does nothing."""
     if node.op_type == "Cast" and _dtype_of(node.inputs[0]) == _dtype_of(node.outputs[0]):
         return False
     return any(o.is_graph_output() or any(map(_is_live, o.consumers())) for o in node.outputs)

@@ -1,4 +1,4 @@
-"""What a user can be told.
+"""Errors as users see them.
 
 Every error that a user can meet is one line: what is wrong, where, and what to do.  The command line prints
 it and exits with ``exit_code``; nothing else is ever shown to a user as a traceback.
@@ -39,16 +39,16 @@ class CheckError(OnnxRewriteError):
 
 
 NOT_RUN = (UsageError, ModelError, MemoryError)
-"""What is raised where a model cannot be run here: inputs that cannot be made, a model that does not open, too little
-memory.  Where that only keeps something from being checked or measured, the reason is told and the work goes on."""
+"""Exceptions for a model that cannot be run here: inputs that cannot be made, a model that does not open, too little
+memory.  Where they only prevent a check or a measurement, the reason is reported and the work goes on."""
 
 
 class IncompleteError(OnnxRewriteError):
     """The result is right and was written; something that goes with it, a certificate or a report, was not.
 
     Args:
-        done: What was written, as a sentence.
-        lost: Why each of the others was not.
+        done: A sentence that says what was written.
+        lost: For each of the others, the reason why it was not.
         exit_code: The command line's exit status.
     """
 
@@ -59,10 +59,10 @@ class IncompleteError(OnnxRewriteError):
 
 
 class Rest:
-    """What goes with a result that is written: each part by itself, so that none takes another one or the result down.
+    """The parts that go with a written result; a failure of one affects neither the others nor the result.
 
     Args:
-        done: What is done, as a sentence.
+        done: A sentence that says what is done.
     """
 
     def __init__(self, done: str):
@@ -78,11 +78,11 @@ class Rest:
             self._errors[what] = error
 
     def lacks(self, what: str) -> bool:
-        """Whether a part came to nothing."""
+        """True if a part failed."""
         return what in self._errors
 
     def incomplete(self) -> IncompleteError | None:
-        """What there is to say of the parts that came to nothing; None where there are none."""
+        """An error that names the parts that failed; None if none did."""
         if not self._errors:
             return None
         lost = [each for what, error in self._errors.items() for each in _lost(what, error)]
@@ -129,15 +129,15 @@ class StoppedError(SystemExit):
 
 
 class ExitCalledError(Exception):
-    """What somebody else wrote asked the process to end, and is told that it did."""
+    """Third-party code tried to end the process; the message names the exception that it raised."""
 
 
 @contextmanager
 def foreign() -> Iterator[None]:
-    """What somebody else wrote runs inside: where it asks the process to end, that is an error like any other.
+    """Run third-party code inside: an attempt of it to end the process becomes an ordinary error.
 
     Raises:
-        ExitCalledError: It called ``sys.exit``, or raised what is no ``Exception``.
+        ExitCalledError: It called ``sys.exit``, or raised something that is not an ``Exception``.
     """
     try:
         yield

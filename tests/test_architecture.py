@@ -161,6 +161,20 @@ def test_module(path: Path) -> None:
     assert len(text.splitlines()) <= MAX_LINES, f"{named(path)} is too long"
 
 
+@pytest.mark.parametrize("path", MODULES, ids=named)
+def test_docstrings_say_what_things_are(path: Path) -> None:
+    """They begin with a noun or a statement, not with What, Whether, Which, How, Why, Who, Where or When."""
+    question = re.compile(r"(What|Whether|Which|How|Why|Who|Where|When)\b(?!\()")
+    wrong = [
+        f"{named(path)}:{getattr(node, 'lineno', 1)}: {text.splitlines()[0]}"
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and (text := ast.get_docstring(node))
+        and question.match(text)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def tracked() -> list[Path]:
     """The text files of the repository; of a folder without git, the code."""
     done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)

@@ -151,7 +151,7 @@ def _model(nodes: str, size: int, *, of_constants: bool) -> bytes | None:
 
 
 def _chains() -> Iterator[tuple[str, bytes]]:
-    """What doubles at every step."""
+    """Chains of one operator, whose result grows at every step."""
     for count in (12, 40, 300):
         for kind, step in (
             ("Concat", "a{0} = Concat<axis=0>(a{1}, a{1})"),

@@ -29,7 +29,7 @@ CANARY = "HOSTILE_CANARY"
 """The environment variable that says to which file code writes its name when it is run."""
 
 _CANARY = "canary"
-"""What that file is called."""
+"""The beginning of that file's name."""
 
 DOCUMENTED = frozenset((0, 1, 2))
 """Exit status of a command that works; 3 is a bug of ours."""
@@ -40,18 +40,18 @@ class Case:
     """One case.
 
     Attributes:
-        name: What is hostile about it.
+        name: The hostile part, in words.
         root: The folder that holds all of it, and what lies around it: nothing in it may change.
-        folder: Where the commands are run, below ``root``.
+        folder: The folder in which the commands are run, below ``root``.
         commands: The arguments of each command.
         codes: The exit status that each may have.
         trusting: The commands that are told to trust the code.
-        may_run: What of it they may run, for it is what it was.
+        may_run: The parts of it that they may run, because these are unchanged.
         inline_limit: Bytes of weights above which a model has external data; None for what is usual.
         environment: Further variables.
         made: The folder, relative to ``root``, in which files may appear; None where none may.
         address_space: Bytes that a command may address; None for no limit.
-        signal: What is sent to the command, and after how many seconds; None for nothing.
+        signal: The signal that is sent to the command, and after how many seconds; None for none.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended."""
+    """The end of a command."""
 
     code: int
     out: str
@@ -81,7 +81,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Harm:
-    """What should not have happened."""
+    """Something that should not have happened."""
 
     case: str
     command: tuple[str, ...]
@@ -125,7 +125,7 @@ def _warm_up() -> None:
 
 
 def _tried(task: Task) -> list[str]:
-    """What is wrong with how a command ends, and with what it leaves."""
+    """The faults in the end of a command, and in the files that it leaves."""
     case, command = task
     _own_places(case.root)
     before = _seen(case.root)
@@ -238,7 +238,7 @@ def _told_wrongly(ended: Ended, case: Case, command: Sequence[str]) -> Iterator[
 
 
 def _seen(root: Path) -> dict[str, tuple[int, str]]:
-    """What lies below a folder: kind and mode of each entry, and what it holds."""
+    """The entries below a folder: kind and mode of each, and the target of a link or the digest of a file."""
     found = {}
     for where, folders, names in os.walk(root):
         folders[:] = [f for f in folders if f != "__pycache__"]

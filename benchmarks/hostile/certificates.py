@@ -79,9 +79,9 @@ class _Base:
 
     Attributes:
         name: Of the folder.
-        rules: What is given with ``--rules``.
-        has_array: Whether an array was given for the checks.
-        is_external: Whether weights lie outside of the models.
+        rules: The arguments of ``--rules``.
+        has_array: True if an array was given for the checks.
+        is_external: True if weights lie outside of the models.
         files: Files beside the model, by name.
     """
 
@@ -127,7 +127,7 @@ def certificates(folder: Path, seed: int = 0, count: int = COUNT) -> Iterator[Ca
     Args:
         folder: An empty folder.
         seed: Of what is drawn; the same seed makes the same cases.
-        count: How many; 300 or more have all that is listed here, the others are drawn.
+        count: The number of cases; 300 or more have all that is listed here, the others are drawn.
     """
     templates = folder / "templates"
     made = list(forked([(base, templates / base.name) for base in _BASES.values()], _make))
@@ -189,7 +189,7 @@ def _make(task: tuple[_Base, Path]) -> None:
 
 @dataclass(frozen=True)
 class _Forgery:
-    """What is done to a copy of a real certificate, and to the files around it.
+    """The changes to a copy of a real certificate, and to the files around it.
 
     Attributes:
         change: Changes the data; it is signed afterwards.
@@ -239,7 +239,7 @@ def _case(forgery: _Forgery, templates: Path, root: Path) -> Case:
 
 
 def _odd_files(root: Path) -> None:
-    """What is no regular file, and links, in the case's folder."""
+    """Put a FIFO and links into the case's folder."""
     folder = root / "folder"
     os.mkfifo(folder / "fifo")
     for name, target in (
@@ -430,7 +430,7 @@ def _compiled(folder: Path) -> None:
 
 
 def _of_bytes() -> Iterator[_Forgery]:
-    """What no writer writes: bytes, and files that are no files."""
+    """Certificates that no writer writes: malformed bytes, and paths that are no regular files."""
     for name, raw in {
         "nothing": lambda content: b"",
         "cut off": lambda content: content[: len(content) // 2],

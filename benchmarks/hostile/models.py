@@ -52,7 +52,7 @@ def models(folder: Path, seed: int = 0, count: int | None = None) -> Iterator[Ca
     Args:
         folder: An empty folder.
         seed: Of what is drawn; the same seed makes the same cases.
-        count: How many, of both kinds alike; None for all bombs and ``DAMAGED`` others.
+        count: The number of models, half of either kind; None for all bombs and ``DAMAGED`` others.
     """
     dice = random.Random(seed)
     exploding, broken = list(bombs()), list(_damaged(dice, DAMAGED))

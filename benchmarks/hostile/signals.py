@@ -24,7 +24,7 @@ def signalled(folder: Path, seed: int = 0, count: int = 100) -> Iterator[Case]:
     Args:
         folder: An empty folder.
         seed: Of what is drawn; the same seed makes the same cases.
-        count: How many.
+        count: The number of commands.
     """
     dice = random.Random(seed)
     golden = sorted(GOLDEN.glob("*/model.onnx"))

@@ -36,7 +36,7 @@ class Vouched:
 
 
 def caller(depth: int) -> Guard:
-    """Who calls the function that calls this, or the one so many frames further out."""
+    """The call that is being made ``depth`` frames above the function that calls this one."""
     frame = sys._getframe(depth + 1)
     return Guard(frame.f_code.co_filename, frame.f_lineno)
 

@@ -1,4 +1,4 @@
-"""Where a rule's rewrite is listened to and disturbed: what it builds, what it requires, what it returns.
+"""Hooks that observe and disturb a rule's rewrite: what it builds, what it requires, what it returns.
 
 Classes of the engine are patched for good, which is why this runs in processes of its own; but nothing happens unless
 the rule at hand is being applied.
@@ -26,25 +26,25 @@ class Listener:
     """Is asked at each step of a rewrite; this one changes nothing."""
 
     def emits(self, asked: Emission, build: Builder) -> Emission | ir.Value:
-        """What is built instead of what was asked for."""
+        """The node to build instead, or a value in its place; ``asked`` itself if nothing is changed."""
         return asked
 
     def asks(self, guard: Guard, holds: bool) -> bool:
-        """Whether the match may go on."""
+        """True if the match may go on."""
         return holds
 
     def returns(self, results: list[ir.Value], match: Match, build: Builder) -> list[ir.Value]:
-        """What is returned instead; the same list if nothing is changed."""
+        """The results to return instead; the same list if nothing is changed."""
         return results
 
 
 @dataclass
 class Tally:
-    """What a mistake did.
+    """The effects of a mistake.
 
     Attributes:
-        acted: How often a rewrite went another way for it.
-        emitted: How often that reached a graph.
+        acted: The number of rewrites that went another way for it.
+        emitted: The number of those that reached a graph.
     """
 
     acted: int = 0
@@ -58,7 +58,7 @@ class Tally:
             self.acted += 1
 
     def has(self, tape: object) -> bool:
-        """Whether the last rewrite that went another way is the one on this tape."""
+        """True if the last rewrite that went another way is the one on this tape."""
         return any(tape is each for each in self._tapes)
 
 

@@ -24,7 +24,7 @@ from onnxrewrite.pattern.terms import (
 
 
 def implied(root: Term, term: Term, dtypes: Collection[ir.DataType]) -> bool:
-    """Whether whatever matches ``root`` has a value of one of ``dtypes`` for ``term``, were it not asked for."""
+    """True if every match of ``root`` has one of ``dtypes`` at ``term``, even if the pattern does not require it."""
     match root:
         case AnyOf(alternatives=alternatives):
             return all(implied(each, term, dtypes) for each in alternatives)
@@ -43,7 +43,7 @@ def _is_fraction(term: Term) -> bool:
 
 
 def _takes_only(op_type: str, call: Call, term: Term, dtypes: Collection[ir.DataType]) -> bool:
-    """Whether an operator takes no other dtypes for ``term``: by itself, or as it has to be that of another operand."""
+    """True if an operator takes no other dtypes for ``term``: by its schema, or to match another operand."""
     known = schema.schema(call.domain, op_type, None)
     places = [(o, f) for o, f in zip(call.inputs, known.inputs, strict=False) if isinstance(o, Term)] if known else []
     mine = [f for o, f in places if _has_dtype_of(o, term)]
@@ -53,13 +53,13 @@ def _takes_only(op_type: str, call: Call, term: Term, dtypes: Collection[ir.Data
 
 
 def _has_one_of(term: Term, dtypes: Collection[ir.DataType]) -> bool:
-    """Whether a value in it that is asked to have one of these dtypes decides its own."""
+    """True if a capture in ``term`` that is restricted to ``dtypes`` decides the dtype of ``term``."""
     asked = (t for t in walk(term) if isinstance(t, Capture) and t.dtypes is not None and t.dtypes <= set(dtypes))
     return any(_has_dtype_of(term, each) for each in asked)
 
 
 def _has_dtype_of(root: Term, term: Term) -> bool:
-    """Whether ``root`` has the dtype of ``term``, by what its operators preserve."""
+    """True if ``root`` has the dtype of ``term``, because its operators preserve it."""
     if root is term:
         return True
     match root:

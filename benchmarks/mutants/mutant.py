@@ -1,4 +1,4 @@
-"""What a mutant is, and how a rule becomes one."""
+"""Mutants: wrong rules, as data."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Mutant:
 
     Attributes:
         rule: The right rule's name.
-        kind: Which mistake, one of ``KINDS``.
-        what: What was changed, in words that no other mutant of the rule has.
+        kind: The kind of mistake, one of ``KINDS``.
+        what: The change, in words that no other mutant of the rule has.
         change: The change itself.
     """
 
@@ -30,5 +30,5 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name: the rule and the change."""
         return f"{self.rule}: {self.what}"

@@ -1,4 +1,4 @@
-"""What a right rule does while the ladder tries it: what it builds, of what, and which of its guards are asked."""
+"""Observation of a right rule while the ladder tries it: what it builds, of what, and which guards it asks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from onnxrewrite.ruletest.metamorphic.firing import Trial
 
 @dataclass
 class Built:
-    """What was seen of one operator.
+    """The observations of one operator.
 
     Attributes:
         domain: Its domain.
@@ -51,14 +51,14 @@ class Built:
 
 @dataclass
 class Observed:
-    """What was seen of a rule.
+    """The observations of a rule.
 
     Attributes:
         built: Operator to what was seen of it.
         guards: Guards that were asked.
         results: Result to the ways in which it can be off.
         unread: Calls of the pattern, by index, whose attributes the rewrite has left to the engine.
-        verdict: What the ladder says of the right rule.
+        verdict: The ladder's verdict on the right rule.
     """
 
     built: dict[str, Built] = field(default_factory=dict)

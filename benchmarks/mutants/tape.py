@@ -36,7 +36,7 @@ class OnTape:
     operator: str
 
     def wrong(self, asked: Emission, build: Builder) -> Emission | ir.Value:
-        """What is built instead, or the value that takes its place; ``asked`` where there is nothing to do wrong."""
+        """The node to build instead, or a value in its place; ``asked`` itself if there is nothing to do wrong."""
         raise NotImplementedError
 
 
@@ -174,7 +174,7 @@ class Result:
 
 
 def result_kind(dtype: ir.DataType) -> str:
-    """How a result of this dtype can be off."""
+    """The way in which a result of this dtype can be off; empty if there is none."""
     if dtype == ir.DataType.BOOL:
         return "inverted"
     return "scaled" if dtype.is_floating_point() else "off by one" if dtype.is_integer() else ""

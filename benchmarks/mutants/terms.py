@@ -41,8 +41,8 @@ class InTerm:
 
     Args:
         index: Of the term, in ``terms_of`` the rule.
-        field: Which field.
-        value: What it is set to.
+        field: The name of the field.
+        value: The value that it is set to.
         key: Of what is set in the field, where that is a mapping or a sequence; of a parameter's ``Attr`` the default.
     """
 
@@ -152,7 +152,7 @@ def vouching(rule: Rule, unread: Collection[int]) -> Iterator[Mutant]:
 
 
 def _has_others(op_type: str, term: Call) -> bool:
-    """Whether the operator has attributes that the pattern does not mention."""
+    """True if the operator has attributes that the pattern does not mention, or no known schema."""
     known = schema.schema(term.domain, op_type, None)
     return known is None or not known.attributes.keys() <= term.parameters.keys()
 

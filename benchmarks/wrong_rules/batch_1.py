@@ -1,4 +1,4 @@
-"""What is the same for one sample is not for two."""
+"""Equalities that hold for one sample and not for two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is broadcast counts as often as it is repeated."""
+"""A value that is broadcast counts as often as it is repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds of integers holds until they wrap around."""
+"""Properties that integers have until they wrap around."""
 
 from __future__ import annotations
 

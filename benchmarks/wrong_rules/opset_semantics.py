@@ -1,4 +1,4 @@
-"""What an operator means by an axis in opset 13 and later, and meant otherwise before: it took all axes from there on."""
+"""The meaning of an axis, which changed with opset 13: before, an operator took all axes from there on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in the padding, on which side, and whether it counts."""
+"""Padding: its contents, its side, and whether it counts."""
 
 from __future__ import annotations
 

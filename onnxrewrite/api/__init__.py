@@ -1,1 +1,1 @@
-"""What Python programs call: the compiler and the explainer, with what is convenient in a script or a notebook."""
+"""The Python API: the compiler and the explainer, with conveniences for scripts and notebooks."""

@@ -22,7 +22,7 @@ from onnxrewrite.runtime import limited
 
 
 class Result(result.Result):
-    """What ``apply`` returns: what ``compiler.result.Result`` has, and ways to write and to show it."""
+    """The result of ``apply``: a ``compiler.result.Result`` with methods to write and to show it."""
 
     def __repr__(self) -> str:
         """A few lines: what was applied, nodes before and after, what was checked."""
@@ -37,7 +37,7 @@ class Result(result.Result):
 
     @cached_property
     def certificate(self) -> Certificate:
-        """What was done and how it was checked, with the digests of all that it depends on; reads the input's file."""
+        """A record of the rewrites and checks, with the digests of all that they depend on; reads the input's file."""
         return writing.certificate(self)
 
     def to_proto(self) -> onnx.ModelProto:
@@ -62,7 +62,7 @@ class Result(result.Result):
         write_page(self, self.to_json(), path)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The HTML that a notebook shows."""
         from onnxrewrite.report.html.notebook import result_html
 
         return result_html(self.to_json())
@@ -110,7 +110,7 @@ def apply(
         run_limit: Seconds for one run of a model; what takes longer is not checked, and not measured, and the result
             says so.  0 for no limit; without it, what ONNXREWRITE_RUN_LIMIT says, else 10 seconds, and one more for
             each 10 MB of weights.
-        named_sums: Whether an input's dimension that is called ``a + b`` is taken for the sum.  Where the original also
+        named_sums: True if an input's dimension that is called ``a + b`` is taken for the sum.  Where the original also
             runs at sizes at which it is none, and the result would differ there, it is not, and the notes say so.
         seed: Of the generated inputs.
         progress: Called with (phase, nodes visited, nodes waiting).
@@ -151,7 +151,7 @@ def check(
     seed: int = 0,
     samples: int = 3,
 ) -> ModelCheck:
-    """Whether model ``b`` computes what model ``a`` computes, at two bindings of every symbolic dimension."""
+    """Compare what models ``a`` and ``b`` compute, at two bindings of every symbolic dimension."""
     from onnxrewrite.checks.model import compare_models
     from onnxrewrite.runtime.session import openable
 

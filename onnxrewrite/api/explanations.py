@@ -11,7 +11,7 @@ from onnxrewrite.rewrite.rule import Rule
 
 
 class Explanation(near_miss.Explanation):
-    """What ``explain`` returns: what ``explanation.near_miss.Explanation`` has, and what a notebook shows."""
+    """The result of ``explain``: an ``explanation.near_miss.Explanation`` with a representation for notebooks."""
 
     def _repr_html_(self) -> str:
         return explanation_html(self.to_json())
@@ -27,7 +27,7 @@ def explain(
     at: str | None = None,
     check: bool = True,
 ) -> Explanation:
-    """Where a rule applies in a model, where it came near, and what kept it there.
+    """The places where a rule applies in a model, and its near misses, with the reason of each.
 
     The rule sees the model as it does in ``apply``: after the stages before its own, beside the other rules.
 
@@ -35,7 +35,7 @@ def explain(
         model: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is not changed.
         rule: A rule, or its name.
         rules: Files or packages with rules beside the library's.
-        target: What the result must run on.
+        target: The target that the result must run on.
         opset: Convert the model to this ai.onnx opset first.
         at: Only at this node, or the node that computes the value of this name.
         check: Also run what would come of it without the first requirement that fails.

@@ -1,4 +1,4 @@
-"""What the test beside a captured rule checks: that the pattern is where it was captured, and the numbers once there is
+"""Checks for the test beside a captured rule: that the pattern is where it was captured, and the numbers once there is
 something to compare.
 """
 

@@ -42,11 +42,11 @@ def capture(
         inputs: Values, or nodes, at which the region begins; what else it reads is captured as well.
         outputs: Values, or nodes, at which it ends; the first is the rule's anchor.
         name: The rule's, lower case with hyphens.
-        stage: When it is to run.
+        stage: The stage in which it is to run.
         rules: Files or packages with rules beside the library's.
-        target: What the result must run on.
+        target: The target that the result must run on.
         opset: Convert the model to this ai.onnx opset first.
-        label: What to call the model in the file; its file name without it.
+        label: The name of the model in the file; without it, its file name.
 
     Returns:
         The rule, which refuses every match until somebody fills in what it makes of it.
@@ -93,7 +93,7 @@ def _region(driver: Driver, original: ir.Model, inputs: Sequence[str], outputs: 
 def _named(
     driver: Driver, original: ir.Model, name: str, option: str, stage: Stage, among: Sequence[ir.Graph]
 ) -> ir.Value | ir.Node:
-    """What is called so by now; where it is gone, the error says which rule took it, and what is there instead."""
+    """The value or node of this name by now; if it is gone, the error names the rule that took it, and neighbours."""
     try:
         return named(driver.model, name, option, among)
     except UsageError:

@@ -43,7 +43,7 @@ class Cut:
     Attributes:
         text: The graph.
         opset: Its opset.
-        runs: Whether it runs on inputs made up for it.
+        runs: True if it runs on inputs made up for it.
     """
 
     text: str
@@ -55,9 +55,9 @@ def cut(place: Place, facts: Facts, names: Mapping[ir.Value, str], rule: Rule) -
     """A place in text.
 
     Args:
-        place: Where the region stands.
-        facts: What is known about that graph.
-        names: What to call the values that are captured.
+        place: The place of the region.
+        facts: The facts about that graph.
+        names: The names of the values that are captured.
         rule: The rule whose example it is.
 
     Returns:

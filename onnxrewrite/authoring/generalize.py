@@ -25,7 +25,7 @@ from onnxrewrite.pattern.numbers import same_parameter
 from onnxrewrite.pattern.terms import FLOATS
 
 _SHAPES = frozenset({"shape", "sizes", "output_shape"})
-"""What operators call an input that says how large the result is."""
+"""Names of operator inputs that give the size of the result."""
 
 
 class Kind(enum.StrEnum):
@@ -39,15 +39,15 @@ class Kind(enum.StrEnum):
 
 @dataclass(eq=False)
 class Slot:
-    """What a capture stands for.
+    """The values that a capture stands for.
 
     Attributes:
         kind: Its class.
-        values: What it is bound to at each place: a value, or an attribute's; None where it is absent.
+        values: Its binding at each place: a value, or an attribute's; None where it is absent.
         node: The node of the region that reads it first.
-        formal: What that node's operator calls it; empty where nobody knows.
-        is_shape: Whether it says how large something becomes.
-        is_float: Whether it is a floating-point tensor at all places.
+        formal: Its name in the schema of that node's operator; empty if unknown.
+        is_shape: True if it gives the size of a result.
+        is_float: True if it is a floating-point tensor at all places.
     """
 
     kind: Kind
@@ -59,7 +59,7 @@ class Slot:
 
     @property
     def is_optional(self) -> bool:
-        """Whether it is absent at some places."""
+        """True if it is absent at some places."""
         return any(v is None for v in self.values)
 
 
@@ -73,7 +73,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Inner:
-    """What a node of the region computes."""
+    """An output of a node of the region."""
 
     node: ir.Node
     index: int
@@ -107,9 +107,9 @@ class Draft:
 
     Attributes:
         steps: Producers before readers.
-        outputs: What it stands for.
+        outputs: The values that it stands for.
         slots: Its captures, in the order of the region's inputs, then of first use.
-        keeps_shared: Whether shape arithmetic asks for the shape of something inside, which is then computed anyway.
+        keeps_shared: True if shape arithmetic needs the shape of an inner value, which is then computed anyway.
     """
 
     steps: tuple[Step, ...]
@@ -125,9 +125,9 @@ def generalize(region: Region, places: Sequence[Place], facts_of: FactsOf) -> Dr
     """One pattern for the region and all places.
 
     Args:
-        region: What was cut out.
-        places: Where it stands, the region itself first.
-        facts_of: What is known about the values of each graph.
+        region: The nodes that were cut out.
+        places: The places where it stands, the region itself first.
+        facts_of: The facts about the values of each graph.
     """
     return _Generalization(region, places, facts_of).draft()
 
@@ -236,7 +236,7 @@ class _Generalization:
         return self._constant(use, values, formal)
 
     def _constant(self, use: Use, values: tuple[ir.Value | None, ...], formal: str) -> Operand:
-        """What is constant in the region; elsewhere it may be computed."""
+        """The operand for a constant of the region, a variable if it is computed at another place."""
         pairs = [(v, f) for v, f in zip(values, self._all_facts, strict=True) if v is not None]
         key = ("constant", *map(id, values))
         if not all(f.tensor(v) is not None for v, f in pairs):
@@ -267,7 +267,7 @@ class _Generalization:
         return self._slots[key]
 
     def _formal(self, use: Use) -> str:
-        """What an operator calls an input."""
+        """The name of an input in its operator's schema, empty if unknown."""
         node, place = use
         found = schema.schema(node.domain, node.op_type, self.facts.version(node))
         return found.inputs[place].name if found is not None and place < len(found.inputs) else ""
@@ -289,7 +289,7 @@ def _default(node: ir.Node, name: str, facts: Facts) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether an attribute can be written down."""
+    """True if an attribute can be written as a literal."""
     if isinstance(value, tuple):
         return all(isinstance(v, int | float | str) for v in value)
     return isinstance(value, int | float | str | np.generic)

@@ -19,7 +19,7 @@ from onnxrewrite.errors import UsageError
 from onnxrewrite.ir.skip_identity import resolve
 
 _STARTS, _ENDS = 6, 3
-"""What begins or ends at more values than this is no pattern that anybody reads."""
+"""The most values at which a pattern begins, and at which it ends: with more it is not readable."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Recurring:
 
     Attributes:
         operators: Its operators, producers first.
-        places: How often it is there.
+        places: The number of its places.
         models: In which models, and how often in each.
-        seconds: What a run of these models spends there; None where that was not measured.
+        seconds: The time that a run of these models spends there; None where that was not measured.
         model: The model that ``starts`` and ``ends`` are names of.
         starts: The values at which its first place begins.
         ends: The values at which that ends.
-        name: What a rule for it could be called.
+        name: A name for its rule.
     """
 
     operators: tuple[str, ...]
@@ -82,9 +82,9 @@ def mine(
     Args:
         models: Paths, ``onnx.ModelProto`` or ``onnx_ir.Model``; they are not changed.
         rules: Files or packages with rules beside the library's.
-        target: What the results must run on.
+        target: The target that the results must run on.
         profile: Run the models, and rank by the time that is spent there; else by how many nodes it is in all.
-        top: How many to give at the most.
+        top: The number to give at the most.
 
     Returns:
         The costliest first; no two have a node in common.
@@ -116,13 +116,13 @@ class _Choice(NamedTuple):
 
     @property
     def base(self) -> str:
-        """What a rule for it could be called: after its first and last operator."""
+        """A name for its rule: after its first and last operator."""
         first, nodes = self.grown.occurrences[0]
         operators = [n.op_type.lower() for n in sorted(nodes, key=first.order.__getitem__)]
         return "-".join(dict.fromkeys(("my", operators[0], operators[-1])))
 
     def record(self, name: str, *, is_timed: bool) -> Recurring:
-        """What is told of it."""
+        """The record of it, with the name of its rule."""
         first, nodes = self.grown.occurrences[0]
         operators = tuple(n.op_type for n in sorted(nodes, key=first.order.__getitem__))
         models = Counter(each.name for each, _ in self.grown.occurrences)
@@ -180,7 +180,7 @@ def _border(left: Left, nodes: Sequence[ir.Node]) -> tuple[tuple[str, ...], tupl
 
 
 def _ends(nodes: Sequence[ir.Node], of_shapes: set[ir.Value]) -> list[ir.Value]:
-    """What some nodes compute and others need, the last first: that is where a pattern is anchored."""
+    """The values that some nodes compute and others need, the last first: that is where a pattern is anchored."""
     found: list[ir.Value] = []
     while (leaking := leak(nodes, found, of_shapes)) is not None and len(found) <= _ENDS:
         found.append(leaking[0])
@@ -188,7 +188,7 @@ def _ends(nodes: Sequence[ir.Node], of_shapes: set[ir.Value]) -> list[ir.Value]:
 
 
 def _is_free(left: Left, nodes: Sequence[ir.Node], ends: int) -> bool:
-    """Whether some nodes compute no more than ``ends`` values that others need."""
+    """True if some nodes compute exactly ``ends`` values that others need."""
     graph = nodes[0].graph
     assert isinstance(graph, ir.Graph)
     return len(_ends(nodes, left.sizes[graph])) == ends

@@ -24,10 +24,10 @@ _DULL = frozenset(
     "onnx val value v x input inputs output outputs tensor const constant initializer self model module layer layers "
     "block blocks encoder decoder node item data arg args p w b t c init data0".split()
 )
-"""What tells nobody anything."""
+"""Words in names that carry no information."""
 
 _ROLES = {"weight": "weight", "w": "weight", "b": "bias", "c": "bias", "bias": "bias", "scale": "scale"}
-"""What operators call their inputs, and what people call these."""
+"""Names of inputs in operators' schemas to their usual names."""
 
 _NAMES: dict[str, tuple[str, str]] = {
     "MatMul": ("matmul", "weight"),
@@ -45,7 +45,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "LayerNormalization": ("norm", ""),
     "Sqrt": ("root", ""),
 }
-"""What to call what an operator computes, where its own name would do less, and a constant that it reads."""
+"""Operator to a name for its result, where its own would say less, and one for a constant that it reads."""
 
 _LETTERS = "xyzuvw"
 
@@ -89,7 +89,7 @@ def of_slots(draft: Draft, facts: Facts, names: Names) -> dict[Slot, str]:
 
 
 def of_attention(draft: Draft) -> dict[Slot, str]:
-    """What the inputs of softmax(query·key + mask)·value are, where there is one such formula in a draft."""
+    """The roles of the inputs of softmax(query·key + mask)·value, where there is one such formula in a draft."""
     softmaxes = [s for s in draft.steps if s.node.op_type == "Softmax"]
     if len(softmaxes) != 1:
         return {}
@@ -97,7 +97,7 @@ def of_attention(draft: Draft) -> dict[Slot, str]:
     found: dict[Slot, set[str]] = {}
 
     def visit(operand: Operand, role: str) -> bool:
-        """Give a role to the inputs above an operand; whether the Softmax is there."""
+        """Give a role to the inputs above an operand; True if the Softmax is there."""
         if isinstance(operand, Slot):
             if operand.kind is Kind.VAR and not operand.is_shape:
                 found.setdefault(operand, set()).add(role)
@@ -123,7 +123,7 @@ def of_attention(draft: Draft) -> dict[Slot, str]:
 
 
 def _is_input(slot: Slot, facts: Facts) -> bool:
-    """Whether it stands for what the pattern computes with."""
+    """True if it stands for a tensor to compute with: neither a constant nor a shape."""
     value = slot.values[0]
     return slot.kind is Kind.VAR and not slot.is_shape and isinstance(value, ir.Value) and facts.tensor(value) is None
 
@@ -145,7 +145,7 @@ def _wanted(slot: Slot, facts: Facts) -> tuple[str, str]:
 
 
 def _role(slot: Slot, facts: Facts) -> str:
-    """What a constant is for."""
+    """The role of a constant."""
     if slot.kind is Kind.SCALAR and slot.node.op_type == "Add" and _is_tiny(slot, facts):
         return "epsilon"
     own = slot.formal.lower() if re.fullmatch(r"[A-Za-z_]{4,}", slot.formal) else "constant"
@@ -169,7 +169,7 @@ def telling(name: str) -> list[str]:
 
 
 def _says_what_it_is(name: str) -> bool:
-    """Whether the last word of a name is one that tells; else it is a path to the node that made it."""
+    """True if the last word of a name is a telling one; else it is a path to the node that made it."""
     return bool(telling(_PARTS.split(name)[-1]))
 
 
@@ -183,7 +183,7 @@ def _is_operator(part: str) -> bool:
 
 
 def of_step(node: ir.Node) -> str:
-    """What to call what a node computes: its operator in words, ``reduce_max`` for ReduceMax."""
+    """A name for the result of a node: its operator in words, ``reduce_max`` for ReduceMax."""
     if _NAMES.get(node.op_type, ("", ""))[0]:
         return _NAMES[node.op_type][0]
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", re.sub(r"\W", "_", node.op_type)).lower()

@@ -1,4 +1,4 @@
-"""Where else in a graph the operators of a region stand in the same arrangement.
+"""Further places in a graph where the operators of a region stand in the same arrangement.
 
 Two arrangements are the same if they differ in nothing but what a pattern can capture: values at the border, constants,
 sizes, attributes; and, where everything else agrees, in the operator at one place.
@@ -34,13 +34,13 @@ _NEAREST = 32
 
 @dataclass(frozen=True)
 class Place:
-    """The region, or where it recurs.
+    """The region, or a place where it recurs.
 
     Attributes:
-        graph: Where that is.
+        graph: The graph that it is in.
         nodes: Each node of the region to the one in its place.
-        leaves: What stands at each input of the region that no node of it computes; None for an absent one.
-        outputs: What stands for the region's outputs.
+        leaves: The value at each input of the region that no node of it computes; None for an absent one.
+        outputs: The values that stand for the region's outputs.
         odd: The node of the region in whose place there is another operator; None where all agree.
         watched: Inner values whose shapes are asked for outside.
     """
@@ -62,7 +62,7 @@ class Shared(NamedTuple):
 
 @dataclass
 class Found:
-    """Where a region recurs.
+    """The places where a region recurs.
 
     Attributes:
         places: The region itself first; no two of them have a node in common.
@@ -187,7 +187,7 @@ class _Alignment:
     # -- comparing ------------------------------------------------------------------------------------------
 
     def _solve(self, task: _Task | None) -> bool:
-        """Whether everything that is left to compare agrees; what was noted on a way that fails is taken back."""
+        """True if everything left to compare agrees; the notes of a failed attempt are taken back."""
         if task is None:
             return True
         self._steps -= 1
@@ -221,7 +221,7 @@ class _Alignment:
         return False
 
     def _pair(self, mine: ir.Node, theirs: ir.Node, then: _Task | None) -> bool:
-        """Whether two nodes agree, with all above them in the region, and with what is left to compare."""
+        """True if two nodes agree, with all above them in the region, and with everything left to compare."""
         if mine in self._nodes or theirs in self._theirs:
             return self._nodes.get(mine) is theirs and self._solve(then)
         is_odd = not _same_operator(mine, theirs)
@@ -246,7 +246,7 @@ class _Alignment:
             yield _tasks(mine, inputs[::-1], then)
 
     def _may_be_odd(self, mine: ir.Node, theirs: ir.Node) -> bool:
-        """Whether another operator may stand there: one that takes and gives as many values."""
+        """True if another operator may stand there: one with the same number of inputs, and one output."""
         counts = len(mine.inputs), len(mine.outputs)
         is_like = counts == (len(theirs.inputs), len(theirs.outputs)) and len(theirs.outputs) == 1
         return self._lenient and self._odd is None and is_like and theirs.op_type not in ("Identity", "Constant")
@@ -263,7 +263,7 @@ def _width(mine: ir.Node, theirs: ir.Node) -> int:
 
 
 def _same_width(mine: ir.Node, theirs: ir.Node) -> bool:
-    """Whether two nodes of one operator have as many inputs, but for optional ones."""
+    """True if two nodes of one operator have the same number of inputs, but for optional ones."""
     if len(mine.inputs) == len(theirs.inputs):
         return True
     formals = getattr(schema.schema(mine.domain, mine.op_type, mine.version), "inputs", ())

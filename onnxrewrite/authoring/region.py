@@ -24,11 +24,11 @@ class Region:
     """Nodes of one graph that a rule could take as one.
 
     Attributes:
-        graph: Where they are.
+        graph: The graph that they are in.
         nodes: Producers before readers; Identities are not among them.
         inputs: The values at the border that were named.
-        further: What else the nodes read that is neither constant nor a size.
-        sizes: What they read of shape arithmetic.
+        further: Other values that the nodes read and that are neither constant nor a size.
+        sizes: The values of shape arithmetic that they read.
         outputs: The values that a rewrite replaces.
         watched: Inner values whose shapes are asked for outside, so that they have to be computed anyway.
     """
@@ -48,7 +48,7 @@ class Region:
 
 
 def reads(node: ir.Node) -> list[ir.Value | None]:
-    """What a node reads, seen through Identities."""
+    """The values that a node reads, seen through Identities."""
     return [None if v is None else resolve(v) for v in node.inputs]
 
 
@@ -110,7 +110,7 @@ def named(model: ir.Model, name: str, option: str, graphs: Container[object] = (
         model: The model.
         name: The name.
         option: Begins the error.
-        graphs: Where several graphs have one, it is that of these.
+        graphs: Those to choose from if several graphs have one.
 
     Raises:
         UsageError: There is none, or several graphs have one.
@@ -147,9 +147,9 @@ def between(graph: ir.Graph, facts: Facts, starts: Sequence[ir.Value], ends: Seq
 
     Args:
         graph: The graph that computes ``ends``; its nodes are in order.
-        facts: What is known about it.
-        starts: Where the region begins.
-        ends: What it computes, the first of which is the rule's anchor.
+        facts: The facts about it.
+        starts: The values at which the region begins.
+        ends: The values that it computes, the first of which is the rule's anchor.
 
     Raises:
         UsageError: They cannot be one pattern; the reason names the value that is in the way.
@@ -210,7 +210,7 @@ class _Search:
         return tuple(n for n in self.graph if n in found)
 
     def _varying(self) -> set[ir.Value]:
-        """What depends on a start by more than its shape."""
+        """The values that depend on a start by more than its shape."""
         found = set(self.starts)
         for node in self.graph:
             if any(v in found for v in _all_reads(node)):
@@ -218,7 +218,7 @@ class _Search:
         return found
 
     def _border(self, node: ir.Node, inside: Container[ir.Node]) -> Iterator[ir.Value]:
-        """What a node of the region reads from outside and is not constant."""
+        """The values that a node of the region reads from outside and that are not constant."""
         for value in reads(node):
             if value is not None and self.facts.tensor(value) is None:
                 producer = value.producer()
@@ -234,7 +234,7 @@ class _Search:
             raise UsageError(f"{what} lies between and holds a graph, which no pattern can spell")
 
     def _refuse_leaks(self, nodes: Sequence[ir.Node]) -> None:
-        """What is inside must not be needed outside."""
+        """Refuse a region of which an inner value is needed outside."""
         reader = leak(nodes, self.ends, self.sizes)
         if reader is not None:
             value, node = reader
@@ -242,7 +242,7 @@ class _Search:
             raise UsageError(f"`{value.name}` lies between and {told}: name it with --to as well, or begin behind it")
 
     def _refuse_loops(self, inside: Container[ir.Node], border: Iterable[ir.Value]) -> None:
-        """What is read at the border must not be computed from the inside, or the replacement would need itself."""
+        """Refuse a border value that is computed from the inside, since the replacement would need itself."""
         for start in border:
             stack, seen = [start], {start}
             while stack:

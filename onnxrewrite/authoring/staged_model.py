@@ -30,7 +30,7 @@ def found_by(source: io.Source, stage: Stage, rules: Iterable[Rule], target: str
         source: The model; it is not changed.
         stage: The stage of the rule that is to find it so.
         rules: All rules.
-        target: What the result must run on.
+        target: The target that the result must run on.
     """
     driver = Driver(io.load(source), list(rules), target_by_name(target))
     if stage > min(Stage):

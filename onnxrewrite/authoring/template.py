@@ -35,10 +35,10 @@ class Capture:
     """One capture of the pattern.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         kind: ``Var``, ``Const``, ``Scalar`` or ``Attr``.
-        what: What it is bound to where the region was cut out.
-        differs: Whether it is bound to something else at other places.
+        what: Its binding where the region was cut out, as text.
+        differs: True if it is bound to something else at other places.
     """
 
     name: str
@@ -57,11 +57,11 @@ class Captured:
 
     Attributes:
         name: The rule's.
-        stage: When it runs.
-        operators: How many nodes the region has.
+        stage: The stage in which it runs.
+        operators: The number of nodes of the region.
         places: The values that it would replace: the region's own first.
-        captures: What the pattern captures.
-        notes: What its author should know.
+        captures: The captures of the pattern.
+        notes: Notes for its author.
         rule: The text of the rule file.
     """
 
@@ -175,7 +175,7 @@ class Writing:
             )
 
     def _is_part(self, match: Match) -> bool:
-        """Whether a match takes something of a place."""
+        """True if a match covers a node of one of the places."""
         return any(not set(p.nodes.values()).isdisjoint(match.nodes) for p in self.found.places)
 
     def _cuts(self, rule: Rule) -> tuple[Cut, ...]:
@@ -214,7 +214,7 @@ def _capture(slot: Slot, name: str) -> Capture:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether a capture is bound to the same at two places: a value, equal constants, or equal attributes."""
+    """True if a capture is bound to the same at two places: a value, equal constants, or equal attributes."""
     if not isinstance(a, ir.Value) or not isinstance(b, ir.Value):
         return a is b or repr(a) == repr(b)
     mine, theirs = a.const_value, b.const_value

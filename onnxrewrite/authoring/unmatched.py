@@ -1,4 +1,4 @@
-"""What rules leave of a model: the nodes that none of them has taken in, how two are alike, and what they cost."""
+"""The nodes of a model that no rule has taken in, labels that tell which are alike, and their costs."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from onnxrewrite.rewrite.rule import Stage
 from onnxrewrite.rewrite.trace import RULE_KEY
 
 Label: TypeAlias = Hashable
-"""What makes two nodes alike."""
+"""The features by which two nodes are alike."""
 
 
 @dataclass
 class Left:
-    """What rules have left of one model.
+    """The nodes that rules have left of one model.
 
     Attributes:
         name: The model's.
         driver: The rewritten model.
         labels: The nodes that no rule has taken in, with what makes two of them alike.
-        weights: What they cost: seconds, or 1 each.
+        weights: Their costs: seconds, or 1 each.
         names: The values that were there before anything was raised, where ``capture`` looks.
         sizes: The shape arithmetic of each graph.
-        order: Where each node stands in its graph.
+        order: The position of each node in its graph.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Left:
 
     @classmethod
     def of(cls, source: io.Source, number: int, rules: Sequence[str], target: str, profile: bool) -> Left:
-        """What is left of a model by ``apply`` with all rules, at the opset that these need."""
+        """The nodes that ``apply`` with all rules leaves of a model, at the opset that these need."""
         loaded = io.load(source)
         result = compiler.apply(loaded, Request(rules=rules, target=target, check="off", lower="fused"))
         stages = {rule.name: rule.stage for rule in result.rules}
@@ -80,13 +80,13 @@ def value_names(driver: Driver) -> frozenset[str | None]:
 
 
 def _is_taken(node: ir.Node, stages: Mapping[str, Stage]) -> bool:
-    """Whether a rule that does more than tidy up has made a node."""
+    """True if a rule that does more than tidy up has made a node."""
     made = [r for r in node.metadata_props.get(RULE_KEY, "").split(",") if r]
     return any(stages.get(rule, Stage.RAISE) is not Stage.CANONICALIZE for rule in made)
 
 
 def _is_work(node: ir.Node, facts: Facts, of_shapes: set[ir.Value]) -> bool:
-    """Whether a node computes something of the model's data, and a pattern can have it."""
+    """True if a node computes something from the model's data, and a pattern can have it."""
     if subgraphs(node) or node.op_type in ("Identity", "Constant") or all(o in of_shapes for o in node.outputs):
         return False
     return any(v is not None and facts.tensor(resolve(v)) is None for v in node.inputs)
@@ -98,7 +98,7 @@ def _label(node: ir.Node, facts: Facts) -> Label:
 
 
 def _seconds(model: ir.Model, driver: Driver) -> dict[ir.Node, float]:
-    """What a run of the model spends on what each node of the rewritten one stands for."""
+    """The time that a run of the model spends on the nodes that each node of the rewritten one stands for."""
     from onnxrewrite.inputs.workload import workload
     from onnxrewrite.measure.kernel_times import run_profiled
     from onnxrewrite.measure.lineage import covered, origins

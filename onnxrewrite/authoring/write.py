@@ -20,19 +20,19 @@ from onnxrewrite.rewrite.rule import Stage
 
 @dataclass(frozen=True)
 class Source:
-    """What there is to say about a rule that is being written.
+    """The facts about a rule that is being written.
 
     Attributes:
         name: The rule's.
-        model: What the region was cut from.
+        model: The name of the model that the region was cut from.
         starts: The names at which it begins.
         ends: The names at which it ends.
         places: The anchors' names, the region's own first.
-        stage: When the rule runs.
-        notes: What its author should know.
+        stage: The stage in which the rule runs.
+        notes: Notes for its author.
         cuts: Examples, the region itself first.
-        spelled: Whether sums and products are written as the operators that they are.
-        ranked: Whether constants must be of the rank that they have everywhere.
+        spelled: True if sums and products are written as the operators that they are.
+        ranked: True if constants must be of the rank that they have everywhere.
     """
 
     name: str
@@ -94,7 +94,7 @@ def _together(kind: Kind, names: Sequence[str]) -> str:
 
 
 def _more(slot: Slot, ranked: bool) -> str:
-    """What else is asked of what a capture is bound to."""
+    """Further arguments of a capture: the dtype, the rank and the default that it requires."""
     dtype = ", dtype=FLOATS" if slot.kind is Kind.VAR and slot.is_float else ""
     ranks = {len(v.shape) if isinstance(v, ir.Value) and v.shape is not None else 0 for v in slot.values}
     rank = f", rank={ranks.pop()}" if ranked and slot.kind is Kind.CONST and len(ranks) == 1 and min(ranks) > 0 else ""
@@ -227,7 +227,7 @@ def test_file(source: Source, rule_name: str, model: str) -> str:
     """The text of the test beside a rule file.
 
     Args:
-        source: What there is to say about the rule.
+        source: The facts about the rule.
         rule_name: The rule file's name.
         model: The model's path as the test's folder sees it.
     """

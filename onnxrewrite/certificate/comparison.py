@@ -1,4 +1,4 @@
-"""Whether two certificates say the same: the rewrites to the letter, the checks up to what another machine rounds."""
+"""Comparison of two certificates: the rewrites to the letter, the checks up to the rounding of another machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLOOR: Final = 2.0**-23
 
 
 def same_error(then: float | None, now: float | None) -> bool:
-    """Whether two relative errors agree; None is one that is not finite."""
+    """True if two relative errors agree; None is one that is not finite."""
     if then is None or now is None:
         return then is now
     low, high = sorted((max(then, FLOOR), max(now, FLOOR)))
@@ -42,7 +42,7 @@ def _named(rewrite: Rewrite | None) -> str:
 
 
 def other_checks(then: Certificate, now: Certificate) -> Iterator[str]:
-    """What the checks say otherwise now, one line each; the rewrites are the same."""
+    """The differences between the checks then and now, one line each; the rewrites are the same."""
     old, new = ({(u.rule, u.value, u.by) for u in c.undone if u.by != "speed"} for c in (then, now))
     for what, keys in (("is undone now", new - old), ("is not undone any more", old - new)):
         yield from (f"{rule} at `{value}` {what}" for rule, value, _ in sorted(keys))

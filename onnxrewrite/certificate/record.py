@@ -31,7 +31,7 @@ VERSION: Final = 2
 """Of the schema; another one is refused."""
 
 SUFFIX: Final = ".certificate.json"
-"""What the name of the output is followed by."""
+"""The suffix that is added to the name of the output."""
 
 _MOST_WRITTEN: Final = 2
 """Files of an output: the model, and one for all external data."""
@@ -66,11 +66,11 @@ class Options:
     """Everything that was asked for and bears on the result.
 
     Attributes:
-        lower: How the lower stage chooses.
+        lower: The choice of the lower stage.
         threads: Within an operator, where it measures; 0 is ONNX Runtime's choice.
         budget: Seconds for measuring rewrites.
         rules: Rule files, relative to the folder of the certificate, and packages, beside the library.
-        named_sums: Whether a dimension that is called like a computation is taken for its result.
+        named_sums: True if a dimension that is called like a computation is taken for its result.
         inputs: Arrays for the checks.
     """
 
@@ -156,22 +156,22 @@ class SpeedRecord:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was done to a model, and how that was checked.
+    """The record of the rewrites of a model, and of their checks.
 
     Attributes:
         versions: Of everything that has a part in it.
         input: The model as it was; None for one that came from no file.
         output: The model as it was written; None for one that was not.
-        options: What was asked for.
+        options: The requested options.
         rules: The rules that took part, by name.
         modules: Digests of the modules that they are written in.
-        sites: What the rewrites look like, by id; equal ones stand here once.
-        rewrites: What was applied, in order.
-        undone: What a check turned down.
-        assumes: What is taken for granted of the data, each to the rules that do; none where all would.
+        sites: Both sides of the rewrites, by id; equal ones stand here once.
+        rewrites: The applied rewrites, in order.
+        undone: The rewrites that were turned down, by a check or for their speed.
+        assumes: Assumptions about the data, each to the rules that make it; to none where all would.
         structure: Problems of the output's structure, which are those of the input.
         model: The check of the whole model; None where none was asked for.
-        speed: What was measured of the whole model; None where nothing was.
+        speed: The speed of the whole model; None where it was not measured.
     """
 
     versions: dict[str, str]
@@ -194,7 +194,7 @@ class Certificate:
 
 
 def path_for(output: str | os.PathLike[str]) -> Path:
-    """Where the certificate of an output stands."""
+    """The path of the certificate of an output."""
     return Path(f"{os.fspath(output)}{SUFFIX}")
 
 
@@ -222,7 +222,7 @@ def read(path: str | os.PathLike[str]) -> Certificate:
 
 
 class _Unusable(Exception):
-    """Why some bytes are no certificate."""
+    """The bytes are not a certificate; the message says why."""
 
 
 def _certificate(content: bytes) -> Certificate:
@@ -255,7 +255,7 @@ def _certificate(content: bytes) -> Certificate:
 
 
 def _is_as_written(data: Mapping[str, Any], digest: Any, content: bytes) -> bool:
-    """Whether these are the bytes that would be written."""
+    """True if ``content`` is what would be written."""
     try:
         return digest == _digest(data) and _written({**data, "digest": digest}).encode() == content
     except ValueError:  # a number so large that it was read as infinity

@@ -35,13 +35,13 @@ from onnxrewrite.system.digests import array_digest, sha256_of
 
 @dataclass(frozen=True)
 class Repeated:
-    """What was repeated.
+    """The result of repeating a rewriting.
 
     Attributes:
         then: The certificate.
-        now: What it would be if it were written now.
+        now: The certificate as it would be written now.
         versions: The versions that have changed, one line each.
-        result: What came out this time.
+        result: The result of the repeated run.
     """
 
     then: Certificate
@@ -51,7 +51,7 @@ class Repeated:
 
 
 class Original:
-    """What a certificate tells of: the input, the output if it is there, and the rules, all of it as it was.
+    """The subject of a certificate: the input, the output if it is there, and the rules, all of it as it was.
 
     Code that the certificate names is run when something is repeated, if ``trust`` says so and it is what it was.
 
@@ -60,8 +60,8 @@ class Original:
         source: The input; where the certificate says it is, without it.
         output: The output, likewise.
         rules: Rule files and packages in place of those that the certificate names.
-        trust: Whether rule files and packages that the certificate names may be run; without it, those that have been
-            run in this process.
+        trust: True if rule files and packages that the certificate names may be run; if None, those that have been run
+            in this process may.
 
     Raises:
         ModelError, UsageError: The certificate, the input or the output cannot be used; it names code, and is not
@@ -149,7 +149,7 @@ class Original:
             raise CheckError(f"{self.where}: {what} has changed: {paths[name]} is another file now{hint}")
 
     def _verdicts(self, *, checks: bool) -> Verdicts:
-        """What was turned down: for its speed, and, if these are not repeated, by the ``checks``."""
+        """The rewrites that were turned down: for their speed, and, if these are not repeated, by the ``checks``."""
         found: dict[str, dict[Sides, str]] = {"site": {}, "speed": {}}
         for each in self.then.undone:
             record = self.then.sites.get(each.site or "")

@@ -1,4 +1,4 @@
-"""What a certificate asks for that a stranger may have chosen: files that are read, and rules, which are code.
+"""Requests of a certificate that a stranger may have chosen: files that are read, and rules, which are code.
 
 Files are named relative to the certificate.  Code that a certificate names is run only if the user says so, and only if
 its digest is one that the certificate lists.
@@ -23,7 +23,7 @@ class Asked:
 
     Args:
         where: The certificate's file, for messages.
-        then: What it holds.
+        then: The certificate.
 
     Attributes:
         folder: The folder of the certificate.
@@ -45,8 +45,8 @@ class Asked:
 
         Args:
             given: Rules that the user names in place of those of the certificate.
-            trust: Whether the user wants code to be run that the certificate names; None where that goes without
-                saying for what has been run in this process.
+            trust: True if the user wants code to be run that the certificate names; None to run only what has been run
+                in this process.
 
         Raises:
             UsageError: The certificate names code, and is not trusted.
@@ -75,7 +75,7 @@ class Asked:
 
 
 def moved(rules: str, place: Callable[[str], str]) -> str:
-    """What was asked for with ``--rules``, the path of a rule file as ``place`` tells it; packages stay."""
+    """The argument of ``--rules``, with the path of a rule file as ``place`` gives it; packages stay."""
     prefix, name = registry.divided(rules)
     if not rules.endswith(".py"):
         return rules

@@ -35,8 +35,8 @@ def save(result: Result, path: str | os.PathLike[str], *, arrays: Mapping[str, P
     """Write the model and its certificate, which get their names together.
 
     Args:
-        result: What ``apply`` returned.
-        path: Where the model is written.
+        result: The result of ``apply``.
+        path: The path to which the model is written.
         arrays: The files of the arrays that were given for the checks, by input.
 
     Raises:
@@ -61,9 +61,9 @@ def certificate(
     """The certificate of a result; it reads the input's files, so these must be what they were.
 
     Args:
-        result: What ``apply`` returned.
+        result: The result of ``apply``.
         folder: Paths are written relative to it; the working directory where it is None.
-        output: Where the model is written; None if it is not.
+        output: The path to which the model is written; None if it is not.
         files: The files of the output: what they will be called, and what they are called now.
         arrays: The files of the arrays that were given for the checks, by input.
     """
@@ -113,7 +113,7 @@ def _modules(found: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _options(request: Request, folder: Path, arrays: Mapping[str, Path]) -> Options:
-    """What was asked for and bears on the result; paths are relative to ``folder``."""
+    """The requested options that bear on the result; paths are relative to ``folder``."""
     return Options(
         target=request.target,
         opset=request.opset,

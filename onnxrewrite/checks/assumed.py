@@ -1,4 +1,4 @@
-"""What is fed to a rewrite, given what its rule takes for granted of the data."""
+"""Classes of values that are fed to a rewrite, given what its rule assumes of the data."""
 
 from __future__ import annotations
 

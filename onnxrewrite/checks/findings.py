@@ -1,4 +1,4 @@
-"""What a check of a whole model ran, and what it found: plain data."""
+"""The runs and the findings of a check of a whole model: plain data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnxrewrite.reference.tolerance import Comparison, finite
 from onnxrewrite.runtime.session import Outputs
 
 ORIGINAL = "original"
-"""What an output was measured against that is so near the original that no reference could object."""
+"""The reference of an output that is so near the original that no other reference could object."""
 
 ROUNDED = "the number that was rounded"
 """The same for integers that a quantizer made."""
@@ -26,7 +26,7 @@ class Run:
     binding: dict[str, int]
     sample: int
     special: str
-    """What is special about the inputs; empty where nothing is."""
+    """The property that makes the inputs special; empty for ordinary ones."""
     feeds: Mapping[str, Any] = field(repr=False)
     outputs: Outputs = field(repr=False)
 
@@ -60,7 +60,7 @@ class OutputCheck:
 
 @dataclass
 class ModelCheck:
-    """Whether a candidate computes what the original computes, and how that was found out."""
+    """The verdict on a candidate, compared with the original, and how it was reached."""
 
     ok: bool
     reference: str
@@ -76,7 +76,7 @@ class ModelCheck:
 
     @property
     def identical(self) -> bool:
-        """Whether outputs were compared, and all of them are equal to the original's in all runs."""
+        """True if outputs were compared, and all of them are equal to the original's in all runs."""
         return bool(self.outputs) and all(o.equality for o in self.outputs)
 
     def to_json(self) -> dict[str, Any]:

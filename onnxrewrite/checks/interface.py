@@ -1,4 +1,4 @@
-"""What a model shows to those who run it: names, order and dtypes of its inputs and outputs."""
+"""The interface of a model: names, order and dtypes of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import onnx
 
 
 def interface_problems(before: onnx.ModelProto, after: onnx.ModelProto) -> list[str]:
-    """What changed in names, order and dtypes of inputs and outputs."""
+    """Changes in names, order and dtypes of inputs and outputs, and lost defaults of inputs."""
     problems = []
     for kind in ("input", "output"):
         old, new = (_interface(m, kind) for m in (before, after))

@@ -1,7 +1,7 @@
-"""Whether two runs side by side give equal outputs, against the original in float64 where they differ.
+"""Comparison of two runs side by side, against the original in float64 where their outputs differ.
 
-Opening models is most of the time: the float64 reference is only made when outputs differ by more than anyone would
-allow, and what the original makes of its own rounding is only measured when a comparison fails.
+Opening models takes most of the time: the float64 reference is only made when outputs differ by more than is allowed
+whatever the reference, and what the original makes of its own rounding is only measured when a comparison fails.
 
 A rewrite that is nearer to the truth than the original is right: where the original overflows, and float64 does not,
 the reference says what the rewrite must come to.
@@ -41,11 +41,11 @@ from onnxrewrite.reference.tolerance import (
 from onnxrewrite.runtime.session import Outputs, Session, open_session
 
 PERTURBATIONS = 8
-"""How often inputs, and inner results, are moved to see how far results follow."""
+"""The number of times that inputs, and inner results, are moved to see how far results follow."""
 
 BESIDE_OVERFLOW = 1e-2
-"""What a float64 original computes beside an overflow can come from a denormal, which has hardly a digit: the logarithm
-of one is off by log 2 in 745."""
+"""The relative tolerance beside an overflow, without a better reference: a float64 result there can come from a
+denormal, which has hardly a digit: the logarithm of one is off by log 2 in 745."""
 
 FEW = 8
 """Results of fewer elements have no scale of their own."""
@@ -84,8 +84,8 @@ class Judge:
     Args:
         original: The model.
         session: The same, open.
-        in_range: Whether it is taken for granted that no intermediate result overflows: where the reference itself
-            does, nothing is asked of the rewrite.
+        in_range: True if no intermediate result is assumed to overflow: where the reference itself does, nothing is
+            required of the rewrite.
     """
 
     def __init__(self, original: onnx.ModelProto, session: Session, *, in_range: bool = False) -> None:
@@ -193,7 +193,7 @@ class Judge:
 
     @property
     def _is_stepped(self) -> bool:
-        """Whether the model rounds to fewer digits than it computes with, see ``tolerance``."""
+        """True if the model rounds to fewer digits than it computes with, see ``tolerance``."""
         return self.reference is not None and self.reference.stepped
 
     def _rounded(self, group: Sequence[Run], name: str) -> tuple[Comparison, Run]:
@@ -218,9 +218,9 @@ class Judge:
     # -- how far the original is off by itself -----------------------------------------------------------------
 
     def _conditioning(self, run: Run, reference: Any, name: str) -> Norms:
-        """How far the result moves when inputs (without a reference: weights too) move by one unit roundoff, or inner
-        results by theirs, and how wrong the original itself is there: where two scores of a softmax nearly tie, either
-        may win.  At inputs that are exact, a step is no question of rounding."""
+        """The distance that the result moves when inputs (without a reference: weights too) move by one unit roundoff,
+        or inner results by theirs, and the original's own error there: where two scores of a softmax nearly tie, either
+        may win.  At inputs that are exact, a step does not come from rounding."""
         if run.values in EXACT_INPUTS and self._jumps:
             return Norms()
         worst, dtype = Norms(), getattr(run.original[name], "dtype", None)
@@ -229,14 +229,14 @@ class Judge:
         return worst
 
     def _spread(self, run: Run, reference: Any, name: str) -> Floats | None:
-        """How far each element moves when inputs do; None where outputs are no arrays."""
+        """The distance that each element moves when inputs do; None if the output is not an array."""
         if isinstance(run.original[name], list):
             return None
         return farthest(np.shape(run.original[name]), self._moves(run, reference, name))
 
     def _moves(self, run: Run, reference: Any, name: str) -> Iterator[tuple[Any, Any]]:
-        """What results are, and what they become when inputs move; of the reference, where there is one, and then of
-        the original against it."""
+        """Pairs of a result and what it becomes when inputs move: of the original where there is no reference or the
+        model has steps, then of the reference, and of the original against it."""
         for seed in range(PERTURBATIONS):
             feeds = perturbed_feeds(run.feeds, seed, 0.5)
             if reference is None or self._is_stepped:
@@ -251,7 +251,7 @@ class Judge:
                 yield from _run(moved, self.session, feeds, name)
 
     def _shakes(self, run: Run, reference: Any, name: str) -> Iterator[tuple[Any, Any]]:
-        """What the reference is, or an original in float64, and what it becomes when inner results are rounded."""
+        """Pairs of the reference, or an original in float64, and what it becomes when inner results are rounded."""
         still = reference if reference is not None else run.original[name]
         for seed in range(PERTURBATIONS if getattr(still, "dtype", None) == np.float64 else 0):
             outputs = self._shaken.run(run.feeds, seed)
@@ -265,14 +265,14 @@ class Judge:
 
     @cached_property
     def _jumps(self) -> bool:
-        """Whether something jumps in the original."""
+        """True if the result of some operator in the original jumps."""
         return any(n.op_type in JUMPS for n in all_nodes(self.original))
 
     # -- overflow ----------------------------------------------------------------------------------------------
 
     @staticmethod
     def _may_overflow(run: Run, old: Any, new: Any) -> bool:
-        """Whether the original has overflowed somewhere, of inputs that are finite."""
+        """True if the original may have overflowed: an element of it is not finite, at inputs that are."""
         if run.values == NOT_FINITE or isinstance(old, list) or np.shape(old) != np.shape(new):
             return False
         old, new = np.asarray(old), np.asarray(new)
@@ -320,13 +320,13 @@ class Judge:
 
 
 def _has_scale(reference: Any, original: Any) -> bool:
-    """Whether a reference is above the least normal number, so that an error relative to it says something."""
+    """True if a reference is above the least normal number, so that an error relative to it is meaningful."""
     largest = float(np.max(np.abs(reference), initial=0.0, where=np.isfinite(reference)))
     return largest > TOLERANCES[np.asarray(original).dtype].least
 
 
 def _same_pattern(old: Floats, new: Floats) -> bool:
-    """Whether the same elements are NaN, and infinite with the same sign."""
+    """True if all elements are equal, NaN to NaN: of those not finite, infinities of the same sign."""
     return bool(np.all((old == new) | (np.isnan(old) & np.isnan(new))))
 
 

@@ -39,7 +39,7 @@ from onnxrewrite.reference.tolerance import (
 from onnxrewrite.runtime.session import ModelLike, Outputs, Session, is_short_of_memory, open_session, skeleton
 
 ENDS = "integers at the ends of their range"
-"""What is special about inputs that are these."""
+"""The ``special`` of runs with such inputs."""
 
 TRUST = 2.0**14
 """A reference is believed up to an original's error of this many units roundoff (at most 0.05); beyond it the
@@ -162,7 +162,7 @@ class Baseline:
 
     @cached_property
     def unrounded(self) -> Unrounded:
-        """What the original's quantizers round, made when first needed."""
+        """The numbers that the original's quantizers round, made when first needed."""
         return Unrounded(self.model)
 
     def reference_of(self, index: int) -> Outputs | None:
@@ -172,7 +172,7 @@ class Baseline:
         return self._references[index]
 
     def trusted(self, name: str) -> bool:
-        """Whether the reference is a measure for an output, as far as it was asked: see ``TRUST``."""
+        """True if the reference is a measure for an output in the runs for which it was computed: see ``TRUST``."""
         found = ((self.runs[i].outputs[name], r) for i, r in self._references.items())
         return all(r is not None and _believable(r.get(name), value) for value, r in found)
 
@@ -186,7 +186,7 @@ class Baseline:
 
     @cached_property
     def noise(self) -> dict[str, Norms]:
-        """How far outputs move when inputs and weights move by a unit roundoff or two."""
+        """The distance that outputs move when inputs and weights move by a unit roundoff or two."""
         worst: dict[str, Norms] = {}
         for index, name, value in self._moved(_STEPPED_PERTURBATIONS if self.reference.stepped else 2):
             base = self.runs[index].outputs[name]
@@ -204,7 +204,7 @@ class Baseline:
         return spread
 
     def _moved(self, perturbations: int) -> Iterator[tuple[int, str, Any]]:
-        """What outputs become, by run and name."""
+        """The outputs at perturbed inputs and weights, by run and name."""
         for seed in range(1, perturbations + 1):
             proto = perturbed_model(self.model, seed)
             session = open_session(proto, threads=self.threads) if proto is not None else self.session
@@ -227,8 +227,8 @@ class Baseline:
         return result
 
     def difference_at_other_sizes(self, name: str, candidate: Session) -> str | None:
-        """How a candidate differs where the dimension ``name`` is not the sum that it is called, and the original runs;
-        None where it does not differ, or no such size is found."""
+        """The difference of a candidate where the dimension ``name`` is not the sum that it is called, and the original
+        runs; None if there is none, or no such size is found."""
         if isinstance(self.session, str) or name in self.sampler.bound or self.random:
             return None
         for trial in self.trials[:1]:
@@ -394,7 +394,7 @@ class Baseline:
 
 
 def _patient(seconds: float | None) -> float | None:
-    """What a candidate may take where the original may take so long: that limit is no verdict on how fast it is."""
+    """The time limit of a candidate, from that of the original: the limit is not a verdict on its speed."""
     return None if seconds is None else _PATIENCE * seconds
 
 

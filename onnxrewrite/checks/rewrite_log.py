@@ -26,7 +26,7 @@ Loss: TypeAlias = tuple[Key, SiteRecord, str]
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What the checks of an earlier run said, so that a later one does the same without them.
+    """The verdicts of an earlier run's checks, so that a later run does the same without them.
 
     Attributes:
         sites: The rewrites that were turned down at their sites, and why.
@@ -50,7 +50,7 @@ class Ledger:
     Args:
         check: Says what is wrong with a rewrite; None where nothing is to be run.
         cost: Says why a rewrite does not pay; None where that is not asked.
-        verdicts: What is known to be wrong, and is not asked again.
+        verdicts: Known verdicts, which are not computed again.
 
     Attributes:
         failed: The rewrites that did not pass, and why; in earlier rounds, too, if it is handed in.

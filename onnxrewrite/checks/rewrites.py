@@ -31,7 +31,7 @@ _UNCHECKED_NODES = 400
 
 
 UNCHECKED = "it cannot be run by itself"
-"""How a reason begins where nothing was found wrong, but nothing was found right either, and that was asked for."""
+"""The beginning of a reason where nothing was found wrong, but nothing right either, and the rule needs a check."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class SiteChecker:
     Attributes:
         ok: Sites that ran and agreed; ``distinct`` of them differ in structure.
         not_run: Reason to the number of sites that could not be run on their own.
-        last: What the last call found.
+        last: The result of the last call.
     """
 
     lower: Callable[[ir.Model], None]
@@ -90,7 +90,7 @@ class SiteChecker:
         return key, result
 
     def _told(self, site: Site) -> Hashable:
-        """What a check depends on where both sides read the same: their text, and what is known of what they read."""
+        """The key of a check where both sides read the same: their text, and what is known of what they read."""
         before, after = site.text
         elements = [site.facts.elements(v) for v in _inputs(site, ())]
         results = [(str(o.type), str(o.shape)) for o in site.outputs]
@@ -120,7 +120,7 @@ class SiteChecker:
         return self._seen[cut_as]
 
     def _key(self, before: ir.Model, after: ir.Model, assumes: Collection[Assumption]) -> str:
-        """What the result depends on: both sides, the seed, and what the rule assumes of the inputs."""
+        """The key of the result: both sides, the seed, and what the rule assumes of the inputs."""
         return f"{structure(before, after)}\n{self.seed} {sorted(assumes)}"
 
 

@@ -67,7 +67,7 @@ Dims = Mapping[str, int] | Sequence[Mapping[str, int]] | None
 
 @dataclass(frozen=True)
 class SiteCheck:
-    """Whether a replacement computes what it replaces.
+    """The result of checking that a replacement computes what it replaces.
 
     ``status``: ``ok``, ``failed`` or ``not run``.  ``feeds``: the inputs at which it failed, where it was run.
     """
@@ -88,7 +88,7 @@ class SiteCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether it ran and passed."""
+        """True if the check ran and passed."""
         return self.status == "ok"
 
     def to_json(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def check_site(
 
 
 class _Settings(NamedTuple):
-    """What to try, as ``check_site`` was told."""
+    """The arguments of ``check_site`` that say what to try."""
 
     dims_hint: Dims
     seed: int
@@ -290,7 +290,7 @@ class _Site:
             yield from ((values, name, 0) for name in data)
 
     def _is_large(self, binding: Binding) -> bool:
-        """Whether runs take long enough that each class of values gets one binding only, in turn."""
+        """True if runs take so long that each class of values gets one binding only, in turn."""
         return sum(math.prod(shape_of(s, binding)) for s in self.sampler.specs if s.tensor) > LARGE
 
     def _has_floats(self) -> bool:

@@ -14,7 +14,7 @@ Status: TypeAlias = Literal["ok", "failed", "not run"]
 
 @dataclass(frozen=True)
 class CheckRecord:
-    """What running one rewrite beside what it replaces showed; errors are relative, None is not finite."""
+    """The result of running one rewrite beside what it replaces; errors are relative, None is not finite."""
 
     status: Status
     reason: str

@@ -1,4 +1,4 @@
-"""Whether a model is a valid model that ORT can run: checker, types and shapes, opsets, kernels.
+"""Checks that a model is valid and that ORT can run it: checker, types and shapes, opsets, kernels.
 
 Says nothing about numbers.  Operators of domains that the onnx package does not know (``com.microsoft``) are
 checked by ORT, which has their schemas; onnx's checker and shape inference pass over them.
@@ -27,7 +27,7 @@ from onnxrewrite.runtime.session import (
 )
 
 NO_KERNELS = "ONNX Runtime refuses it"
-"""How a problem begins that only opening a session shows."""
+"""The beginning of a problem that only opening a session shows."""
 
 _KNOWN = {"", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"}
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Level(enum.StrEnum):
-    """What ``--check`` takes."""
+    """Values of ``--check``."""
 
     FULL = "full"
     FAST = "fast"

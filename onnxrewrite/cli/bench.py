@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Level(enum.StrEnum):
-    """What ``--level`` takes; a test compares it with what the library knows."""
+    """Values of ``--level``; a test compares them with those of the library."""
 
     DISABLED = "disabled"
     BASIC = "basic"
@@ -154,7 +154,7 @@ def bench(
 
 
 def _optimized(model: ir.Model, **how: Any) -> ir.Model:
-    """What ``apply`` makes of it."""
+    """The model as ``apply`` rewrites it."""
     from onnxrewrite.api import application
 
     return application.apply(model, **how).model

@@ -16,7 +16,7 @@ from onnxrewrite.errors import UsageError
 
 
 class StageName(enum.StrEnum):
-    """What ``--stage`` takes."""
+    """Values of ``--stage``."""
 
     CANONICALIZE = "canonicalize"
     RAISE = "raise"

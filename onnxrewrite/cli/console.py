@@ -1,7 +1,7 @@
-"""What the commands print with: results on stdout, everything else on stderr.
+"""Output of the commands: results on stdout, everything else on stderr.
 
-Into a pipe there is neither colour nor a progress bar, and nothing breaks when the reader goes away.  What a file holds
-reaches a terminal only through here, where all that it can do is to be shown: see ``printable``.
+Into a pipe there is neither colour nor a progress bar, and nothing breaks when the reader goes away.  Text from a
+file reaches a terminal only through here, where it can do nothing but be shown: see ``printable``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOST = 2
 """Exit status where all went well but for what was to be printed."""
 
 _lost: list[OSError] = []
-"""Why something could not be printed on stdout."""
+"""Errors in printing on stdout."""
 
 
 def complain(message: str) -> None:
@@ -53,7 +53,7 @@ def say_text(text: str) -> None:
 
 
 def show_traceback(error: BaseException) -> None:
-    """Where an error arose, on stderr."""
+    """Print the traceback of an error on stderr."""
     import traceback
 
     _write(sys.stderr, printable("".join(traceback.format_exception(error)), keep="\n"))
@@ -64,7 +64,7 @@ def show(report: Callable[..., RenderableType], data: Any, *others: Any, **optio
 
     Args:
         report: Makes something that rich renders.
-        data: What it is made of.
+        data: The data that it is made of.
         others: More of it.
         options: More for ``report``.
     """
@@ -90,7 +90,7 @@ def render(what: RenderableType) -> None:
 
 
 def _console(file: TextIO, shown: TextIO) -> Console:
-    """What rich prints to ``file`` with, for where that is ``shown``; it does not look for itself how wide that is."""
+    """A rich console that prints to ``file`` for the terminal or pipe ``shown``; it does not detect the width."""
     from rich.console import Console
 
     told = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}

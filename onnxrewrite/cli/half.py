@@ -14,7 +14,7 @@ from onnxrewrite.errors import Rest
 
 
 class Dtype(enum.StrEnum):
-    """What ``--dtype`` takes; a test compares it with what the library knows."""
+    """Values of ``--dtype``; a test compares them with those of the library."""
 
     FLOAT16 = "float16"
     BFLOAT16 = "bfloat16"

@@ -40,7 +40,7 @@ def limit_memory_by_default() -> None:
 
 
 def memory_hint() -> str:
-    """What to do where memory does not suffice, to be appended to a message; nothing where there is no limit."""
+    """A hint for messages about insufficient memory, to be appended to them; empty where there is no limit."""
     limit = address_space.current()
     return f"; the limit is {limit / 2**30:.3g}G, see --memory-limit" if limit is not None else ""
 

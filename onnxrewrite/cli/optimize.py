@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Objective(enum.StrEnum):
-    """What ``--objective`` takes."""
+    """Values of ``--objective``."""
 
     LATENCY = "latency"
     SIZE = "size"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TargetName(enum.StrEnum):
-    """What ``--target`` takes; a test compares it with what the library knows."""
+    """Values of ``--target``; a test compares them with those of the library."""
 
     CPU = "onnxruntime-cpu"
     CUDA = "onnxruntime-cuda"
@@ -33,7 +33,7 @@ class TargetName(enum.StrEnum):
 
 
 class Mode(enum.StrEnum):
-    """What ``--mode`` takes; likewise."""
+    """Values of ``--mode``; a test compares them with those of the library."""
 
     DYNAMIC = "dynamic"
     STATIC = "static"
@@ -132,7 +132,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all detail
 
 
 class Lowering(enum.StrEnum):
-    """What ``--lower`` takes."""
+    """Values of ``--lower``."""
 
     FASTEST = "fastest"
     FUSED = "fused"
@@ -178,7 +178,7 @@ def one_voice(quiet: bool, verbose: bool) -> None:
 
 
 def output_path(model: str, output: str | None, kind: str) -> Path:
-    """Where ``-o`` says to write, else ``MODEL.KIND.onnx`` beside the model; UsageError if that is no file name."""
+    """The path of ``-o``, else ``MODEL.KIND.onnx`` beside the model; UsageError if MODEL is not a file name."""
     if output is not None:
         return Path(output)
     source = Path(model)
@@ -229,7 +229,7 @@ def folder(path: Path, option: str) -> None:
 
 
 def report_path(option: str | None, *others: str | Path | None) -> Path | None:
-    """Where ``--report`` shall go, None for nowhere; UsageError if it is one of ``others``."""
+    """The path of ``--report``, None for no report; UsageError if it is one of ``others``."""
     if option is None:
         return None
     path = writable(option, "--report")
@@ -238,7 +238,7 @@ def report_path(option: str | None, *others: str | Path | None) -> Path | None:
 
 
 def json_path(option: str | None, *others: str | Path | None) -> Path | None:
-    """Where ``--json`` shall go, None for nowhere or stdout; UsageError if it is one of ``others``."""
+    """The path of ``--json``, None for no report or stdout; UsageError if it is one of ``others``."""
     if option is None or option == "-":
         return None
     path = writable(option, "--json")

@@ -26,7 +26,7 @@ def write_json(data: Any, option: str | None, path: Path | None) -> None:
 
 @contextmanager
 def refusal_told(model: str, option: str | None, path: Path | None) -> Iterator[None]:
-    """Where a check fails inside, and so nothing is written, the report is that, and why, in place of the result's."""
+    """If a check fails inside, and so nothing is written, write a report of that error in place of the result's."""
     try:
         yield
     except CheckError as error:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OrtLevel(enum.StrEnum):
-    """What ``--level`` takes; a test compares it with what the library knows."""
+    """Values of ``--level``; a test compares them with those of the library."""
 
     DISABLED = "disabled"
     BASIC = "basic"
@@ -79,7 +79,7 @@ def profile(
 def _rewritten(
     loaded: ir.Model, target: str, progress: Progress | None, **chosen: Any
 ) -> tuple[Rewritten | None, list[str]]:
-    """What the rules make of the model, and notes; nothing where the result would not be valid."""
+    """The model as the rules rewrite it, None if the result would not be valid; and notes."""
     from onnxrewrite.api import application
     from onnxrewrite.measure.profiling import Rewritten
 

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Format(enum.StrEnum):
-    """What ``--format`` takes; a test compares it, and those below, with what the library knows."""
+    """Values of ``--format``; a test compares them, and those below, with those of the library."""
 
     QDQ = "qdq"
     QOPERATOR = "qoperator"
 
 
 class Calibration(enum.StrEnum):
-    """What ``--calibrate`` takes."""
+    """Values of ``--calibrate``."""
 
     MINMAX = "minmax"
     ENTROPY = "entropy"
@@ -37,7 +37,7 @@ class Calibration(enum.StrEnum):
 
 
 class Activations(enum.StrEnum):
-    """What ``--activations`` takes."""
+    """Values of ``--activations``."""
 
     UINT8 = "uint8"
     INT8 = "int8"
@@ -46,7 +46,7 @@ class Activations(enum.StrEnum):
 
 
 class Weights(enum.StrEnum):
-    """What ``--weights`` takes."""
+    """Values of ``--weights``."""
 
     INT8 = "int8"
     UINT8 = "uint8"
@@ -55,7 +55,7 @@ class Weights(enum.StrEnum):
 
 
 class Axis(enum.StrEnum):
-    """What ``--vary`` takes."""
+    """Values of ``--vary``."""
 
     CHANNELS = "channels"
     SYMMETRY = "symmetry"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Method(enum.StrEnum):
-    """What ``--method`` takes; a test compares it with what the library knows."""
+    """Values of ``--method``; a test compares them with those of the library."""
 
     ALONE = "alone"
     LOCAL = "local"

@@ -27,7 +27,7 @@ CRASHED: Final = 2
 """The exit status where native code died of what it was given."""
 
 SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-"""What asks a command to stop."""
+"""Signals that stop a command."""
 
 _OFF = "ONNXREWRITE_SUPERVISOR"
 """This variable is 0 where the work is to be done in the first process, as a debugger wants it."""
@@ -175,7 +175,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def _clean_up() -> None:
-    """What the child could not: its temporary files, and the terminal's cursor, which a progress bar hides."""
+    """Clean up what the child could not: its temporary files, and the terminal's cursor, hidden by a progress bar."""
     from onnxrewrite.system.temporary import sweep_folders
 
     sweep_folders()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Command(enum.StrEnum):
-    """What ``--command`` takes."""
+    """Values of ``--command``."""
 
     APPLY = "apply"
     OPTIMIZE = "optimize"
@@ -153,7 +153,7 @@ def _beside(models: list[str]) -> Path:
 
 
 def _report_path(option: str | None, found: list[Found], out: Path) -> Path | None:
-    """Where ``--json`` shall go; UsageError if that is a model, the weights of one, or what the sweep writes."""
+    """The path of ``--json``; UsageError if that is a model, the weights of one, or what the sweep writes."""
     from onnxrewrite import io
     from onnxrewrite.errors import ModelError
     from onnxrewrite.suite.sweeping.journal import FILE

@@ -1,4 +1,4 @@
-"""Which rewrite makes a right result wrong: bisection over repeated runs that leave rewrites out."""
+"""Bisection for the rewrite that makes a right result wrong, over repeated runs that leave rewrites out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def culprit(applied: Sequence[Key], quarantine: Collection[Key], attempt: Attemp
 
     Args:
         applied: The rewrites of a run with a wrong result.
-        quarantine: What that run left out.
+        quarantine: The rewrites that that run left out.
         attempt: Makes further runs.
     """
     innocent, suspects = set(quarantine), list(dict.fromkeys(applied))

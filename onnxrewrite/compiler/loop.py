@@ -47,7 +47,7 @@ class Clock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """What happens inside belongs to this phase."""
+        """Count the time of the block as this phase's."""
         if self.progress is not None:
             self.progress(name, 0, 0)
         start = time.perf_counter()
@@ -65,8 +65,8 @@ class Round(NamedTuple):
 
     Attributes:
         model: The rewritten copy.
-        trace: How it was made; each rewrite with its record.
-        ledger: What was turned down on the way.
+        trace: The trace of its rewrites, each with its record.
+        ledger: The rewrites that were turned down on the way.
         sites: The checks of its rewrites; None where there were none.
     """
 
@@ -83,13 +83,13 @@ class Rounds:
         model: The model; it is not changed.
         rules: The rules.
         opset: The newest ai.onnx opset it may be given; its own one where that is to stay.
-        for_speed: Whether it is also given one for kernels that others could stand in for.
-        target: What the result must run on.
+        for_speed: True if it is also given one for kernels that others could stand in for.
+        target: The target that the result must run on.
         seed: Of the inputs for checking sites.
-        checks_sites: Whether each rewrite is run against what it replaces.
-        keep_types: Whether the types of inner values stay in the result.
-        verdicts: What checks of an earlier run turned down.
-        conflicts: Whether to find out which rules were chosen over which.
+        checks_sites: True if each rewrite is run against what it replaces.
+        keep_types: True if the types of inner values stay in the result.
+        verdicts: The verdicts of an earlier run's checks.
+        conflicts: True to find out which rules were chosen over which.
         clock: Told of progress.
 
     Attributes:

@@ -27,7 +27,7 @@ class Opsets:
     Args:
         model: The model; it is not changed.
         highest: The newest ai.onnx opset it may be given; its own one where that is to stay.
-        for_speed: Whether it is also given one for operators that could be lowered.
+        for_speed: True if it is also given one for operators that could be lowered.
     """
 
     def __init__(self, model: ir.Model, highest: int, *, for_speed: bool = False):
@@ -40,7 +40,7 @@ class Opsets:
         self._converted: dict[int, ir.Model | str] = {}
 
     def source(self, without: Iterable[Hashable]) -> ir.Model:
-        """What to rewrite with all rules and at all sites but those ``without``."""
+        """The model to rewrite with all rules and at all sites but those ``without``."""
         return self._chosen.get(frozenset(without), self._model)
 
     def grows(self, without: Iterable[Hashable], trace: Trace) -> bool:
@@ -70,7 +70,7 @@ class Opsets:
         return False
 
     def notes(self, without: Iterable[Hashable], trace: Trace) -> list[str]:
-        """What there is to say of the opset of a settled round."""
+        """Notes on the opset of a settled round."""
         rules = frozenset(without)
         before, after = io.opset(self._model), io.opset(self.source(rules))
         if after > before:

@@ -14,12 +14,12 @@ from onnxrewrite.rewrite.ruleset import RuleSet
 CheckLevel: TypeAlias = Literal["full", "fast", "off"]
 
 Lowering: TypeAlias = Literal["fastest", "fused", "portable"]
-"""How the lower stage chooses: by measuring; the most fused form that is legal; the standard's operators only."""
+"""The choice of the lower stage: by measuring; the most fused form that is legal; the standard's operators only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is asked for; the attributes are the arguments of ``onnxrewrite.apply``, which says what they mean.
+    """A request for a rewriting; the attributes are the arguments of ``onnxrewrite.apply``, which documents them.
 
     Raises:
         UsageError: ``check`` or ``lower`` is none of the values that there are.
@@ -53,7 +53,7 @@ class Request:
 
     @property
     def lowering(self) -> Lowering:
-        """How the lower stage chooses: what is asked for, else what ONNXREWRITE_LOWER said, else ``fastest``."""
+        """The choice of the lower stage: as requested, else what ONNXREWRITE_LOWER said, else ``fastest``."""
         return self.lower or "fastest"
 
     @property

@@ -1,4 +1,4 @@
-"""What a run of ``apply`` comes to: the model, what was done to it, and what was checked."""
+"""The result of ``apply``: the model, what was done to it, and what was checked."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Checks:
-    """What was checked, and what came of it.
+    """The checks of a run, and their results.
 
     Attributes:
-        level: How much was asked for.
+        level: The level that was requested.
         structure: Problems of the emitted model's structure, which are those of the original; empty when it is valid.
         sites: Rewrites that were run against what they replace.
-        distinct_sites: How many different ones among them.
-        sites_not_run: Why rewrites could not be run by themselves, and how many.
+        distinct_sites: The number of different ones among them.
+        sites_not_run: The reasons why rewrites could not be run by themselves, and how many.
         model: The whole model against the original; None when that was not asked for.
         undone: Rewrites that a check turned down: (rule, value) to reason.
     """
@@ -48,11 +48,11 @@ class Checks:
 
 @dataclass
 class Speed:
-    """How fast the result is, and what that is known from.
+    """The speed of the result, and what it is known from.
 
     Attributes:
-        lower: How the lower stage chose.
-        skipped: Why nothing was measured; empty where it was.
+        lower: The choice of the lower stage.
+        skipped: The reason why nothing was measured; empty where it was.
         binding: The sizes at which it was measured.
         threads: Within an operator; 0 is ONNX Runtime's choice.
         ratio: Time of the result to that of the original, both with all of ONNX Runtime's own optimizations; None where
@@ -60,7 +60,7 @@ class Speed:
         level: The level of these at which the result is fastest; ``session`` opens it so.
         level_ratio: Time at that level to the time at all of them; None where it is that.
         weighed: The rewrites that were measured, equal ones once.
-        assumed: Why rewrites were taken for granted, and how many.
+        assumed: The reasons why rewrites were taken for granted, and how many.
         slower: Rules that made the whole model slower, and were left out: name to reason.
     """
 
@@ -82,17 +82,17 @@ class Speed:
 
 @dataclass(repr=False)
 class Result:
-    """What a rewriting comes to, as plain data.
+    """The result of a rewriting, as plain data.
 
     Attributes:
         model: The optimized model.
         original: The model as loaded, before any conversion to another opset.
-        trace: What was rewritten, in text with its check, too; what was refused and why.
-        ledger: What was turned down, in text, with its check.
-        checks: What was checked.
-        speed: What was measured.
+        trace: The rewrites, in text with their checks, too; the refused ones and why.
+        ledger: The rewrites that were turned down, in text, with their checks.
+        checks: The checks.
+        speed: The measurements.
         rules: The rules that ran.
-        request: What was asked for.
+        request: The request.
         notes: Repairs of the input, plugins that could not be used, rules that raised.
         seconds: Phase to time.
         asked: The rules that were asked for by name, or given.
@@ -113,8 +113,8 @@ class Result:
 
     @property
     def assumes(self) -> dict[str, list[str]]:
-        """What is taken for granted of the data, each to the applied rules that do, in the order in which they run; to
-        none where all that is known of sizes rests on it."""
+        """Assumptions about the data, each to the applied rules that make it, in the order in which they run; to none
+        where all that is known of sizes rests on it."""
         applied, found = self.trace.counts(), defaultdict[str, list[str]](list)
         for rule in self.rules:
             for assumption in rule.assumes if applied[rule.name] else ():

@@ -53,9 +53,9 @@ def apply(
 
     Args:
         source: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is not changed.
-        request: What is asked for.
+        request: The request.
         progress: Called with (phase, nodes visited, nodes waiting).
-        verdicts: What checks of an earlier run turned down; it is not tried again.
+        verdicts: The verdicts of an earlier run's checks; what they turned down is not tried again.
 
     Raises:
         UsageError, ModelError, RuleError: Bad arguments, model or rules.
@@ -226,14 +226,14 @@ class _Run:
             yield opened
 
     def _newest_opset(self) -> int:
-        """What the model may be converted to where a rule needs it: the standard alone has no kernels to gain."""
+        """The newest opset that the model may be converted to for a rule: the standard alone has no kernels to gain."""
         asked = self.request.opset
         may_rise = asked is None and self.target.provider is not None and not self.target.portable
         return self.target.opset_max if may_rise else asked or io.opset(self.original)
 
     @property
     def _kernels(self) -> bool:
-        """Whether ONNX Runtime is asked to open the result."""
+        """True if ONNX Runtime is to open the result."""
         return self.level != "off" and self.target.provider is not None
 
     @cached_property
@@ -271,7 +271,7 @@ class _Run:
 
 
 def _check_of(problem: str) -> str:
-    """Which check a problem comes from: what stands before the first colon."""
+    """The check that a problem comes from: what stands before the first colon."""
     return problem.partition(":")[0]
 
 

@@ -36,18 +36,18 @@ _MOST = 3
 
 
 class Pace:
-    """What one run measures.
+    """Measures the speed of one run, and leaves out rules that slow its result down.
 
     Args:
         rounds: Makes the results; is told what to leave out, and asks what a rewrite costs.
         rules: The rules.
-        target: What the result must run on.
-        request: What was asked for.
-        verdicts: What an earlier run chose.
+        target: The target that the result must run on.
+        request: The request.
+        verdicts: The choices of an earlier run.
         clock: Told of progress.
 
     Attributes:
-        speed: What was measured.
+        speed: The measurements.
     """
 
     def __init__(

@@ -31,14 +31,14 @@ _MATCHES = 16
 
 @dataclass(frozen=True)
 class Place:
-    """What there is to say of a rule at one value.
+    """The finding about a rule at one value.
 
     Attributes:
         graph: The graph of the value.
         value: The value that the rule would replace.
         nodes: The names of the nodes of the pattern that are there.
-        near: How near it comes; None where it applies.
-        cost: How much is not as it must be.
+        near: The near miss; None where the rule applies.
+        cost: The cost of all that is not as it must be.
         item: The part of the pattern that is not met; None where it is no single one.
     """
 
@@ -51,7 +51,7 @@ class Place:
 
     @property
     def is_near(self) -> bool:
-        """Whether at least half of the pattern's operators are there."""
+        """True if the rule applies or is refused, or at least half of the pattern's operators are there."""
         near = self.near
         return near is None or near.is_guard or (near.matched > 0 and 2 * near.matched >= near.operators)
 
@@ -84,7 +84,7 @@ class Replay:
     _nodes: dict[ir.Graph, dict[str, ir.Node]] = field(default_factory=dict)
 
     def places(self, at: str | None = None) -> Iterator[Place]:
-        """Where the rule applies, is refused, or comes near; anything there is to say of the value or node ``at``."""
+        """The places where the rule applies, is refused, or comes near; any finding about the value or node ``at``."""
         possible = anchors(self.rule.outputs[0])
         for graph in scopes(self.driver.model):
             overlay = Overlay(self.driver.facts(graph), graph)
@@ -101,7 +101,7 @@ class Replay:
                     yield found
 
     def told(self, place: Place) -> Near:
-        """What there is to say of a place where the rule does not apply, and what would be without that."""
+        """The near miss at a place where the rule does not apply, with what would come of it without that reason."""
         assert place.near is not None
         if place.near.is_guard or place.item is None:
             return place.near
@@ -129,7 +129,7 @@ class Replay:
         return Place(graph, value, _names(cover), near, cover.cost, first.item)
 
     def _plainly(self, graph: ir.Graph, node: ir.Node, value: ir.Value) -> Place | None:
-        """Why the rule does not apply at one value, as the matcher tells it; None where it is not tried."""
+        """The matcher's finding at one value, whether the rule applies or not; None where it gives no reason."""
         near = partial(Near, value=value.name or "", node=node.name or "", source=source_of(node))
         misses = Misses()
         matcher = RecursiveMatcher(self.driver.facts(graph), graph, misses)
@@ -177,12 +177,12 @@ class Replay:
     # -- what would be ---------------------------------------------------------------------------------------
 
     def _overruled(self, match: Match, graph: ir.Graph) -> str:
-        """What comes of a match whose preconditions all pass."""
+        """The outcome of a match if all its preconditions passed."""
         with overruled():
             return self._outcome(match, graph)
 
     def _forgiven(self, item: Any, graph: ir.Graph, value: ir.Value) -> str:
-        """What comes of the pattern without the part that is not there."""
+        """The outcome of the pattern without the part that is not there."""
         if self.checker is None:
             return ""
         matcher = Forgiving(self.driver.facts(graph), graph, item)
@@ -190,7 +190,7 @@ class Replay:
         return "" if match is None else self._outcome(match, graph)
 
     def _outcome(self, match: Match, graph: ir.Graph) -> str:
-        """What the check says of a rewrite; empty where it cannot be asked."""
+        """The check's verdict on a rewrite; empty without a checker."""
         if self.checker is None:
             return ""
         transaction = self.driver.transaction(self.rule, match, graph)
@@ -208,7 +208,7 @@ class Replay:
 
 
 def _better(plain: Place | None, laid: Place | None) -> Place | None:
-    """What to say of one value: what the alignment says where one thing is wrong, or less than the matcher found."""
+    """The finding to report at one value: the alignment's if one thing is wrong, or less than the matcher found."""
     if plain is None or plain.near is None or laid is None or laid.near is None:
         return plain or laid
     if laid.near.faults == 1 or laid.near.missing < plain.near.missing:

@@ -14,8 +14,8 @@ from onnxrewrite.pattern.look import resolve
 from onnxrewrite.pattern.terms import AnyNode, AnyOf, Call, Capture, Output, Product, Sum
 
 WHOLE, MOST, PART = 1.0, 0.75, 0.5
-"""What it costs that an operator is not as it must be, that an operand is another value, and that a number, a parameter
-or a dtype is not as it must be."""
+"""The costs of an operator that is not as it must be, of an operand that is another value, and of a number, a parameter
+or a dtype that is not as it must be."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Fault:
     """One thing that is not as it must be.
 
     Attributes:
-        reason: What was expected and what is there.
+        reason: The expected and the actual state.
         item: The part of the pattern that is not met.
-        lacking: How many of the pattern's operators that are.
-        cost: How much it weighs.
+        lacking: The number of the pattern's operators that are missing.
+        cost: The weight of the fault.
     """
 
     reason: str
@@ -40,9 +40,9 @@ class Cover:
     """A pattern, or a part of it, laid over a graph.
 
     Attributes:
-        bound: What of it is there: captures and operators, to their values and nodes.
-        faults: What is not as it must be, by what it is told of.
-        cost: How much all of that weighs.
+        bound: The parts of it that are there: captures and operators, to their values and nodes.
+        faults: The parts that are not as they must be, by what they are reported on.
+        cost: The weight of all faults.
     """
 
     bound: Mapping[Any, Any] = field(default_factory=dict)
@@ -51,12 +51,12 @@ class Cover:
 
     @property
     def there(self) -> int:
-        """How many of the pattern's operators are there."""
+        """The number of the pattern's operators that are there."""
         return sum(isinstance(item, OPERATORS) for item in self.bound)
 
     @property
     def operators(self) -> int:
-        """How many there must be."""
+        """The number of the pattern's operators that must be there."""
         return self.there + sum(f.lacking for f in self.faults.values() if f.item not in self.bound)
 
     def nodes(self) -> set[ir.Node]:
@@ -117,7 +117,7 @@ def _named(to: Any) -> str:
 
 
 def head(item: Any) -> str:
-    """What a part of a pattern begins with, in a word."""
+    """The head of a part of a pattern, in a word."""
     match item:
         case Call(op_types=op_types):
             return "|".join(op_types)

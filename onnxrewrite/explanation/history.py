@@ -1,4 +1,4 @@
-"""What a node has been through: the rules that took it in, those that refused it, and what stands there now."""
+"""The history of a node: the rules that took it in, those that refused it, and what stands there now."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Story:
 
     Attributes:
         name: The node's name.
-        operator: What it computes; empty for one that is gone and was built on the way.
-        source: What the exporter says of where it comes from.
-        is_there: Whether it stands in the result.
+        operator: The node's operator.
+        source: The exporter's note of where it comes from; empty if there is none.
+        is_there: True if it stands in the result.
         rules: The rules that made it, if it stands there and is not original.
         origin: The original nodes that it stands for.
         steps: The rewrites that it had a part in, in their order.

@@ -1,4 +1,4 @@
-"""Where a rule came near, and what kept it: records, and how they are put together."""
+"""Near misses: records of where a rule came near and what kept it, and their grouping."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Near:
     Attributes:
         value: The name of the value that it would replace.
         node: The name of the node that computes it.
-        source: What the exporter says of where that comes from; empty where it says nothing.
-        matched: How many of the pattern's operators are there, of ``operators``.
-        operators: How many there must be.
+        source: The exporter's note of where that comes from; empty if there is none.
+        matched: The number of the pattern's operators that are there, of ``operators``.
+        operators: The number of operators that must be there.
         reason: The first thing that is not as it must be.
-        is_guard: Whether the whole pattern matches, and the rule itself or the engine refused.
-        held: How many of the rule's preconditions held before it refused.
-        stands: What stands where the pattern goes on.
-        faults: How many things are not as they must be.
-        bound: How many parts of the pattern are there, operands and parameters with them.
-        otherwise: What would come of it without that requirement; empty where nobody can say.
+        is_guard: True if the whole pattern matches, and the rule itself or the engine refused.
+        held: The number of the rule's preconditions that held before it refused.
+        stands: The kind of thing that stands where the pattern goes on.
+        faults: The number of things that are not as they must be.
+        bound: The number of parts of the pattern that are there, operands and parameters with them.
+        otherwise: The outcome without that requirement; empty if it is not known.
     """
 
     value: str
@@ -57,7 +57,7 @@ class Near:
 
     @property
     def missing(self) -> int:
-        """How many operators are not there."""
+        """The number of operators that are not there."""
         return self.operators - self.matched
 
     def to_json(self) -> dict[str, Any]:
@@ -92,12 +92,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a rule does in a model, and where it came near.
+    """The places in a model where a rule applies, and where it came near.
 
     Attributes:
         rule: Its name.
         applied: The values that it replaces.
-        groups: Where it came near, the nearest first.
+        groups: The places where it came near, the nearest first.
     """
 
     rule: str
@@ -134,19 +134,19 @@ def _nearness(group: Group) -> tuple[bool, int, int, int, int, int, int]:
 
 
 def source_of(node: ir.Node) -> str:
-    """What the exporter says of where a node comes from."""
+    """The exporter's note of where a node comes from; empty if there is none."""
     return next((node.metadata_props[key] for key in _SOURCES if key in node.metadata_props), "")
 
 
 def count(pattern: Iterable[Term], binding: Binding) -> tuple[int, int]:
-    """How many of a pattern's operators are there, and how many there must be, in the alternatives that were tried.
+    """The numbers of a pattern's operators that are there and that must be, in the alternatives that were tried.
 
     What was bound is there, and so is what stands between that and the anchor.
     """
     there: dict[Term, bool] = {}
 
     def visit(item: Term) -> bool:
-        """Whether an operator at ``item`` or above it in the graph is there."""
+        """True if an operator at ``item`` or above it in the graph is there."""
         if isinstance(item, AnyOf):
             return visit(binding.bound.get((item, "alternative")) or _tried(item, binding))
         if item in there:

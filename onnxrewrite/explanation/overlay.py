@@ -51,13 +51,13 @@ _TRIED = 4
 """So many pieces of a chain are tried for one of its operands, the best ones."""
 
 _BETWEEN = {"Cast": 0.4, "Identity": 0.4}
-"""What a node costs that stands where none should; any other little less than a whole operator."""
+"""The cost of a node that stands where none should; of any other, little less than that of a whole operator."""
 
 _LEFT_OUT = 0.1
-"""What it costs more that an operator is left out, where another one can stand in its place."""
+"""The extra cost of an operator that is left out, where another one can stand in its place."""
 
 _END = 0.25
-"""What it costs more that something is missing where the graph ends: any graph does."""
+"""The extra cost of something that is missing where the graph ends: any graph does."""
 
 
 class _Pinned(ChainMatch):
@@ -81,7 +81,7 @@ class Overlay:
     """Lays patterns over one graph.
 
     Args:
-        facts: What is known about its values.
+        facts: The facts about its values.
         graph: Nodes of others are not looked at.
     """
 
@@ -247,7 +247,7 @@ class Overlay:
         node: ir.Node,
         value: ir.Value,
     ) -> Cover:
-        """What a call asks of its own node: the number of inputs, and its parameters."""
+        """The cover of a call's own node: the number of inputs, and its parameters."""
         present = [i < len(actual) and actual[i] is not None for i in range(len(terms))]
         taken: list[Term | Each[Any] | None] = [
             Var(head(t)) if t is not None and there else t for t, there in zip(terms, present, strict=True)
@@ -328,7 +328,7 @@ class Overlay:
         root: bool,
         given: Sequence[tuple[Term, Piece | None, Cover]],
     ) -> Cover:
-        """What is wrong with the numbers of a chain and with what is left over, its operands taken for granted."""
+        """The cover of the numbers of a chain and of what is left over, its operands taken for granted."""
         asked = plan(item)
         pinned = [(Var(head(t)), p) for t, p, _ in given if p is not None]
         if len(pinned) < len(given) or not (pinned or asked.needs_numbers or asked.scalars):
@@ -354,7 +354,7 @@ class Overlay:
     # -- helpers ---------------------------------------------------------------------------------------------
 
     def _plainly(self, item: Term, value: ir.Value, binding: Binding) -> tuple[Binding | None, Misses]:
-        """How the plain matcher binds a term at a value, or why it does not."""
+        """The plain matcher's binding of a term at a value, or None, and its misses."""
         misses = Misses()
         return next(RecursiveMatcher(self.facts, self.graph, misses)._term(item, value, binding), None), misses
 

@@ -1,4 +1,4 @@
-"""What stands at a place, in a line: for reasons that do not say themselves which node they speak of."""
+"""Descriptions of a place in a line: for reasons that do not say themselves which node they speak of."""
 
 from __future__ import annotations
 

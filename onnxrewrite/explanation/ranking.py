@@ -19,7 +19,7 @@ class Ranked:
     """A rule that comes near.
 
     Attributes:
-        explanation: Where, and why it does not apply there.
+        explanation: The places, and why it does not apply there.
         stage: Of the rule.
         gain: Seconds of a run that it would save at the most; None where that was not measured.
     """
@@ -47,7 +47,7 @@ def overview(model: ir.Model, rules: Sequence[Rule], target: str) -> list[Ranked
     Args:
         model: The model, as loaded; it is not changed.
         rules: All rules.
-        target: What the result must run on.
+        target: The target that the result must run on.
     """
     found = Explainer(model, rules, target, check=False).explain_all()
     stages = {r.name: r.stage.name.lower() for r in rules}
@@ -61,9 +61,9 @@ def ranking(model: ir.Model, rules: Sequence[Rule], target: str, *, profile: boo
     Args:
         model: The model, as loaded; it is not changed.
         rules: All rules.
-        target: What the result must run on.
-        profile: Whether to run the model and see how long the operators take that a rule would do away with; without
-            it, those come first that lack least.
+        target: The target that the result must run on.
+        profile: True to run the model and see how long the operators take that a rule would do away with; without it,
+            those come first that lack least.
     """
     found = [e for e in Explainer(model, rules, target, check=False).explain_all() if e.groups]
     gains = _gains(model, rules, found) if profile else {}

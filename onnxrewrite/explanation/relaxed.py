@@ -26,7 +26,7 @@ class Forgiving(RecursiveMatcher):
     """Matches patterns that are all there but for one part.
 
     Args:
-        facts: What is known about the graph's values.
+        facts: The facts about the graph's values.
         graph: Only nodes of this graph are matched.
         item: The part that need not hold: a capture takes any value, a number or a parameter may be another one.
     """
@@ -42,7 +42,7 @@ class Forgiving(RecursiveMatcher):
         yield from found
 
     def _can_go(self, item: Term, value: ir.Value) -> bool:
-        """Whether a rule can do without what ``item`` asks: not where it computes with the constant."""
+        """True if a rule can do without the requirement of ``item``: not where it computes with the constant."""
         if isinstance(item, Const):
             return self.facts.tensor(resolve(value)) is not None
         return isinstance(item, Literal) or (isinstance(item, Capture) and not isinstance(item, Scalar))

@@ -1,4 +1,4 @@
-"""Why a rule does not apply: every place where it came near, and the first thing that is not as it must be."""
+"""Explains why a rule does not apply: every place where it came near, and the first thing that is wrong there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def explain(
     at: str | None = None,
     check: bool = True,
 ) -> Explanation:
-    """Where a rule applies in a model, where it came near, and what kept it there.
+    """Explain where a rule applies in a model, where it came near, and what kept it from applying there.
 
     The rule sees the model as it does in ``apply``: after the stages before its own, beside the other rules.
 
@@ -39,7 +39,7 @@ def explain(
         model: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is not changed.
         rule: A rule, or its name.
         rules: Files or packages with rules beside the library's.
-        target: What the result must run on.
+        target: The target that the result must run on.
         opset: Convert the model to this ai.onnx opset first.
         at: Only at this node, or the node that computes the value of this name.
         check: Also run what would come of it without the first requirement that fails.
@@ -69,8 +69,8 @@ class Explainer:
     Args:
         model: The model, as loaded; it is not changed.
         rules: All rules.
-        target: What the result must run on.
-        check: Whether to run what would be.
+        target: The target that the result must run on.
+        check: True to run what would be.
     """
 
     def __init__(self, model: ir.Model, rules: Sequence[Rule], target: str, *, check: bool = True):
@@ -80,7 +80,7 @@ class Explainer:
         self._check = check
 
     def explain(self, rule: Rule, at: str | None = None) -> Explanation:
-        """Where ``rule`` came near; only at the node ``at`` if it is given.
+        """Explain where ``rule`` applies or came near; only at the node ``at`` if it is given.
 
         Raises:
             UsageError: There is no such node.
@@ -91,13 +91,13 @@ class Explainer:
         return self._explain(rule, (after, before), at)
 
     def explain_all(self) -> Iterator[Explanation]:
-        """Where each rule came near, stage by stage."""
+        """Explain where each rule came near, stage by stage."""
         for stage in Stage:
             states = self._around_stage(stage)[1:]
             yield from (self._explain(rule, states, None, thorough=False) for rule in self.rules if rule.stage == stage)
 
     def explain_as_is(self, stage: Stage) -> Iterator[Explanation]:
-        """Where each rule of a stage comes near in the model as it is: for one that is rewritten already."""
+        """Explain where each rule of a stage comes near in the model as it is: for one that is rewritten already."""
         driver = Driver(io.load(self.model), self.rules, self.target)
         yield from (self._explain(rule, (driver,), None, thorough=False) for rule in self.rules if rule.stage == stage)
 
@@ -111,7 +111,7 @@ class Explainer:
         return before, driver
 
     def _explain(self, rule: Rule, states: Sequence[Driver], at: str | None, *, thorough: bool = True) -> Explanation:
-        """What there is to say of a rule in several states of the model, of which the first is the last in time."""
+        """The explanation of a rule in several states of the model, of which the first is the last in time."""
         checker = self._checker() if self._check else None
         found = [(r, p) for r in (Replay(rule, d, checker, thorough) for d in states) for p in r.places(at)]
         trace = states[0].trace
@@ -129,7 +129,7 @@ def _nodes(model: ir.Model) -> list[ir.Node]:
 
 
 def _around(found: Sequence[tuple[Replay, Place]], at: str) -> list[tuple[Replay, Place]]:
-    """What there is to say of one node: as the anchor, or as a part of what has another one, or at all."""
+    """The findings about one node: as the anchor, or as a part of what has another one, or at all."""
     anchored = [(r, p) for r, p in found if at in (p.value.name, *(n.name for n in (p.value.producer(),) if n))]
     names = {n.name for _, p in anchored for n in (p.value.producer(),) if n is not None} | {at}
     near = [(r, p) for r, p in anchored if p.is_near]
@@ -165,7 +165,7 @@ def _told(found: Iterable[tuple[Replay, Place]], trace: Trace, rule: str) -> Ite
 
 
 def _taker(trace: Trace, nodes: frozenset[str], rule: str) -> str:
-    """Which other rule has taken one of these nodes, told; nothing if none has."""
+    """The other rule that has taken one of these nodes, as a sentence; empty if none has."""
     for applied in trace.applied:
         covered = [name for name in applied.before if name in nodes]
         if applied.rule != rule and covered:

@@ -140,7 +140,7 @@ _LONGEST = 2000
 
 
 def telling(name: str) -> str:
-    """What of a name may say what it is for, in small letters; a name can have a million characters."""
+    """The ends of a name, which may tell its purpose, in lower case; a name can have a million characters."""
     half = _TELLING // 2
     return (name if len(name) <= _TELLING else f"{name[:half]} {name[-half:]}").lower()
 
@@ -228,7 +228,7 @@ def _ids_length(specs: Sequence[InputSpec]) -> str | None:
 
 
 def _unnamed(value: InputSpec | onnx.ValueInfoProto, axis: int) -> str:
-    """What a dimension without a name is called."""
+    """The name given to a dimension that has none."""
     return f"{value.name}.{axis}"
 
 
@@ -274,7 +274,7 @@ def _spelled_sum(name: str, plain: Sequence[str]) -> tuple[str, ...]:
 
 
 def role_of(name: str, specs: Sequence[InputSpec]) -> str:
-    """What kind of size a dimension is, by its name first and by where it stands second."""
+    """The role of a dimension, by its name first and by its place second."""
     lower = telling(name)
     places = _places(name, specs)
     if not places or name != _unnamed(*places[0]):
@@ -408,7 +408,7 @@ def _spread(free: Sequence[str], roles: Mapping[str, str]) -> dict[str, int]:
 
 
 def fits(specs: Sequence[InputSpec], binding: Mapping[str, int], given: Mapping[str, int]) -> bool:
-    """Whether every input stays below the cap, or is above it only by its fixed and given sizes."""
+    """True if no input exceeds both the cap and four times its fixed and given sizes."""
     for spec in specs:
         if spec.dims is None:
             continue

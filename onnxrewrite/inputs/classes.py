@@ -23,15 +23,15 @@ SENTINEL_MIN = 9e3
 """From here on a number may stand for infinity, as -10000 does in masks."""
 
 CLASSES = ("normal", "offset", "large", "tiny", "zeros", "constant rows")
-"""What every rewrite of a model is tried at."""
+"""Classes at which every rewrite of a model is tried."""
 
 HUGE, NOT_FINITE, MARKS, SIGNED = "huge", "not finite", "marks", "signed zeros"
 CANCELLING = "cancelling"
 EDGES = (*CLASSES, "far", HUGE, CANCELLING, "ties", "denormal", SIGNED, NOT_FINITE, MARKS)
-"""What a rule is tried at."""
+"""Classes at which a rule is tried."""
 
 SPECIAL = ("ties", SIGNED, NOT_FINITE, MARKS)
-"""What every rewrite of a model is tried at besides, at one of its sizes."""
+"""Further classes at which every rewrite of a model is tried, at one of its sizes."""
 
 ALONE = (SIGNED, NOT_FINITE)
 """Classes that are also fed to one input at a time, the others ordinary: NaN in both hides what becomes of one."""
@@ -62,12 +62,12 @@ def stream(values: str) -> int:
 
 
 def is_float(spec: InputSpec) -> bool:
-    """Whether an input is of floating-point numbers."""
+    """True if an input holds floating-point numbers."""
     return spec.elem_type in _FLOATS
 
 
 def is_data(spec: InputSpec) -> bool:
-    """Whether an input is of numbers that can be anything: a mask cannot."""
+    """True if an input holds floating-point numbers that can be anything: a mask cannot."""
     return is_float(spec) and "mask" not in telling(spec.name)
 
 
@@ -107,7 +107,7 @@ def ends(dtype: np.dtype[Any], *, least: bool = True) -> npt.NDArray[Any]:
 _ENDS = tuple(
     sign * (2**bits + step) for bits in (7, 8, 15, 16, 24, 31, 32, 53) for step in (-1, 0, 1) for sign in (1, -1)
 )
-"""Where narrower dtypes end, and floats have no number for each integer any more."""
+"""The ends of narrower dtypes, and of the integers that floats represent without gaps, with their neighbours."""
 
 
 def truths(value: npt.NDArray[np.bool_], values: str) -> npt.NDArray[np.bool_]:
@@ -143,7 +143,7 @@ _MOST_MARK, _SMALL = 1e6, 8
 
 
 def has_sentinel(model: onnx.ModelProto) -> bool:
-    """Whether a small constant stands for infinity, as in masks: it is meant to be beyond all that is computed."""
+    """True if a small constant stands for infinity, as in masks: it is meant to be beyond all that is computed."""
     floats = (a.astype(np.float64) for a in _small_constants(model) if a.dtype.kind == "f")
     return any((np.abs(a) >= SENTINEL_MIN).any() for a in floats)
 
@@ -173,7 +173,7 @@ def at_marks(value: npt.NDArray[Any], rng: np.random.Generator, numbers: Sequenc
 
 
 _NEXT = 0.2
-"""How much of them is next to such a number."""
+"""The share of values that are next to such a number, not equal to it."""
 
 
 def near_mark(value: npt.NDArray[Any], rng: np.random.Generator, number: float) -> npt.NDArray[Any]:

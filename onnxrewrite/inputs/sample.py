@@ -38,7 +38,7 @@ from onnxrewrite.ir.operators import operators
 from onnxrewrite.runtime.session import ModelLike, Outputs, Session, open_session, skeleton
 
 _ENDS = 7
-"""How many numbers there are in ``ends``; a prime, so that every step meets all."""
+"""The number of values in ``ends``; a prime, so that every step meets all."""
 
 CARE = 4
 """Levels of care: 0 sensible values, 1 small ids, 2 all integers zero or one, 3 floats in (0.1, 0.9) too."""
@@ -111,7 +111,7 @@ class Sampler:
         return candidates(self.specs, self.bound, limit)
 
     def is_number(self, spec: InputSpec) -> bool:
-        """Whether an input is of integers that are reckoned with and neither choose nor count anything."""
+        """True if an input holds integers for arithmetic, which neither choose nor count anything."""
         usage = self.usage.get(spec.name, Usage())
         if spec.elem_type in _INTEGER_CODES:
             return not usage.index and usage.moved_by <= ARITHMETIC
@@ -224,7 +224,7 @@ class Request:
         return telling(self.spec.name)
 
     def says(self, pattern: str) -> bool:
-        """Whether the input's name contains this."""
+        """True if the pattern is found in the input's name."""
         return re.search(pattern, self.name) is not None
 
 

@@ -1,4 +1,4 @@
-"""How a graph uses its inputs: which integers are indices, into how many rows, which are sizes.
+"""The usage of a graph's inputs: which integers are indices, into how many rows, which are sizes.
 
 Follows each graph input forward through operators that only move, cast or shift values, to the operator that
 gives it a meaning.  Reads shapes of constants only; runs nothing.
@@ -36,7 +36,7 @@ _INDEX_INPUT = {
 
 @dataclass
 class Usage:
-    """What the graph does with one input."""
+    """The usage of one input in the graph."""
 
     rows: int | None = None
     """Smallest table that the input's values are indices into, None when none was found."""
@@ -94,7 +94,7 @@ class _Graph:
 
 
 def usages(model: onnx.ModelProto) -> dict[str, Usage]:
-    """What the graph does with each of its inputs."""
+    """The usage of each of the graph's inputs, by name."""
     graph = _Graph(model)
     return {value.name: _follow(graph, value.name) for value in model.graph.input}
 
@@ -118,7 +118,7 @@ def _follow(graph: _Graph, start: str) -> Usage:
 
 
 def _step(graph: _Graph, node: onnx.NodeProto, position: int) -> int | None:
-    """How far values move through this operator; None when it makes something else of them."""
+    """The shift of values through this operator; None when it makes something else of them."""
     if node.op_type in ("Add", "Sub"):
         other = graph.scalar(node.input[1 - position]) if len(node.input) == 2 else None
         if other is None:

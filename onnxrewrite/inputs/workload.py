@@ -1,4 +1,4 @@
-"""What a model is run on to be timed: sizes as in use, and inputs that make sense at them.
+"""Workloads for timing a model: sizes as in use, and inputs that make sense at them.
 
 Checks run at small and odd sizes, where mistakes show; speed is measured at those that a model is used at.
 """

@@ -1,6 +1,6 @@
-"""What the fields of a protobuf must say: tensors that hold what they claim, attributes of their operator's types.
+"""Checks of protobuf fields: tensors hold what they claim, attributes have the types of their operator.
 
-A reader downstream takes the fields at their word, so what contradicts itself is refused before anything is built.
+A reader downstream trusts the fields, so contradictory ones are refused before anything is built.
 This module must not know graphs.
 """
 
@@ -50,8 +50,8 @@ def check_tensor(tensor: TensorProto, folder: str | None, what: str) -> None:
     """ModelError unless a tensor holds as many elements, of its dtype, as its shape says, or says where they lie.
 
     Args:
-        tensor: What is checked; external data are looked up, not read.
-        folder: Where external data lie; None where nobody knows.
+        tensor: The tensor to check; external data are looked up, not read.
+        folder: The folder of external data; None if unknown.
         what: Begins the message: the model and the tensor.
     """
     known = tensor.data_type in ir.DataType._value2member_map_ and tensor.data_type != TensorProto.UNDEFINED

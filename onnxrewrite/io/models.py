@@ -31,7 +31,7 @@ class Companion(NamedTuple):
     """A file that goes with a model.
 
     Attributes:
-        what: What it is, in a message.
+        what: Its name in a message.
         made: Makes it, given the model's file, and its files by the names that they shall get, under the names that
             they still have: where it is written, and what it holds.
     """
@@ -68,7 +68,7 @@ def load(source: Source, *, folder: str | os.PathLike[str] | None = None) -> ir.
 
 
 def repairs(model: ir.Model) -> tuple[str, ...]:
-    """What ``load`` repaired, one line each; empty for a model that was not loaded."""
+    """The repairs made by ``load``, one line each; empty for a model that was not loaded."""
     known = preserved.origin(model)
     return known.repairs if known is not None else ()
 
@@ -79,7 +79,7 @@ def opset(model: ir.Model) -> int:
 
 
 def needs_external_data(model: ir.Model) -> bool:
-    """Whether the model is too large for one file, by the nominal sizes of its tensors; loads nothing."""
+    """True if the model is too large for one file, by the nominal sizes of its tensors; loads nothing."""
     with preserved.completed(model):
         return external.total_bytes(model) > external.INLINE_LIMIT
 
@@ -88,7 +88,7 @@ def needs_external_data(model: ir.Model) -> bool:
 
 
 def read_proto(path: str, where: str) -> onnx.ModelProto:
-    """What a file holds, as it is, external data left where they are.
+    """The model in a file as it is, external data left where they are.
 
     Raises:
         ModelError: It cannot be read, or holds no model; the message begins with ``where``.

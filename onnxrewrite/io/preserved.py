@@ -1,4 +1,4 @@
-"""What a model file has and the working model must not, or cannot, have: set aside at load, put back at save.
+"""Parts of a model file that the working model must not, or cannot, have: set aside at load, put back at save.
 
 Overridable initializers, because no library may take their defaults for constants.  The interface, because
 inference refines types while we work.  Sparse tensors and training information, because onnx_ir has no place
@@ -34,13 +34,13 @@ _DEFAULT: Final = "onnxrewrite.default"
 _SPARSE_MARK: Final = "onnxrewrite.sparse_initializer"
 _SPARSE_TEXT: Final = "onnxrewrite:sparse:"
 OWN: Final = "onnxrewrite.own."
-"""What the domains of hidden functions begin with."""
+"""The prefix of the domains of hidden functions."""
 _OLD_CONSTANTS: Final = (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What is remembered of a loaded file.
+    """The record of a loaded file.
 
     ``data_files`` are the names of the files of its external data; ``described`` the initializers that have an entry
     in ``value_info`` (onnx_ir would write one for each); ``sparse_defaults`` the sparse initializers that are graph
@@ -59,7 +59,7 @@ class Origin:
 
 
 def origin(model: ir.Model) -> Origin | None:
-    """What is remembered of the file, None for a model that was not loaded."""
+    """The record of the file; None for a model that was not loaded."""
     found = model.graph.meta.get(_ORIGIN)
     return found if isinstance(found, Origin) else None
 
@@ -193,7 +193,7 @@ def show_functions(proto: onnx.ModelProto) -> None:
 
 
 def shadowed(domain: str, name: str) -> tuple[str, str]:
-    """What a function is called in the working model that is called like this operator."""
+    """The domain and name in the working model of a function that has the name of this operator."""
     return OWN + (normal_domain(domain) or "ai.onnx"), name
 
 

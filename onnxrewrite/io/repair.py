@@ -77,7 +77,7 @@ def _check_functions(proto: onnx.ModelProto, where: str) -> None:
 
 
 def _calls(nodes: Iterable[onnx.NodeProto]) -> Counter[_Called]:
-    """How often each operator or function is called, in subgraphs too."""
+    """The number of calls of each operator or function, in subgraphs too."""
     return Counter((normal_domain(n.domain), n.op_type, n.overload) for n in nested(nodes))
 
 
@@ -246,7 +246,7 @@ def graph_tree(graph: ir.Graph) -> Iterator[ir.Graph]:
 
 
 def in_order(graph: ir.Graph, outer: Sequence[set[ir.Value]] = ()) -> bool:
-    """Whether every node comes after what it reads."""
+    """True if every node comes after the producers of its inputs, in subgraphs too."""
     own = {*graph.inputs, *graph.initializers.values()}
     visible = [*outer, own]
     for node in graph:

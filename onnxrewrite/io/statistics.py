@@ -1,4 +1,4 @@
-"""What is in a model, counted: operators, nodes, bytes.  Knows nothing of how it is shown."""
+"""Counts of a model: operators, nodes, bytes.  Knows nothing of how they are shown."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from onnxrewrite.ir.graph import scopes
 
 
 def operator_counts(model: ir.Model) -> dict[str, int]:
-    """How often each operator occurs, in subgraphs and functions too, constants left out; sorted by name."""
+    """The number of nodes of each operator, in subgraphs and functions too, constants left out; sorted by name."""
     return dict(sorted(Counter(operator_name(n) for g in scopes(model) for n in g if not _is_constant(n)).items()))
 
 
 def node_count(model: ir.Model) -> int:
-    """How many nodes there are, in subgraphs and functions too, constants left out."""
+    """The number of nodes, in subgraphs and functions too, constants left out."""
     return sum(operator_counts(model).values())
 
 
@@ -28,7 +28,7 @@ def operator_name(node: ir.Node) -> str:
 
 
 def stored_bytes(model: ir.Model) -> int:
-    """What the model takes when it is saved; of one that needs external data, the weights alone."""
+    """The bytes that the model takes when it is saved; of one that needs external data, the weights alone."""
     if io.needs_external_data(model):
         with preserved.completed(model):
             return external.total_bytes(model)
@@ -36,7 +36,7 @@ def stored_bytes(model: ir.Model) -> int:
 
 
 def external_bytes(model: ir.Model) -> int:
-    """What lies outside of the file: the weights that are still there."""
+    """The bytes of the weights that still lie outside of the file."""
     with preserved.completed(model):
         return sum(s.tensor.nbytes for s in external.slots(model) if isinstance(s.tensor, ir.ExternalTensor))
 

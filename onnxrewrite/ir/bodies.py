@@ -24,7 +24,7 @@ _LIKE = 15
 """The opset that has CastLike."""
 
 _SENTINELS = {onnx.AttributeProto.FLOAT: ("f", 0.8125), onnx.AttributeProto.INT: ("i", 715)}
-"""What stands for attributes of a function while its body is converted: nothing that a converter would make."""
+"""Placeholders for attributes of a function while its body is converted: values that no converter would make."""
 
 
 class CannotConvert(Exception):
@@ -48,8 +48,8 @@ def in_opset(function: onnx.FunctionProto, opset: int, dtypes: tuple[int, ...] =
 
 
 def same(a: onnx.FunctionProto, b: onnx.FunctionProto) -> bool:
-    """Whether two functions compute the same by the same nodes, whatever their values are called and in which order
-    these stand; in different opsets, where both can be brought to the newer one."""
+    """True if two functions compute the same by the same nodes, whatever the names of values and the order of nodes;
+    those in different opsets are compared in the newer one, if both can be converted to it."""
     newest = max(_opset(a), _opset(b))
     try:
         return _told(in_opset(a, newest)) == _told(in_opset(b, newest))
@@ -109,7 +109,7 @@ def _standard(function: onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
 
 
 def _says_the_same(node: onnx.NodeProto, own: int, opset: int) -> bool:
-    """Whether a node computes the same in two opsets."""
+    """True if a node computes the same in two opsets."""
     then, now = (schema.schema("", node.op_type, version) for version in (own, opset))
     if then is None or now is None:
         return False
@@ -124,7 +124,7 @@ def _says_the_same(node: onnx.NodeProto, own: int, opset: int) -> bool:
 
 
 def _fits(node: onnx.NodeProto, found: schema.Schema | None) -> bool:
-    """Whether a schema has the inputs and attributes of a node."""
+    """True if a schema has the inputs and attributes of a node."""
     if found is None or not found.min_inputs <= len(node.input) <= found.max_inputs:
         return False
     names = {a.name for a in node.attribute}
@@ -146,7 +146,7 @@ def _without_cast_like(function: onnx.FunctionProto, dtypes: tuple[int, ...]) ->
 
 
 def _converted(function: onnx.FunctionProto, own: int, opset: int, reason: str) -> onnx.FunctionProto:
-    """What the standard's converter makes of a body; ``CannotConvert`` for ``reason`` where it cannot."""
+    """A body as converted by the standard's converter; raises ``CannotConvert`` with ``reason`` where that fails."""
     made = onnx.FunctionProto()
     made.CopyFrom(function)
     stand_ins = dict(_hide_references(made))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
 VARIABLE = "ONNXREWRITE_CUSTOM_OPS"
-"""Where the paths of libraries are kept, so that processes that are started know of them, too."""
+"""The environment variable with the paths of libraries, so that child processes know of them, too."""
 
 _FUNCTIONS_SINCE = 8
 """The IR version that has model-local functions."""
@@ -52,8 +52,8 @@ class CustomOp:
 
     Args:
         domain: Its domain, such as ``my.domain``; none of the standard's, and not ONNX Runtime's.
-        name: What it is called.
-        function: What it computes: an onnxscript function, a function in ONNX's text syntax, or an
+        name: Its name, an identifier.
+        function: Its computation: an onnxscript function, a function in ONNX's text syntax, or an
             ``onnx.FunctionProto``; domain and name in it do not matter.
         kernel: The same in Python, of numpy arrays, attributes as keywords; to be tried where onnxruntime-extensions
             is installed.
@@ -100,7 +100,7 @@ class CustomOp:
         return made
 
     def refuses(self, imports: Mapping[str, int], dtypes: Sequence[ir.DataType | None] = ()) -> str | None:
-        """Why its body cannot stand in a model with these opset imports, and operands of these dtypes; else None."""
+        """The reason why its body cannot be used in a model with these opset imports and operand dtypes, or None."""
         try:
             self.fitted(imports, dtypes)
         except CannotConvert as reason:
@@ -118,7 +118,7 @@ class CustomOp:
 
     @functools.cached_property
     def signature(self) -> schema.Schema:
-        """What can be told of the operator from its function: every operand has a type of its own."""
+        """The schema of the operator, as far as its function tells: every operand has a type variable of its own."""
         given = {a.name: a for a in self.proto.attribute_proto}
         names = dict.fromkeys((*self.proto.attribute, *given))
         return schema.Schema(
@@ -142,7 +142,7 @@ def declared(domain: str, op_type: str) -> CustomOp | None:
 
 
 def is_own(function: onnx.FunctionProto) -> bool:
-    """Whether a model's function is a declared operator: is called like it, and computes the same by the same nodes."""
+    """True if a model's function is a declared operator: has its name, and computes the same by the same nodes."""
     own = _DECLARED.get((function.domain, function.name))
     return own is not None and same(own.proto, function)
 
@@ -318,13 +318,13 @@ def equip(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
 
 
 def has_kernel(op: CustomOp) -> bool:
-    """Whether a library has a kernel for an operator."""
+    """True if a library has a kernel for an operator."""
     return bool(libraries()) and _opens(op.domain, op.name, len(op.proto.input), len(op.proto.output), libraries())
 
 
 @functools.lru_cache(maxsize=256)
 def _opens(domain: str, name: str, inputs: int, outputs: int, libraries: tuple[str, ...]) -> bool:
-    """Whether ONNX Runtime opens a model of that one node, for any dtype."""
+    """True if ONNX Runtime opens a model of that one node, for any of the dtypes tried."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -56,12 +56,12 @@ def declared(dim: Dim) -> Dim:
 
 
 def is_known(dim: Dim) -> bool:
-    """Whether ``dim`` is a number, a name or an expression."""
+    """True if ``dim`` is a number, a name or an expression."""
     return isinstance(dim, int) or dim.value is not None
 
 
 def is_size(dim: Dim) -> bool:
-    """Whether ``dim`` is certainly not negative: an expression is, if it has no minus in it."""
+    """True if ``dim`` is certainly not negative; an expression is if it has no minus in it."""
     if isinstance(dim, int):
         return dim >= 0
     return dim.value is not None and "-" not in dim.value
@@ -81,7 +81,7 @@ def at_least(dim: Dim) -> int:
 
 
 def same_dim(a: Dim, b: Dim) -> bool:
-    """Whether two dimensions are provably equal."""
+    """True if two dimensions are provably equal."""
     if isinstance(a, int) or isinstance(b, int):
         return isinstance(a, int) and isinstance(b, int) and a == b
     if a.value is None or b.value is None:
@@ -104,7 +104,7 @@ def _same_expression(a: Any, b: Any) -> bool:
 
 
 def same_shape(a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:
-    """Whether two shapes are known and provably equal."""
+    """True if two shapes are known and provably equal."""
     if a is None or b is None or len(a) != len(b):
         return False
     return all(same_dim(x, y) for x, y in zip(a, b, strict=True))
@@ -162,7 +162,7 @@ def maximum(a: Dim, b: Dim) -> Dim:
 
 
 def broadcast(shapes: Sequence[Sequence[Dim]]) -> list[Dim]:
-    """What broadcasting results in; unknown where two different symbols meet, for either of them may be 1."""
+    """The shape that broadcasting results in; unknown where different symbols meet, each of which may be 1."""
     rank = max((len(s) for s in shapes), default=0)
     dims: list[Dim] = []
     for axis in range(1, rank + 1):
@@ -193,7 +193,7 @@ def _dominant(met: Sequence[Dim]) -> Dim:
 
 
 def is_cut_to(dim: Dim, length: Dim) -> bool:
-    """Whether ``dim`` is that of a table cut to a length, ``Min(c, length)``: equal to it wherever they have to fit."""
+    """True if ``dim`` is ``Min(c, length)``, as of a table cut to a length: equal to it wherever they have to fit."""
     return not isinstance(dim, int) and str(dim).startswith("Min(") and str(dim).endswith(f", {length})")
 
 

@@ -1,4 +1,4 @@
-"""What is known about values: dtype, shape with symbolic dimensions, constants, elements of shape tensors.
+"""Facts about values: dtype, shape with symbolic dimensions, constants, elements of shape tensors.
 
 Facts are kept on the values themselves (``value.dtype``, ``value.shape``) and in one inference context, node
 by node, so that a rewrite costs the inference of its own nodes and of the consumers whose facts it made
@@ -69,12 +69,12 @@ class _Context(inference.ShapeInferenceContext):  # type: ignore[misc]
 
 
 def _fits(dim: Dim, bits: int) -> bool:
-    """Whether an element does not wrap around in an integer of so many bits: sizes are taken to fit in 32."""
+    """True if an element does not wrap around in an integer of ``bits`` bits; symbolic sizes are taken to fit in 32."""
     return -(2 ** (bits - 1)) <= dim < 2**bits if isinstance(dim, int) else bits >= 32
 
 
 def _holds_elements(value: ir.Value, count: int) -> bool:
-    """Whether a value can be a shape tensor of so many elements."""
+    """True if a value can be a shape tensor of ``count`` elements."""
     if value.dtype is None or not (value.dtype.is_integer() or value.dtype == ir.DataType.BOOL):
         return False
     if value.shape is None or len(value.shape) > 1 or count > LIMIT:
@@ -84,7 +84,7 @@ def _holds_elements(value: ir.Value, count: int) -> bool:
 
 
 class Facts:
-    """What is known about the values of one graph or function, kept current while it changes.
+    """The facts about the values of one graph or function, kept current while it changes.
 
     Args:
         graph: The graph, or the function, whose nodes are inferred at once, subgraphs included.
@@ -157,7 +157,7 @@ class Facts:
         return self.opset_imports.get(node.domain, 1)
 
     def mark(self) -> int:
-        """How many dimensions inference has made up, for it could not tell them; for ``made_up_since``."""
+        """The number of dimensions that inference has made up because they were unknown; for ``made_up_since``."""
         return int(self._context._allocator.counter)
 
     def made_up_since(self, mark: int) -> frozenset[str]:
@@ -166,7 +166,7 @@ class Facts:
         return frozenset(n for i in range(mark, self.mark()) if (n := f"_d{i}") in generated)
 
     def is_newer(self, node: ir.Node) -> bool:
-        """Whether a node is written for a newer opset than the model's, so that it has to be lowered."""
+        """True if a node is written for a newer opset than the model's, so that it has to be lowered."""
         return node.version is not None and node.version > self.opset_imports.get(node.domain, node.version)
 
     def nbytes(self, value: ir.Value) -> int | None:
@@ -177,7 +177,7 @@ class Facts:
         return math.ceil(math.prod(int(d) for d in shape) * dtype.bitwidth / 8)  # type: ignore[arg-type, misc]
 
     def is_deterministic(self, node: ir.Node) -> bool:
-        """Whether a node computes the same from the same inputs, for certain."""
+        """True if a node certainly computes the same from the same inputs."""
         return not schema.is_random(node, self.opset_imports.get(""))
 
     def twin(self, node: ir.Node) -> ir.Node | None:
@@ -244,7 +244,7 @@ class Facts:
 
     @staticmethod
     def _pass_constant(node: ir.Node) -> None:
-        """What passes a constant on as it is, is that constant."""
+        """Copy an input's constant to the output that passes the input on as it is."""
         for output in node.outputs[:1]:
             if passes(output) and node.inputs[0] is not None:
                 output.const_value = node.inputs[0].const_value
@@ -284,7 +284,7 @@ class Facts:
                 value.const_value = None
 
     def _sharper(self, old: ir.Shape | None, new: ir.Shape | None) -> ir.Shape | None:
-        """What two descriptions of one shape say together."""
+        """Two descriptions of one shape merged: of each pair of dimensions the one that says more."""
         if old is None or new is None or len(old) != len(new):
             return new if old is None else old
         if old == new:
@@ -293,7 +293,7 @@ class Facts:
         return ir.Shape([b if a != b and self._says_more(b, a) else a for a, b in pairs])
 
     def _says_more(self, new: Dim, old: Dim) -> bool:
-        """Whether ``new`` is a number, or made of the model's own names, where ``old`` is not."""
+        """True if ``new`` is a number, or made of the model's own names, where ``old`` is not."""
         if isinstance(old, int) or isinstance(new, int):
             return not isinstance(old, int)
         invented = self._context._allocator.generated
@@ -332,7 +332,7 @@ class Facts:
         return learnt
 
     def is_news(self, new: ir.Value, old: ir.Value) -> bool:
-        """Whether the readers of ``old`` could learn something from reading ``new`` instead."""
+        """True if the readers of ``old`` could learn something from reading ``new`` instead."""
         return self._known(new) != self._known(old)
 
     def forget(self, value: ir.Value) -> None:

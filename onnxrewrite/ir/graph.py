@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def use_count(value: ir.Value) -> int:
-    """How often nodes read ``value``, told at once also where thousands do, which ``value.uses()`` would copy."""
+    """The number of times that nodes read ``value``, in constant time; ``value.uses()`` would copy all of them."""
     return len(value._uses)
 
 
@@ -95,7 +95,7 @@ def digraph(nodes: Iterable[ir.Node]) -> nx.DiGraph[ir.Node]:
 
 
 def is_convex(part: Iterable[ir.Node], whole: Iterable[ir.Node]) -> bool:
-    """Whether no path leaves ``part`` and comes back, so that it can be replaced as one."""
+    """True if no path leaves ``part`` and comes back, so that it can be replaced as one."""
     import networkx as nx
 
     inside = set(part)
@@ -107,7 +107,7 @@ def is_convex(part: Iterable[ir.Node], whole: Iterable[ir.Node]) -> bool:
 
 
 def is_circular(values: Iterable[ir.Value], replaced: Mapping[ir.Value, ir.Value]) -> bool:
-    """Whether anything above ``values`` depends on itself once each key of ``replaced`` is its value instead."""
+    """True if anything above ``values`` depends on itself once each key of ``replaced`` is replaced by its value."""
 
     def read(value: ir.Value) -> Iterator[ir.Value]:
         if value in replaced:
@@ -132,8 +132,8 @@ def is_circular(values: Iterable[ir.Value], replaced: Mapping[ir.Value, ir.Value
 
 
 def isomorphic(a: ir.Graph, b: ir.Graph) -> bool:
-    """Whether two graphs are equal but for the order of nodes and the names of what is inside: operators, attributes,
-    constants, wiring, and the names of inputs."""
+    """True if two graphs are equal but for the order of nodes and the names of inner values: operators, attributes,
+    constants, wiring, and the names of inputs are equal."""
     import networkx as nx
     from networkx.algorithms.isomorphism import categorical_multiedge_match, categorical_node_match
 
@@ -209,11 +209,11 @@ def extract(
 
     Args:
         nodes: In topological order; none may have a subgraph that reads from outside of it.
-        inputs: What the part may read; constants among the values read become initializers.
-        outputs: What it computes; each goes through an Identity, for it may be an input or a constant as well.
+        inputs: The values that the part may read; constants among the values read become initializers.
+        outputs: The computed values; each goes through an Identity, for it may be an input or a constant as well.
         opset_imports: Domain to version.
         name: Of the graph.
-        modernize: Whether a node written for a newer version raises its domain's; else it keeps its own version.
+        modernize: If True, a node written for a newer version raises its domain's; else it keeps its own version.
     """
     mapping: dict[ir.Value, ir.Value] = {}
     initializers: list[ir.Value] = []
@@ -271,8 +271,7 @@ def dense_tensor(value: ir.Value) -> ir.TensorProtocol | None:
 
 
 def filled(node: ir.Node) -> ir.TensorProtocol | None:
-    """What a ConstantOfShape makes, which takes the memory of one element; None where its shape is no constant, or far
-    too large."""
+    """The tensor of a ConstantOfShape, stored as one element; None if its shape is not constant or far too large."""
     shape = node.inputs[0].const_value if node.inputs and node.inputs[0] is not None else None
     if shape is None or shape.dtype != ir.DataType.INT64 or len(shape.shape) != 1 or shape.size > MAX_RANK:
         return None

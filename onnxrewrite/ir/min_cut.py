@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Hashable, Iterable
 from itertools import pairwise
 
 Cost = tuple[Hashable, Hashable, int | None]
-"""What it costs to have the first vertex on the side of the source and the second on the sink's; None forbids it."""
+"""The cost of having the first vertex on the side of the source and the second on the sink's; None forbids it."""
 
 _FORBIDDEN = 1 << 62
 
@@ -74,7 +74,7 @@ class Cut:
                 self._last.append(tail)
 
     def _is_avoidable(self, last: Hashable) -> bool:
-        """Whether there is room left between a vertex and the sink, after as much flow as there can be."""
+        """True if the edge from a vertex to the sink has residual capacity at maximum flow."""
         while self._room[last][self._sink]:
             path, _ = self._search(last, {self._source, self._sink})
             if not path:

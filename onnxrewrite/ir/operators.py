@@ -283,10 +283,10 @@ ai.onnx.ml.ZipMap                        learn
 
 @dataclass(frozen=True)
 class Traits:
-    """What is true of an operator.
+    """The traits of an operator.
 
     Attributes:
-        kind: How its first result depends on its operands.
+        kind: The way in which its first result depends on its operands.
         marks: Its other traits, the names of those below too.
         weights: The operand that holds weights, where there is one.
         sizes: The operand whose elements are sizes, where there is one.

@@ -22,9 +22,9 @@ def stochastic_ops(model: onnx.ModelProto) -> list[str]:
 
 
 def draws(model: onnx.ModelProto) -> Counter[str] | None:
-    """How many nodes of each operator draw random numbers that something reads; who reads their shape reads none.
+    """The number of nodes of each operator whose random results are read; reading only their shape does not count.
 
-    None for a model with branches or loops: which of them run, and how often, is not told by counting.
+    None for a model with branches, loops or functions: counting does not tell which of them run, and how often.
     """
     nodes = list(all_nodes(model))
     if len(nodes) > len(model.graph.node):

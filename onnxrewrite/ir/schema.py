@@ -31,7 +31,7 @@ class _Unknown(enum.Enum):
 
 
 UNKNOWN: Final = _Unknown.UNKNOWN
-"""What ``attribute`` answers for a reference to an attribute of the enclosing function."""
+"""The answer of ``attribute`` for a reference to an attribute of the enclosing function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ SQUATTERS: Final[frozenset[str]] = frozenset({"SimplifiedLayerNormalization"})
 
 
 def is_squatter(domain: str, op_type: str) -> bool:
-    """Whether an operator is ONNX Runtime's own, though the domain says that it is the standard's."""
+    """True if an operator is ONNX Runtime's own, although it is in the standard's domain."""
     return not normal_domain(domain) and op_type in SQUATTERS
 
 
@@ -230,7 +230,7 @@ def formal_index(schema: Schema | None, name: str) -> int | None:
 
 
 def is_number(domain: str, op_type: str, name: str) -> bool:
-    """Whether an input is one number, whatever the shape of the constant that holds it."""
+    """True if an input is one number, whatever the shape of the constant that holds it."""
     return not normal_domain(domain) and op_type in TRAITS and name in TRAITS[op_type].numbers
 
 
@@ -286,7 +286,7 @@ def operator_names() -> frozenset[str]:
 
 
 def is_parameter(domain: str, op_type: str, name: str) -> bool:
-    """Whether some version of a standard operator has an attribute of that name, be it an input in others."""
+    """True if some version of a standard operator has an attribute of that name, even if it is an input in others."""
     return name in _standard_attribute_names().get((normal_domain(domain), op_type), frozenset())
 
 
@@ -355,7 +355,7 @@ def ort_latest_version() -> int:
 
 
 def is_random(node: ir.Node, version: int | None = None) -> bool:
-    """Whether the node's result can differ between two runs on the same inputs; unknown counts as random.
+    """True if the node's result can differ between two runs on the same inputs; unknown counts as random.
 
     ``version`` is the model's ai.onnx opset, needed for Dropout only; without it the graph's own import is
     taken (a subgraph may carry none).  A node with subgraphs is random if anything inside is.  An operator
@@ -377,7 +377,7 @@ def is_random(node: ir.Node, version: int | None = None) -> bool:
 
 
 def _was_known(domain: str, op_type: str) -> bool:
-    """Whether a standard operator exists that is deprecated now (Upsample, Scatter)."""
+    """True if a standard operator exists that is deprecated now (Upsample, Scatter)."""
     return domain in standard_domains() and _standard(domain, op_type, None) is not None
 
 
@@ -415,7 +415,7 @@ def _constant(value: ir.Value) -> ir.TensorProtocol | None:
 
 
 def has_body(found: Schema | None) -> bool:
-    """Whether the standard defines the operator by a function body: a fused form of simpler operators."""
+    """True if the standard defines the operator by a function body: a fused form of simpler operators."""
     if found is None or found.domain not in standard_domains() or is_squatter(found.domain, found.op_type):
         return False
     defined: Any = onnx.defs.get_schema(found.op_type, found.since_version, found.domain)

@@ -47,7 +47,7 @@ def _reshape(context: Context, node: ir.Node) -> None:
 
 
 def allows_zero(node: ir.Node) -> bool:
-    """Whether a 0 in the target of a Reshape means zero rather than to copy."""
+    """True if a 0 in the target of a Reshape means zero, not a copied dimension."""
     return bool(node.attributes.get_int("allowzero", 0))
 
 
@@ -71,7 +71,7 @@ def reshaped(source: Sequence[Dim] | None, target: Sequence[Dim], allowzero: boo
 
 
 def _negative(dim: Dim) -> bool:
-    """Whether an expression is nothing but a negated size."""
+    """True if a dimension is the expression of a negated size."""
     return isinstance(dim, ir.SymbolicDim) and str(dim).startswith("-")
 
 
@@ -167,7 +167,7 @@ def _einsum(context: Context, node: ir.Node) -> None:
 
 
 def _loop(context: Context, node: ir.Node) -> None:
-    """What a loop carries keeps a size that no iteration changes; how often it runs is not known."""
+    """The outputs of a Loop: carried values keep the sizes that no iteration changes; the trip count is unknown."""
     body = node.attributes["body"].as_graph()
     carried = len(node.inputs) - 2
     for place, output in enumerate(node.outputs):
@@ -238,7 +238,7 @@ def _qgemm(context: Context, node: ir.Node) -> None:
 
 
 def _gather_quantized(context: Context, node: ir.Node) -> None:
-    """What is gathered of a table, as floats; of two numbers in a byte only the rank is known."""
+    """The gathered slices of a table, as floats; if several numbers share a byte, only the table's rank is known."""
     table, indices, scales = node.inputs[:3]
     shape: list[Dim] | None = None
     if table is not None and indices is not None and table.shape is not None and indices.shape is not None:

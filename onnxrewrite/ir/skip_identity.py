@@ -19,7 +19,7 @@ def resolve(value: ir.Value) -> ir.Value:
 
 
 def passes(value: ir.Value) -> bool:
-    """Whether the node that computes ``value`` passes it on as it is."""
+    """True if ``value`` is an unchanged input of the node that computes it."""
     node = value.producer()
     return node is not None and _is_passed(node, value)
 
@@ -36,7 +36,7 @@ def passed(value: ir.Value) -> list[ir.Node]:
 
 
 def _is_passed(node: ir.Node, value: ir.Value) -> bool:
-    """Whether ``value``, which ``node`` computes, is its input."""
+    """True if ``value``, computed by ``node``, is its first input unchanged."""
     if node.op_type not in _TRANSPARENT or node.domain or not node.inputs:
         return False
     source = node.inputs[0]

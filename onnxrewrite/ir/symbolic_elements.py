@@ -157,7 +157,7 @@ def _equal(a: Dim, b: Dim) -> bool | None:
 
 
 def _less(a: Dim, b: Dim) -> bool | None:
-    """Whether ``a < b``; None when that depends."""
+    """True if ``a < b``; None if that depends on the sizes."""
     if isinstance(a, int) and isinstance(b, int):
         return a < b
     if isinstance(a, int) and dims.is_size(b) and a < dims.at_least(b):
@@ -287,7 +287,7 @@ def _bounds(context: Context, node: ir.Node, name: str, index: int) -> list[Dim]
 
 
 def sliced(size: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
-    """How many elements ``start:end:step`` takes of an axis; UNKNOWN where that depends."""
+    """The number of elements that ``start:end:step`` takes of an axis; UNKNOWN if that depends on the sizes."""
     if not isinstance(start, int) or step is None or not dims.is_known(end) or step == 0:
         return UNKNOWN
     if isinstance(size, int) and isinstance(end, int):

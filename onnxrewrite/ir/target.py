@@ -1,4 +1,4 @@
-"""What a target can run: opset, operators, kernels, dtypes.
+"""Targets: the opset, operators, kernels and dtypes that a runtime supports.
 
 The answer comes from the installed ONNX Runtime's own kernel registry, read once per process when it is first
 needed.  This module must not know which operators rewrites would like to emit.
@@ -34,7 +34,7 @@ _OPEN: Final = 2**31 - 1  # the end of a kernel's version range that has no end
 
 @dataclass(frozen=True)
 class Target:
-    """Where the model shall run.
+    """A runtime to make a model for.
 
     ``provider`` is ONNX Runtime's name of the execution provider, None for the target ``onnx``, which stands
     for any runtime that has the standard's operators.  ``opset_max`` is the newest ai.onnx opset it accepts.
@@ -47,7 +47,7 @@ class Target:
     portable: bool = False
 
     def has_kernel(self, domain: str, op_type: str) -> bool:
-        """Whether there is a kernel for the operator, of any version and for any dtypes."""
+        """True if there is a kernel for the operator, whatever its version and dtypes."""
         return self.provider is not None and (self.provider, normal_domain(domain), op_type) in _kernels()
 
     def refuses(
@@ -239,7 +239,7 @@ def _refused_by_kernels(
 
 
 def _accepts(kernel: _Kernel, found: Schema, dtypes: Iterable[tuple[str, ir.DataType]]) -> bool:
-    """Whether every dtype is one of the kernel's; a kernel may constrain an input by its name, too."""
+    """True if every dtype is one of the kernel's; a kernel may constrain an input by its name, too."""
     for var, dtype in dtypes:
         names = [var, *(f.name for f in (*found.inputs, *found.outputs) if f.type_var == var)]
         constrained = [kernel.constraints[name] for name in names if name in kernel.constraints]
@@ -249,7 +249,7 @@ def _accepts(kernel: _Kernel, found: Schema, dtypes: Iterable[tuple[str, ir.Data
 
 
 def _session_builds(provider: str, found: Schema, version: int, dtypes: Iterable[tuple[str, ir.DataType]]) -> bool:
-    """Whether ONNX Runtime places a model of this one node with default attributes; False if not askable."""
+    """True if ONNX Runtime opens a model of this one node with default attributes; False if that cannot be tried."""
     types = {type_string(dtype): dtype for dtype in ir.DataType} | dict(dtypes)
     chosen = [(f, types.get(f.type_var)) for f in found.inputs if not f.optional]
     results = [(f, types.get(f.type_var)) for f in found.outputs if not f.optional]

@@ -1,4 +1,4 @@
-"""What depends on what, told without walking the graph: nodes are ranked, and kept so while the graph changes."""
+"""Dependencies without a walk of the whole graph: nodes are ranked, and kept so while the graph changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Order:
         owners: Each subgraph's node, which depends on whatever the nodes inside depend on.
 
     Attributes:
-        is_sorted: Whether the nodes of every graph still stand in an order in which they can be computed.
+        is_sorted: True if the nodes of every graph are still in topological order.
     """
 
     def __init__(self, graphs: Iterable[ir.Graph], owners: Mapping[ir.Graph, ir.Node]):
@@ -42,7 +42,7 @@ class Order:
         return self._ranks.get(node, sys.maxsize)
 
     def depends_on(self, values: Iterable[ir.Value], targets: Iterable[ir.Value]) -> bool:
-        """Whether any of ``values`` is computed from one of ``targets``."""
+        """True if any of ``values`` is computed from one of ``targets``."""
         wanted = {p for v in targets if (p := v.producer()) is not None}
         least = min(map(self.rank, wanted), default=sys.maxsize)
         stack = [v.producer() for v in values]
@@ -90,5 +90,5 @@ class Order:
 
 
 def _read(node: ir.Node) -> list[ir.Value]:
-    """What a node and the graphs inside it read."""
+    """The values that a node and the graphs inside it read."""
     return [v for v in (*node.inputs, *outer_values(node)) if v is not None]

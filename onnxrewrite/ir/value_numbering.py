@@ -57,7 +57,7 @@ class Twins:
 
 
 class Constants:
-    """What stands for the content of a constant; equal for those that are equal to the bit.
+    """Keys for the contents of constants; equal for those that are equal to the bit.
 
     Large ones are read where they lie: a few elements of each, and all of those that agree in these.
     """
@@ -94,7 +94,7 @@ class Constants:
 
 
 def expression(node: ir.Node, constants: Constants) -> Expression:
-    """What a node computes, as a key: equal for two nodes of one graph that compute the same."""
+    """The computation of a node as a key: equal for two nodes of one graph that compute the same."""
     operator = (node.domain, node.op_type, node.overload, node.version, id(node.graph), len(node.outputs))
     inputs = tuple(_value(i, constants) for i in node.inputs)
     attributes = tuple(sorted((name, _attribute(a)) for name, a in node.attributes.items())) if node.attributes else ()
@@ -102,7 +102,7 @@ def expression(node: ir.Node, constants: Constants) -> Expression:
 
 
 def same_tensor(a: ir.TensorProtocol, b: ir.TensorProtocol) -> bool:
-    """Whether two tensors are small and equal to the bit."""
+    """True if two tensors are the same object, or small and equal to the bit."""
     return a is b or (a.size <= _SMALL and _tensor(a) == _tensor(b))
 
 

@@ -1,1 +1,1 @@
-"""How fast: benchmarks, profiles, and the choice of kernels by measuring them."""
+"""Speed: benchmarks, profiles, and the choice of kernels by measuring them."""

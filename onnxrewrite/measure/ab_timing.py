@@ -31,12 +31,12 @@ class Race:
 
     Args:
         original: The model as it was.
-        workload: What both are run on.
-        setting: How both are run.
-        known: What was measured before.
+        workload: The sizes and inputs on which both are run.
+        setting: The session settings of both.
+        known: Earlier measurements.
 
     Attributes:
-        measured: How many candidates were timed, not remembered.
+        measured: The number of candidates that were timed, not remembered.
     """
 
     original: onnx.ModelProto | str
@@ -89,8 +89,8 @@ def slowest(groups: Sequence[str], is_slow: Callable[[Sequence[str]], bool]) -> 
     """The one of ``groups`` that makes a model slow: it is slow without those before it, and not without it, too.
 
     Args:
-        groups: What can be left out.
-        is_slow: Whether the model is slow without some of them.
+        groups: The names of what can be left out.
+        is_slow: True if the model is slow without the given ones.
     """
     if not groups or is_slow(groups):
         return None

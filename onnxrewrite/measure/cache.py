@@ -1,4 +1,4 @@
-"""What was measured before, in the user's cache folder: figures of this machine, filled on first use.
+"""Cache of measurements in the user's cache folder: figures of this machine, filled on first use.
 
 A file that is damaged, locked, unwritable or of another layout costs at most a moment, never a result: what cannot be
 remembered is measured again.
@@ -56,14 +56,14 @@ class Cache:
     """Plain data by key, in one file that several processes may use at a time.
 
     Args:
-        folder: Where the file lies; the user's cache folder without it.
+        folder: The folder of the file; the user's cache folder by default.
     """
 
     def __init__(self, folder: Path | None = None):
         self.path = (folder or Path(platformdirs.user_cache_dir("onnxrewrite"))) / "measured.sqlite"
 
     def get(self, key: str) -> Any:
-        """What is remembered under a key; None where nothing is."""
+        """The data that is remembered under a key, or None."""
         row = self._ask("SELECT data FROM measured WHERE key = ?", key)
         with contextlib.suppress(ValueError, TypeError, RecursionError):
             return json.loads(row[0]) if row is not None else None
@@ -74,7 +74,7 @@ class Cache:
         self._ask("INSERT OR REPLACE INTO measured VALUES (?, ?)", key, json.dumps(data, sort_keys=True))
 
     def intervals(self, key: str, names: Collection[str]) -> dict[str, Interval] | None:
-        """What ``remember`` was given under a key, all of ``names``; None where anything else stands there."""
+        """The intervals that ``remember`` stored under a key, all of ``names``; None if anything else stands there."""
         try:
             found = _INTERVALS.validate_python(self.get(key), strict=True)
             return {name: Interval(**found[name]) for name in names}
@@ -118,6 +118,6 @@ class Cache:
 
 
 def key(what: Any, setting: Setting) -> str:
-    """What a figure depends on: what was measured, how it was run, and on what."""
+    """The cache key of a figure: a digest of what was measured, how it was run, and on what."""
     parts = {"format": FORMAT, "what": what, "setting": vars(setting), "ort": ort_version(), "processor": brand()}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

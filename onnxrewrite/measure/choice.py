@@ -1,4 +1,4 @@
-"""Whether a rewrite of the lower stage pays: both sides timed side by side, as ONNX Runtime would run them.
+"""Measured choice of lower-stage rewrites: both sides timed side by side, as ONNX Runtime would run them.
 
 A kernel is chosen by steps: each step of the lower stage is taken unless it is measured to be slower, one that promises
 nothing but speed, or takes something for granted of the data, only if it is measured to be faster.  Alternatives are
@@ -35,11 +35,11 @@ BUDGET = 20.0
 
 @dataclass(frozen=True)
 class Weighed:
-    """How long one rewrite takes, against what it replaces, and where the figure is from.
+    """The time of one rewrite relative to what it replaces, and where the figure is from.
 
     Attributes:
         ratio: Time after to time before, at the median and with an interval.
-        remembered: Whether it was measured in an earlier run.
+        remembered: True if it was measured in an earlier run.
     """
 
     rule: str
@@ -65,13 +65,13 @@ class Chooser:
         rules: The rules by name.
         lower: Makes the model of a replacement runnable.
         dims: Sizes of the model's dimensions, at which it is measured.
-        setting: How the model will be run.
+        setting: The session settings with which the model will be run.
         seed: Of the inputs.
         budget: Seconds for all measurements; what is met later is taken for granted.
-        known: What was measured before.
+        known: Earlier measurements.
 
     Attributes:
-        weighed: What was measured, by what it depends on.
+        weighed: The measured rewrites, by cache key.
         assumed: Rewrites that could not be measured, and why.
     """
 
@@ -114,7 +114,7 @@ class Chooser:
         return self._seen[name]
 
     def weigh(self, rule: str, found: Subject) -> Weighed | str:
-        """How long a rewrite takes, remembered or measured now; why that is not known.
+        """The time of a rewrite, remembered or measured now, or the reason why it is not known.
 
         Raises:
             ModelError: One side does not open.
@@ -147,5 +147,5 @@ class Chooser:
 
 
 def _is_clear(seen: Interval) -> bool:
-    """Whether no limit that a decision depends on lies within the interval."""
+    """True if no limit that a decision depends on lies within the interval."""
     return not any(seen.low < limit < seen.high for limit in (1 - MARGIN, 1.0, 1 + MARGIN))

@@ -49,7 +49,7 @@ def _known(graph: onnx.GraphProto) -> dict[str, _Known]:
 
 
 def _scale(node: onnx.NodeProto, known: dict[str, _Known]) -> float | None:
-    """What an Attention multiplies scores by; None if it is not to be spelled here."""
+    """The factor of an Attention's scores; None if the node is not to be spelled here."""
     attributes: dict[str, Any] = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     q, k, v = (known.get(name, _Known(0, ())) for name in node.input[:3])
     plain = attributes.keys() <= _READ and len(node.input) <= 4 and len(node.output) == 1

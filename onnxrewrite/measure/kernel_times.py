@@ -1,4 +1,4 @@
-"""Which kernels ONNX Runtime runs for a model, how long each takes and what it costs: from its own profiles.
+"""The kernels that ONNX Runtime runs for a model, with their times and costs: from its own profiles.
 
 ONNX Runtime optimizes before it runs, so its kernels are not the model's nodes: see ``lineage``.  Writing the profile
 takes time too, some microseconds a kernel, which is more than small kernels take.  So each model runs twice, by turns,
@@ -47,7 +47,7 @@ class Kernel:
         cost: Of all calls together.
         dtype: Of the largest input, by ONNX Runtime's name; ``float`` for none.
         shapes: Of the inputs and the outputs of the first call.
-        provider: Where it runs.
+        provider: The execution provider that runs it.
     """
 
     name: str
@@ -188,9 +188,9 @@ _CONTROL = frozenset(operators("", "body"))
 
 
 def _overhead(runs: Sequence[Sequence[float]], latency: float) -> float:
-    """What to take off each call so that all together take no longer than the run does without a profile.
+    """The time to take off each call so that all together take no longer than the run does without a profile.
 
-    At the most what the fastest call takes: it cannot have been faster than in no time.
+    It is at most the time of the fastest call, which cannot have taken less than none.
     """
     whole = [run for run in runs if run]
     if not whole:

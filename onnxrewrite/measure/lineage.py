@@ -1,4 +1,4 @@
-"""Which nodes of a model a kernel stands for, and which nodes of the original those stand for.
+"""Lineage: the nodes of a model that a kernel stands for, and the nodes of the original that those stand for.
 
 ONNX Runtime merges and renames nodes before it runs them.  What it keeps are the names of most values, and in the names
 of new nodes that of a node, or a value, that they replace.  A kernel so named is tied to the value that it computes; to

@@ -1,4 +1,4 @@
-"""How fast matrix products are in each number format, by turns with float32: what ``doctor --measure`` shows."""
+"""Speed of matrix products in each number format, by turns with float32: shown by ``doctor --measure``."""
 
 from __future__ import annotations
 

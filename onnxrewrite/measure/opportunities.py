@@ -1,4 +1,4 @@
-"""What there is to gain: rewrites with their measured gain, near misses and what they could gain at the most.
+"""Opportunities for speed: rewrites with their measured gain, near misses and what they could gain at the most.
 
 Rewriting and ONNX Runtime's own fusions both move the borders between kernels.  So kernels before and after are
 compared where both sides stand for the same nodes of the original: in the connected components of kernels and nodes.
@@ -29,7 +29,7 @@ Kind: TypeAlias = Literal["rewrite", "near miss", "far from the roof"]
 
 @dataclass(frozen=True)
 class Seen:
-    """What the rules saw at a node.
+    """The rules that matched at a node.
 
     Attributes:
         rules: Those that rewrote it, oldest first.
@@ -52,13 +52,13 @@ class Opportunity:
         kind: ``rewrite``: a rule applies there; ``near miss``: a rule matched and was refused; ``far from the roof``:
             kernels take longer than the machine would allow.
         name: The rules, or the operator.
-        places: How many.
-        seconds: What a run spends there now.
+        places: The number of places.
+        seconds: The time that a run spends there now.
         gain: Seconds that a run would save; negative where it would lose.
         measured: The gain with its interval; None where ``gain`` is what it is at the most.
         rules: All rules that had a part in it.
         stage: Of the rule that was refused.
-        reasons: Why it was refused, and how often.
+        reasons: The reasons why it was refused, and how often.
         nodes: Names of the model's nodes, the first of each place.
     """
 
@@ -102,7 +102,7 @@ def side(kernels: Sequence[Kernel], stands_for: Mapping[str, Sequence[ir.Node]])
 
 
 def seen_by_rules(original: ir.Model, rewritten: ir.Model, trace: Trace) -> dict[str, Seen]:
-    """What the rules saw, by the names of the original's nodes."""
+    """The rules that matched at each node, by the names of the original's nodes."""
     rules = rules_by_node(original, rewritten, trace)
     refused: dict[str, dict[str, str]] = defaultdict(dict)
     for rule, node, reason in _refusals(original, trace):
@@ -126,7 +126,7 @@ def _refusals(original: ir.Model, trace: Trace) -> list[tuple[str, ir.Node, str]
 
 
 def rewrites(before: Side, after: Side, seen: Mapping[str, Seen], trace: Trace) -> list[Opportunity]:
-    """What the rewrites gain, by the rules that lead, the largest gain first."""
+    """The gains of the rewrites, by the rules that lead, the largest gain first."""
     leading = {a.rule for a in trace.applied if a.stage != "canonicalize"}
     order = {rule: place for place, rule in enumerate(dict.fromkeys(a.rule for a in trace.applied))}
     groups: dict[tuple[str, ...], list[_Part]] = defaultdict(list)
@@ -192,7 +192,7 @@ def _summed(kernels: Sequence[Kernel]) -> list[float]:
 
 
 def near_misses(original: ir.Model, before: Side, trace: Trace, rules: Iterable[Rule]) -> list[Opportunity]:
-    """What refused rules could gain at the most, the largest first.
+    """The most that refused rules could gain, the largest first.
 
     That is the time of the kernels that a rule would cover, less the longest of those that compute something, for
     arithmetic remains where movement can vanish.  Covered is what the pattern's operators and depth reach from its

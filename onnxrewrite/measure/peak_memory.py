@@ -1,4 +1,4 @@
-"""How much memory a model takes at its peak: opened and run in a process of its own, which may also die of it."""
+"""Peak memory of a model: opened and run in a process of its own, which may also die of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AT_A_TIME = 2
 
 @dataclass(frozen=True)
 class Used:
-    """What using a model came to.
+    """The outcome of using a model.
 
     Attributes:
         peak: Bytes that the process had at its peak, beyond what it had before the model was opened; None where the

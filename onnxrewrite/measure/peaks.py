@@ -1,4 +1,4 @@
-"""What the machine can do at the most, measured in ONNX Runtime itself: arithmetic, memory, and starting a kernel.
+"""Peak rates of the machine, measured in ONNX Runtime itself: arithmetic, memory, and starting a kernel.
 
 They are the roofs of the roofline model (Williams, Waterman and Patterson, *Roofline: an insightful visual performance
 model for multicore architectures*, CACM 52(4), 2009): no kernel is faster than the slower of its operations at the
@@ -62,7 +62,7 @@ class Peaks:
         return max(self.times(cost, calls).values())
 
     def bound(self, cost: Cost, calls: int = 1) -> str:
-        """Which roof is the lowest: ``compute``, ``memory`` or ``dispatch``."""
+        """The lowest roof: ``compute``, ``memory`` or ``dispatch``."""
         times = self.times(cost, calls)
         return max(times, key=lambda name: times[name])
 
@@ -145,7 +145,7 @@ def _seconds_of_one(
     setting: Setting,
     *weights: onnx.TensorProto,
 ) -> float:
-    """How much longer ``count`` kernels take than one, for each that there are more: what surrounds them cancels out.
+    """The extra time of ``count`` kernels over one, for each additional one: what surrounds them cancels out.
 
     The fastest of the rounds counts, as in STREAM (McCalpin, 1995): a peak is what can be had, not what others left.
 

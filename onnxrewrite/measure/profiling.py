@@ -1,4 +1,4 @@
-"""Where a model's time goes, what the machine would allow, and what the rules saw there.
+"""Profiles: where a model's time goes, what the machine would allow, and which rules matched there.
 
 The model is run as ONNX Runtime runs it, and so is what the rules make of it, by turns.  So a rewrite's gain is
 measured, not guessed: the time of the kernels that compute a part of the model before, less the time of those that do
@@ -34,11 +34,11 @@ SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What rules made of a model: the result of a run with checks off is enough.
+    """A model as rewritten by rules: the result of a run with checks off is enough.
 
     Attributes:
         model: The rewritten model, with provenance in the metadata of its nodes.
-        trace: What was applied and what was refused.
+        trace: The applied and the refused rewrites.
         rules: The rules that ran.
     """
 
@@ -54,7 +54,7 @@ class Entry:
     Attributes:
         name: Of the node in the graph that ran, or of the operator.
         op_type: The operator.
-        kernels: How many there are.
+        kernels: The number of kernels.
         seconds: In one run.
         share: Of the run, from 0 to 1.
         cost: Operations and bytes.
@@ -62,7 +62,7 @@ class Entry:
         attainable: The least seconds that the roofs allow.
         nodes: The model's nodes that it stands for; none for a kernel that ONNX Runtime added.
         operators: Those nodes' operators and how many of each, where ONNX Runtime has fused several.
-        seen: What the rules saw at those nodes.
+        seen: The rules that matched at those nodes.
     """
 
     name: str
@@ -103,10 +103,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Profile:
-    """Where the time goes.
+    """The profile of a model: where the time goes.
 
     Attributes:
-        setting: How the model ran.
+        setting: The session settings with which the model ran.
         sizes: The sizes of named dimensions.
         latency: Seconds of a run, without a profile.
         kernels: By time, the longest first.
@@ -115,9 +115,9 @@ class Profile:
         overhead: Seconds that the profile added to a kernel, taken off.
         peaks: The machine's roofs by dtype.
         rewritten: Seconds of a run of the rewritten model; None where there was none.
-        ratio: How many times as long the model takes as the rewritten one.
+        ratio: The time of the model as a multiple of that of the rewritten one.
         opportunities: Ranked within each kind.
-        notes: What limits all this.
+        notes: The limits of these figures.
     """
 
     setting: Setting
@@ -167,12 +167,12 @@ def profile(
 
     Args:
         model: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; nodes without a name get one.
-        rewritten: What rules made of it.
-        setting: How both are run.
+        rewritten: The same model as rewritten by rules.
+        setting: The session settings of both.
         dims: Sizes of named dimensions; typical ones where none is given.
         inputs: Arrays by input name; the others are generated.
         seed: Of the generated inputs.
-        seconds: How long to run.
+        seconds: The time for the runs.
 
     Raises:
         ModelError: A model cannot be read, opened or run.
@@ -255,7 +255,7 @@ def _by_kernel(
 
 
 def _together(seen: Sequence[Seen]) -> Seen:
-    """What the rules saw at several nodes."""
+    """The rules that matched at several nodes, together."""
     rules = dict.fromkeys(rule for each in seen for rule in each.rules)
     refused = {rule: reason for each in seen for rule, reason in each.refused.items()}
     return Seen(tuple(rules), refused)
@@ -288,7 +288,7 @@ def _by_operator(kernels: Iterable[Entry]) -> tuple[Entry, ...]:
 
 
 def _far_from_the_roof(operators: Iterable[Entry]) -> list[Opportunity]:
-    """What faster kernels would gain at the most, by operator, the largest first."""
+    """The most that faster kernels would gain, by operator, the largest first."""
     found = [
         Opportunity("far from the roof", e.name, e.kernels, e.seconds, e.seconds - e.attainable, nodes=e.nodes)
         for e in operators

@@ -38,8 +38,8 @@ class Subject:
     """Both sides of a rewrite, and inputs for them.
 
     Attributes:
-        before: What is there.
-        after: What would replace it, lowered.
+        before: The covered nodes.
+        after: Their replacement, lowered.
         binding: The sizes.
         feeds: The inputs.
     """
@@ -54,7 +54,7 @@ class Subject:
         return {name: open_runner(getattr(self, name), self.feeds, setting) for name in ("before", "after")}
 
     def description(self) -> dict[str, Any]:
-        """What the time depends on: operators, dtypes and, to a power of two, sizes; names left out."""
+        """The properties that the time depends on: operators, dtypes and, to a power of two, sizes; no names."""
         shapes = {name: _about(np.asarray(value)) for name, value in self.feeds.items()}
         return {name: _described(getattr(self, name), shapes) for name in ("before", "after")}
 
@@ -70,8 +70,8 @@ def subject(
     """A rewrite to be timed at certain sizes.
 
     Args:
-        old: What is there, cut out.
-        new: What would replace it, likewise; it is lowered here.
+        old: The covered nodes, cut out.
+        new: Their replacement, cut out too; it is lowered here.
         imports: Domain to version of the model that it is in.
         dims: Sizes of the model's named dimensions; others are typical ones.
         lower: Makes a model of a replacement runnable.

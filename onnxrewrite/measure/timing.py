@@ -80,10 +80,9 @@ class Timing:
 
 
 def ratio(of: Timing, to: Timing, *, of_processor: bool = False) -> Interval:
-    """How many times as long ``of`` took as ``to``, round by round: both must come from one ``interleave``.
+    """The time of ``of`` as a multiple of that of ``to``, round by round: both must come from one ``interleave``.
 
-    What runs in one thread may be compared by the processor's seconds: those of others that it ran meanwhile do not
-    count.
+    Tasks that run in one thread may be compared by the processor's seconds, which leave out those of other processes.
     """
     pairs = zip(of.cpu, to.cpu, strict=True) if of_processor else zip(of.wall, to.wall, strict=True)
     return interval([a / b for a, b in pairs])
@@ -162,7 +161,7 @@ def _goes_on(done: int, least: int, most: int, passed: float, seconds: float) ->
 
 
 def _repeats(task: Callable[[], object], sample: float) -> int:
-    """How often to run a task for one sample; running it so warms it up."""
+    """The number of runs of a task for one sample; finding it warms the task up."""
     _timed(task, 1)
     count, took = 1, _timed(task, 1)[0]
     while count * took < sample:

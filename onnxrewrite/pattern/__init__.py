@@ -1,1 +1,1 @@
-"""What to look for: terms (pure data) and the matcher that finds them."""
+"""Patterns: terms (pure data) and the matcher that finds them."""

@@ -18,7 +18,7 @@ from onnxrewrite.pattern.questions import Probe, Question, Surroundings, positio
 
 
 class Here(Question):
-    """Which of the numbered terms match the value?"""
+    """The numbered terms that match the value."""
 
     cost = 5
     doubt = 0.8
@@ -30,7 +30,7 @@ class Here(Question):
 
 @dataclass(frozen=True)
 class Either(Question):
-    """Which of the numbered terms match one of the two inputs of a commutative operator?"""
+    """The numbered terms that match one of the two inputs of a commutative operator."""
 
     named: frozenset[str] = frozenset()
     cost = 6
@@ -45,11 +45,11 @@ class Either(Question):
 
 
 ANY_NUMBER = "number"
-"""What a chain answers that has a number among its leaves."""
+"""The answer for a chain that has a number among its leaves."""
 
 
 class Expected:
-    """What patterns expect of sums, or of products, anywhere; and what of it a chain has.
+    """The expectations of patterns on sums, or on products, anywhere; and those that a chain meets.
 
     Beside the numbers of terms the answers are ``ANY_NUMBER``, ``("leaves", n)`` for chains of n and more, and
     ``("total", x)`` for those whose numbers could come to x.
@@ -62,13 +62,13 @@ class Expected:
         self._takers = 0
 
     def leaves(self, count: int) -> Hashable:
-        """What is answered of a chain of so many leaves."""
+        """The answer for a chain of at least ``count`` leaves."""
         if count not in self._leaves:
             bisect.insort(self._leaves, count)
         return ("leaves", count)
 
     def total(self, literals: Sequence[tuple[float, int]], takers: int) -> Hashable:
-        """What is answered where numbers could come to what ``literals`` do, if so many operands can take others."""
+        """The answer if numbers could come to what ``literals`` do, with ``takers`` operands that can take others."""
         self._takers = max(self._takers, takers)
         total = float(numbers.product(literals) if self.is_product else numbers.total(literals))
         if total not in self._totals:
@@ -121,7 +121,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Chain(Question):
-    """What does a sum or a product consist of: which terms, how many, and what do its numbers come to?"""
+    """The composition of a sum or a product: its terms, how many there are, and the totals of its numbers."""
 
     expected: Expected
     cost = 7

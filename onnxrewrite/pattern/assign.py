@@ -50,7 +50,7 @@ class AssignedChain(ChainMatch):
         return self._fits[index]
 
     def _is_doomed(self, index: int, used: int) -> bool:
-        """Whether the operands from ``index`` on cannot all be given a leaf that is not used, and the numbers one."""
+        """True if the operands from ``index`` on, and the numbers, cannot all be given an unused leaf of their own."""
         key = (index, used)
         if key not in self._doomed:
             options = [
@@ -66,7 +66,7 @@ class AssignedChain(ChainMatch):
 
 
 def can_be_apart(options: Sequence[Sequence[int]], used: int = 0) -> bool:
-    """Whether everybody can be given one of the sets that they want, of bits, and no two of them overlap: by trying."""
+    """True if a set of bits can be chosen from each of ``options``, none overlapping another or ``used``; by trying."""
     if not options:
         return True
     first, *rest = options
@@ -78,7 +78,7 @@ def _all(options: Sequence[int]) -> int:
 
 
 def has_matching(wanted: Sequence[int]) -> bool:
-    """Whether everybody can be given one of the things that they want, a bit each, and nobody the same one."""
+    """True if each of ``wanted``, a set of bits, can be given one of its bits, and no two the same one."""
     owner: dict[int, int] = {}
 
     def find(who: int, seen: list[int]) -> bool:

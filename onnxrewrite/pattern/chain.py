@@ -125,7 +125,7 @@ def operands(facts: Facts, node: ir.Node, is_product: bool, divides: bool) -> li
 
 
 def _is_complete(node: ir.Node) -> bool:
-    """Whether a node has as many operands as its operator needs: nobody has checked that yet."""
+    """True if a node has as many operands as its operator needs, which nothing has checked before."""
     return len(node.inputs) == (1 if node.op_type in ("Neg", "Reciprocal") else 2) or (
         node.op_type == "Sum" and len(node.inputs) > 0
     )
@@ -152,8 +152,8 @@ class Plan(NamedTuple):
 
     Attributes:
         operands: Those that are no numbers, the ones that few values match first.
-        needs_numbers: Whether the literals come to something that has to be there.
-        required: How many leaves a chain needs at least.
+        needs_numbers: True if the literals together are not neutral, so that the chain must have numbers.
+        required: The minimum number of leaves of a chain.
     """
 
     literals: list[tuple[float, int]]
@@ -165,7 +165,7 @@ class Plan(NamedTuple):
 
 @functools.cache
 def plan(item: Sum | Product) -> Plan:
-    """What an n-ary term asks of a chain."""
+    """The requirements of an n-ary term on a chain."""
     literals = [(i.value, s) for i, s in item.operands if isinstance(i, Literal)]
     scalars = [(i, s) for i, s in item.operands if isinstance(i, Scalar)]
     others = [(i, s) for i, s in item.operands if not isinstance(i, Literal | Scalar)]
@@ -189,5 +189,5 @@ def _specific(item: Term) -> tuple[int, int]:
 
 
 def is_optional(item: object) -> bool:
-    """Whether a term may be absent."""
+    """True if a term may be absent."""
     return isinstance(item, Capture) and item.optional

@@ -228,7 +228,7 @@ class Conditions:
 
 
 def _signed(operand: Term, sign: int, is_product: bool) -> list[tuple[Term, int]]:
-    """How an operand may stand in a chain: as it is, or as its opposite under the other sign."""
+    """The forms of an operand in a chain: as it is, or as its opposite under the other sign."""
     if isinstance(operand, Const):
         return [(operand, 0)]
     opposite = flipped(operand, is_product)
@@ -248,7 +248,7 @@ def forms(item: Term) -> tuple[Term, ...]:
 
 
 def _heads(form: Term) -> frozenset[Hashable]:
-    """What can compute the value of a form, as answers of ``Operator``; empty for anything."""
+    """The operators that can compute the value of a form, as answers of ``Operator``; empty if any can."""
     match form:
         case Call(op_types=op_types, domain=domain):
             return frozenset(operator_key(o, domain) for o in op_types)

@@ -27,7 +27,7 @@ _FEW = 64
 """So many sums and products are remembered."""
 
 Found: TypeAlias = tuple[list[int], dict[int, int]]
-"""What is found at a value: the ranks of patterns, in order, and the numbers of terms with their signs."""
+"""The findings at a value: the ranks of patterns, in order, and the numbers of terms with their signs."""
 
 
 class Patterns(Generic[P]):
@@ -52,7 +52,7 @@ class Patterns(Generic[P]):
 
 
 class View(Generic[P]):
-    """What patterns find at the values of one graph, remembered until somebody says that it has changed."""
+    """The findings of patterns at the values of one graph, remembered until ``forget``."""
 
     def __init__(self, patterns: Patterns[P], facts: Facts, graph: ir.Graph | None):
         self.facts = facts
@@ -65,7 +65,7 @@ class View(Generic[P]):
         self._grown: dict[tuple[ir.Value, bool], list[Piece]] = {}
 
     def at(self, value: ir.Value) -> list[P]:
-        """What stands for the patterns that can match at ``value``, in their order."""
+        """The payloads of the patterns that can match at ``value``, in their order."""
         return [self._payloads[rank] for rank in self._look(value)[0]]
 
     def forget(self, value: ir.Value) -> None:
@@ -76,7 +76,7 @@ class View(Generic[P]):
             known.pop(value, None)
 
     def fits(self, operand: tuple[Term, int], is_product: bool, piece: Piece) -> bool:
-        """Whether an operand of a sum or a product could take a piece of a chain, for all that is known so far."""
+        """True if an operand of a sum or a product could take a piece of a chain, by all that is known so far."""
         number = self._operands.get((*operand, is_product))
         if number is None or piece.value is None:
             return True
@@ -104,7 +104,7 @@ class View(Generic[P]):
         return self._look(value)[1]
 
     def chain(self, value: ir.Value, expected: Expected) -> set[Hashable]:
-        """What is answered of the sum or product above ``value``."""
+        """The answers for the sum or product above ``value``."""
         known = self._chains.setdefault(expected, {})
         found = known.get(value)
         if found is None:
@@ -114,7 +114,7 @@ class View(Generic[P]):
         return found
 
     def _look(self, value: ir.Value) -> Found:
-        """What is found at ``value``, after all that it is computed from: a deep graph must not mean deep recursion."""
+        """The findings at ``value``, after those at all that it is computed from; no recursion, for deep graphs."""
         stack = [value]
         while True:
             current = stack[-1]

@@ -1,4 +1,4 @@
-"""How patterns look at nodes: through identities, and at parameters whether they are attributes or inputs."""
+"""Nodes as patterns see them: through Identities, and with parameters found as attributes or as inputs."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ class Refused(Exception):
     """A rewrite may not be applied.
 
     Attributes:
-        reason: What a person would say.
+        reason: The reason in words.
         at: The value that is to blame, if it is one.
-        held: How many of the rule's preconditions held before; None where it is the engine that refuses.
+        held: The number of the rule's preconditions that held before; None if it is the engine that refuses.
     """
 
     def __init__(self, reason: str, at: ir.Value | None = None, held: int | None = None):
@@ -58,7 +58,7 @@ def overruled() -> Iterator[None]:
 
 
 class Binding:
-    """What the matcher knows so far: bound terms, the nodes they cover, and what a longer chain has left over.
+    """The state of the matcher: bound terms, the nodes they cover, and what a longer chain has left over.
 
     Bindings are never changed, only extended into new ones, so that backtracking forgets nothing.
     """
@@ -86,10 +86,10 @@ class Binding:
 
 
 class Match:
-    """Where a pattern applies, and what its captures were bound to there.
+    """A place where a pattern applies, and the bindings of its captures there.
 
     Attributes:
-        facts: What is known about the values around.
+        facts: The facts about the values around.
         anchor: The value at which the pattern was found.
         outputs: The values that the pattern's outputs stand for, which the rewrite replaces.
         nodes: The nodes that the pattern covers, the anchor's first.
@@ -133,7 +133,7 @@ class Match:
         return bound
 
     def __contains__(self, term: Any) -> bool:
-        """Whether a term was bound to something that is there, rather than to its default."""
+        """True if a term was bound to something that is there, rather than to its default."""
         if term not in self._bound:
             return False
         return not (isinstance(term, Capture | Attr) and self._bound[term] is term.default)
@@ -162,7 +162,7 @@ class Match:
         return node
 
     def alternative(self, term: AnyOf) -> Term:
-        """Which of its alternatives a term was matched by."""
+        """The alternative by which a term was matched."""
         found: Term = self._bound[term, "alternative"]
         return found
 
@@ -183,7 +183,7 @@ class Match:
         return sorted(found.attributes) if found is not None else []
 
     def is_newer(self, call: Call) -> bool:
-        """Whether a node is written for a newer opset than the model's, so that it has to be lowered."""
+        """True if a node is written for a newer opset than the model's, so that it has to be lowered."""
         node = self._bound[call]
         return isinstance(node, ir.Node) and self.facts.is_newer(node)
 
@@ -250,7 +250,7 @@ class Match:
         return None
 
     def overlooks(self, call: Call) -> bool:
-        """Whether the rewrite has not looked at the node that a call was bound to."""
+        """True if the rewrite has not looked at the node that a call was bound to."""
         node = self._bound.get(call)
         return isinstance(node, ir.Node) and node not in self._read
 

@@ -1,4 +1,4 @@
-"""Why a pattern does not match: the reason of the attempt that got furthest, and the words for what stands there."""
+"""Reasons why patterns do not match: that of the attempt that got furthest, and the words for what stands there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnxrewrite.pattern.match import Binding
 
 
 class Stands(enum.IntEnum):
-    """What stands where something else must, the nearer the larger: any graph ends with an input."""
+    """The kind of value that stands where another must, the nearer the larger: any graph ends with an input."""
 
     INPUT = 0
     CONSTANT = 1
@@ -23,13 +23,13 @@ class Stands(enum.IntEnum):
 
 
 class Misses:
-    """Why a pattern did not match, as the attempt tells that had bound most.
+    """The reason why a pattern did not match, from the attempt that had bound most.
 
     Attributes:
-        progress: How much that was, -1 where nothing was tried; and what stands where something else must.
-        reason: What was expected and what is there.
-        item: The part of the pattern that was not met; None where it is no single one.
-        binding: What was bound by then.
+        progress: The number of bound terms, -1 if nothing was tried; and the kind of value found.
+        reason: The words for what was expected and what is there.
+        item: The part of the pattern that was not met; None if it is not a single one.
+        binding: The terms bound by then.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ _ELEMENTS = 8
 
 
 def described(facts: Facts, graph: ir.Graph | None, value: ir.Value) -> str:
-    """What a value is, as the matcher of ``graph`` sees it: the node that computes it, a constant, an input."""
+    """A value in words, as the matcher of ``graph`` sees it: the node that computes it, a constant, an input."""
     node, passed = resolve(value).producer(), value.producer()
     if facts.tensor(value) is not None:
         return f"constant {numbers.describe(facts, value)}"
@@ -62,7 +62,7 @@ def described(facts: Facts, graph: ir.Graph | None, value: ir.Value) -> str:
 
 
 def read_by(graph: ir.Graph | None, value: ir.Value, binding: Binding) -> str:
-    """Where a value stands: the last matched node that reads it, or the only one that does."""
+    """The place of a value in words: the last matched node that reads it, or the only one that does."""
     matched = [n.name for n in reversed(binding.nodes) if n.name and value in n.inputs]
     names = matched[:1] or [n.name for n in value.consumers() if n.graph is graph and n.name]
     return f" (at `{names[0]}`)" if len(names) == 1 else ""

@@ -65,7 +65,7 @@ class ChainMatch:
         return "a product" if self.is_product else "a sum"
 
     def _short(self, binding: Binding) -> str:
-        """What stands there: a sum or product of fewer operands, or something else."""
+        """The words for what stands there: a sum or product of fewer operands, or something else."""
         node = resolve(self.value).producer()
         if node is not None and self.tree.leaves.bit_count() > 1:
             return f"only {shown(node, self.facts)}"
@@ -113,7 +113,7 @@ class ChainMatch:
             yield from self.matcher._term(opposite, piece.value, binding)
 
     def _others_required(self, index: int) -> bool:
-        """Whether any other operand has to be there, so that this one cannot be the whole chain."""
+        """True if any other operand has to be there, so that this one cannot be the whole chain."""
         others = [i for n, (i, _) in enumerate(self.operands) if n != index] + [i for i, _ in self.scalars]
         return self._needs_numbers or any(not is_optional(i) for i in others)
 
@@ -147,7 +147,7 @@ class ChainMatch:
 
     @staticmethod
     def _is_split(piece: Piece, taken: tuple[Piece, ...]) -> bool:
-        """Whether a node of the chain is taken apart: the pattern took something above it."""
+        """True if a node of the chain is taken apart: the pattern took something above it."""
         return any(t is not piece and t in taken for t in piece.walk())
 
     def _remainder(self, taken: tuple[Piece, ...]) -> list[Piece]:
@@ -166,8 +166,8 @@ class ChainMatch:
         return tuple((p.value, more if p.sign > 0 else less) for p in rest if p.value is not None)
 
     def _may_remain(self, taken: tuple[Piece, ...], rest: list[Piece]) -> bool:
-        """Whether something may be left over: at the anchor, if it has a value, and only where the pattern's
-        part is no value of its own in the chain, for there it is found from that value.
+        """True if ``rest`` may be left over: at the anchor, if all of it has values, and only where no part of the
+        chain holds all that was taken, for there the pattern is found from the value of that part.
         """
         used = leaves_of(taken)
         return (
@@ -262,7 +262,7 @@ class ChainMatch:
         return equal(found, self.literals, self.dtype)
 
     def _at(self, group: tuple[Piece, ...]) -> str:
-        """Where a single number stands: the node that reads it."""
+        """The place of a single number in words: the node that reads it."""
         readers = (p.node for p in self.pieces if len(group) == 1 and group[0] in p.parts)
         node = next((n for n in readers if n is not None), None)
         return f" (at `{node.name}`)" if node is not None and node.name else ""

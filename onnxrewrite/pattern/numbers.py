@@ -35,7 +35,7 @@ def array(facts: Facts, value: ir.Value) -> npt.NDArray[Any]:
 
 
 def equals(facts: Facts, value: ir.Value, number: float) -> bool:
-    """Whether ``value`` is a constant with one element that equals ``number`` in its own dtype."""
+    """True if ``value`` is a constant with one element that equals ``number`` in its own dtype."""
     found = scalar(facts, value)
     return found is not None and found == rounded(number, facts.dtype(value))
 
@@ -52,7 +52,7 @@ def rounded(number: float, dtype: ir.DataType | None) -> float:
 def product_equals(
     found: Sequence[tuple[float, int]], expected: Sequence[tuple[float, int]], dtype: ir.DataType
 ) -> bool:
-    """Whether a product of constants, each multiplied (+1) or divided by (-1), equals the expected one.
+    """True if a product of constants, each multiplied (+1) or divided by (-1), equals the expected one.
 
     One constant against one number is compared exactly, as itself or as its reciprocal, each rounded to ``dtype``.
     Several are multiplied in float64, and may be off by what rounding each of them costs; in double precision the
@@ -69,7 +69,7 @@ def product_equals(
 
 
 def _rounding(found: Sequence[tuple[float, int]], expected: Sequence[tuple[float, int]], dtype: ir.DataType) -> float:
-    """How far, relatively, rounding can move a product or a sum of constants."""
+    """The relative error that rounding can cause in a product or a sum of constants."""
     if not dtype.is_floating_point():
         return 0.0
     steps = len(found) if len(found) > 1 else 0
@@ -88,7 +88,7 @@ def product(factors: Sequence[tuple[float, int]]) -> float:
 
 
 def total_equals(found: Sequence[tuple[float, int]], expected: Sequence[tuple[float, int]], dtype: ir.DataType) -> bool:
-    """Whether a sum of constants, each added (+1) or subtracted (-1), equals the expected one."""
+    """True if a sum of constants, each added (+1) or subtracted (-1), equals the expected one."""
     if len(found) == len(expected) == 1:
         return found[0][1] * found[0][0] == rounded(expected[0][1] * expected[0][0], dtype)
     a, b = total(found), total(expected)
@@ -103,13 +103,13 @@ def total(addends: Sequence[tuple[float, int]]) -> float:
 
 
 def same_constant(facts: Facts, a: ir.Value, b: ir.Value) -> bool:
-    """Whether two small constants have equal content."""
+    """True if two small constants have equal content."""
     left, right = facts.tensor(a), facts.tensor(b)
     return left is not None and right is not None and same_tensor(left, right)
 
 
 def same_parameter(actual: Any, expected: Any) -> bool:
-    """Whether an attribute has the expected value; floats as float32 holds them, for that is how they are stored."""
+    """True if an attribute has the expected value; floats are compared as float32, in which they are stored."""
     if isinstance(expected, bool | np.bool_):
         return bool(actual) == bool(expected)
     if isinstance(actual, float) or isinstance(expected, float):
@@ -133,7 +133,7 @@ def describe(facts: Facts, value: ir.Value) -> str:
 
 
 def unequal(facts: Facts, value: ir.Value, expected: float) -> str:
-    """Why ``value`` is not the constant ``expected``, told as a reason."""
+    """The reason why ``value`` is not the constant ``expected``."""
     found = scalar(facts, value)
     if found is None:
         return f"expected constant {expected:.6g}, found {describe(facts, value)}"
@@ -154,7 +154,7 @@ def epsilon(dtype: ir.DataType) -> float:
 
 
 def is_normal(number: float, dtype: ir.DataType) -> bool:
-    """Whether a number of ``dtype`` is zero, or as precise as its epsilon says: neither denormal nor infinite."""
+    """True if a number of ``dtype`` is zero, or as precise as its epsilon says: neither denormal nor infinite."""
     if not dtype.is_floating_point():
         return math.isfinite(number)
     info = ml_dtypes.finfo(dtype.numpy())  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What a decision tree asks: questions about places near the anchor, each with few possible answers.
+"""Questions of a decision tree: about places near the anchor, each with few possible answers.
 
 A place is the way that leads to it from the anchor: input 0 of input 1 of the anchor's node.  It is looked up once
 for each anchor, by whichever question asks first.  Every answer depends on the graph alone, never on what was bound
@@ -46,7 +46,7 @@ class Surroundings(Protocol):
         """The numbers of the terms that match ``value``, each with the signs (``chain.SIGNS``) under which it does."""
 
     def chain(self, value: ir.Value, expected: Expected) -> Collection[Hashable]:
-        """What is answered of the sum or product above ``value``."""
+        """The answers for the sum or product above ``value``."""
 
 
 class Probe:
@@ -75,7 +75,7 @@ class Position:
     Args:
         slot: A number of its own; 0 for the anchor.
         parent: The place whose node has the input.
-        step: Which input.
+        step: The index of the input.
         named: Inputs that are found by name, in the opsets where they are inputs, and are not counted.
     """
 
@@ -124,8 +124,8 @@ class Question:
     ``answers`` gives everything that holds there: at most one answer for most questions, several for some.
 
     Attributes:
-        cost: What it takes to find the answer, compared with other questions.
-        doubt: How likely the answer is not the one that a pattern needs, in a guess.
+        cost: The effort to find the answer, compared with other questions.
+        doubt: A guess of the probability that the answer is not the one that a pattern needs.
     """
 
     position: Position
@@ -143,7 +143,7 @@ def operator_key(op_type: str, domain: str = "", index: int = 0) -> Hashable:
 
 
 class Operator(Question):
-    """Which operator computes the value, and as which of its outputs?"""
+    """The operator that computes the value, and the index of the output that the value is."""
 
     cost = 0
     doubt = 0.9
@@ -160,7 +160,7 @@ class Operator(Question):
 
 
 class Producer(Question):
-    """Which standard operator is there itself, Identities not looked through, whatever the output?"""
+    """The standard operator that computes the value itself, Identities not looked through, whatever the output."""
 
     cost = 0
     doubt = 0.9
@@ -173,7 +173,7 @@ class Producer(Question):
 
 @dataclass(frozen=True)
 class Count(Question):
-    """How many inputs are there, up to the last one that is not left out, and named ones not counted?"""
+    """The number of inputs, up to the last one that is not left out; named ones are not counted."""
 
     named: frozenset[str] = frozenset()
     cost = 1
@@ -209,7 +209,7 @@ class IsConstant(Question):
 
 @dataclass(frozen=True)
 class Constants(Question):
-    """Which of the first inputs of the node are constant?  All in one, as bits, for patterns want different ones."""
+    """The first inputs of the node that are constant: one answer, as bits, for patterns want different ones."""
 
     named: frozenset[str] = frozenset()
     cost = 2
@@ -233,7 +233,7 @@ class Constants(Question):
 
 
 class Dtype(Question):
-    """Which element type?"""
+    """The dtype of the value."""
 
     cost = 2
     doubt = 0.1
@@ -244,7 +244,7 @@ class Dtype(Question):
 
 
 class Rank(Question):
-    """How many dimensions?"""
+    """The number of dimensions of the value."""
 
     cost = 2
     doubt = 0.2
@@ -256,7 +256,7 @@ class Rank(Question):
 
 @dataclass(frozen=True)
 class Number(Question):
-    """Which of the numbers that patterns expect here is it, rounded to its own dtype?"""
+    """The numbers expected here by patterns that equal the value, each rounded to its dtype."""
 
     expected: dict[float, None] = field(default_factory=dict, compare=False)
     _rounded: dict[ir.DataType | None, dict[float, tuple[float, ...]]] = field(default_factory=dict, compare=False)
@@ -290,7 +290,7 @@ class Number(Question):
 
 @dataclass(frozen=True)
 class Parameter(Question):
-    """What is the value of an attribute, or of the input that carries it in this opset?"""
+    """The value of an attribute, or of the input that carries it in this opset."""
 
     name: str = ""
     cost = 4
@@ -306,7 +306,7 @@ _EXACT = 2**24
 
 
 def _is_short(value: Any) -> bool:
-    """Whether a tuple of integers is a key as it is."""
+    """True if a value is a tuple of small integers, which is a key as it is."""
     return (
         type(value) is tuple
         and len(value) > 0

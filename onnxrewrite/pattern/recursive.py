@@ -43,7 +43,7 @@ class RecursiveMatcher:
     """Matches patterns against one graph.
 
     Args:
-        facts: What is known about the graph's values.
+        facts: The facts about the graph's values.
         graph: Only nodes of this graph are matched: a pattern never reaches across the border of a subgraph.
             None for nodes that have been built and are in no graph yet.
         misses: Collects the reason of the nearest miss, if given.
@@ -102,7 +102,7 @@ class RecursiveMatcher:
         return (v for part in walk(item) if part in binding.bound for v in values_of(binding.bound[part]))
 
     def _below(self, values: Iterable[ir.Value]) -> Iterator[ir.Value]:
-        """What the nodes of this graph compute that read ``values``, as they are or through Identities."""
+        """The outputs of the nodes of this graph that read ``values``, as they are or through Identities."""
         stack = list(values)
         while stack:
             for node in stack.pop().consumers():
@@ -296,7 +296,7 @@ class RecursiveMatcher:
                 yield from [matched] if rest is None else self._each(rest, extra, node, matched)
 
     def _most(self, item: Call, node: ir.Node) -> str:
-        """Which allows fewer inputs than there are, the opset or the pattern."""
+        """The words for what allows fewer inputs than there are, the opset or the pattern."""
         version = self.facts.version(node)
         found = schema.schema(node.domain, node.op_type, version)
         return f"opset {version} has" if found is not None and len(node.inputs) > found.max_inputs else "the pattern"
@@ -429,7 +429,7 @@ class RecursiveMatcher:
         return isinstance(bound, int | float) and numbers.scalar(self.facts, value) == bound
 
     def describe(self, value: ir.Value, binding: Binding) -> str:
-        """What a value is that is not what it must be, and where it stands."""
+        """An unexpected value in words, and its place."""
         return f"{described(self.facts, self.graph, value)}{self._reader(value, binding)}"
 
     def _whole(self, value: ir.Value, binding: Binding) -> str:

@@ -107,7 +107,7 @@ class Capture(Term):
 
     @property
     def optional(self) -> bool:
-        """Whether the operand may be absent."""
+        """True if the operand may be absent."""
         return self.default is not REQUIRED
 
     def _written(self, below: Callable[[Term], str]) -> str:

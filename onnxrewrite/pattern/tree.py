@@ -36,7 +36,7 @@ class Condition(NamedTuple):
 
 
 class _Entry(NamedTuple, Generic[P]):
-    """What is left to ask before ``payload`` is accepted."""
+    """The conditions left to check before ``payload`` is accepted."""
 
     conditions: tuple[Condition, ...]
     payload: P
@@ -149,7 +149,7 @@ def _most_telling(entries: Sequence[_Entry[P]]) -> Question:
 
 
 def _in_order(entry: _Entry[P]) -> _Entry[P]:
-    """What is left of one entry, that most in doubt first."""
+    """An entry with its remaining conditions sorted, those most in doubt first."""
     asked = sorted(entry.conditions, key=lambda c: (-c.question.doubt, c.question.cost, c.question.position.slot))
     return _Entry(tuple(asked), entry.payload)
 

@@ -114,7 +114,7 @@ def correlate(e: Emit, x: str, weight: str, w: Window, groups: int, out: int, pe
 
 
 def _columns(e: Emit, parts: Sequence[str], groups: int, per_group: int) -> str:
-    """What several taps see, below each other: (N, C, ...) each, (N, groups, taps · per_group, positions) together."""
+    """The slices of several taps, stacked: (N, C, ...) each, (N, groups, taps · per_group, positions) together."""
     if groups > 1:
         parts = [e.op("Reshape", p, e.ints([0, groups, per_group, -1])) for p in parts]
     joined = e.op("Concat", *parts, axis=2 if groups > 1 else 1) if len(parts) > 1 else parts[0]

@@ -52,7 +52,7 @@ _ANY = {"Constant", "CastLike"}
 """Operators without a kernel of their own, which ORT takes in any type."""
 
 _SHORT = 1024
-"""What sizes and axes are converted from takes at most so many bytes."""
+"""The most bytes of an initializer that opset conversion sees: sizes and axes are in such."""
 
 _WINDOWS = frozenset(operators("", "window"))
 _ODD_ATTRIBUTES = {onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS}
@@ -387,7 +387,7 @@ def _float_outputs(
     to: int | None,
     bodies: list[bool],
 ) -> list[bool]:
-    """Whether each output is a float, from the schema's type variables."""
+    """True for each output that is a float, from the schema's type variables."""
     if node.op_type == "Cast" and to is not None:
         return [to in FLOATS]
     if node.op_type == "Constant":

@@ -1,4 +1,4 @@
-"""What ORT's CPU provider can run in double precision, and what its schemas say about types.
+"""Double-precision kernels of ORT's CPU provider, and the types in ORT's schemas.
 
 Asks ORT's own registries, so nothing here goes stale when a kernel is added.
 """
@@ -73,7 +73,7 @@ def parameters(domain: str, op: str, opset: int) -> tuple[tuple[Parameter, ...],
 
 @cache
 def has_double_kernel(domain: str, op: str, opset: int) -> bool:
-    """Whether some CPU kernel of this operator computes in double wherever it would compute in float."""
+    """True if some CPU kernel of this operator computes in double wherever it would compute in float."""
     key = (canonical(domain), op)
     found = schema(*key, opset)
     if key in REFUSES_DOUBLE or found is None:
@@ -87,7 +87,7 @@ def has_double_kernel(domain: str, op: str, opset: int) -> bool:
 
 
 def _takes_double(inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...]) -> bool:
-    """Whether the schema has double where it has floats: some kernels are registered for what no model may have."""
+    """True if the schema has double for one of its floats, or no floats: some kernels serve what no model may have."""
     floats = [p for p in (*inputs, *outputs[:1]) if p.floating]
     return not floats or any(p.double for p in floats)
 
@@ -101,7 +101,7 @@ def _in_double(kernel: Any, variables: set[str]) -> bool:
 
 
 def has_kernel(domain: str, op: str, opset: int) -> bool:
-    """Whether the CPU provider has any kernel of this operator at this opset."""
+    """True if the CPU provider has any kernel of this operator at this opset."""
     found = schema(domain, op, opset)
     since = int(found.since_version) if found is not None else 0
     kernels = _kernels().get((canonical(domain), op), [])

@@ -43,22 +43,22 @@ _NARROW_DTYPES = {np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes
 
 @dataclass
 class Reference:
-    """How to get the reference of a model's outputs; ``session`` is None for kind ``float32``."""
+    """The source of reference outputs of a model; ``session`` is None for kind ``float32``."""
 
     kind: str
     reason: str = ""
     session: Session | None = field(default=None, repr=False)
     stepped: bool = False
-    """Whether the model rounds to fewer digits than it computes with, see ``tolerance``."""
+    """True if the model rounds to fewer digits than it computes with, see ``tolerance``."""
 
     @property
     def trusted(self) -> bool:
-        """Whether there is a float64 reference at all."""
+        """True if there is a float64 reference at all."""
         return self.session is not None
 
     @property
     def islands(self) -> bool:
-        """Whether some operators of the reference compute in float32."""
+        """True if some operators of the reference compute in float32."""
         return "islands" in self.kind
 
     def run(self, feeds: Feeds) -> Outputs | None:

@@ -14,7 +14,7 @@ from onnxrewrite.reference.expand import EXPANSIONS, Emit, expands
 MS = "com.microsoft"
 _OWN = ("activation", "activation_params", "activation_alpha", "activation_beta", "activation_gamma")
 _IN_ORDER = {"HardSigmoid": ("alpha", "beta"), "LeakyRelu": ("alpha",)}
-"""What the parameters of FusedConv are called where they have names."""
+"""The attribute names of FusedConv's ``activation_params``, in order, by activation."""
 
 
 def _standard(e: Emit, op_type: str, inputs: list[str], attrs: dict[str, Any]) -> str:

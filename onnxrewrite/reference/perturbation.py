@@ -71,9 +71,10 @@ def perturbed_model(model: ModelLike, seed: int) -> onnx.ModelProto | None:
 
 
 def _perturbed_steps(model: onnx.ModelProto, rng: np.random.Generator) -> bool:
-    """What a quantizer or a Cast rounds, times 1 ± 16u: numbers near the middle of two are what such a model amplifies.
+    """Multiply what a quantizer or a Cast rounds by 1 ± 16u; True if there is any.
 
-    A sum of n products in another order differs by about √n·u (Higham §2.8): that is n = 256.
+    Such a model amplifies numbers near the middle of two.  A sum of n products in another order differs by about √n·u
+    (Higham §2.8): that is n = 256.
     """
     scales: list[onnx.TensorProto] = []
     nodes: list[onnx.NodeProto] = []
@@ -98,7 +99,7 @@ def _perturbed_steps(model: onnx.ModelProto, rng: np.random.Generator) -> bool:
 
 
 def _rounds(node: onnx.NodeProto) -> bool:
-    """Whether a node rounds floats to fewer digits, as far as can be told without its input's dtype."""
+    """True if a node rounds floats to fewer digits, as far as can be told without its input's dtype."""
     if node.op_type == "Cast":
         return any(a.name == "to" and a.i in _NARROW for a in node.attribute)
     return node.op_type in _QUANTIZERS and bool(node.input)

@@ -1,14 +1,14 @@
-"""What a quantizer rounds, in double: integers are judged by how near they are to the number before it was rounded.
+"""Quantized outputs judged in double: by the distance of an integer from the number before it was rounded.
 
 QuantizeLinear makes round(x/scale + zero), limited to its dtype.  A kernel that multiplies integers computes the same
 number in another order, and where that lies next to a half, either neighbour is right: a whole step apart.  To allow a
-step would be far too much, for a bias that is lost is often less than one.  What is asked for is that the integer is a
-correct rounding of a number that a float could have come to:
+step would be far too much, for a bias that is lost is often less than one.  The integer must be a correct rounding of a
+number that a float could have come to:
 
     |w - t|  ≤  max( ½ + stated · u · max|t|,  max|o - t| )
 
-with t the number in double, limited likewise, o and w the integers of the original and of the rewrite, u the unit
-roundoff of float32 and ``stated`` of the table in ``tolerance``: at most 0.004 of a step for eight bits.
+with t the number in double, limited to the same range, o and w the integers of the original and of the rewrite, u the
+unit roundoff of float32 and ``stated`` of the table in ``tolerance``: at most 0.004 of a step for eight bits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Unrounded:
         self._names: set[str] = set()
 
     def numbers(self, feeds: Mapping[str, Any], name: str) -> Floats | None:
-        """What an output is before it is rounded and limited, in steps; None where that is not known or not finite."""
+        """An output before it is rounded and limited, in steps; None if that is not known or not finite."""
         if self._session is None:
             self._session = self._open()
         if isinstance(self._session, str) or name not in self._names:
@@ -93,7 +93,7 @@ def unrounded(model: onnx.ModelProto) -> tuple[onnx.ModelProto, set[str]]:
 
 
 def _origin(name: str, copies: Mapping[str, str]) -> str:
-    """What a value is a copy of."""
+    """The value that a value is a copy of, or itself."""
     while name in copies:
         name = copies[name]
     return name
@@ -116,7 +116,7 @@ def _without_rounding(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def is_rounded(value: Any) -> bool:
-    """Whether a value can be what a quantizer made."""
+    """True if a quantizer can have made a value."""
     return getattr(getattr(value, "dtype", None), "name", "") in _INTEGERS
 
 

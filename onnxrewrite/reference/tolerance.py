@@ -71,7 +71,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How much worse than the original a rewrite may be, for one dtype.  ``*_rms``: in the 2-norm; ``least``: λ."""
+    """The tolerance of a rewrite's error against the original's, by dtype.  ``*_rms``: in the 2-norm; ``least``: λ."""
 
     unit: float
     k: float
@@ -92,7 +92,7 @@ TOLERANCES: dict[np.dtype[Any], Tolerance] = {
 """The one table; floors and stated tolerances in units of ``unit``."""
 
 STEPS = 3.0
-"""Where whole steps move: what a rewrite moves is one more sample of what the perturbations move."""
+"""The factor where whole steps move: what a rewrite moves is one more sample of what the perturbations move."""
 
 STEADY = 64
 """Elements from which the 2-norm is steadier than the max norm; below, both have the latter's bound."""
@@ -116,7 +116,7 @@ class Norms:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What ``compare`` found.  Errors and bound are relative; ``where`` is the worst element's index."""
+    """The result of ``compare``.  Errors and bound are relative; ``where`` is the worst element's index."""
 
     accept: bool
     error_original: float
@@ -137,7 +137,7 @@ EXACT = Comparison(True, 0.0, 0.0, 0.0, None, "equal")
 
 
 BITWISE, IN_VALUE = "bitwise equal", "equal but for the signs of zeros or NaN"
-"""How equal two outputs are of which ``identical`` is true."""
+"""The kinds of equality of two outputs for which ``identical`` is true."""
 
 
 def finite(number: float) -> float | None:
@@ -151,7 +151,7 @@ def refuse(reason: str, where: tuple[int, ...] | None = None) -> Comparison:
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether values of this dtype carry rounding errors that the table knows."""
+    """True if values of this dtype carry rounding errors, for which the table has a row."""
     return dtype in TOLERANCES
 
 
@@ -170,14 +170,14 @@ def identical(a: Any, b: Any) -> bool:
 
 
 def _equal_elements(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Where two arrays of one shape and dtype are the same; NaN equals NaN, in formats of 8 bits as well."""
+    """True for each element in which two arrays of one shape and dtype agree; NaN equals NaN, in 8-bit formats too."""
     equal = np.asarray(a == b, np.bool_)
     has_nan = a.dtype.kind in "fc" or a.dtype.name.startswith(("float", "bfloat"))
     return equal | (np.isnan(a) & np.isnan(b)) if has_nan else equal
 
 
 def equality(pairs: Iterable[tuple[Any, Any]]) -> str:
-    """How equal all pairs of values are: ``BITWISE``, ``IN_VALUE``, or empty if they are not."""
+    """The equality of all pairs of values: ``BITWISE``, ``IN_VALUE``, or empty if they are not equal."""
     pairs = list(pairs)
     if not all(identical(a, b) for a, b in pairs):
         return ""
@@ -282,7 +282,7 @@ def measure(reference: Any, value: Any, dtype: npt.DTypeLike | None = None) -> N
 
 
 def farthest(shape: tuple[int, ...], moves: Iterable[tuple[Any, Any]]) -> Floats:
-    """How far each element moves, over all pairs of what it was and what it became; if not finite, nowhere."""
+    """The largest move of each element over all pairs of its values before and after; one that is not finite is 0."""
     spread = np.zeros(shape)
     for still, moved in moves:
         if np.shape(still) == shape == np.shape(moved):
@@ -410,7 +410,7 @@ def _judge_steps(
 
 
 def _allowed(moves: Any, k: float, floor: float, rounding: float) -> Any:
-    """What is allowed of an element, or of all, that moves so far; what moves farther than ``rounding`` is a step."""
+    """The error allowed to an element, or in a norm, that moves by ``moves``; a move beyond ``rounding`` is a step."""
     return np.maximum(floor, np.minimum(k * moves, np.maximum(STEPS * moves, k * rounding)))
 
 

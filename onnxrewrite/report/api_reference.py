@@ -35,7 +35,7 @@ def _listed(asked: re.Match[str]) -> str:
 
 
 def _object(name: str) -> Any:
-    """What stands under a dotted name."""
+    """The object that a dotted name refers to."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         try:
@@ -49,7 +49,7 @@ def _object(name: str) -> Any:
 
 
 def _public(module: ModuleType) -> list[str]:
-    """What a module offers of its own."""
+    """The public names of a module: ``__all__``, else its callables."""
     own = [n for n, v in vars(module).items() if not n.startswith("_") and not isinstance(v, ModuleType)]
     return list(getattr(module, "__all__", [n for n in own if callable(getattr(module, n))]))
 

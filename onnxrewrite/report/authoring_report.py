@@ -1,4 +1,4 @@
-"""What was captured, and what was mined, for people; made of the plain data of ``authoring``."""
+"""Reports of ``capture`` and ``mine``, for people; made of the plain data of ``authoring``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Data = Mapping[str, Any]
 
 
 def captured_report(data: Data) -> RenderableType:
-    """What was written, what the pattern captures, and what is left to do."""
+    """The files that were written, the captures of the pattern, and the next step."""
     count, places = plural(data["operators"], "operator"), plural(len(data["places"]), "place")
     parts: list[RenderableType] = [
         Text.assemble((data["name"], "bold"), f" matches {count} at {places} of ", (data["model"], "bold")),
@@ -42,7 +42,7 @@ def captured_report(data: Data) -> RenderableType:
 
 
 def mined_report(rows: Sequence[Data]) -> RenderableType:
-    """What recurs, and the command for each."""
+    """The subgraphs that recur, and the command for each."""
     if not rows:
         return Text("Nothing recurs that no rule takes in.")
     timed = any(r["seconds"] is not None for r in rows)

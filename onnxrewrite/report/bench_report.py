@@ -1,4 +1,4 @@
-"""What ``bench`` shows: tables for people, a plot for papers."""
+"""The report of ``bench``: tables for people, a plot for papers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onnxrewrite.report.table import facts_grid, plain_table
 Data = Mapping[str, Any]
 
 FORMATS = (".png", ".svg", ".pdf")
-"""What a plot can be written as."""
+"""Formats that a plot can be written in."""
 
 
 def bench_report(data: Data) -> RenderableType:
@@ -115,7 +115,7 @@ def plottable(path: Path) -> None:
 
 
 def bars(data: Data) -> list[tuple[str, float, float, float]]:
-    """What a plot shows of a model: name, latency in milliseconds, how far its interval reaches below and above."""
+    """A bar for each timed variant: name, latency in milliseconds, extent of its interval below and above."""
     found = []
     for variant in data["variants"]:
         if variant["timing"] is not None:

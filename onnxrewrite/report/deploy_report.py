@@ -1,4 +1,4 @@
-"""What ``optimize`` shows: the stages with what they brought, for people.  Made of the plain data of ``Outcome``."""
+"""The report of ``optimize``: the stages with their effects, for people.  Made of the plain data of ``Outcome``."""
 
 from __future__ import annotations
 

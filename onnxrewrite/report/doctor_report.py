@@ -18,7 +18,7 @@ Data = Mapping[str, Any]
 
 
 def doctor_report(data: Data, *, verbose: bool = False) -> RenderableType:
-    """What there is, then what follows; with ``verbose`` the options of providers and sessions."""
+    """The facts about the machine, then what follows; with ``verbose`` the options of providers and sessions."""
     parts: list[RenderableType] = [Text(data["processor"]["name"], "bold", no_wrap=True), ""]
     parts += [facts_grid(_facts(data, verbose=verbose)), "", Text("  What follows", "bold"), _advice(data)]
     if "measured" in data:

@@ -1,4 +1,4 @@
-"""Why rules do not apply, and the story of a node, for people; made of the plain data of ``explanation``."""
+"""The reasons why rules do not apply, and the story of a node, for people; made of the data of ``explanation``."""
 
 from __future__ import annotations
 

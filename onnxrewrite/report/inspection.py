@@ -1,4 +1,4 @@
-"""What ``inspect`` shows of a model: as plain data, and as a table."""
+"""The report of ``inspect`` on a model: as plain data, and as a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_VALUES = 20
 
 
 def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """What is in a model that ``io.load`` read: a dictionary with these keys.
+    """The contents of a model that ``io.load`` read: a dictionary with these keys.
 
     - ``model``, ``producer``, ``ir_version``, ``opsets`` (domain to version), ``graph``, ``metadata``;
     - ``inputs``, ``outputs``: ``{name, type, overridable}`` each, the last where the file has a default;

@@ -1,4 +1,4 @@
-"""What ``quantize`` shows: what was quantized, what was left and why, how close and how fast it is."""
+"""The report of ``quantize``: what was quantized, what was left and why, how close and how fast it is."""
 
 from __future__ import annotations
 

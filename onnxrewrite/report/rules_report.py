@@ -1,4 +1,4 @@
-"""What ``rules`` shows: tables of all rules and rule sets, and a page about one."""
+"""The report of ``rules``: tables of all rules and rule sets, and a page about one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onnxrewrite.rewrite.rule import Example, Rejects, Rule
 from onnxrewrite.rewrite.ruleset import RuleSet
 
 _LOOSE = "onnxrewrite_rules_"
-"""What the registry calls the modules of loose files."""
+"""The prefix that the registry gives the modules of loose files."""
 
 
 def rule_list(rules: RuleSet, sets: Iterable[RuleSet] = ()) -> RenderableType:

@@ -1,4 +1,4 @@
-"""What ``sensitivity`` and ``half`` show: tables for people, a plot of the ranking."""
+"""The reports of ``sensitivity`` and ``half``: tables for people, a plot of the ranking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``apply`` and ``check`` found, as plain data: the JSON report, and what the tables are made of.
+"""The findings of ``apply`` and ``check`` as plain data: the JSON report, and the source of the tables.
 
 The same call gives the same data, but for ``seconds`` and what is measured for the first time.  Errors are relative;
 None stands for one that is not finite.
@@ -25,7 +25,7 @@ _BRIEF, _NOTES = 6, 3
 """Of a result in a few lines, so many rules and notes are shown."""
 
 STEPS = ("whole model", "sites only", "structure only")
-"""How far checks go, the furthest first."""
+"""The extents of checks, the furthest first."""
 
 _PLACE = re.compile(r" \(at `[^`]*`\)")
 _NAMES = re.compile(r"`[^`]*`")
@@ -100,7 +100,7 @@ def summary(
 
 
 def brief(result: Result) -> str:
-    """What there is to say of a result in a few lines."""
+    """A summary of a result in a few lines."""
     counts, sizes = result.trace.counts(), [sum(operator_counts(m).values()) for m in (result.original, result.model)]
     head = human.plural(counts.total(), "rewrite") if counts else "no rule applied"
     lines = [f"{head}, {sizes[0]} → {sizes[1]} nodes, for {result.target.name}, opset {io.opset(result.model)}"]
@@ -117,7 +117,7 @@ def brief(result: Result) -> str:
 
 
 def checks(result: Result) -> dict[str, Any]:
-    """What was checked, as plain data.
+    """The extent and the results of the checks, as plain data.
 
     ``level``: ``full``, ``fast`` or ``off``; ``reached``: ``whole model``, ``sites only`` or ``structure only``, and
     ``why``: what kept them from going further, or None; ``structure``: problems, which the original has too;
@@ -141,7 +141,7 @@ def checks(result: Result) -> dict[str, Any]:
 
 
 def _reached(done: Checks) -> tuple[str, str | None]:
-    """How far the checks went, and why no further."""
+    """The extent of the checks, and the reason why they went no further, or None."""
     if done.model is None:
         return STEPS[2], "as --check off asked for"
     if done.model.skipped is None:
@@ -212,7 +212,7 @@ def _undone(result: Result) -> list[dict[str, str]]:
 
 
 def _conflicts(result: Result) -> list[dict[str, Any]]:
-    """Which rule won over which, the most frequent first."""
+    """The pairs of a rule and one that it won over, the most frequent first."""
     found = sorted(result.trace.conflicts.items(), key=lambda item: (-item[1], item[0]))
     return [
         {

@@ -1,4 +1,4 @@
-"""What ``sweep`` shows: a row a model, and why models failed.  Made of the plain data of ``Sweep``."""
+"""The report of ``sweep``: a row a model, and why models failed.  Made of the plain data of ``Sweep``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _change(values: Data | None, shown: Any) -> str:
 
 
 def _facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
-    """Why models failed, what was left out, and what there is to note: of single models only if that is asked for."""
+    """The errors of models, what was left out, and notes: those of single models only if ``verbose``."""
     rows: Sequence[Data] = data["models"]
     facts = [(row["status"].capitalize(), f"{row['model']}: {row['error']}") for row in rows if row["error"]]
     facts.sort(key=lambda fact: list(_STYLES).index(fact[0].lower()))

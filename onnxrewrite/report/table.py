@@ -254,7 +254,7 @@ def apply_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
 
 
 def _speed_facts(speed: Data, *, verbose: bool) -> list[tuple[str, str]]:
-    """How fast the result is, and what that is known from."""
+    """The speed of the result, and the measurements that it is known from."""
     if speed["skipped"]:
         return [("Speed", f"not measured: {speed['skipped']}")] if verbose or speed["lower"] == "fastest" else []
     facts: list[tuple[str, str]] = []
@@ -312,7 +312,7 @@ _TO_IT = "equal to the original's"
 
 
 def how_equal(check: Data) -> str:
-    """How equal outputs are that all are: the least of what was found for each."""
+    """The kind of equality of outputs that are all equal: the weakest of those found for each."""
     return IN_VALUE if any(o["equality"] == IN_VALUE for o in check["outputs"]) else BITWISE
 
 

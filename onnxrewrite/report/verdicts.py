@@ -1,4 +1,4 @@
-"""What the ladder says of rules, for people."""
+"""Verdicts of the ladder on rules, for people."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What to do about a match: rules, the tape they build on, and the driver that applies them."""
+"""Rewriting at matches: rules, the tape that they build on, and the driver that applies them."""

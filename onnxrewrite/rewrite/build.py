@@ -135,7 +135,7 @@ class Builder:
         self._facts.infer(node)
 
     def evaluate(self, node: ir.Node) -> list[npt.NDArray[Any]]:
-        """What a node computes whose inputs are constant, in the model's opset; refuses if it cannot be run, or would
+        """The outputs of a node whose inputs are constant, in the model's opset; refuses if it cannot be run, or would
         take too much memory or time."""
         from onnxrewrite.runtime.bounds import refusal, refusal_of
         from onnxrewrite.runtime.constants import evaluate
@@ -155,7 +155,7 @@ class Builder:
     def tabulate(
         self, nodes: Sequence[ir.Node], of: ir.Value, values: npt.NDArray[Any], result: ir.Value
     ) -> npt.NDArray[Any]:
-        """What ``result`` is where nodes, producers first, read ``values`` for ``of``; refuses what cannot be run."""
+        """The array of ``result`` if ``nodes``, producers first, read ``values`` for ``of``; refuses if that fails."""
         from onnxrewrite.runtime.constants import evaluate_part
 
         try:

@@ -47,7 +47,7 @@ _TELL = 64
 
 @dataclass
 class Limits:
-    """What a repeated run must not do again.
+    """Rewrites that a repeated run must not apply again.
 
     Attributes:
         quarantine: Sites, (rule, value name), that are not to be rewritten.
@@ -62,16 +62,16 @@ class Driver:
     Args:
         model: The model; overridable initializers have been set aside.
         rules: All rules, of any stage.
-        target: What the result must run on.
+        target: The target that the result must run on.
         check: Asked about every rewrite before it is applied, whether it is right.
         cost: Asked about every right one, whether it pays.
         record: Asked about every one that passed, what is to be kept of it: ``Applied.record``.
-        limits: What must not be done.
+        limits: Rewrites that must not be applied.
         progress: Told of progress.
-        conflicts: Whether to find out, at some cost, which rules every applied one was chosen over.
+        conflicts: True to find out, at some cost, which rules every applied one was chosen over.
 
     Attributes:
-        trace: What happened.
+        trace: The trace of the runs.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Driver:
         self._sort()
 
     def facts(self, scope: ir.Graph) -> Facts:
-        """What is known about the values of one scope."""
+        """The facts about the values of one scope."""
         return self._work.facts(scope)
 
     def transaction(self, rule: Rule, match: Match, scope: ir.Graph) -> Transaction:
@@ -232,7 +232,7 @@ class Driver:
         return change
 
     def _ask(self, transaction: Transaction) -> Any:
-        """What is to be kept of a rewrite that passes; raises ``Refused`` where it does not."""
+        """The record to keep of a rewrite that passes its check and its cost; raises ``TurnedDown`` otherwise."""
         if self._check is None and self._cost is None and self._record is None:
             return None
         site = transaction.site()
@@ -285,7 +285,7 @@ def make_runnable(model: ir.Model, rules: Iterable[Rule], target: Target) -> Non
     Args:
         model: The replacement of one site, as a model of its own.
         rules: Of any stage; those that are for speed alone are left out.
-        target: What must run it.
+        target: The target that must run it.
     """
     driver = Driver(model, [r for r in rules if r.stage == Stage.LOWER and not r.only_faster], target)
     imports = model.opset_imports

@@ -45,12 +45,12 @@ def detach(node: ir.Node) -> list[ir.Value]:
 
 
 def is_dead(node: ir.Node) -> bool:
-    """Whether nothing reads any output of ``node``."""
+    """True if nothing reads any output of ``node``."""
     return not any(map(is_read, node.outputs))
 
 
 def is_read(value: ir.Value) -> bool:
-    """Whether a node or the caller reads ``value``."""
+    """True if a node or the caller reads ``value``."""
     return use_count(value) > 0 or value.is_graph_output()
 
 

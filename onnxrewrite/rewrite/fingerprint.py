@@ -1,4 +1,4 @@
-"""What a rule is made of, as a digest: its pattern, its settings, and the source of the modules that it is written in.
+"""Fingerprints: the digest of a rule's pattern, its settings, and the source of the modules that it is written in.
 
 The modules are those of the functions that the rule calls, and what these import of their own package, of their own
 folder, and of the rule library, at any distance.  The engine is no part of it.
@@ -65,9 +65,9 @@ def _fingerprint(rule: Rule) -> Fingerprint:
 
 
 def source_digests(names: Iterable[str]) -> dict[str, str]:
-    """What is run where rules of these names are loaded: the digests of modules by what these are called.
+    """The digests, by name, of the modules that are executed when rules of these names are loaded.
 
-    That is the rule files and packages, what they import of what is theirs, and the packages that all these are in.
+    These are the rule files and packages, the modules of rules that they import, and the packages that contain them.
     """
     named = [m for name in names if (m := registry.loaded(name)) is not None and _is_theirs(m)]
     found = _closure(m for m in named if m.__name__.partition(".")[0] not in OWN_PACKAGES)
@@ -133,7 +133,7 @@ class _Spelling:
         return kind.__qualname__ + (self.of(held) if is_known else "")
 
     def _note(self, name: str | None) -> bool:
-        """Whether a module is one of rules."""
+        """Note a module that can hold rules; True if it can."""
         module = sys.modules.get(name or "")
         if module is None or not _is_theirs(module):
             return False
@@ -143,7 +143,7 @@ class _Spelling:
 
 @functools.cache
 def _is_theirs(module: ModuleType) -> bool:
-    """Whether a module can be one of rules: it has a file, and is neither ours nor of what Python brings."""
+    """True if a module can hold rules: it has a file, and is neither the engine's nor of the standard library."""
     top = module.__name__.partition(".")[0]
     return top != _ENGINE and top not in sys.stdlib_module_names and file_of(module) is not None
 
@@ -200,7 +200,7 @@ def _named(module: ModuleType, match: re.Match[str]) -> Iterator[str]:
 
 
 def _belongs(module: ModuleType, importer: ModuleType) -> bool:
-    """Whether a module is of its importer's package or folder, or of the rule library."""
+    """True if a module is of its importer's package or folder, or of the rule library."""
     top = module.__name__.partition(".")[0]
     if top in (importer.__name__.partition(".")[0], LIBRARY):
         return True

@@ -26,7 +26,7 @@ def finish(model: ir.Model, *, keep_types: bool) -> None:
 
 
 def has_inner_types(model: ir.Model) -> bool:
-    """Whether a model says anything about the types of its inner values."""
+    """True if a model declares the type of any inner value."""
     outputs = (o for graph in scopes(model) for node in graph for o in node.outputs)
     return any(o.type is not None and not o.is_graph_output() for o in outputs)
 

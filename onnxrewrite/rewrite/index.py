@@ -24,7 +24,7 @@ class RuleIndex:
 
     Attributes:
         rules: The rules in this order.
-        reach: Where they could match after a change.
+        reach: The nodes at which they could match after a change.
     """
 
     def __init__(self, rules: Iterable[Rule]):

@@ -1,4 +1,4 @@
-"""Whether a replacement may stand where the old nodes stood: schema, opset, kernel, dtype, shape, cycles, names."""
+"""Legality of a replacement in place of the old nodes: schema, opset, kernel, dtype, shape, cycles, names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onnxrewrite.pattern.look import resolve
 from onnxrewrite.pattern.match import Match
 
 Lowerable: TypeAlias = Callable[[ir.Node], bool]
-"""Whether the lower stage can make a node legal that is not legal itself."""
+"""True for a node that is not legal itself and that the lower stage can make legal."""
 
 _BROADCAST = frozenset(operators("broadcast"))
 
@@ -26,7 +26,7 @@ _BROADCAST = frozenset(operators("broadcast"))
 def illegal_node(
     node: ir.Node, facts: Facts, target: Target, imports: Mapping[str, int], functions: Iterable[tuple[str, str]]
 ) -> str | None:
-    """Why the target cannot run ``node`` in a model with these opset imports; None if it can."""
+    """The reason why the target cannot run ``node`` in a model with these opset imports, or None."""
     if (node.domain, node.op_type) in functions:
         return None
     if preserved.shadowed(node.domain, node.op_type) in functions:
@@ -53,7 +53,7 @@ def illegal_node(
 
 
 def never_legal(node: ir.Node) -> bool:
-    """Whether no version of an operator fits a node, or nobody knows the operator: it is the rule that is wrong."""
+    """True if no version of an operator fits a node, or a known domain lacks the operator: the rule is wrong."""
     found = schema.versions(node.domain, node.op_type)
     if not found:
         known = schema.known_operators(node.domain)
@@ -84,7 +84,7 @@ def _mixed(node: ir.Node, found: schema.Schema, facts: Facts) -> str | None:
 
 
 def _misuses(node: ir.Node, found: schema.Schema) -> str | None:
-    """Why ``node`` does not fit the schema of its operator."""
+    """The reason why ``node`` does not fit the schema of its operator, or None."""
     if not found.min_inputs <= len(node.inputs) <= found.max_inputs:
         return f"{node.op_type} of opset {found.since_version} does not take {len(node.inputs)} inputs"
     if not found.min_outputs <= len(node.outputs) <= found.max_outputs:
@@ -102,9 +102,9 @@ def _misuses(node: ir.Node, found: schema.Schema) -> str | None:
 
 
 def wrong_result(facts: Facts, old: ir.Value, new: ir.Value, minted: frozenset[str]) -> str | None:
-    """Why ``new`` cannot stand for ``old``: its dtype or its shape differs, or cannot be shown to be the same.
+    """The reason why ``new`` cannot stand for ``old``, or None: dtype, rank or a dimension is not shown to be equal.
 
-    ``minted`` names dimensions about which nothing is known, because inference gave up on them.
+    ``minted`` names dimensions about which nothing is known, because inference gave up on them; these are let through.
     """
     if facts.dtype(old) != facts.dtype(new):
         return f"the result has dtype {_dtype(facts.dtype(new))}, not {_dtype(facts.dtype(old))}"
@@ -138,7 +138,7 @@ def _unknown(dim: Dim, minted: frozenset[str]) -> bool:
 
 
 def makes_cycle(match: Match, nodes: Sequence[ir.Node], results: Sequence[ir.Value], order: Order) -> bool:
-    """Whether the replacement would depend on what it replaces.
+    """True if the replacement would depend on what it replaces.
 
     A single output is safe when the replacement reads only what the covered nodes read on the way up from it.  Of
     several outputs, one may depend on another, as long as that goes one way only.
@@ -156,7 +156,7 @@ def makes_cycle(match: Match, nodes: Sequence[ir.Node], results: Sequence[ir.Val
 
 
 def read_outside(nodes: Sequence[ir.Node], results: Sequence[ir.Value]) -> list[ir.Value]:
-    """What a replacement takes from the graph: whatever it reads or returns and has not built."""
+    """The values that a replacement takes from the graph: those that it reads or returns and has not built."""
     built = {o for n in nodes for o in n.outputs}
     read = [*(v for n in nodes for v in n.inputs if v is not None), *results]
     return [v for v in dict.fromkeys(read) if v not in built]

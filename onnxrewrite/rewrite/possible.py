@@ -27,7 +27,7 @@ def impossible(pattern: Sequence[Term], knows: Callable[[str], bool] = lambda do
 
     Args:
         pattern: Its terms.
-        knows: Whether to look at the operators of a domain.
+        knows: True for a domain whose operators are to be looked at.
     """
     return next((reason for root in pattern for item in walk(root) for reason in _wrong(item, knows)), None)
 

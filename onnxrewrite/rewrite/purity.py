@@ -25,12 +25,12 @@ _NODE = (
     "which graph a node is in", "an operator", "an operator", "an operator", "an operator", "the inputs of a node",
     "an attribute", "the outputs of a node", "the outputs of a node", "a constant",
 )  # fmt: skip
-"""What ``_of_node`` tells, as a report calls it."""
+"""The names in a report of the items of ``_of_node``."""
 
 _GRAPH = (
     "the inputs of the graph", "the outputs of the graph", "the nodes of the graph", "the constants of the graph",
 )  # fmt: skip
-"""What ``_of_graph`` tells, as a report calls it."""
+"""The names in a report of the items of ``_of_graph``."""
 
 
 class Tampered(RuleError):

@@ -1,4 +1,4 @@
-"""Which nodes to visit again after a change: those at which a rule could match now that did not match before."""
+"""The nodes to visit again after a change: those at which a rule could match now that did not match before."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ node with more operands reads."""
 
 
 class Reach:
-    """Where rules could match after a change.
+    """Finds the nodes at which rules could match after a change.
 
     A change at a node matters to the patterns that the node can be a part of, hence to their anchors, some steps
     further down.  The way down is followed as far as some pattern has these operators one above the other, and no
@@ -109,7 +109,7 @@ class Reach:
                 stack += behind
 
     def _beside(self, nodes: Sequence[ir.Node]) -> list[ir.Node]:
-        """What reads the same values as a node that can be a further output of a pattern, or values above them."""
+        """The readers of the inputs of nodes that can be one of several outputs of a pattern, and of values above."""
         if not self._sideways:
             return []
         known = set(nodes)
@@ -191,7 +191,7 @@ class _Looker:
         self._readers = _Readers([rule])
 
     def fits(self, down: Operators, up: Operators) -> bool:
-        """Whether a pattern has one of the operators ``down``, or one of those ``up`` can be the anchor."""
+        """True if the pattern has one of the operators ``down``, or one of those ``up`` can be the anchor."""
         return any(map(self._readers.knows, down)) or self._anchors is None or bool(self._anchors & up)
 
     def anchors_among(self, nodes: _ByOperator) -> Iterator[ir.Node]:
@@ -228,7 +228,7 @@ class _Readers:
             self._readers = {o: below | self._of_any for o, below in self._readers.items()}
 
     def knows(self, op_type: str | None) -> bool:
-        """Whether an operator occurs in any of the patterns."""
+        """True if an operator occurs in any of the patterns."""
         return self._of_any is not None or op_type in self._readers
 
     def of(self, op_type: str) -> Operators:
@@ -262,7 +262,7 @@ def anchors(item: Term) -> frozenset[str | None] | None:
 
 @functools.cache
 def depth(item: Term) -> int:
-    """How far above the anchor a term can look, in nodes; an n-ary term may span a chain."""
+    """The height of a term in nodes, from the anchor up; an n-ary term may span a chain."""
     match item:
         case Capture() | Literal():
             return 0
@@ -295,7 +295,7 @@ def _operators(item: Term) -> Operators:
 
 @functools.cache
 def _inner_uses(item: Term) -> Counter[Term]:
-    """How often a pattern uses each of its inner values, at the most."""
+    """The number of uses that a pattern makes of each of its inner values, at the most."""
     if isinstance(item, AnyOf):
         return functools.reduce(operator.or_, map(_inner_uses, item.alternatives))
     operands = [t for t, _ in item.operands] if isinstance(item, Sum | Product) else children(item)
@@ -304,5 +304,5 @@ def _inner_uses(item: Term) -> Counter[Term]:
 
 
 def _is_chained(node: ir.Node, reader: ir.Node) -> bool:
-    """Whether two nodes can be taken apart by one term."""
+    """True if one n-ary term can span both nodes."""
     return any(node.op_type in ops and reader.op_type in ops for ops in (SUM_OPS, PRODUCT_OPS))

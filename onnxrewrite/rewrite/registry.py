@@ -1,4 +1,4 @@
-"""Where rules come from: the built-in library, installed packages, loose files, and other rewriters.
+"""Sources of rules: the built-in library, installed packages, loose files, and other rewriters.
 
 But for the last, all are modules.  A module's rules are its ``RULES``, or, without that, every ``Rule`` among its
 globals, and those of every ``RuleSet`` among its globals.  They form a set that is named after the file, hyphens for
@@ -181,7 +181,7 @@ def loaded(name: str) -> ModuleType | None:
 
 
 def names_file(name: str) -> bool:
-    """Whether a rule file is meant, not a package."""
+    """True if ``name`` means a rule file, not a package."""
     return Path(name).suffix == ".py" or files.is_regular(name)
 
 
@@ -224,7 +224,7 @@ def sets_of(module: ModuleType) -> list[RuleSet]:
 
 
 def _given(module: ModuleType) -> list[Rule | RuleSet]:
-    """What a module offers."""
+    """The rules and rule sets that a module offers."""
     sets = [v for v in vars(module).values() if isinstance(v, RuleSet)]
     rules = getattr(module, "RULES", None)
     if rules is None:
@@ -235,7 +235,7 @@ def _given(module: ModuleType) -> list[Rule | RuleSet]:
 
 
 def _set_name(module: ModuleType, file: Path | None) -> str:
-    """What the set of a module is called; nothing where its file has a name without letters."""
+    """The name of a module's rule set; empty if the name of its file has neither letters nor digits."""
     path = file or Path(module.__name__.rpartition(".")[2])
     stem = path.parent.name if path.stem == "__init__" else path.stem
     return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")
@@ -297,12 +297,12 @@ def _plugins() -> list[EntryPoint]:
 
 @functools.lru_cache(maxsize=1)
 def _points(look: Callable[..., Iterable[EntryPoint]], installed: tuple[object, ...]) -> tuple[EntryPoint, ...]:
-    """What ``look`` finds while nothing is ``installed`` or taken away: it reads a file of every package."""
+    """The entry points that ``look`` finds, kept while ``installed`` is the same: it reads a file of every package."""
     return tuple(look(group=GROUP))
 
 
 def _installed() -> tuple[object, ...]:
-    """What differs after a package has come or gone: the search path, and when its folders last changed."""
+    """A key that differs after a package has come or gone: the import finders, the search path, its folders' mtimes."""
     found: list[object] = [*sys.meta_path]
     for entry in sys.path:
         try:

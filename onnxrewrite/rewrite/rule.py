@@ -1,4 +1,4 @@
-"""What a rule is: a pattern, one function that guards and builds, and examples that show both."""
+"""Rules: a pattern, one function that guards and builds, and examples that show both."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from onnxrewrite.rewrite.build import Builder
 
 NAME = re.compile(r"([a-z0-9]+/)?[a-z0-9]+([-_.][a-z0-9]+)*")
-"""What a rule, or a set of rules, may be called; before the slash stands which other rewriter it is of."""
+"""The name of a rule or a set of rules; before the slash stands the other rewriter that it comes from."""
 
 Rewrite: TypeAlias = "Callable[[Match, Builder], ir.Value | Sequence[ir.Value]]"
 
 
 class Stage(enum.IntEnum):
-    """When a rule runs."""
+    """The stage in which a rule runs."""
 
     CANONICALIZE = 0
     """One spelling for what means the same; makes the graph smaller."""
@@ -40,7 +40,7 @@ class Stage(enum.IntEnum):
 
 
 class Assumption(enum.StrEnum):
-    """What a rule takes for granted of the data that a model is fed, and no graph can say."""
+    """A property of the fed data that a rule assumes, and that no graph can state."""
 
     FINITE = "inputs are finite"
     NOT_EMPTY = "no dimension is zero"
@@ -77,20 +77,20 @@ class Rule:
 
     Args:
         name: Unique, lower case with hyphens, after what it matches.
-        stage: When it runs.
-        pattern: What it looks for: one term per replaced value, the first of which is the anchor.
+        stage: The stage in which it runs.
+        pattern: One term per replaced value, the first of which is the anchor.
         rewrite: Guards with ``match.require`` and builds the replacement, one value per term of the pattern.  The first
             line of its docstring is ``lhs ⟶ rhs``.
-        examples: What it does and what it refuses; they are its documentation and its tests.
+        examples: Graphs that it rewrites or refuses; they are its documentation and its tests.
         benefit: Of several rules that match at one value, the one with the largest benefit is tried first.
-        keeps_shared: Whether it applies where inner values are needed elsewhere too and so are computed anyway.
-        looks_above: How many nodes above its pattern the rewrite looks by itself; it is tried again when these change.
+        keeps_shared: True if it applies where inner values are needed elsewhere too and so are computed anyway.
+        looks_above: The number of nodes above its pattern that the rewrite looks at; tried again when these change.
         looks_below: The same below its pattern.
-        only_faster: Whether it is applied only where it was measured to be faster: both sides have as many operators.
-        stands_in: Whether what it emits stands in for an operator that the model's opset lacks, and is mostly slower:
+        only_faster: True if it is applied only where it was measured to be faster: both sides have as many operators.
+        stands_in: True if what it emits stands in for an operator that the model's opset lacks, and is mostly slower:
             where speed is measured, the model is converted to the opset that has it, if it can be.
-        assumes: What it takes for granted of the data; told wherever it is applied, and not put to the test.
-        needs_check: Whether it is undone where its rewrite cannot be run by itself: nobody has vouched for the rule.
+        assumes: Its assumptions about the data; reported wherever it is applied, and not tested.
+        needs_check: True if it is undone where its rewrite cannot be run by itself: the rule is not vouched for.
     """
 
     name: str
@@ -127,7 +127,7 @@ class Rule:
         the rule is made.
 
         Args:
-            knows: Whether to look at the operators of a domain; those of ONNX Runtime's take the time to import it.
+            knows: True for a domain whose operators are to be looked at; ONNX Runtime's take the time to import it.
         """
         wrong = impossible(self.outputs, knows)
         if wrong is not None:

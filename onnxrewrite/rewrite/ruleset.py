@@ -23,7 +23,7 @@ class RuleSet:
     Args:
         name: Lower case, with hyphens; empty for a set that nobody asks for by name.
         rules: Rules, and sets, whose rules are meant.
-        doc: What the set is about; the first line stands in lists.
+        doc: The description of the set; its first line stands in lists.
 
     Raises:
         RuleError: Two different rules have one name; both files are cited.
@@ -60,7 +60,7 @@ class RuleSet:
         return len(self._rules)
 
     def __contains__(self, rule: object) -> bool:
-        """Whether a rule, or the rule of a name, is in it."""
+        """True if a rule, or the rule of a name, is in the set."""
         if isinstance(rule, Rule):
             return self._by_name.get(rule.name) is rule
         return rule in self._by_name

@@ -22,10 +22,10 @@ from onnxrewrite.errors import OnnxRewriteError, RuleError
 from onnxrewrite.system import files
 
 OWN_PACKAGES = frozenset(("onnxrewrite", "onnxrewrite_patterns", "onnxscript"))
-"""What is installed with this program, and no more dangerous than this program."""
+"""Packages that are installed with this program, and no more dangerous than this program."""
 
 LOOSE = "onnxrewrite_rules_"
-"""What the name of a module begins with that was loaded from a loose file."""
+"""The prefix of the name of a module that was loaded from a loose file."""
 
 _EXECUTED: dict[str, str] = {}
 """Digest of what was executed, by the name of the module."""
@@ -87,7 +87,7 @@ def digest_of(module: ModuleType) -> str:
 
 
 def beside(file: Path, folder: Path) -> bool:
-    """Whether a file is of a folder or of one below it, and neither installed there nor part of this program."""
+    """True if a file is in or below a folder, and is neither installed nor part of Python or of this program."""
     return file.is_relative_to(folder) and not _is_installed(file)
 
 
@@ -111,7 +111,7 @@ class Gate(MetaPathFinder):
         folders: Those of the rule files; what lies below them is guarded.
         packages: Names of modules; their packages are guarded with all below them.
         refusal: Makes the error for a module that is not let in.
-        lets_unknown: Whether a module of which no digest is expected is let in: what the user has named.
+        lets_unknown: True if a module of which no digest is expected is let in: the user has named it.
 
     Attributes:
         refused: The first error, for somebody may have caught it.
@@ -148,7 +148,7 @@ class Gate(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Where a module is, with a loader that asks; None for one that is not guarded."""
+        """The spec of a guarded module, which is let in first, here or by its loader; None for others."""
         others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
         spec = next(filter(None, (finder.find_spec(fullname, path, target) for finder in others)), None)
         if spec is None or spec.origin is None or not self._guards(fullname, spec.origin):

@@ -1,4 +1,4 @@
-"""What happened: the rewrites that were applied, and the matches that were refused and why."""
+"""The trace of a run: the rewrites that were applied, and the matches that were refused and why."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FROM_KEY = "onnxrewrite.from"
 
 
 Key: TypeAlias = tuple[str, str]
-"""What identifies a rewrite in a repeated run: the rule, and the name of the value that it replaces."""
+"""The key of a rewrite in a repeated run: the rule, and the name of the value that it replaces."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Site:
         before: The covered nodes, in topological order.
         after: The nodes built, in topological order.
         outputs: The values that are replaced.
-        results: What replaces them.
+        results: The values that replace them.
         opset_imports: Domain to version of the scope.
-        facts: What is known about the values.
-        needs_check: Whether the rewrite may only be applied if it was run.
-        assumes: What the rule takes for granted of the data.
+        facts: The facts about the values.
+        needs_check: True if the rewrite may only be applied if it was run.
+        assumes: The rule's assumptions about the data.
     """
 
     rule: str
@@ -57,7 +57,7 @@ class Site:
 
     @property
     def key(self) -> Key:
-        """What identifies the site in a repeated run."""
+        """The key of the site in a repeated run."""
         return self.rule, self.value
 
     @cached_property
@@ -75,9 +75,9 @@ class Applied:
         before: The names of the nodes that it covered.
         after: The operators that it built.
         values: The names of the values that it built.
-        growth: How many nodes the graph gained, or lost where negative.
+        growth: The number of nodes that the graph gained, or lost where negative.
         nodes: The names of the nodes that it built; one of them may bear the name of the anchor's node from now on.
-        record: What the checks keep of it; rewriting does not know what that is.
+        record: The record that the checks keep of it; rewriting does not look into it.
     """
 
     rule: str
@@ -93,7 +93,7 @@ class Applied:
 
     @property
     def key(self) -> Key:
-        """What identifies the rewrite in a repeated run: the rule, and the value it replaced."""
+        """The key of the rewrite in a repeated run: the rule, and the value that it replaced."""
         return self.rule, self.value
 
 
@@ -109,8 +109,8 @@ class Trace:
         too_new: Operators that were not raised because the model's opset does not have them, to the opset that does.
         wished: Operators that were raised and lowered again, and run faster by themselves, to the opset that has them.
         warnings: One line each: looping rules, rules that raised.
-        conflicts: How often a rule was applied where another one, that comes after it, could have been: (the one, the
-            other) to number; only where the driver was asked for it.
+        conflicts: The number of times that a rule was applied where a later one could have been: (the one, the other)
+            to number; only if the driver collects them.
     """
 
     applied: list[Applied] = field(default_factory=list)
@@ -127,7 +127,7 @@ class Trace:
         self.refused.setdefault(rule, {})[value] = reason
 
     def counts(self) -> Counter[str]:
-        """How often each rule was applied."""
+        """The number of times that each rule was applied."""
         return Counter(a.rule for a in self.applied)
 
 

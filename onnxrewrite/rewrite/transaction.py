@@ -30,7 +30,7 @@ from onnxrewrite.runtime import bounds
 
 
 class Change(NamedTuple):
-    """What a rewrite changed.
+    """The changes of a rewrite to the graph.
 
     Attributes:
         nodes: Nodes that are new, or read something new or better known.
@@ -44,7 +44,7 @@ class Change(NamedTuple):
 
 
 class TooNew(Refused):
-    """What would be emitted needs a newer opset than the model's, and nothing else.
+    """The replacement needs a newer opset than the model's, and nothing else.
 
     Attributes:
         versions: The operators, with the opset that each needs.
@@ -56,7 +56,7 @@ class TooNew(Refused):
 
 
 class Misbuilt(Refused):
-    """What would be emitted is what no opset has: the rule is wrong, whatever the model."""
+    """The replacement is legal in no opset: the rule is wrong, whatever the model."""
 
 
 class TurnedDown(Refused):
@@ -74,10 +74,10 @@ class Workspace:
 
     Attributes:
         model: The model, which is changed in place.
-        target: What the result must run on.
+        target: The target that the result must run on.
         names: All names in use.
         functions: The model's own operators, (domain, name); ``bodies`` are their graphs.
-        order: What depends on what.
+        order: The dependencies between nodes.
         wished: Operators that can be lowered and better were not, to the opset that has them.
     """
 
@@ -102,7 +102,7 @@ class Workspace:
             self._facts.update(dict.fromkeys([top, *top.subgraphs()], facts))
 
     def facts(self, scope: ir.Graph) -> Facts:
-        """What is known about the values of one scope."""
+        """The facts about the values of one scope."""
         return self._facts[scope]
 
     def scopes(self) -> list[ir.Graph]:
@@ -193,7 +193,7 @@ class Transaction:
     Args:
         work: The model at work.
         rule: The rule.
-        match: Where it matches.
+        match: The match.
         scope: The graph that the match lies in; None for one that is only tried.
     """
 
@@ -231,7 +231,7 @@ class Transaction:
             _refuse_if(legality.shared_inside(self.match, self.build.nodes))
 
     def passes(self) -> bool:
-        """Whether it may be applied; tried on the tape and taken back."""
+        """True if the rewrite may be applied; tried on the tape and taken back."""
         try:
             self.propose()
         except Refused:
@@ -325,7 +325,7 @@ class Transaction:
         return results
 
     def _made(self) -> tuple[Any, list[Any]]:
-        """What the rule returned, and that as a list."""
+        """The result of the rule, as returned and as a list."""
         try:
             with (
                 foreign(),

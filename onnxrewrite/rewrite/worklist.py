@@ -1,4 +1,4 @@
-"""What the driver has still to do: nodes waiting to be visited, and rules that go in circles."""
+"""The driver's worklist of nodes to visit, and the guard that stops rules that go in circles."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class LoopGuard:
         self._stopped: set[Key] = set()
 
     def has_stopped(self, key: Key) -> bool:
-        """Whether a rule may not be applied at a value any more."""
+        """True if a rule may not be applied at a value any more."""
         return key in self._stopped or key[0] in self._endless
 
     def stop(self, rule: str) -> None:

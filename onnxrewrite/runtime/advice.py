@@ -1,4 +1,4 @@
-"""What follows from a machine, in plain lines, each with its reason."""
+"""Advice for a machine, in plain lines, each with its reason."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Advice:
 
 
 def advice(machine: Machine) -> tuple[Advice, ...]:
-    """What follows, in the order in which one asks."""
+    """The advice for a machine, in the order in which a user asks."""
     return (
         *_threads(machine),
         *_int8(machine),

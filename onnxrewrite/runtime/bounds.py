@@ -1,6 +1,6 @@
-"""What may be computed of constants: so many bytes and so much work, told before anything is computed.
+"""Limits on computing with constants: bytes and work, estimated before anything is computed.
 
-A file of 200 bytes can ask for a constant of any size, and for any amount of work to compute it.  What is refused here
+A file of 200 bytes can ask for a constant of any size, and for any amount of work to compute it.  A node refused here
 stays in the model as it is.
 """
 
@@ -26,17 +26,17 @@ FILL_BYTES: Final = 2**16
 """One number throughout is written out up to so many bytes.  Rules know more of them, too, for what they are."""
 
 WORK_BYTES: Final = 2**30
-"""What the computation of one node may take in memory, its results included."""
+"""The memory that the computation of one node may take, its results included."""
 
 OPERATIONS: Final = 2**35
 """Operations on numbers: about a second of one thread."""
 
 SECONDS: Final = 2.0
-"""What the computation of one node may take all the same."""
+"""The time limit for the computation of one node within the other limits."""
 
 
 def refusal(node: ir.Node, facts: Facts) -> str | None:
-    """Why a node of constants is not to be computed; None where nothing that is known speaks against it."""
+    """The reason not to compute a node of constants; None if nothing known speaks against it."""
     sizes = (facts.nbytes(o) for o in node.outputs)
     too_large = refusal_of(node, facts, [size for size in sizes if size is not None])
     work = _operations(node, facts)
@@ -44,7 +44,7 @@ def refusal(node: ir.Node, facts: Facts) -> str | None:
 
 
 def refusal_of(node: ir.Node, facts: Facts, sizes: Iterable[int]) -> str | None:
-    """Why results of these sizes, in bytes, are not to be kept as constants; None where they may be."""
+    """The reason not to keep results of these sizes, in bytes, as constants; None if they may be kept."""
     tensors = {id(t): t for v in node.inputs if v is not None and (t := facts.tensor(v)) is not None}
     read = sum(t.nbytes for t in tensors.values())
     most = FILL_BYTES if node.op_type == "ConstantOfShape" else min(max(RESULT_BYTES, read), WORK_BYTES)

@@ -33,7 +33,7 @@ BYTES = 256 * 2**20
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """What a cache did so far, and what it holds: ``bytes`` of arrays in ``entries``."""
+    """Statistics of a cache: hits and misses so far, and the ``bytes`` of arrays in its ``entries``."""
 
     hits: int
     misses: int
@@ -104,7 +104,7 @@ class CachedSession:
         """The outputs, as ``onnxruntime.InferenceSession.run`` gives them, but read-only.
 
         Args:
-            output_names: Which outputs; None or none are all.
+            output_names: The outputs to compute; None or an empty list means all.
             input_feed: Arrays by name of the input; bfloat16 and float8 are those of ``ml_dtypes``.
             run_options: With them nothing is remembered, for they may change what comes out.
 
@@ -130,7 +130,7 @@ class CachedSession:
 
     @property
     def info(self) -> CacheInfo:
-        """What the cache did so far, and what it holds."""
+        """The statistics of the cache: hits and misses so far, and its current size."""
         with self._lock:
             return CacheInfo(self._hits, self._misses, len(self._cache), int(self._cache.currsize))
 

@@ -41,7 +41,7 @@ def evaluate_part(
     outputs: Sequence[ir.Value],
     opset_imports: Mapping[str, int],
 ) -> list[npt.NDArray[Any]]:
-    """What some nodes, producers first, compute from constants and from ``feeds``, of whatever shape those are.
+    """The outputs of some nodes, producers first, computed from constants and from ``feeds`` of any shape.
 
     Raises:
         Exception: Whatever the runtime says when it cannot run the nodes.
@@ -69,7 +69,7 @@ def evaluate_part(
 
 
 def _is_small(nodes: Sequence[ir.Node]) -> bool:
-    """Whether the reference evaluator, which knows no limits, is done soon."""
+    """True if the reference evaluator, which knows no limits, will be done soon."""
     values = {v for n in nodes for v in (*n.inputs, *n.outputs) if v is not None}
     sizes = [v.shape.numpy() for v in values if v.shape is not None and v.shape.is_static()]
     return len(sizes) == len(values) and sum(map(_size, sizes)) <= _BY_REFERENCE and not any(map(subgraphs, nodes))

@@ -1,4 +1,4 @@
-"""What a kernel has to do at the least: floating-point operations and bytes moved, from its operator and shapes alone.
+"""The minimum work of a kernel: floating-point operations and bytes moved, from its operator and shapes alone.
 
 An operation is one of arithmetic, of whatever kind: a multiply-add is two, a root or an exponential one, and a composed
 operator has those of its definition in the ONNX operator specification.  Bytes are those that have to pass between
@@ -47,12 +47,12 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """How many bytes they take."""
+        """The number of bytes that the elements take."""
         return -(-self.size * _BITS.get(self.dtype, 8) // 8)
 
 
@@ -202,7 +202,7 @@ def _attention(inputs: Tensors, outputs: Tensors) -> int:
 
 
 def _present_length(inputs: Tensors, outputs: Tensors) -> int:
-    """How many keys there are: of what is carried on to the next step, where it is, else of those given."""
+    """The number of keys: of those carried on to the next step, if there are any, else of those given."""
     carried = [t.shape[2] for t in outputs[1:3] if len(t.shape) == 4]
     if carried:
         return max(carried)

@@ -1,4 +1,4 @@
-"""How a model is to be opened: what was found to be fastest, as a value that is stored in the model's metadata.
+"""Session options of a model: those found to be fastest, as a value that is stored in the model's metadata.
 
 A model travels, and so do its options: to machines with other processors and other builds of ONNX Runtime, and through
 tools that know nothing of them.  So nothing that is stored is believed without a look, and what cannot be used is left
@@ -38,10 +38,10 @@ class Deployment:
         level: Of ONNX Runtime's own graph optimizations; None is all of them.
         threads: Within an operator; None is what this machine has, 0 is ONNX Runtime's choice.
         inter_threads: Between operators, where ``mode`` is parallel; None and 0 are ONNX Runtime's choice.
-        mode: Whether operators that do not wait for each other run side by side; None is sequential.
+        mode: ``parallel`` runs operators that do not wait for each other side by side; None is sequential.
         providers: Execution providers in order of preference, each with its options; those that this machine lacks are
             passed over.
-        spinning: Whether threads that wait spin; None is ONNX Runtime's choice, which is to spin.
+        spinning: True if threads that wait spin; None is ONNX Runtime's choice, which is to spin.
         entries: Further entries of the session's configuration: ``session.dynamic_block_base``, ...
         dims: Sizes of named dimensions that are known to be always the same, which lets ONNX Runtime fold more.
     """
@@ -88,7 +88,7 @@ class Deployment:
         return replace(self, entries=entries, providers=providers)
 
     def to_json(self) -> dict[str, Any]:
-        """What is said, as plain data; what is not said is not there."""
+        """The options that are set, as plain data; the others are left out."""
         known = {e.name: getattr(self, e.name) for e in fields(self)}
         if known["providers"]:
             known["providers"] = [{"name": name, "options": dict(o)} for name, o in self.providers.items()]
@@ -96,7 +96,7 @@ class Deployment:
 
     @staticmethod
     def from_json(data: Any, say: Say | None = None) -> Deployment:
-        """What plain data say; what is unknown or damaged is left out, and ``say`` is called with a line about it.
+        """Options from plain data; unknown or damaged ones are left out, and ``say`` is called with a line about each.
 
         Without ``say`` it is a Python warning.
         """
@@ -116,7 +116,7 @@ class Deployment:
 
     @staticmethod
     def parse(text: str, say: Say | None = None) -> Deployment:
-        """What a JSON text says, as ``from_json``."""
+        """Options from a JSON text, as ``from_json``."""
         try:
             data = json.loads(text)
         except (ValueError, RecursionError):
@@ -125,7 +125,7 @@ class Deployment:
         return Deployment.from_json(data, say)
 
     def text(self) -> str:
-        """What is stored; the same options give the same text."""
+        """The JSON text to store; the same options give the same text."""
         return json.dumps(self.to_json(), sort_keys=True)
 
 
@@ -211,7 +211,7 @@ def stored_options(model: onnx.ModelProto, say: Say | None = None) -> Deployment
 
 
 def options_for(level: str, before: str | None = None) -> str:
-    """What is stored with a model that is fastest at a level; ``before``: what was stored already.
+    """The text to store with a model that is fastest at a level; ``before``: the text stored already.
 
     Raises:
         UsageError: ONNX Runtime has no such level.

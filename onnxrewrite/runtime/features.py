@@ -72,7 +72,7 @@ class Processor:
     features: tuple[str, ...] = ()
 
     def has(self, feature: str) -> bool:
-        """Whether it has a feature, by its name on Linux or one of ``ALIASES``; ``-`` and capitals do not matter.
+        """True if it has a feature, by its name on Linux or one of ``ALIASES``; ``-`` and capitals do not matter.
 
         Raises:
             UsageError: There is no such feature in ``FEATURES``, so that a misspelt one is not taken for missing.

@@ -26,8 +26,7 @@ _PACKAGES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxrunt
 
 @dataclass(frozen=True)
 class Device:
-    """What ONNX Runtime found to run on: the provider that would use it, its kind (``CPU``, ``GPU``, ``NPU``), who made
-    it."""
+    """A device found by ONNX Runtime: the provider that would use it, its kind (``CPU``, ``GPU``, ``NPU``), vendor."""
 
     provider: str
     kind: str
@@ -40,11 +39,11 @@ class Runtime:
 
     Attributes:
         version: Of ONNX Runtime.
-        build: What it says of its build.
+        build: Its own description of its build.
         packages: The distributions that it may come from, to their versions; more than one overwrite each other.
         providers: Execution providers that are built in, in ONNX Runtime's order.
         failed: Those that do not start here, to the reason.
-        devices: What it found to run on.
+        devices: The devices that it found.
     """
 
     version: str
@@ -112,7 +111,7 @@ def versions_of(names: tuple[str, ...]) -> dict[str, str]:
 
 @functools.cache
 def why_not_started(provider: str) -> str:
-    """Why a provider that is built in does not start on this machine; empty where it does."""
+    """The reason why a provider that is built in does not start on this machine; empty if it does."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -130,7 +129,7 @@ def why_not_started(provider: str) -> str:
 
 @functools.cache
 def saturates() -> bool:
-    """Whether a product of uint8 activations and int8 weights loses what does not fit into 16 bits; tried, on the CPU.
+    """True if a product of uint8 activations and int8 weights saturates at 16 bits; tried, on the CPU.
 
     Without 8-bit dot products x86 adds pairs of products in 16 bits (``VPMADDUBSW``), which 2·255·127 exceeds.
     """
@@ -162,7 +161,7 @@ def _model(
 
 
 def _devices() -> tuple[Device, ...]:
-    """What ONNX Runtime found to run on; nothing in versions that do not tell."""
+    """The devices that ONNX Runtime found; empty in versions that do not tell."""
     import onnxruntime
 
     try:

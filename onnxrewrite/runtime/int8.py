@@ -1,4 +1,4 @@
-"""Which forms of 8-bit arithmetic pay on a processor, and which are exact.
+"""Forms of 8-bit arithmetic: those that pay on a processor, and those that are exact.
 
 On x86 ONNX Runtime 1.32 has dot products for uint8 activations and int8 weights alone.  Measured on a processor with
 VNNI (``doctor --measure``, on one thread and on two), as a multiple of the speed of float32: uint8×int8 5 to 10,
@@ -23,8 +23,8 @@ class Form:
     Attributes:
         activations: ``uint8`` or ``int8``.
         weights: ``uint8`` or ``int8``.
-        pays: Whether products are faster than in float32.
-        exact: Whether sums keep all their bits; where not, weights of 7 bits do (``reduce_range``).
+        pays: ``yes`` if products are faster than in float32, ``maybe`` if that has to be measured.
+        exact: True if sums keep all their bits; if not, they do with weights of 7 bits (``reduce_range``).
         why: The reason, in a line.
     """
 
@@ -37,11 +37,11 @@ class Form:
 
 @dataclass(frozen=True)
 class Int8:
-    """What 8-bit arithmetic comes to on a processor.
+    """An assessment of 8-bit arithmetic on a processor.
 
     Attributes:
         forms: The forms that ONNX Runtime has, the best first.
-        reduce_range: Whether weights should have 7 bits in the best form.
+        reduce_range: True if weights should have 7 bits in the best form.
     """
 
     forms: tuple[Form, ...]
@@ -54,7 +54,7 @@ class Int8:
 
     @property
     def pays(self) -> bool:
-        """Whether the best form is sure to be faster than float32."""
+        """True if the best form is sure to be faster than float32."""
         return self.best.pays == "yes"
 
     @property
@@ -68,7 +68,7 @@ class Int8:
 
 
 def int8_on(processor: Processor, *, saturates: bool | None = None) -> Int8:
-    """What 8-bit arithmetic comes to; ``saturates``: whether it was seen to, None where nobody tried."""
+    """The assessment for a processor; ``saturates``: True if products were seen to saturate, None if not tried."""
     if processor.family == "aarch64":
         return Int8(_on_arm(processor), reduce_range=False)
     if processor.family == "x86_64":

@@ -29,7 +29,7 @@ _GRACE = 1.0
 """Seconds that a call has to stop after it was asked to."""
 
 VARIABLE: Final = "ONNXREWRITE_RUN_LIMIT"
-"""Where the limit of a process is kept, so that processes that it starts have it, too."""
+"""The environment variable with the limit of a process, so that processes that it starts have it, too."""
 
 _ASKED: ContextVar[float | None] = ContextVar("run limit", default=None)
 
@@ -62,7 +62,7 @@ def set_run_limit(seconds: float) -> None:
 
 
 def seconds_for(weight_bytes: int) -> float | None:
-    """How long one run of a model may take, in seconds, by the bytes of its weights; None for no limit."""
+    """The time limit of one run of a model, in seconds, by the bytes of its weights; None for no limit."""
     asked = _ASKED.get()
     if asked is None and VARIABLE in os.environ:
         with contextlib.suppress(ValueError):  # the command line has refused it
@@ -76,13 +76,13 @@ def limited(call: Callable[[], Answer], seconds: float | None, stop: Callable[[]
     """The answer of ``call``, which runs on another thread.
 
     Args:
-        call: What is called; it releases the interpreter's lock while it works.
+        call: The function to call; it releases the interpreter's lock while it works.
         seconds: The limit; None for none.
         stop: Asks the call to end early; it is called from this thread.
 
     Raises:
         Overrun: The limit is over; the call has ended, or its thread was abandoned.
-        Exception: What ``call`` raises, and what a signal handler raises meanwhile.
+        Exception: Any that ``call`` raises, or a signal handler meanwhile.
     """
     lane = getattr(_LANES, "lane", None)
     if lane is None:
@@ -109,7 +109,7 @@ def limited(call: Callable[[], Answer], seconds: float | None, stop: Callable[[]
 
 
 def is_busy() -> bool:
-    """Whether a call that was abandoned is still running: the process must then be left without waiting for it."""
+    """True if a call that was abandoned is still running: the process must then exit without waiting for it."""
     return any(task.done.locked() for task in _ABANDONED)
 
 

@@ -27,7 +27,7 @@ class Machine:
         python: Its version.
         runtime: The installed ONNX Runtime.
         packages: Those that the project can use but does not need, to their versions; None where they are missing.
-        saturates: Whether products of uint8 and int8 were seen to saturate; None where nobody tried.
+        saturates: True if products of uint8 and int8 were seen to saturate; None if not tried.
     """
 
     processor: Processor
@@ -40,7 +40,7 @@ class Machine:
     saturates: bool | None = None
 
     def has(self, feature: str) -> bool:
-        """Whether the processor has a feature: ``avx512_vnni``, ``vnni``, ``amx``, ``neon``, ``dotprod``, ``i8mm``, ...
+        """True if the processor has a feature: ``avx512_vnni``, ``vnni``, ``amx``, ``neon``, ``dotprod``, ``i8mm``, ...
 
         Raises:
             UsageError: There is no such feature.
@@ -49,12 +49,12 @@ class Machine:
 
     @property
     def threads(self) -> int:
-        """How many threads pay within an operator."""
+        """The number of useful intra-op threads."""
         return self.cores.threads
 
     @cached_property
     def int8(self) -> Int8:
-        """Which forms of 8-bit arithmetic pay, with reasons."""
+        """The forms of 8-bit arithmetic and which of them pay, with reasons."""
         return int8_on(self.processor, saturates=self.saturates)
 
     @property
@@ -64,7 +64,7 @@ class Machine:
 
     @cached_property
     def advice(self) -> tuple[Advice, ...]:
-        """What follows, in plain lines with their reasons."""
+        """The advice for this machine, in plain lines with their reasons."""
         return advice(self)
 
     def to_json(self) -> dict[str, Any]:

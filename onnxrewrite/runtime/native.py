@@ -24,7 +24,7 @@ def opened(
         options: The session's; a session that is late cancels them, so that they are of no further use.
         seconds: The limit; None for none.
         provider: The execution provider.
-        more: What else ``onnxruntime.InferenceSession`` takes.
+        more: Further arguments of ``onnxruntime.InferenceSession``.
 
     Raises:
         Overrun: It took longer.

@@ -65,11 +65,11 @@ def extensions() -> ModuleType | None:
 
 
 _KNOWN: dict[tuple[str, str], Callable[..., Any]] = {}
-"""What is registered under a name: the kernel is looked up when it runs, for a name cannot be registered anew."""
+"""The kernel registered under a name: looked up when it runs, for a name cannot be registered anew."""
 
 
 def _registered(op: CustomOp) -> bool:
-    """Whether an operator has a kernel in Python that can be used, and none that is compiled."""
+    """True if an operator has a usable kernel in Python, which is then registered, and no compiled one."""
     found = extensions()
     if op.kernel is None or found is None or has_kernel(op):
         return False
@@ -89,7 +89,7 @@ def _registered(op: CustomOp) -> bool:
 
 
 def _called(key: tuple[str, str], inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """What a kernel gives, as arrays of float32."""
+    """The results of a kernel, as arrays of float32."""
     results = _KNOWN[key](*inputs, **given)
     if isinstance(results, tuple):
         return tuple(np.asarray(r, np.float32) for r in results)

@@ -20,10 +20,10 @@ class Provider:
     Attributes:
         name: ONNX Runtime's name.
         runs_on: The hardware that it is for.
-        install: What installs a build of ONNX Runtime that has it; empty where no package does.
+        install: The package of a build of ONNX Runtime that has it; empty if there is none.
         options: Provider options that matter, each with what it does.
-        on_request: Why it is used only where it was asked for; empty where it may be taken by itself.
-        gpu: Whether it runs on a graphics processor.
+        on_request: The reason why it is used only on request; empty if it may be chosen automatically.
+        gpu: True if it runs on a graphics processor.
     """
 
     name: str
@@ -194,12 +194,12 @@ _FILES = frozenset(
 
 
 def may_travel(provider: str, option: str) -> bool:
-    """Whether an option may be taken from a model that somebody else wrote: it is known and names no file."""
+    """True if an option may be taken from someone else's model: it is known and names no file."""
     known = PROVIDERS.get(target.full_name(provider))
     return known is not None and option in dict(known.options) and option not in _FILES
 
 
 def on_request(name: str) -> str:
-    """Why a provider is used only where it was asked for; empty where it may be taken by itself."""
+    """The reason why a provider is used only on request; empty if it may be chosen automatically."""
     known = PROVIDERS.get(name)
     return known.on_request if known is not None else ""

@@ -45,7 +45,7 @@ PROTO_LIMIT = 1_900_000_000
 _MOST_THREADS = ContextVar("most threads", default=0)
 
 _NO_MEMORY = re.compile(r"bad_alloc|bad allocation|allocate memory|requested bytes|MemoryError|memory exhausted", re.I)
-"""What ONNX Runtime and numpy say where there is no memory left."""
+"""Messages of ONNX Runtime and numpy when memory is exhausted."""
 
 _NARROW = {
     onnx.TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
@@ -92,7 +92,7 @@ class Session:
     outputs: list[str]
     types: dict[str, str]
     seconds: float | None = None
-    """What one run may take."""
+    """The time limit of one run."""
     keep: Any = field(default=None, repr=False)
     """Keeps a temporary folder alive that external data lies in."""
     overrun: str = ""
@@ -147,7 +147,7 @@ def from_ortvalue(value: ort.OrtValue) -> Any:
 
 
 def is_short_of_memory(refusal: str) -> bool:
-    """Whether a model was not run for lack of memory, by what ``Session.run`` says."""
+    """True if a model was not run for lack of memory, by the message of ``Session.run``."""
     return _NO_MEMORY.search(refusal) is not None
 
 
@@ -220,7 +220,7 @@ def _prototype(model: ModelLike, threads: int) -> ort.InferenceSession | None:
 
 
 def source_of(model: ModelLike) -> tuple[bytes | str, Any]:
-    """What ONNX Runtime opens, bytes or a path, and what has to be kept as long as the session."""
+    """The bytes or the path that ONNX Runtime opens, and an object to keep as long as the session, or None."""
     if isinstance(model, (str, Path)):
         return os.fspath(model), None
     if isinstance(model, ir.Model) and weight_bytes(model) > PROTO_LIMIT:

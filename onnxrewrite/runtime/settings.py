@@ -32,7 +32,7 @@ LEVELS: Mapping[Level, ort.GraphOptimizationLevel] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """How a model is run.
+    """The settings of a session.
 
     Attributes:
         provider: The execution provider, by ONNX Runtime's name.
@@ -48,7 +48,7 @@ class Setting:
 
     @property
     def is_serial(self) -> bool:
-        """Whether one thread of the processor does all there is to do."""
+        """True if one thread of the CPU does all the work."""
         return self.threads == 1 and self.provider == "CPUExecutionProvider"
 
 
@@ -63,7 +63,7 @@ class Runner:
         handle: The session.
         feeds: The inputs that it has.
         creation: Seconds that it took to create it.
-        seconds: What the first run may take; those after it are timed, and so have no other thread beside them.
+        seconds: The time limit of the first run; those after it are timed, and so have no other thread beside them.
     """
 
     handle: ort.InferenceSession

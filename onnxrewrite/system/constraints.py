@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 
 @dataclass(frozen=True)
 class Must:
-    """What a value must be beside being of its type, and how that is told."""
+    """A constraint on a value beyond its type: a predicate, and its wording in messages."""
 
     wanted: str
     accepts: Callable[[Any], bool]

@@ -50,7 +50,7 @@ def _must_be_regular(mode: int) -> None:
 
 
 def is_regular(path: PathLike) -> bool:
-    """Whether there is a regular file, or a link to one."""
+    """True if the path is a regular file, or a link to one."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except (OSError, ValueError):
@@ -58,7 +58,7 @@ def is_regular(path: PathLike) -> bool:
 
 
 def read_bytes(path: PathLike, limit: int = TEXT_LIMIT) -> bytes:
-    """What a regular file of at most ``limit`` bytes holds.
+    """The contents of a regular file of at most ``limit`` bytes.
 
     Raises:
         OSError: It is larger; or as ``open_regular``.

@@ -29,7 +29,7 @@ class Cores:
         physical: Its cores.
         allowed: Hardware threads that the affinity of this process allows.
         allowed_physical: Cores on which these lie.
-        quota: How many of them a control group allows to be busy on average; None without a limit.
+        quota: The number of cores that a control group allows to be busy on average; None without a limit.
     """
 
     logical: int
@@ -40,7 +40,7 @@ class Cores:
 
     @property
     def threads(self) -> int:
-        """How many threads pay within an operator: one a core, and no more than the quota keeps busy."""
+        """The number of useful intra-op threads: one per core, and no more than the quota keeps busy."""
         return max(1, min(self.allowed_physical, int(self.quota) if self.quota is not None else self.allowed_physical))
 
     def to_json(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class Memory:
     Attributes:
         total: Of the machine.
         available: Without swapping, now.
-        limit: What a control group allows; None without a limit.
+        limit: The bytes that a control group allows; None without a limit.
     """
 
     total: int
@@ -106,7 +106,7 @@ def _cores_of(allowed: Collection[int], root: Path) -> int | None:
 
 
 def quota(root: Path = Path("/")) -> float | None:
-    """How many cores may be busy on average; the tightest of all control groups around this process."""
+    """The number of cores that may be busy on average, by the tightest control group around this process; or None."""
     found = []
     for folder in _groups(root, "cpu"):
         limit, _, period = (_text(folder / "cpu.max") or "").partition(" ")
@@ -150,7 +150,7 @@ def _ratio(limit: str | None, period: str | None) -> float | None:
 
 
 def _text(path: Path) -> str | None:
-    """What a small file holds; None where it cannot be read."""
+    """The contents of a small file; None if it cannot be read."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         return path.read_text(encoding="utf-8").strip()
     return None

@@ -129,7 +129,7 @@ def _locked(path: Path, flags: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _left(path: Path) -> Iterator[bool]:
-    """Whether a file is this user's own and nobody holds its lock; nobody gets it meanwhile."""
+    """Yield True if the file is this user's own and its lock was free; the lock is then held inside the block."""
     if fcntl is None:
         yield False
         return

@@ -27,7 +27,7 @@ _CONTEXT = multiprocessing.get_context("spawn")
 
 @dataclass(frozen=True)
 class Died:
-    """What there is instead of an answer: ``how`` the process ended, ``died of SIGABRT``."""
+    """Stands for a missing answer; ``how`` says why the process gave none: ``died of SIGABRT``."""
 
     how: str
 
@@ -52,10 +52,10 @@ def in_workers(
 
     Args:
         work: A function that can be pickled, such as one of a module; so can tasks and answers.
-        tasks: What to do.
-        count: How many processes there are at the most.
+        tasks: The tasks.
+        count: The maximum number of processes.
         limit: Seconds after which a task is given up, and its process with it; None for never.
-        fresh: Whether each task has a process to itself.
+        fresh: True to give each task a process to itself.
     """
     waiting, busy = deque(tasks), dict[Connection, tuple[_Worker[Task, Answer], Task]]()
     if sys.platform != "win32":
@@ -112,7 +112,7 @@ class _Worker(Generic[Task, Answer]):
         return self._since + limit - time.monotonic()
 
     def answer(self) -> Answer | Died:
-        """What it says; waits for it.  Raises what its work did."""
+        """Wait for the answer of the process and return it.  Raises what the work raised."""
         try:
             answer = self.connection.recv()
         except (EOFError, OSError):
@@ -147,7 +147,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def _serve(work: Callable[[Any], Any], connection: Connection) -> None:
-    """What a process does: answer until its owner is gone."""
+    """The main loop of a worker process: answer tasks until the owner is gone."""
     while True:
         try:
             task = connection.recv()

@@ -1,4 +1,4 @@
-"""What tests say of rules and models: an example comes true, a rule climbs the ladder, a model is as expected."""
+"""Assertions about rules and models: an example comes true, a rule climbs the ladder, a model is as expected."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_example(rule: Rule, example: Example, library: Sequence[Rule] = ()) ->
 
     Args:
         rule: The rule, which is applied alone.
-        example: What it claims.
+        example: The claim to check.
         library: Rules of the lower stage, without which a raised operator may not be legal.
 
     Raises:
@@ -65,12 +65,12 @@ def assert_rejects(rule: Rule, graph: str, because: str, *, opset: int = 17, tar
 
 
 def check_ladder(rule: Rule, library: Sequence[Rule] = (), *, count: int = INSTANCES) -> None:
-    """Try a rule on graphs that nobody has written down, as ``onnxrewrite verify`` does.
+    """Try a rule on generated graphs, as ``onnxrewrite verify`` does.
 
     Args:
         rule: The rule.
         library: All rules, of which the lower stage makes legal what it raises.
-        count: How many graphs.
+        count: The number of graphs.
 
     Raises:
         AssertionError: It is refuted, or could not be tried on any graph; the message is the reason and the graph.
@@ -122,7 +122,7 @@ def check_counterexample(folder: Path, rule: str, *, rules: Sequence[str] = (), 
         folder: With ``model.onnx`` and ``inputs.npz``, as ``onnxrewrite verify --save`` writes them.
         rule: The name of the rule.
         rules: Files or packages with rules, if it is not the library's or an installed plugin's.
-        target: What the result must run on.
+        target: The target that the result must run on.
 
     Raises:
         AssertionError: The rule still rewrites the model wrongly; the message says how.

@@ -23,7 +23,7 @@ def rule_tests(rules: str | Iterable[Rule], *, count: int = COUNT) -> type:
 
     Args:
         rules: A file of rules, the name of a module, or rules.
-        count: How many graphs each rule is tried on.
+        count: The number of graphs that each rule is tried on.
 
     Raises:
         RuleError: There is no such file or module, or it has no rules.

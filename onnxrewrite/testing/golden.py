@@ -30,8 +30,8 @@ class Golden:
 
     Attributes:
         folder: Holds ``model.onnx`` and ``expected.toml``.
-        facts: What a person wrote: opset, dims, architecture.
-        expected: What ``apply`` made of it; empty for a new model.
+        facts: Facts that a person wrote: opset, dims, architecture.
+        expected: The expected result of ``apply``; empty for a new model.
     """
 
     folder: Path
@@ -45,7 +45,7 @@ class Golden:
 
     @property
     def architecture(self) -> dict[str, int]:
-        """What the network holds, by kind: attention blocks, activations, BatchNormalizations."""
+        """The number of parts of the network by kind: attention blocks, activations, BatchNormalizations."""
         found: dict[str, int] = self.facts.get("architecture", {})
         return found
 
@@ -72,7 +72,7 @@ def find(root: Path) -> list[Golden]:
 
 
 def observed(result: Result) -> dict[str, Any]:
-    """What is compared: rules and how often, operators afterwards, the largest error against the reference."""
+    """The data to compare: a tolerance for the largest error, applications by rule, operators afterwards."""
     operators = Counter(
         f"{n.domain}.{n.op_type}" if n.domain else n.op_type
         for scope in scopes(result.model)

@@ -13,5 +13,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
-    """Whether expectations are to be renewed rather than compared."""
+    """True if expectations are to be renewed rather than compared."""
     return bool(request.config.getoption("--update-golden"))

@@ -56,7 +56,7 @@ class Operands:
     Attributes:
         scale: Positive.
         softmax_precision: The dtype that Softmax computes in, None for that of the operands.
-        target: Of what shape the result must be made, None where it has it.
+        target: The shape that the result must be given, None where it has it.
         dtype: The dtype that the result must be given.
     """
 
@@ -89,7 +89,7 @@ class Operands:
         return replace(self, query=q, key=k, value=v, mask=mask, softmax_precision=None)
 
     def finished(self, m: Match, build: Builder, result: Value) -> Value:
-        """What attention to the operands results in, as the match has it."""
+        """The result of attention to the operands, in the dtype, layout and shape that the match has."""
         result = zero_where_masked(m, build, self.mask.alive, result)
         if self.dtype is not None and m.dtype(result) != self.dtype:
             result = build.Cast(result, to=int(self.dtype))
@@ -99,7 +99,7 @@ class Operands:
 
 
 def operands(m: Match, build: Builder) -> Operands:
-    """What a match of ``attention`` computes; refuses unless it is that."""
+    """The operands of the attention that a match of ``attention`` computes; refuses a match that computes none."""
     value = _value(m, build)
     of_q, of_scores, of_v = (m.shape(t) or () for t in (q, scores, value))
     m.require(len(of_q) == len(of_scores) in (3, 4), "q, k and v must be of rank 4, or 3", at=scores)

@@ -52,7 +52,7 @@ def full(m: Match, build: Builder, mask: Value, query: Value, key: Value) -> Val
 
 
 MODERATE = 1e20
-"""What is less than this is nothing beside ``NEVER_AT_ALL``."""
+"""A number of at most this magnitude is negligible beside ``NEVER_AT_ALL``."""
 
 ROUNDS = 64.0
 """Beside a number larger than this, float16 has no more than four bits for the fraction of a score."""

@@ -60,7 +60,7 @@ def merged(m: Match, build: Builder, x: Value) -> Value:
 
 
 def is_merged_before(m: Match, x: Value) -> bool:
-    """Whether x, of shape [B, H, S, D], was [B, S, H·D], so that ``merged`` builds no Transpose."""
+    """True if x, of shape [B, H, S, D], was [B, S, H·D], so that ``merged`` builds no Transpose."""
     cast = made_by(x, "Cast")
     source = x if cast is None or cast.inputs[0] is None else cast.inputs[0]
     return any(found(m, source) is not None for found in (_turned, _packed, _one_token))
@@ -132,7 +132,7 @@ def _packed(m: Match, x: Value) -> tuple[Value, int, tuple[ir.Node, ...]] | None
 
 
 def _index(m: Match, node: ir.Node, split: ir.Node | None) -> int | None:
-    """Which element of the first dimension a Gather takes, or a Squeeze of an output of a Split into single ones."""
+    """The index along the first axis that a Gather takes, or a Squeeze of an output of a Split into single elements."""
     if parameter(m.facts, split or node, "axis") not in (0, None):
         return None
     if split is None:

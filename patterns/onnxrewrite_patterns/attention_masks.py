@@ -43,20 +43,20 @@ NEVER = -1e9
 """A score that is set to this or less counts for nothing beside one that is not."""
 
 NEVER_AT_ALL = -1e30
-"""What is added to such a number does not change that, nor the number itself."""
+"""A score of this or less counts for nothing, and keeps its value, whatever is added to it."""
 
 SMALL = 1e6
-"""What matrix products that are added to scores are taken to stay below."""
+"""The bound that matrix products added to scores are assumed to stay below."""
 
 LOWEST = float(np.finfo(np.float32).min)
 
 
 @dataclass(frozen=True)
 class Mask:
-    """Which scores count.
+    """The mask of an attention: which scores count.
 
     Attributes:
-        added: What is added to the scores; or boolean: true where an entry counts, rows without any are zero.
+        added: The value added to the scores; or boolean: true where an entry counts, rows without any are zero.
         alive: Boolean; rows of the result for which nothing in it is true are zero.
     """
 
@@ -78,7 +78,7 @@ def mask_of(m: Match, build: Builder, query: Value) -> Mask:
 
 
 def require_fit(m: Match, given: Value, target: Sequence[Dim], what: str = "the mask") -> None:
-    """What is added to or multiplied with a tensor broadcasts to its shape, and the tensor does not broadcast."""
+    """Refuse unless a value added to or multiplied with a tensor broadcasts to its shape, and the tensor does not."""
     shape = m.shape(given)
     if shape is None or len(shape) > len(target):
         m.refuse(f"the rank of {what} is unknown, or larger than that of the scores", at=given)
@@ -102,7 +102,7 @@ def zero_where_masked(m: Match, build: Builder, given: Value | None, result: Val
 
 
 def _total(m: Match, build: Builder, query: Value) -> Value | None:
-    """What is added to the scaled scores, all in all."""
+    """The sum of everything that is added to the scaled scores."""
     return _sum(m, build, [_placed(m, build, part, query) for part in _parts(m, build, query)])
 
 
@@ -167,10 +167,10 @@ def _require_never(m: Match) -> None:
 
 
 def _replacing(m: Match, build: Builder, otherwise: Value | None = None) -> Value:
-    """What is added to scores so that they become what Where makes of them, or have something ``otherwise`` added.
+    """The addend that has the effect of Where on the scores: ``otherwise``, or zero, for a score that is kept.
 
-    A number beside which every score vanishes, so that a row masked throughout is even.  For that it is float32,
-    whatever the scores are.
+    For the others, a number beside which every score vanishes, so that a row masked throughout is even.  For that it is
+    float32, whatever the dtype of the scores, unless it is -inf.
     """
     _require_never(m)
     lowest = m[fill] if m[fill] <= NEVER_AT_ALL else LOWEST
@@ -185,7 +185,7 @@ def _replacing(m: Match, build: Builder, otherwise: Value | None = None) -> Valu
 
 
 def _is_small(m: Match, x: Value) -> bool:
-    """Whether no element hides a score that it is added to: none is large, and matrix products are no masks."""
+    """True if no element hides a score that it is added to: none is large, and matrix products are not masks."""
     return magnitude(m, x, of_products=SMALL) < -NEVER / 10
 
 
@@ -219,7 +219,7 @@ def _apart(m: Match, build: Builder, query: Value) -> Value:
 
 
 def _counting(m: Match, build: Builder) -> Value:
-    """Where a score is not replaced."""
+    """The condition that is true where a score is not replaced."""
     m.require((keep in m) != (drop in m), "scores and weights are masked by different conditions", at=softmax)
     return m[keep] if keep in m else build.Not(m[drop])
 

@@ -150,7 +150,7 @@ def pack_joint(m: Match, build: Builder) -> Value:
 
 
 def _thirds(m: Match, third: int) -> Iterator[bool]:
-    """Whether the pieces are the thirds that they should be."""
+    """The checks that the pieces are the thirds that they should be, each True if it passes."""
     for index, each in enumerate(slices):
         if each in m:
             yield cuts(m, m.node(each), 3) == [Cut(2, index * third, (index + 1) * third, 1)]

@@ -69,7 +69,7 @@ def before_repeat(m: Match, x: Value) -> Value | None:
 
 
 def _repeats(m: Match, of_x: tuple[Dim, ...], of_source: tuple[Dim, ...], wide: Value, narrow: Value) -> bool:
-    """Whether ``narrow``, [B, K, 1, L, D], or [B, 1, L, D], was repeated along the 1, and is a view of the source."""
+    """True if ``narrow``, [B, K, 1, L, D] or [B, 1, L, D], was repeated along the 1, and is a view of the source."""
     batch, heads, *rest = of_source
     of_wide, of_narrow = m.shape(wide) or (), m.shape(narrow)
     if len(of_wide) == 4:

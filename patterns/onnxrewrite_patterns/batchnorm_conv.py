@@ -83,7 +83,7 @@ def absorbed(m: Match, build: Builder, call: Call, gain: Array, offset: Array) -
 
 
 def response(m: Match, call: Call, offset: Array) -> Array:
-    """What the layer makes, by output channel, of an input that is constant by channel."""
+    """The result of the layer, by output channel, for an input that is constant by channel."""
     op_type = m.node(call).op_type
     terms = m[w] * along_inputs(m, call, offset)
     if op_type == "Gemm":
@@ -95,7 +95,7 @@ def response(m: Match, call: Call, offset: Array) -> Array:
 
 
 def is_unpadded(m: Match, call: Call) -> bool:
-    """Whether a convolution reads nothing but its input."""
+    """True if a convolution reads only its input, and no padding."""
     auto_pad = m.attr(call, "auto_pad")
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         return all(size == 1 for size in m[w].shape[2:])

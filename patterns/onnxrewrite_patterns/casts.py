@@ -20,7 +20,7 @@ _FLOATS = (D.FLOAT16, D.BFLOAT16, D.FLOAT, D.DOUBLE)
 
 
 def keeps_all(source: ir.DataType, to: ir.DataType) -> bool:
-    """Whether every number of dtype ``source`` is a number of dtype ``to``."""
+    """True if every number of dtype ``source`` is a number of dtype ``to``."""
     if source == to:
         return True
     if source == D.BOOL:
@@ -42,7 +42,7 @@ def _within(source: ir.DataType, to: ir.DataType) -> bool:
 
 
 def _always_defined(source: ir.DataType, to: ir.DataType) -> bool:
-    """Whether a cast is defined for every number, so that it makes the same of it in a wider dtype."""
+    """True if a cast is defined for every number, so that it gives the same result from a wider dtype."""
     if to == D.BOOL or source == D.BOOL:
         return True
     return to in _FLOATS or (source in (*_SIGNED, *_UNSIGNED) and to in (*_SIGNED, *_UNSIGNED))

@@ -104,7 +104,7 @@ def limits(dtype: ir.DataType) -> Interval:
 
 
 def interval(m: Match, clamp: Call, dtype: ir.DataType) -> Interval:
-    """What a clamp limits its input to; crossed bounds give the upper one."""
+    """The interval that a clamp limits its input to; crossed bounds give the upper one."""
     node = m.node(clamp)
     if node.op_type == "Relu":
         return 0.0, math.inf if dtype.is_floating_point() else limits(dtype)[1]

@@ -15,7 +15,7 @@ QUANTIZED = frozenset({"DequantizeLinear", "DequantizeBFP", "MatMulNBits"})
 
 
 def of_constants(found: ir.Node, facts: Facts) -> bool | str:
-    """Whether everything that a node reads is constant, or its result is known whatever it reads."""
+    """True, or the reason why not: all inputs of a node are constant, or its result is known without them."""
     if found.op_type == "Constant":
         return False
     constant = all(i is None or facts.tensor(i) is not None for i in found.inputs)

@@ -92,7 +92,7 @@ def layout(m: Match) -> tuple[int, int, int]:
 
 
 def moved_axis(m: Match, axis: int, channels: int) -> int:
-    """Where the layer's channels are after its result is viewed in another way; -1 where nobody knows."""
+    """The axis of the layer's channels in the result of ``view``; -1 if not known."""
     before, after = m.shape(body), m.shape(view)
     if m.node(view).op_type == "Transpose":
         perm = m.attr(view, "perm") or (range(len(before))[::-1] if before is not None else ())

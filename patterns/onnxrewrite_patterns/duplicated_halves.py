@@ -28,15 +28,15 @@ _LARGE = 2**20
 
 
 def once(m: Match, build: Builder, value: Value, interleaved: bool) -> Value:
-    """What repeats itself in the last axis of ``value``; refuses where that is not shown.
+    """The part that repeats itself along the last axis of ``value``; refuses where that is not shown.
 
     The nodes looked through are taken into the match, for by themselves they need not show it.
 
     Args:
         m: The match.
         build: Its tape.
-        value: What may repeat itself.
-        interleaved: Whether each element comes twice, and not all of them twice in a row.
+        value: The value that may repeat itself.
+        interleaved: True if each element comes twice, False if all of them come twice in a row.
     """
     value = _seen(m, value)
     source = _row_source(m, value)
@@ -80,7 +80,7 @@ def _narrower(m: Match, node: ir.Node) -> Array:
 
 
 def _is_even(m: Match, value: Value) -> bool:
-    """Whether a value is the same all along the last axis, for it has none, or one of size 1."""
+    """True if a value is the same all along the last axis, because it has none, or one of size 1."""
     shape = m.shape(value)
     return shape is not None and (not shape or shape[-1] == 1)
 
@@ -92,7 +92,7 @@ def _seen(m: Match, value: Value) -> Value:
 
 
 def _row_source(m: Match, value: Value) -> Value:
-    """Where the rows of a value come from, through nodes that leave each row as it is."""
+    """The source of the rows of a value, through nodes that leave each row as it is."""
     nodes = []
     while (node := value.producer()) is not None and node.op_type in _MOVES and _keeps_last(m, node):
         nodes.append(node)
@@ -104,7 +104,7 @@ def _row_source(m: Match, value: Value) -> Value:
 
 
 def _keeps_last(m: Match, node: ir.Node) -> bool:
-    """Whether the last axis of the input is the last one of the result, all of it."""
+    """True if the whole last axis of the input is the last axis of the result."""
     source, result = node.inputs[0], node.outputs[0]
     before, after = (None if v is None else m.shape(v) for v in (source, result))
     if node.domain or not before or not after or not same_dim(before[-1], after[-1]) or before[-1] == 1:

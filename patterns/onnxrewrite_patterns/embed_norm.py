@@ -53,7 +53,7 @@ scale, bias = Var("scale", rank=1), Var("bias", rank=1, default=None)
 
 
 def normed(x: Term, skip: Term) -> Call:
-    """What ONNX Runtime's own optimizer makes of the normalized sum."""
+    """The normalized sum as ONNX Runtime's own optimizer writes it."""
     return microsoft.SkipLayerNormalization(x, skip, scale, bias)
 
 
@@ -112,7 +112,7 @@ def _positions(m: Match, build: Builder, found: list[Lookup], shape: Sequence[Di
 
 
 def _is_cut(m: Match, rows: Value, size: Dim) -> bool:
-    """Whether rows are the first ``size`` of a constant: where that has fewer, but for one, the sum is none."""
+    """True if rows are the first ``size`` of a constant, not of a single row: with fewer the sum would be invalid."""
     node = resolve(rows).producer()
     if node is None or node.op_type != "Slice" or node.domain or node.inputs[0] is None:
         return False

@@ -105,8 +105,8 @@ def _before_expands(node: ir.Node) -> list[Value | None]:
 
 
 def _before_expand(value: Value, reader: ir.Node) -> Value:
-    """What an Expand expands, or a Tile of axes of size 1, also where something that changes nothing follows it; else
-    the value as it is."""
+    """The input of the Expand, or the Tile of axes of size 1, that computes a value, also if nodes that change nothing
+    follow it; else the value itself."""
     node = resolve(value).producer()
     is_expand = node is not None and node.op_type in ("Expand", "Tile") and not node.domain
     if not is_expand or node is None or node.graph is not reader.graph or node.inputs[0] is None:
@@ -115,7 +115,7 @@ def _before_expand(value: Value, reader: ir.Node) -> Value:
 
 
 def _repeats_ones(node: ir.Node) -> bool:
-    """Whether a Tile repeats only axes of size 1: all others are of the same size before and after."""
+    """True if a Tile repeats only axes of size 1: all others have the same size before and after."""
     value = node.inputs[0]
     before, after = (None if v is None else v.shape for v in (value, node.outputs[0]))
     if before is None or after is None or len(before) != len(after):
@@ -124,7 +124,7 @@ def _repeats_ones(node: ir.Node) -> bool:
 
 
 def reads_expand(node: ir.Node, facts: Facts) -> bool | str:
-    """Whether an operand is an Expand."""
+    """True, or the reason why not: an operand is an Expand."""
     return any(a is not b for a, b in zip(_before_expands(node), node.inputs, strict=True)) or "no operand is an Expand"
 
 
@@ -171,12 +171,12 @@ WITHOUT_EXPAND = Rule(
 
 
 def reads_fill(node: ir.Node, facts: Facts) -> bool | str:
-    """Whether an operand is one number many times over."""
+    """True, or the reason why not: an operand is a ConstantOfShape, one number throughout."""
     return any(_fill(i, node) is not None for i in node.inputs) or "no operand is a ConstantOfShape"
 
 
 def _fill(value: Value | None, reader: ir.Node) -> ir.TensorProtocol | None:
-    """What a ConstantOfShape fills its result with."""
+    """The number that a ConstantOfShape fills its result with; None for another operator."""
     node = resolve(value).producer() if value is not None else None
     if node is None or node.op_type != "ConstantOfShape" or node.domain or node.graph is not reader.graph:
         return None

@@ -34,7 +34,7 @@ positive = op["Relu", "Sigmoid", "HardSigmoid", "Softplus", "Abs", "Exp"](z)
 ceiling = Attr[float | None]("ceiling", None)
 clipped = op.Clip(z, min=floor, max=ceiling)
 padded = any_of(positive, clipped, x)
-"""What is padded: something that is known not to be negative, or anything else."""
+"""The padded value: one that is known not to be negative, or any other."""
 
 pads, axes = Attr[tuple[int, ...]]("pads"), Attr[tuple[int, ...] | None]("axes", None)
 mode = Attr[str]("mode", "constant")
@@ -80,7 +80,7 @@ def into_max(m: Match, build: Builder) -> Value:
 
 
 def _fills_with(m: Match, number: float) -> bool:
-    """Whether Pad fills with this number, as the older opsets or the newer ones say it."""
+    """True if Pad fills with this number, in the spelling of older or newer opsets."""
     m.require(m[mode] == "constant", f"Pad is in {m[mode]} mode")
     given = m[filling] if filling in m else m[old_filling]
     return (given[0] if isinstance(given, tuple) else given) == number

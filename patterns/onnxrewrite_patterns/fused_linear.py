@@ -77,14 +77,14 @@ def absorb_transpose(m: Match, build: Builder) -> Value:
 
 
 def matched(m: Match, term: Any) -> Call:
-    """Which of its operators a term was matched by."""
+    """The one of its operators that a term was matched by."""
     call = m.alternative(term)
     assert isinstance(call, Call)
     return call
 
 
 def reading(rank: int, swaps: int, batches: int) -> Perm:
-    """How FusedMatMul permutes an operand: the first axis goes behind the batches, then the last two change places."""
+    """The permutation of an operand in FusedMatMul: the first axis goes behind the batches, then the last two swap."""
     axes = (*range(1, rank - 1), 0, rank - 1) if batches and rank > 2 else tuple(range(rank))
     return (*axes[:-2], axes[-1], axes[-2]) if swaps else axes
 

@@ -89,7 +89,7 @@ def gather_all(m: Match, build: Builder) -> Value:
 
 
 def _gathered(m: Match, value: Value, axis: int, reader: ir.Node) -> tuple[Value | None, list[int]]:
-    """What a value gathers along ``axis``, by a constant list of indices."""
+    """The source and the indices of a Gather along ``axis`` by a constant list; None and no indices for others."""
     node = resolve(value).producer()
     if node is None or node.op_type != "Gather" or node.domain or node.graph is not reader.graph:
         return None, []

@@ -99,7 +99,7 @@ GELU_ERF = Rule(
 
 factor = Scalar("factor")
 SIX_DIGITS = 5e-6 / SQRT2
-"""How far √2 is off where it is written with six digits, as in Megatron."""
+"""The largest relative error of √2 written with six digits, as in Megatron."""
 
 
 def to_scaled_gelu(m: Match, build: Builder) -> Value:

@@ -77,12 +77,12 @@ class Branch:
     Attributes:
         conv: The convolution.
         tail: The functions, first one first.
-        idle: What does nothing in between.
-        source: What the convolution reads.
+        idle: The nodes in between that change nothing.
+        source: The value that the convolution reads.
         weight: Its weight, in its own dtype.
         bias: Its bias, or None.
         groups: Its number of groups.
-        key: What must be equal for two of them to be one.
+        key: The properties that must be equal for two of them to be one.
 
     """
 
@@ -147,13 +147,13 @@ def run_of(branches: Sequence[Branch | None]) -> list[Branch]:
 
 
 def over_one_input(run: Sequence[Branch]) -> int:
-    """How many of these branches read the same value as the first; groups would not stay together."""
+    """The number of leading branches that read one value and have no groups, which would not stay together."""
     same = itertools.takewhile(lambda b: b.source is run[0].source and b.groups == 1, run)
     return sum(_input_width(b) == _input_width(run[0]) for b in same)
 
 
 def over_parts(m: Match, run: Sequence[Branch]) -> int:
-    """How many of these branches read the equal parts of one value, all and in order; 0 if they do not."""
+    """The number of leading branches that read all the equal parts of one value, in order; 0 if they do not."""
     end, whole = 0, None
     for count, each in enumerate(run, start=1):
         found = cut(m, each.source, each.weight.ndim)
@@ -215,7 +215,7 @@ def branch(m: Match, part: Value) -> Branch | None:
 
 
 def is_private(value: Value) -> bool:
-    """Whether one node reads a value, once, and it is no result."""
+    """True if a value has one use and is not a graph output."""
     return len(value.uses()) == 1 and not value.is_graph_output()
 
 

@@ -309,7 +309,7 @@ _NEUTRAL: dict[str, tuple[str, _Test]] = {
     "false": ("the constant is not false", lambda c: not c.any()),
     "ones": ("the constant is not all ones", _is_all_bits),
 }
-"""What is neutral to a test of the other operand, and what to say if it fails."""
+"""Neutral element to the reason given if the constant operand is not that, and the test of the operand."""
 
 
 def split_operands(node: ir.Node, facts: Facts) -> tuple[Value, Value] | None:
@@ -323,7 +323,7 @@ def split_operands(node: ir.Node, facts: Facts) -> tuple[Value, Value] | None:
 
 
 def is_neutral(node: ir.Node, facts: Facts) -> bool | str:
-    """Whether one operand is constant and changes nothing."""
+    """True, or the reason why not: one operand is constant and changes nothing."""
     operands = split_operands(node, facts)
     if operands is None:
         return "no operand that could be neutral is constant"

@@ -148,7 +148,7 @@ _ATTENTIONS = frozenset({"Attention", "GroupQueryAttention", "MultiHeadAttention
 
 
 def feeds_attention(m: Match, value: Value) -> bool:
-    """Whether an attention that may take a layer in reads what it computes, with a bias or split into heads: of ONNX
+    """True if an attention that may absorb a layer reads its result, with a bias or split into heads: one of ONNX
     Runtime's own operators, or one that will be lowered to them."""
 
     def takes_in(node: ir.Node) -> bool:
@@ -158,7 +158,7 @@ def feeds_attention(m: Match, value: Value) -> bool:
 
 
 def leads_to(value: Value, is_end: Callable[[ir.Node], bool], through: frozenset[str]) -> bool:
-    """Whether a node that ``is_end`` reads a value, as it is or ``through`` some operators."""
+    """True if a node that ``is_end`` reads a value, directly or ``through`` some operators."""
     layer = [value]
     for _ in range(STEPS):
         readers = dict.fromkeys(n for v in layer for n in v.consumers())

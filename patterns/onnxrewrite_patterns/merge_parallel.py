@@ -44,7 +44,7 @@ x, w, b = Var("x", dtype=FLOATS), Const("w"), Const("b", default=None)
 layer = op["MatMul", "Gemm", "Conv"](x, w, b)
 
 BLOCKED = frozenset(operators("", "blocked"))
-"""What ONNX Runtime computes in blocks of channels between convolutions, as no Split does."""
+"""Operators that ONNX Runtime computes in blocks of channels between convolutions, unlike Split."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Branch:
         nodes: The layer, and the Add after it that adds its bias.
         weight: Its weight.
         bias: A number for each channel; None where there is no bias.
-        channels: How many channels it makes.
-        key: What must be equal for two of them to be one.
+        channels: The number of its output channels.
+        key: The properties that must be equal for two of them to be one.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -67,7 +67,7 @@ class Branch:
 
     @property
     def output(self) -> Value:
-        """What it computes."""
+        """The value that it computes."""
         return self.nodes[-1].outputs[0]
 
 
@@ -95,7 +95,7 @@ def merge(m: Match, build: Builder) -> Sequence[Value]:
 
 
 def _in_blocks(each: Branch) -> bool:
-    """Whether a convolution is followed by another, at once or after a step, which measuring it alone does not show."""
+    """True if another convolution follows, directly or after one node, which measuring it alone does not show."""
     if each.nodes[0].op_type != "Conv":
         return False
     below = [n for n in each.output.consumers() if n.op_type in BLOCKED]
@@ -150,7 +150,7 @@ def added(m: Match, node: ir.Node, channels: int) -> tuple[tuple[ir.Node, ...], 
 
 
 def is_by_channel(m: Match, bias: Value, channels: int) -> bool:
-    """Whether a constant has one element for each channel, along the last axis."""
+    """True if a value is a constant of rank 1 with one element for each channel."""
     return m.facts.tensor(resolve(bias)) is not None and m.shape(bias) == (channels,)
 
 

@@ -1,4 +1,4 @@
-"""What surrounds a normalization: a product, a sum, a pair of Casts, each of which it can do by itself.
+"""A product, a sum or a pair of Casts around a normalization, which can do each of them by itself.
 
 Why: every one of them is a pass over memory, and what scale and bias take in costs nothing.
 
@@ -62,7 +62,7 @@ def to_bias(m: Match, build: Builder) -> Value:
 
 
 def _parameter(m: Match, build: Builder, known: Const, term: Var) -> Value:
-    """What is multiplied or added, in the shape and the dtype of the scale."""
+    """The factor or the addend, in the shape and the dtype of the scale."""
     sizes = m.shape(scale) or ()
     if known not in m:
         fits = m.dtype(term) == m.dtype(scale) and same_shape(m.shape(term), sizes)
@@ -85,7 +85,7 @@ def _finite(m: Match, made: Value) -> Value:
 
 
 def _read_by(m: Match, own: Value) -> Value:
-    """What the normalization computes with its parameter."""
+    """The result of the normalization that reads the parameter ``own``."""
     return next((n.outputs[0] for n in own.consumers() if n in m.nodes), own)
 
 

@@ -1,4 +1,4 @@
-"""What the rules about normalizations have in common: along which axes, and parameters of the right shape.
+"""Shared code of the rules about normalizations: the axes they run along, and parameters of the right shape.
 
 No rules here.
 """
@@ -19,7 +19,7 @@ Axes: TypeAlias = "tuple[int, ...] | int | None"
 
 
 def last_axes(m: Match, source: Term, *reductions: Axes) -> int:
-    """Along how many axes all of these means of ``source`` run; refuses unless they are the last ones."""
+    """The number of axes that all of these means of ``source`` run along; refuses unless they are the last ones."""
     found = {_from_back(m, source, axes) for axes in reductions}
     m.require(len(found) == 1, "the means run along different axes", at=source)
     axes = found.pop()
@@ -60,7 +60,7 @@ def constant(m: Match, value: Value) -> Array | None:
 
 
 def is_all(m: Match, value: Value | None, number: float) -> bool:
-    """Whether a value is a constant of nothing but ``number``."""
+    """True if a value is constant, and every element is ``number``."""
     array = None if value is None else constant(m, value)
     return array is not None and bool((array == number).all())
 
@@ -75,10 +75,10 @@ def spread(array: Array, sizes: Sequence[int]) -> Array | None:
 
 
 def with_sum(m: Match, total: Term, *computed_twice: Term) -> bool:
-    """Whether the sum that is normalized is needed elsewhere, too, so that it has to be an output.
+    """True if the sum that is normalized is needed elsewhere, too, so that it has to be an output.
 
-    Refuses where something else inside the match is, for which a rule that keeps what is shared has to see itself; but
-    for what may be ``computed_twice``.
+    Refuses if another value inside the match is, except those that may be ``computed_twice``: a rule with
+    ``keeps_shared`` has to check that itself.
     """
     whole, inside = m[total], set(m.nodes)
     free = {whole, m.anchor, *(m[t] for t in computed_twice if t in m)}

@@ -38,7 +38,7 @@ own_scale, own_zero = Var("own scale"), Var("own zero", default=None)
 
 
 def quantize(of: Term) -> Call:
-    """What is quantized after it was computed, as ``own_scale`` and ``own_zero`` say."""
+    """A computed term, quantized with ``own_scale`` and ``own_zero``."""
     return op.QuantizeLinear(of, own_scale, own_zero)
 
 
@@ -80,7 +80,7 @@ def _require_number(m: Match, scale: Var, zero: Var) -> None:
 
 
 def _ordinary(scale: Array) -> bool:
-    """Whether products and quotients of three such scales are normal numbers."""
+    """True if products and quotients of three such scales are normal numbers."""
     return bool((scale > _RANGE[0]).all() and (scale < _RANGE[1]).all())
 
 

@@ -37,7 +37,7 @@ def _same_numbers(m: Match) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def _come_back(least: int, largest: int, dtype: np.dtype[Any], scale: float, zero: int) -> bool:
-    """Whether the integers from ``least`` to ``largest`` are the same, dequantized to a dtype and quantized again."""
+    """True if the integers from ``least`` to ``largest`` stay the same, dequantized to a dtype and quantized again."""
     every, step = np.arange(least, largest + 1), np.float32(scale)
     with np.errstate(all="ignore"):
         numbers = ((every - zero).astype(np.float32) * step).astype(dtype)

@@ -69,7 +69,7 @@ def quantized_attention(m: Match, build: Builder) -> Value:
 
 
 def _by_column(m: Match, given: Sequence[Const], width: int) -> npt.NDArray[Any]:
-    """What the three weights have of scales or zeros: one number for all of them, or one for each column."""
+    """The scales or zero points of the three weights: one number for all of them, or one for each column."""
     none = np.zeros((), m.dtype(weights[0]).numpy())  # type: ignore[union-attr]
     found = [m[g] if m.value(g) is not None else none for g in given]
     if all(f.size == 1 and f.reshape(()) == found[0].reshape(()) for f in found):

@@ -34,7 +34,7 @@ _LARGE = 64
 """No function is looked for beyond so many nodes."""
 
 _FAR = 24
-"""What changes no more than so many steps away may complete a function."""
+"""A change at most this many nodes away may complete a function."""
 
 
 class Function(NamedTuple):
@@ -49,7 +49,7 @@ class Function(NamedTuple):
 
 
 def _is_fixed(facts: Facts, value: Value) -> bool:
-    """Whether a value is constant, be it a quantized one."""
+    """True if a value is constant, or a constant that is dequantized."""
     if facts.tensor(value) is not None:
         return True
     node = value.producer()
@@ -57,12 +57,12 @@ def _is_fixed(facts: Facts, value: Value) -> bool:
 
 
 def _variable(facts: Facts, node: ir.Node) -> list[Value]:
-    """What a node reads that is no constant tensor."""
+    """The inputs of a node that are not constant tensors."""
     return [v for v in node.inputs if v is not None and facts.tensor(v) is None]
 
 
 def _obstacle(facts: Facts, node: ir.Node) -> str:
-    """Why a node does not compute element by element, with one number as every other operand; empty if it does."""
+    """The reason why a node does not compute element by element, with single numbers as other operands, or empty."""
     if node.op_type not in ELEMENTWISE.get(node.domain, ()):
         return f"{node.op_type} is not known to compute element by element"
     if node.attributes.get_int("block_size", 0):
@@ -106,7 +106,7 @@ def _consumers_first(nodes: Iterable[ir.Node]) -> list[ir.Node]:
 
 
 def functions(facts: Facts, root: ir.Node) -> Iterator[Function]:
-    """What a root computes, as functions of one 8-bit tensor each, the smallest first."""
+    """The result of a root as functions of one 8-bit tensor each, the smallest first."""
     nodes, _ = _above(facts, root)
     covered: list[ir.Node] = []
     open_values: set[Value] = set(root.outputs) if nodes else set()
@@ -141,7 +141,7 @@ def _leak(facts: Facts, found: Function) -> str:
 
 
 def _fits(facts: Facts, found: Function) -> str:
-    """Why a function is no table, or none that pays; empty if it is one."""
+    """The reason why a table cannot replace a function, or would not pay; empty if there is none."""
     rank = facts.rank(found.operand) or 0
     values = (v for n in found.nodes if n.op_type not in PASSING for v in n.inputs if v is not None)
     if any(_is_fixed(facts, v) and (facts.rank(v) or 0) > rank for v in values):
@@ -155,7 +155,7 @@ def _fits(facts: Facts, found: Function) -> str:
 
 
 def _has_kernel(facts: Facts, node: ir.Node) -> bool:
-    """Whether a node is between integers, and has a kernel for them."""
+    """True if a node reads and gives quantized integers, and has a kernel for them."""
     above = [v.producer() for v in _variable(facts, node)]
     around = {(n.op_type if n is not None else "", "DequantizeLinear") for n in above}
     around |= {(n.op_type, "QuantizeLinear") for n in node.outputs[0].consumers()}

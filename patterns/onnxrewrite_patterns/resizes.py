@@ -37,7 +37,7 @@ def by_factors(m: Match, build: Builder) -> Value:
 
 
 def _factor(own: Dim, wanted: Dim) -> int | None:
-    """How many times as large a dimension is to be; None where nobody knows."""
+    """The whole factor by which a dimension is to grow; None if none is known."""
     if isinstance(own, int) and own > 0 and isinstance(wanted, int):
         return wanted // own if wanted % own == 0 and wanted >= own else None
     return next((k for k in range(1, LARGEST + 1) if same_dim(own * k, wanted)), None)

@@ -54,7 +54,7 @@ def to_rms_norm(m: Match, build: Builder) -> Value:
 
 
 def _is_centred(value: Value) -> bool:
-    """Whether a value is something less its mean."""
+    """True if a value is the difference of another value and its mean."""
     difference = resolve(value).producer()
     if difference is None or difference.op_type != "Sub":
         return False

@@ -55,7 +55,7 @@ class Part:
         self.term = any_of(self.sliced, split[number], self.picked, self.squeezed)
 
     def features(self, m: Match, size: int) -> range:
-        """Which features of a head it has."""
+        """The features of a head that it has."""
         rank = m.rank(x) or 0
         chosen = m.alternative(self.term)
         if chosen not in (self.picked, self.squeezed):
@@ -69,7 +69,7 @@ class Part:
 
 
 def _is_by_pairs(m: Match, folded: Call, axis: int) -> bool:
-    """Whether heads folded in two have neighbours, and not halves, along ``axis``."""
+    """True if heads folded in two have neighbours, and not halves, along ``axis``."""
     *before, size = m.shape(x) or ()
     half = head_size(m, m[x]) // 2
     if axis == len(before) + 1 and same_shape(m.shape(folded), (*before, half, 2)):
@@ -94,7 +94,7 @@ class Joined:
         self.term = any_of(self.beside, self.paired)
 
     def is_interleaved(self, m: Match) -> bool:
-        """Whether the parts are interleaved; refuses unless they are joined where x was taken apart."""
+        """True if the parts are interleaved; refuses unless they are joined where x was taken apart."""
         rank = m.rank(x) or 0
         if self.beside in m:
             m.require(axis_of(m, m.node(self.beside), rank) == rank - 1, "Concat goes along another axis", at=x)

@@ -68,10 +68,10 @@ def embedded(
     Args:
         m: The match.
         build: Its tape.
-        heads: What to turn.
+        heads: The heads to turn.
         tables: Cosines and sines, which broadcast to half the heads; the same for all heads.
-        interleaved: Whether neighbours are turned, and not halves.
-        turned: So many features at the front are turned; None for all.
+        interleaved: True if neighbours are turned, and not halves.
+        turned: The number of features at the front to turn; None for all.
     """
     shape = m.shape(heads) or ()
     m.require(len(shape) in (3, 4), "heads must be of rank 3 or 4", at=heads)
@@ -121,7 +121,7 @@ def _padded(m: Match, table: Value, rank: int) -> tuple[Dim, ...]:
 
 
 def _fits(table: Sequence[Dim], shape: Sequence[Dim], axis: int | None) -> bool:
-    """Whether a table has a row for every position, of every batch or of one for all, and the same for all heads."""
+    """True if a table has a row for each position, for each batch or for all, and the same for all heads."""
     if len(table) != len(shape):
         return False
     kept = [place for place in range(1, len(shape) - 1) if place != axis]
@@ -130,7 +130,7 @@ def _fits(table: Sequence[Dim], shape: Sequence[Dim], axis: int | None) -> bool:
 
 
 def _as_long(rows: Dim, positions: Dim | None) -> bool:
-    """Whether a table has as many rows as there are positions."""
+    """True if a table has as many rows as there are positions."""
     return positions is not None and (same_dim(rows, positions) or is_cut_to(rows, positions))
 
 

@@ -61,7 +61,7 @@ def piece_by_gather(m: Match, build: Builder) -> Value:
 
 
 def _bounds(m: Match) -> tuple[int, int]:
-    """From which axis to which a Shape goes."""
+    """The first axis of a Shape, and the axis after its last."""
     rank = m.rank(x)
     if rank is None:
         m.refuse("the rank is not known", at=x)
@@ -138,7 +138,7 @@ _MOST = 48
 
 
 def is_shape_tensor(node: ir.Node, facts: Facts) -> bool | str:
-    """Whether a node computes sizes, all of which are known, and not all of them numbers."""
+    """True, or the reason why not: a node computes sizes that are all known, and not all numbers."""
     out = node.outputs[0]
     if facts.dtype(out) != ir.DataType.INT64 or facts.rank(out) not in (0, 1):
         return "it makes no shape tensor"
@@ -168,7 +168,7 @@ class Piece:
     numbers: tuple[int, ...] = ()
 
     def is_whole(self, m: Match) -> bool:
-        """Whether it is the whole shape of the value."""
+        """True if it is the whole shape of the value."""
         return self.value is not None and (self.start, self.end) == (0, m.rank(self.value))
 
 
@@ -258,7 +258,7 @@ def _runs(m: Match, value: Value, elements: Sequence[Dim]) -> Iterator[Piece]:
 
 
 def _cost(m: Match, pieces: Sequence[Piece], dying: Sequence[ir.Node], takes_bounds: bool, is_scalar: bool) -> int:
-    """How many nodes the pieces take."""
+    """The number of nodes that the pieces take."""
     read = [p for p in pieces if p.value is not None]
     nodes = len(read) + (len(pieces) > 1) + is_scalar
     if takes_bounds:
@@ -268,7 +268,7 @@ def _cost(m: Match, pieces: Sequence[Piece], dying: Sequence[ir.Node], takes_bou
 
 
 def _has_shape(value: Value, dying: Sequence[ir.Node]) -> bool:
-    """Whether the shape of a value is asked for by a node that stays."""
+    """True if a node that stays computes the whole shape of a value."""
     return any(c.op_type == "Shape" and not c.domain and not c.attributes and c not in dying for c in value.consumers())
 
 
@@ -336,7 +336,7 @@ def moved_range(m: Match, build: Builder) -> Value:
 
 
 def _is_size(dim: Dim) -> bool:
-    """Whether a size is known, so that a sum of two stays far from the largest integer."""
+    """True if an element is known to be a size, so that a sum of two stays far from the largest integer."""
     return dim >= 0 if isinstance(dim, int) else dim.value is not None and "-" not in dim.value and at_least(dim) >= 0
 
 

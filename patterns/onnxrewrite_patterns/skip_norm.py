@@ -81,7 +81,7 @@ def _by_shape(m: Match) -> tuple[Value, Value]:
 
 
 def _broadcasts(m: Match, value: Value, to: Sequence[Dim]) -> bool:
-    """Whether the kernel broadcasts a value to a shape: along the first of three axes, and no other."""
+    """True if the kernel can broadcast a value to a shape: along the first of three axes, and no other."""
     shape = m.shape(value)
     if shape is None or same_shape(shape, to):
         return shape is not None

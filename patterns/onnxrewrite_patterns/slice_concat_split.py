@@ -63,7 +63,7 @@ class Cut:
 
 
 def cuts(m: Match, node: ir.Node, rank: int | None) -> list[Cut]:
-    """What a Slice of any opset cuts, axis by axis."""
+    """The cuts of a Slice of any opset, axis by axis."""
     given = [parameter(m.facts, node, name) for name in ("starts", "ends", "axes", "steps")]
     lists = [(g,) if isinstance(g, int) else g for g in given]
     starts, ends, axes, steps = lists
@@ -184,7 +184,7 @@ def flatter(m: Match, build: Builder) -> Value:
 
 
 def used_once(value: Value | None) -> bool:
-    """Whether a value has one reader and is no output of the graph, nor is what Identities pass on to it."""
+    """True if a value, and each value that Identities pass on to it, has one use and is not a graph output."""
     if value is None:
         return False
     values = [value, *(n.inputs[0] for n in passed(value))]
@@ -307,7 +307,7 @@ def operand_itself(m: Match, build: Builder) -> Value:
 
 
 def _at(values: Sequence[Value | None], sizes: Sequence[Dim | None], start: int, end: int) -> Value | None:
-    """Which of ``values``, that lie side by side, goes from ``start`` to ``end``."""
+    """The one of ``values``, which lie side by side, that goes from ``start`` to ``end``; None if none does."""
     offset = 0
     for value, size in zip(values, sizes, strict=True):
         if not isinstance(size, int):
@@ -319,7 +319,7 @@ def _at(values: Sequence[Value | None], sizes: Sequence[Dim | None], start: int,
 
 
 def taken(m: Match, part: Value, axis: int) -> range:
-    """Which elements of an axis a piece takes: the result of a Slice of that axis alone, or one of a Split."""
+    """The elements of an axis that a piece takes: the result of a Slice of that axis alone, or one of a Split."""
     node = part.producer()
     assert node is not None
     shape = m.shape(operand(m, node))

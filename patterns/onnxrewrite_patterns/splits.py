@@ -54,7 +54,7 @@ def _axis(m: Match, node: ir.Node) -> int | None:
 
 
 def _range(m: Match, node: ir.Node, size: int) -> tuple[int, int]:
-    """From where to where a Slice of one axis goes."""
+    """The start and the end of a Slice of one axis."""
     (cut,) = cuts(m, node, m.rank(operand(m, node)))
     start, end, _ = slice(cut.start, cut.end).indices(size)
     return start, end

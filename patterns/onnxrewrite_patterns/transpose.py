@@ -111,7 +111,7 @@ def meet(m: Match, build: Builder) -> Sequence[Value]:
 
 
 def _is_fixed(value: Value, graph: ir.Graph) -> bool:
-    """Whether others than the nodes of the graph need a value as it is."""
+    """True if a value is needed as it is: as a graph output, or by a node of another graph."""
     return value.is_graph_output() or any(n.graph is not graph for n in value.consumers())
 
 

@@ -41,7 +41,7 @@ def inverse(perm: Perm) -> Perm:
 
 
 def is_identity(perm: Perm) -> bool:
-    """Whether nothing moves."""
+    """True if a permutation moves nothing."""
     return perm == tuple(range(len(perm)))
 
 
@@ -58,13 +58,13 @@ class Frame:
     """The axes of one node.
 
     Attributes:
-        rank: How many there are.
+        rank: The number of axes.
         inputs: Input to the axes that it holds, in order; such an input is read in the layout of the frame.
         outputs: Output to the axes that it holds, in order; an output that is not here does not move.
         relaid: Inputs that are broadcast against the frame: constants, and what has fewer axes.
         emit: Builds the node for another order of the axes, from inputs in that layout.
-        fits: Whether the node can be had in that order.
-        extra: What that order costs beside the Transposes around it.
+        fits: True if the node can be built in that order.
+        extra: The price of that order beside the Transposes around it.
     """
 
     rank: int
@@ -84,7 +84,7 @@ class Frame:
 
 
 def layout_of(axes: Axes, order: Perm) -> Perm:
-    """How an operand that holds ``axes`` is permuted when the frame has ``order``."""
+    """The permutation of an operand that holds ``axes`` when the frame has ``order``."""
     if len(axes) == len(order):
         return order
     place = {a: i for i, a in enumerate(axes)}
@@ -114,7 +114,7 @@ def reshaped(shape: Shape, perm: Perm) -> tuple[int, ...] | None:
 
 
 def price(shape: Shape, perm: Perm) -> int:
-    """What it costs to lay a value of this shape out in another way."""
+    """The price of laying out a value of this shape in another way."""
     if is_identity(perm):
         return 0
     if reshaped(shape, perm) is None or shape is None:
@@ -123,7 +123,7 @@ def price(shape: Shape, perm: Perm) -> int:
 
 
 def operand_layout(own: int, rank: int, order: Perm) -> tuple[Perm, tuple[int, ...]]:
-    """How an operand of ``own`` axes, broadcast against ``rank``, is permuted, and the axes it then gets."""
+    """The permutation of an operand of ``own`` axes, broadcast against ``rank``, and the axes to insert after it."""
     held = range(rank - own, rank)
     layout = tuple(a - held.start for a in order if a in held)
     first = next((i for i, a in enumerate(order) if a in held), rank)
@@ -131,5 +131,5 @@ def operand_layout(own: int, rank: int, order: Perm) -> tuple[Perm, tuple[int, .
 
 
 def is_single(shape: Shape) -> bool:
-    """Whether a value has one element, which no layout changes."""
+    """True if a value has one element, which no layout changes."""
     return shape is not None and all(d == 1 for d in shape)

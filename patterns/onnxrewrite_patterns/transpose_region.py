@@ -65,14 +65,14 @@ _SCALES = frozenset({"Cast", "Identity"} | {"Mul", "Div"} | {"QuantizeLinear", "
 _KEPT, _TURNED = "kept", "turned"
 
 _Costs = Iterator[tuple[Hashable, Hashable, int | None]]
-"""What it costs to keep the first and to turn the second; None forbids it."""
+"""The price of keeping the first and turning the second; None forbids it."""
 
 
 class Region:
-    """The nodes around one value that could do with another layout of it, as far as anyone has asked.
+    """The nodes around one value that could work with another layout of it, found on demand.
 
     Args:
-        facts: What is known about the values.
+        facts: The facts known about the values.
         graph: The graph that the region lies in.
         seed: The value.
         layout: Its other layout, as the permutation that leads there.
@@ -138,14 +138,14 @@ class Region:
     # -- how values are read and made ----------------------------------------------------------------------
 
     def follows(self, node: ir.Node, index: int) -> bool:
-        """Whether a node of the region, when it is turned, reads input ``index`` in the other layout."""
+        """True if a node of the region, when it is turned, reads input ``index`` in the other layout."""
         if node not in self.frames:
             return False
         frame, order = self.frames[node]
         return index in frame.inputs and not is_identity(layout_of(frame.inputs[index], order))
 
     def makes(self, value: Value) -> bool:
-        """Whether the producer of a value, when it is turned, gives it in the other layout."""
+        """True if the producer of a value, when it is turned, gives it in the other layout."""
         node, index = value.producer(), value.index()
         if node not in self.frames or node is None or index is None:
             return False
@@ -153,7 +153,7 @@ class Region:
         return index in frame.outputs and not is_identity(layout_of(frame.outputs[index], order))
 
     def above(self, value: Value) -> tuple[Value, Perm] | None:
-        """What a value is the Transpose of."""
+        """The operand of the Transpose that computes a value, and its permutation; None if none does."""
         node = value.producer()
         return None if node is None else self.turn(node)
 
@@ -177,7 +177,7 @@ class Region:
         return [n for n in self.frames if n in turned]
 
     def _costs(self, vertex: Hashable) -> _Costs:
-        """What is to be paid around a vertex: a node, or a value in one of its layouts; the region grows there."""
+        """The prices around a vertex: a node, or a value in one of its layouts; the region grows there."""
         if isinstance(vertex, tuple):
             values = [vertex[0]]
         elif vertex in self.frames:
@@ -196,7 +196,7 @@ class Region:
                 yield from self._costs_of(value)
 
     def _costs_of(self, value: Value) -> _Costs:
-        """What to pay for a value in its two layouts, and for the Transposes that read it."""
+        """The prices of a value in its two layouts, and of the Transposes that read it."""
         shape, turned, turns = self.facts.shape(value), self.turned_shape(value), self._turns(value)
         self._weighed.update(turns)
         back = inverse(self.layouts[value])
@@ -213,7 +213,7 @@ class Region:
             yield (value, _TURNED), reader, None
 
     def _prices(self, value: Value, turns: Iterable[ir.Node]) -> tuple[int, int]:
-        """What a value costs as it is once its maker is turned, and in its other layout while that is kept."""
+        """The price of a value as it is once its producer is turned, and in its other layout while that is kept."""
         fused = any(n.op_type in FUSES for n in value.consumers())
         beside = is_made_by(value, FUSES) or any(map(is_beside, turns))
         layout = self.layouts[value]
@@ -221,12 +221,12 @@ class Region:
         return as_it_is, _placed(price(self.facts.shape(value), layout), beside)
 
     def _prices_below(self, value: Value, source: Value, perm: Perm) -> tuple[int, int]:
-        """What the Transpose of ``source`` costs as it is, and what it costs to have it in the other layout."""
+        """The price of the Transpose of ``source`` as it is, and of having its result in the other layout."""
         shape, beside = self.facts.shape(source), is_beside(value.producer())
         return _placed(price(shape, perm), beside), _placed(price(shape, compose(perm, self.layouts[value])), beside)
 
     def _readers(self, value: Value, turns: Container[ir.Node]) -> list[Hashable]:
-        """Who reads the value: nodes and Transposes of the region, and all others, which are kept."""
+        """The readers of a value: nodes and Transposes, ``_KEPT`` for others; no Transposes back into the region."""
         readers: dict[Hashable, None] = {}
         for node, index in value.uses():
             if self.follows(node, index) or node in turns:
@@ -247,7 +247,7 @@ class Region:
         return found
 
     def _relaid(self, value: Value | None, rank: int, order: Perm) -> int:
-        """What it costs to have a broadcast operand in the other layout."""
+        """The price of having a broadcast operand in the other layout."""
         if value is None or self.facts.tensor(value) is not None or is_single(self.facts.shape(value)):
             return 0
         own, inserted = operand_layout(self.facts.rank(value) or 0, rank, order)
@@ -260,20 +260,20 @@ def _placed(cost: int, beside: bool) -> int:
 
 
 def is_beside(turn: ir.Node | None) -> bool:
-    """Whether a Transpose stands right beside a convolution or the like."""
+    """True if a Transpose directly precedes or follows a convolution or the like."""
     if turn is None:
         return False
     return is_made_by(turn.inputs[0], FUSES) or any(n.op_type in FUSES for n in turn.outputs[0].consumers())
 
 
 def is_made_by(value: Value | None, operators: frozenset[str]) -> bool:
-    """Whether one of ``operators`` computes a value."""
+    """True if one of ``operators`` computes a value."""
     producer = value.producer() if value is not None else None
     return producer is not None and producer.op_type in operators
 
 
 def _feeds_product(node: ir.Node, depth: int = 4) -> bool:
-    """Whether a matrix product reads what a node computes, at once or scaled, cast or quantized."""
+    """True if a matrix product reads the result of a node, directly or scaled, cast or quantized."""
     readers = set(node.outputs[0].consumers())
     if any(n.op_type in _PRODUCTS for n in readers):
         return True

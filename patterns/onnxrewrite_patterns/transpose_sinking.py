@@ -66,7 +66,7 @@ class Turning:
         return list(around)
 
     def gain(self, replaced: dict[Value, Value]) -> int:
-        """What is saved, counted on the graph and on the tape."""
+        """The price that is saved, counted on the graph and on the tape."""
         read = {i for n in self._build.nodes for i in n.inputs}
         before = 0
         for node in self.covered():
@@ -178,7 +178,7 @@ class Turning:
                     yield producer
 
     def _is_read(self, value: Value) -> bool:
-        """Whether anything but the turned nodes, and the Transposes that go with them, reads a value."""
+        """True if anything but the turned nodes, and the Transposes that go with them, reads a value."""
         if value.is_graph_output():
             return True
         gone = self.region.makes(value) and value.producer() in self.nodes

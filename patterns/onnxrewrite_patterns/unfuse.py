@@ -1,4 +1,4 @@
-"""What ONNX Runtime fuses to its own cost, spelled so that it does not.
+"""Spellings that ONNX Runtime does not fuse, where its fusion is slower.
 
 ONNX Runtime joins an Add with the LayerNormalization or the Gelu that alone reads it when it opens a model.  On a CPU
 its SkipLayerNormalization takes up to four times as long as the two did (from ten rows on), and BiasGelu up to 1.4

@@ -1,4 +1,4 @@
-"""How large the elements of a value can be, as far as the graph tells."""
+"""Bounds of the magnitude of the elements of a value, as far as the graph shows them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnxrewrite import Match, Value, operators, resolve
 
 _SAME = operators("", "bounded")
-"""What computes no larger numbers than its first input has."""
+"""Operators that compute no larger numbers than their first input has."""
 
 
 _PRODUCTS = operators("linear")
@@ -21,9 +21,9 @@ def magnitude(m: Match, x: Value | None, *, of_products: float = math.inf, depth
 
     Args:
         m: The match at hand.
-        x: The value; what is left out has none.
-        of_products: What is taken for the bound of a product of matrices.
-        depth: How many nodes it looks above.
+        x: The value; one that is absent has no bound.
+        of_products: The assumed bound of a product of matrices.
+        depth: The number of nodes to look above, one after the other.
     """
     value = resolve(x) if x is not None else None
     array = m.facts.constant(value) if value is not None else None

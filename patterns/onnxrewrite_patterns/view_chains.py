@@ -63,7 +63,7 @@ def target(source: Sequence[Dim] | None, wanted: Sequence[Dim], spelled: Sequenc
 
 
 def _entry(source: Sequence[Dim] | None, place: int, size: Dim) -> int | None:
-    """What a target says for one dimension: the number, or 0 where the input has the same size there."""
+    """The entry of a target for one dimension: the number, 0 where the input has the same size there, or None."""
     if isinstance(size, int) and size:
         return size
     copies = source is not None and place < len(source) and same_dim(source[place], size)
@@ -71,7 +71,7 @@ def _entry(source: Sequence[Dim] | None, place: int, size: Dim) -> int | None:
 
 
 def new_axes(source: Sequence[Dim] | None, wanted: Sequence[Dim]) -> list[int] | None:
-    """Which axes of size 1 make one shape of the other; None where that takes more."""
+    """The axes of size 1 that make ``wanted`` of ``source``; None where that takes more."""
     added, place = [], 0
     for axis, size in enumerate(wanted):
         if source is not None and place < len(source) and same_dim(source[place], size):
@@ -122,7 +122,7 @@ def constant_target(m: Match, build: Builder) -> Value:
 
 
 def _is_plain(m: Match, node: ir.Node) -> bool:
-    """Whether the target of a Reshape is what ``target`` makes it; also where that makes none of a constant."""
+    """True if the target of a Reshape is constant, and is the one that ``target`` makes, if it makes one."""
     spelled, wanted = m.facts.constant(operand(m, node, 1)), m.shape(node.outputs[0])
     if spelled is None or wanted is None:
         return spelled is not None
@@ -238,7 +238,7 @@ def one_axes(m: Match, build: Builder) -> Value:
 
 
 def _places(m: Match, node: ir.Node, places: list[int | None]) -> list[int | None]:
-    """Which axis of the input each axis of the result is, None for a new one."""
+    """The input axis of each axis of the result, None for a new one."""
     axes = parameter(m.facts, node, "axes")
     axes = (axes,) if isinstance(axes, int) else axes
     if not isinstance(axes, tuple):
@@ -333,7 +333,7 @@ EARLIER = Rule(
 
 
 def makes_known_shape(node: ir.Node, facts: Facts) -> bool | str:
-    """Whether a node computes a shape tensor that is there already."""
+    """True, or the reason why not: a node computes a shape tensor that is there already."""
     known = len(node.outputs) == 1 and facts.equal_shape_tensor(node.outputs[0]) is not None
     return known or "no earlier shape tensor is shown to be the same"
 

@@ -31,7 +31,7 @@ _LONGEST = 240
 """Their reasons print whole values; so many characters are told."""
 
 _ANONYMOUS = re.compile(r"anonymous:\d+")
-"""How their patterns print what has no name: by its place in memory."""
+"""The print of nameless values in their patterns: the address in memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Adapted(Rule):
 
     @property
     def doc(self) -> str:
-        """What its author says of it, or else its pattern."""
+        """The docstring of its class, or else its pattern."""
         assert self.theirs is not None
         instance = getattr(self.theirs._condition_function, "__self__", None)
         own = inspect.cleandoc(type(instance).__doc__ or "") if instance is not None else ""
@@ -61,8 +61,8 @@ def adapt(theirs: RewriteRule, *, name: str, stage: Stage = Stage.CANONICALIZE, 
 
     Args:
         theirs: The rule.
-        name: What it is called here.
-        stage: When it runs; what it makes must be runnable on the target, before the lower stage too.
+        name: Its name here.
+        stage: The stage in which it runs; its replacement must be runnable on the target, before the lower stage too.
         benefit: Of several rules that match at one value, the one with the largest benefit is tried first.
     """
     inside = _Foreign(theirs, name)
@@ -85,7 +85,7 @@ class _Foreign:
 
     Attributes:
         anchor: Our pattern: the operator that theirs ends in.
-        depth: How far their pattern looks above it.
+        depth: The number of nodes that their pattern spans, one above the other.
     """
 
     def __init__(self, theirs: RewriteRule, name: str):
@@ -123,13 +123,13 @@ class _Foreign:
             _visit(self._theirs.graph_post_visitor)
 
     def __fingerprint__(self) -> tuple[Any, ...]:
-        """What it consists of: not what it remembers of its last match."""
+        """The parts that it consists of, without what it remembers of its last match."""
         theirs = self._theirs
         functions = [_function(theirs), getattr(theirs._condition_function, "__func__", theirs._condition_function)]
         return self._name, spelled(theirs), theirs.remove_nodes, functions
 
     def fits(self, node: ir.Node, facts: Facts) -> bool | str:
-        """Whether their pattern matches at a node, whatever their condition says; or why not."""
+        """True if their pattern matches at a node, whatever their condition says; False or the reason if not."""
         if not isinstance(node.graph, ir.Graph) or not self._root.op.matches(node.op_type):
             return False
         if not self._root.domain.matches(node.domain):
@@ -141,7 +141,7 @@ class _Foreign:
         return status is not MatchStatus.NO_MATCH or _reason(found, "its pattern does not match")
 
     def _match(self, node: ir.Node) -> tuple[MatchResult, MatchStatus]:
-        """What their matcher finds at a node, and how far it came."""
+        """The result of their matcher at a node, and the status that it reached."""
         tracer = _Last()
         graph = node.graph
         assert isinstance(graph, ir.Graph)
@@ -168,11 +168,11 @@ class _Last(MatchingTracer):
 
 
 class _Tape:
-    """What a replacement of theirs has built: nodes that read values of our graph, and are in none yet.
+    """The nodes that a replacement of theirs has built: they read values of our graph, and are in no graph yet.
 
     Args:
         context: Their tape.
-        outputs: What replaces the pattern's outputs.
+        outputs: The values that replace the pattern's outputs.
     """
 
     def __init__(self, context: Any, outputs: Iterable[Any]):
@@ -182,7 +182,7 @@ class _Tape:
 
     @classmethod
     def of(cls, rule: RewriteRule, found: MatchResult) -> _Tape | None:
-        """What a rule builds for a match; None where it gives up.  Nothing it built stays a reader then."""
+        """The tape that a rule builds for a match; None if it gives up: then no node that it built stays a reader."""
         contexts: list[Any] = []
 
         def recorded(context: Any, **bindings: Any) -> Any:
@@ -215,7 +215,7 @@ class _Tape:
 
 
 def _passed_on(node: ir.Node, build: Builder) -> ir.Value | None:
-    """What a node of theirs stands for, if it is no operator that is needed."""
+    """The value that an Identity or a Constant of theirs stands for; None if the node is needed."""
     if node.domain or node.op_type not in ("Identity", "Constant"):
         return None
     if node.op_type == "Identity":
@@ -259,7 +259,7 @@ def _visit(visitor: Any) -> None:
 
 
 def _depth(root: NodePattern) -> int:
-    """How many nodes a pattern has one above the other."""
+    """The number of nodes that a pattern has one above the other."""
     known: dict[NodePattern, int] = {}
 
     def depth(node: NodePattern) -> int:

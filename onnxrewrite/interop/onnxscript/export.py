@@ -305,7 +305,7 @@ class _Writer:
         raise self._cannot(f"{op_type} takes any number of inputs")
 
     def _attribute(self, op_type: str, name: str, expected: Any, found: schema.Schema | None) -> str:
-        """What an attribute must be: a number that is the default may be absent."""
+        """The expression for the value that an attribute must have; one that is the default may be absent."""
         if isinstance(expected, Attr):
             known = self.parameters.get(expected) or self._named(expected)
             return known if expected.default is REQUIRED else f"pattern.AttrVar({known!r}, can_match_none=True)"

@@ -1,4 +1,4 @@
-"""Which of onnxscript's rules a text means, and what they are called here."""
+"""Loads the rules of onnxscript that a text means, and names them for use here."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from onnxrewrite.rewrite.ruleset import RuleSet
 PREFIX = "onnxscript"
 
 _FUSIONS = "onnxscript.rewriter.ort_fusions"
-"""What is made for ONNX Runtime comes from here."""
+"""The package of the rules that are made for ONNX Runtime."""
 
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+")
-"""Where a name of theirs is divided: CamelCase and snake_case."""
+"""The word boundaries in a name of theirs: CamelCase and snake_case."""
 
 _NUMBERED = re.compile(r"_?rule_?\d*")
 """A variable that says nothing of the rule in it."""
@@ -67,7 +67,7 @@ def _adapted(names: Mapping[RewriteRule, str]) -> Iterator[Rule]:
 
 
 def _found(name: str) -> tuple[str, list[RewriteRule]]:
-    """What the set is called, and its rules."""
+    """The name of the set, and its rules."""
     if name == "default":
         return name, list(theirs._DEFAULT_REWRITE_RULES)
     if name == "ort_fusions":
@@ -85,7 +85,7 @@ def _found(name: str) -> tuple[str, list[RewriteRule]]:
 
 
 def _fusions() -> Iterator[RewriteRule]:
-    """What ``onnxscript.rewriter.ort_fusions.optimize_for_ort`` applies, in its order; its passes between are left out.
+    """The rules of ``onnxscript.rewriter.ort_fusions.optimize_for_ort``, in its order, without the passes between them.
 
     Each fusion is a function with a rule set in its closure, and ``fuse_xformers`` says in which order they come.
     """
@@ -133,7 +133,7 @@ def _rules_of(value: Any, name: str) -> Iterator[RewriteRule]:
 
 
 def _of_module(module: ModuleType, name: str) -> Iterator[RewriteRule]:
-    """What a module offers as ``rules``, or else every rule and set among its globals, and its own classes."""
+    """The ``rules`` of a module, or else every rule and set among its globals, or else its own rule classes."""
     offered = getattr(module, "rules", None)
     if isinstance(offered, RewriteRuleSet | list | tuple):
         yield from _rules_of(offered, name)
@@ -146,7 +146,7 @@ def _of_module(module: ModuleType, name: str) -> Iterator[RewriteRule]:
 
 
 def _of_instance(value: RewriteRuleClassBase) -> RewriteRule:
-    """What ``value.rule()`` gives, but of this instance and not of a new one."""
+    """The rule that ``value.rule()`` gives, but of this instance and not of a new one."""
     return RewriteRule(
         value.pattern,
         value.rewrite,
@@ -160,7 +160,7 @@ def _of_instance(value: RewriteRuleClassBase) -> RewriteRule:
 
 
 def _called(function: Callable[[], Any], name: str) -> Any:
-    """What a function without arguments gives."""
+    """The result of a function without arguments; RuleError if it raises."""
     try:
         with foreign():
             return function()
@@ -183,7 +183,7 @@ def _module(rule: RewriteRule) -> str:
 
 
 def _attribute(rule: RewriteRule) -> str | None:
-    """How the module calls a rule that has no name, or the one that it is a commuted copy of."""
+    """The module's name for a rule that has none, or for the rule that it is a commuted copy of, or None."""
     module = sys.modules.get(_module(rule))
     if module is None:
         return None

@@ -77,7 +77,7 @@ def parse(
         text: See the module's docstring.
         opset: Version of the default domain, where the text has no ``opset_import``.
         domains: Versions of other domains, 1 where not given.  Only those that the text uses are imported.
-        ir_version: Where the text gives none.
+        ir_version: IR version, where the text gives none.
         weights: Arrays for constants of which the text has only a hash, by name or by that hash.
 
     Raises:
@@ -131,7 +131,7 @@ def diff(
     context: int = 2,
     canonical_names: bool = False,
 ) -> str:
-    """What changed, as a unified diff of the two texts with ``context`` lines around; empty if nothing did.
+    """The changes, as a unified diff of the two texts with ``context`` lines around; empty if there are none.
 
     By default with the models' own names, so that a line that did not change reads the same on both sides.
     """

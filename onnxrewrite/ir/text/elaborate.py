@@ -37,7 +37,7 @@ _SMALL = 64
 
 @dataclass(slots=True)
 class Scope:
-    """What is known of the names of one graph and of the graphs around it."""
+    """The known types and constants by name, of one graph and of the graphs around it."""
 
     opsets: Mapping[str, int]
     types: dict[str, onnx.TypeProto] = field(default_factory=dict)
@@ -308,7 +308,7 @@ def _value_info(declared: Declaration) -> onnx.ValueInfoProto:
 
 
 def _constant_node(tensor: onnx.TensorProto) -> onnx.NodeProto:
-    """What stands for an initializer in a function, which has none."""
+    """A Constant node in place of an initializer, which a function cannot have."""
     return onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
 
 
@@ -324,7 +324,7 @@ def _domains(graph: GraphText) -> Iterator[str]:
 
 
 def _inferred_types(node: onnx.NodeProto, schema: Schema | None, scope: Scope) -> Mapping[str, onnx.TypeProto]:
-    """What is known of the outputs of one node: as ONNX infers it, else by the schema's type variables."""
+    """The known types of the outputs of one node: as ONNX infers them, else by the schema's type variables."""
     if schema is None:
         return {}
     variables = {formal.type_var: formal.types for formal in schema.outputs}

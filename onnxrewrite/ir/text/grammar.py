@@ -39,8 +39,8 @@ _ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|(.))", re.DOTALL)
 
 
 def _unescaped(text: str) -> str:
-    """What a string in quotes means: ``u`` and four digits after a backslash are a unit of UTF-16, as in JSON; anything
-    else after one is what it is."""
+    """The value of a quoted string: ``u`` and four digits after a backslash are a unit of UTF-16, as in JSON; any other
+    character after a backslash stands for itself."""
     if "\\" not in text:
         return text
     units = _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], text)
@@ -215,7 +215,7 @@ class Parser:
     # -- types
 
     def at_type(self) -> bool:
-        """Whether a type stands here, not a value that is called like one."""
+        """True if a type stands here, not a value with the name of one."""
         if self.next.kind != "id" or self.next.text not in TYPE_WORDS:
             return False
         if self.next.text in NESTED_TYPES:

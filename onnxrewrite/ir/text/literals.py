@@ -58,7 +58,7 @@ def literal_dtype(
 
 
 def shares_type(schema: Schema | None, one: int, other: int) -> bool:
-    """Whether the schema gives two operands of a node one dtype."""
+    """True if the schema gives two operands of a node the same dtype, or if there is no schema."""
     if schema is None:
         return True
     a, b = formal_of(schema, one), formal_of(schema, other)

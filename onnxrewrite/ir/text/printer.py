@@ -68,7 +68,7 @@ def _shortest(value: float, kind: Any) -> str:
 
 
 def _digits(value: float, kind: Any) -> int:
-    """How many digits a number has at least; numpy knows that of its own dtypes."""
+    """The minimum number of digits of a number, as numpy knows it for its own dtypes; 1 for others."""
     if kind not in (np.float16, np.float32, np.float64):
         return 1
     mantissa = np.format_float_scientific(kind(value)).partition("e")[0]
@@ -291,7 +291,7 @@ class Printer:
         return values if self.reads_alike(node, position, tensor) else f"{_tensor_type(tensor)} {values}"
 
     def reads_alike(self, node: ir.Node, position: int, tensor: ir.TensorProtocol) -> bool:
-        """Whether the constant reads the same without its type, whatever ``parse`` knows of the others."""
+        """True if the constant reads the same without its type, whatever ``parse`` knows of the others."""
         has_form = tensor.shape.rank() == 0 or (tensor.shape.rank() == 1 and tensor.size > 0)
         if not has_form or tensor.dtype is ir.DataType.BOOL:
             return has_form

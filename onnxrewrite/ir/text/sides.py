@@ -43,7 +43,7 @@ class _PartPrinter(Printer):
         return self.declared(value) if tensor is None else self.constant(value, tensor)
 
     def result(self, old: ir.Value, new: ir.Value) -> Iterator[str]:
-        """What gives ``new``, which replaces ``old``, the name of that: no line where it is printed by that name."""
+        """The lines that give ``new`` the name of ``old``, which it replaces; none where it is printed by that name."""
         if new in self.made and new not in self.names:
             self.names[new] = self.name(old)
             return

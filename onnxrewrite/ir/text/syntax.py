@@ -1,4 +1,4 @@
-"""What text is made of: tokens, and what the grammar reads from them as plain data with positions."""
+"""The elements of text: tokens, and the plain data with positions that the grammar reads from them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOKEN = re.compile(
 
 
 def is_literal_word(word: str) -> bool:
-    """Whether an unquoted ``word`` reads as a number or a truth value where an operand may stand."""
+    """True if an unquoted ``word`` reads as a number or a truth value where an operand may stand."""
     return word in BOOL_WORDS or word.lower() in FLOAT_WORDS
 
 
@@ -154,5 +154,5 @@ class ModelText:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the text is an ONNX model in full, so that ONNX's own reading of it holds."""
+        """True if the text is an ONNX model in full, so that ONNX's own reading of it holds."""
         return self.header is not None and self.graph.outputs is not None

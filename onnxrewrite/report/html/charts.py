@@ -39,7 +39,7 @@ class Stroke:
 
     Attributes:
         kind: The class that it is drawn by: ``was``, ``kept``, ``undone``.
-        value: Where it ends; it begins at 0.
+        value: The value at which it ends; it begins at 0.
         low: The lower end of its interval, None for none.
         high: The upper end.
     """
@@ -55,8 +55,8 @@ class Row:
     """Bars with one label.
 
     Attributes:
-        label: What they are.
-        figure: What they say.
+        label: Their common label.
+        figure: Their values as text.
         strokes: From top to bottom.
     """
 
@@ -71,7 +71,7 @@ def bars(rows: Iterable[Row], most: float, mark: float | None = None) -> Markup:
     Args:
         rows: From top to bottom.
         most: The end of the scale; a longer bar ends there with a sign that it goes on.
-        mark: Where a line goes through all rows.
+        mark: The value at which a line goes through all rows.
     """
     items = []
     for row in rows:
@@ -111,11 +111,11 @@ class Axis:
     """One direction of a field of points.
 
     Attributes:
-        title: What it shows.
-        low: Where it begins.
-        high: Where it ends.
+        title: The quantity that it shows.
+        low: The value at which it begins.
+        high: The value at which it ends.
         ticks: Numbers, and what is written at them.
-        log: Whether equal ratios are equally far apart.
+        log: True if equal ratios are equally far apart.
     """
 
     title: str
@@ -141,10 +141,10 @@ class Point:
         y: Upwards.
         kind: ``was``, ``kept`` or ``undone``.
         label: A few letters beside it, where there is room.
-        title: What a browser shows of it under the mouse.
+        title: The tooltip.
         low: The lower end of its interval across, None for none.
         high: The upper end.
-        ring: Whether it is the one that matters.
+        ring: True if it is the one that matters.
         target: The id of the element that it leads to.
     """
 
@@ -164,10 +164,10 @@ class Line:
     """A straight line through the whole field.
 
     Attributes:
-        value: Where it lies.
-        text: What is written at it.
-        across: Whether it is horizontal.
-        shaded: Whether what lies above it is out of bounds.
+        value: The value at which it lies.
+        text: Its label.
+        across: True if it is horizontal.
+        shaded: True if the area above it is out of bounds.
     """
 
     value: float
@@ -241,7 +241,7 @@ def _point(point: Point, x: Axis, y: Axis) -> Markup:
 
 
 _BESIDE = ((0, -12, "middle"), (10, 4, "start"), (-10, 4, "end"), (0, 20, "middle"))
-"""Where a label may stand: above, right, left, below; pixels from the point, and which end of it is there."""
+"""Positions of a label: above, right, left, below; pixels from the point, and which end of it is there."""
 
 
 def _labels(found: Sequence[Point], x: Axis, y: Axis) -> list[Markup]:
@@ -300,12 +300,12 @@ def _number(value: float) -> str:
 
 
 def legend_of_bars(*entries: tuple[str, str]) -> Markup:
-    """What bars of a kind stand for: kinds, and words."""
+    """The legend of bars: kinds, and words."""
     return _keys((tag("rect", y=5, width=22, height=_BAR, class_=kind), words) for kind, words in entries)
 
 
 def legend_of_points(*entries: tuple[str, str]) -> Markup:
-    """What points of a kind stand for: kinds, and words; ``kept ring`` is one with a ring about it,
+    """The legend of points: kinds, and words; ``kept ring`` is one with a ring about it,
     ``front`` the line of the front."""
     keys = []
     for kind, words in entries:

@@ -53,7 +53,7 @@ def deployment_page(data: Data) -> str:
 
 
 def verdicts(data: Data) -> list[tuple[str, str]]:
-    """What a reader wants to know first: ``good`` or ``warning``, and a sentence, each."""
+    """The verdicts at the top: ``good``, ``plain`` or ``warning``, and a sentence, each."""
     found = [_verdict(data)]
     if data["data"]["generated"]:
         found.append(

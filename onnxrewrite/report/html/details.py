@@ -79,7 +79,7 @@ def _row(proposal: Proposal) -> list[object]:
 
 
 def _decision(proposal: Proposal) -> Markup | str:
-    """What became of it, why, and how sure that is."""
+    """The decision on a proposal, its reason, and a note if it was a close one."""
     if not proposal.state:
         return ""
     said: list[object] = [tag("b", proposal.state)]
@@ -98,7 +98,7 @@ def _with_interval(interval: Data, shown: Callable[[float], str]) -> Markup:
 
 
 def _details(proposal: Proposal) -> list[Markup]:
-    """How close every output is, how it was run, and what its stage tells."""
+    """The settings of its run, its throughput, the facts of its stage, and the closeness of every output."""
     trial = proposal.trial
     setting = {k: v for k, v in trial["setting"].items() if v}
     pairs = [("Run with", _plain(setting)), ("Throughput", f"{trial['metrics']['throughput']:.4g} samples a second")]

@@ -1,4 +1,4 @@
-"""What every page is: one file that fetches nothing, with our style, the button for the theme, and scripts that a
+"""The frame of every page: one file that fetches nothing, with our style, the button for the theme, and scripts that a
 policy names by their digests, so that nothing else is run."""
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class Frame:
     """A page around what it tells.
 
     Attributes:
-        kicker: Which command made it.
+        kicker: The command that made it.
         name: The first heading.
-        title: What the window is called.
+        title: The title of the window.
         subtitle: Below the heading.
         skip: A section's id, and what the link to it says to those who cannot see the page.
         styles: Files beside ``page.css``.

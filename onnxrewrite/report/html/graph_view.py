@@ -32,8 +32,8 @@ class Vertex:
         operator: ``Add``, ``com.microsoft.FusedConv``; empty for inputs and outputs, which no operator's name is.
         text: The node as a line of text; ``input`` or ``output``.
         path: The groups that it lies in by what the model says.
-        values: What it computes.
-        is_made: Whether a rule made it.
+        values: The values that it computes.
+        is_made: True if a rule made it.
         origin: The original nodes that it stands for, if a rule made it.
     """
 
@@ -47,7 +47,7 @@ class Vertex:
 
     @property
     def is_node(self) -> bool:
-        """Whether it is none of the model's inputs and outputs."""
+        """True if it is neither an input nor an output of the model."""
         return self.operator != ""
 
 
@@ -107,7 +107,7 @@ class Drawing:
 
 
 def _end(kind: str, values: Sequence[ir.Value]) -> Path:
-    """Where an input or output of the model lies: in a group of all where there are many, as with cached keys."""
+    """The group of an input or output of the model: one for all where there are many, as with cached keys."""
     return (f"model {kind}",) if len(values) > _MANY_ENDS else ()
 
 

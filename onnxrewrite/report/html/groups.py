@@ -1,4 +1,4 @@
-"""Where a node lies: in groups inside groups, by the module that the exporter says it comes from.
+"""The groups that a node lies in, one inside the other, by the module that the exporter says it comes from.
 
 A group of thousands cannot be drawn, so a large one is divided in computing order; that also groups the nodes of a
 model that says nothing.  Nothing here knows which nodes a rewrite made.
@@ -54,7 +54,7 @@ class Group:
     """Nodes by number, and groups by label, each in computing order.
 
     Attributes:
-        label: What it is called; a merged one has several labels in one.
+        label: Its name; a merged one has several labels in one.
         path: The labels down to it, its own included: what it is known by on both sides.
     """
 

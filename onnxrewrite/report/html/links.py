@@ -1,4 +1,4 @@
-"""Which nodes of the original a rewrite covered in the end, and which nodes of the result come of it."""
+"""The nodes of the original that a rewrite covered in the end, and the nodes of the result that come of it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _built(applied: Sequence[Applied], after: Drawing) -> list[list[int]]:
 
 
 def said(record: SiteRecord) -> str:
-    """What running both sides of a rewrite showed, in a few words."""
+    """The result of running both sides of a rewrite, in a few words."""
     check: CheckRecord | None = record.check
     if check is None:
         return "not run: --check off"

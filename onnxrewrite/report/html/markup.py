@@ -84,5 +84,5 @@ def json_script(name: str, data: Any) -> Markup:
 
 
 def digest(script: str) -> str:
-    """What a Content-Security-Policy calls a script by, so that no other one is run."""
+    """The source expression that allows this script, and no other, in a Content-Security-Policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"

@@ -1,4 +1,4 @@
-"""What nearly matched: where rules come near in the result, and where they matched as a whole and were refused."""
+"""Near misses: places where rules come near in the result, and where they matched as a whole and were refused."""
 
 from __future__ import annotations
 

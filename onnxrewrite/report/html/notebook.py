@@ -1,4 +1,4 @@
-"""What notebooks show in place of a repr: a few lines and tables, without scripts and styles but for the cells' own."""
+"""HTML for notebooks in place of a repr: a few lines and tables, without scripts and styles but for the cells' own."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def outcome_html(data: Data) -> str:
 
 
 def explanation_html(data: Data) -> str:
-    """Why a rule does not apply; ``data`` is ``Explanation.to_json()``."""
+    """The reasons why a rule does not apply; ``data`` is ``Explanation.to_json()``."""
     applied = len(data["applied"])
     head = f" applies at {human.plural(applied, 'place')}" if applied else " does not apply"
     rows = []

@@ -23,10 +23,10 @@ def write_page(result: Result, data: Mapping[str, Any], path: str | os.PathLike[
     """Write the page: all of it, or none.
 
     Args:
-        result: What ``apply`` returned.
-        data: What ``summary`` returned.
-        path: Where to.
-        option: What the message begins with if that fails.
+        result: The result of ``apply``.
+        data: The result of ``summary``.
+        path: The file to write.
+        option: The beginning of the error message if that fails.
 
     Raises:
         ModelError: The file cannot be written.

@@ -15,10 +15,10 @@ class Proposal:
 
     Attributes:
         number: From 1; the original is 0.
-        stage: Which proposed it; empty for the original.
-        trial: What was measured, plain data.
-        is_kept: Whether it was kept.
-        is_final: Whether it is what is recommended.
+        stage: The stage that proposed it; empty for the original.
+        trial: The measurements, as plain data.
+        is_kept: True if it was kept.
+        is_final: True if it is the one that is recommended.
     """
 
     number: int
@@ -34,25 +34,25 @@ class Proposal:
 
     @property
     def kind(self) -> str:
-        """How it is drawn: ``was``, ``kept``, ``undone``."""
+        """The class that it is drawn by: ``was``, ``kept``, ``undone``."""
         return "was" if not self.stage else "kept" if self.is_kept else "undone"
 
     @property
     def state(self) -> str:
-        """What became of it; empty for the original, but where it is what is recommended."""
+        """The decision on it; empty for the original, unless that is recommended."""
         if self.is_final:
             return "recommended"
         return "" if not self.stage else "kept" if self.is_kept else "taken back"
 
     @property
     def reason(self) -> str:
-        """Why."""
+        """The reason of the decision."""
         why: str = self.trial["verdict"]["reason"]
         return why
 
     @property
     def drop(self) -> float:
-        """What was lost of the quality; all where that is no number."""
+        """The loss of quality; infinite where that is not a number."""
         drop = self.trial["metrics"]["quality"]["drop"]
         return float("inf") if drop is None else float(drop)
 

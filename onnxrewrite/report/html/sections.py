@@ -32,7 +32,7 @@ def headline(data: Data) -> str:
 
 
 def verdict(data: Data) -> tuple[str, str]:
-    """What a reader wants to know first: ``good`` or ``warning``, and a sentence."""
+    """The verdict at the top: ``good`` or ``warning``, and a sentence."""
     check = data["checks"]["model"]
     if data["checks"]["level"] == "off":
         return "warning", "The numbers were not checked: --check off."
@@ -148,7 +148,7 @@ def _operators(names: Iterable[str], rows: Mapping[str, tuple[int, int]]) -> Mar
 
 
 def checked(data: Data) -> Markup:
-    """How fast, how exact, how far it was checked, what was undone: as the terminal says it, and every output."""
+    """The speed, the error, the extent of the checks, undone rewrites: as the terminal shows them, and every output."""
     lines = [
         pair for pair in apply_facts(data, verbose=True) if pair[0] != "Seconds"
     ]  # the page says no times of a run
@@ -184,7 +184,7 @@ def _outputs(check: Data) -> Markup:
 
 
 def missed(near: Sequence[Data]) -> Markup:
-    """What nearly matched, rule by rule; ``near`` is what ``near_misses.near_misses`` returned."""
+    """The near misses, rule by rule; ``near`` is the result of ``near_misses.near_misses``."""
     if not near:
         return tag("p", "Nothing: no rule came near anywhere where it was not applied.")
     items = [tag("li", *_miss(each)) for each in near]

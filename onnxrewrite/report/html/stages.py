@@ -76,7 +76,7 @@ def _sizes(shown: Sequence[Proposal]) -> list[Row]:
 
 
 def _lost(data: Data, shown: Sequence[Proposal]) -> Markup:
-    """What was lost of the quality to what may be lost; where nothing may be, to the most that was."""
+    """Bars of the lost quality relative to the allowed loss; where none is allowed or no limit set, to the largest."""
     allowed = data["gate"]["max_drop"]
     most = max((p.drop for p in shown if p.drop < float("inf")), default=0.0)
     unit = allowed or (most if most > 0 else 1.0)

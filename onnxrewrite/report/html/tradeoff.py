@@ -18,7 +18,7 @@ _ROOM = 1.7
 """Times, above and below, so that no point lies on the rim."""
 
 _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
-"""What is written at an axis of times that are far apart."""
+"""Ticks of an axis of times that are far apart."""
 
 
 def tradeoff(data: Data, found: Sequence[Proposal]) -> Markup:
@@ -88,7 +88,7 @@ def _drop_axis(drops: Sequence[float]) -> Axis:
 
 
 def _floor(axis: Axis) -> float:
-    """Where nothing is drawn to be lost."""
+    """The value on the axis at which no loss is drawn."""
     return axis.ticks[0][0]
 
 

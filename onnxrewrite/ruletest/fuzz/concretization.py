@@ -63,7 +63,7 @@ _PASSES = frozenset(operators("pointwise broadcast softmax quantize pad"))
 """Operators whose result has the rank of their first operand."""
 
 _CONSTANT_STRUCTURE, _CONSTANT_INDEX = 0.85, 0.6
-"""How often what says a shape is a constant, where the pattern does not ask for one; and what says places."""
+"""The shares of shape operands, and of index operands, that are constants where the pattern does not demand one."""
 
 
 def settle(sketch: Sketch, asked: Hints, rng: random.Random, turn: int = 0) -> ir.Model:
@@ -71,12 +71,12 @@ def settle(sketch: Sketch, asked: Hints, rng: random.Random, turn: int = 0) -> i
 
     Args:
         sketch: Is changed.
-        asked: What the rule asks for.
+        asked: The hints of the rule.
         rng: Makes choices.
-        turn: What must not be left to chance differs from turn to turn: the shape that is fed, the kind of a number.
+        turn: Selects what must not be left to chance: the shape that is fed, the kind of a number.
 
     Raises:
-        CannotGrow: What was drawn does not fit together.
+        CannotGrow: The drawn parts do not fit together.
     """
     settling = _Settling(sketch, asked, rng, turn)
     for node in sketch.nodes:
@@ -185,7 +185,7 @@ class _Settling:
         return value
 
     def _as_before(self, name: str, fresh: Any) -> Any:
-        """What was drawn, what the rule asks for, or what goes with an attribute of the same name before."""
+        """The drawn value, one of the rule's hints, or one related to an earlier attribute of the same name."""
         before = [v for v in self._of_name.get(name, ()) if type(v) is type(fresh) and _length(v) == _length(fresh)]
         chance = self._rng.random()
         if before and chance < 0.4:
@@ -242,7 +242,7 @@ class _Settling:
         return self._own(leaf.rank if leaf.rank is not None else self._asked_rank(leaf.value))
 
     def _own(self, rank: int | None) -> Shape:
-        """What all inputs of a rank have that nothing else decides, mostly."""
+        """The shape of an input that nothing else decides: mostly the one that all such inputs of its rank share."""
         if self._rng.random() < 0.2:
             return self._drawn_base(rank)
         first = self._base if rank is None or len(self._base) == rank else self._drawn_base(rank)
@@ -284,7 +284,7 @@ class _Settling:
         return self._own(leaf.rank) if known is None else (*known[:more], *shape)
 
     def _is_structure(self, spot: Spot, contents: Contents | None) -> bool:
-        """Whether what could be fed is a constant here, as it mostly is."""
+        """True if an operand with these contents, which could also be fed, is a constant, as it mostly is."""
         if contents is None:
             return False
         often = _CONSTANT_STRUCTURE if spot.place in STRUCTURE else _CONSTANT_INDEX
@@ -389,7 +389,7 @@ def _fitting(shape: Shape | None, other: Shape) -> Shape | None:
 
 
 def _is_known(spot: Spot) -> bool:
-    """Whether the first operand can be told from others, or from none."""
+    """True if the shape of the first operand follows from other operands, or from the operator alone."""
     return (spot.node.op_type, 0) in STRUCTURE or any(s is not None for s in spot.shapes[1:])
 
 
@@ -403,7 +403,7 @@ def _length(value: Any) -> int:
 
 
 def _is_like(asked: Any, fresh: Any) -> bool:
-    """Whether what a rule asks for can stand where something was drawn."""
+    """True if one of the rule's hints can take the place of a drawn value."""
     if isinstance(fresh, list):
         return len(asked) == len(fresh) and (sorted(asked) == sorted(fresh) or len(fresh) < 2 or min(fresh) < 0)
     return True

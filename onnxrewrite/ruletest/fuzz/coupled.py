@@ -23,7 +23,7 @@ _SHORT = 16
 """A list of integers of more elements says no sizes."""
 
 _RELATIONS: tuple[Callable[[float], float], ...] = (lambda n: n, lambda n: -n, lambda n: 1 / n if n else n)
-"""How a number may follow from another."""
+"""Functions by which a number may follow from another."""
 
 
 class _Place(NamedTuple):
@@ -108,7 +108,7 @@ def _constants(draft: Draft, nodes: Sequence[ir.Node]) -> list[_Place]:
 
 
 def _relation(one: _Place, other: _Place) -> Callable[[float], float] | None:
-    """How the second follows from the first."""
+    """The function by which the second constant follows from the first, or None."""
     if one.array.size != other.array.size or one.dtype != other.dtype or one.dtype == ir.DataType.BOOL:
         return None
     a, b = one.array.astype(np.float64).ravel(), other.array.astype(np.float64).ravel()

@@ -1,4 +1,4 @@
-"""Which dtypes the values of a sketch have: each type variable of each schema is one, and so is each value.
+"""The dtypes of the values of a sketch: an unknown for each type variable of each schema, and for each value.
 
 Unification over the whole pattern: what an operator says of one operand holds wherever that value stands.
 """
@@ -33,7 +33,7 @@ def assign(sketch: Sketch, rng: random.Random, *, is_plain: bool) -> None:
     Args:
         sketch: Is changed.
         rng: Chooses where there is a choice.
-        is_plain: Whether to take the most usual dtype everywhere.
+        is_plain: True to take the most usual dtype everywhere.
 
     Raises:
         CannotGrow: There is none that all operators take.
@@ -56,7 +56,7 @@ def assign(sketch: Sketch, rng: random.Random, *, is_plain: bool) -> None:
 
 
 def _of_leaf(leaf: Leaf) -> frozenset[ir.DataType]:
-    """What a leaf may be by itself: numbers are told by what they are."""
+    """The dtypes that a leaf may have by itself: of a given number, those that can hold it."""
     options = _ANY if leaf.dtypes is None else leaf.dtypes
     if leaf.role is Role.NUMBER:
         options -= {D.STRING}
@@ -69,7 +69,7 @@ def _of_leaf(leaf: Leaf) -> frozenset[ir.DataType]:
 
 
 def _unify(sketch: Sketch, node: ir.Node, classes: _Classes) -> None:
-    """What the schema of a node says of its operands and results."""
+    """Unite and restrict the dtypes of a node's operands and results as its schema requires."""
     found = sketch.schema(node)
     if found is None:
         for value in (*node.inputs, *node.outputs):
@@ -121,13 +121,13 @@ class _Classes:
         self._options: dict[Hashable, frozenset[ir.DataType]] = {}
 
     def root(self, key: Hashable) -> Hashable:
-        """What stands for the class of a key."""
+        """The representative of the class of a key."""
         while key in self._above:
             key = self._above[key]
         return key
 
     def options(self, key: Hashable) -> frozenset[ir.DataType]:
-        """Which dtypes a class may have."""
+        """The dtypes that a class may have."""
         return self._options.get(self.root(key), _ANY)
 
     def restrict(self, key: Hashable, options: frozenset[ir.DataType], at: str) -> None:

@@ -28,7 +28,7 @@ from onnxrewrite.ruletest.fuzz.verdict import (
 )
 
 INSTANCES = 160
-"""How many graphs a rule is tried on."""
+"""The number of graphs that a rule is tried on."""
 
 
 def climb(
@@ -40,8 +40,8 @@ def climb(
         rule: The rule.
         library: Rules of the lower stage, without which a raised operator may not be legal.
         seed: Of all that is random.
-        count: How many graphs to make; the rule fires on some of them.
-        thorough: Whether to make a counterexample small and to ask whether guards are too strict: either takes longer
+        count: The number of graphs to make; the rule fires on some of them.
+        thorough: True to make a counterexample small and to ask whether guards are too strict: either takes longer
             than to find a counterexample; and to say why a rule could not be tried.
     """
     start, ascent = time.perf_counter(), _Ascent(rule, seed, thorough)
@@ -66,7 +66,7 @@ class _Ascent:
 
     Attributes:
         right: The instances that it rewrote rightly.
-        counterexample: What refutes it.
+        counterexample: The graph that refutes it, or None.
     """
 
     def __init__(self, rule: Rule, seed: int, thorough: bool):
@@ -100,7 +100,7 @@ class _Ascent:
             self._exact += bool(finding.ring)
 
     def verdict(self) -> Verdict:
-        """What it comes to."""
+        """The verdict after the instances tried so far."""
         return Verdict(
             self._rule.name,
             self._status,

@@ -51,8 +51,8 @@ def grown(rule: Rule, library: Sequence[Rule], wanted: int, seed: int = 0) -> It
 
 
 def _kind(model: ir.Model) -> Hashable:
-    """What makes one graph of a pattern another than the next: operators, attributes, dtypes, lists of integers, and
-    which sizes are one, or the same; a rule that is wrong is so for a few of these together."""
+    """The features that distinguish graphs of one pattern: operators, attributes, dtypes, lists of integers, and the
+    sizes that are one, or the same; a rule that is wrong is so for a few of these together."""
     nodes = [(n.op_type, str(sorted((a.name, a.value) for a in n.attributes.values()))) for n in model.graph]
     sizes = [(v.dtype, *v.shape) for v in model.graph.inputs if v.shape is not None]
     order = list(dict.fromkeys(d for _, *dims in sizes for d in dims))
@@ -68,7 +68,7 @@ def _contents(tensor: ir.TensorProtocol | None) -> Hashable:
 
 
 def attempts(rule: Rule, wanted: int, seed: int = 0) -> Iterator[ir.Model | str]:
-    """What ``grown`` tries: graphs of the pattern, most of which a rule refuses, or why one does not fit together."""
+    """Candidates for ``grown``: graphs of the pattern, mostly refused by the rule, or why one does not fit together."""
     chosen, asked = Counter[Any](), hints(rule)
     for number in range(ATTEMPTS * wanted):  # each has random numbers of its own, so that fewer are the first of more
         rng = random.Random(f"{seed}/grown/{number}")

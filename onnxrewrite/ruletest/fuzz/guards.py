@@ -24,7 +24,7 @@ _MOST = 6
 
 @dataclass
 class Guards:
-    """What became of graphs that a rule refused, when its guards were overruled.
+    """Results of overruling a rule's guards on the graphs that it refused.
 
     Attributes:
         equal: Reason, without names and numbers, to the graphs on which both sides were equal.

@@ -18,7 +18,7 @@ from onnxrewrite.pattern.terms import Literal, walk
 from onnxrewrite.rewrite.rule import Rule
 
 _DEPTH = 3
-"""How far functions are followed that a rewrite calls."""
+"""The depth to which functions that a rewrite calls are followed."""
 
 _LARGEST = 64
 """Above this, a number is no size of a tensor that is made to be tried."""
@@ -26,7 +26,7 @@ _LARGEST = 64
 
 @dataclass(frozen=True)
 class Hints:
-    """What occurs in a rule's pattern and code.
+    """The constants in a rule's pattern and code.
 
     Attributes:
         numbers: All numbers.
@@ -45,7 +45,7 @@ class Hints:
 
 
 def hints(rule: Rule) -> Hints:
-    """What a rule asks for."""
+    """The constants in a rule's pattern, its rewrite, and the functions that this calls."""
     found = [*_constants(rule.rewrite, _DEPTH, set())]
     found += [t.value for o in rule.outputs for t in walk(o) if isinstance(t, Literal)]
     numbers = [float(c) for c in found if isinstance(c, int | float) and not isinstance(c, bool) and math.isfinite(c)]

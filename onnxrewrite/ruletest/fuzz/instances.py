@@ -29,7 +29,7 @@ from onnxrewrite.ruletest.metamorphic.seeds import STANDARD
 from onnxrewrite.ruletest.metamorphic.variants import Spelling, spelling
 
 HOW_MANY = (0, 1, 1, 1, 1, 2, 2, 3)
-"""How many variations an instance has, one of these at random."""
+"""The number of variations of an instance, one of these at random."""
 
 SWEPT = 5
 """In about so many graphs each attribute has its turn."""
@@ -47,8 +47,8 @@ class Instance:
         before: The graph.
         raised: The graph after the rule, as it is before lowering; None where the rule does not fire.
         after: The graph after the rule and the lower stage; None where the rule does not fire.
-        variations: What was changed.
-        refusal: Why the rule does not fire, where it matched and said no.
+        variations: The changes that were made.
+        refusal: The reason why the rule does not fire, where it matched and refused.
     """
 
     trial: Trial
@@ -60,7 +60,7 @@ class Instance:
 
     @property
     def fired(self) -> bool:
-        """Whether the rule fires on it."""
+        """True if the rule fires on it."""
         return self.after is not None
 
 
@@ -142,7 +142,7 @@ def _changeable(nodes: Iterable[ir.Node]) -> list[ir.Node]:
 
 
 def fitted(trial: Trial, model: ir.Model, variations: tuple[str, ...] = ()) -> Instance:
-    """What the rule makes of a model.
+    """The instance that a model becomes: the graph before the rule, after it, and after lowering.
 
     Raises:
         Tampered: A rule changed the graph by itself.

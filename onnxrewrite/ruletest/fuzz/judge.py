@@ -1,4 +1,4 @@
-"""Whether what a rule made of an instance is right: exactly in the ring where that can say, then against float64."""
+"""Judging what a rule made of an instance: against float64, and exactly in the ring where that applies."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SIZES = 5
 
 @dataclass(frozen=True)
 class Finding:
-    """What comparing the two sides of an instance came to.
+    """The result of comparing the two sides of an instance.
 
     Attributes:
         status: ``equal``, ``differs`` or ``not run``.
-        reason: Why it differs, or was not run.
-        ring: Whether both are equal in exact arithmetic; None where that does not apply.
+        reason: The reason why it differs, or was not run.
+        ring: True if both are equal in exact arithmetic, False if not; None where that does not apply.
         feeds: The inputs at which they differ, where there are any.
     """
 
@@ -45,12 +45,12 @@ class Finding:
 
     @property
     def differs(self) -> bool:
-        """Whether the rule is refuted by it."""
+        """True if it refutes the rule."""
         return self.status == "differs"
 
 
 def judged(instance: Instance, assumes: Collection[Assumption] = (), seed: int = 0) -> Finding | None:
-    """What comparing both sides of an instance comes to; None where the rule left the graph alone."""
+    """The result of comparing both sides of an instance; None where the rule left the graph alone."""
     if instance.raised is None or instance.after is None:
         return None
     return judge(instance.before, instance.raised, instance.after, assumes=assumes, seed=seed)
@@ -103,7 +103,7 @@ def judge(
 
 
 def _is_empty(model: ir.Model) -> bool:
-    """Whether an input has no elements."""
+    """True if an input has no elements."""
     return any(0 in v.shape for v in model.graph.inputs if v.shape is not None)
 
 
@@ -112,7 +112,7 @@ def _is_static(value: ir.Value) -> bool:
 
 
 def differs_at(before: ir.Model, after: ir.Model, feeds: Feeds) -> str | None:
-    """How two models differ at certain inputs; None where they do not, or do not run."""
+    """The difference between two models at certain inputs; None if there is none, or if the original does not run."""
     old, new = (open_session(as_proto(bare(runnable(m))), threads=1) for m in (before, after))
     if isinstance(old, str):
         return None

@@ -19,14 +19,14 @@ from onnxrewrite.system.workers import Died, in_workers
 
 @dataclass(frozen=True)
 class Request:
-    """What to do with each rule.
+    """Options for trying each rule.
 
     Attributes:
         rules: Files or packages with rules beside the library's and those of plugins.
         seed: Of all that is random.
-        count: How many graphs to try a rule on.
-        folder: Where counterexamples are saved, a folder for each rule; None for nowhere.
-        remembers: Whether verdicts of earlier runs count.
+        count: The number of graphs to try a rule on.
+        folder: The folder to save counterexamples in, one inside for each rule; None not to save them.
+        remembers: True if verdicts of earlier runs count.
     """
 
     rules: tuple[str, ...] = ()

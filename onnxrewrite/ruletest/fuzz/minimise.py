@@ -108,7 +108,7 @@ def _without_node(known: ir.Model, name: str | None) -> Iterator[ir.Model]:
 
 
 def _without_last(known: ir.Model, place: int) -> Iterator[ir.Model]:
-    """What the last node reads, as the result."""
+    """The graph without its last node, once with each value that the node reads as the result."""
     draft = Draft(known)
     last = draft.graph.outputs[place].producer()
     for value in dict.fromkeys(last.inputs if last is not None else ()):

@@ -1,4 +1,4 @@
-"""Where an operand stands: what is known of its node when it is decided what the operand looks like."""
+"""The position of an operand: the facts about its node that decide the operand's shape or contents."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class DoesNotFit(Exception):
 
 @dataclass(frozen=True)
 class Spot:
-    """Where an operand stands.
+    """The position of an operand.
 
     Attributes:
         node: The operator.
-        index: Which of its inputs.
+        index: The index of the operand among its inputs.
         shapes: Those of all its inputs, None where it is not known yet.
         rng: Makes choices.
         attributes: All that the schema knows: name to value.
         sizes: Numbers to make sizes of.
         earlier: Shapes that other values have.
-        rank: Which what reads the result asks for, if any.
+        rank: The rank that a reader of the result requires, if any.
     """
 
     node: ir.Node

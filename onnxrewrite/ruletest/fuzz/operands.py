@@ -1,6 +1,6 @@
-"""What the operands of an operator look like, given its first: shapes of weights, contents of shapes, axes, indices.
+"""Operands of an operator, given its first: shapes of weights, contents of shapes, axes, indices.
 
-This is what the standard says in words and no schema does.  It serves twice: graphs are grown by it, and what is grown
+The standard says this in words only, not in its schemas.  It serves twice: graphs are grown by it, and what is grown
 or changed is held to it (``standard``).
 """
 
@@ -26,7 +26,7 @@ STRICT: set[tuple[str, int]] = set()
 
 
 def operand(*places: tuple[str, int], strict: bool = False) -> Callable[[Maker], Maker]:
-    """Register what inputs of operators look like."""
+    """Register the shape, or the contents, of inputs of operators."""
 
     def register(maker: Maker) -> Maker:
         OPERANDS.update(dict.fromkeys(places, maker))
@@ -144,7 +144,7 @@ def _right_factor(s: Spot) -> Shape:
 
 @operand(("MatMul", 0))
 def _left_factor(s: Spot) -> Shape:
-    """Where only the right one is known."""
+    """The shape of the left factor, where only the right one is known."""
     other = s.of(1)
     if not other:
         raise DoesNotFit("a product of no axes")

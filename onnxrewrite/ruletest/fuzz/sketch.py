@@ -49,7 +49,7 @@ class CannotGrow(Exception):
 
 
 class Role(enum.Enum):
-    """What a leaf is to its graph."""
+    """The role of a leaf in its graph."""
 
     FED = "fed"
     CONSTANT = "constant"
@@ -63,10 +63,10 @@ class Leaf:
 
     Attributes:
         value: Without a type and a shape.
-        role: What it is to the graph.
-        term: What of the pattern it stands for: what stands for the same is the same.
-        dtypes: Which it may have; None for any.
-        rank: Which it must have; None for any.
+        role: Its role in the graph.
+        term: The part of the pattern that it stands for, if any; the same part has the same leaf.
+        dtypes: Those it may have; None for any.
+        rank: The one it must have; None for any.
         given: The number, or the list, that the pattern asks for; None for any.
     """
 
@@ -83,8 +83,8 @@ class Open:
     """An attribute that may have any legal value.
 
     Attributes:
-        formal: What the schema says of it.
-        term: What the pattern captures it by, or None where the pattern does not mention it.
+        formal: Its declaration in the schema.
+        term: The term by which the pattern captures it, or None where the pattern does not mention it.
     """
 
     formal: schema.Attribute
@@ -128,7 +128,7 @@ def sketched(rule: Rule, opset: int, rng: random.Random, chosen: Counter[Any]) -
         rule: The rule.
         opset: Of the graph.
         rng: Makes the choices.
-        chosen: How often each alternative was taken before; those that were not come first.
+        chosen: Each alternative to the number of times it was taken before; those that were not come first.
 
     Raises:
         CannotGrow: Nothing is known of a term.
@@ -160,7 +160,7 @@ class _Drawing:
         self._calls: dict[Call, ir.Node] = {}
 
     def value(self, item: Term) -> ir.Value | None:
-        """What stands for a term; None for an operand that is left out."""
+        """The value for a term; None for an operand that is left out."""
         if item not in self._bound:
             self._bound[item] = self._drawn(item)
         return self._bound[item]

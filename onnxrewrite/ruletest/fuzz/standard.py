@@ -1,4 +1,4 @@
-"""What the standard allows and what not, of shapes of operands: ONNX Runtime takes more."""
+"""The shapes of operands that the standard allows: ONNX Runtime takes more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnxrewrite.ruletest.fuzz.operands import LISTS, OPERANDS, STRICT
 
 
 def is_standard(model: ir.Model) -> bool:
-    """Whether the operands of a model, whose facts are known, have the shapes that the standard allows."""
+    """True if the operands of a model, whose facts are known, have the shapes that the standard allows."""
     rng = random.Random(0)
     for node in model.graph:
         found = schema.schema(node.domain, node.op_type, node.version or model.opset_imports.get(node.domain, 1))
@@ -25,7 +25,7 @@ def is_standard(model: ir.Model) -> bool:
 
 
 def is_legal(spot: Spot, shape: Shape) -> bool:
-    """Whether the standard allows an operand of this shape; True where it does not say."""
+    """True if the standard allows an operand of this shape, or does not say."""
     if spot.place in LISTS:
         return len(shape) == 1
     try:

@@ -1,6 +1,6 @@
-"""What instances are made from: a rule's examples, what it must reject, and graphs grown from its pattern.
+"""Graphs to make instances from: a rule's examples, those that it must reject, and graphs grown from its pattern.
 
-A rejected graph is one that a rule which is right leaves alone: it costs one look.  One that is wrong may rewrite it.
+A correct rule leaves a rejected graph alone, which costs one look.  A wrong one may rewrite it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from onnxrewrite.ruletest.metamorphic.mutations import become
 from onnxrewrite.ruletest.metamorphic.seeds import each_seed, named, of_example, retyped, seed_of, with_shapes
 
 FEW, MANY, MOST = 5, 24, 32
-"""How many graphs to grow from the pattern: of a rule that has examples, and of one that has none; at the most, where
-there are alternatives."""
+"""The number of graphs to grow from the pattern: of a rule that has examples, and of one that has none; at the most,
+where there are alternatives."""
 
 OTHERS = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.UINT8, ir.DataType.BOOL)
-"""What examples in float are turned into, for rules that do not ask."""
+"""The dtypes that examples in float are turned into, for rules that do not restrict them."""
 
 _RANGES = {ir.DataType.INT64: 2.0**31, ir.DataType.INT32: 2.0**31, ir.DataType.UINT8: 2.0**8, ir.DataType.BOOL: 0.0}
 """Below this are the constants that such an example may have."""
@@ -58,7 +58,7 @@ def starts(rule: Rule, library: Sequence[Rule], seed: int = 0) -> Iterator[Seed]
 
 
 def how_many(rule: Rule) -> int:
-    """How many graphs to grow, so that each alternative has its turn."""
+    """The number of graphs to grow, so that each alternative has its turn."""
     terms = _terms(rule)
     ways = sum(len(t.alternatives) - 1 for t in terms if isinstance(t, AnyOf))
     ways += sum(len(t.op_types) - 1 for t in terms if isinstance(t, Call))
@@ -101,7 +101,7 @@ Dims = Sequence[int | ir.SymbolicDim]
 
 
 def _changed(inputs: Sequence[ir.Value], change: Callable[[Dims], Sequence[Any]]) -> bool:
-    """Whether the shapes that are known differ, once changed."""
+    """Change the known shapes of inputs; True if one of them differs then."""
     differs = False
     for value in inputs:
         if value.shape is not None:
@@ -129,7 +129,7 @@ def _unranked(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
 
 
 def _rejected(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
-    """What the rule says it rejects, where it does not."""
+    """Seeds from the graphs that the rule claims to reject but rewrites."""
     for example in rule.examples:
         if isinstance(example, Rejects):
             model = named(text.parse(example.graph, opset=example.opset))
@@ -174,7 +174,7 @@ def _with_operator(seed: Seed, op_types: Sequence[str], op_type: str) -> Iterato
 
 
 def _sized(draft: Draft, node: ir.Node) -> bool:
-    """Whether a node takes sizes; they are now those of its first operand, in reverse order."""
+    """Set the sizes that a node takes to those of its first operand, in reverse order; False if it takes none."""
     shape = node.inputs[0].shape if len(node.inputs) > 1 and node.inputs[0] is not None else None
     sizes = draft.tensor(node.inputs[1]) if shape is not None and shape.is_static() else None
     if sizes is None or shape is None or sizes.dtype != ir.DataType.INT64:
@@ -207,7 +207,7 @@ def _other_dtypes(seed: Seed) -> Iterator[Seed]:
 
 
 def _holds(dtype: ir.DataType, model: ir.Model) -> bool:
-    """Whether a dtype has all constants in float."""
+    """True if a dtype can hold all float constants of a model."""
     tensors = [t for v in model.graph.initializers.values() if (t := v.const_value) is not None]
     tensors += [a.as_tensor() for n in model.graph for a in n.attributes.values() if a.type == ir.AttributeType.TENSOR]
     arrays = [t.numpy() for t in tensors if t.dtype == ir.DataType.FLOAT]

@@ -1,4 +1,4 @@
-"""Why a rule could not be tried: what became of the graphs that were made for it."""
+"""The reasons why a rule could not be tried: what became of the graphs that were made for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onnxrewrite.ruletest.metamorphic.seeds import STANDARD, named
 
 
 def why_untried(rule: Rule, library: Sequence[Rule], seed: int = 0) -> dict[str, int]:
-    """Why a rule fires on none of its examples and of the graphs grown from its pattern, or why these do not run.
+    """The reasons why a rule fires on no example and no graph grown from its pattern, or why these do not run.
 
     Returns: Reason to number of graphs, the most frequent first.
 

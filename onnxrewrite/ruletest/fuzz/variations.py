@@ -1,5 +1,5 @@
-"""What can be changed in a graph and leave a rule that is right, right: by the same functions that make near misses,
-and by some that change what is known of a value, not its meaning.
+"""Changes of a graph under which a correct rule stays correct: by the same functions that make near misses, and by some
+that change what is known of a value, not its meaning.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def unveiled(model: ir.Model) -> ir.Model:
 
 
 def is_veil(node: ir.Node) -> bool:
-    """Whether a node only hides what is known of a value."""
+    """True if a node only hides what is known of a value."""
     return str(node.name).startswith(_VEIL)
 
 
@@ -197,7 +197,7 @@ def opset(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | N
 
 
 def _has_all(draft: Draft, opset: int) -> bool:
-    """Whether an opset has every operator that the model's own has."""
+    """True if an opset has every operator of the model that the model's own opset has."""
     standard = [n.op_type for n in draft.graph if not n.domain]
     return all(schema.schema("", o, opset) or not schema.schema("", o, draft.opset) for o in standard)
 

@@ -1,4 +1,4 @@
-"""What the ladder says of a rule."""
+"""The verdict of the ladder on a rule."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Counterexample:
 
     Attributes:
         before: The graph.
-        after: What the rule, and the lower stage after it, made of it.
-        reason: How they differ.
-        variations: What was changed in one of the rule's own graphs to come to it.
-        target: What the rule was asked to rewrite for.
+        after: The graph after the rule and the lower stage.
+        reason: The difference between them.
+        variations: The changes that led to it from one of the rule's own graphs.
+        target: The target that the rule rewrote for.
         feeds: The inputs at which they differ; None where it takes no inputs to see it.
     """
 
@@ -36,25 +36,25 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of trying a rule.
+    """The result of trying a rule.
 
     Attributes:
         rule: Its name.
         status: ``ring-checked``: some instances were equal in exact arithmetic, and all were against float64;
             ``tested``: they were against float64; ``refuted``: one was not, or the rule changed a graph by itself;
             ``not tried``: it fired on none that runs.
-        reason: Why it is refuted, or why it could not be tried where there are no ``refusals`` to tell that.
-        instances: How many graphs it fired on, of which both sides ran.
-        exact: How many of these were equal in exact arithmetic.
-        refused: How many graphs it left alone.
-        refusals: Why it left them alone, or was not tried on any: reason to number of graphs, the most frequent first.
+        reason: The reason why it is refuted, or could not be tried where no ``refusals`` tell that.
+        instances: The number of graphs on which it fired and both sides ran.
+        exact: The number of these that were equal in exact arithmetic.
+        refused: The number of graphs that it left alone.
+        refusals: Reasons for leaving them alone, or for trying none, to number of graphs, the most frequent first.
             Of reasons that differ only in names and numbers one stands for all.
         not_run: Reason to the number of graphs on which it fired and that could not be run.
         classes: The classes of values that were fed.
-        assumes: What was not put to the test.
-        warnings: What does not refute the rule: guards that may be too strict, differences that it assumes away.
-        counterexample: What refutes it.
-        seconds: How long it took.
+        assumes: The assumptions that were not put to the test.
+        warnings: Findings that do not refute the rule: guards that may be too strict, differences that it assumes away.
+        counterexample: The graph that refutes it, or None.
+        seconds: The time it took.
     """
 
     rule: str
@@ -73,12 +73,12 @@ class Verdict:
 
     @property
     def refuted(self) -> bool:
-        """Whether the rule is wrong."""
+        """True if the rule is wrong."""
         return self.status == REFUTED
 
     @property
     def passed(self) -> bool:
-        """Whether it was tried and no difference was found."""
+        """True if it was tried and no difference was found."""
         return self.status in (RING_CHECKED, TESTED)
 
 

@@ -82,19 +82,19 @@ _REMEMBERED = TypeAdapter(_Remembered)
 
 
 class Memory:
-    """What was found out before, a file for each verdict in the user's cache folder."""
+    """Verdicts of earlier runs, a file for each in the user's cache folder."""
 
     def __init__(self, folder: Path | None = None):
         self._folder = folder or Path(platformdirs.user_cache_dir("onnxrewrite")) / "verdicts"
 
     def key(self, rule: Rule, seed: int, count: int) -> str:
-        """What a verdict depends on: the rule with all that it is made of, this program, what it runs on."""
+        """A digest of what a verdict depends on: rule and parts, seed, count, this program, what it runs on."""
         told = [f.name for f in fields(Verdict)]  # what is remembered of another version may tell something else
         parts = {"rule": fingerprint(rule).sha256, "seed": seed, "count": count, "told": told, **versions()}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """What is remembered; None where nothing is, or it cannot be read."""
+        """The remembered verdict; None if there is none, or it cannot be read."""
         try:
             found = json.loads(files.read_text(self._path(key)))
             return asdict(_REMEMBERED.validate_python(found))

@@ -1,4 +1,4 @@
-"""What a rule's match covers, and by which terms: it decides what the engine promises to absorb there.
+"""The nodes that a rule's match covers, and by which terms: this decides what the engine promises to absorb there.
 
 A node that a sum or a product of the pattern took apart may be spelled in any algebraic way.  One that the pattern
 names, or that the rewrite has found by itself, may vary in the order of its operands and in how they come.
@@ -23,14 +23,14 @@ from onnxrewrite.ruletest.metamorphic.firing import matches
 
 @dataclass(frozen=True)
 class Chain:
-    """What one sum or product of the pattern took apart.
+    """The nodes that one sum or product of the pattern took apart.
 
     Attributes:
         root: The value at its end.
-        is_product: Whether it multiplies.
+        is_product: True if it multiplies.
         nodes: The nodes that the match covers, and so may be taken apart.
         ends: Values that stand for other terms, at which it stops.
-        grows: Whether the graph's chain is longer than the pattern, so that the match may lie elsewhere in it.
+        grows: True if the graph's chain is longer than the pattern, so that the match may lie elsewhere in it.
     """
 
     root: str
@@ -68,7 +68,7 @@ class Covered:
 
 
 def covered(rule: Rule, model: ir.Model, site: Site) -> Covered:
-    """What a rule covers at ``site``, where it was found to apply to this model; makes the model's facts known."""
+    """The nodes that a rule covers at ``site``, where it applies to this model; makes the model's facts known."""
     facts = Facts(model.graph, dict(model.opset_imports))
     nodes = {n.name: n for n in model.graph}
     names = tuple(n.name for n in site.before if n.name in nodes)

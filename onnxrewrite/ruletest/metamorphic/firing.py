@@ -1,4 +1,4 @@
-"""Whether a rule applies to a model, and why not: alone, with the lower stage there to make legal what it raises."""
+"""Trying one rule alone on a model: where it applies, or why not; the lower stage makes legal what it raises."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Trial:
         return driver
 
     def sites(self, model: ir.Model) -> dict[str, Site]:
-        """Where the rule applies as the model stands: the value's name, and the site that comes first there."""
+        """The places where the rule applies as the model stands: the value's name to the first site there."""
         found: dict[str, Site] = {}
 
         def veto(site: Site) -> str:
@@ -80,7 +80,7 @@ class Trial:
         return found
 
     def fires(self, model: ir.Model, at: frozenset[str]) -> bool:
-        """Whether the rule takes one of these values in: as the model stands, or as the first stage leaves it."""
+        """True if the rule takes one of these values in: as the model stands, or as the first stage leaves it."""
         return self._fires(model, at) or self._fires(self.tidied(model), at)
 
     def _fires(self, model: ir.Model, at: frozenset[str]) -> bool:
@@ -101,7 +101,7 @@ class Trial:
 
 
 def why_not(rule: Rule, driver: Driver) -> str:
-    """Why a rule does not apply to the driver's model: what it says, that its pattern raised, or its nearest miss."""
+    """The reason why a rule does not apply to the driver's model: its refusal, an exception, or its nearest miss."""
     refused = driver.trace.refused.get(rule.name)
     if refused:
         return " | ".join(refused.values())

@@ -32,8 +32,8 @@ class NearMiss:
     Attributes:
         spelling: The graph without it.
         model: The graph.
-        mistake: What was changed.
-        wrong: Why what the rule made of it is wrong; None where it does not fire.
+        mistake: The change that was made.
+        wrong: The reason why the result of the rule is wrong; None where it does not fire.
     """
 
     spelling: Spelling
@@ -99,7 +99,7 @@ def with_facts(model: ir.Model) -> ir.Model:
 
 
 def _differs(seed: Seed, model: ir.Model) -> bool:
-    """Whether a model runs, and computes something else than the seed of the same inputs."""
+    """True if a model runs, and computes something else than the seed from the same inputs."""
     changed = feeder(model)
     if changed is None or seed.feeder is None:
         return False

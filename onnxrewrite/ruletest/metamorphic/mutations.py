@@ -68,7 +68,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 
 
 def words(op_type: str, name: str) -> tuple[str, ...]:
-    """What a string attribute of an operator can be; nothing where that is not known."""
+    """The possible values of a string attribute of an operator; none where they are not known."""
     return WORDS.get(f"{op_type}.{name}") or WORDS.get(name, ())
 
 
@@ -152,7 +152,7 @@ def change_attribute(draft: Draft, node: ir.Node, name: str, rng: random.Random)
 
 
 def _default(node: ir.Node, name: str, known: schema.Schema | None) -> Any:
-    """What an attribute means that is not given; None where that is anything."""
+    """The value that an attribute has by default; None where it has no default."""
     default = known.attributes[name].default if known is not None else None
     shape = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
     if default is not None or shape is None or len(shape) < 3 or "kernel_shape" not in getattr(known, "attributes", ()):
@@ -235,7 +235,7 @@ def operand(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str |
 
 
 def _declarable(draft: Draft, shape: ir.Shape) -> bool:
-    """Whether an input can have a shape: its dimensions are numbers or those of other inputs."""
+    """True if an input can have a shape: its dimensions are numbers or those of other inputs."""
     known = {str(d) for v in draft.graph.inputs if v.shape is not None for d in v.shape if not isinstance(d, int)}
     return all(isinstance(d, int) or str(d) in known for d in shape)
 

@@ -1,4 +1,4 @@
-"""What any operand may look like: its place, the form of a constant, an Identity or a Cast that does nothing."""
+"""Forms of any operand: its place, the form of a constant, an Identity or a Cast that does nothing."""
 
 from __future__ import annotations
 

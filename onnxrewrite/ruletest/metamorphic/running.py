@@ -51,7 +51,7 @@ class Feeder:
         return self.sampler.feeds(self.binding, sample, self.care)
 
     def run(self, feeds: Mapping[str, Any]) -> Outputs | str:
-        """What the model computes of them, or why it does not."""
+        """The outputs of the model at these inputs, or the reason why it does not run."""
         return self.session.run(feeds)
 
 
@@ -102,8 +102,8 @@ def small_sizes(model: onnx.ModelProto, *, edges: bool = False) -> list[Binding]
 
 
 def is_consistent(model: onnx.ModelProto, binding: Binding | None = None) -> bool:
-    """Whether types and shapes fit together by the standard, also at certain sizes: ONNX Runtime takes more than that,
-    of what is empty anything."""
+    """True if types and shapes fit together by the standard, also at certain sizes: ONNX Runtime takes more than that,
+    and of empty tensors anything."""
     sized = onnx.ModelProto()
     sized.CopyFrom(model)
     for value in sized.graph.input:
@@ -118,9 +118,9 @@ def is_consistent(model: onnx.ModelProto, binding: Binding | None = None) -> boo
 
 
 def difference(before: ir.Model, after: ir.Model) -> str | None:
-    """Why ``after`` does not compute what ``before`` does; None where no difference was found.
+    """The reason why ``after`` does not compute what ``before`` does; None where no difference was found.
 
-    Asked is what the two mean, on ordinary inputs: a mistake can make a formula with a pole at zero or without bounds,
+    Their meaning is compared, on ordinary inputs: a mistake can make a formula with a pole at zero or without bounds,
     and what becomes of an overflow depends on what a runtime keeps in a wider dtype.  So does rounding: what is equal
     in exact arithmetic means the same.
 
@@ -145,12 +145,12 @@ class CannotTell(Exception):
 
 
 def lost_default(old: onnx.ModelProto, new: onnx.ModelProto) -> str | None:
-    """Whether what a caller may override has another default, or none."""
+    """The reason why the defaults of overridable inputs are not the same, or None."""
     return None if _defaults(old) == _defaults(new) else "what a caller may override has lost its default"
 
 
 def _defaults(proto: onnx.ModelProto) -> dict[str, bytes]:
-    """What a caller may override, and its default."""
+    """The inputs that a caller may override, with their defaults as bytes."""
     inputs = {i.name for i in proto.graph.input}
     return {t.name: ir.from_proto(t).tobytes() for t in proto.graph.initializer if t.name in inputs}
 
@@ -165,7 +165,7 @@ def bare(proto: onnx.ModelProto) -> ir.Model:
 
 
 def is_same(old: Outputs | str, new: Outputs | str) -> bool:
-    """Whether two runs gave the same, as far as both have the outputs."""
+    """True if both runs succeeded, and the outputs of the first are the same in the second."""
     if isinstance(old, str) or isinstance(new, str):
         return False
     return all(compare(None, old[name], new.get(name)).accept for name in old)

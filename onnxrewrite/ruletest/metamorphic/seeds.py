@@ -21,7 +21,7 @@ from onnxrewrite.ruletest.metamorphic.running import Feeder, feeder
 D = ir.DataType
 
 DTYPES = (D.FLOAT16, D.BFLOAT16, D.DOUBLE)
-"""What float examples are turned into."""
+"""The dtypes that float examples are turned into."""
 
 _NEW = 23
 """An opset at which raised operators are the standard's own."""
@@ -44,7 +44,7 @@ class Seed:
     Attributes:
         model: Its nodes and values have names, and their facts are known.
         trial: The rule, and the target that it applies for.
-        places: Where it applies, one or more.
+        places: The places where it applies, one or more.
         feeder: Feeds the model; None where it does not run.
     """
 

@@ -26,7 +26,7 @@ class Spelling:
     """A graph that means what its seed means.
 
     Attributes:
-        seed: What it was made from.
+        seed: The seed it was made from.
         model: The graph.
         at: The values at one of which the rule has to apply.
         nodes: The nodes that it has to cover there.
@@ -38,7 +38,7 @@ class Spelling:
     nodes: tuple[str, ...]
 
     def matched(self) -> bool:
-        """Whether the rule applies to it."""
+        """True if the rule applies to it."""
         return self.seed.trial.fires(self.model, self.at)
 
 

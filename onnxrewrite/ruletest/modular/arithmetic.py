@@ -65,7 +65,7 @@ def element(numerator: int, denominator: int = 1) -> Array:
 
 
 def is_undefined(a: Array) -> Array:
-    """Where an array is undefined."""
+    """A mask of the undefined elements of an array."""
     return np.asarray(a >= UNDEFINED)
 
 

@@ -81,7 +81,7 @@ def _rms_norm(run: Run, call: Call, x: Array, gamma: Array) -> Any:
 
 
 def _parameters(function: str) -> Sequence[str]:
-    """What the parameters of a function of FusedConv are called, in their order."""
+    """The names of the parameters of an activation function of FusedConv, in their order."""
     found = schema.schema("", function, None) if function else None
     return ("min", "max") if function == "Clip" else sorted(found.attributes) if found is not None else ()
 

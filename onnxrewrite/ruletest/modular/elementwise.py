@@ -128,7 +128,7 @@ def _dropout(run: Run, call: Call, a: Array, ratio: Any = None, training: Any = 
 
 
 def exceeds(run: Run, a: Array, b: Array) -> Array:
-    """Where a > b in the order of this run; both are noted if it keeps some laws of the reals' and not others."""
+    """A mask of a > b in the order of this run; both are noted if it keeps only some laws of the reals' order."""
     if run.order == "rational":
         signs = ring.rational_sign(ring.sub(a, b))
         if (signs == 2).any():

@@ -28,7 +28,7 @@ _SIZES = ((2, 3, 5, 7, 4), (3, 7, 2, 5, 11))
 DOUBT = "not applicable"
 
 _SMALL = {"total": 0.5, "sign": 0.5, "rational": 1.0}
-"""How much of the inputs are small integers, by the order of the run."""
+"""The share of small integers in the inputs, by the order of the run."""
 
 _SHAPES: tuple[tuple[int, ...], ...] = ((2, 3, 5, 7), (2, 3, 5, 5), (2, 3, 5), (2, 3), (3,), ())
 """Shapes for all inputs of unknown rank."""
@@ -41,11 +41,11 @@ _SPARE_RUNS = 24
 
 @dataclass(frozen=True)
 class RingCheck:
-    """What two models are to each other in the ring.
+    """The result of comparing two models in the ring.
 
     Attributes:
         status: ``equal``, ``differs`` or ``not applicable``.
-        reason: Which element of which output differs; or what cannot be carried over, or makes a difference worthless.
+        reason: The output and the element that differ; or what cannot be carried over, or makes a difference worthless.
         runs: So many inputs were compared.
     """
 
@@ -61,7 +61,7 @@ def check_ring(before: ir.Model, after: ir.Model, *, seed: int = 0, runs: int = 
         before: A small model.
         after: One of the same interface; it may have fewer inputs.
         seed: Of the random elements; the same seed gives the same result.
-        runs: How many inputs.
+        runs: The number of inputs.
         dims_hint: Sizes known for symbolic dimensions, one mapping or several to try first.
     """
     with np.errstate(all="ignore"):
@@ -73,7 +73,7 @@ def check_ring(before: ir.Model, after: ir.Model, *, seed: int = 0, runs: int = 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where to evaluate: sizes, the care that integers need, a shape for inputs of unknown rank."""
+    """A point of evaluation: sizes, the care that integers need, a shape for inputs of unknown rank."""
 
     binding: Binding
     care: int = 0
@@ -92,7 +92,7 @@ class _Outcome:
 
     @property
     def orders_fractions(self) -> bool:
-        """Whether something was compared where fractions are, which only the order of fractions puts in their place."""
+        """True if something was compared while fractions were in use, which only the rational order ranks."""
         return self.has_compared and any(size != round(size) for size in self.sizes if np.isfinite(size))
 
 
@@ -288,7 +288,7 @@ def _judged(difference: str, old: _Outcome, new: _Outcome, precision: float) -> 
 
 
 def _compare(name: str, old: Value, new: Value) -> Array | str:
-    """What differs; else which elements were compared."""
+    """The difference; else a mask of the elements that were compared."""
     old, new = _both_elements(old, new)
     if isinstance(old, Ring) != isinstance(new, Ring) or old is None or new is None:
         return f"output {name} is a float on one side only"

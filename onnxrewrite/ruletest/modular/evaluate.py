@@ -40,10 +40,10 @@ class Ring:
 
     Attributes:
         elements: They are not rounded, whatever the dtype.
-        dtype: What the graph holds them in.
+        dtype: The dtype that the graph holds them in.
         held: A dtype all of whose numbers they are: that of what was fed and only moved since, or what they were
             rounded to.  None where they were computed.
-        unrounded: What was rounded to ``held``, where that is known: in a dtype that holds no more it is not rounded.
+        unrounded: The elements before rounding to ``held``, where known: a dtype that holds no more leaves them so.
     """
 
     elements: Array
@@ -126,8 +126,8 @@ class Run:
         constants: Shared by both sides, so that a number is the same element in both.
         order: ``total`` or ``sign``, of which neither keeps all the laws of order, or ``rational``, which keeps them
             all and is only defined on small fractions; see ``arithmetic``.
-        loose: What functions were applied to, of which not every law holds in the ring, as 64 bits each.
-        has_compared: Whether anything was asked to be the greater.
+        loose: The arguments of functions of which not every law holds in the ring, as 64 bits each.
+        has_compared: True if any elements were compared in the order ``total`` or ``sign``.
     """
 
     constants: Constants
@@ -137,7 +137,7 @@ class Run:
     has_compared: bool = False
 
     def elements(self, value: Value) -> Any:
-        """What an operator computes with: elements for floats, other arrays as they are."""
+        """A value as an operator computes with it: elements for floats, other arrays as they are."""
         if isinstance(value, Ring):
             return value.elements
         if value is not None and value.dtype == np.uint64:
@@ -258,7 +258,7 @@ class Run:
 
 
 def is_float(value: Array) -> bool:
-    """Whether an array holds numbers that stand for reals."""
+    """True if an array holds numbers that stand for reals."""
     return value.dtype.kind == "f" or value.dtype.name == "bfloat16"
 
 
@@ -282,7 +282,7 @@ def _held(inputs: Sequence[Value]) -> ir.DataType | None:
 
 
 def _target(call: Call) -> ir.DataType:
-    """What a Cast or a CastLike casts to."""
+    """The dtype that a Cast or a CastLike casts to."""
     if call.op_type == "Cast":
         return ir.DataType(call.get("to"))
     like = call.inputs[1]

@@ -57,7 +57,7 @@ def _quantize(run: Run, call: Call, x: Array, scale: Array, zero: Array | None =
 
 
 def _as(run: Run, call: Call, op_type: str, inputs: Sequence[Array | None]) -> Array:
-    """What a standard operator makes of these, with the attributes of the call."""
+    """The result of a standard operator on these inputs, with the attributes of the call."""
     own = replace(call, domain="", op_type=op_type, version=None)
     result = OPERATORS["", op_type](run, own, *inputs)
     return result[0] if isinstance(result, tuple) and result[0] is not None else np.asarray(result)

@@ -221,7 +221,7 @@ def _conv_transpose(run: Run, call: Call, x: Array, w: Array, bias: Array | None
 
 
 def _crop(call: Call, sizes: Sequence[int], full: Sequence[int], steps: Sequence[int]) -> list[slice]:
-    """What pads, or a given output shape, leave of the full result of a transposed convolution."""
+    """The slices that pads, or a given output shape, leave of the full result of a transposed convolution."""
     auto, wanted = call.get("auto_pad", "NOTSET"), call.get("output_shape")
     if not wanted and not auto.startswith("SAME"):
         return [slice(low, n - high) for n, (low, high) in zip(full, _pads(call, sizes, [1] * len(full)), strict=True)]

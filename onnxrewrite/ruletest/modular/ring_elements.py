@@ -22,7 +22,7 @@ from onnxrewrite.ruletest.modular import arithmetic as ring
 from onnxrewrite.ruletest.modular.arithmetic import Array
 
 LARGE = 9999.0
-"""What is not smaller stands for infinity, as in masks, and is a symbol."""
+"""A number that is not smaller stands for infinity, as in masks, and is a symbol."""
 
 INFINITE = 0
 """Stands among the symbols for any that is large: exp(-1e9) is 0 and x + 1e9 is 1e9, which the ring does not know."""
@@ -31,7 +31,7 @@ _MANY = 32
 """Of more different numbers than these, those that are no integers are symbols without being looked at."""
 
 _MARGIN = 256
-"""How much simpler than chance a number must be."""
+"""The factor by which a number must be simpler than chance."""
 
 _SPARE = 9
 """A number that needs this many bits less than its dtype has is taken at its word."""
@@ -158,7 +158,7 @@ def recognized(c: float, eps: float) -> int | None:
 
 
 def _meanings(c: float, eps: float) -> Iterator[tuple[int, Fraction | None]]:
-    """What a number may be meant to be, the simplest first: how many roots of which number, None for no such."""
+    """Candidates for the number that is meant, the simplest first: the count of roots, and their radicand or None."""
     yield 0, _fraction(c, eps)
     yield 0, _decimal(c, eps, int(math.log10(max(1.0, 1 / (_MARGIN * eps)))))
     yield 1, _fraction(c**2, 2 * eps)

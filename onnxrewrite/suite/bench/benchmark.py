@@ -39,11 +39,11 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Error:
-    """How far the outputs are from the original's, ONNX Runtime's own optimizations off.
+    """The error of a variant's outputs against the original's, with ONNX Runtime's own optimizations off.
 
     Attributes:
         largest: Relative, over all outputs; 0 where they are equal bit by bit, None where it is not finite.
-        failure: What is not equal, in one line; empty where nothing is.
+        failure: The first difference, in one line; empty if there is none.
     """
 
     largest: float | None
@@ -55,12 +55,12 @@ class Variant:
     """One of those that are compared, and what was found out about it.
 
     Attributes:
-        name: What it is called; no two have the same.
-        kind: Where it comes from.
+        name: The name; no two variants have the same.
+        kind: The origin of the model.
         level: Of ONNX Runtime's own optimizations, at which it runs.
         version: Of the peer that made it.
         optimization: Seconds that it took to make it.
-        nodes: How many it has, Constants not counted.
+        nodes: The number of nodes, Constants not counted.
         size: Bytes of its file, and of the weights outside of it.
         timing: Its runs.
         ratio: Its time to that of the original at the highest level, round by round.
@@ -68,7 +68,7 @@ class Variant:
         memory: Bytes at the peak of a process that opens and runs it, without what Python and its libraries take.
         error: Against the original; None for the original, and where they could not be compared.
         throughput: Batch size to samples a second.
-        failure: Why there is no more to say, in one line.
+        failure: The reason why there are no further results, in one line.
     """
 
     name: str
@@ -108,14 +108,14 @@ def _json(what: Timing | Interval | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Bench:
-    """What ``bench`` returns.
+    """The result of ``bench``.
 
     Attributes:
         model: The path of the original, or the name of its graph.
-        setting: How it was run; its level is that of all variants but the originals of lower levels.
+        setting: The session setting; its level is that of all variants but the originals of lower levels.
         binding: The sizes at which it was run.
         variants: In the order in which they were asked for; those that failed, too.
-        notes: What could not be done.
+        notes: Messages about what could not be done.
     """
 
     model: str
@@ -146,7 +146,7 @@ class Bench:
         }
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: latencies in milliseconds and ratios to the original, with their intervals of 95 %."""
+        """A table for notebooks: latencies in milliseconds and ratios to the original, with 95 % intervals."""
         rows = []
         for each in self.variants:
             latency = each.timing.latency if each.timing is not None else None
@@ -168,7 +168,7 @@ def _shown(found: Interval | None, factor: float = 1.0) -> str:
 
 
 def original_at(level: Level) -> str:
-    """What the original is called when ONNX Runtime optimizes it so far."""
+    """The name of the original as a variant, run at this level of ONNX Runtime's optimizations."""
     return f"original, {level}"
 
 
@@ -203,7 +203,7 @@ def bench(
         inputs: Arrays by name; the others are generated.
         seconds: For the timing of all variants together, and again for each batch size.
         batches: Sizes of the batch at which to tell the throughput, where the model leaves it open.
-        memory: Whether to measure the peak of memory, which takes a process for each variant.
+        memory: Measure the peak of memory, which takes a process for each variant.
         seed: Of the generated inputs.
         limit: Seconds that a process of a peer, or one that measures memory, may take.
         progress: Told what is done.
@@ -258,7 +258,7 @@ class _Bench:
 
     @property
     def result(self) -> Bench:
-        """What was found out."""
+        """The variants and notes so far."""
         return Bench(self.name, self.setting, self.load.binding, list(self.variants.values()), list(self.notes))
 
     @property
@@ -271,7 +271,7 @@ class _Bench:
             self._add(Variant(original_at(level), "original", level), self.source, self.original)
 
     def add_ours(self, optimize: Callable[[], ir.Model]) -> None:
-        """What we make of it; one that we refuse to make has failed."""
+        """Add the model as we optimize it; if we refuse to, the variant has failed."""
         self.progress("rewrite", 0, 0)
         variant = Variant("ours", "ours", self.setting.level)
         start = time.perf_counter()
@@ -290,7 +290,7 @@ class _Bench:
             self._add(Variant(name, "file", self.setting.level), file, io.load(file))
 
     def add_peers(self, peers: Sequence[Peer], limit: float) -> None:
-        """What other optimizers make of it."""
+        """Add the results of other optimizers."""
         missing = [p.name for p in peers if not p.installed]
         if missing:
             self.notes.append(f"not installed: {', '.join(missing)}")

@@ -25,9 +25,9 @@ class Peer:
     """An optimizer.
 
     Attributes:
-        name: What it goes by.
-        package: What is installed for it, which has the version.
-        module: What is imported before it is timed.
+        name: Its name.
+        package: The installed package, which has the version.
+        module: The module that is imported before it is timed.
         optimize: Reads the model in one file and writes the optimized one to another.
     """
 
@@ -38,7 +38,7 @@ class Peer:
 
     @property
     def installed(self) -> bool:
-        """Whether it can be imported, as far as can be told without doing so."""
+        """True if its module is found; it is not imported, so importing it may still fail."""
         try:
             return importlib.util.find_spec(self.module) is not None
         except Exception:  # a parent that is missing, or broken in any way
@@ -108,7 +108,7 @@ ORT_FUSIONS = Peer("onnxscript-ort", "onnxscript", "onnxscript.rewriter.ort_fusi
 
 @dataclass(frozen=True)
 class Attempt:
-    """What came of a peer.
+    """The outcome of running a peer.
 
     Attributes:
         peer: Its name.
@@ -161,7 +161,7 @@ def _attempt(task: _Task) -> Attempt:
 
 
 def _be_silent() -> None:
-    """What peers print, from C++ too, is not asked for; the process is theirs alone."""
+    """Discard what peers print, from C++ too; the process is theirs alone."""
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(null, stream)

@@ -1,4 +1,4 @@
-"""Whether a proposal is kept: it passes the gate, and it brings something."""
+"""Acceptance of a proposal: it is kept if it passes the gate and brings an improvement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from onnxrewrite.suite.deploy.artifact import Artifact, Metrics
 from onnxrewrite.suite.quality.gate import Gate
 
 Objective: TypeAlias = Literal["latency", "size"]
-"""What a stage is there for: ``latency``: faster, or smaller and no slower; ``size``: smaller, whatever it takes."""
+"""The objective of a stage: ``latency``: faster, or no slower and smaller or quicker to open;
+``size``: the same, and smaller even if slower."""
 
 SMALLER = 0.95
 """Of the bytes: what counts as smaller."""
@@ -22,12 +23,12 @@ OPENS = 0.8
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is decided of a proposal.
+    """The decision on a proposal.
 
     Attributes:
-        kept: Whether it may be kept.
-        reason: Why, or why not.
-        close: Whether the interval of the time holds both answers: another run may decide otherwise.
+        kept: True if it may be kept.
+        reason: The reason for the decision.
+        close: True if the interval of the time holds both answers: another run may decide otherwise.
     """
 
     kept: bool
@@ -48,7 +49,7 @@ class Trial:
 
 
 def weigh(made: Metrics, before: Metrics, gate: Gate, objective: Objective = "latency") -> Verdict:
-    """Whether a proposal is better than what it was made of."""
+    """The verdict on a proposal, compared with the artifact that it was made of."""
     assert made.step is not None
     refusal = gate.refuses(made.quality)
     if refusal:

@@ -26,10 +26,10 @@ class Artifact:
     Attributes:
         path: The file.
         setting: Provider, threads and level of ONNX Runtime's own optimization.
-        how: What was done to it, in a few words: ``dynamic int8``.
+        how: The change that made it, in a few words: ``dynamic int8``.
         source: The same model before it was rewritten for speed: what is rewritten again after another change, as
             quantization is, begins there.
-        facts: What a stage tells of its work: plain data, for the report.
+        facts: Details that a stage gives of its work: plain data, for the report.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Metrics:
-    """What is measured of an artifact.
+    """The measurements of an artifact.
 
     Attributes:
         latency: Seconds for one run.
@@ -64,7 +64,7 @@ class Metrics:
         creation: Seconds to create a session.
         size: Bytes of the file and of the weights outside of it.
         memory: Bytes at the peak of a process that opens and runs it; None where that was not measured.
-        quality: How close it comes to the baseline without ONNX Runtime's optimizations.
+        quality: Closeness to the baseline without ONNX Runtime's optimizations.
     """
 
     latency: Interval

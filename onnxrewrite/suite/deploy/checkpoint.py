@@ -1,6 +1,6 @@
-"""What a run has found so far, on disk: a run that was interrupted goes on where it was.
+"""The record of a run on disk: a run that was interrupted continues where it stopped.
 
-A trial is known again by what it depends on: the model it was made of, the stage and its settings, the data, and the
+A trial is identified by what it depends on: the model it was made of, the stage and its settings, the data, and the
 versions of everything that took part.
 """
 

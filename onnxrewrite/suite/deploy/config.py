@@ -33,7 +33,7 @@ _PIPELINE: Mapping[str, Any] = {
     "memory": bool,
     "seed": int,
 }
-"""What may stand at the top, beside the gate's settings and ``stages``."""
+"""The settings at the top and their types, beside the gate's settings and ``stages``."""
 
 
 def read(path: str | Path) -> Pipeline:

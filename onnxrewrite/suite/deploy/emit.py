@@ -87,7 +87,7 @@ def program(final: Artifact, inputs: Mapping[str, Any]) -> str:
     libraries of custom operators that were loaded, only.
 
     Args:
-        final: What is run.
+        final: The artifact to run.
         inputs: Arrays by name, for their shapes and dtypes.
     """
     made = "".join(f"    {name!r}: {_zeros(value)},\n" for name, value in inputs.items())

@@ -19,7 +19,7 @@ from onnxrewrite.suite.quality.gate import Judge
 _Key: TypeAlias = tuple[Path, Setting]
 
 CREATIONS = 5
-"""How often each session is created anew to time that."""
+"""The number of times that each session is created, to time that."""
 
 
 @dataclass
@@ -27,11 +27,11 @@ class Meter:
     """Measures artifacts.
 
     Args:
-        baseline: What all are compared with.
+        baseline: The artifact that all others are compared with.
         judge: Judges their results.
-        workload: What is timed.
+        workload: The inputs that are timed.
         seconds: To time an artifact beside the baseline and the one before.
-        memory: Whether to measure the peak of memory, which takes a process.
+        memory: Measure the peak of memory, which takes a process.
     """
 
     baseline: Artifact
@@ -71,7 +71,7 @@ class Meter:
 
     @property
     def feeds(self) -> Mapping[str, Any]:
-        """What is timed."""
+        """The inputs that are timed."""
         return self.workload.feeds
 
     def forget(self, keep: Artifact) -> None:
@@ -96,5 +96,5 @@ class Meter:
 
 
 def _key(artifact: Artifact) -> _Key:
-    """What its session depends on."""
+    """The file and the setting that the session of an artifact depends on."""
     return artifact.path, artifact.setting

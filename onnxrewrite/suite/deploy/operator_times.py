@@ -1,4 +1,4 @@
-"""Where the time goes in the original and in the result, operator by operator: from ONNX Runtime's own profiles."""
+"""Time by operator in the original and in the result, from ONNX Runtime's own profiles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Part:
 
     Attributes:
         operator: By ONNX Runtime's name.
-        kernels: How many there are.
+        kernels: Their number.
         seconds: In one run.
     """
 
@@ -44,7 +44,7 @@ class Operators:
     Attributes:
         before: Of the original.
         after: Of the result; the same where that is the original.
-        missing: Why there are none; empty where there are.
+        missing: The reason why there are none; empty if there are.
     """
 
     before: tuple[Part, ...] = ()
@@ -81,7 +81,7 @@ def by_operator(before: Trial, after: Trial, dims: Mapping[str, int], inputs: Ma
 
 
 def _why_not(trial: Trial) -> str:
-    """Why a model is not profiled."""
+    """The reason why a model is not profiled; empty if it is."""
     provider = trial.artifact.setting.provider
     if provider != "CPUExecutionProvider":
         return f"a profile on {provider} tells how long kernels take to begin, not to run"

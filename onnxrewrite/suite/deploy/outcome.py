@@ -1,4 +1,4 @@
-"""What a pipeline has come to: every stage with its proposals, and what is recommended."""
+"""The outcome of a pipeline: every stage with its proposals, and the recommended result."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Step:
         stage: Its name.
         trials: Its proposals, measured.
         kept: The one that was kept; None where it was taken back.
-        reason: Why.
-        skipped: Whether it was not run at all.
-        resumed: Whether its trials come from an interrupted run.
-        seconds: What it took.
+        reason: The reason for its state.
+        skipped: True if it was not run at all.
+        resumed: True if its trials come from an interrupted run.
+        seconds: The time it took.
     """
 
     stage: str
@@ -36,7 +36,7 @@ class Step:
 
     @property
     def close(self) -> bool:
-        """Whether another run may decide otherwise: the time of a proposal is too near to the limit."""
+        """True if another run may decide otherwise: the time of a proposal is too close to the limit."""
         return any(trial.verdict.close for trial in self.trials)
 
     @property
@@ -60,24 +60,24 @@ class Step:
 
 @dataclass
 class Outcome:
-    """What ``Pipeline.run`` returns.
+    """The result of ``Pipeline.run``.
 
     Attributes:
         model: The original's path, or the name of its graph.
         baseline: The original, measured.
-        data: Where the data come from.
-        samples: How many there are.
-        generated: Whether they were made up.
+        data: The source of the data.
+        samples: The number of samples.
+        generated: True if they were made up.
         binding: The sizes at which models were timed.
         target: The speedup that was asked for.
         gate: The quality that was asked for.
         steps: The stages, in their order.
-        files: What was written, by what it is: ``model``, ``report``, ``run``, ``page``.
+        files: The files that were written, by kind: ``model``, ``report``, ``run``, ``page``.
         program: Python that runs the result with its options.
-        operators: Where the time goes in the original and in the result.
+        operators: Time by operator in the original and in the result.
         versions: Of what took part.
-        seconds: What all of it took.
-        notes: What else there is to know.
+        seconds: The time of the whole run.
+        notes: Further remarks.
     """
 
     model: str
@@ -98,17 +98,17 @@ class Outcome:
 
     @property
     def final(self) -> Trial:
-        """What came of the last stage that was kept."""
+        """The result of the last stage that was kept, else the baseline."""
         return next((s.kept for s in reversed(self.steps) if s.kept is not None), self.baseline)
 
     @property
     def speedup(self) -> float:
-        """How many times as fast as the original."""
+        """The speedup over the original."""
         return 1 / self.final.metrics.ratio.median
 
     @property
     def target_met(self) -> bool:
-        """Whether it is as fast as was asked for; False where nothing was asked."""
+        """True if the target speedup is reached; False without a target."""
         return self.target is not None and self.speedup >= self.target
 
     def to_json(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Outcome:
         }
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The outcome as HTML, for notebooks."""
         from onnxrewrite.report.html.notebook import outcome_html
 
         return outcome_html(self.to_json())

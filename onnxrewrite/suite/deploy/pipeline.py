@@ -38,18 +38,18 @@ class Pipeline:
 
     Attributes:
         stages: In their order; without any, all default ones, with the settings that they have by themselves.
-        gate: What quality is allowed.
+        gate: The required quality.
         target_speedup: So many times as fast as the original; once it is met, lossy stages are left out.
         budget: Seconds; once they have passed no stage is begun.
-        objective: What a stage is there for.
-        data: What models are calibrated and judged on, see ``suite.quality.data.load_data``.
+        objective: The objective of the stages.
+        data: The data for calibration and judging, see ``suite.quality.data.load_data``.
         metric: The user's own measure of quality, a function or ``module:function``; larger is better.
         samples: So many samples are used at most.
         dims: Sizes of named dimensions of generated data, and of what is timed.
         provider: The execution provider: ``cpu``, ``cuda``.
         threads: Within an operator; 0 is ONNX Runtime's choice.
         seconds: To time each proposal.
-        memory: Whether to measure memory.
+        memory: True if memory is measured.
         seed: Of generated data, and of whatever a stage makes up.
     """
 
@@ -77,7 +77,7 @@ class Pipeline:
         fresh: bool = False,
         progress: Progress | None = None,
     ) -> Outcome:
-        """Run all stages and write the result into a folder: ``model.onnx``, ``report.json``, ``run.py``.
+        """Run all stages and write ``model.onnx``, ``report.json``, ``report.html`` and ``run.py`` into a folder.
 
         Args:
             model: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is not changed.
@@ -228,7 +228,7 @@ class _Run:
         return float("inf") if self.plan.budget is None else self.plan.budget - spent
 
     def _original(self, model: io.Source) -> tuple[str, Path]:
-        """What it is called, and a file of it that is as ONNX Runtime wants it."""
+        """The name of the model, and a file of it in the form that ONNX Runtime reads."""
         loaded = io.load(model)
         if isinstance(model, (str, os.PathLike)) and not io.repairs(loaded):
             return os.fspath(model), Path(model).absolute()
@@ -254,7 +254,7 @@ def _folder(path: Path) -> Path:
 
 
 def _identity(metric: Metric | None) -> str:
-    """What tells a metric from another: its source, where Python knows it."""
+    """The identity of a metric: its source, where Python knows it, else its name."""
     if metric is None:
         return ""
     try:

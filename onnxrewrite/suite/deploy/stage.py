@@ -1,4 +1,4 @@
-"""What a stage is.  A stage proposes; the pipeline measures, and decides what is kept.
+"""The interface of stages.  A stage proposes; the pipeline measures, and decides what is kept.
 
 A package publishes stages by the entry-point group ``onnxrewrite.stages``: a name and a class.
 """
@@ -34,13 +34,13 @@ class NothingToDo(OnnxRewriteError):
 
 @dataclass(frozen=True)
 class Context:
-    """What a stage is told.
+    """The context in which a stage runs.
 
     Attributes:
-        folder: Where it may write its models.
+        folder: The folder for its models.
         meter: Measures an artifact.
-        gate: What is allowed.
-        data: What models are calibrated and judged on.
+        gate: The required quality.
+        data: The data for calibration and judging.
         dims: Sizes of named dimensions that the user gave.
         threads: Within an operator, as the user said; 0: a stage may choose.
         seed: Of whatever is random.
@@ -59,7 +59,7 @@ class Context:
     progress: Progress = lambda phase, done, left: None
 
     def file(self, name: str) -> Path:
-        """Where a stage writes a model of its own."""
+        """The path for a model that a stage writes."""
         return self.folder / f"{name}.onnx"
 
 
@@ -68,10 +68,10 @@ class Stage:
     """One step of a pipeline.  The fields of a stage are its settings, under its name in a configuration.
 
     Attributes:
-        name: What it is called.
-        lossy: Whether it may change results beyond rounding; such stages are left out once the target is met.
-        default: Whether it runs where nobody says which stages shall.
-        required: Whether the whole run fails where this stage is taken back.
+        name: Its name.
+        lossy: True if it may change results beyond rounding; such stages are left out once the target is met.
+        default: True if it runs when no stages are given.
+        required: True if the whole run fails when this stage is taken back.
     """
 
     name: ClassVar[str]
@@ -80,7 +80,7 @@ class Stage:
     required: bool = False
 
     def run(self, given: Artifact, context: Context) -> Iterable[Artifact]:
-        """What could be made of ``given``: one artifact or several, of which the best is kept, if it pays.
+        """The proposals made of ``given``: one artifact or several, of which the best is kept if it pays off.
 
         Raises:
             NothingToDo: There is nothing, with the reason.
@@ -88,7 +88,7 @@ class Stage:
         raise NotImplementedError
 
     def metrics(self, made: Artifact, before: Artifact, context: Context) -> Metrics:
-        """What is measured of a proposal."""
+        """The measurements of a proposal."""
         return context.meter.measure(made, before)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What an export comes to, and the search for an exporter whose model is right.  Knows no framework."""
+"""The result of an export, and the search for an exporter whose model is right; independent of the framework."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Exported:
 
     Attributes:
         path: Its file; where no path was given it lies in a temporary folder, which is removed when Python ends.
-        exporter: What made it.
+        exporter: The exporter that made it.
         comparison: The export against the module; None where that was not asked for.
-        result: What the rewriting came to; None where that was not asked for.
-        outcome: What a pipeline came to; None where that was not asked for.
-        notes: What was not as asked: another exporter, a module in training mode.
+        result: The result of the rewriting; None if it was not requested.
+        outcome: The outcome of a pipeline; None if none was requested.
+        notes: Deviations from the request: another exporter, a module in training mode.
     """
 
     path: Path
@@ -49,7 +49,7 @@ class Exported:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one exporter made, and how it compares with the module; None where nobody looked."""
+    """The model of one exporter, and its comparison with the module; None if they were not compared."""
 
     exporter: str
     path: Path

@@ -42,7 +42,7 @@ BINDINGS = 2
 _CANDIDATES = 12
 
 _NO_KERNEL = "Could not find an implementation"
-"""What ONNX Runtime says of a valid model that has an operator for dtypes that the CPU has no kernel for."""
+"""ONNX Runtime's message for a valid model that has an operator for dtypes without a CPU kernel."""
 
 
 class Subject(Protocol):
@@ -172,7 +172,7 @@ def _negated(subject: Subject, feeds: Feeds, binding: Mapping[str, int], example
 
 
 def _care(subject: Subject, sampler: Sampler, binding: Mapping[str, int], example: Feeds) -> int | str:
-    """How careful inputs must be for the module to run, see ``Sampler``; or why it does not."""
+    """The level of care that inputs need for the module to run, see ``Sampler``; or the reason why it does not."""
     reason = ""
     for care in range(CARE):
         try:
@@ -187,7 +187,7 @@ def _care(subject: Subject, sampler: Sampler, binding: Mapping[str, int], exampl
 
 
 def _compared(check: ModelCheck, subject: Subject, session: Session, each: Try) -> bool:
-    """Whether all outputs are right; what was found is added to the check."""
+    """True if all outputs are right; the findings are added to the check."""
     made = session.run(each.feeds)
     if isinstance(made, str):
         check.failures.append(f"on {each.name} the export fails: {made}")

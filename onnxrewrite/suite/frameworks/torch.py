@@ -61,8 +61,8 @@ def export(
     Args:
         module: The module.
         example_inputs: A tensor, or a tuple or mapping of the arguments; what is no tensor becomes a constant.
-        path: Where the model goes, a folder for what a ``Pipeline`` writes; without it into a temporary folder, which
-            is removed when Python ends.
+        path: The file for the model, or the folder for the files of a ``Pipeline``; without it, they go into a
+            temporary folder, which is removed when Python ends.
         kwargs: Arguments by keyword.
         dynamic_axes: Axes whose size may vary, by name of the input: ``{"x": {0: "batch"}}`` or ``{"x": [0]}``.
         dynamic_shapes: The same as ``torch.export`` takes it, in the structure of the arguments.
@@ -71,12 +71,12 @@ def export(
             key in what the module returns.
         opset: The model's ai.onnx opset; without it what the exporter recommends.
         exporter: ``dynamo``, ``torchscript``, or ``auto``: the first of both whose model is right.
-        check: Whether to compare the export with the module, on the example and on ``samples`` inputs at each of two
-            choices of the dynamic sizes; see ``suite.frameworks.module_check``.
-        optimize: Whether to rewrite the model with ``onnxrewrite.apply``; or a ``Pipeline`` that it goes through; or a
+        check: Compare the export with the module, on the example and on ``samples`` inputs at each of two choices of
+            the dynamic sizes; see ``suite.frameworks.module_check``.
+        optimize: True to rewrite the model with ``onnxrewrite.apply``; or a ``Pipeline`` that it goes through; or a
             function that does something else, from a path to a ``Result``.
         seed: Of the inputs that are made.
-        samples: How many.
+        samples: The number of inputs, see ``check``.
         options: For ``onnxrewrite.apply``.
 
     Raises:
@@ -182,7 +182,7 @@ def _finished(
 
 
 def _deployed(made: Attempt, path: str | Path | None, notes: list[str], plan: Pipeline, folder: Path) -> Exported:
-    """What a pipeline makes of it."""
+    """The result of a pipeline on an export."""
     outcome = plan.run(made.path, path if path is not None else folder / "deployed")
     model = Path(outcome.files["model"])
     return Exported(model, made.exporter, made.comparison, outcome=outcome, notes=_all_notes(made, notes))

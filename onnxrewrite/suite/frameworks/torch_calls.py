@@ -37,7 +37,7 @@ class Call:
         args: All arguments by position.
         kwargs: Those that can be given by keyword only.
         names: Of the tensors among them, in order.
-        shapes: What the user said of dynamic sizes, as ``torch.export`` takes it.
+        shapes: The user's specification of dynamic sizes, as ``torch.export`` takes it.
     """
 
     module: torch.nn.Module
@@ -113,7 +113,7 @@ class Call:
 
     @cached_property
     def made(self) -> Any:
-        """What the module makes of the example.
+        """The module's result on the example.
 
         Raises:
             ModelError: It does not run.
@@ -125,7 +125,7 @@ class Call:
 
     @cached_property
     def is_flat(self) -> bool:
-        """Whether arguments and outputs are tensors, not nested, as both exporters take them."""
+        """True if all arguments are positional tensors, and the outputs tensors, as both exporters take them."""
         tensors = self.made if isinstance(self.made, tuple | list) else (self.made,)
         return not self.kwargs and all(isinstance(each, torch.Tensor) for each in (*self.args, *tensors))
 

@@ -1,1 +1,1 @@
-"""Which number format each node computes in: half precision, what quantizing costs where, and the best mixture."""
+"""The number format of each node: half precision, sensitivity to quantization, and the best mixture."""

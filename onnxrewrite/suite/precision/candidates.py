@@ -33,8 +33,8 @@ class Candidates:
 
     Attributes:
         float_model: The prepared model.
-        settings: How it is quantized; what they exclude stays in float always.
-        data: What it is calibrated and judged on.
+        settings: The quantization settings; nodes that they exclude always stay in float.
+        data: The data for calibration and judging.
         nodes: Those that can be quantized, to their operators, in the order of the graph.
         metric: The user's own.
     """
@@ -74,7 +74,7 @@ class Candidates:
         return self._made[key]
 
     def quality(self, floats: Collection[str] = ()) -> Quality:
-        """How close it comes then."""
+        """The quality with these nodes in float."""
         key = frozenset(floats)
         if key not in self._judged:
             self._judged[key] = self.judge.quality(self.model(key))
@@ -107,9 +107,9 @@ def candidates(
 
     Args:
         source: The model; it is not changed.
-        settings: How it is quantized.  The format ``qoperator`` is taken as ``qdq``: the numbers are the same, and the
-            values inside can be seen.
-        data: What it is calibrated and judged on, see ``load_data``.
+        settings: The quantization settings.  The format ``qoperator`` is taken as ``qdq``: the numbers are the same,
+            and the values inside can be seen.
+        data: The data for calibration and judging, see ``load_data``.
         dims: Sizes of named dimensions of made-up data.
         metric: The user's own.
         seed: Of what is made up.

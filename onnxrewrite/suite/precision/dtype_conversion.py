@@ -39,7 +39,7 @@ def versions(model: ir.Model, node: ir.Node) -> int:
 
 
 def is_weight(value: ir.Value) -> bool:
-    """Whether a value is a constant of the model, not an input that has a default."""
+    """True if a value is a constant of the model, not an input that has a default."""
     return value.is_initializer() and not value.is_graph_input() and value.const_value is not None
 
 
@@ -49,8 +49,8 @@ def convert(model: ir.Model, plan: Mapping[str, Places], form: Format, *, keep_i
     Args:
         model: The model.
         plan: Name of a node of the main graph to what of it becomes half.
-        form: Which half.
-        keep_io: Whether the model's inputs and outputs stay float32.
+        form: The half-precision format.
+        keep_io: Keep the model's inputs and outputs in float32.
     """
     _Conversion(model, plan, form, keep_io).run()
     return model
@@ -148,7 +148,7 @@ class _Conversion:
             _stand_for_output(self.graph, value, cast.outputs[0], self.names)
 
     def _is_redeclared(self, value: ir.Value) -> bool:
-        """Whether an input becomes half; one with a default stays what that is."""
+        """True if an input becomes half; one with a default keeps the dtype of that."""
         return not self.keep_io and preserved.default_of(value) is None
 
     def _redeclare(self) -> None:

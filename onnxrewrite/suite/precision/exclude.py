@@ -1,4 +1,4 @@
-"""Which nodes stay in float: by threshold, by number, by size, by time, by name, first and last.
+"""Selection of the nodes that stay in float: by threshold, by number, by size, by time, by name, first and last.
 
 The results are names for ``QuantizeSettings.exclude``, in the order in which they are given back.
 """

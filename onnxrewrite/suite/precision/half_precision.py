@@ -37,22 +37,22 @@ MOVERS = frozenset((*operators("view permute select repeat gather join pad"), "I
 """Operators that only move numbers: they follow what they move."""
 
 HEADROOM = 2.0
-"""How much larger values may get than they were seen to be, before they would not fit."""
+"""Factor by which values may exceed those seen, and still have to fit."""
 
 
 @dataclass(frozen=True)
 class Halved:
-    """What ``to_half`` returns.
+    """The result of ``to_half``.
 
     Attributes:
         model: The converted model.
         dtype: ``float16`` or ``bfloat16``.
         converted: Names of the nodes that compute in it.
         kept: Names of those that compute in float32, each to the reason.
-        ranges: What was seen of the values, by name; of weights only those that do not fit.
-        quality: How close it comes to the original; None where nothing was run.
+        ranges: Observed ranges of the values, by name; of weights only those that do not fit.
+        quality: Closeness to the original; None if nothing was run.
         sizes: Bytes before and after.
-        notes: What else is to be known.
+        notes: Further remarks.
     """
 
     model: ir.Model = field(repr=False)
@@ -105,8 +105,8 @@ def to_half(
 ) -> Halved:
     """Convert a model of float32 to half precision.
 
-    A node stays in float32, an island between Casts, where it is asked for, where a value that it reads or makes does
-    not fit (see ``ranges``), and where the target does not run it otherwise.  Nodes in the bodies of If, Loop and Scan
+    A node stays in float32, an island between Casts, if the caller requests it, if a value that it reads or makes does
+    not fit (see ``ranges``), or if the target does not run it otherwise.  Nodes in the bodies of If, Loop and Scan
     stay, too.
 
     Args:
@@ -115,17 +115,17 @@ def to_half(
         keep: Nodes that stay: names, operators, module scopes, with wildcards; see ``nodes``.
         only: Nodes that may be converted, likewise; without it, all.
         blocked: Operators that stay.
-        data: What ranges and quality are measured on, see ``load_data``; without it, made up.
+        data: The data on which ranges and quality are measured, see ``load_data``; without it, made up.
         dims: Sizes of named dimensions of made-up data.
         seed: Of made-up data.
-        target: What must run it: ``onnxruntime-cpu``, ``onnxruntime-cuda``, or ``onnx``: whatever the standard allows.
+        target: The target: ``onnxruntime-cpu``, ``onnxruntime-cuda``, or ``onnx``: whatever the standard allows.
         native: Convert only what the target has kernels of that precision for; else also what it runs in float32
             between Casts of its own.
-        keep_io: Whether inputs and outputs of the model stay float32.
+        keep_io: Keep inputs and outputs of the model in float32.
         headroom: Factor by which values may exceed those seen.
-        gate: What is close enough; without it, the default one.
+        gate: The required closeness; without it, the default one.
         metric: The user's own.
-        check: Whether to run the model on data; without it, only weights are looked at, and nothing is judged.
+        check: Run the model on data; without it, only weights are looked at, and nothing is judged.
 
     Raises:
         UsageError: Bad arguments, or something in ``keep`` or ``only`` that there is not.
@@ -160,7 +160,7 @@ def _judged(
     *,
     keep_io: bool,
 ) -> Quality:
-    """How close the result comes; where it does not run here, how close the original with every value rounded does."""
+    """The quality of the result; if that does not run here, of the original with every value rounded."""
     if not keep_io:  # judged on inputs as they are given
         model = convert(choice.fresh(), choice.plan, choice.form)
     with openable(io.load(source)) as reference:
@@ -175,7 +175,7 @@ def _judged(
 
 
 class _Choice:
-    """Which nodes become half, and why the others do not."""
+    """The nodes that become half, and the reasons why the others do not."""
 
     def __init__(self, source: io.Source, form: Format, target: Target, *, native: bool):
         self.form = form
@@ -189,7 +189,7 @@ class _Choice:
         self.ranges: dict[str, Range] = {}
 
     def ask(self, keep: Collection[str], only: Collection[str], blocked: Collection[str]) -> None:
-        """What the user, the schemas and the target say."""
+        """Apply what the user, the schemas and the target say."""
         named = Named(self.nodes)
         wished = named.chosen(keep, "keep")
         allowed = named.chosen(only, "only") if only else None
@@ -238,7 +238,7 @@ class _Choice:
                 self._keep(node, f"a value {wrong[misfit]} (at `{misfit}`)")
 
     def settle(self) -> None:
-        """What only moves the results of nodes that stay, stays with them."""
+        """Keep nodes in float32 that only move the results of nodes that stay."""
         for node in [n for n in self.nodes if n.name in self.plan and n.op_type in MOVERS]:
             makers = [v.producer() for v in node.inputs if v is not None and is_float(v) and not is_weight(v)]
             if makers and all(m is not None and m.name in self.kept for m in makers):

@@ -1,4 +1,4 @@
-"""What a model computes inside: its intermediate values, sample by sample."""
+"""The intermediate values of a model, sample by sample."""
 
 from __future__ import annotations
 

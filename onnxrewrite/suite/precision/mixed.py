@@ -40,7 +40,7 @@ from onnxrewrite.system import files
 
 QUANTIZED = ("int8", "int4")
 PRECISIONS = ("float32", *FORMATS, *QUANTIZED)
-"""What a part may compute in."""
+"""The precisions that a part may compute in."""
 
 Map: TypeAlias = Mapping[str, str] | str | os.PathLike[str]
 """A dict of key to precision, or a TOML file of such a table, which may be called ``precision``."""
@@ -53,13 +53,13 @@ _PLAIN = "float32"
 
 @dataclass(frozen=True)
 class Assigned:
-    """What one node computes in.
+    """The precision of one node.
 
     Attributes:
-        precision: What it is.
-        asked: What the map says.
+        precision: The precision in which it computes.
+        asked: The precision that the map says.
         key: The key that says so; empty where none does.
-        reason: Why it is not what was asked for; empty where it is.
+        reason: The reason why ``precision`` is not ``asked``; empty if it is.
     """
 
     precision: str
@@ -70,12 +70,12 @@ class Assigned:
 
 @dataclass(frozen=True)
 class Mixed:
-    """What ``mixed_precision`` returns.
+    """The result of ``mixed_precision``.
 
     Attributes:
         model: The model.
         nodes: Every node that computes with floats, by its name in the prepared model.
-        quality: How close it comes; None where it was not judged.
+        quality: Closeness to the original; None if it was not judged.
     """
 
     model: ir.Model = field(repr=False)
@@ -170,20 +170,20 @@ def mixed_precision(
 ) -> Mixed:
     """Give each part of a model the precision that a map says.
 
-    Integers come first, by ``quantize``; then half precision, by ``to_half``, of what is left.  A node that cannot be
-    what it is asked to be, such as a Softmax in int8 or a value that does not fit into float16, computes in float32,
-    and ``Assigned.reason`` says why.
+    Integers come first, by ``quantize``; then half precision, by ``to_half``, of what is left.  A node that cannot
+    have the precision of the map, such as a Softmax in int8 or a value that does not fit into float16, computes in
+    float32, and ``Assigned.reason`` says why.
 
     Args:
         source: The model; it is not changed.
         precision: Names, scopes, regions (see ``regions``) or operators, with wildcards, to ``float32``, ``float16``,
             ``bfloat16``, ``int8`` or ``int4``.
-        settings: How ``int8`` or ``int4`` are made; without it, dynamic quantization, or weights in blocks.
-        data: What is calibrated and judged on; see ``load_data``.
+        settings: Settings for ``int8`` or ``int4``; without them, dynamic quantization, or weights in blocks.
+        data: The data for calibration and judging; see ``load_data``.
         dims: Sizes of named dimensions of made-up data.
-        gate: What is close enough; None does not judge.
+        gate: The required closeness; None does not judge.
         metric: The user's own.
-        target: What must run the nodes of half precision; see ``to_half``.
+        target: The target that must run the nodes of half precision; see ``to_half``.
         seed: Of what is made up.
 
     Raises:

@@ -1,21 +1,21 @@
-"""How much quantizing each node costs: a ranking of the nodes, the most sensitive first.
+"""The sensitivity of each node to quantization: a ranking of the nodes, the most sensitive first.
 
 Three methods:
 
-- ``alone`` (the default): each node alone is quantized and the whole model judged: how much of the model's quality one
-  node takes.  As many quantizations and runs as nodes.
+- ``alone`` (the default): each node alone is quantized and the whole model judged.  This measures the quality that the
+  model loses to one node.  It takes as many quantizations and runs as there are nodes.
 - ``local``: the float and the quantized model run once, each node of the latter on the former's inputs, and its result
-  is compared with the former's: how much noise one node makes.  It does not see what becomes of the noise.
+  is compared with the former's.  This measures the noise that one node makes, and not its effect on the outputs.
 - ``accumulated``: the same with inputs as the quantized model makes them; noise adds up, so late nodes look worse.
 
-``alone`` is the default because it is right and not dear: what a node's noise does to the outputs is what is asked for,
-and much noise may be made where little of it arrives.  In ``python -m benchmarks.sensitivity`` giving back nodes in its
-order recovered the most for the same number of nodes on three models of four; docs/mixed-precision.md has the figures.
-It cannot see what nodes do together, such as share the rounding of one input.  Take ``local`` for models of hundreds of
-nodes, or of gigabytes.
+``alone`` is the default because it is right and not expensive: it measures the effect of a node's noise on the outputs,
+and a node may make much noise of which little arrives there.  In ``python -m benchmarks.sensitivity`` giving back nodes
+in its order recovered the most for the same number of nodes on three models of four; docs/mixed-precision.md has the
+figures.  It does not see joint effects, such as two nodes that share the rounding of one input.  Take ``local`` for
+models of hundreds of nodes, or of gigabytes.
 
-Noises of nodes hardly correlate, so those of single nodes nearly add up to that of all; what they miss is told in
-``Sensitivity.explained``.
+The noises of nodes hardly correlate, so those of single nodes nearly add up to that of all;
+``Sensitivity.explained`` gives the ratio.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Sensitive:
         operator: Its type.
         snr: Decibels of the worst output, or of the node's own with ``local`` and ``accumulated``; infinite where
             quantizing it changes nothing.
-        drop: What is lost: of the metric, or of the cosine or agreement; of the node's own result likewise.
+        drop: The loss of the metric, or of the cosine or agreement; that of the node's own result with ``local`` and
+            ``accumulated``.
         scope: The module that it belongs to, outer first; empty where nobody says.
         bytes: By which its weights are larger in float.
     """
@@ -73,12 +74,12 @@ class Sensitive:
 
 @dataclass(frozen=True)
 class Sensitivity(Sequence[Sensitive]):
-    """What ``sensitivity`` returns: nodes in their order, the most sensitive first.
+    """The result of ``sensitivity``: nodes in their order, the most sensitive first.
 
     Attributes:
         nodes: All of them.
-        method: How it was found.
-        settings: How nodes were quantized.
+        method: The method of the ranking.
+        settings: The quantization settings.
         quality: Of the model with all nodes quantized.
         order: Names of the nodes in the order of the graph.
         variants: Makes models with some nodes in float.
@@ -141,9 +142,9 @@ def sensitivity(
 
     Args:
         source: The model, or the ``candidates`` of one, which then say all but the method.
-        settings: How nodes are quantized; those that ``exclude`` names are left out, by name, scope or operator.
+        settings: The quantization settings; nodes that ``exclude`` names, by name, scope or operator, are left out.
         method: ``alone``, ``local`` or ``accumulated``: see the module.
-        data: What is calibrated and judged on; see ``load_data``.
+        data: The data for calibration and judging; see ``load_data``.
         dims: Sizes of named dimensions of made-up data.
         metric: The user's own; with ``alone``, nodes are ranked by what it drops.
         seed: Of what is made up.

@@ -19,7 +19,7 @@ from onnxrewrite.report.html.groups import module
 from onnxrewrite.suite.quantization.quantize_settings import OPERATOR
 
 KINDS = ("name", "scope", "region", "operator")
-"""What a key may be, the closest first."""
+"""The kinds of keys, the closest first."""
 
 _WILD = re.compile(r"[*?\[]")
 _STEPS = re.compile(r"[/.]")
@@ -93,5 +93,5 @@ class Named:
 
 
 def is_pattern(key: str) -> bool:
-    """Whether a key has wildcards."""
+    """True if a key has wildcards."""
     return _WILD.search(key) is not None

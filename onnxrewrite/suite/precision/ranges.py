@@ -1,4 +1,4 @@
-"""Whether the values of a model fit a half precision: found out by running it on data, not by faith."""
+"""The ranges of a model's values, and whether they fit a half precision: measured by running the model on data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ numbers changes them by half of one at the most, so more than that are those bel
 
 @dataclass(frozen=True)
 class Range:
-    """What a value was seen to be, and what half precision makes of it.
+    """The observed range of a value, and the error of rounding it to half precision.
 
     Attributes:
         largest: Of the absolute values that are finite.
@@ -36,7 +36,7 @@ class Range:
     small: float
 
     def misfit(self, form: Format, headroom: float) -> str:
-        """Why the value does not fit; empty where it does."""
+        """The reason why the value does not fit; empty if it does."""
         if self.largest * headroom > form.largest:
             beside = f" (with headroom {headroom:g})" if self.largest <= form.largest else ""
             return f"reaches {self.largest:.3g}{beside}, and {form.name} ends at {form.largest:.5g}"
@@ -78,7 +78,7 @@ class _Gauge:
 
 
 def ranges(model: ir.Model, names: Sequence[str], data: Data, form: Format) -> dict[str, Range]:
-    """What the values of these names are on the data."""
+    """The ranges of the values of these names on the data."""
     gauges = {name: _Gauge(form) for name in names}
     for found in activations(model, names, data):
         for name, array in found.items():

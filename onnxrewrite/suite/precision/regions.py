@@ -25,7 +25,7 @@ _ACTIVATIONS = frozenset(
 _PLUMBING = frozenset(
     (*operators("pointwise broadcast view permute select repeat join pad", but="activation"), "RotaryEmbedding")
 )
-"""What may lie between a product and what it is for."""
+"""Operators that may lie between a product and the node that it belongs to."""
 
 _LONGEST = 12
 """Steps that are gone from what says where a region is."""
@@ -127,7 +127,7 @@ def _is_table(value: ir.Value) -> bool:
 
 
 def _has_weights(node: ir.Node) -> bool:
-    """Whether a node is a product with constant weights."""
+    """True if a node is a product with constant weights."""
     return node.op_type in _PRODUCTS and any(
         v is not None and v.const_value is not None and len(v.const_value.shape) > 1 for v in node.inputs
     )
@@ -172,7 +172,7 @@ def _reaches(
     products: Mapping[ir.Node, None],
     between: Mapping[ir.Node, None],
 ) -> bool:
-    """Whether a way leads from a node to a product, by nodes in between only."""
+    """True if a path leads from a node to a product, through nodes of ``between`` only."""
     seen, stack = set[ir.Node](), [node]
     while stack:
         each = stack.pop()

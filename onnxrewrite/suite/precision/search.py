@@ -45,12 +45,12 @@ class Step:
 
     Attributes:
         what: In a few words.
-        floats: How many nodes it has in float.
-        refused: Why it is not good enough; empty where it is.
+        floats: The number of nodes in float.
+        refused: The reason why it is not good enough; empty if it is.
         snr: Decibels of its worst output.
-        drop: What it loses.
+        drop: The loss of quality.
         latency: Its time to that of the best one before; None where it was not timed.
-        taken: Whether it became the best one.
+        taken: True if it became the best one.
     """
 
     what: str
@@ -64,17 +64,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Found:
-    """What ``search_precision`` returns.
+    """The result of ``search_precision``.
 
     Attributes:
         floats: Nodes that stay in float, by their names in the prepared model.
         quantized: The others; none where the float model is the fastest.
-        settings: What makes the model: those given, and ``floats`` excluded.
+        settings: The settings that make the model: those given, and ``floats`` excluded.
         quality: Of the result.
         to_float: Its time to that of the float model, by turns.
         to_low: Its time to that of the model with all nodes quantized.
-        steps: What was tried, in order.
-        complete: Whether the time was enough for all steps.
+        steps: The candidates that were tried, in order.
+        complete: True if the time was enough for all steps.
         sensitivity: The ranking.
     """
 
@@ -121,9 +121,9 @@ def search_precision(
     Args:
         source: The model; it is not changed.
         settings: The low precision; what it excludes stays in float always.
-        data: What is calibrated and judged on; see ``load_data``.
+        data: The data for calibration and judging; see ``load_data``.
         dims: Sizes of named dimensions of made-up data.
-        gate: What is good enough.
+        gate: The required quality.
         metric: The user's own.
         method: Of the ranking, see ``sensitivity``.
         seconds: For all of it, but for the ranking and the bisection, which are not cut short.
@@ -200,7 +200,7 @@ class _Search:
             self._try(f"{name} quantized again", self.best - {name})
 
     def _try_in_float(self, ranked: Sensitivity | None) -> None:
-        """What is not faster quantized is given back."""
+        """Put nodes back in float where that is faster: first all of an operator, then single ones."""
         for operator in dict.fromkeys(self.variants.nodes.values()):
             if self._is_over():
                 return

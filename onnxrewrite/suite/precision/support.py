@@ -1,4 +1,4 @@
-"""What of a node can be of half precision, by its schema, and whether a target runs it then."""
+"""Support for half precision: the inputs and outputs of a node that its schema allows, and the kernels of a target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onnxrewrite.runtime.session import open_session
 
 @dataclass(frozen=True)
 class Places:
-    """Where a node can take half precision.
+    """The inputs and outputs of a node that can be of half precision.
 
     Attributes:
         inputs: Positions of inputs.
@@ -31,15 +31,15 @@ class Places:
 
 
 def is_float(value: ir.Value | None) -> bool:
-    """Whether a value is a tensor of float32."""
+    """True if a value is a tensor of float32."""
     return value is not None and isinstance(value.type, ir.TensorType) and value.dtype == ir.DataType.FLOAT
 
 
 def places(node: ir.Node, version: int, half: ir.DataType) -> Places | str:
-    """What of a node can be of half precision, or why nothing.
+    """The inputs and outputs of a node that can be of half precision, or the reason why there are none.
 
-    A type variable follows where an input binds it and the schema allows it.  What only an output has, such as the
-    statistics of a LayerNormalization, stays as it is; so does a node with graphs of its own.
+    A type variable becomes half if a float32 input binds it and the schema allows it.  One that only an output has,
+    such as that of the statistics of a LayerNormalization, stays as it is; so does a node with graphs of its own.
     """
     found = schema(node.domain, node.op_type, version)
     if found is None:
@@ -72,16 +72,16 @@ def _formal(formals: tuple[Formal, ...], index: int) -> Formal | None:
 
 
 def refusal(node: ir.Node, version: int, where: Places, half: ir.DataType, target: Target, *, native: bool) -> str:
-    """Why a target does not run a node so; empty where it does.
+    """The reason why a target does not run a node in half precision; empty if it does.
 
     Args:
         node: The node; its attributes count.
         version: Of its operator.
-        where: What is of half precision.
-        half: Which one.
-        target: What shall run it; one without a provider runs what the schema allows.
-        native: Whether only kernels of that precision count.  Else ONNX Runtime is asked to open a model of this one
-            node: it runs many operators in float32 between Casts of its own.
+        where: The inputs and outputs of half precision.
+        half: The dtype.
+        target: The target that is to run it; one without a provider runs what the schema allows.
+        native: Count only kernels of that precision.  Otherwise ONNX Runtime tries to open a model of this one node:
+            it runs many operators in float32 between Casts of its own.
     """
     reason = target.refuses(node.domain, node.op_type, version, where.dtypes)
     if reason is None:

@@ -1,6 +1,6 @@
-"""What quantizing does to each node by itself, found in one run: every node's inputs are those of the float model.
+"""The quantization error of each node by itself, found in one run: every node's inputs are those of the float model.
 
-The quantized model is cut at the results of all quantized nodes.  What reads such a result is given the float model's
+The quantized model is cut at the results of all quantized nodes.  Readers of such a result get the float model's
 instead, so no node sees the errors of those before it.  The idea is known as teacher forcing, or, in debuggers of
 quantization, as a layer's own error (``qdq_loss_debug`` of ONNX Runtime compares the same pairs without cutting).
 """
@@ -21,11 +21,11 @@ _GIVEN = "float_"
 
 
 def node_errors(found: Candidates, *, forced: bool = True) -> dict[str, Closeness]:
-    """How close the result of each quantized node comes to the float model's.
+    """The closeness of the result of each quantized node to the float model's.
 
     Args:
         found: The model, quantized in all nodes.
-        forced: Whether each node gets the float model's inputs; else they come as the nodes before it make them.
+        forced: Give each node the float model's inputs; otherwise they are as the nodes before it make them.
 
     Raises:
         ModelError: The model does not run.
@@ -90,7 +90,7 @@ def _force(model: ir.Model, values: Iterable[ir.Value], shown: Iterable[ir.Value
 
 
 def _give_rounded(quantize: ir.Node, given: ir.Value, names: Names) -> None:
-    """What reads the rounded result reads the rounded float value: a QuantizeLinear and DequantizeLinear of its own."""
+    """Give readers of the rounded result the float value, rounded by its own QuantizeLinear and DequantizeLinear."""
     graph = quantize.graph
     assert graph is not None
     for dequantize in [n for n in quantize.outputs[0].consumers() if n.op_type == "DequantizeLinear"]:

@@ -1,1 +1,1 @@
-"""How good a model's results are that need not be equal: data to run it on, how close it comes, and what is enough."""
+"""The quality of a model whose results need not be equal: data to run it on, closeness to a reference, and a gate."""

@@ -1,4 +1,4 @@
-"""How close results come to those of a reference, over all samples: what is asked of a model that is quantized.
+"""Closeness of results to those of a reference, over all samples: the requirement on a quantized model.
 
 Equality up to rounding is another question, see ``tolerance``.  This module knows neither models nor sessions.
 """
@@ -45,7 +45,7 @@ class Closeness:
 
     @property
     def score(self) -> float:
-        """What a gate looks at: the cosine, or the agreement where there are no numbers; 0 where numbers broke."""
+        """The score for a gate: the cosine, or the agreement if there are no numbers; 0 if any element is broken."""
         if self.broken:
             return 0.0
         return self.cosine if self.agreement is None else self.agreement
@@ -59,7 +59,7 @@ class Gauge:
     """Takes in one output, sample by sample.
 
     Args:
-        classes: Whether its last axis holds scores of classes.
+        classes: True if its last axis holds scores of classes.
     """
 
     def __init__(self, *, classes: bool = False):
@@ -112,7 +112,7 @@ class Gauge:
 
     @property
     def closeness(self) -> Closeness:
-        """What it has come to."""
+        """The closeness over all samples so far."""
         agreement = None if self._equal is None else self._equal / max(self._count, 1)
         return Closeness(
             cosine=self._cosine(),

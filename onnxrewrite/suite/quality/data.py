@@ -27,10 +27,10 @@ from onnxrewrite.suite.quality.functions import function, is_function
 from onnxrewrite.system import files
 
 Given: TypeAlias = "Data | str | os.PathLike[str] | Callable[[], Iterable[Any]] | Iterable[Any] | None"
-"""What a caller may give for data; see :func:`load_data`."""
+"""The forms in which a caller may give data; see :func:`load_data`."""
 
 LABELS = ("label", "labels")
-"""What an array is called that is the expected result, not an input."""
+"""The names of an array that is the expected result, not an input."""
 
 GENERATED = 16
 """Samples that are made up where none are given."""
@@ -42,7 +42,7 @@ class Sample:
 
     Attributes:
         inputs: Arrays by input name.
-        label: What is expected of it, for a metric of the user's own; None where nothing is told.
+        label: The expected result, for a metric of the user's own; None if it is not given.
     """
 
     inputs: Mapping[str, Any]
@@ -55,8 +55,8 @@ class Data(Sequence[Sample]):
 
     Attributes:
         samples: In their order; one at least.
-        source: What they are, in a few words.
-        generated: Whether they were made up: figures that rest on them say nothing of real data.
+        source: A description of them, in a few words.
+        generated: True if they were made up: figures that rest on them say nothing about real data.
     """
 
     samples: Sequence[Sample] = field(repr=False)
@@ -109,7 +109,7 @@ def load_data(
         most: So many are taken at most; of generated ones there are ``GENERATED`` without it.
         dims: Sizes of named dimensions of generated samples; the others are typical ones.
         seed: Of generated samples.
-        option: Where the user gave it, for messages.
+        option: The option by which the user gave it, for messages.
 
     Raises:
         UsageError: There is no such thing, it holds no samples, or they do not fit the model.
@@ -148,7 +148,7 @@ class _Reader:
     option: str
 
     def read(self, given: Any) -> tuple[str, Iterable[Any]]:
-        """What it is called, and the samples as they come."""
+        """The name of the source, and the samples as they come."""
         if callable(given):
             return getattr(given, "__name__", "a function"), given()
         if not isinstance(given, (str, os.PathLike)):
@@ -253,7 +253,7 @@ def _shaped(shape: Sequence[int], spec: InputSpec) -> bool:
 
 
 def _stacking(spec: InputSpec, array: Any) -> int | None:
-    """How the rows of an array are samples: 0, each is one; 1, each is a batch of one; None, it is one sample."""
+    """The meaning of the rows of an array: 0, each is a sample; 1, each is a batch of one; None, it is one sample."""
     if spec.dims is None or _shaped(array.shape, spec) or array.ndim == 0:
         return None
     if _shaped(array.shape[1:], spec):

@@ -16,7 +16,7 @@ from onnxrewrite.system import files
 
 
 def is_function(spec: str) -> bool:
-    """Whether this names a function, not a file or a folder."""
+    """True if this names a function, not a file or a folder."""
     module, colon, name = spec.rpartition(":")
     return bool(colon and module) and name.isidentifier() and not os.path.exists(spec)
 
@@ -26,7 +26,7 @@ def function(spec: str, option: str) -> Callable[..., Any]:
 
     Args:
         spec: ``package.module:function`` or ``path/to/file.py:function``.
-        option: Where the user wrote it, for the message.
+        option: The option by which the user gave it, for the message.
 
     Raises:
         UsageError: There is none, or its module cannot be imported.

@@ -1,4 +1,4 @@
-"""What is enough: a model is judged on data against its reference, and a gate says yes, or why not."""
+"""The quality gate: a model is judged on data against its reference, and accepted, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _CLASSES = re.compile(r"logit|prob|score|class|label|softmax", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Quality:
-    """How good a model is.
+    """The quality of a model.
 
     Attributes:
         outputs: Output name to its closeness.
-        metric: What the user's own metric says; None without one.
-        baseline: What it says of the reference.
-        data: Where the data come from.
-        generated: Whether they were made up.
+        metric: The value of the user's own metric; None without one.
+        baseline: Its value for the reference.
+        data: The source of the data.
+        generated: True if they were made up.
     """
 
     outputs: Mapping[str, Closeness]
@@ -46,7 +46,7 @@ class Quality:
 
     @property
     def drop(self) -> float:
-        """What was lost: of the metric if there is one, else 1 - the worst score."""
+        """The loss: that of the metric if there is one, else 1 - the worst score."""
         if self.metric is not None and self.baseline is not None:
             return self.baseline - self.metric
         return 1.0 - self.worst.score
@@ -66,7 +66,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class Gate:
-    """What is allowed.
+    """The limits on the loss of quality.
 
     Attributes:
         max_drop: Of the user's metric; without one, of the cosine (or the agreement) below 1.
@@ -81,7 +81,7 @@ class Gate:
     max_error: float | None = None
 
     def refuses(self, found: Quality) -> str:
-        """Why this is not enough; empty where it is."""
+        """The reason why the quality is not enough; empty if it is."""
         name = worst(found.outputs)
         broken = next((n for n, c in found.outputs.items() if c.broken), None)
         if broken is not None:
@@ -113,7 +113,7 @@ class Judge:
 
     Args:
         reference: The model as it was; it runs without ONNX Runtime's optimizations.
-        data: What both are run on.
+        data: The data that both are run on.
         metric: The user's own.
     """
 
@@ -124,7 +124,7 @@ class Judge:
     _baseline: float | None = None
 
     def quality(self, model: ModelLike, setting: Setting = DEFAULT) -> Quality:
-        """How good a model is that runs so.
+        """The quality of a model that runs with this setting.
 
         Raises:
             ModelError: It does not open or run, or the reference does not.
@@ -169,7 +169,7 @@ class Judge:
 
 
 def _scores_classes(name: str, outputs: Outputs) -> bool:
-    """Whether an output holds scores of classes: it is called so, or it is the only one and has two axes."""
+    """True if an output holds scores of classes: by its name, or because it is the only one and has two axes."""
     value = outputs[name]
     shape = getattr(value, "shape", ())
     return len(shape) > 1 and (_CLASSES.search(name) is not None or (len(outputs) == 1 and len(shape) == 2))

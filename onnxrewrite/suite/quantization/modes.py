@@ -18,7 +18,7 @@ from onnxrewrite.suite.quantization.quantized import Quantized
 from onnxrewrite.suite.quantization.workbench import Made, Work
 
 Axis: TypeAlias = Literal["channels", "symmetry", "range"]
-"""What may be varied beside mode, format and calibration."""
+"""The settings that may be varied beside mode, format and calibration."""
 
 AXES = get_args(Axis)
 
@@ -34,11 +34,11 @@ class Candidate:
     """One way, and what came of it.
 
     Attributes:
-        settings: How it was quantized.
-        quality: How close it comes; None where it could not be made.
+        settings: The quantization settings.
+        quality: Closeness to the original; None if it could not be made.
         size: Bytes; 0 likewise.
         ratio: Its time to that of the float original, both as ONNX Runtime optimizes them; None where it was not timed.
-        failure: Why it could not be made, or why the gate refuses it; empty where it is good enough.
+        failure: The reason why it could not be made, or why the gate refuses it; empty if it is good enough.
     """
 
     settings: QuantizeSettings
@@ -61,11 +61,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What ``compare`` returns.
+    """The result of ``compare``.
 
     Attributes:
         candidates: All that were tried, in the order in which they were asked for.
-        best: What was kept of them.
+        best: The one that was kept.
     """
 
     candidates: Sequence[Candidate]
@@ -160,9 +160,9 @@ def compare(
     Args:
         work: The model and the data, opened.
         tried: QuantizeSettings.
-        gate: What is good enough; None takes all.
-        out: Where to write the best.
-        setting: How they run where they are timed.
+        gate: The required quality; None takes all.
+        out: The file for the best.
+        setting: The session setting for timing.
         seconds: For the timing of all of them together.
 
     Raises:

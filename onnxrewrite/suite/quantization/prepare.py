@@ -1,4 +1,4 @@
-"""What is quantized: the model rewritten to what a quantizer can take in, its nodes named, its types told.
+"""Preparation for quantization: the model rewritten to operators that a quantizer takes, with names and types added.
 
 onnxruntime.quantization sees Conv, MatMul, Gemm and Gather with constant weights.  So batch normalization and scales
 are folded into weights, constants are folded, and operators of a runtime that hide a multiplication are left to the

@@ -1,4 +1,4 @@
-"""What a quantization is asked to do: plain data that can be compared, stored and read again."""
+"""The settings of a quantization: plain data that can be compared, stored and read again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPERATOR = "op:"
 
 @dataclass(frozen=True)
 class QuantizeSettings:
-    """How a model is quantized.  All of it is checked when it is made.
+    """The settings of a quantization, which are checked when they are made.
 
     Attributes:
         mode: ``dynamic``: weights as stored, activations as they come, nothing to calibrate.  ``static``: both, by
@@ -42,7 +42,7 @@ class QuantizeSettings:
         reduce_range: 7 bits for weights: processors without VNNI saturate sums of 8 bits.
         moving_average: Weight of a new sample in a running average of the ranges; None takes the widest range.  Of
             ``minmax`` only.
-        percentile: What ``percentile`` keeps, in percent.
+        percentile: The share of values that ``percentile`` keeps, in percent.
         operators: Types of operators that are quantized; None: those that it pays for.
         include: Only nodes that one of these names: a name, a pattern with ``*``, or ``op:TYPE``.  Empty: all.
         exclude: Nodes to leave in float, likewise.
@@ -87,7 +87,7 @@ class QuantizeSettings:
             raise UsageError(reason)
 
     def _impossible(self) -> str:
-        """Why these do not go together; empty where they do."""
+        """The reason why the settings do not go together; empty if they do."""
         four, sixteen = self.weights.endswith("4"), self.activations.endswith("16")
         if self.mode == "dynamic" and self.activations != "uint8":
             return f"activations {self.activations}: dynamic quantization has uint8 only; take static"
@@ -103,7 +103,7 @@ class QuantizeSettings:
 
     @property
     def name(self) -> str:
-        """What tells it from others, in a few words: ``static qdq entropy int16/int8 per channel``."""
+        """A short name that tells it from others: ``static qdq entropy int16/int8 per channel``."""
         words: list[str] = [self.mode]
         if self.mode == "weights":
             words += [self.weights, f"blocks of {self.block_size}"]
@@ -141,9 +141,9 @@ _CHOICES = ("mode", "format", "calibration", "activations", "weights")
 
 
 def names(entries: tuple[str, ...], name: str, operator: str) -> bool:
-    """Whether one of ``entries`` names a node of this name and operator: ``encoder/*/MatMul``, ``op:Conv``.
+    """True if one of ``entries`` names a node of this name and operator: ``encoder/*/MatMul``, ``op:Conv``.
 
-    Only ``*`` means more than itself, for exporters' names are full of brackets and dots.
+    Only ``*`` is a wildcard, because exporters' names are full of brackets and dots.
     """
     return any(_names(entry, name, operator) for entry in entries)
 

@@ -1,4 +1,4 @@
-"""What a quantization comes to."""
+"""The result of a quantization."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Quantized:
     """A quantized model.
 
     Attributes:
-        model: Where it was written, or the model itself where no file was asked for.
-        settings: How it was quantized.
+        model: The file that it was written to, or the model itself if no file was given.
+        settings: The quantization settings.
         nodes: Nodes that were quantized: name to operator, by their names in the prepared model.
         left: Nodes that could have been, and why they were not.
         floats: Operators that are left in float for there is no quantized form, and how many.
-        notes: What else is worth knowing, a line each.
-        quality: How close it comes; None where it was not judged.
+        notes: Further remarks, a line each.
+        quality: Closeness to the original; None if it was not judged.
         before: Bytes of the original's weights and graph.
         after: The same of the quantized model.
         ratio: Its time to that of the original, both as ONNX Runtime optimizes them; None where it was not timed.
@@ -46,7 +46,7 @@ class Quantized:
 
     @property
     def operators(self) -> dict[str, int]:
-        """How many nodes of each operator were quantized."""
+        """The number of quantized nodes of each operator."""
         return dict(sorted(Counter(self.nodes.values()).items()))
 
     def to_json(self) -> dict[str, Any]:

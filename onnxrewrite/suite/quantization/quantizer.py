@@ -38,19 +38,19 @@ def quantize(
 
     Args:
         source: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model`` in float; it is not changed.
-        settings: How.
-        data: What ranges are found on, and what the result is judged on; see ``quality.data.load_data``.  None: made
-            up, which says little of real data.
-        out: Where to write the model; None leaves it in memory, which takes less than 2 GB.
+        settings: The quantization settings.
+        data: The data for calibration and for judging the result; see ``quality.data.load_data``.  None: made up,
+            which says little about real data.
+        out: The file for the model; None leaves it in memory, which takes less than 2 GB.
         prepare: Rewrite before and after; without it, the model is quantized as it is.
-        gate: How close to the original it must come; None does not judge it.
-        metric: What it is judged by in place of closeness; larger is better.
+        gate: The required closeness to the original; None does not judge it.
+        metric: The measure by which it is judged in place of closeness; larger is better.
         augment: Called on each sample that is calibrated on; yields what it is replaced by.
         samples: So many of the data at most.
-        lower: How the rewrite afterwards chooses; see ``pipeline.apply``.
+        lower: The way in which the rewrite afterwards chooses kernels; see ``onnxrewrite.apply``.
         threads: Within an operator, where that rewrite measures.
         dims: Sizes of named dimensions, of data that are made up and where that rewrite measures.
-        calibration: What ranges are found on, where it is not ``data``.
+        calibration: The data for calibration, if not ``data``.
         seed: Of what is made up.
         progress: Called with (phase, done, to do).
 

@@ -1,4 +1,4 @@
-"""Which nodes are quantized, and why the others are not."""
+"""Selection of the nodes to quantize, with the reasons why the others are not."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "weights": ("MatMul", "Gemm", "Gather"),
     "static": ("MatMul", "Gemm", "Conv", "ConvTranspose", "Gather"),
 }
-"""What is quantized where nothing else is asked for: what multiplies by weights, or looks them up.
+"""The operators that are quantized by default: those that multiply by weights, or look them up.
 
 Of Conv and Gather as they come, only the weights are: see ``stored``.  Not Attention: the quantizer drops its bias of
 scores.
 """
 
 BETWEEN = frozenset(operators("", "int8"))
-"""What runs on integers too, and need not go back to float, where it stands between operators that are quantized.
+"""Operators that run on integers too, and need not go back to float between operators that are quantized.
 
 Not Add: a residual stream that is rounded at every sum loses most.  On a detector of 63 convolutions, without the sums
 the time went from 0.57 to 0.61 of the float model's, and the cosine similarity from 0.9794 to 0.9820.
 """
 
 _WEIGHT = {name: traits.weights for name, traits in TRAITS.items() if traits.weights is not None} | {"Attention": 1}
-"""Which input holds the weights."""
+"""The input that holds the weights, by operator."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Left:
     Attributes:
         name: Of the node.
         operator: Its type.
-        reason: Why, as a person would say.
+        reason: The reason, in plain words.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Left:
 
 @dataclass
 class Selection:
-    """What a quantizer is told.
+    """The nodes that a quantizer takes, and those that it leaves.
 
     Attributes:
         chosen: Nodes by name, with their operators, in the order of the graph.
@@ -113,7 +113,7 @@ def _is_between(node: ir.Node, nodes: Container[ir.Node], chosen: Mapping[str, s
 
 
 def _reason(node: ir.Node, model: ir.Model, settings: QuantizeSettings) -> str:
-    """Why a node of a type that is wanted is left; empty where it is not."""
+    """The reason why a node of a wanted operator is left in float; empty if there is none."""
     name = node.name or ""
     if names(settings.exclude, name, node.op_type):
         return "excluded"
@@ -137,7 +137,7 @@ def _reason(node: ir.Node, model: ir.Model, settings: QuantizeSettings) -> str:
 
 
 def _reason_in_blocks(node: ir.Node, weight: ir.Value, settings: QuantizeSettings) -> str:
-    """Why no operator takes the weights of a node in blocks; empty where one does."""
+    """The reason why no operator takes the weights of a node in blocks; empty if one does."""
     assert weight.const_value is not None
     shape = weight.const_value.shape.numpy()
     if node.op_type == "Gather":

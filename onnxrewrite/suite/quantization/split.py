@@ -29,7 +29,7 @@ def split_gemms(model: ir.Model, nodes: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_plain(node: ir.Node) -> bool:
-    """Whether a Gemm is a product and a sum, with a constant second operand."""
+    """True if a Gemm is a product and a sum, with a constant second operand."""
     factors = [node.attributes.get_float(name, 1.0) for name in ("alpha", "beta")]
     if factors != [1.0, 1.0] or node.attributes.get_int("transA", False):
         return False

@@ -24,7 +24,7 @@ NARROWEST = 16
 
 
 def is_stored(node: ir.Node, by_row: bool) -> bool:
-    """Whether the dynamic mode only stores a node's weights in 8 bits: a convolution's, or a table's ``by_row``."""
+    """True if the dynamic mode only stores a node's weights in 8 bits: a convolution's, or a table's ``by_row``."""
     if node.op_type != "Gather" or not by_row:
         return node.op_type == "Conv"
     table = node.inputs[0].const_value if node.inputs[0] is not None else None
@@ -53,7 +53,7 @@ def store(model: ir.Model, nodes: Mapping[str, str], *, by_row: bool = True) -> 
     Args:
         model: Changed in place, of opset 13 at least; the weights of the nodes are constants.
         nodes: Names of nodes to their operators.
-        by_row: Whether tables, too.
+        by_row: Include tables.
 
     Returns:
         The other nodes.
@@ -107,8 +107,8 @@ def _in_8_bits(weight: ir.Value, graph: ir.Graph, rows: bool = False) -> tuple[i
 
     Args:
         weight: A constant.
-        graph: Where they become initializers.
-        rows: Whether as a table has them: integers from 1 to 255, and scales of rank 2.
+        graph: The graph in which they become initializers.
+        rows: Make them as a table has them: integers from 1 to 255, and scales of rank 2.
     """
     names = f"{weight.name}/{'uint8' if rows else 'int8'}", f"{weight.name}/{'rows' if rows else 'scales'}"
     if names[0] in graph.initializers:

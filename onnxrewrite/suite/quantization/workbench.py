@@ -44,9 +44,9 @@ class Made:
 
     Attributes:
         model: It; weights of 2 GB and more lie in the folder of the work.
-        selection: What was quantized, and what was not.
+        selection: The nodes that were quantized, and those that were not.
         floats: Operators that have no quantized form, and how many.
-        notes: What else is worth knowing.
+        notes: Further remarks.
     """
 
     model: ir.Model
@@ -68,12 +68,12 @@ class Work:
         source: The float model; it is not changed.
         given: The user's data; None makes some up.
         most: So many samples at most.
-        prepare: Whether it is rewritten before and after.
-        lower: How the rewrite after chooses; see ``onnxrewrite.apply``.
+        prepare: Rewrite it before and after.
+        lower: The way in which the rewrite after chooses kernels; see ``onnxrewrite.apply``.
         threads: Within an operator, where that rewrite measures.
         dims: Sizes of named dimensions, of data that are made up and where the rewrite measures.
         calibration: The user's data to find ranges on, where they are not those that results are judged on.
-        metric: What results are judged by in place of closeness.
+        metric: The measure by which results are judged in place of closeness.
         augment: Called on each sample that is calibrated on.
         seed: Of what is made up.
         progress: Called with (phase, done, to do).
@@ -147,7 +147,7 @@ class Work:
         return Made(model, selection, floats, notes)
 
     def _rewritten_again(self, model: ir.Model) -> ir.Model:
-        """What is fused after quantization, chosen at the sizes of the user's data."""
+        """The quantized model with its operators fused, as chosen at the sizes of the user's data."""
         inputs = {} if self.given is None or self.data.generated else self.data[0].inputs
         return application.apply(
             model,
@@ -161,7 +161,7 @@ class Work:
         ).model
 
     def quality(self, made: Made) -> Quality:
-        """How close it comes."""
+        """The closeness of a quantized model to the original."""
         self._tell("judge")
         with openable(made.model) as opened:
             return self._judge.quality(opened)

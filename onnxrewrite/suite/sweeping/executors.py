@@ -1,5 +1,5 @@
-"""Where the jobs of a sweep are done: in processes of our own, or on any executor.  Each job is a process's whole work
-while it lasts, so that a crash of ONNX Runtime costs one model."""
+"""Execution of the jobs of a sweep: in processes of our own, or on any executor.  A process works on one job at a time,
+so that a crash of ONNX Runtime costs one model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnxrewrite.suite.sweeping.journal import Row
 from onnxrewrite.system.workers import in_workers
 
 _POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-"""What numerical libraries read, once, when they are loaded."""
+"""Environment variables that numerical libraries read, once, when they are loaded."""
 
 
 def in_processes(jobs: Sequence[Job], count: int, limit: float | None, *, fresh: bool = False) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""Which models a sweep is of, and what each is called in its output folder."""
+"""The models of a sweep, and the name of each in its output folder."""
 
 from __future__ import annotations
 

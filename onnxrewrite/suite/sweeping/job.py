@@ -24,13 +24,13 @@ class Job:
     """A model, and what is to be done.
 
     Attributes:
-        work: What to do.
+        work: The work to do.
         model: Its absolute path.
         out: The output folder, absolute.
-        row: What is known of it: a row that waits, or what an earlier sweep came to.
+        row: The known row: one that waits, or the result of an earlier sweep.
         threads: ONNX Runtime's at most, in a check; 0: as many as it likes.
         limit: Seconds, for one that is done on an executor.
-        fresh: Whether to forget what an interrupted run has found.
+        fresh: Forget what an interrupted run has found.
     """
 
     work: Work
@@ -43,7 +43,7 @@ class Job:
 
     @property
     def target(self) -> Path:
-        """Where the output goes."""
+        """The path of the output."""
         return self.out / self.row.output
 
 
@@ -76,7 +76,7 @@ def hosted(job: Job) -> Row:
 
 
 def row_of(job: Job, found: Row | Died) -> Row:
-    """What a process said; where it died, that it did, and what it left half done is removed."""
+    """The row of a process; if it died, a row that says so, and its unfinished files are removed."""
     if isinstance(found, Row):
         return found
     temporary.sweep_files(job.target.parent)
@@ -84,7 +84,7 @@ def row_of(job: Job, found: Row | Died) -> Row:
 
 
 def _is_known(job: Job, own: str) -> bool:
-    """Whether an earlier sweep did the same, and its files are what they were."""
+    """True if an earlier sweep did the same, and its files are unchanged."""
     if job.fresh or job.row.status != "done" or job.row.key != own:
         return False
     return all(_sha256(job.out / name) == known for name, known in job.row.files.items())

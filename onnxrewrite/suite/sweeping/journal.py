@@ -1,4 +1,4 @@
-"""What a sweep has done so far, on disk, a line a model: one that was interrupted goes on where it was."""
+"""The record of a sweep on disk, a line for each model: a sweep that was interrupted continues where it stopped."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ _LIMIT = 2**28
 """Bytes of a record; that of a hundred thousand models has less."""
 
 Status: TypeAlias = Literal["waiting", "done", "failed", "unusable", "died", "bug"]
-"""What became of a model: ``failed``: a check did, nothing was written; ``unusable``: it cannot be read, or not be used
-with these settings; ``died``: its process did, or was ended for the time that it took; ``bug``: an error of ours."""
+"""The outcome of a model: ``failed``: a check failed, nothing was written; ``unusable``: it cannot be read, or not be
+used with these settings; ``died``: its process died, or was ended after the time limit; ``bug``: an error of ours."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A model of a sweep, and what became of it.
+    """A model of a sweep, and its outcome.
 
     Attributes:
         model: Its path, as it was given.
         output: The path of its output, relative to the output folder.
-        status: What became of it.
-        error: Why there is no output, in one line.
+        status: The outcome.
+        error: The reason why there is no output, in one line.
         nodes: Their number, ``before`` and ``after``.
         size: Bytes of the file and of the weights outside of it, likewise.
         ratio: Time of the output to that of the model; None where nothing was measured.
-        seconds: What it took.
-        resumed: Whether all this is of an earlier sweep.
-        key: What it depends on: digest of the model, settings, versions.
+        seconds: The time it took.
+        resumed: True if all this is of an earlier sweep.
+        key: SHA-256 of what it depends on: model, settings, versions and the path of the output.
         files: SHA-256 of all that was written, by path relative to the output folder.
-        notes: What else there is to know.
+        notes: Further remarks.
     """
 
     model: str
@@ -79,7 +79,7 @@ class Record:
         self._rows = _read(self._path)
 
     def __getitem__(self, output: str) -> Row | None:
-        """What is known of an output."""
+        """The row of an output; None if there is none."""
         return self._rows.get(output)
 
     def begin(self, rows: Iterable[Row]) -> None:
@@ -111,7 +111,7 @@ class Record:
 
 
 def outputs(folder: Path) -> frozenset[Path]:
-    """What sweeps wrote to a folder, or began to."""
+    """The outputs that sweeps wrote to a folder, or began to."""
     return frozenset(Path(os.path.realpath(folder / row.output)) for row in _read(folder / FILE).values())
 
 

@@ -1,4 +1,4 @@
-"""What a sweep does with each model: ``Apply``, ``Optimize``, or something of the caller's own."""
+"""The work of a sweep on each model: ``Apply``, ``Optimize``, or the caller's own."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Made:
-    """What was made of a model.
+    """The result for a model.
 
     Attributes:
         files: All that was written.
         nodes: Their number, ``before`` and ``after``.
         size: Bytes of the file and of the weights outside of it, likewise.
         ratio: Time of the result to that of the model; None where nothing was measured.
-        notes: What else there is to know.
+        notes: Further remarks.
     """
 
     files: tuple[Path, ...]
@@ -48,15 +48,15 @@ class Made:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What is done with each model.  It is sent to other processes, so it must be possible to pickle it."""
+    """The work on each model.  It is sent to other processes, so it must be possible to pickle it."""
 
     @property
     def measures(self) -> bool:
-        """Whether what comes out depends on how fast things are: other work at the same time would disturb it."""
+        """True if the result depends on measured times: other work at the same time would disturb it."""
         return False
 
     def place(self, relative: PurePath) -> PurePath:
-        """Where the output of a model goes, from the model's path, both relative."""
+        """The path of the output of a model, from the model's path, both relative."""
         return relative
 
     def state(self) -> Any:

@@ -26,14 +26,14 @@ _EXIT_CODES = (("bug", 3), ("failed", 1), ("died", 1), ("unusable", 2))
 
 @dataclass
 class Sweep:
-    """What ``sweep`` returns.
+    """The result of ``sweep``.
 
     Attributes:
         out: The output folder.
         rows: The models, in the order in which they were found.
-        left_out: What was found and is no input, and why.
-        notes: What else there is to know.
-        seconds: What all of it took.
+        left_out: The files and folders that were left out, and the reasons.
+        notes: Further remarks.
+        seconds: The time of the whole sweep.
     """
 
     out: Path
@@ -44,7 +44,7 @@ class Sweep:
 
     @property
     def ok(self) -> bool:
-        """Whether every model is done."""
+        """True if every model is done."""
         return self.exit_code == 0
 
     @property
@@ -78,15 +78,15 @@ def sweep(
 ) -> Sweep:
     """Do the same with many models: each in a process of its own, several at a time, on record in the output folder.
 
-    What an earlier sweep did with the same model, settings and versions is not done again; what failed is tried again.
+    Work that an earlier sweep did with the same model, settings and versions is not repeated; failures are tried again.
     Processes are started anew, so a script has to call this below ``if __name__ == "__main__":``.
 
     Args:
         models: Folders, which are searched with all below, globs and files.
-        work: What to do: ``Apply`` or ``Optimize`` of ``onnxrewrite.suite.sweeping.tasks``, or a ``Work`` of your own;
-            without it, ``Apply()``: with ``lower="fused"``, which measures nothing.
+        work: The work to do: ``Apply`` or ``Optimize`` of ``onnxrewrite.suite.sweeping.tasks``, or a ``Work`` of your
+            own; without it, ``Apply()``: with ``lower="fused"``, which measures nothing.
         out: The output folder, which mirrors the folders that were given.
-        executor: Where to do it: any executor of ``concurrent.futures``, whose workers see the same files under the
+        executor: The executor of the work: any of ``concurrent.futures``, whose workers see the same files under the
             same paths.  It is left open.  Without it, in ``jobs`` processes of our own.  Only its owner knows whether
             its workers disturb each other's measurements.
         jobs: Models at a time, where there is no executor.

@@ -15,7 +15,7 @@ from onnxrewrite.suite.quality.gate import Gate
 
 @dataclass(frozen=True, kw_only=True)
 class Half(Stage):
-    """What ``onnxrewrite half`` makes of it.  A CPU gains size by it, and hardly any time.
+    """Conversion to half precision, as by ``onnxrewrite half``.  On a CPU it saves size, and hardly any time.
 
     Attributes:
         dtype: ``float16`` or ``bfloat16``.

@@ -20,12 +20,12 @@ from onnxrewrite.suite.quantization.quantizer import quantize
 
 @dataclass(frozen=True, kw_only=True)
 class Mixed(Stage):
-    """What a precision map makes of it; without a map, the fastest assignment that passes the gate.
+    """Mixed precision by a precision map; without a map, the fastest assignment that passes the gate.
 
     Attributes:
         precision: Scopes, regions, operators or names to ``float32``, ``float16``, ``bfloat16``, ``int8`` or ``int4``.
         mode: Of quantization, for the search; integers of a map are ``dynamic``.
-        settings: What else is asked of it, by the names of ``QuantizeSettings``.
+        settings: Further settings, by the names of ``QuantizeSettings``.
         method: Of the ranking that the search follows.
         seconds: For the search.
     """

@@ -15,14 +15,14 @@ from onnxrewrite.suite.quantization.quantizer import quantize
 
 @dataclass(frozen=True, kw_only=True)
 class Quantize(Stage):
-    """What ``onnxrewrite quantize`` makes of it.
+    """Quantization, as by ``onnxrewrite quantize``.
 
     It begins with the model before it was rewritten for speed: the quantizer finds less in fused operators, and the
-    rewriting after it fuses what is left.
+    rewriting after it fuses the rest.
 
     Attributes:
         modes: Of quantization, each is a proposal.
-        settings: What else is asked of all of them, by the names of ``QuantizeSettings``.
+        settings: Further settings for all of them, by the names of ``QuantizeSettings``.
     """
 
     name: ClassVar[str] = "quantize"

@@ -14,10 +14,10 @@ from onnxrewrite.suite.deploy.stage import Context, Stage
 
 @dataclass(frozen=True, kw_only=True)
 class Rewrite(Stage):
-    """What ``onnxrewrite apply`` makes of it.
+    """Rewriting by rules, as by ``onnxrewrite apply``.
 
     Attributes:
-        lower: How kernels are chosen.
+        lower: The way of choosing kernels.
         rules: Rules beside the library.
         only: Names of rules or rule sets; without it, all.
         without: Those to leave out.

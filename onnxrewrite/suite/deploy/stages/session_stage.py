@@ -1,4 +1,4 @@
-"""How the model is run: ONNX Runtime's own level of optimization, and threads."""
+"""Session options of the model: ONNX Runtime's own level of optimization, and threads."""
 
 from __future__ import annotations
 
