@@ -138,7 +138,10 @@ class _Lane:
 
     def __init__(self) -> None:
         self.tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        threading.Thread(target=_serve, args=[self.tasks], name="onnxrewrite-lane", daemon=True).start()
+        try:
+            threading.Thread(target=_serve, args=[self.tasks], name="onnxrewrite-lane", daemon=True).start()
+        except RuntimeError as error:
+            raise MemoryError("cannot allocate memory for a thread") from error
 
     def __del__(self) -> None:
         self.tasks.put(None)

@@ -14,8 +14,12 @@ from onnxrewrite.system import files
 
 def sha256_of(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
     """The digests of files, which are read piece by piece and side by side; ModelError if one cannot be read."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        return list(pool.map(_sha256_of, paths))
+    wanted = list(paths)
+    try:
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            return list(pool.map(_sha256_of, wanted))
+    except RuntimeError:  # no memory for a thread
+        return [_sha256_of(path) for path in wanted]
 
 
 def _sha256_of(path: str | os.PathLike[str]) -> str:

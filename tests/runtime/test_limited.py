@@ -6,6 +6,8 @@ import signal
 import threading
 import time
 
+import numpy as np
+import onnx
 import pytest
 
 from onnxrewrite.runtime import limited as module
@@ -82,3 +84,24 @@ def test_the_limit_follows_the_size_unless_it_is_said(monkeypatch):
     assert seconds_for(0) == SECONDS
     set_run_limit(0.5)
     assert seconds_for(0) == 0.5
+
+
+def test_a_thread_that_cannot_be_started_is_a_lack_of_memory(monkeypatch):
+    """As under a limit of the address space that a run has used up."""
+    from onnxrewrite.runtime import session as sessions
+
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Abs(x) }'
+    )
+    session = sessions.open_session(model)
+    assert not isinstance(session, str)
+    monkeypatch.setattr(module._LANES, "lane", None, raising=False)
+    monkeypatch.setattr("threading.Thread.start", start)
+    refusal = session.run({"x": np.ones(2, np.float32)})
+    assert refusal == "cannot allocate memory for a thread"
+    assert sessions.is_short_of_memory(refusal)
+    with pytest.raises(MemoryError, match="memory for a thread"):
+        limited(lambda: 1, None, lambda: None)
