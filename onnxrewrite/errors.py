@@ -105,7 +105,14 @@ def _lost(what: str, error: Exception) -> Sequence[str]:
 
 def exit_code(error: BaseException) -> int:
     """The command line's exit status for an error: 2 where a file is the cause, 3 where we are."""
-    return error.exit_code if isinstance(error, OnnxRewriteError) else 2 if isinstance(error, OSError) else 3
+    if isinstance(error, OnnxRewriteError):
+        return error.exit_code
+    return 2 if isinstance(error, OSError) or is_out_of_memory(error) else 3
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True if an error is a lack of memory: Python's own, or protobuf's, which could not serialize a message."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "EncodeError"
 
 
 def reason(error: BaseException) -> str:
@@ -114,7 +121,7 @@ def reason(error: BaseException) -> str:
         return str(error)
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    return "memory does not suffice" if isinstance(error, MemoryError) else bug(error)
+    return "memory does not suffice" if is_out_of_memory(error) else bug(error)
 
 
 def bug(error: BaseException) -> str:

@@ -38,7 +38,7 @@ from onnxrewrite.cli.sensitivity import sensitivity
 from onnxrewrite.cli.supervisor import Stopped, listen, supervised
 from onnxrewrite.cli.sweep import sweep
 from onnxrewrite.cli.verify import verify
-from onnxrewrite.errors import OnnxRewriteError, bug
+from onnxrewrite.errors import OnnxRewriteError, bug, is_out_of_memory
 
 INTERNAL_ERROR = 3
 
@@ -166,7 +166,7 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         complain("interrupted; nothing was left half done")
         return 128 + signal.SIGINT
-    if isinstance(error, MemoryError):
+    if is_out_of_memory(error):
         complain(f"out of memory; nothing was written{limits.memory_hint()}")
         return 2
     complain(bug(error))

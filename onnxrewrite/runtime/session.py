@@ -79,8 +79,14 @@ def weight_bytes(model: ModelLike) -> int:
     total = 0
     for tensor in skeleton(model).graph.initializer:
         entries = {entry.key: entry.value for entry in tensor.external_data}
-        total += int(entries.get("length", 0)) if entries else tensor.ByteSize()
+        total += int(entries.get("length", 0)) if entries else _stored_bytes(tensor)
     return total
+
+
+def _stored_bytes(tensor: onnx.TensorProto) -> int:
+    """The size of a tensor's contents; protobuf would make a copy to tell it."""
+    known = external.tensor_bytes(tensor.dims, tensor.data_type) if tensor.HasField("raw_data") else None
+    return tensor.ByteSize() if known is None else known
 
 
 @dataclass
