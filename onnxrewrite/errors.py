@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -112,7 +113,8 @@ def exit_code(error: BaseException) -> int:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """True if an error is a lack of memory: Python's own, or protobuf's, which could not serialize a message."""
-    return isinstance(error, MemoryError) or type(error).__name__ == "EncodeError"
+    protobuf = sys.modules.get("google.protobuf.message")  # which takes longer to import than a command to start
+    return isinstance(error, MemoryError) or (protobuf is not None and isinstance(error, protobuf.EncodeError))
 
 
 def reason(error: BaseException) -> str:

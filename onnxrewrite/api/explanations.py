@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from onnxrewrite import io
-from onnxrewrite.explanation import near_miss, why_not
+from onnxrewrite.explanation import near_miss
+from onnxrewrite.explanation.why_not import Explainer, only_rule
+from onnxrewrite.io.opset_conversion import in_opset
 from onnxrewrite.report.html.notebook import explanation_html
+from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rule
 
 
@@ -43,5 +46,9 @@ def explain(
     Raises:
         UsageError, ModelError, RuleError: Bad arguments, model or rules; no such node.
     """
-    found = why_not.explain(model, rule, rules=rules, target=target, opset=opset, at=at, check=check)
-    return Explanation(**vars(found))
+    library = registry.load(rules)
+    if isinstance(rule, Rule) and rule not in list(library):
+        library.add([rule])
+    subject = rule if isinstance(rule, Rule) else only_rule(library, rule)
+    explainer = Explainer(in_opset(io.load(model), opset), list(library), target, check=check)
+    return Explanation(**vars(explainer.explain(subject, at)))

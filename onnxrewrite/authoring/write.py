@@ -146,7 +146,7 @@ def _summary(draft: Draft) -> str:
 
 
 _PLUMBING = {*operators("view permute select repeat join"), "Cast", "Identity"}
-_ARITHMETIC = {*operators("", "sum"), *operators("", "product"), "Sqrt", "Where"}
+_ARITHMETIC = {*operators(marks="sum"), *operators(marks="product"), "Sqrt", "Where"}
 
 
 def _imports(code: str) -> str:

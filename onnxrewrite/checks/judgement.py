@@ -50,7 +50,7 @@ denormal, which has hardly a digit: the logarithm of one is off by log 2 in 745.
 FEW = 8
 """Results of fewer elements have no scale of their own."""
 
-JUMPS = frozenset(operators("", "jumps"))
+JUMPS = frozenset(operators(marks="jumps"))
 """Operators whose result jumps: at a number that is exact, it is on one side of the step or on the other."""
 
 

@@ -12,47 +12,12 @@ from onnxrewrite.checks.rewrites import SiteChecker
 from onnxrewrite.errors import UsageError
 from onnxrewrite.explanation.condition_replay import Place, Replay
 from onnxrewrite.explanation.near_miss import Explanation, Near, grouped, source_of
-from onnxrewrite.io.opset_conversion import in_opset
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver, make_runnable
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Trace
-
-
-def explain(
-    model: io.Source,
-    rule: str | Rule,
-    *,
-    rules: Iterable[str] = (),
-    target: str = "onnxruntime-cpu",
-    opset: int | None = None,
-    at: str | None = None,
-    check: bool = True,
-) -> Explanation:
-    """Explain where a rule applies in a model, where it came near, and what kept it from applying there.
-
-    The rule sees the model as it does in ``apply``: after the stages before its own, beside the other rules.
-
-    Args:
-        model: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is not changed.
-        rule: A rule, or its name.
-        rules: Files or packages with rules beside the library's.
-        target: The target that the result must run on.
-        opset: Convert the model to this ai.onnx opset first.
-        at: Only at this node, or the node that computes the value of this name.
-        check: Also run what would come of it without the first requirement that fails.
-
-    Raises:
-        UsageError, ModelError, RuleError: Bad arguments, model or rules; no such node.
-    """
-    library = registry.load(rules)
-    if isinstance(rule, Rule) and rule not in list(library):
-        library.add([rule])
-    subject = rule if isinstance(rule, Rule) else only_rule(library, rule)
-    loaded = in_opset(io.load(model), opset)
-    return Explainer(loaded, list(library), target, check=check).explain(subject, at)
 
 
 def only_rule(library: registry.Registry, name: str) -> Rule:

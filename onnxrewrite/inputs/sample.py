@@ -59,7 +59,7 @@ _NARROW_INTEGERS = frozenset(
     {onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.INT16, onnx.TensorProto.UINT16}
 )
 
-ARITHMETIC = frozenset(operators("", "integers"))
+ARITHMETIC = frozenset(operators(marks="integers"))
 """Operators that take any integer as it is."""
 
 

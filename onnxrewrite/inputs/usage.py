@@ -17,7 +17,7 @@ from onnx import numpy_helper
 from onnxrewrite.ir.operators import TRAITS, operators
 
 _MOVES: dict[str, tuple[int, ...] | None] = {
-    **dict.fromkeys(operators("", "indices"), (0,)),
+    **dict.fromkeys(operators(marks="indices"), (0,)),
     **dict.fromkeys((*operators("join"), "Max", "Min"), None),
     "Where": (1, 2),
     "ScatterND": (0, 2),

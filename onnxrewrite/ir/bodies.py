@@ -115,8 +115,9 @@ def _says_the_same(node: onnx.NodeProto, own: int, opset: int) -> bool:
         return False
     if then.since_version == now.since_version:
         return True
+    changed = TRAITS[node.op_type].changed if node.op_type in TRAITS else ()
     older, newer = sorted((then.since_version, now.since_version))
-    if any(older < version <= newer for version in TRAITS[node.op_type].changed) or not _fits(node, now):
+    if any(older < version <= newer for version in changed) or not _fits(node, now):
         return False
     given = {a.name for a in node.attribute}
     shared = then.attributes.keys() & now.attributes.keys() - given

@@ -337,7 +337,7 @@ MARKS: Final = {mark for traits in TRAITS.values() for mark in traits.marks}
 
 
 @functools.cache
-def operators(kinds: str = "", marks: str = "", *, but: str = "") -> tuple[str, ...]:
+def operators(kinds: str = "", *, marks: str = "", but: str = "") -> tuple[str, ...]:
     """The operators of the standard domain of certain kinds and marks, by name.
 
     Args:

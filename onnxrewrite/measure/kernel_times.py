@@ -184,7 +184,7 @@ def _with_own_time(calls: Sequence[Mapping[str, Any]]) -> list[_Event]:
     ]
 
 
-_CONTROL = frozenset(operators("", "body"))
+_CONTROL = frozenset(operators(marks="body"))
 
 
 def _overhead(runs: Sequence[Sequence[float]], latency: float) -> float:

@@ -33,8 +33,8 @@ from onnxrewrite.pattern.terms import (
     walk,
 )
 
-SUM_OPS = frozenset(operators("", "sum"))
-PRODUCT_OPS = frozenset(operators("", "product"))
+SUM_OPS = frozenset(operators(marks="sum"))
+PRODUCT_OPS = frozenset(operators(marks="product"))
 
 SIGNS = {1: 1, -1: 2, 0: 3}
 """Sign to its bit, where several are meant; 0 stands for either."""

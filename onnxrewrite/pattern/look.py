@@ -11,7 +11,7 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.ir.skip_identity import passed, passes, resolve
 
-COMMUTATIVE = frozenset(operators("", "commutative"))
+COMMUTATIVE = frozenset(operators(marks="commutative"))
 """Operators of two inputs whose order does not matter."""
 
 __all__ = ["COMMUTATIVE", "called", "parameter", "passed", "passes", "resolve"]

@@ -54,7 +54,7 @@ _ANY = {"Constant", "CastLike"}
 _SHORT = 1024
 """The most bytes of an initializer that opset conversion sees: sizes and axes are in such."""
 
-_WINDOWS = frozenset(operators("", "window"))
+_WINDOWS = frozenset(operators(marks="window"))
 _ODD_ATTRIBUTES = {onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS}
 
 

@@ -34,7 +34,7 @@ _SEED, _PART = 4713, 0.58
 _SEEN = 4
 """So many times as far does a double move, for it to become another one."""
 
-EXACT = frozenset(operators("", "exact"))
+EXACT = frozenset(operators(marks="exact"))
 """Operators that round nothing, or nothing but what the graph asks for."""
 
 

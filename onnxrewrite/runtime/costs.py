@@ -111,7 +111,7 @@ def _moved(op_type: str, inputs: Tensors, outputs: Tensors) -> int:
 
 # ------------------------------------------------------------------------------------------------- operators
 
-VIEWS = frozenset(operators("", "free"))
+VIEWS = frozenset(operators(marks="free"))
 """Their result is their input's memory under another shape, or does not depend on its elements."""
 
 MOVEMENTS = frozenset(

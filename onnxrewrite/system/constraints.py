@@ -23,15 +23,7 @@ def _is_inside(path: str) -> bool:
 
 
 Inside: TypeAlias = Annotated[str, Must("a path inside a folder", _is_inside)]
-
-
 Count: TypeAlias = Annotated[int, Must("0 or more", lambda n: n >= 0)]
-
-
 Size: TypeAlias = Annotated[int, Must("a size", lambda n: 0 <= n < 2**63)]
-
-
 Seconds: TypeAlias = Annotated[float, Must("0 or more", lambda n: n >= 0)]
-
-
 Error: TypeAlias = Annotated[float, Must("0 or more", lambda n: n >= 0)]

@@ -191,7 +191,7 @@ SELU = Rule(
 # -- Sigmoid, Softsign ---------------------------------------------------------------------------------------
 
 
-TELLS_TINY = frozenset(operators("", "tiny"))
+TELLS_TINY = frozenset(operators(marks="tiny"))
 """Readers to which a tiny number is not the same as zero."""
 
 

@@ -35,7 +35,7 @@ x = Var("x")
 
 # -- twice the same ------------------------------------------------------------------------------------------
 
-IDEMPOTENT = operators("", "idempotent", but="Clip Identity")
+IDEMPOTENT = operators(marks="idempotent", but="Clip Identity")
 again = op[IDEMPOTENT](before := op[IDEMPOTENT](x))
 
 
@@ -59,7 +59,7 @@ IDEMPOTENTS = Rule(
     ),
 )
 
-NONNEGATIVE = operators("pointwise softmax", "nonnegative", but="Relu")
+NONNEGATIVE = operators("pointwise softmax", marks="nonnegative", but="Relu")
 rectified = op.Relu(above := op[NONNEGATIVE](x))
 
 

@@ -20,9 +20,6 @@ Array: TypeAlias = npt.NDArray[Any]
 _ELEMENTWISE = frozenset(operators("pointwise broadcast"))
 """Computed for each element by itself."""
 
-_MOVES = frozenset((*operators("view", but="Flatten"), "Gather", "Slice")) | {"Transpose"}
-"""They pick rows or move them; a row, along the last axis, stays what it is where that keeps its size and place."""
-
 _LARGE = 2**20
 """A constant of more elements is not copied in part, for every reader would get its own."""
 
@@ -57,7 +54,7 @@ def once(m: Match, build: Builder, value: Value, interleaved: bool) -> Value:
 def _recomputed(m: Match, build: Builder, node: ir.Node, interleaved: bool) -> Value:
     """The node's result, from operands that repeat themselves and others that are the same all along the last axis."""
     by_element = node.op_type in _ELEMENTWISE
-    if not by_element and not (node.op_type in _MOVES and _keeps_last(m, node)):
+    if not by_element and not _keeps_last(m, node):
         m.refuse(f"{node.op_type} is not shown to repeat itself along its last axis", at=node.outputs[0])
     inputs: list[Value | None] = list(node.inputs)
     for place, operand in enumerate(node.inputs if by_element else node.inputs[:1]):
@@ -94,7 +91,7 @@ def _seen(m: Match, value: Value) -> Value:
 def _row_source(m: Match, value: Value) -> Value:
     """The source of the rows of a value, through nodes that leave each row as it is."""
     nodes = []
-    while (node := value.producer()) is not None and node.op_type in _MOVES and _keeps_last(m, node):
+    while (node := value.producer()) is not None and _keeps_last(m, node):
         nodes.append(node)
         assert node.inputs[0] is not None
         value = resolve(node.inputs[0])
@@ -104,7 +101,7 @@ def _row_source(m: Match, value: Value) -> Value:
 
 
 def _keeps_last(m: Match, node: ir.Node) -> bool:
-    """True if the whole last axis of the input is the last axis of the result."""
+    """True if a node picks rows or moves them: a row, along the last axis, stays what it is."""
     source, result = node.inputs[0], node.outputs[0]
     before, after = (None if v is None else m.shape(v) for v in (source, result))
     if node.domain or not before or not after or not same_dim(before[-1], after[-1]) or before[-1] == 1:
@@ -117,7 +114,7 @@ def _keeps_last(m: Match, node: ir.Node) -> bool:
     if node.op_type == "Slice":
         axes = parameter(m.facts, node, "axes")
         return isinstance(axes, tuple) and all((a - len(before) + 1) % len(before) for a in axes)
-    return True
+    return node.op_type in operators("view")
 
 
 def _repeats(table: Array, interleaved: bool) -> bool:

@@ -232,7 +232,7 @@ SCALE = Rule(
 
 c = Var("c", default=None)
 gemm = op.Gemm(a, b, c)
-of_gemm = op[operators("", "FusedGemm")](gemm)
+of_gemm = op[operators(marks="FusedGemm")](gemm)
 
 
 def activated_gemm(m: Match, build: Builder) -> Value:
@@ -307,7 +307,7 @@ LARGEST = float(np.finfo(np.float32).max)  # what a Clip without a bound has for
 low, high = Attr[float]("low", default=-LARGEST), Attr[float]("high", default=LARGEST)
 fused = microsoft.FusedConv(x, w, bias, (summand := Var("z", default=None)))
 linear = any_of(conv, fused)
-_OF_CONV = operators("", "FusedConv")
+_OF_CONV = operators(marks="FusedConv")
 of_conv, clipped = op[_OF_CONV](linear), op.Clip(linear, min=low, max=high)
 activation = any_of(of_conv, clipped)
 

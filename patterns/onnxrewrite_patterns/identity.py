@@ -95,7 +95,7 @@ NO_RESHAPE = Rule(
 )
 
 single = AnyNode(
-    op_types=operators("", "variadic"),
+    op_types=operators(marks="variadic"),
     where=lambda found, _: len(found.inputs) == 1 or "it has several operands",
 )
 
@@ -319,7 +319,7 @@ def split_operands(node: ir.Node, facts: Facts) -> tuple[Value, Value] | None:
         return None
     if facts.tensor(b) is not None:
         return a, b
-    return (b, a) if node.op_type in operators("", "commutative") and facts.tensor(a) is not None else None
+    return (b, a) if node.op_type in operators(marks="commutative") and facts.tensor(a) is not None else None
 
 
 def is_neutral(node: ir.Node, facts: Facts) -> bool | str:
@@ -332,7 +332,7 @@ def is_neutral(node: ir.Node, facts: Facts) -> bool | str:
     return (constant is not None and constant.size > 0 and test(constant)) or reason
 
 
-neutral = AnyNode(op_types=operators("", "neutral"), where=is_neutral)
+neutral = AnyNode(op_types=operators(marks="neutral"), where=is_neutral)
 
 
 def drop_neutral(m: Match, build: Builder) -> Value:

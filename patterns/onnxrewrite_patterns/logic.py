@@ -13,7 +13,7 @@ from onnxrewrite_patterns.identity import operand, require_same_shape
 
 x = Var("x")
 
-INVOLUTIONS = operators("", "involution")
+INVOLUTIONS = operators(marks="involution")
 back = op[INVOLUTIONS](there := op[INVOLUTIONS](x))
 
 
@@ -37,7 +37,7 @@ INVOLUTION = Rule(
 )
 
 a, b = Var("a", dtype=INTS), Var("b", dtype=INTS)
-negated = op.Not(comparison := op[operators("", "opposite")](a, b))
+negated = op.Not(comparison := op[operators(marks="opposite")](a, b))
 
 
 def opposite(m: Match, build: Builder) -> Value:

@@ -43,7 +43,7 @@ LIMIT = 64 * 2**20
 x, w, b = Var("x", dtype=FLOATS), Const("w"), Const("b", default=None)
 layer = op["MatMul", "Gemm", "Conv"](x, w, b)
 
-BLOCKED = frozenset(operators("", "blocked"))
+BLOCKED = frozenset(operators(marks="blocked"))
 """Operators that ONNX Runtime computes in blocks of channels between convolutions, unlike Split."""
 
 

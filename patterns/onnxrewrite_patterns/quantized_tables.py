@@ -22,12 +22,12 @@ from onnxrewrite import AnyNode, Assumption, Builder, Facts, Match, Rejects, Rew
 from onnxrewrite_patterns.qdq import EIGHT_BITS
 
 ELEMENTWISE_OPERATORS = frozenset(operators("pointwise broadcast", but="bits"))
-PASSING = frozenset({"Cast", "Identity"} | {"QuantizeLinear", "DequantizeLinear"})
+PASSING = frozenset((*operators("quantize", marks="rounding"), "Cast", "Identity"))
 """Operators that are no function by themselves."""
 
 ELEMENTWISE = {"": ELEMENTWISE_OPERATORS | PASSING, "com.microsoft": frozenset({"FastGelu", "Gelu", "QuickGelu"})}
 
-KERNELS = frozenset(operators("pointwise broadcast", "qlinear"))
+KERNELS = frozenset(operators("pointwise broadcast", marks="qlinear"))
 """Operators that have a kernel of integers, which is faster than any look-up."""
 
 _LARGE = 64

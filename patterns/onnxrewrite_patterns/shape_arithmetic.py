@@ -132,7 +132,7 @@ SLICED = Rule(
 
 # -- a shape tensor made anew --------------------------------------------------------------------------------
 
-COMPUTING = operators("", "shapes")
+COMPUTING = operators(marks="shapes")
 _MOST = 48
 """No more nodes are looked at."""
 

@@ -52,7 +52,7 @@ BESIDE = 1
 _LARGE = 400
 """No region grows beyond so many nodes."""
 
-FUSES = frozenset(operators("", "fusing"))
+FUSES = frozenset(operators(marks="fusing"))
 """Operators that take in what stands beside them, so that a Transpose should not."""
 
 _PRODUCTS = frozenset({
@@ -60,7 +60,13 @@ _PRODUCTS = frozenset({
     "Einsum",
 })  # fmt: skip
 
-_SCALES = frozenset({"Cast", "Identity"} | {"Mul", "Div"} | {"QuantizeLinear", "DequantizeLinear"})
+_SCALES = frozenset(
+    (
+        *operators("quantize", marks="rounding"),
+        *operators("broadcast", marks="product", but="partial"),
+        *("Cast", "Identity"),
+    )
+)
 
 _KEPT, _TURNED = "kept", "turned"
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from onnxrewrite import Match, Value, operators, resolve
 
-_SAME = operators("", "bounded")
+_SAME = operators(marks="bounded")
 """Operators that compute no larger numbers than their first input has."""
 
 

@@ -49,7 +49,7 @@ RANKS = (4, 4, 4, 3, 3, 3, 2, 2, 2, 1, 4, 3, 2, 1, 0)
 """So often each rank is fed, where nothing asks for one."""
 
 _ASKS_RANK = {name: (traits.rank,) for name, traits in TRAITS.items() if traits.rank is not None} | dict.fromkeys(
-    operators("", "images"), (4, 4, 3)
+    operators(marks="images"), (4, 4, 3)
 )
 """Operator to the ranks that its first operand has, where it does not take any."""
 

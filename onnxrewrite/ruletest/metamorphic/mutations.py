@@ -41,7 +41,7 @@ ALIKE: tuple[tuple[str, ...], ...] = (
 )
 """Operators that take one another's operands."""
 
-PARTIAL = frozenset(operators("", "partial"))
+PARTIAL = frozenset(operators(marks="partial"))
 """Operators that are NaN for ordinary inputs, and so none to put in place of others."""
 
 WORDS: dict[str, tuple[str, ...]] = {

@@ -110,11 +110,11 @@ DIGITS = {ir.DataType.BFLOAT16: 8, ir.DataType.FLOAT16: 11, ir.DataType.FLOAT: 2
 """Dtypes that stand for reals, and how many binary digits each holds."""
 
 
-IRRATIONAL = frozenset(operators("", "irrational"))
+IRRATIONAL = frozenset(operators(marks="irrational"))
 """Operators whose results are no fractions, though what stands for them in the ring may look like one."""
 
 
-NOT_BY_REFERENCE = frozenset(("Dropout", *operators("", "rounding")))
+NOT_BY_REFERENCE = frozenset(("Dropout", *operators(marks="rounding")))
 """The reference evaluator makes the first random, and rounds in the others."""
 
 

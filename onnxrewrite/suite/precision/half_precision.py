@@ -29,7 +29,7 @@ from onnxrewrite.suite.precision.support import Places, is_float, places, refusa
 from onnxrewrite.suite.quality.data import Data, Given, load_data
 from onnxrewrite.suite.quality.gate import Gate, Judge, Metric, Quality
 
-BLOCKED = operators("", "places")
+BLOCKED = operators(marks="places")
 """Operators that stay in float32 unless asked for otherwise: they count, sort, or compute places in an image, and
 float16 does not tell 2049 from 2048."""
 

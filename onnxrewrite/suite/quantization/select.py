@@ -24,7 +24,7 @@ Of Conv and Gather as they come, only the weights are: see ``stored``.  Not Atte
 scores.
 """
 
-BETWEEN = frozenset(operators("", "int8"))
+BETWEEN = frozenset(operators(marks="int8"))
 """Operators that run on integers too, and need not go back to float between operators that are quantized.
 
 Not Add: a residual stream that is rounded at every sum loses most.  On a detector of 63 convolutions, without the sums
