@@ -47,6 +47,7 @@ _FACE = {
     "is_cut_to": "onnxrewrite.ir.dims",
     "same_dim": "onnxrewrite.ir.dims",
     "Facts": "onnxrewrite.ir.facts",
+    "Target": "onnxrewrite.ir.target",
     "TRAITS": "onnxrewrite.ir.operators",
     "operators": "onnxrewrite.ir.operators",
     "Attr": "onnxrewrite.pattern.terms",
@@ -107,6 +108,7 @@ if TYPE_CHECKING:
     from onnxrewrite.ir.min_cut import Cut as Cut
     from onnxrewrite.ir.operators import TRAITS as TRAITS
     from onnxrewrite.ir.operators import operators as operators
+    from onnxrewrite.ir.target import Target as Target
     from onnxrewrite.pattern.look import parameter as parameter
     from onnxrewrite.pattern.look import passed as passed
     from onnxrewrite.pattern.look import resolve as resolve

@@ -35,10 +35,7 @@ def apply(
     only: options.Only = [],  # noqa: B006
     without: options.Without = [],  # noqa: B006
     custom_ops: options.CustomOps = [],  # noqa: B006
-    target: Annotated[
-        options.TargetName | None,
-        typer.Option("--target", help="What the result must run on; else what goes with --provider, or the CPU."),
-    ] = None,
+    target: options.AnyTarget = None,
     provider: options.Provider = None,
     opset: Annotated[
         int | None, typer.Option("--opset", min=1, metavar="N", help="Bring it to this ai.onnx opset, and keep it.")

@@ -53,10 +53,7 @@ def bench(
     without: options.Without = [],  # noqa: B006
     custom_ops: options.CustomOps = [],  # noqa: B006
     lower: options.Lower = options.Lowering.FASTEST,
-    target: Annotated[
-        options.TargetName | None,
-        typer.Option("--target", help="What onnxrewrite's must run on; else what goes with --provider."),
-    ] = None,
+    target: options.AnyTarget = None,
     provider: options.Provider = None,
     threads: options.Threads = 0,
     dim: options.Dims = [],  # noqa: B006

@@ -43,9 +43,7 @@ def capture(
     ] = StageName.RAISE,
     force: Annotated[bool, typer.Option("--force", "-f", help="Overwrite files.")] = False,
     rules: options.Rules = [],  # noqa: B006
-    target: Annotated[
-        options.TargetName, typer.Option("--target", help="What the result must run on.")
-    ] = options.TargetName.CPU,
+    target: options.Target = options.CPU,
     opset: Annotated[
         int | None, typer.Option("--opset", min=1, metavar="N", help="Bring it to this ai.onnx opset first.")
     ] = None,
@@ -75,7 +73,7 @@ def capture(
         name=name,
         stage=Stage[stage.name],
         rules=rules,
-        target=target.value,
+        target=target,
         opset=opset,
     )
     if rule_path is None or test_path is None:

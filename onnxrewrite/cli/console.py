@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
+from onnxrewrite.cli import phase
 from onnxrewrite.errors import printable, printable_data, reason
 
 if TYPE_CHECKING:
@@ -160,10 +161,12 @@ def all_printed(code: int) -> int:
 
 
 @contextmanager
-def progress_bar(*, wanted: bool) -> Iterator[Progress | None]:
-    """A bar on stderr that is gone when the work is done; None where nobody would see it."""
+def progress_bar(*, wanted: bool) -> Iterator[Progress]:
+    """A bar on stderr that is gone when the work is done, if it is wanted and stderr is a terminal; the phase is noted
+    in any case."""
+    phase.note("load")
     if not wanted or not sys.stderr.isatty():
-        yield None
+        yield lambda name, done, waiting: phase.note(name)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -172,11 +175,12 @@ def progress_bar(*, wanted: bool) -> Iterator[Progress | None]:
         task = bar.add_task("load", total=None)
         shown = "load"
 
-        def update(phase: str, done: int, waiting: int) -> None:
+        def update(name: str, done: int, waiting: int) -> None:
             nonlocal task, shown
-            if phase != shown:  # a task that has a total cannot lose it
+            if name != shown:  # a task that has a total cannot lose it
                 bar.remove_task(task)
-                task, shown = bar.add_task(printable(phase), total=None), phase
+                task, shown = bar.add_task(printable(name), total=None), name
+                phase.note(name)
             bar.update(task, completed=done, total=done + waiting or None)
 
         yield update

@@ -40,9 +40,7 @@ def explain(
     rules: options.Rules = [],  # noqa: B006
     without: options.Without = [],  # noqa: B006
     custom_ops: options.CustomOps = [],  # noqa: B006
-    target: Annotated[
-        options.TargetName, typer.Option("--target", help="What the result must run on.")
-    ] = options.TargetName.CPU,
+    target: options.Target = options.CPU,
     opset: Annotated[
         int | None, typer.Option("--opset", min=1, metavar="N", help="Bring it to this ai.onnx opset first.")
     ] = None,
@@ -80,13 +78,13 @@ def explain(
     options.keep_weights(loaded, report, "--json")
     loaded = in_opset(loaded, opset)
     if node is not None:
-        data, shown = _story(loaded, chosen, target.value, node)
+        data, shown = _story(loaded, chosen, target, node)
     elif subject is not None:
-        data, shown = _rule(loaded, chosen, target.value, subject, at, check, model, verbose)
+        data, shown = _rule(loaded, chosen, target, subject, at, check, model, verbose)
     elif everything:
-        data, shown = _all(loaded, chosen, target.value, profile, verbose)
+        data, shown = _all(loaded, chosen, target, profile, verbose)
     else:
-        data, shown = _overview(loaded, chosen, target.value, model, verbose)
+        data, shown = _overview(loaded, chosen, target, model, verbose)
     write_json(data, json, report)
     if json != "-":
         shown()

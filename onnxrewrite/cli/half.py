@@ -31,10 +31,7 @@ def half(
         typer.Option("--keep", metavar="NAME", help="Keep this node, scope or operator in float32.  Repeatable."),
     ] = [],  # noqa: B006
     data: options.Data = None,
-    target: Annotated[
-        options.TargetName,
-        typer.Option("--target", help="What must run it; with onnx whatever the standard allows is converted."),
-    ] = options.TargetName.CPU,
+    target: options.Target = options.CPU,
     native: Annotated[
         bool, typer.Option("--native", help="Convert only what the target has kernels of that precision for.")
     ] = False,
@@ -83,7 +80,7 @@ def half(
                 data=data,
                 dims=dims,
                 seed=seed,
-                target=target.value,
+                target=target,
                 native=native,
                 keep_io=keep_io,
                 gate=Gate(max_drop=max_drop),

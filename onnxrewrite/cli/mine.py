@@ -18,9 +18,7 @@ def mine(
     ] = False,
     top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="So many at the most.")] = 10,
     rules: options.Rules = [],  # noqa: B006
-    target: Annotated[
-        options.TargetName, typer.Option("--target", help="What the results must run on.")
-    ] = options.TargetName.CPU,
+    target: options.Target = options.CPU,
     json: options.Json = None,
 ) -> None:
     """Find the subgraphs that recur and that no rule takes in, and the command that would capture each.
@@ -32,7 +30,7 @@ def mine(
     from onnxrewrite.authoring.mining import mine as mined
     from onnxrewrite.report.authoring_report import mined_report
 
-    found = [r.to_json() for r in mined(models, rules=rules, target=target.value, profile=profile, top=top)]
+    found = [r.to_json() for r in mined(models, rules=rules, target=target, profile=profile, top=top)]
     write_json({"models": models, "subgraphs": found}, json, report)
     if json != "-":
         show(mined_report, found)

@@ -24,14 +24,6 @@ if TYPE_CHECKING:
     from onnxrewrite.inputs.bindings import InputSpec
 
 
-class TargetName(enum.StrEnum):
-    """Values of ``--target``; a test compares them with those of the library."""
-
-    CPU = "onnxruntime-cpu"
-    CUDA = "onnxruntime-cuda"
-    ONNX = "onnx"
-
-
 class Mode(enum.StrEnum):
     """Values of ``--mode``; a test compares them with those of the library."""
 
@@ -153,10 +145,18 @@ NamedSums = Annotated[
     bool,
     typer.Option("--named-sums/--no-named-sums", help="Take a dimension called a + b for the sum, or for a name."),
 ]
+CPU = "onnxruntime-cpu"
+"""The target where none is asked for."""
+
+Target = Annotated[str, typer.Option("--target", metavar="TARGET", help="What the result must run on; see doctor.")]
+AnyTarget = Annotated[
+    str | None,
+    typer.Option("--target", metavar="TARGET", help="What the result must run on, see doctor; else as --provider."),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the generated inputs.")]
 
 
-def place(provider: str | None, target: TargetName | None) -> tuple[str, str]:
+def place(provider: str | None, target: str | None) -> tuple[str, str]:
     """The execution provider, by ONNX Runtime's name, and the target: either follows from the other, and is the CPU's
     where neither is given.
 
@@ -165,7 +165,7 @@ def place(provider: str | None, target: TargetName | None) -> tuple[str, str]:
     """
     from onnxrewrite.ir import target as targets
 
-    known = targets.target(target.value) if target is not None else None
+    known = targets.target(target) if target is not None else None
     own = known.provider if known is not None else None
     chosen = targets.provider(provider) if provider is not None else own or targets.provider("cpu")
     return chosen, known.name if known is not None else targets.target_on(chosen)

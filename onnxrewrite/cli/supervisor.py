@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final, NoReturn
 
+from onnxrewrite.cli import phase
 from onnxrewrite.cli.console import complain
-from onnxrewrite.errors import StoppedError
+from onnxrewrite.errors import StoppedError, printable
 
 PATIENCE: Final = 1.0
 """Seconds that the child has to stop by itself."""
@@ -70,6 +71,7 @@ def supervised(work: Callable[[], int]) -> int:
     if not hasattr(os, "fork") or os.environ.get(_OFF) == "0" or threading.active_count() > 1:
         return work()
     parent = os.getpid()
+    phase.share()
     with _signals_blocked():
         child = os.fork()
         if child:
@@ -105,9 +107,9 @@ class _Supervisor:
         if -code == signal.SIGKILL:
             complain("killed, most likely for lack of memory; --memory-limit makes it stop before")
         else:
-            complain(
-                f"native code died of {signal.Signals(-code).name} on what it was given; --debug shows its last words"
-            )
+            at = f", in the phase '{printable(phase.last())}'" if phase.last() else ""
+            name = signal.Signals(-code).name
+            complain(f"native code died of {name} on what it was given{at}; --debug shows its last words")
         return CRASHED
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

@@ -65,7 +65,7 @@ def sweep(
         int | None, typer.Option("--threads", min=0, metavar="N", help="Within an operator, where it measures.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, metavar="N", help="Of the generated inputs.")] = None,
-    target: Annotated[options.TargetName | None, typer.Option("--target", help="Of apply: as there.")] = None,
+    target: options.AnyTarget = None,
     check: Annotated[Level | None, typer.Option("--check", help="Of apply: as there.")] = None,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE.toml", help="Of optimize: the pipeline.")
@@ -105,7 +105,7 @@ def sweep(
         "opset": opset,
     }
     general = {"dims": options.sizes(dim), "threads": threads, "budget": budget, "seed": seed}
-    of_apply = {"target": target.value if target else None, "check": check.value if check else None}
+    of_apply = {"target": target, "check": check.value if check else None}
     of_optimize = {"config": config, "data": data, "max_drop": max_drop, "target_speedup": target_speedup}
     _only_own(of_optimize if command is Command.APPLY else of_apply, command)
     if executor is not None and executor != "dask://local" and jobs > 1:

@@ -154,7 +154,7 @@ class _Run:
             rules=RuleSet("", (r for r in self.rules if r.name not in self.rounds.without)),
             target=self.target,
             request=self.request,
-            notes=list(dict.fromkeys(trace.warnings)),
+            notes=list(dict.fromkeys([*filter(None, [self._checked_on]), *trace.warnings])),
             seconds=dict(self.clock.seconds),
         )
 
@@ -224,6 +224,11 @@ class _Run:
 
         with openable(model) as opened:
             yield opened
+
+    @property
+    def _checked_on(self) -> str:
+        """On what the result is checked, where that is not what it shall run on."""
+        return self.target.note if self.level != "off" else ""
 
     def _newest_opset(self) -> int:
         """The newest opset that the model may be converted to for a rule: the standard alone has no kernels to gain."""

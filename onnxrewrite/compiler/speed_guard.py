@@ -131,7 +131,8 @@ class Pace:
         if original is None:
             return "nothing is run (--check off)"
         if self._target.provider is None:
-            return f"target {self._target.name} is no runtime"
+            lacked = self._target.runs_on
+            return f"{lacked} is not here" if lacked else f"target {self._target.name} is no runtime"
         return ""
 
     def _measure(self, original: Opened) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 import onnx
 import onnx_ir as ir
 
-from onnxrewrite.errors import UsageError
+from onnxrewrite.errors import UsageError, one_line
 from onnxrewrite.ir.schema import (
     Schema,
     has_body,
@@ -27,28 +28,62 @@ from onnxrewrite.ir.schema import (
     standard_domains,
 )
 
-_NAMES: Final = ("onnxruntime-cpu", "onnxruntime-cuda", "onnx")
-_PROVIDER: Final = {"onnxruntime-cpu": "CPUExecutionProvider", "onnxruntime-cuda": "CUDAExecutionProvider"}
+GROUP: Final = "onnxrewrite.targets"
+"""The entry-point group of targets: a name, and a ``Target``."""
+
 _OPEN: Final = 2**31 - 1  # the end of a kernel's version range that has no end
+
+
+def _newest_opset() -> int:
+    return min(ort_latest_version(), latest_version())
 
 
 @dataclass(frozen=True)
 class Target:
-    """A runtime to make a model for.
+    """A runtime to make a model for.  A package adds its own by an entry point ``onnxrewrite.targets``; a subclass can
+    refuse more than its provider's kernels do.
 
-    ``provider`` is ONNX Runtime's name of the execution provider, None for the target ``onnx``, which stands
-    for any runtime that has the standard's operators.  ``opset_max`` is the newest ai.onnx opset it accepts.
-    ``portable`` ones are given the standard's operators only, though they have others.
+    Attributes:
+        name: Its name for ``--target``.
+        runs_on: ONNX Runtime's name of the execution provider; None for any runtime of the standard's operators.
+        opset_max: The newest ai.onnx opset that it accepts.
+        portable: True if it is given the standard's operators only, though it has others.
+        kernels: The provider whose kernels it has, where that is another one: a provider that compiles graphs leaves to
+            the CPU what it cannot compile.
     """
 
     name: str
-    provider: str | None
-    opset_max: int
+    runs_on: str | None
+    opset_max: int = field(default_factory=_newest_opset)
     portable: bool = False
+    kernels: str | None = None
+
+    @property
+    def provider(self) -> str | None:
+        """The execution provider, if this build of ONNX Runtime has it: models can run on it here."""
+        return self.runs_on if self.runs_on in providers() else None
+
+    @property
+    def note(self) -> str:
+        """The provider that its results are checked on, where that is another one."""
+        if self.runs_on in (None, "CPUExecutionProvider"):
+            return ""
+        lacks = "" if self.provider else f", which this build of ONNX Runtime {ort_version()} lacks"
+        return f"for target {self.name}, results are checked on the CPU, not on {self.runs_on}{lacks}"
+
+    def takes(self, rule: str) -> bool:
+        """True if a rule, by its name, is for this target."""
+        return True
 
     def has_kernel(self, domain: str, op_type: str) -> bool:
-        """True if there is a kernel for the operator, whatever its version and dtypes."""
-        return self.provider is not None and (self.provider, normal_domain(domain), op_type) in _kernels()
+        """True if there is a kernel for the operator, of any version and for any dtypes."""
+        return (self._kernels, normal_domain(domain), op_type) in _kernels()
+
+    @property
+    def _kernels(self) -> str | None:
+        """The provider that is asked for kernels; None where this build knows none of them."""
+        wanted = self.kernels or self.runs_on
+        return wanted if wanted in providers() else None
 
     def refuses(
         self,
@@ -78,28 +113,74 @@ class Target:
         if domain == "" and version > self.opset_max:
             return f"{self.name} runs ai.onnx up to opset {self.opset_max}, model has {version}"
         is_standard = domain in standard_domains() and not is_squatter(domain, op_type)
-        if (self.provider is None or self.portable) and not is_standard:
+        if not is_standard and (self.portable or self.kernels is not None or self._kernels is None):
             return f"{'a portable model' if self.portable else f'target {self.name}'} has standard operators only"
         found = schema(domain, op_type, version)
         if found is None:
             return _why_no_schema(domain, op_type, version)
         reason = _refused_by_schema(found, dtypes)
-        if reason is not None or self.provider is None:
+        if reason is not None or self._kernels is None:
             return reason
         known = tuple(sorted((var, dtype) for var, dtype in dtypes.items() if dtype is not None))
-        return _refused_by_kernels(self.provider, found, version, known, indirect)
+        return _refused_by_kernels(self._kernels, found, version, known, indirect)
+
+
+_BUILT_IN: Final = (
+    ("onnxruntime-cpu", "CPUExecutionProvider", None),
+    ("onnxruntime-cuda", "CUDAExecutionProvider", None),
+    ("onnxruntime-webgpu", "WebGpuExecutionProvider", None),
+    ("tensorrt", "TensorrtExecutionProvider", "CPUExecutionProvider"),
+    ("openvino", "OpenVINOExecutionProvider", "CPUExecutionProvider"),
+    ("qnn", "QNNExecutionProvider", "CPUExecutionProvider"),
+    ("coreml", "CoreMLExecutionProvider", "CPUExecutionProvider"),
+)
+"""Name, execution provider, and the provider that runs what that one cannot compile."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The targets that there are.
+
+    Attributes:
+        known: Our own, and those of installed packages, by name.
+        broken: Reasons why packages' targets cannot be used, a line each.
+    """
+
+    known: Mapping[str, Target]
+    broken: tuple[str, ...] = ()
+
+
+def targets() -> Targets:
+    """All targets; one that a package declares wrongly does not affect the others."""
+    found = {name: Target(name, runs_on, kernels=kernels) for name, runs_on, kernels in _BUILT_IN}
+    found["onnx"] = Target("onnx", None, latest_version())
+    broken: list[str] = []
+    for point in sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value)):
+        try:
+            made = _loaded(point, found)
+        except Exception as error:  # a package can fail in any way
+            broken.append(f"target {point.name} of {point.value} cannot be used: {one_line(error)}")
+        else:
+            found[made.name] = made
+    return Targets(found, tuple(broken))
+
+
+def _loaded(point: EntryPoint, known: Mapping[str, Target]) -> Target:
+    made = point.load()
+    if not isinstance(made, Target):
+        raise TypeError(f"it is a {type(made).__name__}, not a Target")
+    if made.name != point.name or made.name in known:
+        raise ValueError(f"it is called '{made.name}'" + (", as another one is" if made.name in known else ""))
+    return made
 
 
 def target(name: str, *, portable: bool = False) -> Target:
-    """The target called ``name``; UsageError if there is none or this ONNX Runtime lacks its provider."""
-    if name not in _NAMES:
-        raise UsageError(f"unknown target '{name}'; known targets: {', '.join(_NAMES)}")
-    provider = _PROVIDER.get(name)
-    if provider is None:
-        return Target(name, None, latest_version(), portable)
-    if provider not in providers():
-        raise UsageError(f"target '{name}' needs {_lacked(provider)}")
-    return Target(name, provider, min(ort_latest_version(), latest_version()), portable)
+    """The target called ``name``; UsageError if there is none."""
+    found = targets()
+    if name not in found.known:
+        told = "".join(f"; {line}" for line in found.broken)
+        raise UsageError(f"unknown target '{name}'; known targets: {', '.join(found.known)}{told}")
+    return replace(found.known[name], portable=portable) if portable else found.known[name]
 
 
 def provider(name: str) -> str:
@@ -133,7 +214,7 @@ def _by_short_name() -> Mapping[str, str]:
 def target_on(provider: str) -> str:
     """The name of the target that runs on a provider; of one that has none of its own, ``onnx``: standard operators
     are what every provider takes."""
-    return next((name for name, own in _PROVIDER.items() if own == provider), "onnx")
+    return next((name for name, own, _ in _BUILT_IN if own == provider), "onnx")
 
 
 def _short(provider: str) -> str:

@@ -47,6 +47,10 @@ def _facts(data: Data, *, verbose: bool) -> Iterable[tuple[str, str]]:
     yield "Runtime", f"ONNX Runtime {runtime['version']}{f' of {packages}' if packages else ''}; {runtime['build']}"
     for name, state in runtime["providers"].items():
         yield "Providers", f"{name}: {state}{_runs_on(name)}"
+    here = {name: each in (None, *runtime["providers"]) for name, each in data["targets"].items()}
+    yield "Targets", human.listed(name for name in here if here[name])
+    yield "", f"not run here, checked on the CPU: {human.listed(name for name in here if not here[name])}"
+    yield from (("", line) for line in data["broken targets"])
     for device in runtime["devices"]:
         if device["kind"] != "CPU":
             yield "Devices", f"{device['kind']} of {device['vendor']}, by {device['provider']}"

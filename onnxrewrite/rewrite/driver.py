@@ -89,8 +89,9 @@ class Driver:
     ):
         self.model = model
         self.trace = Trace()
-        self._index = index(tuple(rules))
-        self._work = Workspace(model, target, [r for r in rules if r.stage == Stage.LOWER])
+        taken = tuple(r for r in rules if target.takes(r.name))
+        self._index = index(taken)
+        self._work = Workspace(model, target, [r for r in taken if r.stage == Stage.LOWER])
         self.trace.wished = self._work.wished
         self._check = check
         self._cost = cost

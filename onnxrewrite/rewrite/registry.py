@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 
 from onnxrewrite.errors import OnnxRewriteError, RuleError, UsageError, foreign
+from onnxrewrite.ir.target import Target
 from onnxrewrite.rewrite import source
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.ruleset import RuleSet
@@ -99,6 +100,10 @@ class Registry:
                 return self.sets[spelled]
         names = dict.fromkeys((*(rule.name for rule in self), *self.sets))
         raise UsageError(f"no rule or rule set is called {name!r}{nearest(name, names)}")
+
+    def taken_by(self, target: Target) -> RuleSet:
+        """The rules that a target takes."""
+        return RuleSet("", (rule for rule in self if target.takes(rule.name)))
 
     def select(self, only: Iterable[str] = (), without: Iterable[str] = ()) -> RuleSet:
         """The rules to run, given by the names of rules or of sets.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from onnxrewrite.ir.target import targets
 from onnxrewrite.runtime.advice import EXTRAS, Advice, advice
 from onnxrewrite.runtime.features import FEATURES, Processor, processor
 from onnxrewrite.runtime.installed import Runtime, runtime, saturates, versions_of
@@ -80,6 +81,8 @@ class Machine:
             "system": self.system,
             "python": self.python,
             "runtime": self.runtime.to_json(),
+            "targets": {name: each.runs_on for name, each in targets().known.items()},
+            "broken targets": list(targets().broken),
             "packages": dict(self.packages),
             "saturates": self.saturates,
             "int8": self.int8.to_json(),

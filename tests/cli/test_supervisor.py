@@ -87,8 +87,14 @@ def test_a_signal_is_heard_while_native_code_holds_the_interpreter(relu, tmp_pat
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (signal.SIGSEGV, "native code died of SIGSEGV on what it was given; --debug shows its last words"),
-        (signal.SIGABRT, "native code died of SIGABRT on what it was given; --debug shows its last words"),
+        (
+            signal.SIGSEGV,
+            "native code died of SIGSEGV on what it was given, in the phase 'rewrite'; --debug shows its last words",
+        ),
+        (
+            signal.SIGABRT,
+            "native code died of SIGABRT on what it was given, in the phase 'rewrite'; --debug shows its last words",
+        ),
         (signal.SIGKILL, "killed, most likely for lack of memory; --memory-limit makes it stop before"),
     ],
 )
