@@ -71,7 +71,7 @@ def rewritten(rule: Rule, library: Sequence[Rule], case: Case) -> tuple[ir.Model
     for model in (before, after):
         schema.date(model)
     before.opset_imports[""] = max(n.version or case.opset for n in before.graph if not n.domain)
-    lowering = [r for r in library if r.stage == Stage.LOWER and not r.only_faster and r is not rule]
+    lowering = [r for r in library if r.stage == Stage.LOWER and not r.needs_speedup and r is not rule]
     driver = Driver(after, [rule, *lowering], target("onnxruntime-cpu"))
     driver.run_stage(rule.stage, [rule])
     if not any(a.rule == rule.name for a in driver.trace.applied):
@@ -86,7 +86,7 @@ def row(case: Case, chooser: Chooser, library: Sequence[Rule], seconds: float) -
     found = subject(before, after, {"": case.opset, "com.microsoft": 1}, {}, lambda model: None, chooser.seed)
     weighed = chooser.weigh(case.rule, found)
     assert isinstance(weighed, Weighed), weighed
-    takes = weighed.is_faster if rule.only_faster else not weighed.is_slower
+    takes = weighed.is_faster if rule.needs_speedup else not weighed.is_slower
     timings = interleave(found.runners(chooser.setting), seconds=seconds, most=10_000)
     longer = ratio(timings["after"], timings["before"])
     cost = longer.median if takes else 1 / longer.median

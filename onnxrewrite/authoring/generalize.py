@@ -109,13 +109,13 @@ class Draft:
         steps: Producers before readers.
         outputs: The values that it stands for.
         slots: Its captures, in the order of the region's inputs, then of first use.
-        keeps_shared: True if shape arithmetic needs the shape of an inner value, which is then computed anyway.
+        allow_shared: True if shape arithmetic needs the shape of an inner value, which is then computed anyway.
     """
 
     steps: tuple[Step, ...]
     outputs: tuple[Inner, ...]
     slots: tuple[Slot, ...]
-    keeps_shared: bool
+    allow_shared: bool
 
 
 FactsOf: TypeAlias = Callable[[ir.Graph], Facts]
@@ -149,7 +149,7 @@ class _Generalization:
             steps=steps,
             outputs=tuple(self._inner(v) for v in self.region.outputs),
             slots=tuple(self._slots.values()),
-            keeps_shared=any(p.watched for p in self.places),
+            allow_shared=any(p.watched for p in self.places),
         )
 
     @staticmethod

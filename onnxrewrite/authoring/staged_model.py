@@ -55,7 +55,7 @@ def matched(rule: Rule, driver: Driver) -> dict[str, Match]:
         values = [o for n in graph for o in n.outputs if view.at(o)]
         for value in values:
             those = islice(matcher.matches(rule.outputs, value), _MATCHES)
-            free = next((m for m in those if rule.keeps_shared or shared_inside(m) is None), None)
+            free = next((m for m in those if rule.allow_shared or shared_inside(m) is None), None)
             if free is not None:
                 found[value.name or ""] = free
     return found

@@ -224,9 +224,9 @@ def _same(a: Any, b: Any) -> bool:
 def _notes(region: Region, found: Found, draft: Draft) -> Iterable[str]:
     if region.further:
         yield f"Also read, and captured: {_listed([v.name or '' for v in region.further])}."
-    if draft.keeps_shared:
+    if draft.allow_shared:
         watched = [v.name or "" for p in found.places for v in p.watched]
-        yield f"Shape arithmetic outside asks for the shape of {_listed(watched)}, which stays computed: keeps_shared."
+        yield f"Shape arithmetic outside asks for the shape of {_listed(watched)}, which stays computed: allow_shared."
     for step in draft.steps:
         if len(step.forms) > 1:
             odd = [p for p in found.places if p.odd is step.node]

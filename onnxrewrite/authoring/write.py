@@ -188,8 +188,8 @@ def _rule(draft: Draft, source: Source, pattern: str) -> Iterator[str]:
     yield f"    stage=Stage.{source.stage.name},"
     yield f"    pattern={pattern},"
     yield f"    rewrite=to_{source.identifier},"
-    if draft.keeps_shared:
-        yield "    keeps_shared=True,"
+    if draft.allow_shared:
+        yield "    allow_shared=True,"
     yield "    examples=("
     for cut in source.cuts:
         yield "        Rejects("

@@ -84,7 +84,7 @@ class Pace:
             except NOT_RUN as error:
                 self.speed.skipped = reason(error)
         if self.speed.skipped:
-            self._rounds.without |= {n for n, r in self._rules.items() if r.only_faster}
+            self._rounds.without |= {n for n, r in self._rules.items() if r.needs_speedup}
 
     def finish(self, made: Round, rewrite: Callable[[], Round]) -> bool:
         """After a round whose result is right: whether a rule slows it down, which is left out from now on.

@@ -95,8 +95,8 @@ class Chooser:
         weighed = found if isinstance(found, str) else self._known(site, *found)
         if isinstance(weighed, str):
             self.assumed[site.key] = weighed
-            return f"not measured: {weighed}" if rule.only_faster else None
-        if weighed.is_slower or (rule.only_faster and not weighed.is_faster):
+            return f"not measured: {weighed}" if rule.needs_speedup else None
+        if weighed.is_slower or (rule.needs_speedup and not weighed.is_faster):
             return f"measured {'slower' if weighed.ratio.median > 1 else 'not faster'}"
         if rule.assumes and weighed.ratio.high >= 1:
             return f"measured not faster, and that {rule.assumes[0]} would be taken for granted"

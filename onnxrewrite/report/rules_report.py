@@ -85,7 +85,7 @@ left out there by `apply`, which measures.  `python -m benchmarks.effects --writ
 
 _COLUMNS: dict[str, Callable[[Rule], str]] = {
     "rule": lambda rule: f"`{rule.name}`",
-    "stage": lambda rule: _stage(rule) + (", where measured to be faster" if rule.only_faster else ""),
+    "stage": lambda rule: _stage(rule) + (", where measured to be faster" if rule.needs_speedup else ""),
     "formula": lambda rule: rule.summary.rstrip("."),
     "kept, for example, because": lambda rule: "; ".join(
         dict.fromkeys(e.because for e in rule.examples if isinstance(e, Rejects))
@@ -144,9 +144,9 @@ def _page(rule: Rule) -> RenderableType:
     facts.append(("Stage", f"{_stage(rule)}: {_STAGES[_stage(rule)]}"))
     if rule.benefit:
         facts.append(("Benefit", f"{rule.benefit}; of rules that match at one value, the largest is tried first"))
-    if rule.keeps_shared:
+    if rule.allow_shared:
         facts.append(("Shared", "applies where inner values are used elsewhere too"))
-    if rule.only_faster:
+    if rule.needs_speedup:
         facts.append(("Measured", "applied only where that was measured to be faster"))
     if rule.assumes:
         facts.append(("Assumes", ", ".join(rule.assumes)))

@@ -288,7 +288,7 @@ def make_runnable(model: ir.Model, rules: Iterable[Rule], target: Target) -> Non
         rules: Of any stage; those that are for speed alone are left out.
         target: The target that must run it.
     """
-    driver = Driver(model, [r for r in rules if r.stage == Stage.LOWER and not r.only_faster], target)
+    driver = Driver(model, [r for r in rules if r.stage == Stage.LOWER and not r.needs_speedup], target)
     imports = model.opset_imports
     if any(illegal_node(n, driver.facts(g), target, imports, ()) for g in scopes(model) for n in g):
         driver.run_stage(Stage.LOWER)

@@ -58,7 +58,10 @@ def fingerprint(rule: Rule) -> Fingerprint:
 
 def _fingerprint(rule: Rule) -> Fingerprint:
     spelling = _Spelling()
-    spelled = [f"{f.name} = {spelling.of(getattr(rule, f.name))}" for f in fields(Rule) if f.name != "examples"]
+    spelled = [
+        f"{f.name} = {spelling.of(getattr(rule, f.name))}" for f in fields(Rule) if f.init and f.name != "examples"
+    ]
+    spelling.note(rule.place.module)
     known = {label(m): _digest(m) for m in _closure(spelling.modules)}
     listed = [f"{name} {digest}" for name, digest in sorted(known.items())]
     return Fingerprint(hashlib.sha256("\n".join([*spelled, *listed]).encode()).hexdigest(), known)
@@ -112,7 +115,7 @@ class _Spelling:
     def _function(self, value: Any) -> str:
         """A function by its name, with what it is bound to, closes over and wraps."""
         name = str(getattr(value, "__qualname__", value))
-        if not self._note(getattr(value, "__module__", None)):
+        if not self.note(getattr(value, "__module__", None)):
             return name
         cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
         bound = [getattr(value, each, None) for each in ("__self__", "__wrapped__", "__defaults__")]
@@ -128,11 +131,11 @@ class _Spelling:
             return f"{value.dtype}{list(value.shape)} {hashlib.sha256(value.tobytes()).hexdigest()}"
         if hasattr(kind, "__fingerprint__"):
             return kind.__qualname__ + self.of(value.__fingerprint__())
-        is_known = self._note(kind.__module__) or kind.__module__.startswith(f"{_ENGINE}.")
+        is_known = self.note(kind.__module__) or kind.__module__.startswith(f"{_ENGINE}.")
         held = {k: v for k, v in vars(value).items() if not k.startswith("__")} if hasattr(value, "__dict__") else {}
         return kind.__qualname__ + (self.of(held) if is_known else "")
 
-    def _note(self, name: str | None) -> bool:
+    def note(self, name: str | None) -> bool:
         """Note a module that can hold rules; True if it can."""
         module = sys.modules.get(name or "")
         if module is None or not _is_theirs(module):

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
@@ -23,7 +23,7 @@ _NUMBERS = (ir.AttributeType.INT, ir.AttributeType.FLOAT)
 
 
 def impossible(pattern: Sequence[Term], knows: Callable[[str], bool] = lambda domain: True) -> str | None:
-    """The first thing in a pattern that no graph has; None where there is none.
+    """The first thing in a pattern, or in the terms of a replacement, that no graph has; None where there is none.
 
     Args:
         pattern: Its terms.
@@ -100,10 +100,23 @@ def _inputs(count: int) -> str:
     return f"{count} input{'' if count == 1 else 's'}"
 
 
-def place() -> str:
-    """The file and the line from which this program was called, in words; nothing where nobody else did."""
+class Place(NamedTuple):
+    """A line of a program."""
+
+    module: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f" ({Path(self.file).name}, line {self.line})" if self.file else ""
+
+
+def place() -> Place:
+    """The line from which this program was called; empty where nobody else did."""
     ours = str(Path(__file__).resolve().parents[1])
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (frame.f_code.co_filename.startswith((ours, "<"))):
         frame = frame.f_back
-    return "" if frame is None else f" ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})"
+    if frame is None:
+        return Place("", "", 0)
+    return Place(str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename, frame.f_lineno)

@@ -55,8 +55,8 @@ class Reach:
 
     def __init__(self, rules: Sequence[Rule]):
         self._depth = max((depth(t) for rule in rules for t in rule.outputs), default=0)
-        self._readers = _Readers([r for r in rules if not r.keeps_shared])
-        self._readers_shared = _Readers([r for r in rules if r.keeps_shared])
+        self._readers = _Readers([r for r in rules if not r.allow_shared])
+        self._readers_shared = _Readers([r for r in rules if r.allow_shared])
         self._most = max((n for rule in rules for t in rule.outputs for n in _inner_uses(t).values()), default=1)
         self._sideways = frozenset(o for r in rules if len(r.outputs) > 1 for t in r.outputs for o in _operators(t))
         self._lookers = [_Looker(rule) for rule in rules if rule.looks_above or rule.looks_below]

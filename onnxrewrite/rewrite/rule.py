@@ -1,4 +1,4 @@
-"""Rules: a pattern, one function that guards and builds, and examples that show both."""
+"""Rules: a pattern, what replaces it, and examples that show both."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import enum
 import functools
 import inspect
 import re
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import onnx_ir as ir
 
@@ -17,7 +19,8 @@ from onnxrewrite.errors import RuleError
 from onnxrewrite.ir import schema
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.terms import Call, Term, walk
-from onnxrewrite.rewrite.possible import impossible, place
+from onnxrewrite.rewrite.possible import Place, impossible, place
+from onnxrewrite.rewrite.replacement import Replacement
 
 if TYPE_CHECKING:
     from onnxrewrite.rewrite.build import Builder
@@ -37,6 +40,9 @@ class Stage(enum.IntEnum):
     """Exporter spellings become the standard's semantic operators, whatever opset the model has."""
     LOWER = 2
     """Semantic operators become what the target runs."""
+
+
+CANONICALIZE, RAISE, LOWER = Stage
 
 
 class Assumption(enum.StrEnum):
@@ -70,7 +76,28 @@ class Rejects:
 
 Example: TypeAlias = Rewrites | Rejects
 
+T = TypeVar("T")
 
+RENAMED: Final = {"keeps_shared": "allow_shared", "only_faster": "needs_speedup", "stands_in": "is_fallback"}
+"""Settings of rules under the names that they had before version 0.2."""
+
+
+def _takes_old_names(kind: type[T]) -> type[T]:
+    """A class that takes settings under their old names too, with a warning that tells the new one."""
+    init = kind.__init__
+
+    @functools.wraps(init)
+    def __init__(self: T, *given: Any, **settings: Any) -> None:
+        for old in RENAMED.keys() & settings.keys():
+            warnings.warn(f"{old} of a rule is {RENAMED[old]} now", DeprecationWarning, stacklevel=2)
+            settings[RENAMED[old]] = settings.pop(old)
+        init(self, *given, **settings)
+
+    kind.__init__ = __init__  # type: ignore[assignment]
+    return kind
+
+
+@_takes_old_names
 @dataclass(frozen=True, eq=False)
 class Rule:
     """A rewrite rule.
@@ -80,14 +107,14 @@ class Rule:
         stage: The stage in which it runs.
         pattern: One term per replaced value, the first of which is the anchor.
         rewrite: Guards with ``match.require`` and builds the replacement, one value per term of the pattern.  The first
-            line of its docstring is ``lhs ⟶ rhs``.
+            line of its docstring is ``lhs ⟶ rhs``.  ``rule`` makes one of terms.
         examples: Graphs that it rewrites or refuses; they are its documentation and its tests.
         benefit: Of several rules that match at one value, the one with the largest benefit is tried first.
-        keeps_shared: True if it applies where inner values are needed elsewhere too and so are computed anyway.
+        allow_shared: True if it applies where inner values are needed elsewhere too and so are computed anyway.
         looks_above: The number of nodes above its pattern that the rewrite looks at; tried again when these change.
         looks_below: The same below its pattern.
-        only_faster: True if it is applied only where it was measured to be faster: both sides have as many operators.
-        stands_in: True if what it emits stands in for an operator that the model's opset lacks, and is mostly slower:
+        needs_speedup: True if it is applied only where it was measured to be faster: both sides have as many operators.
+        is_fallback: True if what it emits stands in for an operator that the model's opset lacks, and is mostly slower:
             where speed is measured, the model is converted to the opset that has it, if it can be.
         assumes: Its assumptions about the data; reported wherever it is applied, and not tested.
         needs_check: True if it is undone where its rewrite cannot be run by itself: the rule is not vouched for.
@@ -99,14 +126,14 @@ class Rule:
     rewrite: Rewrite
     examples: tuple[Example, ...] = ()
     benefit: int = 0
-    keeps_shared: bool = False
+    allow_shared: bool = False
     looks_above: int = 0
     looks_below: int = 0
-    only_faster: bool = False
-    stands_in: bool = False
+    needs_speedup: bool = False
+    is_fallback: bool = False
     assumes: tuple[Assumption, ...] = ()
     needs_check: bool = False
-    _place: str = field(default="", init=False, repr=False)
+    place: Place = field(default=Place("", "", 0), init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -119,19 +146,21 @@ class Rule:
             raise RuleError(f"rule {self.name}: the pattern must be a term or a tuple of terms")
         if not callable(self.rewrite):
             raise RuleError(f"rule {self.name}: rewrite must be a function of (match, build)")
-        object.__setattr__(self, "_place", place())
+        object.__setattr__(self, "place", place())
         self.refuse_impossible(lambda domain: domain in schema.standard_domains())
 
     def refuse_impossible(self, knows: Callable[[str], bool] = lambda domain: True) -> None:
-        """Raise RuleError where nothing can match the pattern; it names what nobody knows, what is nearest, and where
-        the rule is made.
+        """Raise RuleError where nothing can match the pattern, or nothing can be what its terms replace it by; it names
+        what nobody knows, what is nearest, and where the rule is made.
 
         Args:
             knows: True for a domain whose operators are to be looked at; ONNX Runtime's take the time to import it.
         """
         wrong = impossible(self.outputs, knows)
-        if wrong is not None:
-            raise RuleError(f"rule {self.name}: {wrong}{self._place}")
+        if wrong is None and isinstance(self.rewrite, Replacement):
+            wrong = (impossible(self.rewrite.terms, knows) or "").replace("the pattern has", "the replacement has")
+        if wrong:
+            raise RuleError(f"rule {self.name}: {wrong}{self.place}")
 
     @cached_property
     def outputs(self) -> tuple[Term, ...]:
@@ -158,6 +187,8 @@ class Rule:
     def source(self) -> str:
         """The file that defines the rule."""
         found = self._function
+        if isinstance(found, Replacement):
+            return getattr(sys.modules.get(found.__module__), "__file__", None) or "?"
         try:
             return inspect.getsourcefile(found if inspect.isroutine(found) else type(found)) or "?"
         except TypeError:  # it is built in
@@ -170,3 +201,68 @@ class Rule:
         while isinstance(found, functools.partial):
             found = inspect.unwrap(found.func)
         return found
+
+
+class Settings(TypedDict, total=False):
+    """The settings of a rule beside its name, stage and pattern, as ``Rule`` documents them."""
+
+    examples: tuple[Example, ...]
+    benefit: int
+    allow_shared: bool
+    looks_above: int
+    looks_below: int
+    needs_speedup: bool
+    is_fallback: bool
+    assumes: tuple[Assumption, ...]
+    needs_check: bool
+
+
+@overload
+def rule(
+    name: str, stage: Stage, pattern: Term | tuple[Term, ...], **settings: Unpack[Settings]
+) -> Callable[[Rewrite], Rule]: ...
+@overload
+def rule(
+    name: str,
+    stage: Stage,
+    pattern: Term | tuple[Term, ...],
+    replacement: Rewrite | Term | tuple[Term, ...],
+    *,
+    doc: str = "",
+    **settings: Unpack[Settings],
+) -> Rule: ...
+def rule(
+    name: str,
+    stage: Stage,
+    pattern: Term | tuple[Term, ...],
+    replacement: Rewrite | Term | tuple[Term, ...] | None = None,
+    *,
+    doc: str = "",
+    **settings: Unpack[Settings],
+) -> Rule | Callable[[Rewrite], Rule]:
+    """Declare a rule: over the function that rewrites, or by a term that replaces the pattern.
+
+    ``@rule("swish", RAISE, x * op.Sigmoid(x))`` makes the function below it the rule, and ``rule("swish", RAISE, x *
+    op.Sigmoid(x), op.Swish(x))`` is the same rule without a function.
+
+    Args:
+        name: Unique, lower case with hyphens, after what it matches.
+        stage: The stage in which it runs.
+        pattern: One term per replaced value, the first of which is the anchor.
+        replacement: As many terms, or a function that several rules have.
+        doc: ``lhs ⟶ rhs`` of a rule of terms; written from them if it is empty.
+        settings: Further arguments of ``Rule``.
+
+    Raises:
+        RuleError: The rule cannot be used.
+    """
+    if replacement is None:
+        return functools.partial(Rule, name, stage, pattern, **settings)
+    if isinstance(replacement, Term | tuple):
+        left, right = (each if isinstance(each, tuple) else (each,) for each in (pattern, replacement))
+        where = place()
+        try:
+            replacement = Replacement(left, right, doc, where.module)
+        except RuleError as error:
+            raise RuleError(f"rule {name}: {error}{where}") from None
+    return Rule(name, stage, pattern, replacement, **settings)

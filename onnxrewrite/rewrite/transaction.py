@@ -141,7 +141,7 @@ class Workspace:
             reason = self._illegal(node, facts, facts.opset_imports)
             lowered = self._lowered(node, facts) if reason is not None and stage < Stage.LOWER else ""
             if reason is None or isinstance(lowered, Rule):
-                if isinstance(lowered, Rule) and lowered.stands_in and stage is Stage.RAISE:
+                if isinstance(lowered, Rule) and lowered.is_fallback and stage is Stage.RAISE:
                     self.wished |= self._runs_newer(node, facts)
                 continue
             if legality.never_legal(node):
@@ -227,7 +227,7 @@ class Transaction:
             raise Refused("the replacement depends on what it replaces")
 
     def _refuse_shared(self) -> None:
-        if not self.rule.keeps_shared and self.scope is not None:
+        if not self.rule.allow_shared and self.scope is not None:
             _refuse_if(legality.shared_inside(self.match, self.build.nodes))
 
     def passes(self) -> bool:

@@ -176,8 +176,8 @@ ATTENTION_LOWER = Rule(
     pattern=attention,
     rewrite=lower,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
-    keeps_shared=True,
-    stands_in=True,
+    allow_shared=True,
+    is_fallback=True,
     looks_above=3,
     examples=(
         Rewrites(

@@ -104,7 +104,7 @@ WITH_PAST = Rule(
     pattern=attention,
     rewrite=with_past,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
-    keeps_shared=True,
+    allow_shared=True,
     looks_above=3,
     examples=(
         Rewrites(
@@ -130,7 +130,7 @@ STANDARD_WITH_PAST = Rule(
     pattern=standard,
     rewrite=standard_with_past,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites(
             _STANDARD.format(more=""),

@@ -104,7 +104,7 @@ SHARE = Rule(
     pattern=attention,
     rewrite=share,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
-    keeps_shared=True,
+    allow_shared=True,
     looks_above=3,
     examples=(
         Rewrites(

@@ -45,7 +45,7 @@ MERGE_HEADS = Rule(
     pattern=by_token,
     rewrite=merge_heads,
     assumes=(Assumption.NOT_EMPTY,),
-    keeps_shared=True,
+    allow_shared=True,
     looks_above=3,
     examples=(
         Rewrites(
@@ -69,9 +69,9 @@ TO_MULTI_HEAD = Rule(
     pattern=any_attention,
     rewrite=to_multi_head,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
-    keeps_shared=True,
+    allow_shared=True,
     looks_above=3,
-    only_faster=True,
+    needs_speedup=True,
     examples=(
         Rewrites(
             "float[b,s,24] q; float[b,s,24] k; float[b,s,24] v;"

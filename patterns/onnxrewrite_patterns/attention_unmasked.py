@@ -36,7 +36,7 @@ UNMASKED = Rule(
     stage=Stage.RAISE,
     pattern=attention,
     rewrite=without_mask,
-    keeps_shared=True,
+    allow_shared=True,
     looks_above=8,
     examples=(
         Rewrites(

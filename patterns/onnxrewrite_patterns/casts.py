@@ -128,7 +128,7 @@ CASTS = Rule(
     pattern=second,
     rewrite=one_cast,
     benefit=70,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites("int32 x; a = Cast<to=7>(x)  b = Cast<to=6>(a)  y = Neg(b)", to="int32 x; y = Neg(x)"),
         Rewrites("float16 x; a = Cast<to=1>(x)  y = Cast<to=11>(a)", to="float16 x; y = Cast<to=11>(x)"),

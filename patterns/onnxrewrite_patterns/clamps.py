@@ -52,7 +52,7 @@ IDEMPOTENTS = Rule(
     pattern=again,
     rewrite=once,
     benefit=70,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites("a = Relu(x)  y = Relu(a)", to="y = Relu(x)"),
         Rejects("a = Abs(x)  y = Sign(a)", because="Sign of Abs"),
@@ -77,7 +77,7 @@ RELU_OF_NONNEGATIVE = Rule(
     pattern=rectified,
     rewrite=no_relu,
     benefit=70,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites("a = Sigmoid(x)  y = Relu(a)", to="y = Sigmoid(x)"),
         Rejects("a = Tanh(x)  y = Relu(a)", because="found Tanh"),
@@ -149,7 +149,7 @@ CLAMP = Rule(
     pattern=outer,
     rewrite=one_clamp,
     benefit=60,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites("float x; a = Clip(x, -1.0, 6.0)  y = Relu(a)", to="float x; y = Clip(x, 0.0, 6.0)"),
         Rewrites("float x; a = Relu(x)  y = Clip(a, -1.0, 6.0)", to="float x; y = Clip(x, 0.0, 6.0)"),

@@ -88,7 +88,7 @@ MERGE = Rule(
     pattern=double,
     rewrite=merge,
     benefit=90,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites("a = Relu(x)  b = Relu(x)  y = Add(a, b)", to="a = Relu(x)  y = Add(a, a)"),
         Rewrites(

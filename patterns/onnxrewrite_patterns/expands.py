@@ -206,7 +206,7 @@ WITHOUT_FILL = Rule(
     pattern=filled,
     rewrite=without_fill,
     benefit=30,
-    keeps_shared=True,
+    allow_shared=True,
     looks_above=1,
     examples=(
         Rewrites(

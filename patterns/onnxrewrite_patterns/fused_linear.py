@@ -105,7 +105,7 @@ TRANSPOSE = Rule(
     pattern=turned,
     rewrite=absorb_transpose,
     assumes=(Assumption.NOT_EMPTY,),
-    keeps_shared=True,
+    allow_shared=True,
     looks_below=STEPS,
     examples=(
         Rewrites(
@@ -185,7 +185,7 @@ OPERAND_SCALE = Rule(
     pattern=of_scaled,
     rewrite=absorb_operand_scale,
     assumes=(Assumption.NOT_EMPTY,),
-    keeps_shared=True,
+    allow_shared=True,
     looks_below=STEPS,
     examples=(
         Rewrites(

@@ -280,7 +280,7 @@ FLAT = Rule(
     stage=Stage.LOWER,
     pattern=op.Add(layer, offset),
     rewrite=flat_gemm,
-    only_faster=True,
+    needs_speedup=True,
     looks_below=linear.STEPS,
     examples=(
         Rewrites(

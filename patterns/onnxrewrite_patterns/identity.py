@@ -134,7 +134,7 @@ NO_SPLIT = Rule(
     pattern=split,
     rewrite=drop_split,
     benefit=80,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites("float[4] x; s = Split(x, {4})  y = Relu(s)", to="float[4] x; y = Relu(x)"),
         Rejects("float[4] x; a, b = Split(x, {1, 3})  y = Relu(a)", because="2 outputs"),
@@ -264,7 +264,7 @@ DROPOUT = Rule(
     pattern=dropout,
     rewrite=drop_dropout,
     benefit=80,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites("d = Dropout(x, 0.3)  y = Relu(d)", to="y = Relu(x)"),
         Rewrites("d = Dropout<ratio=0.3>(x)  y = Relu(d)", to="y = Relu(x)", opset=10),

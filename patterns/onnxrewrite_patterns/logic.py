@@ -29,7 +29,7 @@ INVOLUTION = Rule(
     pattern=back,
     rewrite=neither,
     benefit=70,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites("a = Neg(x)  b = Neg(a)  y = Relu(b)", to="y = Relu(x)"),
         Rejects("int32 x; a = Neg(x)  y = BitwiseNot(a)", because="different", opset=18),
@@ -105,7 +105,7 @@ NEGATED_WHERE = Rule(
     pattern=negated_where,
     rewrite=swapped_where,
     benefit=20,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites("bool c; n = Not(c)  y = Where(n, x, 0.0)", to="bool c; y = Where(c, 0.0, x)"),
         Rejects("bool c; bool d; n = And(c, d)  y = Where(n, x, 0.0)", because="found And"),

@@ -179,8 +179,8 @@ PARALLEL = Rule(
     stage=Stage.LOWER,
     pattern=layer,
     rewrite=merge,
-    only_faster=True,
-    keeps_shared=True,
+    needs_speedup=True,
+    allow_shared=True,
     looks_below=STEPS,
     examples=(
         Rewrites(

@@ -78,7 +78,7 @@ def with_sum(m: Match, total: Term, *computed_twice: Term) -> bool:
     """True if the sum that is normalized is needed elsewhere, too, so that it has to be an output.
 
     Refuses if another value inside the match is, except those that may be ``computed_twice``: a rule with
-    ``keeps_shared`` has to check that itself.
+    ``allow_shared`` has to check that itself.
     """
     whole, inside = m[total], set(m.nodes)
     free = {whole, m.anchor, *(m[t] for t in computed_twice if t in m)}

@@ -61,7 +61,7 @@ PAIR = Rule(
     pattern=pair,
     rewrite=neither,
     benefit=70,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites(
             "int8[n] q; d = DequantizeLinear(q, 0.5, int8 3)  r = QuantizeLinear(d, 0.5, int8 3)"

@@ -19,7 +19,7 @@ a, b, bias = grid("a"), grid("b"), grid("bias")
 
 def _rule(name: str, pattern: Call, rewrite: object, examples: tuple[Rewrites | Rejects, ...]) -> Rule:
     """A rule of this file.  What is dequantized may be read elsewhere, too."""
-    own = {"benefit": 30, "keeps_shared": True, "assumes": (Assumption.NOT_EMPTY,)}
+    own = {"benefit": 30, "allow_shared": True, "assumes": (Assumption.NOT_EMPTY,)}
     return Rule(name, Stage.LOWER, pattern, rewrite, examples, **own)  # type: ignore[arg-type]
 
 

@@ -164,7 +164,7 @@ FLAT = Rule(
     pattern=gather,
     rewrite=flat_ranges,
     benefit=40,
-    keeps_shared=True,
+    allow_shared=True,
     looks_above=_FAR,
     assumes=(Assumption.NOT_EMPTY,),  # of no rows nothing is gathered, however far the range reaches
     examples=(
@@ -242,7 +242,7 @@ COMBINATIONS = Rule(
     pattern=gather_nd,
     rewrite=all_combinations,
     benefit=40,
-    keeps_shared=True,
+    allow_shared=True,
     looks_above=_FAR,
     examples=(
         Rewrites(

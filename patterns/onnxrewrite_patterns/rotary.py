@@ -141,7 +141,7 @@ ROTARY = Rule(
     pattern=x * cos + turned.term * sin,
     rewrite=to_rotary,
     assumes=(Assumption.NOT_EMPTY,),
-    keeps_shared=True,
+    allow_shared=True,
     looks_above=8,
     examples=(
         Rewrites(

@@ -75,7 +75,7 @@ GATHERED = Rule(
     pattern=gathered,
     rewrite=piece_by_gather,
     benefit=20,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites(
             "float[n,s,t] x; h = Shape(x)  y = Gather(h, {1, 2})",
@@ -117,7 +117,7 @@ SLICED = Rule(
     pattern=sliced,
     rewrite=piece_by_slice,
     benefit=20,
-    keeps_shared=True,
+    allow_shared=True,
     looks_above=1,
     examples=(
         Rewrites(
@@ -288,7 +288,7 @@ ANEW = Rule(
     pattern=computed,
     rewrite=made_anew,
     benefit=5,
-    keeps_shared=True,
+    allow_shared=True,
     looks_above=4,
     examples=(
         Rewrites(

@@ -106,7 +106,7 @@ SKIP_NORM = Rule(
     stage=Stage.LOWER,
     pattern=norm,
     rewrite=to_skip_norm,
-    keeps_shared=True,
+    allow_shared=True,
     looks_below=1,
     examples=(
         Rewrites(

@@ -348,7 +348,7 @@ PIECE = Rule(
     pattern=piece,
     rewrite=operand_itself,
     benefit=60,
-    keeps_shared=True,
+    allow_shared=True,
     looks_above=1,
     examples=(
         Rewrites(

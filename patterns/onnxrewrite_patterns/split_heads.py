@@ -56,8 +56,8 @@ FIRST = Rule(
     stage=Stage.LOWER,
     pattern=first,
     rewrite=split_first,
-    only_faster=True,
-    keeps_shared=True,
+    needs_speedup=True,
+    allow_shared=True,
     looks_below=1,
     examples=(
         Rewrites(

@@ -110,7 +110,7 @@ SIZES = Rule(
     stage=Stage.CANONICALIZE,
     pattern=split,
     rewrite=by_sizes,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites(
             "float[n,7] x; a, b = Split<axis=1, num_outputs=2>(x)  c = Neg(b)  y = Concat<axis=1>(c, a)",

@@ -43,7 +43,7 @@ JOIN = Rule(
     pattern=pair,
     rewrite=join,
     benefit=30,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites(
             "t = Transpose<perm=[0,2,3,1]>(x)  r = Relu(t)  u = Transpose<perm=[0,3,1,2]>(t)  y = Conv(u, w)",
@@ -126,7 +126,7 @@ MEET = Rule(
     pattern=turn,
     rewrite=meet,
     assumes=(Assumption.FINITE,),
-    keeps_shared=True,
+    allow_shared=True,
     looks_above=8,
     looks_below=8,
     examples=(
@@ -212,7 +212,7 @@ GEMM = Rule(
     pattern=gemm,
     rewrite=into_gemm,
     benefit=20,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites("t = Transpose(a)  y = Gemm(t, b, c)", to="y = Gemm<transA=1>(a, b, c)"),
         Rewrites(
@@ -241,7 +241,7 @@ MATMUL = Rule(
     stage=Stage.LOWER,
     pattern=product,
     rewrite=matmul_into_gemm,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites(
             "float[m,k] p; float[n,k] q; t = Transpose(q)  y = MatMul(p, t)",

@@ -47,7 +47,7 @@ NORM = Rule(
     pattern=norm,
     rewrite=norm_of_sum,
     benefit=AHEAD,
-    only_faster=True,
+    needs_speedup=True,
     examples=(
         Rewrites(
             "float[b,s,8] x; float[b,s,8] y; a = Add(x, y)  z = LayerNormalization<axis=-1, epsilon=1e-12>(a, w, b)",
@@ -68,7 +68,7 @@ GELU = Rule(
     pattern=gelu,
     rewrite=gelu_of_sum,
     benefit=AHEAD,
-    only_faster=True,
+    needs_speedup=True,
     examples=(
         Rewrites(
             "float[s,8] x; a = Add(x, b)  z = com.microsoft.Gelu(a)",

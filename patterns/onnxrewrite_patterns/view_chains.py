@@ -195,7 +195,7 @@ ONE_VIEW = Rule(
     pattern=outer_view,
     rewrite=one_view,
     benefit=40,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites(
             "float[n,4,6] x; a = Reshape(x, {0, 2, 12})  y = Reshape(a, {0, 0, 3, 4})",
@@ -259,7 +259,7 @@ ONE_AXES = Rule(
     pattern=second,
     rewrite=one_axes,
     benefit=50,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites(
             "float[n,s] x; a = Unsqueeze(x, {1})  y = Unsqueeze(a, {-1})",
@@ -324,7 +324,7 @@ EARLIER = Rule(
     pattern=shape_of,
     rewrite=earlier,
     benefit=20,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites("float[n,s] x; a = Relu(x)  b = Softmax(a)  y = Shape(b)", to="float[n,s] x; y = Shape(x)"),
         Rejects("float[n,s] x; a = Transpose(x)  y = Shape(a)", because="no earlier value"),
@@ -354,7 +354,7 @@ EQUAL_SHAPES = Rule(
     pattern=again,
     rewrite=the_first,
     benefit=10,
-    keeps_shared=True,
+    allow_shared=True,
     examples=(
         Rewrites(
             "float[n,s] x; float[s,n] z; h = Shape(x)  a = Gather(h, {0})  k = Shape(z)"

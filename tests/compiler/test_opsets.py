@@ -41,7 +41,7 @@ def spelled(m: Match, build: Builder) -> Value:
 
 RMS = Rule("rms", Stage.RAISE, normal, to_rms)
 SPELLED = Rule("spelled", Stage.LOWER, normalized, spelled)
-STAND_IN = Rule("spelled", Stage.LOWER, normalized, spelled, stands_in=True)
+STAND_IN = Rule("spelled", Stage.LOWER, normalized, spelled, is_fallback=True)
 USELESS = Rule("useless", Stage.RAISE, normal, to_nothing)
 
 

@@ -61,7 +61,7 @@ def without_product(m: Match, build: Builder) -> Value:
 FINITE = (Assumption.FINITE,)  # 0·∞ is NaN
 LONGER = Rule("longer", Stage.LOWER, relu, by_detour, assumes=FINITE)
 LONGER_AT_ONCE = Rule("longer-at-once", Stage.RAISE, relu, by_detour, assumes=FINITE)
-SHORTER = Rule("shorter", Stage.LOWER, matmul, without_product, only_faster=True, assumes=FINITE)
+SHORTER = Rule("shorter", Stage.LOWER, matmul, without_product, needs_speedup=True, assumes=FINITE)
 HARMLESS = Rule("harmless", Stage.RAISE, op.Div(op.Sin(x), op.Cos(x)), lambda m, b: b.Tan(m[x]))
 
 

@@ -24,7 +24,7 @@ from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite.driver import Driver
 
 FILES = (attention, attention_lower, attention_pack, attention_past, attention_shared, attention_standard, constants)
-RULES = tuple(rule for file in FILES for rule in file.RULES if not rule.only_faster)
+RULES = tuple(rule for file in FILES for rule in file.RULES if not rule.needs_speedup)
 INF = math.inf
 LOWEST = float(np.finfo(np.float32).min)
 Feeds = dict[str, np.ndarray[Any, Any]]

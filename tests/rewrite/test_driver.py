@@ -184,7 +184,7 @@ def test_a_dead_output_is_not_rewritten_again_and_again() -> None:
         m.require(m[dropout].index() == 0, "this is the mask")
         return m.node(dropout).inputs[0]
 
-    driver = drive(graph, [rule("drop", dropout, drop, keeps_shared=True)])
+    driver = drive(graph, [rule("drop", dropout, drop, allow_shared=True)])
     assert len(driver.trace.applied) == 1
     assert driver.trace.warnings == []
 
@@ -251,7 +251,7 @@ SAFE: list[Rule] = [
     rule("max-twice", op.Max(x, x), lambda m, b: m[x]),
     rule("sub-self", op.Sub(x, x), lambda m, b: b.Mul(m[x], 0.0)),
     rule("sub", op.Sub(x, z), lambda m, b: b.Add(m[x], b.Neg(m[z])), Stage.RAISE),
-    rule("neg-sub", op.Neg(op.Sub(x, z)), lambda m, b: b.Sub(m[z], m[x]), keeps_shared=True),
+    rule("neg-sub", op.Neg(op.Sub(x, z)), lambda m, b: b.Sub(m[z], m[x]), allow_shared=True),
     rule("half", 0.5 * op.Abs(x), lambda m, b: b.Abs(b.Mul(m[x], 0.5)), Stage.RAISE),
     rule("sum", 1.0 + op.Relu(x), lambda m, b: b.Max(b.Add(m[x], 1.0), 1.0), Stage.RAISE),
     rule("pair", (op.Neg(x), op.Abs(x)), lambda m, b: [made := b.Mul(m[x], -1.0), b.Max(made, m[x])], Stage.LOWER),

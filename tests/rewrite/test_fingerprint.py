@@ -50,7 +50,7 @@ VARIANTS: dict[str, Rule] = {
     "name": rule(name="b-rule"),
     "stage": rule(stage=Stage.LOWER),
     "benefit": rule(benefit=1),
-    "keeps_shared": rule(keeps_shared=True),
+    "allow_shared": rule(allow_shared=True),
     "looks_above": rule(looks_above=1),
     "looks_below": rule(looks_below=1),
     "operator": rule(op.Abs(x)),

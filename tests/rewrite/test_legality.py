@@ -184,7 +184,7 @@ PAIR = op.Neg(op.Relu(x))
 )
 def test_inner_values_that_are_needed(graph: str, expected: str) -> None:
     assert why(lambda m, b: b.Sigmoid(m[x]), graph, PAIR) == expected
-    driver = drive(graph, [rule("fuse", PAIR, lambda m, b: b.Sigmoid(m[x]), keeps_shared=True)])
+    driver = drive(graph, [rule("fuse", PAIR, lambda m, b: b.Sigmoid(m[x]), allow_shared=True)])
     assert len(driver.trace.applied) == 1
     assert "Relu" in printed(driver)
     valid(driver)
@@ -242,7 +242,7 @@ def test_covering_what_lies_below_does_not_hide_a_cycle() -> None:
         m.cover(sin)
         return b.Neg(exp.outputs[0])
 
-    assert why(below, graph, keeps_shared=True) == "the replacement depends on what it replaces"
+    assert why(below, graph, allow_shared=True) == "the replacement depends on what it replaces"
 
 
 def test_nothing_to_change() -> None:

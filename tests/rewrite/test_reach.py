@@ -73,7 +73,7 @@ def test_no_further_than_a_chain_can_be() -> None:
 def test_what_others_need_too_is_no_inner_value() -> None:
     graph = "float[2] x; a = Relu(x)  b = Tan(a)  c = Exp(a)  d = Sin(a)"
     assert reached(op.Tan(op.Relu(x)), graph, "a") == "a"
-    assert reached(op.Tan(op.Relu(x)), graph, "a", keeps_shared=True) == "a b"
+    assert reached(op.Tan(op.Relu(x)), graph, "a", allow_shared=True) == "a b"
     inner = op.Relu(x)
     thrice = op.Add(op.Tan(inner), op.Add(op.Exp(inner), op.Sin(inner)))
     assert reached(thrice, graph, "a") == "a b c d"

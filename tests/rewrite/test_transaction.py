@@ -78,7 +78,7 @@ def test_an_output_of_a_branch_from_outside_goes_through_an_identity() -> None:
         "float[2] x; bool c; a = Relu(x)  y = If<then_branch = () => (float[2] p) { n = Neg(a)  p = Neg(n) }, "
         "else_branch = () => (float[2] q) { q = Abs(x) }>(c)"
     )
-    driver = drive(graph, [rule("drop", op.Neg(op.Neg(x)), lambda m, b: m[x], keeps_shared=True)])
+    driver = drive(graph, [rule("drop", op.Neg(op.Neg(x)), lambda m, b: m[x], allow_shared=True)])
     assert "p = Identity(a)" in printed(driver)
     valid(driver)
 
@@ -267,7 +267,7 @@ def test_the_other_outputs_of_a_node_live_on() -> None:
         m.require(m[split].index() == 0, "only the first")
         return b.Slice(m.node(split).inputs[0], (0,), (1,), (0,))
 
-    driver = drive(graph, [rule("first", split, first, keeps_shared=True)])
+    driver = drive(graph, [rule("first", split, first, allow_shared=True)])
     assert len(driver.trace.applied) == 1
     proto = valid(driver)
     assert run(proto, x=np.array([-1, 2, 3, 4], np.float32))[0].tolist() == [0, 2, 3, 4]

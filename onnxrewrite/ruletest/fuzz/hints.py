@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from onnxrewrite.pattern.terms import Literal, walk
+from onnxrewrite.pattern.terms import Call, Literal, walk
+from onnxrewrite.rewrite.replacement import Replacement
 from onnxrewrite.rewrite.rule import Rule
 
 _DEPTH = 3
@@ -68,6 +69,11 @@ def _constants(what: Any, depth: int, seen: set[int]) -> Iterator[Any]:
         own = [v for v in named if not isinstance(v, FunctionType) or v.__module__ == what.__module__]
         for each in (*held, *own, *(what.__defaults__ or ())):
             yield from _constants(each, depth - 1, seen)
+    elif isinstance(what, Replacement):
+        inside = [item for root in what.terms for item in walk(root)]
+        yield from (item.value for item in inside if isinstance(item, Literal))
+        for each in (given for item in inside if isinstance(item, Call) for given in item.parameters.values()):
+            yield from _constants(each, depth, seen)
     elif isinstance(what, int | float | np.number) and not isinstance(what, bool):
         yield float(what) if isinstance(what, np.number) else what
     elif isinstance(what, str):

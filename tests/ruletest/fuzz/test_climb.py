@@ -314,7 +314,7 @@ def test_a_saved_counterexample_fails_until_the_rule_is_right(tmp_path: Path) ->
 
 def test_instances_grow_from_a_pattern_without_examples() -> None:
     conv, shift = op.Conv(x, w, Const("b", default=None)), Const("shift")
-    mine = rule(conv + shift, lambda m, b: b.Sub(m.value(conv), b.Neg(m.value(shift))), keeps_shared=True)
+    mine = rule(conv + shift, lambda m, b: b.Sub(m.value(conv), b.Neg(m.value(shift))), allow_shared=True)
     assert list(grown(mine, [mine], 3))
 
 

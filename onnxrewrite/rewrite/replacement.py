@@ -1,0 +1,189 @@
+"""Terms as the right-hand side of a rule: what they build in a match.
+
+What the pattern binds is what it was bound to.  Any other operator is a new node; sums, products and powers are nodes
+of the arithmetic operators, or one constant where all that they consist of is constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from onnxrewrite.errors import RuleError
+from onnxrewrite.pattern.match import Match
+from onnxrewrite.pattern.mathematics import formula
+from onnxrewrite.pattern.terms import (
+    AnyNode,
+    AnyOf,
+    Attr,
+    Call,
+    Capture,
+    Const,
+    Each,
+    Literal,
+    Output,
+    Power,
+    Product,
+    Sum,
+    Term,
+    children,
+    walk,
+)
+
+if TYPE_CHECKING:
+    from onnxrewrite.rewrite.build import Builder
+
+Made: TypeAlias = "ir.Value | npt.NDArray[Any] | float | None"
+
+_Operation: TypeAlias = tuple[str, Callable[[Any, Any], Any]]
+"""An operator, and the same of constants."""
+
+
+class Replacement:
+    """A rewrite that is given by terms, one for each term of the pattern.
+
+    It reads no attributes of matched nodes: the engine refuses a match in which one is off its default and the pattern
+    does not mention it.
+
+    Args:
+        pattern: The terms of the pattern.
+        terms: The terms of the replacement.
+        doc: ``lhs ⟶ rhs``; written from the terms if it is empty.
+        module: The name of the module that declares the rule.
+
+    Raises:
+        RuleError: A term has several meanings, or the pattern does not bind it in every match.
+    """
+
+    def __init__(self, pattern: Sequence[Term], terms: Sequence[Term], doc: str = "", module: str = ""):
+        self.terms = tuple(terms)
+        self.__doc__ = doc or f"{_listed(pattern)} ⟶ {_listed(terms)}."
+        self.__module__ = module
+        self._bound = frozenset(each for item in pattern for each in _bound(item))
+        self._counts = {
+            item.call: max(o.index + 1 for o in self._outputs() if o.call is item.call) for item in self._outputs()
+        }
+        if len(self.terms) != len(pattern):
+            raise RuleError(f"the pattern has {len(pattern)} values, the replacement {len(self.terms)}")
+        for item in self.terms:
+            self._check(item)
+
+    def __call__(self, m: Match, build: Builder) -> list[ir.Value]:
+        """The values that replace those of the pattern."""
+        tape = _Tape(m, build, self._bound, self._counts)
+        made = [tape.operand(item) for item in self.terms]
+        return [
+            value if isinstance(value, ir.Value) else build.const(value, like=old)
+            for value, old in zip(made, m.outputs, strict=True)
+        ]
+
+    def _outputs(self) -> list[Output]:
+        return [item for root in self.terms for item in walk(root) if isinstance(item, Output)]
+
+    def _check(self, item: Any) -> None:
+        """Raise RuleError for what has no meaning, or several."""
+        if isinstance(item, Each) and item.of is not None:
+            raise RuleError(f"the replacement has {item!r}, which stands for matches and not for values")
+        if item in self._bound:
+            return
+        if isinstance(item, Capture | AnyNode | Attr | Each):
+            raise RuleError(f"the replacement has {item!r}, which not every match of the pattern binds")
+        if isinstance(item, AnyOf) or (isinstance(item, Call) and len(item.op_types) > 1):
+            raise RuleError(f"the replacement has alternatives: {item!r}")
+        for each in _parts(item):
+            self._check(each)
+
+
+def _listed(terms: Sequence[Term]) -> str:
+    text = ", ".join(map(formula, terms))
+    return text if len(terms) == 1 else f"({text})"
+
+
+def _parts(item: Any) -> Sequence[Any]:
+    """What a term consists of, captured attributes and rests of inputs too."""
+    if isinstance(item, Call):
+        return [each for each in (*item.inputs, *item.parameters.values()) if isinstance(each, Term | Attr | Each)]
+    return children(item) if isinstance(item, Term) else ()
+
+
+def _bound(item: Any) -> frozenset[Any]:
+    """What every match of a term binds: of alternatives only what all of them bind."""
+    inside = [_bound(part) for part in _parts(item)]
+    if isinstance(item, AnyOf):
+        return frozenset.intersection(*inside) | {item}
+    own = frozenset() if isinstance(item, Literal | Output | Sum | Product | Power) else {item}
+    return frozenset(own).union(*inside)
+
+
+class _Tape:
+    """The replacement of one match, in which each term is made once."""
+
+    def __init__(self, m: Match, build: Builder, bound: frozenset[Any], counts: dict[Call, int]):
+        self._m, self._build, self._bound, self._counts = m, build, bound, counts
+        self._made: dict[Term, Sequence[Made]] = {}
+
+    def operand(self, item: Any) -> Any:
+        """A value, a number or an array for a term; of an attribute what it is, and anything else as it stands."""
+        if isinstance(item, Attr):
+            return self._m[item]
+        if isinstance(item, Output):
+            return self._outputs(item.call)[item.index]
+        return self._outputs(item)[0] if isinstance(item, Term) else item
+
+    def _outputs(self, item: Term) -> Sequence[Made]:
+        if item not in self._made:
+            self._made[item] = self._known(item) if item in self._bound or item in self._m else self._new(item)
+        return self._made[item]
+
+    def _known(self, item: Term) -> Sequence[Made]:
+        value = self._m.value(item)
+        node = value.producer() if isinstance(item, Call) and value is not None else None
+        if node is not None:
+            return node.outputs
+        return [value if isinstance(item, Const) and value is not None else self._m[item]]
+
+    def _new(self, item: Term) -> Sequence[Made]:
+        match item:
+            case Call():
+                inputs = [o for i in item.inputs for o in (self._m[i] if isinstance(i, Each) else [self.operand(i)])]
+                parameters = {name: self.operand(given) for name, given in item.parameters.items()}
+                tape = self._build.domain(item.domain)
+                return tape.node(item.op_types[0], inputs, parameters, self._counts.get(item, 1))
+            case Sum(operands=operands):
+                return [self._folded(operands, 0.0, ("Add", np.add), ("Sub", np.subtract))]
+            case Product(operands=operands):
+                return [self._folded(operands, 1.0, ("Mul", np.multiply), ("Div", np.divide))]
+            case Power(base=base, exponent=exponent):
+                return [self._power(self.operand(base), exponent)]
+            case Literal(value=number):
+                return [number]
+        raise AssertionError(f"{item!r} was not refused")
+
+    def _folded(
+        self, operands: Sequence[tuple[Term, int]], neutral: float, ahead: _Operation, back: _Operation
+    ) -> Made:
+        """A chain from left to right."""
+        first, sign = operands[0]
+        made, rest = (self.operand(first), operands[1:]) if sign > 0 else (neutral, operands)
+        for item, sign in rest:
+            made = self._combined(made, self.operand(item), ahead if sign > 0 else back)
+        return made
+
+    def _combined(self, left: Made, right: Made, operation: _Operation) -> Made:
+        op_type, of_constants = operation
+        if not isinstance(left, ir.Value) and not isinstance(right, ir.Value):
+            folded: Made = of_constants(left, right)
+            return folded
+        if op_type == "Mul" and np.isscalar(left) and left == -1:
+            return self._build.Neg(right)
+        return self._build.node(op_type, [left, right])[0]
+
+    def _power(self, base: Made, exponent: float) -> Made:
+        if not isinstance(base, ir.Value):
+            folded: Made = np.power(base, exponent)  # type: ignore[arg-type]
+            return folded
+        return self._build.Sqrt(base) if exponent == 0.5 else self._build.Pow(base, exponent)
