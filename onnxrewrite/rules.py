@@ -31,7 +31,18 @@ from onnxrewrite.pattern.terms import (
     op,
 )
 from onnxrewrite.rewrite.build import Builder
-from onnxrewrite.rewrite.rule import CANONICALIZE, LOWER, RAISE, Assumption, Rejects, Rewrites, Rule, Stage, rule
+from onnxrewrite.rewrite.registry import rules_of
+from onnxrewrite.rewrite.rule import (
+    CANONICALIZE,
+    LOWER,
+    RAISE,
+    Assumption,
+    Rejects,
+    Rewrites,
+    Rule,
+    Stage,
+    rule,
+)
 from onnxrewrite.rewrite.ruleset import RuleSet
 
 __all__ = [
@@ -76,6 +87,7 @@ __all__ = [
     "passed",
     "resolve",
     "rule",
+    "rules_of",
     "same_dim",
     "same_shape",
     "use_custom_ops",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onnxrewrite.pattern.terms import AnyOf, Call, Literal, Output, Power, Product, Sum, Term
+from onnxrewrite.pattern.terms import AnyOf, Call, Literal, Output, Power, Product, Sum, Term, term
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -72,7 +72,9 @@ def _factors(items: Sequence[Term]) -> str:
 
 def _call(item: Call) -> str:
     def operand(value: Any) -> str:
-        return formula(value) if isinstance(value, Term) else "" if value is None else repr(value)
+        if isinstance(value, Term | float):
+            return formula(term(value))
+        return "" if value is None else repr(value)
 
     given = [*map(operand, item.inputs), *(f"{name}={operand(value)}" for name, value in item.parameters.items())]
     return f"{item.domain}{'.' if item.domain else ''}{'|'.join(item.op_types)}({', '.join(given)})"

@@ -1,8 +1,9 @@
 """Sources of rules: the built-in library, installed packages, loose files, and other rewriters.
 
 But for the last, all are modules.  A module's rules are its ``RULES``, or, without that, every ``Rule`` among its
-globals, and those of every ``RuleSet`` among its globals.  They form a set that is named after the file, hyphens for
-underscores.
+globals in the order of their definition, and those of every ``RuleSet`` among its globals.  They form a set that is
+named after the file, hyphens for underscores.  A package that has no rules itself has those of the modules that it has
+imported from below it, module by module by name.
 The built-in library ``onnxrewrite_patterns`` is a plugin like any other, except that a plain checkout, in which nothing
 is installed, finds it beside the package.
 """
@@ -210,30 +211,44 @@ def rules_of(module: ModuleType) -> RuleSet:
     return sets_of(module)[0]
 
 
-def sets_of(module: ModuleType) -> list[RuleSet]:
+def sets_of(module: ModuleType, beside: frozenset[str] = frozenset()) -> list[RuleSet]:
     """All sets of a module: its own, those that it defines, and those of the submodules that it has imported, in which
-    only rules are that it offers itself."""
+    only rules are that it offers itself.
+
+    Args:
+        module: The module.
+        beside: The names of modules whose rules are not this one's, although it has imported them.
+    """
+    parts = _below(module)
     file = file_of(module)
     with _told(str(file or module.__name__)):
-        given = _given(module)
-        own = RuleSet(_set_name(module, file), given, inspect.cleandoc(module.__doc__ or ""))
+        given = _given(module, beside)
+        offered = given or [sets[0] for sets in parts]
+        own = RuleSet(_set_name(module, file), offered, inspect.cleandoc(module.__doc__ or ""))
         if not own:
             raise RuleError("defines no Rule")
-    sets = [own, *(each for each in given if isinstance(each, RuleSet))]
-    for part in vars(module).values():
-        if isinstance(part, ModuleType) and part.__name__.startswith(f"{module.__name__}."):
-            with suppress(RuleError):  # it is a helper, and has no rules
-                offered = (RuleSet(s.name, (r for r in s if r in own), s.doc) for s in sets_of(part))
-                sets += [s for s in offered if s]
-    return sets
+    found = [own, *(each for each in given if isinstance(each, RuleSet))]
+    kept = (RuleSet(s.name, (r for r in s if r in own), s.doc) for sets in parts for s in sets)
+    return [*found, *(s for s in kept if s)]
 
 
-def _given(module: ModuleType) -> list[Rule | RuleSet]:
+def _below(module: ModuleType) -> list[list[RuleSet]]:
+    """The sets of the submodules that a module has imported and that have rules, by the names of these."""
+    start = f"{module.__name__}."
+    parts = {v.__name__: v for v in vars(module).values() if isinstance(v, ModuleType) and v.__name__.startswith(start)}
+    found = []
+    for name in sorted(parts):
+        with suppress(RuleError):  # it is a helper, and has no rules
+            found.append(sets_of(parts[name], frozenset(parts) - {name}))
+    return found
+
+
+def _given(module: ModuleType, beside: frozenset[str]) -> list[Rule | RuleSet]:
     """The rules and rule sets that a module offers."""
     sets = [v for v in vars(module).values() if isinstance(v, RuleSet)]
     rules = getattr(module, "RULES", None)
     if rules is None:
-        rules = [v for v in vars(module).values() if isinstance(v, Rule)]
+        rules = [v for v in vars(module).values() if isinstance(v, Rule) and v.place.module not in beside]
     if not isinstance(rules, Iterable):
         raise RuleError(f"RULES must be a sequence of rules, not {rules!r}")
     return [*rules, *sets]

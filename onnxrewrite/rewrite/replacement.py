@@ -28,6 +28,7 @@ from onnxrewrite.pattern.terms import (
     Output,
     Power,
     Product,
+    Scalar,
     Sum,
     Term,
     children,
@@ -104,14 +105,14 @@ def _listed(terms: Sequence[Term]) -> str:
 
 
 def _parts(item: Any) -> Sequence[Any]:
-    """What a term consists of, captured attributes and rests of inputs too."""
+    """The parts of a term, captured attributes and rests of inputs too."""
     if isinstance(item, Call):
         return [each for each in (*item.inputs, *item.parameters.values()) if isinstance(each, Term | Attr | Each)]
     return children(item) if isinstance(item, Term) else ()
 
 
 def _bound(item: Any) -> frozenset[Any]:
-    """What every match of a term binds: of alternatives only what all of them bind."""
+    """All that every match of a term binds: of alternatives only what each of them does."""
     inside = [_bound(part) for part in _parts(item)]
     if isinstance(item, AnyOf):
         return frozenset.intersection(*inside) | {item}
@@ -153,24 +154,34 @@ class _Tape:
                 parameters = {name: self.operand(given) for name, given in item.parameters.items()}
                 tape = self._build.domain(item.domain)
                 return tape.node(item.op_types[0], inputs, parameters, self._counts.get(item, 1))
-            case Sum(operands=operands):
-                return [self._folded(operands, 0.0, ("Add", np.add), ("Sub", np.subtract))]
-            case Product(operands=operands):
-                return [self._folded(operands, 1.0, ("Mul", np.multiply), ("Div", np.divide))]
-            case Power(base=base, exponent=exponent):
-                return [self._power(self.operand(base), exponent)]
+            case Sum():
+                return [self._folded(self._signed(item), 0.0, ("Add", np.add), ("Sub", np.subtract))]
+            case Product():
+                return [self._folded(self._signed(item), 1.0, ("Mul", np.multiply), ("Div", np.divide))]
+            case Power(exponent=exponent):
+                ((base, _),) = self._signed(item)
+                return [self._power(base, exponent)]
             case Literal(value=number):
                 return [number]
         raise AssertionError(f"{item!r} was not refused")
 
+    def _signed(self, item: Sum | Product | Power) -> list[tuple[Made, int]]:
+        """The operands of a term; of one that is constant as arrays and numbers, to be computed with."""
+        signed = [(item.base, 1)] if isinstance(item, Power) else item.operands
+        is_constant = all(isinstance(part, Const | Scalar | Literal | Sum | Product | Power) for part in walk(item))
+        return [
+            (self._m[part] if is_constant and isinstance(part, Const) else self.operand(part), sign)
+            for part, sign in signed
+        ]
+
     def _folded(
-        self, operands: Sequence[tuple[Term, int]], neutral: float, ahead: _Operation, back: _Operation
+        self, operands: Sequence[tuple[Made, int]], neutral: float, ahead: _Operation, back: _Operation
     ) -> Made:
         """A chain from left to right."""
         first, sign = operands[0]
-        made, rest = (self.operand(first), operands[1:]) if sign > 0 else (neutral, operands)
-        for item, sign in rest:
-            made = self._combined(made, self.operand(item), ahead if sign > 0 else back)
+        made, rest = (first, operands[1:]) if sign > 0 else (neutral, operands)
+        for other, sign in rest:
+            made = self._combined(made, other, ahead if sign > 0 else back)
         return made
 
     def _combined(self, left: Made, right: Made, operation: _Operation) -> Made:

@@ -18,24 +18,7 @@ from __future__ import annotations
 
 import math
 
-from onnxrewrite import (
-    FLOATS,
-    Attr,
-    Builder,
-    Const,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Scalar,
-    Stage,
-    Term,
-    Value,
-    Var,
-    any_of,
-    op,
-    operators,
-)
+from onnxrewrite.rules import *
 
 x = Var("x", dtype=FLOATS)
 
@@ -64,23 +47,10 @@ leaky = any_of(
 )
 
 
-def to_leaky_relu(m: Match, build: Builder) -> Value:
-    """Where(x > 0, x, slope·x) ⟶ LeakyRelu(x, alpha=slope), or PRelu(x, slope) of many slopes."""
-    slopes = -m[negated] if negated in m else m[slope]
-    m.require(larger not in m or ((slopes > 0) & (slopes <= 1)).all(), "slope·x is not always the smaller", at=x)
-    m.require(smaller not in m or ((slopes >= 1) & (slopes < math.inf)).all(), "slope·x is not always the larger", at=x)
-    if slopes.size == 1:
-        return build.LeakyRelu(m[x], alpha=float(slopes.reshape(())))
-    rank = m.rank(x)
-    m.require(rank is not None and slopes.ndim <= rank, "the slopes may have more dimensions than x", at=x)
-    return build.PRelu(m[x], build.const(slopes, like=x))
-
-
-LEAKY_RELU = Rule(
-    name="leaky-relu",
-    stage=Stage.RAISE,
-    pattern=leaky,
-    rewrite=to_leaky_relu,
+@rule(
+    "leaky-relu",
+    RAISE,
+    leaky,
     examples=(
         Rewrites("p = Greater(x, 0.0)  a = Mul(x, 0.1)  y = Where(p, x, a)", to="y = LeakyRelu<alpha=0.1>(x)"),
         Rewrites("p = Less(x, 0.0)  a = Mul(x, 0.1)  y = Where(p, a, x)", to="y = LeakyRelu<alpha=0.1>(x)"),
@@ -105,21 +75,27 @@ LEAKY_RELU = Rule(
         Rejects("float[n] x; a = Mul(x, float[1,2] {0.1, 0.2})  y = Max(a, x)", because="more dimensions than x"),
     ),
 )
+def leaky_relu(m: Match, build: Builder) -> Value:
+    """Where(x > 0, x, slope·x) ⟶ LeakyRelu(x, alpha=slope), or PRelu(x, slope) of many slopes."""
+    slopes = -m[negated] if negated in m else m[slope]
+    m.require(larger not in m or ((slopes > 0) & (slopes <= 1)).all(), "slope·x is not always the smaller", at=x)
+    m.require(smaller not in m or ((slopes >= 1) & (slopes < math.inf)).all(), "slope·x is not always the larger", at=x)
+    if slopes.size == 1:
+        return build.LeakyRelu(m[x], alpha=float(slopes.reshape(())))
+    rank = m.rank(x)
+    m.require(rank is not None and slopes.ndim <= rank, "the slopes may have more dimensions than x", at=x)
+    return build.PRelu(m[x], build.const(slopes, like=x))
+
 
 threshold = Scalar("threshold")
 thresholded = op.Where(any_of(op.Greater(x, threshold), op.Less(threshold, x)), x, 0.0)
 
 
-def to_thresholded_relu(m: Match, build: Builder) -> Value:
-    """Where(x > θ, x, 0) ⟶ ThresholdedRelu(x, alpha=θ)."""
-    return build.ThresholdedRelu(m[x], alpha=m[threshold])
-
-
-THRESHOLDED_RELU = Rule(
-    name="thresholded-relu",
-    stage=Stage.RAISE,
-    pattern=thresholded,
-    rewrite=to_thresholded_relu,
+THRESHOLDED_RELU = rule(
+    "thresholded-relu",
+    RAISE,
+    thresholded,
+    op.ThresholdedRelu(x, alpha=threshold),
     examples=(
         Rewrites("p = Greater(x, 0.5)  y = Where(p, x, 0.0)", to="y = ThresholdedRelu<alpha=0.5>(x)"),
         Rewrites("p = Less(0.5, x)  y = Where(p, x, 0.0)", to="y = ThresholdedRelu<alpha=0.5>(x)"),
@@ -129,6 +105,7 @@ THRESHOLDED_RELU = Rule(
     ),
 )
 
+
 # -- Elu and relatives ---------------------------------------------------------------------------------------
 
 alpha, gamma = Scalar("alpha", default=1.0), Scalar("gamma")
@@ -137,17 +114,10 @@ cut = op.Min(below, 0.0)
 exponential = any_of(by_sign(x, below), no_less + cut)
 
 
-def to_elu(m: Match, build: Builder) -> Value:
-    """Where(x > 0, x, α·(exp(x) - 1)) ⟶ Elu(x, alpha=α)."""
-    m.require(cut not in m or m[alpha] > 0, "what is cut at zero is positive below", at=x)
-    return build.Elu(m[x], alpha=m[alpha])
-
-
-ELU = Rule(
-    name="elu",
-    stage=Stage.RAISE,
-    pattern=exponential,
-    rewrite=to_elu,
+@rule(
+    "elu",
+    RAISE,
+    exponential,
     examples=(
         Rewrites(
             "p = Greater(x, 0.0)  e = Exp(x)  m = Sub(e, 1.0)  a = Mul(m, 0.5)  y = Where(p, x, a)",
@@ -168,25 +138,26 @@ ELU = Rule(
         Rejects("p = Greater(x, 0.0)  e = Exp(x)  m = Sub(e, 2.0)  y = Where(p, x, m)", because="expected constant"),
     ),
 )
+def to_elu(m: Match, build: Builder) -> Value:
+    """Where(x > 0, x, α·(exp(x) - 1)) ⟶ Elu(x, alpha=α)."""
+    m.require(cut not in m or m[alpha] > 0, "what is cut at zero is positive below", at=x)
+    return build.Elu(m[x], alpha=m[alpha])
+
 
 elu = op.Elu(x, alpha=(scale := Attr[float]("alpha")))
 
 
-def to_selu(m: Match, build: Builder) -> Value:
-    """γ·Elu(x, alpha=α) ⟶ Selu(x, alpha=α, gamma=γ)."""
-    return build.Selu(m[x], alpha=m[scale], gamma=m[gamma])
-
-
-SELU = Rule(
-    name="selu",
-    stage=Stage.RAISE,
-    pattern=gamma * elu,
-    rewrite=to_selu,
+SELU = rule(
+    "selu",
+    RAISE,
+    gamma * elu,
+    op.Selu(x, alpha=scale, gamma=gamma),
     examples=(
         Rewrites("e = Elu<alpha=1.6732632>(x)  y = Mul(e, 1.0507)", to="y = Selu<alpha=1.6732632, gamma=1.0507>(x)"),
         Rejects("e = Elu(x)  y = Mul(e, {1.0, 2.0})", because="expected"),
     ),
 )
+
 
 # -- Sigmoid, Softsign ---------------------------------------------------------------------------------------
 
@@ -195,18 +166,10 @@ TELLS_TINY = frozenset(operators(marks="tiny"))
 """Readers to which a tiny number is not the same as zero."""
 
 
-def to_sigmoid(m: Match, build: Builder) -> Value:
-    """1/(1 + exp(-x)) ⟶ Sigmoid(x), which is zero for x below -18."""
-    reader = next((r for r in m.anchor.consumers() if r.op_type in TELLS_TINY), None)
-    m.require(reader is None, f"{reader and reader.op_type} may tell a tiny number from zero", at=m.anchor)
-    return build.Sigmoid(m[x])
-
-
-SIGMOID = Rule(
-    name="sigmoid",
-    stage=Stage.RAISE,
-    pattern=1 / (1 + op.Exp(-x)),
-    rewrite=to_sigmoid,
+@rule(
+    "sigmoid",
+    RAISE,
+    1 / (1 + op.Exp(-x)),
     looks_below=1,
     examples=(
         Rewrites("n = Neg(x)  e = Exp(n)  a = Add(e, 1.0)  y = Div(1.0, a)", to="y = Sigmoid(x)"),
@@ -216,23 +179,21 @@ SIGMOID = Rule(
         Rejects("n = Neg(x)  e = Exp(n)  a = Add(e, 1.0)  s = Div(1.0, a)  y = Log(s)", because="Log may tell a tiny"),
     ),
 )
+def sigmoid(m: Match, build: Builder) -> Value:
+    """1/(1 + exp(-x)) ⟶ Sigmoid(x), which is zero for x below -18."""
+    reader = next((r for r in m.anchor.consumers() if r.op_type in TELLS_TINY), None)
+    m.require(reader is None, f"{reader and reader.op_type} may tell a tiny number from zero", at=m.anchor)
+    return build.Sigmoid(m[x])
 
 
-def to_softsign(m: Match, build: Builder) -> Value:
-    """x/(1 + |x|) ⟶ Softsign(x)."""
-    return build.Softsign(m[x])
-
-
-SOFTSIGN = Rule(
-    name="softsign",
-    stage=Stage.RAISE,
-    pattern=x / (1 + op.Abs(x)),
-    rewrite=to_softsign,
+SOFTSIGN = rule(
+    "softsign",
+    RAISE,
+    x / (1 + op.Abs(x)),
+    op.Softsign(x),
     examples=(
         Rewrites("a = Abs(x)  b = Add(a, 1.0)  y = Div(x, b)", to="y = Softsign(x)"),
         Rejects("a = Abs(x)  b = Add(a, 2.0)  y = Div(x, b)", because="expected constant 1, found 2"),
         Rejects("a = Abs(z)  b = Add(a, 1.0)  y = Div(x, b)", because="x must be the same value"),
     ),
 )
-
-RULES = (LEAKY_RELU, THRESHOLDED_RELU, ELU, SELU, SIGMOID, SOFTSIGN)

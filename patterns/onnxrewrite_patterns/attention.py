@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import Assumption, Builder, Dim, Match, Rejects, Rewrites, Rule, Stage, Value, same_dim, same_shape
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention_bias import countable, full
 from onnxrewrite_patterns.attention_heads import before_merge, swapped
 from onnxrewrite_patterns.attention_masks import Mask, mask_of, require_fit, zero_where_masked
@@ -218,36 +218,15 @@ def _by_head(m: Match, build: Builder, query: Value, apart: bool) -> tuple[Three
 # -- raise ---------------------------------------------------------------------------------------------------
 
 
-def to_attention(m: Match, build: Builder) -> Value:
-    """softmax(s·q·kᵀ + mask)·v ⟶ Attention(q, k, v, mask, scale=s)."""
-    found = operands(m, build)
-    rank, given = m.rank(found.query), found.mask.added
-    if build.opset >= 23 and given is not None:  # then it may stay, so the kernel must take it
-        given = full(m, build, countable(m, build, given), found.query, found.key)
-    heads = 1 if rank == 3 else None
-    result = build.Attention(
-        found.query,
-        found.key,
-        found.value,
-        given,
-        scale=found.scale,
-        softcap=found.softcap or None,
-        softmax_precision=found.softmax_precision,
-        q_num_heads=heads,
-        kv_num_heads=heads,
-    )
-    return found.finished(m, build, result)
-
-
 _QKV = "float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; kt = Transpose<perm=[0,1,3,2]>(k);"
 _END = "p = Softmax(a)  y = MatMul(p, v)"
 _MASKED = f"{_QKV} float[b,1,1,l] mask; s = MatMul(q, kt)  d = Div(s, 4.0)  a = Add(d, mask)"
 
-ATTENTION = Rule(
-    name="attention",
-    stage=Stage.RAISE,
-    pattern=attention,
-    rewrite=to_attention,
+
+@rule(
+    "attention",
+    RAISE,
+    attention,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     looks_above=2,
     examples=(
@@ -350,5 +329,22 @@ ATTENTION = Rule(
         Rejects(f"{_MASKED} p = Softmax(a)  y = MatMul(p, v)  z = Identity(p)", because="is also used by"),
     ),
 )
-
-RULES = (ATTENTION,)
+def to_attention(m: Match, build: Builder) -> Value:
+    """softmax(s·q·kᵀ + mask)·v ⟶ Attention(q, k, v, mask, scale=s)."""
+    found = operands(m, build)
+    rank, given = m.rank(found.query), found.mask.added
+    if build.opset >= 23 and given is not None:  # then it may stay, so the kernel must take it
+        given = full(m, build, countable(m, build, given), found.query, found.key)
+    heads = 1 if rank == 3 else None
+    result = build.Attention(
+        found.query,
+        found.key,
+        found.value,
+        given,
+        scale=found.scale,
+        softcap=found.softcap or None,
+        softmax_precision=found.softmax_precision,
+        q_num_heads=heads,
+        kv_num_heads=heads,
+    )
+    return found.finished(m, build, result)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxrewrite import Builder, Match, Value, same_dim
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention_masks import NEVER_AT_ALL
 from onnxrewrite_patterns.value_bounds import magnitude
 

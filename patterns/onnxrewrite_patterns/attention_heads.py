@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import Builder, Dim, Match, Value, parameter, resolve, same_dim, same_shape
+from onnxrewrite.rules import *
 
 HEADS = (0, 2, 1, 3)
 """The permutation between [B, S, H, D] and [B, H, S, D], either way."""

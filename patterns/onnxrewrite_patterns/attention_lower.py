@@ -20,21 +20,7 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import (
-    FLOATS,
-    Assumption,
-    Attr,
-    Builder,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    op,
-    same_dim,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention import Operands, operands
 from onnxrewrite_patterns.attention_bias import Size, full, size_of
 from onnxrewrite_patterns.attention_heads import HEADS, head_size, is_merged_before, merged
@@ -51,12 +37,6 @@ q_heads, kv_heads, precision = (
 attention = op.Attention(
     q, k, v, mask, scale=scale, q_num_heads=q_heads, kv_num_heads=kv_heads, softmax_precision=precision
 )
-
-
-def lower(m: Match, build: Builder) -> Value:
-    """Attention(q, k, v, mask) ⟶ com.microsoft.MultiHeadAttention(q, k, v, mask)."""
-    m.require(m.is_newer(attention), "the model's own opset has Attention")
-    return _lowered(m, build)
 
 
 def to_multi_head(m: Match, build: Builder) -> Value:
@@ -156,25 +136,14 @@ def _bias(m: Match, build: Builder, given: Operands, query: Value, key: Value) -
     return full(m, build, bias, query, key)
 
 
-def lower_spelled(m: Match, build: Builder) -> Value:
-    """softmax(s·q·kᵀ + mask)·v ⟶ com.microsoft.MultiHeadAttention(q, k, v, mask), which Attention is not."""
-    m.require(build.opset >= 23, f"that is for the raise stage, for opset {build.opset} has no Attention")
-    found = operands(m, build)
-    heads = 1 if m.rank(found.query) == 3 else m.dim(found.query, 1)
-    one = m.rank(found.query) == 3 or same_dim(m.dim(found.key, 1) or 0, heads or 0)
-    if not isinstance(heads, int) or not one:
-        m.refuse("q, k and v must have the same known number of heads", at=found.query)
-    return multi_head(m, build, found, heads)
-
-
 _SPLIT = "r{0} = Reshape({0}, {{0, 0, 3, 8}})  {0}4 = Transpose<perm=[0,2,1,3]>(r{0})"
 _HEADS = "float[b,s,24] q; float[b,s,24] k; float[b,s,24] v;" + "  ".join(map(_SPLIT.format, "qkv"))
 
-ATTENTION_LOWER = Rule(
-    name="attention-lower",
-    stage=Stage.LOWER,
-    pattern=attention,
-    rewrite=lower,
+
+@rule(
+    "attention-lower",
+    LOWER,
+    attention,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     allow_shared=True,
     is_fallback=True,
@@ -215,12 +184,16 @@ ATTENTION_LOWER = Rule(
         Rejects(f"{_HEADS} y = Attention<softcap=5.0>(q4, k4, v4)", because="does not consider softcap=5.0"),
     ),
 )
+def attention_lower(m: Match, build: Builder) -> Value:
+    """Attention(q, k, v, mask) ⟶ com.microsoft.MultiHeadAttention(q, k, v, mask)."""
+    m.require(m.is_newer(attention), "the model's own opset has Attention")
+    return _lowered(m, build)
 
-SDPA_LOWER = Rule(
-    name="attention-lower-spelled",
-    stage=Stage.LOWER,
-    pattern=sdpa,
-    rewrite=lower_spelled,
+
+@rule(
+    "attention-lower-spelled",
+    LOWER,
+    sdpa,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     looks_above=3,
     examples=(
@@ -238,5 +211,12 @@ SDPA_LOWER = Rule(
         ),
     ),
 )
-
-RULES = (ATTENTION_LOWER, SDPA_LOWER)
+def attention_lower_spelled(m: Match, build: Builder) -> Value:
+    """softmax(s·q·kᵀ + mask)·v ⟶ com.microsoft.MultiHeadAttention(q, k, v, mask), which Attention is not."""
+    m.require(build.opset >= 23, f"that is for the raise stage, for opset {build.opset} has no Attention")
+    found = operands(m, build)
+    heads = 1 if m.rank(found.query) == 3 else m.dim(found.query, 1)
+    one = m.rank(found.query) == 3 or same_dim(m.dim(found.key, 1) or 0, heads or 0)
+    if not isinstance(heads, int) or not one:
+        m.refuse("q, k and v must have the same known number of heads", at=found.query)
+    return multi_head(m, build, found, heads)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import Builder, Dim, Match, Value, same_dim, same_shape
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention_terms import (
     bias,
     cap,

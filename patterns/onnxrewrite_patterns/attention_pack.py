@@ -12,26 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from onnxrewrite import (
-    FLOATS,
-    Assumption,
-    Attr,
-    Builder,
-    Const,
-    Each,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    any_of,
-    microsoft,
-    op,
-    same_shape,
-)
-from onnxrewrite_patterns.slice_concat_split import Cut, axis_of, cuts
+from onnxrewrite.rules import *
+from onnxrewrite_patterns.slice_concat_split import Span, axis_of, cuts
 
 mask = Var("mask", default=None)
 
@@ -48,34 +30,10 @@ multi_head_attention = microsoft.MultiHeadAttention(
 )
 
 
-def pack(m: Match, build: Builder) -> Value:
-    """MultiHeadAttention(x·wq + bq, x·wk + bk, x·wv + bv, mask) ⟶ com.microsoft.Attention(x, w, b, mask)."""
-    values = [v for w in weights if (v := m.value(w)) is not None]
-    m.require(len({m.shape(v) for v in values}) == 1, "the projections differ in size", at=x)
-    m.require(all(len(v.uses()) == 1 for v in values), "a weight is used elsewhere, too", at=x)
-    size = sum(m.facts.nbytes(v) or 0 for v in values)
-    m.require(size <= PACK_LIMIT, f"the weights are {size} bytes", at=x)
-    weight = np.concatenate([a for v in values if (a := m.facts.constant(v)) is not None], axis=1)
-    none = np.zeros(weight.shape[1] // 3)
-    bias = np.concatenate([m[b] if m.value(b) is not None else none for b in biases])
-    m.require(bias.shape == weight.shape[1:], "the biases are not of the size of the projections", at=x)
-    return build.microsoft.Attention(
-        m[x],
-        build.const(weight),
-        build.const(bias, like=x),
-        None,
-        None,
-        m.value(mask),
-        num_heads=m[num_heads],
-        scale=m[pack_scale],
-    )
-
-
-ATTENTION_PACK = Rule(
-    name="attention-pack",
-    stage=Stage.LOWER,
-    pattern=multi_head_attention,
-    rewrite=pack,
+@rule(
+    "attention-pack",
+    LOWER,
+    multi_head_attention,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     looks_above=3,
     examples=(
@@ -106,6 +64,28 @@ ATTENTION_PACK = Rule(
         ),
     ),
 )
+def attention_pack(m: Match, build: Builder) -> Value:
+    """MultiHeadAttention(x·wq + bq, x·wk + bk, x·wv + bv, mask) ⟶ com.microsoft.Attention(x, w, b, mask)."""
+    values = [v for w in weights if (v := m.value(w)) is not None]
+    m.require(len({m.shape(v) for v in values}) == 1, "the projections differ in size", at=x)
+    m.require(all(len(v.uses()) == 1 for v in values), "a weight is used elsewhere, too", at=x)
+    size = sum(m.facts.nbytes(v) or 0 for v in values)
+    m.require(size <= PACK_LIMIT, f"the weights are {size} bytes", at=x)
+    weight = np.concatenate([a for v in values if (a := m.facts.constant(v)) is not None], axis=1)
+    none = np.zeros(weight.shape[1] // 3)
+    bias = np.concatenate([m[b] if m.value(b) is not None else none for b in biases])
+    m.require(bias.shape == weight.shape[1:], "the biases are not of the size of the projections", at=x)
+    return build.microsoft.Attention(
+        m[x],
+        build.const(weight),
+        build.const(bias, like=x),
+        None,
+        None,
+        m.value(mask),
+        num_heads=m[num_heads],
+        scale=m[pack_scale],
+    )
+
 
 # -- one projection, cut in three ----------------------------------------------------------------------------
 
@@ -126,34 +106,11 @@ joint_attention = microsoft.MultiHeadAttention(
 )
 
 
-def pack_joint(m: Match, build: Builder) -> Value:
-    """MultiHeadAttention(Split(x·w + b), mask) ⟶ com.microsoft.Attention(x, w, b, mask)."""
-    width = m.dim(w, 1)
-    m.require(isinstance(width, int) and width % 3 == 0 and m.rank(joint) == 3, "q, k and v are not thirds", at=joint)
-    m.require(same_shape((m.shape(joint) or ())[:2], (m.shape(x) or ())[:2]), "batch and length change", at=joint)
-    if unflat in m:
-        m.node(flat), m.node(unflat)  # between them is what was before, whatever their attributes
-    third = int(str(width)) // 3
-    m.require(all(_thirds(m, third)), "q, k and v are not the thirds in their order", at=joint)
-    bias = m[b] if m.value(b) is not None else np.zeros(third * 3)
-    m.require(bias.shape == (third * 3,), "the bias is not of the size of the projection", at=joint)
-    return build.microsoft.Attention(
-        m[x],
-        m.value(w),
-        m.value(b) or build.const(bias, like=x),
-        None,
-        None,
-        m.value(mask),
-        num_heads=m[num_heads],
-        scale=m[pack_scale],
-    )
-
-
 def _thirds(m: Match, third: int) -> Iterator[bool]:
     """The checks that the pieces are the thirds that they should be, each True if it passes."""
     for index, each in enumerate(slices):
         if each in m:
-            yield cuts(m, m.node(each), 3) == [Cut(2, index * third, (index + 1) * third, 1)]
+            yield cuts(m, m.node(each), 3) == [Span(2, index * third, (index + 1) * third, 1)]
     if split in m:
         yield axis_of(m, m.node(split), 3, default=0) == 2
         yield [m.dim(piece, 2) for piece in m.node(split).outputs] == [third] * 3
@@ -162,11 +119,11 @@ def _thirds(m: Match, third: int) -> Iterator[bool]:
 _JOINT = "float[b,s,2] x; w = float[2,6] ~  t = MatMul(x, w)  a = Add(t, float[6] {1.0, 2.0, 3.0, 4.0, 5.0, 6.0})"
 _ATTEND = "y = com.microsoft.MultiHeadAttention<num_heads=1, scale=0.5>(q, k, v)"
 
-PACK_JOINT = Rule(
-    name="attention-pack-joint",
-    stage=Stage.LOWER,
-    pattern=joint_attention,
-    rewrite=pack_joint,
+
+@rule(
+    "attention-pack-joint",
+    LOWER,
+    joint_attention,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     examples=(
         Rewrites(
@@ -188,5 +145,24 @@ PACK_JOINT = Rule(
         Rejects(f"{_JOINT} q, k, v = Split<axis=-1>(a, {{2, 2, 2}}) {_ATTEND} z = Identity(v)", because="also used by"),
     ),
 )
-
-RULES = (ATTENTION_PACK, PACK_JOINT)
+def attention_pack_joint(m: Match, build: Builder) -> Value:
+    """MultiHeadAttention(Split(x·w + b), mask) ⟶ com.microsoft.Attention(x, w, b, mask)."""
+    width = m.dim(w, 1)
+    m.require(isinstance(width, int) and width % 3 == 0 and m.rank(joint) == 3, "q, k and v are not thirds", at=joint)
+    m.require(same_shape((m.shape(joint) or ())[:2], (m.shape(x) or ())[:2]), "batch and length change", at=joint)
+    if unflat in m:
+        m.node(flat), m.node(unflat)  # between them is what was before, whatever their attributes
+    third = int(str(width)) // 3
+    m.require(all(_thirds(m, third)), "q, k and v are not the thirds in their order", at=joint)
+    bias = m[b] if m.value(b) is not None else np.zeros(third * 3)
+    m.require(bias.shape == (third * 3,), "the bias is not of the size of the projection", at=joint)
+    return build.microsoft.Attention(
+        m[x],
+        m.value(w),
+        m.value(b) or build.const(bias, like=x),
+        None,
+        None,
+        m.value(mask),
+        num_heads=m[num_heads],
+        scale=m[pack_scale],
+    )

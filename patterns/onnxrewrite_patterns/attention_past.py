@@ -13,25 +13,7 @@ no past at all is, and without its further results the kernel computes something
 
 from __future__ import annotations
 
-from onnxrewrite import (
-    FLOATS,
-    Assumption,
-    Attr,
-    Builder,
-    Each,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    any_of,
-    microsoft,
-    op,
-    same_dim,
-    same_shape,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention_heads import is_merged_before, merged
 
 query, bias = Var("query", dtype=FLOATS, rank=3), Var("bias", default=None)
@@ -44,40 +26,6 @@ query4, rest = Var("query by head", dtype=FLOATS, rank=4), Each[Value]("rest", a
 standard = op.Attention(query4, keys, values, rest)
 heads, scale = Attr[int]("num_heads"), Attr[float]("scale")
 attention = microsoft.MultiHeadAttention(query, keys, values, None, None, bias, num_heads=heads, scale=scale)
-
-
-def with_past(m: Match, build: Builder) -> tuple[Value, ...]:
-    """MultiHeadAttention(q, Concat(p, k), Concat(r, v)) ⟶ MultiHeadAttention(q, k, v, p, r)."""
-    _require_alike(m)
-    m.widen(m.nodes, [m.anchor, m[keys], m[values]])
-    parts = [m[new_k], m[new_v]]
-    if all(is_merged_before(m, p) for p in parts):
-        parts = [merged(m, build, p) for p in parts]
-    return build.microsoft.MultiHeadAttention(
-        m[query],
-        *parts,
-        None,
-        None,
-        m.value(bias),
-        m[past_k],
-        m[past_v],
-        num_heads=m[heads],
-        scale=m[scale],
-        outputs=3,
-    )
-
-
-def standard_with_past(m: Match, build: Builder) -> tuple[Value, ...]:
-    """Attention(q, Concat(p, k), Concat(r, v)) ⟶ Attention(q, k, v, p, r)."""
-    m.require(not m.is_newer(standard), "the model's opset has no Attention")
-    _require_alike(m)
-    node = m.node(standard)
-    m.require(len(node.inputs) <= 4 and len(node.outputs) == 1, "there is a past already", at=m.anchor)
-    m.require(not m.attr(standard, "is_causal"), "queries would see the past, too", at=m.anchor)
-    m.widen(m.nodes, [m.anchor, m[keys], m[values]])
-    mask = node.inputs[3] if len(node.inputs) > 3 else None
-    attributes = m.attrs(standard)
-    return build.Attention(m[query4], m[new_k], m[new_v], mask, m[past_k], m[past_v], **attributes, outputs=3)
 
 
 def _require_alike(m: Match) -> None:
@@ -98,11 +46,11 @@ _PAST = (
     "present_k = Identity(ks)  present_v = Identity(vs)"
 )
 
-WITH_PAST = Rule(
-    name="attention-past",
-    stage=Stage.LOWER,
-    pattern=attention,
-    rewrite=with_past,
+
+@rule(
+    "attention-past",
+    LOWER,
+    attention,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     allow_shared=True,
     looks_above=3,
@@ -117,6 +65,26 @@ WITH_PAST = Rule(
         Rejects(_PAST.format(axis=0, values="pv, v"), because="axis"),
     ),
 )
+def attention_past(m: Match, build: Builder) -> tuple[Value, ...]:
+    """MultiHeadAttention(q, Concat(p, k), Concat(r, v)) ⟶ MultiHeadAttention(q, k, v, p, r)."""
+    _require_alike(m)
+    m.widen(m.nodes, [m.anchor, m[keys], m[values]])
+    parts = [m[new_k], m[new_v]]
+    if all(is_merged_before(m, p) for p in parts):
+        parts = [merged(m, build, p) for p in parts]
+    return build.microsoft.MultiHeadAttention(
+        m[query],
+        *parts,
+        None,
+        None,
+        m.value(bias),
+        m[past_k],
+        m[past_v],
+        num_heads=m[heads],
+        scale=m[scale],
+        outputs=3,
+    )
+
 
 _STANDARD = (
     "float[b,6,s,8] q; float[b,3,s,8] k; float[b,3,s,8] v; float[b,3,p,8] pk; float[b,3,p,8] pv;"
@@ -124,11 +92,11 @@ _STANDARD = (
     "present_k = Identity(ks)  present_v = Identity(vs)"
 )
 
-STANDARD_WITH_PAST = Rule(
-    name="attention-past-standard",
-    stage=Stage.LOWER,
-    pattern=standard,
-    rewrite=standard_with_past,
+
+@rule(
+    "attention-past-standard",
+    LOWER,
+    standard,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     allow_shared=True,
     examples=(
@@ -143,5 +111,14 @@ STANDARD_WITH_PAST = Rule(
         Rejects(_STANDARD.format(more=""), because="no Attention"),
     ),
 )
-
-RULES = (WITH_PAST, STANDARD_WITH_PAST)
+def attention_past_standard(m: Match, build: Builder) -> tuple[Value, ...]:
+    """Attention(q, Concat(p, k), Concat(r, v)) ⟶ Attention(q, k, v, p, r)."""
+    m.require(not m.is_newer(standard), "the model's opset has no Attention")
+    _require_alike(m)
+    node = m.node(standard)
+    m.require(len(node.inputs) <= 4 and len(node.outputs) == 1, "there is a past already", at=m.anchor)
+    m.require(not m.attr(standard, "is_causal"), "queries would see the past, too", at=m.anchor)
+    m.widen(m.nodes, [m.anchor, m[keys], m[values]])
+    mask = node.inputs[3] if len(node.inputs) > 3 else None
+    attributes = m.attrs(standard)
+    return build.Attention(m[query4], m[new_k], m[new_v], mask, m[past_k], m[past_v], **attributes, outputs=3)

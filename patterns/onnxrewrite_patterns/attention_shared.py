@@ -11,41 +11,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxrewrite import (
-    FLOATS,
-    Assumption,
-    Builder,
-    Dim,
-    Each,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    op,
-    parameter,
-    same_dim,
-    same_shape,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention_heads import made_by
 
 q, k, v = (Var(name, dtype=FLOATS, rank=4) for name in ("q", "k", "v"))
 rest = Each[Value]("rest", at_least=0)
 attention = op.Attention(q, k, v, rest)
-
-
-def share(m: Match, build: Builder) -> Value:
-    """Attention(q, repeat(k), repeat(v)) ⟶ Attention(q, k, v), with fewer heads of keys and values."""
-    key, value = (before_repeat(m, m[x]) for x in (k, v))
-    if key is None or value is None:
-        m.refuse("keys and values are not heads repeated one after the other", at=k if key is None else v)
-    m.require(same_dim(m.dim(key, 1) or 0, m.dim(value, 1) or 0), "keys and values have different heads", at=k)
-    node = m.node(attention)
-    m.require(len(node.inputs) <= 4 and len(node.outputs) == 1, "keys and values are joined to earlier ones", at=q)
-    made: Value = build.Attention(m[q], key, value, *node.inputs[3:], **m.attrs(attention))
-    return made
 
 
 def before_repeat(m: Match, x: Value) -> Value | None:
@@ -98,11 +69,11 @@ def _before_gather(m: Match, x: Value) -> Value | None:
 _REPEAT = "u{0} = Unsqueeze({0}, {{2}})  e{0} = Expand(u{0}, {{1, 1, 3, 1, 1}})  r{0} = Reshape(e{0}, {{0, 6, -1, 8}})"
 _KV = "float[b,6,s,8] q; float[b,2,5,8] k; float[b,2,5,8] v;"
 
-SHARE = Rule(
-    name="attention-shared-heads",
-    stage=Stage.RAISE,
-    pattern=attention,
-    rewrite=share,
+
+@rule(
+    "attention-shared-heads",
+    RAISE,
+    attention,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     allow_shared=True,
     looks_above=3,
@@ -143,5 +114,13 @@ SHARE = Rule(
         ),
     ),
 )
-
-RULES = (SHARE,)
+def attention_shared_heads(m: Match, build: Builder) -> Value:
+    """Attention(q, repeat(k), repeat(v)) ⟶ Attention(q, k, v), with fewer heads of keys and values."""
+    key, value = (before_repeat(m, m[x]) for x in (k, v))
+    if key is None or value is None:
+        m.refuse("keys and values are not heads repeated one after the other", at=k if key is None else v)
+    m.require(same_dim(m.dim(key, 1) or 0, m.dim(value, 1) or 0), "keys and values have different heads", at=k)
+    node = m.node(attention)
+    m.require(len(node.inputs) <= 4 and len(node.outputs) == 1, "keys and values are joined to earlier ones", at=q)
+    made: Value = build.Attention(m[q], key, value, *node.inputs[3:], **m.attrs(attention))
+    return made

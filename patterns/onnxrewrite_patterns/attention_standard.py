@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxrewrite import FLOATS, Assumption, Builder, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention_heads import HEADS, head_size, is_merged_before, merged
 from onnxrewrite_patterns.attention_lower import attention as any_attention
 from onnxrewrite_patterns.attention_lower import to_multi_head
@@ -21,29 +21,15 @@ attention = op.Attention(q, k, v, rest)
 by_token = op.Transpose(attention, perm=HEADS)
 
 
-def merge_heads(m: Match, build: Builder) -> tuple[Value, ...]:
-    """Transpose(Attention(q, k, v)) ⟶ Reshape(Attention(x, y, z)), where q, k and v are x, y and z split by head."""
-    m.require(not m.is_newer(attention), "the model's opset has no Attention")
-    heads, shared = m.dim(q, 1), m.dim(k, 1)
-    m.require(isinstance(heads, int) and isinstance(shared, int), "the number of heads is not known", at=q)
-    m.require(all(is_merged_before(m, m[x]) for x in (q, k, v)), "q, k or v was not split by head", at=attention)
-    node = m.node(attention)
-    m.widen(m.nodes, [m.anchor, *node.outputs[1:]])
-    parts = [merged(m, build, m[x]) for x in (q, k, v)]
-    attributes = {**m.attrs(attention), "q_num_heads": heads, "kv_num_heads": shared}
-    result, *present = build.Attention(*parts, *node.inputs[3:], **attributes, outputs=len(node.outputs))
-    return build.Reshape(result, np.array([0, 0, heads, head_size(m, m[v])])), *present
-
-
 _SPLIT = "r{0} = Reshape({0}, {{0, 0, 3, 8}})  {0}4 = Transpose<perm=[0,2,1,3]>(r{0})"
 _HEADS = "float[b,s,24] q; float[b,s,24] k; float[b,s,24] v;" + "  ".join(map(_SPLIT.format, "qkv"))
 _TURN = "y = Transpose<perm=[0,2,1,3]>(a)"
 
-MERGE_HEADS = Rule(
-    name="attention-merge-heads",
-    stage=Stage.LOWER,
-    pattern=by_token,
-    rewrite=merge_heads,
+
+@rule(
+    "attention-merge-heads",
+    LOWER,
+    by_token,
     assumes=(Assumption.NOT_EMPTY,),
     allow_shared=True,
     looks_above=3,
@@ -62,12 +48,25 @@ MERGE_HEADS = Rule(
         ),
     ),
 )
+def attention_merge_heads(m: Match, build: Builder) -> tuple[Value, ...]:
+    """Transpose(Attention(q, k, v)) ⟶ Reshape(Attention(x, y, z)), where q, k and v are x, y and z split by head."""
+    m.require(not m.is_newer(attention), "the model's opset has no Attention")
+    heads, shared = m.dim(q, 1), m.dim(k, 1)
+    m.require(isinstance(heads, int) and isinstance(shared, int), "the number of heads is not known", at=q)
+    m.require(all(is_merged_before(m, m[x]) for x in (q, k, v)), "q, k or v was not split by head", at=attention)
+    node = m.node(attention)
+    m.widen(m.nodes, [m.anchor, *node.outputs[1:]])
+    parts = [merged(m, build, m[x]) for x in (q, k, v)]
+    attributes = {**m.attrs(attention), "q_num_heads": heads, "kv_num_heads": shared}
+    result, *present = build.Attention(*parts, *node.inputs[3:], **attributes, outputs=len(node.outputs))
+    return build.Reshape(result, np.array([0, 0, heads, head_size(m, m[v])])), *present
 
-TO_MULTI_HEAD = Rule(
-    name="attention-to-multi-head",
-    stage=Stage.LOWER,
-    pattern=any_attention,
-    rewrite=to_multi_head,
+
+TO_MULTI_HEAD = rule(
+    "attention-to-multi-head",
+    LOWER,
+    any_attention,
+    to_multi_head,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     allow_shared=True,
     looks_above=3,
@@ -88,5 +87,3 @@ TO_MULTI_HEAD = Rule(
         ),
     ),
 )
-
-RULES = (MERGE_HEADS, TO_MULTI_HEAD)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxrewrite import FLOATS, Attr, Scalar, Term, Var, any_of, op
+from onnxrewrite.rules import *
 
 q, k, v = (Var(name, dtype=FLOATS) for name in ("q", "k", "v"))
 q_scale, k_scale, kt_scale, scale, outer_scale = map(

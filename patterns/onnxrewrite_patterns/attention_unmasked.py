@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxrewrite import FLOATS, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.splat import uniform
 
 q, k, v = (Var(name, dtype=FLOATS) for name in ("q", "k", "v"))
@@ -18,24 +18,13 @@ mask = Var("mask")
 attention = op.Attention(q, k, v, mask)
 
 
-def without_mask(m: Match, build: Builder) -> Value:
-    """Attention(q, k, v, {true}) ⟶ Attention(q, k, v), and likewise under a mask of zeros."""
-    used = list[ir.Node]()
-    number = uniform(m.facts, m[mask], used)
-    m.require(number is not None, "the mask is not one number throughout", at=mask)
-    m.require(number is True or (number == 0 and number is not False), "the mask does mask", at=mask)
-    m.cover(*used)
-    made: Value = build.Attention(m[q], m[k], m[v], **m.attrs(attention))
-    return made
-
-
 _QKV = "float[b,3,5,8] q; float[b,3,7,8] k; float[b,3,7,8] v;"
 
-UNMASKED = Rule(
-    name="attention-unmasked",
-    stage=Stage.RAISE,
-    pattern=attention,
-    rewrite=without_mask,
+
+@rule(
+    "attention-unmasked",
+    RAISE,
+    attention,
     allow_shared=True,
     looks_above=8,
     examples=(
@@ -62,5 +51,12 @@ UNMASKED = Rule(
         ),
     ),
 )
-
-RULES = (UNMASKED,)
+def attention_unmasked(m: Match, build: Builder) -> Value:
+    """Attention(q, k, v, {true}) ⟶ Attention(q, k, v), and likewise under a mask of zeros."""
+    used = list[ir.Node]()
+    number = uniform(m.facts, m[mask], used)
+    m.require(number is not None, "the mask is not one number throughout", at=mask)
+    m.require(number is True or (number == 0 and number is not False), "the mask does mask", at=mask)
+    m.cover(*used)
+    made: Value = build.Attention(m[q], m[k], m[v], **m.attrs(attention))
+    return made

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxrewrite import Builder, Call, Match, Rejects, Rewrites, Rule, Stage, Value, op
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.linear_layers import (
     Array,
     affine,
@@ -31,24 +31,6 @@ norm = batchnorm(x)
 after_norm = layer(norm)
 after_scale = op["Conv", "ConvTranspose", "Gemm", "MatMul"](x * scale, w, b)
 after_shift = layer(x + shift)
-
-
-def absorb_batchnorm(m: Match, build: Builder) -> Value:
-    """layer(γ·(x - μ)/√(σ² + ε) + β) ⟶ layer′(x)."""
-    gain, offset = affine(m, norm)
-    return absorbed(m, build, after_norm, gain, offset)
-
-
-def absorb_scale(m: Match, build: Builder) -> Value:
-    """layer(x·scale) ⟶ layer′(x)."""
-    gain = per_channel(m, m[scale], *layout(m, after_scale))
-    return absorbed(m, build, after_scale, gain, np.zeros_like(gain))
-
-
-def absorb_shift(m: Match, build: Builder) -> Value:
-    """layer(x + shift) ⟶ layer′(x)."""
-    offset = per_channel(m, m[shift], *layout(m, after_shift))
-    return absorbed(m, build, after_shift, np.ones_like(offset), offset)
 
 
 def layout(m: Match, call: Call) -> tuple[int, int, int]:
@@ -116,11 +98,11 @@ def along_inputs(m: Match, call: Call, gain: Array) -> Array:
 LAYER = "float[2,2,1,1] {1, 2, 3, 4}"
 STATISTICS = "{2.0, 1.0}, {0.5, 0.25}, {1.0, 0.0}, {3.99999, 0.99999}"
 
-BATCHNORM = Rule(
-    name="batchnorm-before-layer",
-    stage=Stage.CANONICALIZE,
-    pattern=after_norm,
-    rewrite=absorb_batchnorm,
+
+@rule(
+    "batchnorm-before-layer",
+    CANONICALIZE,
+    after_norm,
     examples=(
         Rewrites(
             f"n = BatchNormalization(x, {{2.0, 1.0}}, {{0.5, 0.25}}, {{1.0, 0.0}}, {{3.0, 0.0}}, epsilon=1.0)"
@@ -142,12 +124,16 @@ BATCHNORM = Rule(
         ),
     ),
 )
+def batchnorm_before_layer(m: Match, build: Builder) -> Value:
+    """layer(γ·(x - μ)/√(σ² + ε) + β) ⟶ layer′(x)."""
+    gain, offset = affine(m, norm)
+    return absorbed(m, build, after_norm, gain, offset)
 
-SCALE = Rule(
-    name="scale-before-layer",
-    stage=Stage.LOWER,
-    pattern=after_scale,
-    rewrite=absorb_scale,
+
+@rule(
+    "scale-before-layer",
+    LOWER,
+    after_scale,
     examples=(
         Rewrites(
             f"float[n,2,h,w] x; s = Mul(x, float[2,1,1] {{2, 10}})  y = Conv(s, {LAYER}, pads=[1, 1, 1, 1])",
@@ -168,12 +154,16 @@ SCALE = Rule(
         Rejects("float[n,s,2] x; s = Mul(x, {2.0, 10.0})  y = MatMul(s, float[1,2,1] {1, 2})", because="is no matrix"),
     ),
 )
+def scale_before_layer(m: Match, build: Builder) -> Value:
+    """layer(x·scale) ⟶ layer′(x)."""
+    gain = per_channel(m, m[scale], *layout(m, after_scale))
+    return absorbed(m, build, after_scale, gain, np.zeros_like(gain))
 
-SHIFT = Rule(
-    name="shift-before-layer",
-    stage=Stage.LOWER,
-    pattern=after_shift,
-    rewrite=absorb_shift,
+
+@rule(
+    "shift-before-layer",
+    LOWER,
+    after_shift,
     examples=(
         Rewrites(
             f"float[n,2,h,w] x; s = Add(x, float[2,1,1] {{2, 10}})  y = Conv(s, {LAYER}, {{100.0, 200.0}})",
@@ -185,5 +175,7 @@ SHIFT = Rule(
         ),
     ),
 )
-
-RULES = (BATCHNORM, SCALE, SHIFT)
+def shift_before_layer(m: Match, build: Builder) -> Value:
+    """layer(x + shift) ⟶ layer′(x)."""
+    offset = per_channel(m, m[shift], *layout(m, after_shift))
+    return absorbed(m, build, after_shift, np.ones_like(offset), offset)

@@ -6,23 +6,7 @@ Source: ONNX Runtime, docs/ContribOperators.md; what it does not say was tried (
 
 from __future__ import annotations
 
-from onnxrewrite import (
-    FLOATS,
-    Attr,
-    Builder,
-    Call,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    any_of,
-    microsoft,
-    op,
-    same_dim,
-)
+from onnxrewrite.rules import *
 
 x, bias = Var("x", dtype=FLOATS), Var("bias", rank=1)
 total = op.Add(x, bias)
@@ -31,24 +15,10 @@ exact, fast = microsoft.Gelu(total), microsoft.FastGelu(total)
 activation = any_of(gelu, exact, fast)
 
 
-def to_bias_gelu(m: Match, build: Builder) -> Value:
-    """Gelu(x + b) ⟶ com.microsoft.BiasGelu(x, b), or FastGelu(x, b) for the tanh form."""
-    call = m.alternative(activation)
-    assert isinstance(call, Call)
-    m.require(not m.is_newer(call), "it has to be lowered first")
-    width, size = m.dim(x, -1), m.dim(bias, 0)
-    fits = width is not None and size is not None and same_dim(width, size)
-    m.require(fits, "the bias is not shown to be as long as the last axis", at=bias)
-    if call is fast or (call is gelu and m[kind] == "tanh"):
-        return build.microsoft.FastGelu(m[x], m[bias])
-    return build.microsoft.BiasGelu(m[x], m[bias])
-
-
-BIAS_GELU = Rule(
-    name="bias-gelu",
-    stage=Stage.LOWER,
-    pattern=activation,
-    rewrite=to_bias_gelu,
+@rule(
+    "bias-gelu",
+    LOWER,
+    activation,
     benefit=10,
     examples=(
         Rewrites(
@@ -73,5 +43,14 @@ BIAS_GELU = Rule(
         ),
     ),
 )
-
-RULES = (BIAS_GELU,)
+def bias_gelu(m: Match, build: Builder) -> Value:
+    """Gelu(x + b) ⟶ com.microsoft.BiasGelu(x, b), or FastGelu(x, b) for the tanh form."""
+    call = m.alternative(activation)
+    assert isinstance(call, Call)
+    m.require(not m.is_newer(call), "it has to be lowered first")
+    width, size = m.dim(x, -1), m.dim(bias, 0)
+    fits = width is not None and size is not None and same_dim(width, size)
+    m.require(fits, "the bias is not shown to be as long as the last axis", at=bias)
+    if call is fast or (call is gelu and m[kind] == "tanh"):
+        return build.microsoft.FastGelu(m[x], m[bias])
+    return build.microsoft.BiasGelu(m[x], m[bias])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ml_dtypes
 import onnx_ir as ir
 
-from onnxrewrite import AnyNode, Attr, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
+from onnxrewrite.rules import *
 
 x = Var("x")
 D = ir.DataType
@@ -51,7 +51,18 @@ def _always_defined(source: ir.DataType, to: ir.DataType) -> bool:
 cast = AnyNode(op_types=("Cast", "CastLike"))
 
 
-def drop_cast(m: Match, build: Builder) -> Value:
+@rule(
+    "cast-to-own-dtype",
+    CANONICALIZE,
+    cast,
+    benefit=80,
+    examples=(
+        Rewrites("float x; c = Cast<to=1>(x)  y = Relu(c)", to="float x; y = Relu(x)"),
+        Rewrites("float x; float z; c = CastLike(x, z)  y = Relu(c)", to="float x; float z; y = Relu(x)"),
+        Rejects("float x; y = Cast<to=7>(x)", because="the dtype changes"),
+    ),
+)
+def cast_to_own_dtype(m: Match, build: Builder) -> Value:
     """Cast(x, dtype of x) ⟶ x."""
     source = m.node(cast).inputs[0]
     assert source is not None
@@ -60,36 +71,14 @@ def drop_cast(m: Match, build: Builder) -> Value:
     return source
 
 
-NO_CAST = Rule(
-    name="cast-to-own-dtype",
-    stage=Stage.CANONICALIZE,
-    pattern=cast,
-    rewrite=drop_cast,
-    benefit=80,
-    examples=(
-        Rewrites("float x; c = Cast<to=1>(x)  y = Relu(c)", to="float x; y = Relu(x)"),
-        Rewrites("float x; float z; c = CastLike(x, z)  y = Relu(c)", to="float x; float z; y = Relu(x)"),
-        Rejects("float x; y = Cast<to=7>(x)", because="the dtype changes"),
-    ),
-)
-
 like = Var("like")
 cast_like = op.CastLike(x, like)
 
 
-def to_cast(m: Match, build: Builder) -> Value:
-    """CastLike(x, y) ⟶ Cast(x, dtype of y), which does not need y."""
-    dtype = m.dtype(like)
-    m.require(dtype is not None, "its dtype is not known", at=like)
-    assert dtype is not None
-    return build.Cast(m[x], to=int(dtype))
-
-
-CAST_LIKE = Rule(
-    name="cast-like",
-    stage=Stage.CANONICALIZE,
-    pattern=cast_like,
-    rewrite=to_cast,
+@rule(
+    "cast-like",
+    CANONICALIZE,
+    cast_like,
     examples=(
         Rewrites("int64 x; float z; y = CastLike(x, z)", to="int64 x; float z; y = Cast<to=1>(x)"),
         Rejects(
@@ -99,34 +88,22 @@ CAST_LIKE = Rule(
         ),
     ),
 )
+def to_cast(m: Match, build: Builder) -> Value:
+    """CastLike(x, y) ⟶ Cast(x, dtype of y), which does not need y."""
+    dtype = m.dtype(like)
+    m.require(dtype is not None, "its dtype is not known", at=like)
+    assert dtype is not None
+    return build.Cast(m[x], to=int(dtype))
+
 
 to = Attr[int]("to")
 second = op.Cast(first := op.Cast(x, to=Attr[int]("via")), to=to)
 
 
-def one_cast(m: Match, build: Builder) -> Value:
-    """Cast(Cast(x, wider), dtype) ⟶ Cast(x, dtype), or x itself."""
-    source, via, dtype = m.dtype(x), m.dtype(first), D(m[to])
-    m.require(source is not None and via is not None, "the dtype is not known", at=x)
-    assert source is not None
-    assert via is not None
-    m.require(
-        keeps_all(source, via),
-        f"{via.name.lower()} does not hold every number of {source.name.lower()}",
-        at=first,
-    )
-    if dtype == source:
-        return m[x]
-    # Numbers out of range, and NaN as an integer, are whatever the cast from that very dtype makes of them.
-    m.require(_always_defined(source, dtype), f"{source.name.lower()} may be out of range", at=x)
-    return build.Cast(m[x], to=int(dtype))
-
-
-CASTS = Rule(
-    name="cast-of-cast",
-    stage=Stage.CANONICALIZE,
-    pattern=second,
-    rewrite=one_cast,
+@rule(
+    "cast-of-cast",
+    CANONICALIZE,
+    second,
     benefit=70,
     allow_shared=True,
     examples=(
@@ -148,5 +125,19 @@ CASTS = Rule(
         Rejects("float x; a = Cast<to=11>(x)  y = Cast<to=6>(a)", because="out of range"),
     ),
 )
-
-RULES = (NO_CAST, CAST_LIKE, CASTS)
+def cast_of_cast(m: Match, build: Builder) -> Value:
+    """Cast(Cast(x, wider), dtype) ⟶ Cast(x, dtype), or x itself."""
+    source, via, dtype = m.dtype(x), m.dtype(first), D(m[to])
+    m.require(source is not None and via is not None, "the dtype is not known", at=x)
+    assert source is not None
+    assert via is not None
+    m.require(
+        keeps_all(source, via),
+        f"{via.name.lower()} does not hold every number of {source.name.lower()}",
+        at=first,
+    )
+    if dtype == source:
+        return m[x]
+    # Numbers out of range, and NaN as an integer, are whatever the cast from that very dtype makes of them.
+    m.require(_always_defined(source, dtype), f"{source.name.lower()} may be out of range", at=x)
+    return build.Cast(m[x], to=int(dtype))

@@ -14,22 +14,7 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import (
-    Builder,
-    Call,
-    Const,
-    Each,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    op,
-    operators,
-    parameter,
-)
+from onnxrewrite.rules import *
 
 x = Var("x")
 
@@ -39,18 +24,10 @@ IDEMPOTENT = operators(marks="idempotent", but="Clip Identity")
 again = op[IDEMPOTENT](before := op[IDEMPOTENT](x))
 
 
-def once(m: Match, build: Builder) -> Value:
-    """f(f(x)) ⟶ f(x) for Relu, Abs, Ceil, Floor, Round and Sign."""
-    kinds = m.node(again).op_type, m.node(before).op_type
-    m.require(kinds[0] == kinds[1], f"{kinds[0]} of {kinds[1]}")
-    return m[before]
-
-
-IDEMPOTENTS = Rule(
-    name="idempotent-twice",
-    stage=Stage.CANONICALIZE,
-    pattern=again,
-    rewrite=once,
+@rule(
+    "idempotent-twice",
+    CANONICALIZE,
+    again,
     benefit=70,
     allow_shared=True,
     examples=(
@@ -58,24 +35,21 @@ IDEMPOTENTS = Rule(
         Rejects("a = Abs(x)  y = Sign(a)", because="Sign of Abs"),
     ),
 )
+def idempotent_twice(m: Match, build: Builder) -> Value:
+    """f(f(x)) ⟶ f(x) for Relu, Abs, Ceil, Floor, Round and Sign."""
+    kinds = m.node(again).op_type, m.node(before).op_type
+    m.require(kinds[0] == kinds[1], f"{kinds[0]} of {kinds[1]}")
+    return m[before]
+
 
 NONNEGATIVE = operators("pointwise softmax", marks="nonnegative", but="Relu")
 rectified = op.Relu(above := op[NONNEGATIVE](x))
 
 
-def no_relu(m: Match, build: Builder) -> Value:
-    """Relu(f(x)) ⟶ f(x) for an f that is never negative: Abs, Exp, Sigmoid, HardSigmoid, Softmax."""
-    m.node(above)
-    dtype = m.dtype(above)
-    m.require(dtype is not None and dtype.is_floating_point(), "the least integer has no absolute value", at=above)
-    return m[above]
-
-
-RELU_OF_NONNEGATIVE = Rule(
-    name="relu-of-nonnegative",
-    stage=Stage.CANONICALIZE,
-    pattern=rectified,
-    rewrite=no_relu,
+@rule(
+    "relu-of-nonnegative",
+    CANONICALIZE,
+    rectified,
     benefit=70,
     allow_shared=True,
     examples=(
@@ -84,6 +58,13 @@ RELU_OF_NONNEGATIVE = Rule(
         Rejects("int32[n] x; a = Abs(x)  y = Relu(a)", because="the least integer has no absolute value", opset=14),
     ),
 )
+def relu_of_nonnegative(m: Match, build: Builder) -> Value:
+    """Relu(f(x)) ⟶ f(x) for an f that is never negative: Abs, Exp, Sigmoid, HardSigmoid, Softmax."""
+    m.node(above)
+    dtype = m.dtype(above)
+    m.require(dtype is not None and dtype.is_floating_point(), "the least integer has no absolute value", at=above)
+    return m[above]
+
 
 # -- one interval after another ------------------------------------------------------------------------------
 
@@ -124,7 +105,24 @@ def clamped(value: float, to: Interval) -> float:
     return to[1] if value > to[1] else value
 
 
-def one_clamp(m: Match, build: Builder) -> Value:
+@rule(
+    "clamp-of-clamp",
+    CANONICALIZE,
+    outer,
+    benefit=60,
+    allow_shared=True,
+    examples=(
+        Rewrites("float x; a = Clip(x, -1.0, 6.0)  y = Relu(a)", to="float x; y = Clip(x, 0.0, 6.0)"),
+        Rewrites("float x; a = Relu(x)  y = Clip(a, -1.0, 6.0)", to="float x; y = Clip(x, 0.0, 6.0)"),
+        Rewrites("float x; a = Clip(x, 0.0, 1.0)  y = Clip(a, 2.0, 3.0)", to="float x; y = Clip(x, 2.0, 2.0)"),
+        Rewrites("float x; a = Clip(x, 0.0, 6.0)  y = Relu(a)", to="float x; y = Clip(x, 0.0, 6.0)"),
+        Rewrites("float x; a = Relu(x)  y = Clip<max=6.0>(a)", to="float x; y = Clip<min=0.0,max=6.0>(x)", opset=10),
+        Rejects("float x; a = Clip(x, -5.0, -2.0)  y = Relu(a)", because="sign of zero"),
+        Rejects("float x; float b; a = Clip(x, 0.0, b)  y = Relu(a)", because="the max of a Clip is not constant"),
+        Rejects("a = Tanh(x)  y = Relu(a)", because="found Tanh"),
+    ),
+)
+def clamp_of_clamp(m: Match, build: Builder) -> Value:
     """Clip(Clip(x, a, b), c, d) ⟶ Clip(x, a in [c, d], b in [c, d]), where Relu is Clip to [0, ∞)."""
     dtype = m.dtype(x)
     m.require(
@@ -143,25 +141,6 @@ def one_clamp(m: Match, build: Builder) -> Value:
     return build.Clip(m[x], min=None if low == lowest else low, max=None if high == highest else high)
 
 
-CLAMP = Rule(
-    name="clamp-of-clamp",
-    stage=Stage.CANONICALIZE,
-    pattern=outer,
-    rewrite=one_clamp,
-    benefit=60,
-    allow_shared=True,
-    examples=(
-        Rewrites("float x; a = Clip(x, -1.0, 6.0)  y = Relu(a)", to="float x; y = Clip(x, 0.0, 6.0)"),
-        Rewrites("float x; a = Relu(x)  y = Clip(a, -1.0, 6.0)", to="float x; y = Clip(x, 0.0, 6.0)"),
-        Rewrites("float x; a = Clip(x, 0.0, 1.0)  y = Clip(a, 2.0, 3.0)", to="float x; y = Clip(x, 2.0, 2.0)"),
-        Rewrites("float x; a = Clip(x, 0.0, 6.0)  y = Relu(a)", to="float x; y = Clip(x, 0.0, 6.0)"),
-        Rewrites("float x; a = Relu(x)  y = Clip<max=6.0>(a)", to="float x; y = Clip<min=0.0,max=6.0>(x)", opset=10),
-        Rejects("float x; a = Clip(x, -5.0, -2.0)  y = Relu(a)", because="sign of zero"),
-        Rejects("float x; float b; a = Clip(x, 0.0, b)  y = Relu(a)", because="the max of a Clip is not constant"),
-        Rejects("a = Tanh(x)  y = Relu(a)", because="found Tanh"),
-    ),
-)
-
 # -- extrema -------------------------------------------------------------------------------------------------
 
 EXTREMA = ("Max", "Min")
@@ -170,7 +149,18 @@ low_first = op[EXTREMA](x, c)
 extremum = op[EXTREMA](low_first, d)
 
 
-def one_extremum(m: Match, build: Builder) -> Value:
+@rule(
+    "extremum-of-extremum",
+    CANONICALIZE,
+    extremum,
+    examples=(
+        Rewrites("float x; a = Max(x, 1.0)  y = Max(2.0, a)", to="float x; y = Max(x, 2.0)"),
+        Rewrites("float x; a = Min(x, {3.0, 1.0})  y = Min(a, 2.0)", to="float x; y = Min(x, {2.0, 1.0})"),
+        Rejects("float x; a = Max(x, 1.0)  y = Min(a, 2.0)", because="Min of Max"),
+        Rejects("float x; a = Max(x, 0.0)  y = Max(a, {-1.0, -2.0})", because="sign of zero"),
+    ),
+)
+def extremum_of_extremum(m: Match, build: Builder) -> Value:
     """max(max(x, c), d) ⟶ max(x, max(c, d)), and likewise min; NaN in a constant stays NaN."""
     kind = m.node(extremum).op_type
     m.require(kind == m.node(low_first).op_type, f"{kind} of {m.node(low_first).op_type}")
@@ -182,19 +172,3 @@ def one_extremum(m: Match, build: Builder) -> Value:
     m.require(not zeros or not ambiguous, "the sign of zero might change")
     made: Value = getattr(build, kind)(m[x], build.const(merged, like=x))
     return made
-
-
-EXTREMUM = Rule(
-    name="extremum-of-extremum",
-    stage=Stage.CANONICALIZE,
-    pattern=extremum,
-    rewrite=one_extremum,
-    examples=(
-        Rewrites("float x; a = Max(x, 1.0)  y = Max(2.0, a)", to="float x; y = Max(x, 2.0)"),
-        Rewrites("float x; a = Min(x, {3.0, 1.0})  y = Min(a, 2.0)", to="float x; y = Min(x, {2.0, 1.0})"),
-        Rejects("float x; a = Max(x, 1.0)  y = Min(a, 2.0)", because="Min of Max"),
-        Rejects("float x; a = Max(x, 0.0)  y = Max(a, {-1.0, -2.0})", because="sign of zero"),
-    ),
-)
-
-RULES = (IDEMPOTENTS, RELU_OF_NONNEGATIVE, CLAMP, EXTREMUM)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import AnyNode, Builder, Facts, Match, Rejects, Rewrites, Rule, Stage, Value
+from onnxrewrite.rules import *
 
 _SIZES = 64
 """Outputs of a node that may be sizes of a shape, which has no more."""
@@ -30,27 +30,10 @@ def _all_known(facts: Facts, value: Value) -> bool:
 node = AnyNode(where=of_constants)
 
 
-def fold(m: Match, build: Builder) -> Value:
-    """f(constants) ⟶ constant."""
-    found = m.node(node)
-    rank = m.rank(node)
-    if rank is not None and _all_known(m.facts, m[node]):
-        data = np.array(m.facts.elements(m[node]), dtype=np.int64)
-        return build.const(data.reshape([-1] if rank else []), like=node)
-    m.require(m.facts.is_deterministic(found), f"{found.op_type} is random, or nobody knows that it is not")
-    m.require(found.op_type not in QUANTIZED, "a quantized constant stays quantized")
-    values = [v for v in (*found.inputs, m[node]) if v is not None]
-    m.require(all(m.dtype(v) != ir.DataType.STRING for v in values), "strings are left alone")
-    inputs = (m.facts.tensor(i) for i in found.inputs if i is not None)
-    m.require(all(t is not None for t in inputs), "not all inputs are constant")
-    return build.const(build.evaluate(found)[m[node].index() or 0], like=node)
-
-
-FOLD = Rule(
-    name="fold-constants",
-    stage=Stage.CANONICALIZE,
-    pattern=node,
-    rewrite=fold,
+@rule(
+    "fold-constants",
+    CANONICALIZE,
+    node,
     benefit=100,
     examples=(
         Rewrites("a = Add({1.0, 2.0}, 3.0)  y = Mul(x, a)", to="y = Mul(x, {4.0, 5.0})"),
@@ -68,25 +51,29 @@ FOLD = Rule(
         Rejects("e = Expand(1.0, {4096, 4096})  y = Mul(x, e)", because="would take 67108864 bytes"),
     ),
 )
+def fold_constants(m: Match, build: Builder) -> Value:
+    """f(constants) ⟶ constant."""
+    found = m.node(node)
+    rank = m.rank(node)
+    if rank is not None and _all_known(m.facts, m[node]):
+        data = np.array(m.facts.elements(m[node]), dtype=np.int64)
+        return build.const(data.reshape([-1] if rank else []), like=node)
+    m.require(m.facts.is_deterministic(found), f"{found.op_type} is random, or nobody knows that it is not")
+    m.require(found.op_type not in QUANTIZED, "a quantized constant stays quantized")
+    values = [v for v in (*found.inputs, m[node]) if v is not None]
+    m.require(all(m.dtype(v) != ir.DataType.STRING for v in values), "strings are left alone")
+    inputs = (m.facts.tensor(i) for i in found.inputs if i is not None)
+    m.require(all(t is not None for t in inputs), "not all inputs are constant")
+    return build.const(build.evaluate(found)[m[node].index() or 0], like=node)
 
 
 double = AnyNode(where=lambda found, facts: facts.twin(found) is not None or "no other node computes the same")
 
 
-def merge(m: Match, build: Builder) -> Value:
-    """f(x), f(x) ⟶ f(x), used twice."""
-    found = m.node(double)
-    m.require(m.facts.is_deterministic(found), f"{found.op_type} is random, or nobody knows that it is not")
-    twin = m.facts.twin(found)
-    assert twin is not None
-    return twin.outputs[m[double].index() or 0]
-
-
-MERGE = Rule(
-    name="merge-equal-nodes",
-    stage=Stage.CANONICALIZE,
-    pattern=double,
-    rewrite=merge,
+@rule(
+    "merge-equal-nodes",
+    CANONICALIZE,
+    double,
     benefit=90,
     allow_shared=True,
     examples=(
@@ -99,5 +86,10 @@ MERGE = Rule(
         Rejects("a = RandomNormalLike(x)  b = RandomNormalLike(x)  y = Add(a, b)", because="random"),
     ),
 )
-
-RULES = (FOLD, MERGE)
+def merge_equal_nodes(m: Match, build: Builder) -> Value:
+    """f(x), f(x) ⟶ f(x), used twice."""
+    found = m.node(double)
+    m.require(m.facts.is_deterministic(found), f"{found.op_type} is random, or nobody knows that it is not")
+    twin = m.facts.twin(found)
+    assert twin is not None
+    return twin.outputs[m[double].index() or 0]

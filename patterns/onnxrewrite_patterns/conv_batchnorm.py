@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxrewrite import Attr, Builder, Each, Match, Rejects, Rewrites, Rule, Stage, Value, any_of, op, same_shape
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.linear_layers import (
     Array,
     affine,
@@ -41,15 +41,6 @@ MODERATE = 16.0
 """A factor up to this, or its reciprocal, may change places with others in a product."""
 
 
-def fold_batchnorm(m: Match, build: Builder) -> Value:
-    """γ·(layer(x) - μ)/√(σ² + ε) + β ⟶ layer′(x)."""
-    gain, offset = affine(m, normed)
-    _, axis, channels = layout(m)
-    m.require(axis == 1, "the axis that is normalized is not that of the layer's channels")
-    m.require(gain.shape == (channels,), f"the layer has {channels} channels, the statistics have {gain.size}")
-    return folded(m, build, gain, offset)
-
-
 def fold_scale(m: Match, build: Builder) -> Value:
     """layer(x)·scale ⟶ layer′(x)."""
     gain = per_channel(m, m[scale], *layout(m))
@@ -63,18 +54,6 @@ def fold_shift(m: Match, build: Builder) -> Value:
     m.require(matmul not in m or biased in m, "a matrix product has no bias to take the constant")
     offset = per_channel(m, m[shift], *layout(m))
     return folded(m, build, np.ones_like(offset), offset)
-
-
-def fold_vector_scale(m: Match, build: Builder) -> Value:
-    """layer(x)·scale ⟶ layer′(x), with a number for each channel."""
-    m.require(m[scale].size > 1, "one number may belong to an activation function")
-    return fold_scale(m, build)
-
-
-def fold_vector_shift(m: Match, build: Builder) -> Value:
-    """layer(x) + shift ⟶ layer′(x), with a number for each channel."""
-    m.require(m[shift].size > 1, "one number may belong to an activation function")
-    return fold_shift(m, build)
 
 
 def layout(m: Match) -> tuple[int, int, int]:
@@ -119,11 +98,11 @@ def folded(m: Match, build: Builder, gain: Array, offset: Array) -> Value:
 LAYER = "float[2,2,1,1] {1, 2, 3, 4}"
 STATISTICS = "{2.0, 1.0}, {0.5, 0.25}, {1.0, 0.0}, {3.99999, 0.99999}"
 
-BATCHNORM = Rule(
-    name="batchnorm-into-layer",
-    stage=Stage.CANONICALIZE,
-    pattern=normed,
-    rewrite=fold_batchnorm,
+
+@rule(
+    "batchnorm-into-layer",
+    CANONICALIZE,
+    normed,
     benefit=10,
     examples=(
         Rewrites(
@@ -173,12 +152,19 @@ BATCHNORM = Rule(
         ),
     ),
 )
+def batchnorm_into_layer(m: Match, build: Builder) -> Value:
+    """γ·(layer(x) - μ)/√(σ² + ε) + β ⟶ layer′(x)."""
+    gain, offset = affine(m, normed)
+    _, axis, channels = layout(m)
+    m.require(axis == 1, "the axis that is normalized is not that of the layer's channels")
+    m.require(gain.shape == (channels,), f"the layer has {channels} channels, the statistics have {gain.size}")
+    return folded(m, build, gain, offset)
 
-VECTOR_SCALE = Rule(
-    name="scale-into-layer",
-    stage=Stage.CANONICALIZE,
-    pattern=linear * scale,
-    rewrite=fold_vector_scale,
+
+@rule(
+    "scale-into-layer",
+    CANONICALIZE,
+    linear * scale,
     examples=(
         Rewrites(
             f"c = Conv(x, {LAYER}, {{1.0, 2.0}})  y = Mul(c, float[2,1,1] {{2, 10}})",
@@ -208,12 +194,16 @@ VECTOR_SCALE = Rule(
         Rejects(f"c = Conv(x, {LAYER})  y = Div(c, float[2,1,1] {{0, 1}})", because="not finite"),
     ),
 )
+def scale_into_layer(m: Match, build: Builder) -> Value:
+    """layer(x)·scale ⟶ layer′(x), with a number for each channel."""
+    m.require(m[scale].size > 1, "one number may belong to an activation function")
+    return fold_scale(m, build)
 
-VECTOR_SHIFT = Rule(
-    name="shift-into-layer",
-    stage=Stage.CANONICALIZE,
-    pattern=linear_with_bias + shift,
-    rewrite=fold_vector_shift,
+
+@rule(
+    "shift-into-layer",
+    CANONICALIZE,
+    linear_with_bias + shift,
     examples=(
         Rewrites(
             f"c = Conv(x, {LAYER})  y = Add(float[2,1,1] {{2, 10}}, c)",
@@ -235,12 +225,17 @@ VECTOR_SHIFT = Rule(
         ),
     ),
 )
+def shift_into_layer(m: Match, build: Builder) -> Value:
+    """layer(x) + shift ⟶ layer′(x), with a number for each channel."""
+    m.require(m[shift].size > 1, "one number may belong to an activation function")
+    return fold_shift(m, build)
 
-SCALE = Rule(
-    name="scalar-scale-into-layer",
-    stage=Stage.LOWER,
-    pattern=linear * scale,
-    rewrite=fold_scale,
+
+SCALE = rule(
+    "scalar-scale-into-layer",
+    LOWER,
+    linear * scale,
+    fold_scale,
     examples=(
         Rewrites(f"c = Conv(x, {LAYER})  y = Mul(c, 2.0)", to="y = Conv(x, float[2,2,1,1] {2, 4, 6, 8})"),
         Rewrites(
@@ -251,11 +246,11 @@ SCALE = Rule(
     ),
 )
 
-SHIFT = Rule(
-    name="scalar-shift-into-layer",
-    stage=Stage.LOWER,
-    pattern=linear_with_bias + shift,
-    rewrite=fold_shift,
+SHIFT = rule(
+    "scalar-shift-into-layer",
+    LOWER,
+    linear_with_bias + shift,
+    fold_shift,
     examples=(
         Rewrites(
             f"c = Conv(x, {LAYER})  y = Sub(c, 2.0)",
@@ -264,5 +259,3 @@ SHIFT = Rule(
         Rejects(f"c = Conv(x, {LAYER})  y = Sub(2.0, c)", because="expected"),
     ),
 )
-
-RULES = (BATCHNORM, VECTOR_SCALE, VECTOR_SHIFT, SCALE, SHIFT)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxrewrite import Builder, Match, Value, operators, parameter, passed, resolve, same_dim, same_shape
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.slice_concat_split import axis_of
 
 Array: TypeAlias = npt.NDArray[Any]

@@ -18,22 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxrewrite import (
-    Assumption,
-    Attr,
-    Builder,
-    Dim,
-    Each,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    einsum_labels,
-    op,
-    same_dim,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.view_chains import target
 
 operands, equation = Each[Value]("operands"), Attr[str]("equation")
@@ -46,21 +31,6 @@ class Labelled:
 
     value: Value
     labels: str
-
-
-def spelled_out(m: Match, build: Builder) -> Value:
-    """Einsum("bqhd,bkhd->bhqk", a, b) ⟶ MatMul(Transpose(a), Transpose(b)), and other equations of up to two."""
-    inputs, output = parsed(m)
-    sizes = sizes_of(m, inputs)
-    summed = [without(build, each, unshared(inputs, each, output)) for each in inputs]
-    if len(summed) == 1:
-        return permuted(build, summed[0], output).value
-    inner = [label for label in summed[0].labels if label in summed[1].labels and label not in output]
-    if not inner:
-        a, b = (aligned(build, each, output) for each in summed)
-        return build.Mul(a, b)
-    product = matmul(m, build, *in_order(summed, output), "".join(inner), output, sizes)
-    return permuted(build, product, output).value
 
 
 def parsed(m: Match) -> tuple[list[Labelled], str]:
@@ -169,11 +139,10 @@ def reshaped(m: Match, build: Builder, value: Value, wanted: Sequence[Dim]) -> V
     return build.Reshape(value, np.array(found, np.int64))
 
 
-EINSUM = Rule(
-    name="einsum",
-    stage=Stage.CANONICALIZE,
-    pattern=einsum,
-    rewrite=spelled_out,
+@rule(
+    "einsum",
+    CANONICALIZE,
+    einsum,
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
@@ -232,5 +201,16 @@ EINSUM = Rule(
         ),
     ),
 )
-
-RULES = (EINSUM,)
+def spelled_out(m: Match, build: Builder) -> Value:
+    """Einsum("bqhd,bkhd->bhqk", a, b) ⟶ MatMul(Transpose(a), Transpose(b)), and other equations of up to two."""
+    inputs, output = parsed(m)
+    sizes = sizes_of(m, inputs)
+    summed = [without(build, each, unshared(inputs, each, output)) for each in inputs]
+    if len(summed) == 1:
+        return permuted(build, summed[0], output).value
+    inner = [label for label in summed[0].labels if label in summed[1].labels and label not in output]
+    if not inner:
+        a, b = (aligned(build, each, output) for each in summed)
+        return build.Mul(a, b)
+    product = matmul(m, build, *in_order(summed, output), "".join(inner), output, sizes)
+    return permuted(build, product, output).value

@@ -17,28 +17,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import (
-    Assumption,
-    Builder,
-    Call,
-    Const,
-    Dim,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Term,
-    Value,
-    Var,
-    any_of,
-    microsoft,
-    op,
-    parameter,
-    resolve,
-    same_dim,
-    same_shape,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.norm_parts import with_sum
 
 Lookup: TypeAlias = tuple[Value, Value]
@@ -60,36 +39,6 @@ def normed(x: Term, skip: Term) -> Call:
 total = any_of(a + b + c, a + b + fixed, a + b, a + fixed)
 layer_norm = op.LayerNormalization(total, scale, bias)
 embedding = any_of(layer_norm, normed(a + b, c), normed(a + b, fixed), normed(a + fixed, b), normed(a, b))
-
-
-def to_embed_norm(m: Match, build: Builder) -> Value | tuple[Value, Value]:
-    """LayerNormalization(w[i] + p[j] + s[k]) ⟶ com.microsoft.EmbedLayerNormalization(i, k, w, p, s, position_ids=j)."""
-    call = m.alternative(embedding)
-    assert isinstance(call, Call)
-    shape = m.shape(m.anchor)
-    if shape is None or len(shape) != 3 or not isinstance(shape[2], int):
-        m.refuse("the sum is not of rank 3, with rows of a known size")
-    m.require(call is not layer_norm or m.attr(call, "axis") in (-1, 2), "it is not along the last axis")
-    found = [(m[table], m[rows]) for table, rows in zip(tables, ids, strict=True) if table in m]
-    for row in (*(table for table, _ in found), m[scale], *filter(None, [m.value(bias)])):
-        m.require(
-            m.dim(row, -1) == shape[2],
-            f"its rows are of size {m.dim(row, -1)}, not {shape[2]} like those of the sum",
-            at=row,
-        )
-    positions, position_ids = _positions(m, build, found, shape)
-    for _, rows in found:
-        m.require(same_shape(m.shape(rows), shape[:2]), "there is not a row for each position", at=rows)
-    (words, word_ids), (segments, segment_ids) = (*found, (None, None))[:2]
-    offset = m.value(bias) or build.const(np.zeros(shape[2]), like=scale)
-    inputs = [_int32(m, build, word_ids), _int32(m, build, segment_ids), words, positions, segments, m[scale], offset]
-    inputs += [None, _int32(m, build, position_ids)]
-    epsilon = {"epsilon": m.attr(call, "epsilon")}
-    if call is not layer_norm or not with_sum(m, total, a, b, c):
-        return build.microsoft.node("EmbedLayerNormalization", inputs, epsilon, outputs=2)[0]
-    m.widen((), (m.anchor, m[total]))
-    result, _, summed = build.microsoft.node("EmbedLayerNormalization", inputs, epsilon, outputs=3)
-    return result, summed
 
 
 def _positions(m: Match, build: Builder, found: list[Lookup], shape: Sequence[Dim]) -> tuple[Value, Value | None]:
@@ -134,11 +83,11 @@ _TABLES = "float[9,8] w, float[7,8] p, float[2,8] s, float[8] g, float[8] o"
 _IDS = "int32[b,t] i, int32[1,t] j, int32[b,t] k"
 _SUM = "u = Gather(w, i)  v = Gather(p, j)  r = Gather(s, k)  d = Add(u, v)  e = Add(d, r)"
 
-EMBED_NORM = Rule(
-    name="embed-norm",
-    stage=Stage.LOWER,
-    pattern=embedding,
-    rewrite=to_embed_norm,
+
+@rule(
+    "embed-norm",
+    LOWER,
+    embedding,
     benefit=20,
     allow_shared=True,
     looks_below=1,
@@ -205,5 +154,31 @@ EMBED_NORM = Rule(
         ),
     ),
 )
-
-RULES = (EMBED_NORM,)
+def embed_norm(m: Match, build: Builder) -> Value | tuple[Value, Value]:
+    """LayerNormalization(w[i] + p[j] + s[k]) ⟶ com.microsoft.EmbedLayerNormalization(i, k, w, p, s, position_ids=j)."""
+    call = m.alternative(embedding)
+    assert isinstance(call, Call)
+    shape = m.shape(m.anchor)
+    if shape is None or len(shape) != 3 or not isinstance(shape[2], int):
+        m.refuse("the sum is not of rank 3, with rows of a known size")
+    m.require(call is not layer_norm or m.attr(call, "axis") in (-1, 2), "it is not along the last axis")
+    found = [(m[table], m[rows]) for table, rows in zip(tables, ids, strict=True) if table in m]
+    for row in (*(table for table, _ in found), m[scale], *filter(None, [m.value(bias)])):
+        m.require(
+            m.dim(row, -1) == shape[2],
+            f"its rows are of size {m.dim(row, -1)}, not {shape[2]} like those of the sum",
+            at=row,
+        )
+    positions, position_ids = _positions(m, build, found, shape)
+    for _, rows in found:
+        m.require(same_shape(m.shape(rows), shape[:2]), "there is not a row for each position", at=rows)
+    (words, word_ids), (segments, segment_ids) = (*found, (None, None))[:2]
+    offset = m.value(bias) or build.const(np.zeros(shape[2]), like=scale)
+    inputs = [_int32(m, build, word_ids), _int32(m, build, segment_ids), words, positions, segments, m[scale], offset]
+    inputs += [None, _int32(m, build, position_ids)]
+    epsilon = {"epsilon": m.attr(call, "epsilon")}
+    if call is not layer_norm or not with_sum(m, total, a, b, c):
+        return build.microsoft.node("EmbedLayerNormalization", inputs, epsilon, outputs=2)[0]
+    m.widen((), (m.anchor, m[total]))
+    result, _, summed = build.microsoft.node("EmbedLayerNormalization", inputs, epsilon, outputs=3)
+    return result, summed

@@ -9,24 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import (
-    AnyNode,
-    Builder,
-    Facts,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    op,
-    operators,
-    passed,
-    resolve,
-    same_dim,
-    same_shape,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.identity import operand
 
 x = Var("x")
@@ -34,7 +17,21 @@ x = Var("x")
 expand = AnyNode(op_types=("Expand",))
 
 
-def constant_expand(m: Match, build: Builder) -> Value:
+@rule(
+    "expand-constant",
+    CANONICALIZE,
+    expand,
+    benefit=60,
+    examples=(
+        Rewrites(
+            "float[n,1,s] x; h = Shape(x)  a = Gather(h, {0})  b = Gather(h, {2})"
+            "  t = Concat<axis=0>(a, {6}, b)  y = Expand(x, t)",
+            to="float[n,1,s] x; y = Expand(x, {1, 6, 1})",
+        ),
+        Rejects("float[1,s] x; float[n,s] z; h = Shape(z)  y = Expand(x, h)", because="the result is [n, s]"),
+    ),
+)
+def expand_constant(m: Match, build: Builder) -> Value:
     """Expand(x, [n, 6, s]) ⟶ Expand(x, {1, 6, 1}) for an x of shape [n, 1, s]."""
     node = m.node(expand)
     m.require(m.facts.tensor(operand(m, node, 1)) is None, "the shape is constant already", at=node.inputs[1])
@@ -50,42 +47,14 @@ def constant_expand(m: Match, build: Builder) -> Value:
     return build.Expand(operand(m, node), np.array(kept, np.int64))
 
 
-CONSTANT_EXPAND = Rule(
-    name="expand-constant",
-    stage=Stage.CANONICALIZE,
-    pattern=expand,
-    rewrite=constant_expand,
-    benefit=60,
-    examples=(
-        Rewrites(
-            "float[n,1,s] x; h = Shape(x)  a = Gather(h, {0})  b = Gather(h, {2})"
-            "  t = Concat<axis=0>(a, {6}, b)  y = Expand(x, t)",
-            to="float[n,1,s] x; y = Expand(x, {1, 6, 1})",
-        ),
-        Rejects("float[1,s] x; float[n,s] z; h = Shape(z)  y = Expand(x, h)", because="the result is [n, s]"),
-    ),
-)
-
 inner_expand = op.Expand(x, Var("inner_shape"))
 outer_expand = op.Expand(inner_expand, (outer_shape := Var("outer_shape")))
 
 
-def one_expand(m: Match, build: Builder) -> Value:
-    """Expand(Expand(x, s), t) ⟶ Expand(x, t) where t says every size of the result."""
-    wanted = m.shape(outer_expand)
-    m.require(
-        same_shape(m.facts.elements(m[outer_shape]), wanted),
-        "the outer shape does not say all",
-        at=outer_shape,
-    )
-    return build.Expand(m[x], m[outer_shape])
-
-
-ONE_EXPAND = Rule(
-    name="expand-of-expand",
-    stage=Stage.CANONICALIZE,
-    pattern=outer_expand,
-    rewrite=one_expand,
+@rule(
+    "expand-of-expand",
+    CANONICALIZE,
+    outer_expand,
     benefit=50,
     examples=(
         Rewrites(
@@ -95,6 +64,16 @@ ONE_EXPAND = Rule(
         Rejects("float[1,1] x; a = Expand(x, {1, 4})  y = Expand(a, {3, 1})", because="does not say all"),
     ),
 )
+def expand_of_expand(m: Match, build: Builder) -> Value:
+    """Expand(Expand(x, s), t) ⟶ Expand(x, t) where t says every size of the result."""
+    wanted = m.shape(outer_expand)
+    m.require(
+        same_shape(m.facts.elements(m[outer_shape]), wanted),
+        "the outer shape does not say all",
+        at=outer_shape,
+    )
+    return build.Expand(m[x], m[outer_shape])
+
 
 BROADCASTING = operators("broadcast", but="PRelu")
 
@@ -131,22 +110,10 @@ def reads_expand(node: ir.Node, facts: Facts) -> bool | str:
 broadcasting = AnyNode(op_types=BROADCASTING, where=reads_expand)
 
 
-def without_expand(m: Match, build: Builder) -> Value:
-    """Expand(x, s) + y ⟶ x + y where the sum broadcasts x by itself, and likewise elementwise operators, and Tile."""
-    node = m.node(broadcasting)
-    inputs = _before_expands(node)
-    attributes = {name: a.value for name, a in node.attributes.items()}
-    made: Value = build.node(node.op_type, inputs, attributes)[0]
-    same = same_shape(m.shape(made), m.shape(broadcasting))
-    m.require(same, "without the Expand the result is not shown to have the same shape", at=m[broadcasting])
-    return made
-
-
-WITHOUT_EXPAND = Rule(
-    name="expand-into-elementwise",
-    stage=Stage.CANONICALIZE,
-    pattern=broadcasting,
-    rewrite=without_expand,
+@rule(
+    "expand-into-elementwise",
+    CANONICALIZE,
+    broadcasting,
     benefit=30,
     looks_above=1,
     examples=(
@@ -168,6 +135,15 @@ WITHOUT_EXPAND = Rule(
         Rejects("y = Add(x, z)", because="no operand is an Expand"),
     ),
 )
+def expand_into_elementwise(m: Match, build: Builder) -> Value:
+    """Expand(x, s) + y ⟶ x + y where the sum broadcasts x by itself, and likewise elementwise operators, and Tile."""
+    node = m.node(broadcasting)
+    inputs = _before_expands(node)
+    attributes = {name: a.value for name, a in node.attributes.items()}
+    made: Value = build.node(node.op_type, inputs, attributes)[0]
+    same = same_shape(m.shape(made), m.shape(broadcasting))
+    m.require(same, "without the Expand the result is not shown to have the same shape", at=m[broadcasting])
+    return made
 
 
 def reads_fill(node: ir.Node, facts: Facts) -> bool | str:
@@ -187,24 +163,10 @@ def _fill(value: Value | None, reader: ir.Node) -> ir.TensorProtocol | None:
 filled = AnyNode(op_types=BROADCASTING, where=reads_fill)
 
 
-def without_fill(m: Match, build: Builder) -> Value:
-    """ConstantOfShape(s, value=c) + y ⟶ c + y where y gives the sum its shape, and likewise elementwise operators."""
-    node = m.node(filled)
-    fills = [(i, _fill(i, node)) for i in node.inputs]
-    inputs = [i if f is None else build.const(f.numpy().reshape(()), like=i) for i, f in fills]
-    for value in (i for i, f in fills if i is not None and f is not None):
-        m.cover(*filter(None, [resolve(value).producer(), *passed(value)]))
-    made: Value = build.node(node.op_type, inputs, {name: a.value for name, a in node.attributes.items()})[0]
-    same = same_shape(m.shape(made), m.shape(filled))
-    m.require(same, "with the number alone the result is not shown to have the same shape", at=m[filled])
-    return made
-
-
-WITHOUT_FILL = Rule(
-    name="fill-into-elementwise",
-    stage=Stage.CANONICALIZE,
-    pattern=filled,
-    rewrite=without_fill,
+@rule(
+    "fill-into-elementwise",
+    CANONICALIZE,
+    filled,
     benefit=30,
     allow_shared=True,
     looks_above=1,
@@ -221,5 +183,14 @@ WITHOUT_FILL = Rule(
         Rejects("y = Add(x, z)", because="no operand is a ConstantOfShape"),
     ),
 )
-
-RULES = (CONSTANT_EXPAND, ONE_EXPAND, WITHOUT_EXPAND, WITHOUT_FILL)
+def fill_into_elementwise(m: Match, build: Builder) -> Value:
+    """ConstantOfShape(s, value=c) + y ⟶ c + y where y gives the sum its shape, and likewise elementwise operators."""
+    node = m.node(filled)
+    fills = [(i, _fill(i, node)) for i in node.inputs]
+    inputs = [i if f is None else build.const(f.numpy().reshape(()), like=i) for i, f in fills]
+    for value in (i for i, f in fills if i is not None and f is not None):
+        m.cover(*filter(None, [resolve(value).producer(), *passed(value)]))
+    made: Value = build.node(node.op_type, inputs, {name: a.value for name, a in node.attributes.items()})[0]
+    same = same_shape(m.shape(made), m.shape(filled))
+    m.require(same, "with the number alone the result is not shown to have the same shape", at=m[filled])
+    return made

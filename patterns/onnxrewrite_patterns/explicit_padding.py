@@ -10,22 +10,7 @@ from __future__ import annotations
 
 import math
 
-from onnxrewrite import (
-    FLOATS,
-    Assumption,
-    Attr,
-    Builder,
-    Call,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    any_of,
-    op,
-)
+from onnxrewrite.rules import *
 
 x, w, b = Var("x", dtype=FLOATS), Var("w"), Var("b", default=None)
 z = Var("z", dtype=FLOATS)
@@ -45,38 +30,6 @@ pad, pad_before_max = op.Pad(x, **told), op.Pad(padded, **told)
 conv = op.Conv(pad, w, b)
 average = op.AveragePool(pad)
 maximum = op.MaxPool(pad_before_max)
-
-
-def into_conv(m: Match, build: Builder) -> Value:
-    """Conv(Pad(x, p)) ⟶ Conv(x, pads=p)."""
-    rank = m.rank(w)
-    m.require(rank is not None, "the rank is unknown", at=w)
-    m.require(_fills_with(m, 0.0), "Conv pads with zeros")
-    return build.Conv(m[x], m[w], m.value(b), **{**_unpadded(m, conv), "pads": _total(m, conv, rank or 0)})
-
-
-def into_average(m: Match, build: Builder) -> Value:
-    """AveragePool(Pad(x, p)) ⟶ AveragePool(x, pads=p, count_include_pad=1)."""
-    total = _pool(m, average)
-    m.require(_fills_with(m, 0.0), "AveragePool pads with zeros")
-    counts = m.attr(average, "count_include_pad")
-    m.require(counts is not None, "this opset cannot count the padding")
-    m.require(counts or not any(m.attr(average, "pads") or ()), "it counts the zeros of Pad, but not its own")
-    return build.AveragePool(m[x], **{**_unpadded(m, average), "pads": total, "count_include_pad": 1})
-
-
-def into_max(m: Match, build: Builder) -> Value:
-    """MaxPool(Pad(x, p, -inf)) ⟶ MaxPool(x, pads=p), also with zeros where x ≥ 0."""
-    total = _pool(m, maximum)
-    if x in m:
-        m.require(_fills_with(m, -math.inf), "MaxPool pads with -inf, and x may be negative")
-        return build.MaxPool(m[x], **{**_unpadded(m, maximum), "pads": total})
-    bounds = (m[floor], m[ceiling]) if clipped in m else ()  # where they cross, the ceiling wins
-    m.require(all(b is None or b >= 0 for b in bounds), "MaxPool pads with -inf, and x may be negative")
-    m.require(_fills_with(m, 0.0) or _fills_with(m, -math.inf), "MaxPool pads with -inf")
-    call = clipped if clipped in m else positive
-    source = m.node(call).outputs[0]
-    return build.MaxPool(source, **{**_unpadded(m, maximum), "pads": total})
 
 
 def _fills_with(m: Match, number: float) -> bool:
@@ -118,11 +71,10 @@ def _unpadded(m: Match, call: Call) -> dict[str, object]:
     return {name: value for name, value in m.attrs(call).items() if name not in ("auto_pad", "pads")}
 
 
-CONV = Rule(
-    name="pad-into-conv",
-    stage=Stage.CANONICALIZE,
-    pattern=conv,
-    rewrite=into_conv,
+@rule(
+    "pad-into-conv",
+    CANONICALIZE,
+    conv,
     examples=(
         Rewrites(
             "p = Pad(x, {0, 0, 1, 2, 0, 0, 3, 4})  y = Conv(p, float[1,1,1,1] {2}, pads=[1, 1, 1, 1])",
@@ -152,12 +104,18 @@ CONV = Rule(
         ),
     ),
 )
+def pad_into_conv(m: Match, build: Builder) -> Value:
+    """Conv(Pad(x, p)) ⟶ Conv(x, pads=p)."""
+    rank = m.rank(w)
+    m.require(rank is not None, "the rank is unknown", at=w)
+    m.require(_fills_with(m, 0.0), "Conv pads with zeros")
+    return build.Conv(m[x], m[w], m.value(b), **{**_unpadded(m, conv), "pads": _total(m, conv, rank or 0)})
 
-AVERAGE = Rule(
-    name="pad-into-average-pool",
-    stage=Stage.CANONICALIZE,
-    pattern=average,
-    rewrite=into_average,
+
+@rule(
+    "pad-into-average-pool",
+    CANONICALIZE,
+    average,
     examples=(
         Rewrites(
             "p = Pad(x, {0, 0, 1, 0, 0, 1})  y = AveragePool(p, kernel_shape=[2])",
@@ -177,12 +135,20 @@ AVERAGE = Rule(
         ),
     ),
 )
+def pad_into_average_pool(m: Match, build: Builder) -> Value:
+    """AveragePool(Pad(x, p)) ⟶ AveragePool(x, pads=p, count_include_pad=1)."""
+    total = _pool(m, average)
+    m.require(_fills_with(m, 0.0), "AveragePool pads with zeros")
+    counts = m.attr(average, "count_include_pad")
+    m.require(counts is not None, "this opset cannot count the padding")
+    m.require(counts or not any(m.attr(average, "pads") or ()), "it counts the zeros of Pad, but not its own")
+    return build.AveragePool(m[x], **{**_unpadded(m, average), "pads": total, "count_include_pad": 1})
 
-MAXIMUM = Rule(
-    name="pad-into-max-pool",
-    stage=Stage.CANONICALIZE,
-    pattern=maximum,
-    rewrite=into_max,
+
+@rule(
+    "pad-into-max-pool",
+    CANONICALIZE,
+    maximum,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     examples=(
         Rewrites(
@@ -212,5 +178,15 @@ MAXIMUM = Rule(
         ),
     ),
 )
-
-RULES = (CONV, AVERAGE, MAXIMUM)
+def pad_into_max_pool(m: Match, build: Builder) -> Value:
+    """MaxPool(Pad(x, p, -inf)) ⟶ MaxPool(x, pads=p), also with zeros where x ≥ 0."""
+    total = _pool(m, maximum)
+    if x in m:
+        m.require(_fills_with(m, -math.inf), "MaxPool pads with -inf, and x may be negative")
+        return build.MaxPool(m[x], **{**_unpadded(m, maximum), "pads": total})
+    bounds = (m[floor], m[ceiling]) if clipped in m else ()  # where they cross, the ceiling wins
+    m.require(all(b is None or b >= 0 for b in bounds), "MaxPool pads with -inf, and x may be negative")
+    m.require(_fills_with(m, 0.0) or _fills_with(m, -math.inf), "MaxPool pads with -inf")
+    call = clipped if clipped in m else positive
+    source = m.node(call).outputs[0]
+    return build.MaxPool(source, **{**_unpadded(m, maximum), "pads": total})

@@ -17,27 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxrewrite import (
-    FLOATS,
-    Assumption,
-    Attr,
-    Builder,
-    Call,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Scalar,
-    Stage,
-    Term,
-    Value,
-    Var,
-    any_of,
-    microsoft,
-    op,
-    operators,
-    same_shape,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.linear_layers import STEPS, leads_to, require_unquantized
 from onnxrewrite_patterns.transpose_frames import Perm, compose
 
@@ -53,27 +33,6 @@ a, b, perm = Var("a", dtype=FLOATS), Var("b", dtype=FLOATS), Attr[Perm]("perm", 
 turned_a = any_of(*products(op.Transpose(a, perm=perm), b))
 turned_b = any_of(*products(a, op.Transpose(b, perm=perm)))
 turned = any_of(turned_a, turned_b)
-
-
-def absorb_transpose(m: Match, build: Builder) -> Value:
-    """MatMul(Transpose(a), b) ⟶ com.microsoft.FusedMatMul(a, b, transA=1), and likewise for b and whole batches."""
-    which = m.alternative(turned)
-    side, name = (a, "A") if which is turned_a else (b, "B")
-    call = matched(m, turned_a if which is turned_a else turned_b)
-    ranks = m.rank(a), m.rank(b)
-    m.require(None not in ranks and min(r or 0 for r in ranks) >= 2, "one of them may be a vector", at=side)
-    m.require(ranks != (2, 2) or call.domain, "Gemm transposes matrices, too")
-    require_free(m, build, call)
-    attributes, rank = m.attrs(call), m.rank(side) or 0
-    own = (attributes.get(f"trans{name}", 0), attributes.get(f"transBatch{name}", 0))
-    wanted = compose(m[perm] or tuple(reversed(range(rank))), reading(rank, *own))
-    found = [f for f in ((0, 0), (1, 0), (0, 1), (1, 1)) if reading(rank, *f) == wanted]
-    m.require(found, "the Transpose moves more than the last axes, or the first one behind the batches", at=side)
-    swaps, batches = found[0]
-    m.require(not batches or ranks[0] == ranks[1], "a and b differ in rank", at=side)
-    attributes |= {f"trans{name}": swaps, f"transBatch{name}": batches}
-    given = {key: value for key, value in attributes.items() if value or key == "alpha"}
-    return build.microsoft.node("FusedMatMul", [m[a], m[b]], given)[0]
 
 
 def matched(m: Match, term: Any) -> Call:
@@ -99,11 +58,10 @@ def require_free(m: Match, build: Builder, call: Call) -> None:
     m.require(not is_score, "these are the scores of an attention", at=call)
 
 
-TRANSPOSE = Rule(
-    name="transpose-into-fused-matmul",
-    stage=Stage.LOWER,
-    pattern=turned,
-    rewrite=absorb_transpose,
+@rule(
+    "transpose-into-fused-matmul",
+    LOWER,
+    turned,
     assumes=(Assumption.NOT_EMPTY,),
     allow_shared=True,
     looks_below=STEPS,
@@ -149,24 +107,31 @@ TRANSPOSE = Rule(
         ),
     ),
 )
+def transpose_into_fused_matmul(m: Match, build: Builder) -> Value:
+    """MatMul(Transpose(a), b) ⟶ com.microsoft.FusedMatMul(a, b, transA=1), and likewise for b and whole batches."""
+    which = m.alternative(turned)
+    side, name = (a, "A") if which is turned_a else (b, "B")
+    call = matched(m, turned_a if which is turned_a else turned_b)
+    ranks = m.rank(a), m.rank(b)
+    m.require(None not in ranks and min(r or 0 for r in ranks) >= 2, "one of them may be a vector", at=side)
+    m.require(ranks != (2, 2) or call.domain, "Gemm transposes matrices, too")
+    require_free(m, build, call)
+    attributes, rank = m.attrs(call), m.rank(side) or 0
+    own = (attributes.get(f"trans{name}", 0), attributes.get(f"transBatch{name}", 0))
+    wanted = compose(m[perm] or tuple(reversed(range(rank))), reading(rank, *own))
+    found = [f for f in ((0, 0), (1, 0), (0, 1), (1, 1)) if reading(rank, *f) == wanted]
+    m.require(found, "the Transpose moves more than the last axes, or the first one behind the batches", at=side)
+    swaps, batches = found[0]
+    m.require(not batches or ranks[0] == ranks[1], "a and b differ in rank", at=side)
+    attributes |= {f"trans{name}": swaps, f"transBatch{name}": batches}
+    given = {key: value for key, value in attributes.items() if value or key == "alpha"}
+    return build.microsoft.node("FusedMatMul", [m[a], m[b]], given)[0]
+
 
 a_scale, b_scale, scale = Scalar("scale of a"), Scalar("scale of b"), Scalar("scale")
 scaled_pairs = ((a * a_scale, b * b_scale), (a * a_scale, b), (a, b * b_scale))
 of_scaled = any_of(*(call for pair in scaled_pairs for call in products(*pair)))
 scaled_product = any_of(*products(a, b))
-
-
-def absorb_operand_scale(m: Match, build: Builder) -> Value:
-    """MatMul(α·a, β·b) ⟶ com.microsoft.FusedMatMul(a, b, alpha=α·β)."""
-    call = matched(m, of_scaled)
-    before = [m.facts.rank(v) for v in m.node(call).inputs if v is not None]
-    m.require(before == [m.rank(a), m.rank(b)], "the scale raises the rank of what it scales", at=call)
-    return rescaled(m, build, call, math.prod(m[s] for s in (a_scale, b_scale) if s in m))
-
-
-def absorb_scale(m: Match, build: Builder) -> Value:
-    """α·MatMul(a, b) ⟶ com.microsoft.FusedMatMul(a, b, alpha=α)."""
-    return rescaled(m, build, matched(m, scaled_product), m[scale])
 
 
 def rescaled(m: Match, build: Builder, call: Call, factor: float) -> Value:
@@ -179,11 +144,10 @@ def rescaled(m: Match, build: Builder, call: Call, factor: float) -> Value:
     return build.microsoft.node("FusedMatMul", [m[a], m[b]], {"alpha": alpha, **attributes})[0]
 
 
-OPERAND_SCALE = Rule(
-    name="scale-into-fused-matmul",
-    stage=Stage.LOWER,
-    pattern=of_scaled,
-    rewrite=absorb_operand_scale,
+@rule(
+    "scale-into-fused-matmul",
+    LOWER,
+    of_scaled,
     assumes=(Assumption.NOT_EMPTY,),
     allow_shared=True,
     looks_below=STEPS,
@@ -204,12 +168,18 @@ OPERAND_SCALE = Rule(
         Rejects("float[2,m,k] a; float[2,k,n] b; s = Mul(a, 0.0)  y = MatMul(s, b)", because="not a normal number"),
     ),
 )
+def scale_into_fused_matmul(m: Match, build: Builder) -> Value:
+    """MatMul(α·a, β·b) ⟶ com.microsoft.FusedMatMul(a, b, alpha=α·β)."""
+    call = matched(m, of_scaled)
+    before = [m.facts.rank(v) for v in m.node(call).inputs if v is not None]
+    m.require(before == [m.rank(a), m.rank(b)], "the scale raises the rank of what it scales", at=call)
+    return rescaled(m, build, call, math.prod(m[s] for s in (a_scale, b_scale) if s in m))
 
-SCALE = Rule(
-    name="scale-of-matmul",
-    stage=Stage.LOWER,
-    pattern=scaled_product * scale,
-    rewrite=absorb_scale,
+
+@rule(
+    "scale-of-matmul",
+    LOWER,
+    scaled_product * scale,
     assumes=(Assumption.NOT_EMPTY,),
     looks_below=STEPS,
     examples=(
@@ -227,6 +197,10 @@ SCALE = Rule(
         Rejects("int32[m,k] a; int32[k,n] b; p = MatMul(a, b)  y = Mul(p, 3)", because="has dtype int32"),
     ),
 )
+def scale_of_matmul(m: Match, build: Builder) -> Value:
+    """α·MatMul(a, b) ⟶ com.microsoft.FusedMatMul(a, b, alpha=α)."""
+    return rescaled(m, build, matched(m, scaled_product), m[scale])
+
 
 # -- Gemm ------------------------------------------------------------------------------------------------------
 
@@ -235,20 +209,10 @@ gemm = op.Gemm(a, b, c)
 of_gemm = op[operators(marks="FusedGemm")](gemm)
 
 
-def activated_gemm(m: Match, build: Builder) -> Value:
-    """Relu(Gemm(a, b, c)) ⟶ com.microsoft.FusedGemm(a, b, c, activation="Relu"), and other functions."""
-    require_unquantized(m, m[a], m[b])
-    function = m.node(of_gemm).op_type
-    own = {f"activation_{name}": m.attr(of_gemm, name) for name in m.attribute_names(of_gemm)}
-    attributes = m.attrs(gemm) | {"activation": function} | own
-    return build.microsoft.node("FusedGemm", [m[a], m[b], m.value(c)], attributes)[0]
-
-
-GEMM = Rule(
-    name="gemm-activation",
-    stage=Stage.LOWER,
-    pattern=of_gemm,
-    rewrite=activated_gemm,
+@rule(
+    "gemm-activation",
+    LOWER,
+    of_gemm,
     examples=(
         Rewrites(
             "g = Gemm<transB=1>(a, b, c)  y = Relu(g)",
@@ -268,6 +232,14 @@ GEMM = Rule(
         Rejects("double a; double b; g = Gemm(a, b)  y = Relu(g)", because="no CPU kernel"),
     ),
 )
+def gemm_activation(m: Match, build: Builder) -> Value:
+    """Relu(Gemm(a, b, c)) ⟶ com.microsoft.FusedGemm(a, b, c, activation="Relu"), and other functions."""
+    require_unquantized(m, m[a], m[b])
+    function = m.node(of_gemm).op_type
+    own = {f"activation_{name}": m.attr(of_gemm, name) for name in m.attribute_names(of_gemm)}
+    attributes = m.attrs(gemm) | {"activation": function} | own
+    return build.microsoft.node("FusedGemm", [m[a], m[b], m.value(c)], attributes)[0]
+
 
 # -- Conv ------------------------------------------------------------------------------------------------------
 
@@ -277,20 +249,13 @@ conv = op.Conv(x, w, bias)
 added = op.Add(conv, z)
 
 
-def conv_and_sum(m: Match, build: Builder) -> Value:
-    """Conv(x, w, b) + z ⟶ com.microsoft.FusedConv(x, w, b, z)."""
-    require_unquantized(m, m[x], m[w])
-    m.require(same_shape(m.shape(z), m.shape(conv)), "what is added is not shown to have the shape of the result", at=z)
-    return build.microsoft.node("FusedConv", [m[x], m[w], m.value(bias), m[z]], m.attrs(conv))[0]
-
-
 IMAGE = "float[n,2,5,5] x; float[3,2,3,3] w; "
 
-SUM = Rule(
-    name="conv-sum",
-    stage=Stage.LOWER,
-    pattern=added,
-    rewrite=conv_and_sum,
+
+@rule(
+    "conv-sum",
+    LOWER,
+    added,
     examples=(
         Rewrites(
             IMAGE + "float[3] b; float[n,3,3,3] z; c = Conv(x, w, b)  y = Add(z, c)",
@@ -302,6 +267,12 @@ SUM = Rule(
         ),
     ),
 )
+def conv_sum(m: Match, build: Builder) -> Value:
+    """Conv(x, w, b) + z ⟶ com.microsoft.FusedConv(x, w, b, z)."""
+    require_unquantized(m, m[x], m[w])
+    m.require(same_shape(m.shape(z), m.shape(conv)), "what is added is not shown to have the shape of the result", at=z)
+    return build.microsoft.node("FusedConv", [m[x], m[w], m.value(bias), m[z]], m.attrs(conv))[0]
+
 
 LARGEST = float(np.finfo(np.float32).max)  # what a Clip without a bound has for one: of infinity, it makes this
 low, high = Attr[float]("low", default=-LARGEST), Attr[float]("high", default=LARGEST)
@@ -312,28 +283,10 @@ of_conv, clipped = op[_OF_CONV](linear), op.Clip(linear, min=low, max=high)
 activation = any_of(of_conv, clipped)
 
 
-def activated_conv(m: Match, build: Builder) -> Value:
-    """Relu(Conv(x, w, b)) ⟶ com.microsoft.FusedConv(x, w, b, activation="Relu"), and other functions."""
-    call = matched(m, linear)
-    attributes = m.attrs(call)
-    require_unquantized(m, m[x], m[w])
-    m.require("activation" not in attributes, "there is a function already", at=call)
-    if clipped in m:
-        function: str = "Clip"
-        own: tuple[float, ...] = (m[low], m[high])
-    else:
-        function = m.node(of_conv).op_type
-        own = tuple(m.attr(of_conv, name) for name in m.attribute_names(of_conv))
-    attributes |= {"activation": function} | ({"activation_params": own} if own else {})
-    inputs = [m[x], m[w], m.value(bias), m.value(summand) if fused in m else None]
-    return build.microsoft.node("FusedConv", inputs, attributes)[0]
-
-
-CONV = Rule(
-    name="conv-activation",
-    stage=Stage.LOWER,
-    pattern=activation,
-    rewrite=activated_conv,
+@rule(
+    "conv-activation",
+    LOWER,
+    activation,
     examples=(
         Rewrites(
             IMAGE + "float[3] b; c = Conv<pads=[1,1,1,1]>(x, w, b)  y = Relu(c)",
@@ -361,6 +314,22 @@ CONV = Rule(
         ),
     ),
 )
+def conv_activation(m: Match, build: Builder) -> Value:
+    """Relu(Conv(x, w, b)) ⟶ com.microsoft.FusedConv(x, w, b, activation="Relu"), and other functions."""
+    call = matched(m, linear)
+    attributes = m.attrs(call)
+    require_unquantized(m, m[x], m[w])
+    m.require("activation" not in attributes, "there is a function already", at=call)
+    if clipped in m:
+        function: str = "Clip"
+        own: tuple[float, ...] = (m[low], m[high])
+    else:
+        function = m.node(of_conv).op_type
+        own = tuple(m.attr(of_conv, name) for name in m.attribute_names(of_conv))
+    attributes |= {"activation": function} | ({"activation_params": own} if own else {})
+    inputs = [m[x], m[w], m.value(bias), m.value(summand) if fused in m else None]
+    return build.microsoft.node("FusedConv", inputs, attributes)[0]
+
 
 # -- MatMulNBits -----------------------------------------------------------------------------------------------
 
@@ -369,20 +338,10 @@ quantized = microsoft.MatMulNBits(x, packed, scales, zeros, order)
 addend = Var("bias", rank=1)
 
 
-def quantized_and_bias(m: Match, build: Builder) -> Value:
-    """MatMulNBits(x, w, ...) + b ⟶ MatMulNBits(x, w, ..., b)."""
-    m.require(m.shape(addend) == (m.attr(quantized, "N"),), "what is added is not one number by channel", at=addend)
-    told = m.facts.tensor(m[addend]) is not None or m[addend].is_graph_input()
-    m.require(told, "ONNX Runtime may not know its shape, which it asks for", at=addend)
-    inputs = [m[x], m[packed], m[scales], m.value(zeros), m.value(order), m[addend]]
-    return build.microsoft.node("MatMulNBits", inputs, m.attrs(quantized))[0]
-
-
-QUANTIZED = Rule(
-    name="matmulnbits-bias",
-    stage=Stage.LOWER,
-    pattern=op.Add(quantized, addend),
-    rewrite=quantized_and_bias,
+@rule(
+    "matmulnbits-bias",
+    LOWER,
+    op.Add(quantized, addend),
     examples=(
         Rewrites(
             "float[m,32] x; uint8[2,1,16] w; float[2] s; float[2] b;"
@@ -402,5 +361,10 @@ QUANTIZED = Rule(
         ),
     ),
 )
-
-RULES = (TRANSPOSE, OPERAND_SCALE, SCALE, GEMM, SUM, CONV, QUANTIZED)
+def matmulnbits_bias(m: Match, build: Builder) -> Value:
+    """MatMulNBits(x, w, ...) + b ⟶ MatMulNBits(x, w, ..., b)."""
+    m.require(m.shape(addend) == (m.attr(quantized, "N"),), "what is added is not one number by channel", at=addend)
+    told = m.facts.tensor(m[addend]) is not None or m[addend].is_graph_input()
+    m.require(told, "ONNX Runtime may not know its shape, which it asks for", at=addend)
+    inputs = [m[x], m[packed], m[scales], m.value(zeros), m.value(order), m[addend]]
+    return build.microsoft.node("MatMulNBits", inputs, m.attrs(quantized))[0]

@@ -11,29 +11,12 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import AnyNode, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, same_shape
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.identity import operand
 from onnxrewrite_patterns.slice_concat_split import axis_of
 from onnxrewrite_patterns.view_chains import reshaped
 
 gather = AnyNode(op_types=("Gather", "GatherND"))
-
-
-def in_order(m: Match, build: Builder) -> Value:
-    """Gather(x, {0, 1, 2, ...}) ⟶ Reshape(x) where that is every index in its order, and likewise GatherND."""
-    node = m.node(gather)
-    x, index = operand(m, node), m.facts.constant(operand(m, node, 1))
-    m.require(index is not None, "the indices are not constant", at=node.inputs[1])
-    assert index is not None
-    sizes = _indexed(m, node, x, index)
-    m.require(bool(sizes) and all(sizes), "what is indexed has a size that is not known, or zero", at=x)
-    columns = np.moveaxis(index, -1, 0) if node.op_type == "GatherND" else index[np.newaxis]
-    places = tuple(c.ravel() + np.where(c.ravel() < 0, size, 0) for c, size in zip(columns, sizes, strict=True))
-    inside = all(((p >= 0) & (p < size)).all() for p, size in zip(places, sizes, strict=True))
-    m.require(inside, "an index is out of range", at=node.inputs[1])
-    order = np.ravel_multi_index(places, sizes)
-    m.require(np.array_equal(order, np.arange(np.prod(sizes))), "not all is gathered in its order", at=node.inputs[1])
-    return x if same_shape(m.shape(x), m.shape(gather)) else reshaped(m, build, x, m[gather])
 
 
 def _indexed(m: Match, node: ir.Node, x: Value, index: np.ndarray) -> tuple[int, ...]:
@@ -48,11 +31,10 @@ def _indexed(m: Match, node: ir.Node, x: Value, index: np.ndarray) -> tuple[int,
     return tuple(size if isinstance(size, int) else 0 for size in sizes)
 
 
-IN_ORDER = Rule(
-    name="gather-in-order",
-    stage=Stage.CANONICALIZE,
-    pattern=gather,
-    rewrite=in_order,
+@rule(
+    "gather-in-order",
+    CANONICALIZE,
+    gather,
     benefit=45,
     examples=(
         Rewrites("float[n,3] x; a = Gather<axis=1>(x, {0, 1, -1})  y = Relu(a)", to="float[n,3] x; y = Relu(x)"),
@@ -75,5 +57,18 @@ IN_ORDER = Rule(
         ),
     ),
 )
-
-RULES = (IN_ORDER,)
+def gather_in_order(m: Match, build: Builder) -> Value:
+    """Gather(x, {0, 1, 2, ...}) ⟶ Reshape(x) where that is every index in its order, and likewise GatherND."""
+    node = m.node(gather)
+    x, index = operand(m, node), m.facts.constant(operand(m, node, 1))
+    m.require(index is not None, "the indices are not constant", at=node.inputs[1])
+    assert index is not None
+    sizes = _indexed(m, node, x, index)
+    m.require(bool(sizes) and all(sizes), "what is indexed has a size that is not known, or zero", at=x)
+    columns = np.moveaxis(index, -1, 0) if node.op_type == "GatherND" else index[np.newaxis]
+    places = tuple(c.ravel() + np.where(c.ravel() < 0, size, 0) for c, size in zip(columns, sizes, strict=True))
+    inside = all(((p >= 0) & (p < size)).all() for p, size in zip(places, sizes, strict=True))
+    m.require(inside, "an index is out of range", at=node.inputs[1])
+    order = np.ravel_multi_index(places, sizes)
+    m.require(np.array_equal(order, np.arange(np.prod(sizes))), "not all is gathered in its order", at=node.inputs[1])
+    return x if same_shape(m.shape(x), m.shape(gather)) else reshaped(m, build, x, m[gather])

@@ -8,22 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import (
-    AnyNode,
-    Builder,
-    Const,
-    Each,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    op,
-    parameter,
-    resolve,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.slice_concat_split import axis_of, used_once
 
 x = Var("x")
@@ -34,22 +19,10 @@ gather = op.Gather(x, index)
 unsqueezed = op.Unsqueeze(gather, Each("axes", at_least=0))
 
 
-def gather_one(m: Match, build: Builder) -> Value:
-    """Unsqueeze(Gather(x, i)) ⟶ Gather(x, {i}) where the new axis is the one gathered from."""
-    rank = m.rank(x)
-    axis, axes = axis_of(m, m.node(gather), rank, default=0), parameter(m.facts, m.node(unsqueezed), "axes")
-    axes = (axes,) if isinstance(axes, int) else axes
-    m.require(isinstance(axes, tuple) and len(axes) == 1, "more than one axis is added")
-    m.require(axes[0] >= 0 or rank is not None, "the rank is not known", at=x)
-    m.require(axes[0] % rank == axis if rank is not None else axes[0] == axis, "the new axis is another one")
-    return build.Gather(m[x], np.array([int(m[index])], np.int64), axis=axis)
-
-
-GATHER_ONE = Rule(
-    name="unsqueeze-of-gather",
-    stage=Stage.CANONICALIZE,
-    pattern=unsqueezed,
-    rewrite=gather_one,
+@rule(
+    "unsqueeze-of-gather",
+    CANONICALIZE,
+    unsqueezed,
     benefit=50,
     examples=(
         Rewrites(
@@ -63,9 +36,52 @@ GATHER_ONE = Rule(
         Rejects("float[n,s] x; g = Gather(x, 1)  y = Unsqueeze(g, {1})", because="another one"),
     ),
 )
+def unsqueeze_of_gather(m: Match, build: Builder) -> Value:
+    """Unsqueeze(Gather(x, i)) ⟶ Gather(x, {i}) where the new axis is the one gathered from."""
+    rank = m.rank(x)
+    axis, axes = axis_of(m, m.node(gather), rank, default=0), parameter(m.facts, m.node(unsqueezed), "axes")
+    axes = (axes,) if isinstance(axes, int) else axes
+    m.require(isinstance(axes, tuple) and len(axes) == 1, "more than one axis is added")
+    m.require(axes[0] >= 0 or rank is not None, "the rank is not known", at=x)
+    m.require(axes[0] % rank == axis if rank is not None else axes[0] == axis, "the new axis is another one")
+    return build.Gather(m[x], np.array([int(m[index])], np.int64), axis=axis)
 
 
-def gather_all(m: Match, build: Builder) -> Value:
+def _gathered(m: Match, value: Value, axis: int, reader: ir.Node) -> tuple[Value | None, list[int]]:
+    """The source and the indices of a Gather along ``axis`` by a constant list; None and no indices for others."""
+    node = resolve(value).producer()
+    if node is None or node.op_type != "Gather" or node.domain or node.graph is not reader.graph:
+        return None, []
+    indices = m.facts.constant(node.inputs[1]) if node.inputs[1] is not None else None
+    if node.inputs[0] is None or indices is None or indices.ndim != 1 or not used_once(value):
+        return None, []
+    if axis_of(m, node, m.rank(node.inputs[0]), default=0) != axis:
+        return None, []
+    return resolve(node.inputs[0]), indices.tolist()
+
+
+@rule(
+    "concat-of-gathers",
+    CANONICALIZE,
+    concat,
+    benefit=30,
+    looks_above=2,
+    examples=(
+        Rewrites(
+            "int64[4] x; a = Gather(x, {0})  b = Gather(x, {2})  y = Concat<axis=0>(a, b, {7})",
+            to="int64[4] x; g = Gather<axis=0>(x, {0, 2})  y = Concat<axis=0>(g, {7})",
+        ),
+        Rewrites(
+            "float[2,3,n] x; a = Gather<axis=1>(x, {2, 0})  b = Gather<axis=-2>(x, {1})  y = Concat<axis=1>(a, b)",
+            to="float[2,3,n] x; y = Gather<axis=1>(x, {2, 0, 1})",
+        ),
+        Rejects(
+            "int64[4] x; int64[4] z; a = Gather(x, {0})  b = Gather(z, {2})  y = Concat<axis=0>(a, b)",
+            because="no two neighbours",
+        ),
+    ),
+)
+def concat_of_gathers(m: Match, build: Builder) -> Value:
     """Concat(Gather(x, {i}), Gather(x, {j})) ⟶ Gather(x, {i, j}) along one axis."""
     node = m.node(concat)
     axis = axis_of(m, node, m.rank(concat))
@@ -86,42 +102,3 @@ def gather_all(m: Match, build: Builder) -> Value:
     ]
     result: Value = made[0] if len(made) == 1 else build.Concat(*made, axis=axis)
     return result
-
-
-def _gathered(m: Match, value: Value, axis: int, reader: ir.Node) -> tuple[Value | None, list[int]]:
-    """The source and the indices of a Gather along ``axis`` by a constant list; None and no indices for others."""
-    node = resolve(value).producer()
-    if node is None or node.op_type != "Gather" or node.domain or node.graph is not reader.graph:
-        return None, []
-    indices = m.facts.constant(node.inputs[1]) if node.inputs[1] is not None else None
-    if node.inputs[0] is None or indices is None or indices.ndim != 1 or not used_once(value):
-        return None, []
-    if axis_of(m, node, m.rank(node.inputs[0]), default=0) != axis:
-        return None, []
-    return resolve(node.inputs[0]), indices.tolist()
-
-
-GATHER_ALL = Rule(
-    name="concat-of-gathers",
-    stage=Stage.CANONICALIZE,
-    pattern=concat,
-    rewrite=gather_all,
-    benefit=30,
-    looks_above=2,
-    examples=(
-        Rewrites(
-            "int64[4] x; a = Gather(x, {0})  b = Gather(x, {2})  y = Concat<axis=0>(a, b, {7})",
-            to="int64[4] x; g = Gather<axis=0>(x, {0, 2})  y = Concat<axis=0>(g, {7})",
-        ),
-        Rewrites(
-            "float[2,3,n] x; a = Gather<axis=1>(x, {2, 0})  b = Gather<axis=-2>(x, {1})  y = Concat<axis=1>(a, b)",
-            to="float[2,3,n] x; y = Gather<axis=1>(x, {2, 0, 1})",
-        ),
-        Rejects(
-            "int64[4] x; int64[4] z; a = Gather(x, {0})  b = Gather(z, {2})  y = Concat<axis=0>(a, b)",
-            because="no two neighbours",
-        ),
-    ),
-)
-
-RULES = (GATHER_ONE, GATHER_ALL)

@@ -19,23 +19,7 @@ import math
 
 import onnx_ir as ir
 
-from onnxrewrite import (
-    FLOATS,
-    SQRT2,
-    Attr,
-    Builder,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Scalar,
-    Stage,
-    Term,
-    Value,
-    Var,
-    any_of,
-    op,
-)
+from onnxrewrite.rules import *
 
 x = Var("x", dtype=FLOATS)
 
@@ -47,16 +31,12 @@ def half_plus(odd: Term, minus_odd: Term) -> Term:
     return any_of(0.5 * x * one_plus, x * half_of, 0.5 * x + 0.5 * x * odd, 0.5 * (x + x * odd))
 
 
-def to_gelu(m: Match, build: Builder) -> Value:
-    """½·x·(1 + erf(x/√2)) ⟶ Gelu(x)."""
-    return build.Gelu(m[x])
-
-
-GELU_ERF = Rule(
-    name="gelu-erf",
-    stage=Stage.RAISE,
-    pattern=half_plus(op.Erf(x / SQRT2), op.Erf(x / -SQRT2)),
-    rewrite=to_gelu,
+GELU_ERF = rule(
+    "gelu-erf",
+    RAISE,
+    half_plus(op.Erf(x / SQRT2), op.Erf(x / -SQRT2)),
+    op.Gelu(x),
+    doc="½·x·(1 + erf(x/√2)) ⟶ Gelu(x).",
     examples=(
         Rewrites(
             "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)",
@@ -97,26 +77,16 @@ GELU_ERF = Rule(
     ),
 )
 
+
 factor = Scalar("factor")
 SIX_DIGITS = 5e-6 / SQRT2
 """The largest relative error of √2 written with six digits, as in Megatron."""
 
 
-def to_scaled_gelu(m: Match, build: Builder) -> Value:
-    """½·x·(1 + erf(x/a)) ⟶ Gelu(k·x)/k with k = √2/a, of an a that is √2 written with six digits."""
-    scale = m[factor] * SQRT2
-    m.require(m.dtype(x) == ir.DataType.FLOAT, "only float32 has a kernel that pays for two products", at=x)
-    m.require(abs(scale - 1) > 2**-22, "that is √2 itself", at=x)
-    m.require(abs(scale - 1) < SIX_DIGITS, f"expected constant {1 / SQRT2:.6g}, found {m[factor]:.9g}", at=x)
-    gelu = build.Gelu if build.opset >= 20 else build.microsoft.Gelu
-    return build.Mul(gelu(build.Mul(m[x], scale)), 1 / scale)
-
-
-GELU_SIX_DIGITS = Rule(
-    name="gelu-six-digits",
-    stage=Stage.LOWER,
-    pattern=half_plus(op.Erf(factor * x), op.Erf(-factor * x)),
-    rewrite=to_scaled_gelu,
+@rule(
+    "gelu-six-digits",
+    LOWER,
+    half_plus(op.Erf(factor * x), op.Erf(-factor * x)),
     examples=(
         Rewrites(
             "d = Div(x, 1.41421)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)",
@@ -136,6 +106,15 @@ GELU_SIX_DIGITS = Rule(
         ),
     ),
 )
+def gelu_six_digits(m: Match, build: Builder) -> Value:
+    """½·x·(1 + erf(x/a)) ⟶ Gelu(k·x)/k with k = √2/a, of an a that is √2 written with six digits."""
+    scale = m[factor] * SQRT2
+    m.require(m.dtype(x) == ir.DataType.FLOAT, "only float32 has a kernel that pays for two products", at=x)
+    m.require(abs(scale - 1) > 2**-22, "that is √2 itself", at=x)
+    m.require(abs(scale - 1) < SIX_DIGITS, f"expected constant {1 / SQRT2:.6g}, found {m[factor]:.9g}", at=x)
+    gelu = build.Gelu if build.opset >= 20 else build.microsoft.Gelu
+    return build.Mul(gelu(build.Mul(m[x], scale)), 1 / scale)
+
 
 K = math.sqrt(2 / math.pi)
 CUBIC = 0.044715
@@ -147,16 +126,12 @@ argument = any_of(
 )
 
 
-def to_gelu_tanh(m: Match, build: Builder) -> Value:
-    """½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) ⟶ Gelu(x, approximate="tanh")."""
-    return build.Gelu(m[x], approximate="tanh")
-
-
-GELU_TANH = Rule(
-    name="gelu-tanh",
-    stage=Stage.RAISE,
-    pattern=half_plus(op.Tanh(argument), op.Tanh(-argument)),
-    rewrite=to_gelu_tanh,
+GELU_TANH = rule(
+    "gelu-tanh",
+    RAISE,
+    half_plus(op.Tanh(argument), op.Tanh(-argument)),
+    op.Gelu(x, approximate="tanh"),
+    doc='½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) ⟶ Gelu(x, approximate="tanh").',
     examples=(
         Rewrites(
             "float[n] x; c = Pow(x, 3.0)  k = Mul(c, 0.044715)  s = Add(x, k)  u = Mul(s, 0.79788456)  t = Tanh(u)"
@@ -190,20 +165,10 @@ GELU_TANH = Rule(
 gelu = op.Gelu(x, approximate=(kind := Attr[str]("approximate")))
 
 
-def to_microsoft_gelu(m: Match, build: Builder) -> Value:
-    """Gelu(x) ⟶ com.microsoft.Gelu(x), or FastGelu(x) for the tanh form, in models older than opset 20."""
-    m.require(m.is_newer(gelu), "the model's own opset has Gelu")
-    if m[kind] == "tanh":
-        m.require(m.rank(x), "FastGelu takes no scalar, and this is or may be one", at=x)
-        return build.microsoft.FastGelu(m[x])
-    return build.microsoft.Gelu(m[x])
-
-
-GELU_LOWER = Rule(
-    name="gelu-lower",
-    stage=Stage.LOWER,
-    pattern=gelu,
-    rewrite=to_microsoft_gelu,
+@rule(
+    "gelu-lower",
+    LOWER,
+    gelu,
     examples=(
         Rewrites("y = Gelu(x)", to="y = com.microsoft.Gelu(x)"),
         Rewrites('float[n] x; y = Gelu<approximate = "tanh">(x)', to="float[n] x; y = com.microsoft.FastGelu(x)"),
@@ -212,5 +177,10 @@ GELU_LOWER = Rule(
         Rejects("y = Gelu(x)", target="onnx", because="standard operators only"),
     ),
 )
-
-RULES = (GELU_ERF, GELU_SIX_DIGITS, GELU_TANH, GELU_LOWER)
+def gelu_lower(m: Match, build: Builder) -> Value:
+    """Gelu(x) ⟶ com.microsoft.Gelu(x), or FastGelu(x) for the tanh form, in models older than opset 20."""
+    m.require(m.is_newer(gelu), "the model's own opset has Gelu")
+    if m[kind] == "tanh":
+        m.require(m.rank(x), "FastGelu takes no scalar, and this is or may be one", at=x)
+        return build.microsoft.FastGelu(m[x])
+    return build.microsoft.Gelu(m[x])

@@ -13,24 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import (
-    FLOATS,
-    Attr,
-    Builder,
-    Call,
-    Const,
-    Dim,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    any_of,
-    op,
-    same_dim,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns import linear_layers as linear
 from onnxrewrite_patterns.view_chains import target
 
@@ -38,16 +21,6 @@ a, b = Var("a", dtype=FLOATS, rank=2), Var("b", dtype=FLOATS, rank=2)
 c = Var("c")
 product = any_of(op.MatMul(a, b), op.Gemm(a, b))
 total = any_of(op.Add(product, c), op.Sum(product, c), op.Sum(c, product))
-
-
-def add_to_gemm(m: Match, build: Builder) -> Value:
-    """a·b + c ⟶ Gemm(a, b, c), and likewise Gemm(a, b) + c."""
-    linear.require_unquantized(m, m[a], m[b])
-    require_fit(m, m[c], m.shape(product) or ())
-    call = m.alternative(product)
-    assert isinstance(call, Call)
-    attributes = {name: value for name, value in m.attrs(call).items() if name != "beta"}
-    return build.node("Gemm", [m[a], m[b], m[c]], attributes)[0]
 
 
 def require_fit(m: Match, addend: Value, shape: Sequence[Dim]) -> None:
@@ -60,11 +33,10 @@ def require_fit(m: Match, addend: Value, shape: Sequence[Dim]) -> None:
         m.require(fits, f"a dimension of what is added is {size}, and not shown to be {wanted} or 1", at=addend)
 
 
-ADD = Rule(
-    name="matmul-add",
-    stage=Stage.CANONICALIZE,
-    pattern=total,
-    rewrite=add_to_gemm,
+@rule(
+    "matmul-add",
+    CANONICALIZE,
+    total,
     examples=(
         Rewrites(
             "float[m,k] a; float[k,4] b; float[4] c; p = MatMul(a, b)  y = Add(c, p)",
@@ -98,24 +70,24 @@ ADD = Rule(
         ),
     ),
 )
+def matmul_add(m: Match, build: Builder) -> Value:
+    """a·b + c ⟶ Gemm(a, b, c), and likewise Gemm(a, b) + c."""
+    linear.require_unquantized(m, m[a], m[b])
+    require_fit(m, m[c], m.shape(product) or ())
+    call = m.alternative(product)
+    assert isinstance(call, Call)
+    attributes = {name: value for name, value in m.attrs(call).items() if name != "beta"}
+    return build.node("Gemm", [m[a], m[b], m[c]], attributes)[0]
 
 
 idle = Const("c")
 with_idle = op.Gemm(a, b, idle)
 
 
-def without_bias(m: Match, build: Builder) -> Value:
-    """Gemm(a, b, 0) ⟶ Gemm(a, b)."""
-    m.require(m.attr(with_idle, "beta") == 0 or not m[idle].any(), "what is added is not zero", at=idle)
-    attributes = {name: value for name, value in m.attrs(with_idle).items() if name != "beta"}
-    return build.node("Gemm", [m[a], m[b]], attributes)[0]
-
-
-NO_BIAS = Rule(
-    name="gemm-of-zero-bias",
-    stage=Stage.CANONICALIZE,
-    pattern=with_idle,
-    rewrite=without_bias,
+@rule(
+    "gemm-of-zero-bias",
+    CANONICALIZE,
+    with_idle,
     benefit=10,
     examples=(
         Rewrites(
@@ -129,32 +101,20 @@ NO_BIAS = Rule(
         Rejects("float[m,k] a; float[k,n] b; y = Gemm(a, b, {0.0, 0.0})", because="does not take 2 inputs", opset=10),
     ),
 )
+def gemm_of_zero_bias(m: Match, build: Builder) -> Value:
+    """Gemm(a, b, 0) ⟶ Gemm(a, b)."""
+    m.require(m.attr(with_idle, "beta") == 0 or not m[idle].any(), "what is added is not zero", at=idle)
+    attributes = {name: value for name, value in m.attrs(with_idle).items() if name != "beta"}
+    return build.node("Gemm", [m[a], m[b]], attributes)[0]
 
 
 constant = op.Gemm(linear.x, linear.w, linear.b)
 
 
-def without_factors(m: Match, build: Builder) -> Value:
-    """Gemm(x, w, b, alpha=α, beta=β) ⟶ Gemm(x, α·w, β·b)."""
-    alpha, beta = np.asarray(m.attr(constant, "alpha")), m.attr(constant, "beta") if linear.b in m else 1.0
-    m.require(alpha != 1 or beta != 1, "there are no factors")
-    m.require(
-        m.dtype(linear.x) != ir.DataType.DOUBLE,
-        "the factors are float32, and have less precision than the weight of dtype double",
-    )
-    weight = m.value(linear.w)
-    assert weight is not None
-    m.require(alpha == 1 or len(weight.uses()) == 1, "the weight is used elsewhere, too", at=weight)
-    bias = linear.rounded(m, build, linear.bias_of(m, constant)) if linear.b in m else None
-    attributes = {name: value for name, value in m.attrs(constant).items() if name not in ("alpha", "beta")}
-    return build.node("Gemm", [m[linear.x], linear.weighted(m, build, alpha), bias], attributes)[0]
-
-
-FACTORS = Rule(
-    name="gemm-factors",
-    stage=Stage.CANONICALIZE,
-    pattern=constant,
-    rewrite=without_factors,
+@rule(
+    "gemm-factors",
+    CANONICALIZE,
+    constant,
     examples=(
         Rewrites(
             "y = Gemm<alpha=0.5, beta=2.0, transB=1>(x, float[2,1] {1, 2}, {3.0, 4.0})",
@@ -170,6 +130,20 @@ FACTORS = Rule(
         Rejects("y = Gemm<alpha=3e38>(x, float[1,2] {1, 2})", because="does not fit into float"),
     ),
 )
+def gemm_factors(m: Match, build: Builder) -> Value:
+    """Gemm(x, w, b, alpha=α, beta=β) ⟶ Gemm(x, α·w, β·b)."""
+    alpha, beta = np.asarray(m.attr(constant, "alpha")), m.attr(constant, "beta") if linear.b in m else 1.0
+    m.require(alpha != 1 or beta != 1, "there are no factors")
+    m.require(
+        m.dtype(linear.x) != ir.DataType.DOUBLE,
+        "the factors are float32, and have less precision than the weight of dtype double",
+    )
+    weight = m.value(linear.w)
+    assert weight is not None
+    m.require(alpha == 1 or len(weight.uses()) == 1, "the weight is used elsewhere, too", at=weight)
+    bias = linear.rounded(m, build, linear.bias_of(m, constant)) if linear.b in m else None
+    attributes = {name: value for name, value in m.attrs(constant).items() if name not in ("alpha", "beta")}
+    return build.node("Gemm", [m[linear.x], linear.weighted(m, build, alpha), bias], attributes)[0]
 
 
 bias, perm = Const("c", default=None), Attr[tuple[int, ...]]("perm", default=())
@@ -177,23 +151,10 @@ turned = any_of(op.MatMul(a, b), op.Gemm(a, b, bias))
 turn = op.Transpose(turned, perm=perm)
 
 
-def turned_gemm(m: Match, build: Builder) -> Value:
-    """Transpose(a·b) ⟶ bᵀ·aᵀ, which is Gemm(b, a, transA=1, transB=1), and likewise of a Gemm."""
-    m.require(m[perm] in ((), (1, 0)), "it swaps nothing")
-    call = m.alternative(turned)
-    assert isinstance(call, Call)
-    attributes, addend = m.attrs(call), None
-    attributes |= {"transA": int(not attributes.get("transB")), "transB": int(not attributes.get("transA"))}
-    if m.value(bias) is not None:
-        addend = build.const(np.atleast_2d(m[bias]).T if m[bias].ndim else m[bias], like=bias)
-    return build.node("Gemm", [m[b], m[a], addend], attributes)[0]
-
-
-TURNED = Rule(
-    name="transpose-of-gemm",
-    stage=Stage.LOWER,
-    pattern=turn,
-    rewrite=turned_gemm,
+@rule(
+    "transpose-of-gemm",
+    LOWER,
+    turn,
     examples=(
         Rewrites(
             "float[k,m] a; float[k,n] b; p = Gemm<alpha=3.0, transA=1>(a, b)  y = Transpose(p)",
@@ -216,6 +177,17 @@ TURNED = Rule(
         ),
     ),
 )
+def transpose_of_gemm(m: Match, build: Builder) -> Value:
+    """Transpose(a·b) ⟶ bᵀ·aᵀ, which is Gemm(b, a, transA=1, transB=1), and likewise of a Gemm."""
+    m.require(m[perm] in ((), (1, 0)), "it swaps nothing")
+    call = m.alternative(turned)
+    assert isinstance(call, Call)
+    attributes, addend = m.attrs(call), None
+    attributes |= {"transA": int(not attributes.get("transB")), "transB": int(not attributes.get("transA"))}
+    if m.value(bias) is not None:
+        addend = build.const(np.atleast_2d(m[bias]).T if m[bias].ndim else m[bias], like=bias)
+    return build.node("Gemm", [m[b], m[a], addend], attributes)[0]
+
 
 # -- more dimensions, or fewer ---------------------------------------------------------------------------------
 
@@ -223,17 +195,10 @@ row = Var("a", dtype=FLOATS, rank=1)
 row_product = op.MatMul(row, b)
 
 
-def row_to_gemm(m: Match, build: Builder) -> Value:
-    """a·b + c of a vector a ⟶ Gemm of a matrix of one row."""
-    require_fit(m, m[c], m.shape(row_product) or ())
-    return build.Squeeze(build.Gemm(build.Unsqueeze(m[row], axes=(0,)), m[b], m[c]), axes=(0,))
-
-
-ROW = Rule(
-    name="matmul-add-vector",
-    stage=Stage.LOWER,
-    pattern=op.Add(row_product, c),
-    rewrite=row_to_gemm,
+@rule(
+    "matmul-add-vector",
+    LOWER,
+    op.Add(row_product, c),
     examples=(
         Rewrites(
             "float[4] a; float[4,3] b; float[3] c; p = MatMul(a, b)  y = Add(p, c)",
@@ -245,24 +210,14 @@ ROW = Rule(
         ),
     ),
 )
+def matmul_add_vector(m: Match, build: Builder) -> Value:
+    """a·b + c of a vector a ⟶ Gemm of a matrix of one row."""
+    require_fit(m, m[c], m.shape(row_product) or ())
+    return build.Squeeze(build.Gemm(build.Unsqueeze(m[row], axes=(0,)), m[b], m[c]), axes=(0,))
+
 
 x, w, offset = Var("x", dtype=FLOATS), Const("w", rank=2), Const("bias", rank=1)
 layer = op.MatMul(x, w)
-
-
-def flat_gemm(m: Match, build: Builder) -> Value:
-    """x·w + b ⟶ Gemm(x, w, b) for an x of three dimensions or more, all but the last in one."""
-    shape, weight, addend = m.shape(x), m.value(w), m.value(offset)
-    m.require(shape is not None and len(shape) > 2, "x has not more than two dimensions", at=x)
-    assert shape is not None
-    assert weight is not None
-    inner, outer = weight.shape or (0, 0)
-    m.require(
-        inner and outer and m.shape(offset) == (outer,), "the bias is not by channel, or there is none", at=offset
-    )
-    m.require(not linear.feeds_attention(m, m.anchor), "it is for the attention to take in")
-    flat = build.Gemm(build.Reshape(m[x], np.array([-1, inner])), weight, addend)
-    return unflattened(m, build, flat, (*shape[:-1], outer))
 
 
 def unflattened(m: Match, build: Builder, rows: Value, wanted: Sequence[Dim]) -> Value:
@@ -275,11 +230,10 @@ def unflattened(m: Match, build: Builder, rows: Value, wanted: Sequence[Dim]) ->
     return build.Reshape(rows, build.Concat(leading, np.array([wanted[-1]]), axis=0), allowzero=1)
 
 
-FLAT = Rule(
-    name="matmul-add-flat",
-    stage=Stage.LOWER,
-    pattern=op.Add(layer, offset),
-    rewrite=flat_gemm,
+@rule(
+    "matmul-add-flat",
+    LOWER,
+    op.Add(layer, offset),
     needs_speedup=True,
     looks_below=linear.STEPS,
     examples=(
@@ -303,5 +257,16 @@ FLAT = Rule(
         ),
     ),
 )
-
-RULES = (ADD, NO_BIAS, FACTORS, TURNED, ROW, FLAT)
+def matmul_add_flat(m: Match, build: Builder) -> Value:
+    """x·w + b ⟶ Gemm(x, w, b) for an x of three dimensions or more, all but the last in one."""
+    shape, weight, addend = m.shape(x), m.value(w), m.value(offset)
+    m.require(shape is not None and len(shape) > 2, "x has not more than two dimensions", at=x)
+    assert shape is not None
+    assert weight is not None
+    inner, outer = weight.shape or (0, 0)
+    m.require(
+        inner and outer and m.shape(offset) == (outer,), "the bias is not by channel, or there is none", at=offset
+    )
+    m.require(not linear.feeds_attention(m, m.anchor), "it is for the attention to take in")
+    flat = build.Gemm(build.Reshape(m[x], np.array([-1, inner])), weight, addend)
+    return unflattened(m, build, flat, (*shape[:-1], outer))

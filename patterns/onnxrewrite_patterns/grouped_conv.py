@@ -18,21 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxrewrite import (
-    Attr,
-    Builder,
-    Each,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    op,
-    parameter,
-    passed,
-    resolve,
-)
+from onnxrewrite.rules import *
 
 Array = npt.NDArray[Any]
 
@@ -97,7 +83,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Span:
     """The channels ``start`` to ``stop`` of ``source``, which has ``total``, taken by a Split or Slice."""
 
     node: ir.Node
@@ -110,27 +96,6 @@ class Cut:
 parts = Each[Any]("parts")
 axis = Attr[int]("axis")
 concat = op.Concat(parts, axis=axis)
-
-
-def merge_convs(m: Match, build: Builder) -> Value:
-    """Concat(conv₁(x₁), conv₂(x₂), ...) ⟶ conv(x)."""
-    branches = [branch(m, part) for part in m[parts]]
-    ranks = {b.weight.ndim for b in branches if b is not None}
-    m.require(ranks, "none of its inputs is a convolution that only it reads")
-    m.require(m[axis] in (1, 1 - min(ranks)), f"it concatenates along axis {m[axis]}, not along the channels")
-    merged: list[Value] = []
-    at = 0
-    while at < len(branches):
-        run = run_of(branches[at:])
-        same, groups = over_one_input(run), over_parts(m, run)
-        count = max(same, groups, 1)
-        merged.append(m[parts][at] if count == 1 else one_conv(m, build, run[:count], grouped=groups > same))
-        at += count
-    shared = [f"`{part.name}`" for part in m[parts] if len(part.uses()) > 1]
-    told = f", for others read {' and '.join(shared)}" if shared else ""
-    why = f"no neighbouring inputs are convolutions that make one{told}"
-    m.require(len(merged) < len(branches), why, at=m[parts][0])
-    return merged[0] if len(merged) == 1 else build.Concat(*merged, axis=m[axis])
 
 
 def run_of(branches: Sequence[Branch | None]) -> list[Branch]:
@@ -166,7 +131,7 @@ def over_parts(m: Match, run: Sequence[Branch]) -> int:
     return 0
 
 
-def cut(m: Match, part: Value, rank: int) -> Cut | None:
+def cut(m: Match, part: Value, rank: int) -> Span | None:
     """The channels that ``part`` consists of, if it is taken from another value and read once."""
     node = part.producer()
     if node is None or node.domain or node.op_type not in ("Split", "Slice") or not is_private(part):
@@ -179,14 +144,14 @@ def cut(m: Match, part: Value, rank: int) -> Cut | None:
         if parameter(m.facts, node, "axis") not in (1, 1 - rank) or len(ends) <= len(sizes):
             return None
         index = part.index() or 0
-        return Cut(node, source, ends[index], ends[index + 1], ends[-1])
+        return Span(node, source, ends[index], ends[index + 1], ends[-1])
     bounds = [parameter(m.facts, node, name) for name in ("starts", "ends", "axes", "steps")]
     total = m.dim(source, 1)
     if not isinstance(total, int) or bounds[2] not in ((1,), (1 - rank,)) or bounds[3] not in (None, (1,)):
         return None
     if not all(isinstance(bound, tuple) and bound[0] >= 0 for bound in bounds[:2]):
         return None
-    return Cut(node, source, min(bounds[0][0], total), min(bounds[1][0], total), total)
+    return Span(node, source, min(bounds[0][0], total), min(bounds[1][0], total), total)
 
 
 # -- one branch ----------------------------------------------------------------------------------------------
@@ -302,11 +267,10 @@ def _bias(each: Branch) -> Array:
     return np.zeros(channels, each.weight.dtype)
 
 
-MERGE = Rule(
-    name="parallel-convs",
-    stage=Stage.CANONICALIZE,
-    pattern=concat,
-    rewrite=merge_convs,
+@rule(
+    "parallel-convs",
+    CANONICALIZE,
+    concat,
     looks_above=8,
     examples=(
         Rewrites(
@@ -352,5 +316,22 @@ MERGE = Rule(
         ),
     ),
 )
-
-RULES = (MERGE,)
+def parallel_convs(m: Match, build: Builder) -> Value:
+    """Concat(conv₁(x₁), conv₂(x₂), ...) ⟶ conv(x)."""
+    branches = [branch(m, part) for part in m[parts]]
+    ranks = {b.weight.ndim for b in branches if b is not None}
+    m.require(ranks, "none of its inputs is a convolution that only it reads")
+    m.require(m[axis] in (1, 1 - min(ranks)), f"it concatenates along axis {m[axis]}, not along the channels")
+    merged: list[Value] = []
+    at = 0
+    while at < len(branches):
+        run = run_of(branches[at:])
+        same, groups = over_one_input(run), over_parts(m, run)
+        count = max(same, groups, 1)
+        merged.append(m[parts][at] if count == 1 else one_conv(m, build, run[:count], grouped=groups > same))
+        at += count
+    shared = [f"`{part.name}`" for part in m[parts] if len(part.uses()) > 1]
+    told = f", for others read {' and '.join(shared)}" if shared else ""
+    why = f"no neighbouring inputs are convolutions that make one{told}"
+    m.require(len(merged) < len(branches), why, at=m[parts][0])
+    return merged[0] if len(merged) == 1 else build.Concat(*merged, axis=m[axis])

@@ -13,21 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import (
-    TRAITS,
-    AnyNode,
-    Builder,
-    Facts,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    operators,
-    parameter,
-    same_shape,
-)
+from onnxrewrite.rules import *
 
 
 def operand(m: Match, node: ir.Node, index: int = 0) -> Value:
@@ -50,38 +36,28 @@ def require_same_shape(m: Match, out: Value, source: Value) -> None:
 identity = AnyNode(op_types=("Identity",))
 
 
-def drop_identity(m: Match, build: Builder) -> Value:
-    """Identity(x) ⟶ x."""
-    return operand(m, m.node(identity))
-
-
-IDENTITY = Rule(
-    name="identity",
-    stage=Stage.CANONICALIZE,
-    pattern=identity,
-    rewrite=drop_identity,
+@rule(
+    "identity",
+    CANONICALIZE,
+    identity,
     benefit=80,
     examples=(
         Rewrites("i = Identity(x)  y = Relu(i)", to="y = Relu(x)"),
         Rejects("y = Identity(x)", because="gives a graph output its name"),
     ),
 )
+def drop_identity(m: Match, build: Builder) -> Value:
+    """Identity(x) ⟶ x."""
+    return operand(m, m.node(identity))
+
 
 reshape = AnyNode(op_types=(*operators("view repeat"), "CenterCropPad"))
 
 
-def drop_reshape(m: Match, build: Builder) -> Value:
-    """Reshape(x, shape of x) ⟶ x, and likewise Flatten, Squeeze, Unsqueeze, Expand and Tile."""
-    source = operand(m, m.node(reshape))
-    require_same_shape(m, m[reshape], source)
-    return source
-
-
-NO_RESHAPE = Rule(
-    name="reshape-to-own-shape",
-    stage=Stage.CANONICALIZE,
-    pattern=reshape,
-    rewrite=drop_reshape,
+@rule(
+    "reshape-to-own-shape",
+    CANONICALIZE,
+    reshape,
     benefit=80,
     examples=(
         Rewrites("float[n,4] x; r = Reshape(x, {0, 4})  y = Relu(r)", to="float[n,4] x; y = Relu(x)"),
@@ -93,6 +69,12 @@ NO_RESHAPE = Rule(
         Rejects("float[n,m,4] x; f = Flatten(x)  y = Relu(f)", because="not shown"),
     ),
 )
+def reshape_to_own_shape(m: Match, build: Builder) -> Value:
+    """Reshape(x, shape of x) ⟶ x, and likewise Flatten, Squeeze, Unsqueeze, Expand and Tile."""
+    source = operand(m, m.node(reshape))
+    require_same_shape(m, m[reshape], source)
+    return source
+
 
 single = AnyNode(
     op_types=operators(marks="variadic"),
@@ -100,16 +82,10 @@ single = AnyNode(
 )
 
 
-def drop_single(m: Match, build: Builder) -> Value:
-    """Concat(x) ⟶ x, and likewise the Sum, Max, Min or Mean of one operand."""
-    return operand(m, m.node(single))
-
-
-SINGLE = Rule(
-    name="single-operand",
-    stage=Stage.CANONICALIZE,
-    pattern=single,
-    rewrite=drop_single,
+@rule(
+    "single-operand",
+    CANONICALIZE,
+    single,
     benefit=80,
     examples=(
         Rewrites("c = Concat<axis=0>(x)  y = Relu(c)", to="y = Relu(x)"),
@@ -117,22 +93,18 @@ SINGLE = Rule(
         Rejects("y = Sum(x, z)", because="several operands"),
     ),
 )
+def single_operand(m: Match, build: Builder) -> Value:
+    """Concat(x) ⟶ x, and likewise the Sum, Max, Min or Mean of one operand."""
+    return operand(m, m.node(single))
+
 
 split = AnyNode(op_types=("Split",))
 
 
-def drop_split(m: Match, build: Builder) -> Value:
-    """Split(x) into one ⟶ x."""
-    node = m.node(split)
-    m.require(len(node.outputs) == 1, f"Split has {len(node.outputs)} outputs")
-    return operand(m, node)
-
-
-NO_SPLIT = Rule(
-    name="split-into-one",
-    stage=Stage.CANONICALIZE,
-    pattern=split,
-    rewrite=drop_split,
+@rule(
+    "split-into-one",
+    CANONICALIZE,
+    split,
     benefit=80,
     allow_shared=True,
     examples=(
@@ -140,28 +112,22 @@ NO_SPLIT = Rule(
         Rejects("float[4] x; a, b = Split(x, {1, 3})  y = Relu(a)", because="2 outputs"),
     ),
 )
+def split_into_one(m: Match, build: Builder) -> Value:
+    """Split(x) into one ⟶ x."""
+    node = m.node(split)
+    m.require(len(node.outputs) == 1, f"Split has {len(node.outputs)} outputs")
+    return operand(m, node)
+
 
 # -- by parameters -------------------------------------------------------------------------------------------
 
 slice_ = AnyNode(op_types=("Slice",))
 
 
-def drop_slice(m: Match, build: Builder) -> Value:
-    """x[:, 0:] ⟶ x."""
-    node = m.node(slice_)
-    steps = parameter(m.facts, node, "steps")
-    steps = (steps,) if isinstance(steps, int) else steps
-    forward = steps is None or (isinstance(steps, tuple) and all(s > 0 for s in steps))
-    m.require(forward, "a step is, or may be, negative: that reverses the axis")
-    require_same_shape(m, m[slice_], operand(m, node))
-    return operand(m, node)
-
-
-NO_SLICE = Rule(
-    name="slice-of-everything",
-    stage=Stage.CANONICALIZE,
-    pattern=slice_,
-    rewrite=drop_slice,
+@rule(
+    "slice-of-everything",
+    CANONICALIZE,
+    slice_,
     benefit=80,
     examples=(
         Rewrites(
@@ -173,11 +139,33 @@ NO_SLICE = Rule(
         Rejects("float[n,4] x; s = Slice(x, {0}, {5}, {0})  y = Relu(s)", because="not shown"),
     ),
 )
+def slice_of_everything(m: Match, build: Builder) -> Value:
+    """x[:, 0:] ⟶ x."""
+    node = m.node(slice_)
+    steps = parameter(m.facts, node, "steps")
+    steps = (steps,) if isinstance(steps, int) else steps
+    forward = steps is None or (isinstance(steps, tuple) and all(s > 0 for s in steps))
+    m.require(forward, "a step is, or may be, negative: that reverses the axis")
+    require_same_shape(m, m[slice_], operand(m, node))
+    return operand(m, node)
+
 
 pad = AnyNode(op_types=("Pad",))
 
 
-def drop_pad(m: Match, build: Builder) -> Value:
+@rule(
+    "pad-by-nothing",
+    CANONICALIZE,
+    pad,
+    benefit=80,
+    examples=(
+        Rewrites('p = Pad<mode="reflect">(x, {0, 0, 0, 0})  y = Relu(p)', to="y = Relu(x)"),
+        Rewrites("p = Pad<pads=[0,0]>(x)  y = Relu(p)", to="y = Relu(x)", opset=10),
+        Rejects("float[4] x; y = Pad(x, {1, -1})", because="the pads are (1, -1)"),
+        Rejects("int64[4] p; y = Pad(x, p)", because="the pads are not constant"),
+    ),
+)
+def pad_by_nothing(m: Match, build: Builder) -> Value:
     """Pad(x, zeros) ⟶ x."""
     node = m.node(pad)
     name = "paddings" if "paddings" in node.attributes else "pads"
@@ -189,41 +177,13 @@ def drop_pad(m: Match, build: Builder) -> Value:
     return operand(m, node)
 
 
-NO_PAD = Rule(
-    name="pad-by-nothing",
-    stage=Stage.CANONICALIZE,
-    pattern=pad,
-    rewrite=drop_pad,
-    benefit=80,
-    examples=(
-        Rewrites('p = Pad<mode="reflect">(x, {0, 0, 0, 0})  y = Relu(p)', to="y = Relu(x)"),
-        Rewrites("p = Pad<pads=[0,0]>(x)  y = Relu(p)", to="y = Relu(x)", opset=10),
-        Rejects("float[4] x; y = Pad(x, {1, -1})", because="the pads are (1, -1)"),
-        Rejects("int64[4] p; y = Pad(x, p)", because="the pads are not constant"),
-    ),
-)
-
 resize = AnyNode(op_types=("Resize", "Upsample"))
 
 
-def drop_resize(m: Match, build: Builder) -> Value:
-    """Resize(x, scales = 1) ⟶ x."""
-    node = m.node(resize)
-    crops = parameter(m.facts, node, "coordinate_transformation_mode") == "tf_crop_and_resize"
-    m.require(not crops, "it crops a region of interest")
-    scales = parameter(m.facts, node, "scales")
-    scales = scales if isinstance(scales, tuple) else ()
-    if not scales or any(s != 1 for s in scales):
-        m.require(not scales, f"the scales are {scales}")
-        require_same_shape(m, m[resize], operand(m, node))
-    return operand(m, node)
-
-
-NO_RESIZE = Rule(
-    name="resize-to-own-size",
-    stage=Stage.CANONICALIZE,
-    pattern=resize,
-    rewrite=drop_resize,
+@rule(
+    "resize-to-own-size",
+    CANONICALIZE,
+    resize,
     benefit=80,
     examples=(
         Rewrites(
@@ -246,23 +206,26 @@ NO_RESIZE = Rule(
         ),
     ),
 )
+def resize_to_own_size(m: Match, build: Builder) -> Value:
+    """Resize(x, scales = 1) ⟶ x."""
+    node = m.node(resize)
+    crops = parameter(m.facts, node, "coordinate_transformation_mode") == "tf_crop_and_resize"
+    m.require(not crops, "it crops a region of interest")
+    scales = parameter(m.facts, node, "scales")
+    scales = scales if isinstance(scales, tuple) else ()
+    if not scales or any(s != 1 for s in scales):
+        m.require(not scales, f"the scales are {scales}")
+        require_same_shape(m, m[resize], operand(m, node))
+    return operand(m, node)
+
 
 dropout = AnyNode(op_types=("Dropout",))
 
 
-def drop_dropout(m: Match, build: Builder) -> Value:
-    """Dropout(x) in inference ⟶ x."""
-    node = m.node(dropout)
-    m.require(m[dropout].index() == 0, "this is the mask")
-    m.require(m.facts.is_deterministic(node), "it is in training mode, or may be", at=m[dropout])
-    return operand(m, node)
-
-
-DROPOUT = Rule(
-    name="dropout-in-inference",
-    stage=Stage.CANONICALIZE,
-    pattern=dropout,
-    rewrite=drop_dropout,
+@rule(
+    "dropout-in-inference",
+    CANONICALIZE,
+    dropout,
     benefit=80,
     allow_shared=True,
     examples=(
@@ -277,6 +240,13 @@ DROPOUT = Rule(
         Rejects("bool t; y = Dropout(x, 0.3, t)", because="training"),
     ),
 )
+def dropout_in_inference(m: Match, build: Builder) -> Value:
+    """Dropout(x) in inference ⟶ x."""
+    node = m.node(dropout)
+    m.require(m[dropout].index() == 0, "this is the mask")
+    m.require(m.facts.is_deterministic(node), "it is in training mode, or may be", at=m[dropout])
+    return operand(m, node)
+
 
 # -- by the other operand ------------------------------------------------------------------------------------
 
@@ -335,21 +305,10 @@ def is_neutral(node: ir.Node, facts: Facts) -> bool | str:
 neutral = AnyNode(op_types=operators(marks="neutral"), where=is_neutral)
 
 
-def drop_neutral(m: Match, build: Builder) -> Value:
-    """x·1 ⟶ x, and likewise x/1, x¹, x-0, x+(-0), x∧true, x∨false, x⊕false."""
-    operands = split_operands(m.node(neutral), m.facts)
-    assert operands is not None
-    kept, other = operands
-    if m.facts.rank(other):
-        require_same_shape(m, m[neutral], kept)
-    return kept
-
-
-NEUTRAL = Rule(
-    name="neutral-operand",
-    stage=Stage.CANONICALIZE,
-    pattern=neutral,
-    rewrite=drop_neutral,
+@rule(
+    "neutral-operand",
+    CANONICALIZE,
+    neutral,
     benefit=80,
     examples=(
         Rewrites("m = Mul(1.0, x)  y = Relu(m)", to="y = Relu(x)"),
@@ -365,15 +324,11 @@ NEUTRAL = Rule(
         Rejects("float c; y = Mul(x, c)", because="no operand that could be neutral is constant"),
     ),
 )
-
-RULES = (
-    IDENTITY,
-    NO_RESHAPE,
-    SINGLE,
-    NO_SPLIT,
-    NO_SLICE,
-    NO_PAD,
-    NO_RESIZE,
-    DROPOUT,
-    NEUTRAL,
-)
+def neutral_operand(m: Match, build: Builder) -> Value:
+    """x·1 ⟶ x, and likewise x/1, x¹, x-0, x+(-0), x∧true, x∨false, x⊕false."""
+    operands = split_operands(m.node(neutral), m.facts)
+    assert operands is not None
+    kept, other = operands
+    if m.facts.rank(other):
+        require_same_shape(m, m[neutral], kept)
+    return kept

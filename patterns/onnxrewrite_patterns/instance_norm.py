@@ -14,35 +14,21 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import Assumption, Builder, Const, Match, Rejects, Rewrites, Rule, Stage, Value, Var, any_of, op
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.layernorm import eps, mean_axes, normalized, var_axes, x
 from onnxrewrite_patterns.linear_layers import per_channel
 from onnxrewrite_patterns.norm_parts import last_axes, require_epsilon
-
-
-def to_instance_norm(m: Match, build: Builder) -> Value:
-    """(x - mean)/√(var + ε) ⟶ InstanceNormalization(x, 1, 0), where mean and var are those of a channel's positions."""
-    require_epsilon(m, eps)
-    m.require(m[eps] > 0, "where nothing is added to the variance it may underflow")
-    count, rank, channels = last_axes(m, x, m[mean_axes], m[var_axes]), m.rank(x), m.dim(x, 1)
-    m.require(rank is not None and rank > 3 and count == rank - 2, "the mean is not that of each channel", at=x)
-    if not isinstance(channels, int):
-        m.refuse("the number of channels is not known", at=x)
-    m.require(m.dtype(x) == m.dtype(m.anchor) == ir.DataType.FLOAT, "the kernel takes float32 only", at=x)
-    ones, zeros = (build.const(np.full(channels, number), like=x) for number in (1.0, 0.0))
-    return build.InstanceNormalization(m[x], ones, zeros, epsilon=m[eps])
-
 
 _PARTS = (
     "m = ReduceMean<axes=[2,3]>(x)  d = Sub(x, m)  q = Mul(d, d)  v = ReduceMean<axes=[2,3]>(q)"
     "a = Add(v, 1e-5)  r = Sqrt(a)  y = Div(d, r)"
 )
 
-INSTANCE_NORM = Rule(
-    name="instance-norm",
-    stage=Stage.RAISE,
-    pattern=normalized,
-    rewrite=to_instance_norm,
+
+@rule(
+    "instance-norm",
+    RAISE,
+    normalized,
     benefit=30,
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
@@ -59,6 +45,17 @@ INSTANCE_NORM = Rule(
         ),
     ),
 )
+def instance_norm(m: Match, build: Builder) -> Value:
+    """(x - mean)/√(var + ε) ⟶ InstanceNormalization(x, 1, 0), where mean and var are those of a channel's positions."""
+    require_epsilon(m, eps)
+    m.require(m[eps] > 0, "where nothing is added to the variance it may underflow")
+    count, rank, channels = last_axes(m, x, m[mean_axes], m[var_axes]), m.rank(x), m.dim(x, 1)
+    m.require(rank is not None and rank > 3 and count == rank - 2, "the mean is not that of each channel", at=x)
+    if not isinstance(channels, int):
+        m.refuse("the number of channels is not known", at=x)
+    m.require(m.dtype(x) == m.dtype(m.anchor) == ir.DataType.FLOAT, "the kernel takes float32 only", at=x)
+    ones, zeros = (build.const(np.full(channels, number), like=x) for number in (1.0, 0.0))
+    return build.InstanceNormalization(m[x], ones, zeros, epsilon=m[eps])
 
 
 source = Var("x", dtype=ir.DataType.FLOAT)
@@ -66,26 +63,10 @@ scale, shift, factor, addend = Const("scale"), Const("shift"), Const("factor"), 
 norm = op.InstanceNormalization(source, scale, shift)
 
 
-def to_parameters(m: Match, build: Builder) -> Value:
-    """InstanceNormalization(x, γ, β)·c ⟶ InstanceNormalization(x, γ·c, β·c), and likewise a sum."""
-    rank, channels = m.rank(source), len(m[scale])
-    if rank is None:
-        m.refuse("the rank is not known", at=source)
-    gain, offset = np.ones(channels), np.zeros(channels)
-    if factor in m:
-        gain = per_channel(m, m[factor], rank, 1, channels)
-    else:
-        offset = per_channel(m, m[addend], rank, 1, channels)
-    own = [build.const(m[scale] * gain, like=source), build.const(m[shift] * gain + offset, like=source)]
-    made: Value = build.InstanceNormalization(m[source], *own, **m.attrs(norm))
-    return made
-
-
-INSTANCE_NORM_PARAMETERS = Rule(
-    name="instance-norm-parameters",
-    stage=Stage.RAISE,
-    pattern=any_of(norm * factor, norm + addend),
-    rewrite=to_parameters,
+@rule(
+    "instance-norm-parameters",
+    RAISE,
+    any_of(norm * factor, norm + addend),
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
@@ -107,5 +88,16 @@ INSTANCE_NORM_PARAMETERS = Rule(
         ),
     ),
 )
-
-RULES = (INSTANCE_NORM, INSTANCE_NORM_PARAMETERS)
+def instance_norm_parameters(m: Match, build: Builder) -> Value:
+    """InstanceNormalization(x, γ, β)·c ⟶ InstanceNormalization(x, γ·c, β·c), and likewise a sum."""
+    rank, channels = m.rank(source), len(m[scale])
+    if rank is None:
+        m.refuse("the rank is not known", at=source)
+    gain, offset = np.ones(channels), np.zeros(channels)
+    if factor in m:
+        gain = per_channel(m, m[factor], rank, 1, channels)
+    else:
+        offset = per_channel(m, m[addend], rank, 1, channels)
+    own = [build.const(m[scale] * gain, like=source), build.const(m[shift] * gain + offset, like=source)]
+    made: Value = build.InstanceNormalization(m[source], *own, **m.attrs(norm))
+    return made

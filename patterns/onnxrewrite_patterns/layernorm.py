@@ -14,23 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxrewrite import (
-    FLOATS,
-    Assumption,
-    Attr,
-    Builder,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Scalar,
-    Stage,
-    Value,
-    Var,
-    any_of,
-    op,
-    same_shape,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.norm_parts import Axes, constant, last_axes, last_sizes, require_epsilon, spread
 
 x = Var("x", dtype=FLOATS)
@@ -53,24 +37,15 @@ deviation = op.Sqrt(variance + eps)
 normalized = wide / deviation
 
 
-def to_layer_norm(m: Match, build: Builder) -> Value:
-    """(x - mean)/√(var + ε) ⟶ LayerNormalization(x, 1), where mean and var are those of the last axes."""
-    require_epsilon(m, eps)
-    count = last_axes(m, x, m[mean_axes], m[var_axes])
-    ones = build.const(np.ones(last_sizes(m, x, count)), like=m.anchor)
-    source = m[x] if m.dtype(x) == m.dtype(m.anchor) else build.Cast(m[x], to=int(m.dtype(m.anchor) or 0))
-    return build.LayerNormalization(source, ones, axis=-count, epsilon=m[eps])
-
-
 _CENTRED = "float[b,s,4] x; m = ReduceMean<axes=[-1]>(x)  d = Sub(x, m)"
 _DEVIATION = "p = Pow(d, 2.0)  v = ReduceMean<axes=[-1]>(p)  a = Add(v, 1e-5)  r = Sqrt(a)"
 _RESULT = "float[b,s,4] x; y = LayerNormalization<axis=-1, epsilon=1e-5>(x, {1.0, 1.0, 1.0, 1.0})"
 
-LAYER_NORM = Rule(
-    name="layer-norm",
-    stage=Stage.RAISE,
-    pattern=normalized,
-    rewrite=to_layer_norm,
+
+@rule(
+    "layer-norm",
+    RAISE,
+    normalized,
     benefit=20,
     examples=(
         Rewrites(f"{_CENTRED} {_DEVIATION} y = Div(d, r)", to=_RESULT),
@@ -134,21 +109,17 @@ LAYER_NORM = Rule(
         ),
     ),
 )
+def layer_norm(m: Match, build: Builder) -> Value:
+    """(x - mean)/√(var + ε) ⟶ LayerNormalization(x, 1), where mean and var are those of the last axes."""
+    require_epsilon(m, eps)
+    count = last_axes(m, x, m[mean_axes], m[var_axes])
+    ones = build.const(np.ones(last_sizes(m, x, count)), like=m.anchor)
+    source = m[x] if m.dtype(x) == m.dtype(m.anchor) else build.Cast(m[x], to=int(m.dtype(m.anchor) or 0))
+    return build.LayerNormalization(source, ones, axis=-count, epsilon=m[eps])
 
 
 gamma, beta = Var("scale", default=None), Var("bias", default=None)
 multiplied_out = x * gamma / deviation - mean * gamma / deviation + beta
-
-
-def to_scaled_layer_norm(m: Match, build: Builder) -> Value:
-    """x·g + (β - mean·g) ⟶ LayerNormalization(x, γ, β), where g = γ/√(var + ε)."""
-    require_epsilon(m, eps)
-    m.require(m[eps] > 0, "without epsilon, rows that are even make infinity less infinity", at=x)
-    count = last_axes(m, x, m[mean_axes], m[var_axes])
-    sizes = last_sizes(m, x, count)
-    scale = _parameter(m, build, gamma, sizes) if gamma in m else build.const(np.ones(sizes), like=x)
-    bias = _parameter(m, build, beta, sizes) if beta in m else None
-    return build.LayerNormalization(m[x], scale, bias, axis=-count, epsilon=m[eps])
 
 
 def _parameter(m: Match, build: Builder, term: Var, sizes: tuple[int, ...]) -> Value:
@@ -164,11 +135,11 @@ def _parameter(m: Match, build: Builder, term: Var, sizes: tuple[int, ...]) -> V
 
 _MULTIPLIED_OUT = f"{_CENTRED} {_DEVIATION} i = Reciprocal(r)  g = Mul(i, w)  k = Mul(x, g)  n = Mul(m, g)"
 
-MULTIPLIED_OUT = Rule(
-    name="layer-norm-multiplied-out",
-    stage=Stage.RAISE,
-    pattern=multiplied_out,
-    rewrite=to_scaled_layer_norm,
+
+@rule(
+    "layer-norm-multiplied-out",
+    RAISE,
+    multiplied_out,
     benefit=20,
     assumes=(Assumption.FINITE,),
     examples=(
@@ -196,5 +167,12 @@ MULTIPLIED_OUT = Rule(
         ),
     ),
 )
-
-RULES = (LAYER_NORM, MULTIPLIED_OUT)
+def layer_norm_multiplied_out(m: Match, build: Builder) -> Value:
+    """x·g + (β - mean·g) ⟶ LayerNormalization(x, γ, β), where g = γ/√(var + ε)."""
+    require_epsilon(m, eps)
+    m.require(m[eps] > 0, "without epsilon, rows that are even make infinity less infinity", at=x)
+    count = last_axes(m, x, m[mean_axes], m[var_axes])
+    sizes = last_sizes(m, x, count)
+    scale = _parameter(m, build, gamma, sizes) if gamma in m else build.const(np.ones(sizes), like=x)
+    bias = _parameter(m, build, beta, sizes) if beta in m else None
+    return build.LayerNormalization(m[x], scale, bias, axis=-count, epsilon=m[eps])

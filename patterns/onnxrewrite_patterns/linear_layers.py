@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxrewrite import FLOATS, Builder, Call, Const, Match, Term, Value, Var, any_of, epsilon, op, resolve
+from onnxrewrite.rules import *
 
 Array = npt.NDArray[Any]
 

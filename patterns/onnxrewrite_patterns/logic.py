@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxrewrite import INTS, TRAITS, AnyNode, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op, operators
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.identity import operand, require_same_shape
 
 x = Var("x")
@@ -17,17 +17,10 @@ INVOLUTIONS = operators(marks="involution")
 back = op[INVOLUTIONS](there := op[INVOLUTIONS](x))
 
 
-def neither(m: Match, build: Builder) -> Value:
-    """-(-x) ⟶ x, and likewise for Not and BitwiseNot."""
-    m.require(m.node(back).op_type == m.node(there).op_type, "two different operators")
-    return m[x]
-
-
-INVOLUTION = Rule(
-    name="double-negation",
-    stage=Stage.CANONICALIZE,
-    pattern=back,
-    rewrite=neither,
+@rule(
+    "double-negation",
+    CANONICALIZE,
+    back,
     benefit=70,
     allow_shared=True,
     examples=(
@@ -35,32 +28,47 @@ INVOLUTION = Rule(
         Rejects("int32 x; a = Neg(x)  y = BitwiseNot(a)", because="different", opset=18),
     ),
 )
+def double_negation(m: Match, build: Builder) -> Value:
+    """-(-x) ⟶ x, and likewise for Not and BitwiseNot."""
+    m.require(m.node(back).op_type == m.node(there).op_type, "two different operators")
+    return m[x]
+
 
 a, b = Var("a", dtype=INTS), Var("b", dtype=INTS)
 negated = op.Not(comparison := op[operators(marks="opposite")](a, b))
 
 
-def opposite(m: Match, build: Builder) -> Value:
-    """¬(a < b) ⟶ a ≥ b for integers; NaN is neither, so floats stay."""
-    made: Value = getattr(build, TRAITS[m.node(comparison).op_type].opposite)(m[a], m[b])
-    return made
-
-
-NOT_COMPARISON = Rule(
-    name="negated-comparison",
-    stage=Stage.CANONICALIZE,
-    pattern=negated,
-    rewrite=opposite,
+@rule(
+    "negated-comparison",
+    CANONICALIZE,
+    negated,
     examples=(
         Rewrites("int64 a; int64 b; c = Less(a, b)  y = Not(c)", to="int64 a; int64 b; y = GreaterOrEqual(a, b)"),
         Rejects("float a; float b; c = Less(a, b)  y = Not(c)", because="has dtype float"),
     ),
 )
+def negated_comparison(m: Match, build: Builder) -> Value:
+    """¬(a < b) ⟶ a ≥ b for integers; NaN is neither, so floats stay."""
+    made: Value = getattr(build, TRAITS[m.node(comparison).op_type].opposite)(m[a], m[b])
+    return made
+
 
 where = AnyNode(op_types=("Where",))
 
 
-def drop_where(m: Match, build: Builder) -> Value:
+@rule(
+    "where-decided",
+    CANONICALIZE,
+    where,
+    benefit=80,
+    examples=(
+        Rewrites("float[n] x; w = Where(true, x, 0.0)  y = Relu(w)", to="float[n] x; y = Relu(x)"),
+        Rewrites("float[n] x; w = Where({false}, 0.0, x)  y = Relu(w)", to="float[n] x; y = Relu(x)"),
+        Rejects("float[n] x; w = Where({true, false}, x, 0.0)  y = Relu(w)", because="same everywhere"),
+        Rejects("float[n] x; float[m] z; w = Where(true, x, z)  y = Relu(w)", because="not shown"),
+    ),
+)
+def where_decided(m: Match, build: Builder) -> Value:
     """Where(true, a, b) ⟶ a, Where(false, a, b) ⟶ b, Where(c, a, a) ⟶ a."""
     node = m.node(where)
     first, second = operand(m, node, 1), operand(m, node, 2)
@@ -76,34 +84,15 @@ def drop_where(m: Match, build: Builder) -> Value:
     return chosen
 
 
-WHERE = Rule(
-    name="where-decided",
-    stage=Stage.CANONICALIZE,
-    pattern=where,
-    rewrite=drop_where,
-    benefit=80,
-    examples=(
-        Rewrites("float[n] x; w = Where(true, x, 0.0)  y = Relu(w)", to="float[n] x; y = Relu(x)"),
-        Rewrites("float[n] x; w = Where({false}, 0.0, x)  y = Relu(w)", to="float[n] x; y = Relu(x)"),
-        Rejects("float[n] x; w = Where({true, false}, x, 0.0)  y = Relu(w)", because="same everywhere"),
-        Rejects("float[n] x; float[m] z; w = Where(true, x, z)  y = Relu(w)", because="not shown"),
-    ),
-)
-
 condition, chosen, other = Var("condition"), Var("chosen"), Var("other")
 negated_where = op.Where(op.Not(condition), chosen, other)
 
 
-def swapped_where(m: Match, build: Builder) -> Value:
-    """Where(¬c, a, b) ⟶ Where(c, b, a)."""
-    return build.Where(m[condition], m[other], m[chosen])
-
-
-NEGATED_WHERE = Rule(
-    name="where-not",
-    stage=Stage.CANONICALIZE,
-    pattern=negated_where,
-    rewrite=swapped_where,
+WHERE_NOT = rule(
+    "where-not",
+    CANONICALIZE,
+    negated_where,
+    op.Where(condition, other, chosen),
     benefit=20,
     allow_shared=True,
     examples=(
@@ -112,20 +101,14 @@ NEGATED_WHERE = Rule(
     ),
 )
 
+
 twice = op["And", "Or", "Max", "Min", "BitwiseAnd", "BitwiseOr"](x, x)
 
 
-def one_of_both(m: Match, build: Builder) -> Value:
-    """x∧x ⟶ x, and likewise x∨x, max(x, x), min(x, x)."""
-    m.node(twice)
-    return m[x]
-
-
-TWICE = Rule(
-    name="operand-twice",
-    stage=Stage.CANONICALIZE,
-    pattern=twice,
-    rewrite=one_of_both,
+@rule(
+    "operand-twice",
+    CANONICALIZE,
+    twice,
     benefit=70,
     examples=(
         Rewrites("bool x; a = And(x, x)  y = Not(a)", to="bool x; y = Not(x)"),
@@ -133,11 +116,34 @@ TWICE = Rule(
         Rejects("bool x; bool z; y = Or(x, z)", because="the same value"),
     ),
 )
+def operand_twice(m: Match, build: Builder) -> Value:
+    """x∧x ⟶ x, and likewise x∨x, max(x, x), min(x, x)."""
+    m.node(twice)
+    return m[x]
+
 
 branching = AnyNode(op_types=("If",))
 
 
-def taken(m: Match, build: Builder) -> list[Value]:
+@rule(
+    "if-decided",
+    CANONICALIZE,
+    branching,
+    benefit=90,
+    examples=(
+        Rewrites(
+            "float x; y = If<then_branch = () => (b) { a = Relu(x)  b = Mul(a, 2.0) },"
+            " else_branch = () => (c) { c = Abs(x) }>(true)",
+            to="float x; a = Relu(x)  y = Mul(a, 2.0)",
+        ),
+        Rejects(
+            "float x; bool c; y = If<then_branch = () => (a) { a = Relu(x) }, else_branch = () => (b) { b"
+            " = Abs(x) }>(c)",
+            because="not constant",
+        ),
+    ),
+)
+def if_decided(m: Match, build: Builder) -> list[Value]:
     """If(true, then, else) ⟶ then, its nodes in the place of the If."""
     node = m.node(branching)
     condition = m.facts.constant(operand(m, node))
@@ -160,26 +166,3 @@ def taken(m: Match, build: Builder) -> list[Value]:
         made = build.domain(inner.domain).node(inner.op_type, inputs, attributes, outputs=len(inner.outputs))
         copies.update(zip(inner.outputs, made, strict=True))
     return [copies.get(o, o) for o in branch.outputs]
-
-
-BRANCH = Rule(
-    name="if-decided",
-    stage=Stage.CANONICALIZE,
-    pattern=branching,
-    rewrite=taken,
-    benefit=90,
-    examples=(
-        Rewrites(
-            "float x; y = If<then_branch = () => (b) { a = Relu(x)  b = Mul(a, 2.0) },"
-            " else_branch = () => (c) { c = Abs(x) }>(true)",
-            to="float x; a = Relu(x)  y = Mul(a, 2.0)",
-        ),
-        Rejects(
-            "float x; bool c; y = If<then_branch = () => (a) { a = Relu(x) }, else_branch = () => (b) { b"
-            " = Abs(x) }>(c)",
-            because="not constant",
-        ),
-    ),
-)
-
-RULES = (INVOLUTION, NOT_COMPARISON, WHERE, NEGATED_WHERE, TWICE, BRANCH)

@@ -6,42 +6,12 @@ three nodes a product that move nothing; and what follows, attention say, is not
 
 from __future__ import annotations
 
-from onnxrewrite import (
-    FLOATS,
-    Assumption,
-    Builder,
-    Call,
-    Dim,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    any_of,
-    op,
-    same_shape,
-)
+from onnxrewrite.rules import *
 
 a, b, bt = (Var(name, dtype=FLOATS) for name in ("a", "b", "bᵀ"))
 flat_a, flat_b, flat_bt = (op.Reshape(x, Var(f"shape of {x.name}")) for x in (a, b, bt))
 product = op.MatMul(flat_a, any_of(flat_b, op.Transpose(flat_bt, perm=(0, 2, 1))))
 apart = op.Reshape(product, Var("shape of the product"))
-
-
-def as_they_were(m: Match, build: Builder) -> Value:
-    """Reshape(MatMul(Reshape(a), Reshape(b))) ⟶ MatMul(a, b), where only the batch is merged and split again."""
-    flat, second = (flat_b, b) if b in m else (flat_bt, bt)
-    m.node(flat_a), m.node(flat), m.node(apart)  # of all of them the results count, whatever their attributes
-    of_a, of_b = (_matrix(m, x, view) for x, view in ((a, flat_a), (second, flat)))
-    m.require(same_shape(of_a[:-2], of_b[:-2]), "the factors have different batches", at=product)
-    columns = of_b[-1] if b in m else of_b[-2]
-    m.require(same_shape(m.shape(apart), (*of_a[:-1], columns)), "the result is not given the batch again", at=apart)
-    if b in m:
-        return build.MatMul(m[a], m[b])
-    rank = len(of_b)
-    return build.MatMul(m[a], build.Transpose(m[bt], perm=(*range(rank - 2), rank - 1, rank - 2)))
 
 
 def _matrix(m: Match, x: Var, view: Call) -> tuple[Dim, ...]:
@@ -54,12 +24,12 @@ def _matrix(m: Match, x: Var, view: Call) -> tuple[Dim, ...]:
 
 _FLAT = "float[2,3,s,8] a; float[2,3,8,l] b; p = Reshape(a, {6, -1, 8})  q = Reshape(b, {6, 8, -1})  c = MatMul(p, q)"
 
-AS_THEY_WERE = Rule(
-    name="matmul-of-views",
-    stage=Stage.CANONICALIZE,
-    pattern=apart,
-    rewrite=as_they_were,
-    assumes=(Assumption.NOT_EMPTY,),  # a size of zero in the target of a Reshape means another size
+
+@rule(
+    "matmul-of-views",
+    CANONICALIZE,
+    apart,
+    assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
             f"{_FLAT} h = Shape(a)  n = Gather(h, {{2}})  t = Concat<axis=0>({{2, 3}}, n, {{-1}})  y = Reshape(c, t)",
@@ -87,5 +57,15 @@ AS_THEY_WERE = Rule(
         ),
     ),
 )
-
-RULES = (AS_THEY_WERE,)
+def matmul_of_views(m: Match, build: Builder) -> Value:
+    """Reshape(MatMul(Reshape(a), Reshape(b))) ⟶ MatMul(a, b), where only the batch is merged and split again."""
+    flat, second = (flat_b, b) if b in m else (flat_bt, bt)
+    m.node(flat_a), m.node(flat), m.node(apart)  # of all of them the results count, whatever their attributes
+    of_a, of_b = (_matrix(m, x, view) for x, view in ((a, flat_a), (second, flat)))
+    m.require(same_shape(of_a[:-2], of_b[:-2]), "the factors have different batches", at=product)
+    columns = of_b[-1] if b in m else of_b[-2]
+    m.require(same_shape(m.shape(apart), (*of_a[:-1], columns)), "the result is not given the batch again", at=apart)
+    if b in m:
+        return build.MatMul(m[a], m[b])
+    rank = len(of_b)
+    return build.MatMul(m[a], build.Transpose(m[bt], perm=(*range(rank - 2), rank - 1, rank - 2)))

@@ -17,22 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxrewrite import (
-    FLOATS,
-    Builder,
-    Const,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    op,
-    operators,
-    parameter,
-    resolve,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.linear_layers import STEPS, feeds_attention
 
 Array = npt.NDArray[Any]
@@ -69,29 +54,6 @@ class Branch:
     def output(self) -> Value:
         """The value that it computes."""
         return self.nodes[-1].outputs[0]
-
-
-def merge(m: Match, build: Builder) -> Sequence[Value]:
-    """layer₁(x), layer₂(x) ⟶ Split(layer(x))."""
-    own = branch(m, m.node(layer))
-    if own is None:
-        m.refuse("its weight is used elsewhere, or its channels are not those of one matrix or one group", at=w)
-    branches = [each for each in alongside(m) if each.key == own.key]
-    others = [f"{n.op_type} `{n.name}`" for n in dict.fromkeys(m[x].consumers()) if n is not m.node(layer)]
-    told = f", only {' and '.join(others)}" if others else ""
-    m.require(len(branches) > 1, f"no other layer like it reads the same{told}", at=x)
-    m.require(not any(feeds_attention(m, each.output) for each in branches), "an attention may take them in")
-    undone = any(map(_in_blocks, branches))
-    m.require(not undone, "Split would undo the blocks of channels in which convolutions compute", at=layer)
-    size = sum(m.facts.nbytes(each.weight) or 0 for each in branches)
-    m.require(size <= LIMIT, f"the weights are {size} bytes", at=w)
-    rank = m.rank(layer)
-    if rank is None:
-        m.refuse("the rank of the result is unknown", at=layer)
-    m.widen([n for each in branches for n in each.nodes], [each.output for each in branches])
-    axis = rank - 1 if m.node(layer).op_type == "MatMul" else 1
-    sizes = np.array([each.channels for each in branches])
-    return build.Split(merged(m, build, branches), split=sizes, axis=axis, outputs=len(branches))
 
 
 def _in_blocks(each: Branch) -> bool:
@@ -174,11 +136,10 @@ def numbers(m: Match, each: Branch) -> Array:
     return np.zeros(each.channels) if array is None else array
 
 
-PARALLEL = Rule(
-    name="parallel-layers",
-    stage=Stage.LOWER,
-    pattern=layer,
-    rewrite=merge,
+@rule(
+    "parallel-layers",
+    LOWER,
+    layer,
     needs_speedup=True,
     allow_shared=True,
     looks_below=STEPS,
@@ -224,5 +185,24 @@ PARALLEL = Rule(
         ),
     ),
 )
-
-RULES = (PARALLEL,)
+def parallel_layers(m: Match, build: Builder) -> Sequence[Value]:
+    """layer₁(x), layer₂(x) ⟶ Split(layer(x))."""
+    own = branch(m, m.node(layer))
+    if own is None:
+        m.refuse("its weight is used elsewhere, or its channels are not those of one matrix or one group", at=w)
+    branches = [each for each in alongside(m) if each.key == own.key]
+    others = [f"{n.op_type} `{n.name}`" for n in dict.fromkeys(m[x].consumers()) if n is not m.node(layer)]
+    told = f", only {' and '.join(others)}" if others else ""
+    m.require(len(branches) > 1, f"no other layer like it reads the same{told}", at=x)
+    m.require(not any(feeds_attention(m, each.output) for each in branches), "an attention may take them in")
+    undone = any(map(_in_blocks, branches))
+    m.require(not undone, "Split would undo the blocks of channels in which convolutions compute", at=layer)
+    size = sum(m.facts.nbytes(each.weight) or 0 for each in branches)
+    m.require(size <= LIMIT, f"the weights are {size} bytes", at=w)
+    rank = m.rank(layer)
+    if rank is None:
+        m.refuse("the rank of the result is unknown", at=layer)
+    m.widen([n for each in branches for n in each.nodes], [each.output for each in branches])
+    axis = rank - 1 if m.node(layer).op_type == "MatMul" else 1
+    sizes = np.array([each.channels for each in branches])
+    return build.Split(merged(m, build, branches), split=sizes, axis=axis, outputs=len(branches))

@@ -11,24 +11,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import (
-    FLOATS,
-    Attr,
-    Builder,
-    Call,
-    Const,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Term,
-    Value,
-    Var,
-    any_of,
-    op,
-    same_shape,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.norm_parts import constant, is_all, spread
 
 x, scale, bias = Var("x", dtype=FLOATS), Var("scale", dtype=FLOATS), Var("bias", default=None)
@@ -41,24 +24,6 @@ factor, addend = Var("factor", dtype=FLOATS), Var("addend", dtype=FLOATS)
 known_factor, known_addend = Const("factor"), Const("addend")
 rounded, rounded_layer_norm = (op.Cast(each, to=Attr[int]("to")) for each in (norm, layer_norm))
 scaled, shifted = any_of(norm, rounded), any_of(layer_norm, rounded_layer_norm)
-
-
-def to_scale(m: Match, build: Builder) -> Value:
-    """LayerNormalization(x, γ, β)·c ⟶ LayerNormalization(x, γ·c, β·c), and likewise RMSNormalization."""
-    gain = _parameter(m, build, known_factor, factor)
-    new_scale = gain if is_all(m, m[scale], 1.0) else _combined(m, build, "Mul", m[scale], gain)
-    new_bias = m.value(bias)
-    if new_bias is not None and not is_all(m, new_bias, 0.0):
-        new_bias = _combined(m, build, "Mul", new_bias, gain)
-    return _rebuilt(m, build, m.alternative(norm), [m[x], new_scale, new_bias])
-
-
-def to_bias(m: Match, build: Builder) -> Value:
-    """LayerNormalization(x, γ, β) + c ⟶ LayerNormalization(x, γ, β + c)."""
-    offset = _parameter(m, build, known_addend, addend)
-    old = m.value(bias)
-    new_bias = offset if old is None or is_all(m, old, 0.0) else _combined(m, build, "Add", old, offset)
-    return _rebuilt(m, build, layer_norm, [m[x], m[scale], new_bias])
 
 
 def _parameter(m: Match, build: Builder, known: Const, term: Var) -> Value:
@@ -117,11 +82,11 @@ def _rebuilt(m: Match, build: Builder, call: Term, inputs: list[Value | None]) -
 
 _ONES = "LayerNormalization<epsilon=1e-6>(x, {1.0, 1.0})"
 
-SCALE = Rule(
-    name="norm-scale",
-    stage=Stage.RAISE,
-    pattern=any_of(op.Mul(scaled, factor), scaled * known_factor),
-    rewrite=to_scale,
+
+@rule(
+    "norm-scale",
+    RAISE,
+    any_of(op.Mul(scaled, factor), scaled * known_factor),
     examples=(
         Rewrites(
             f"float[n,2] x; float[2] w; l = {_ONES}  y = Mul(w, l)",
@@ -163,12 +128,20 @@ SCALE = Rule(
         ),
     ),
 )
+def norm_scale(m: Match, build: Builder) -> Value:
+    """LayerNormalization(x, γ, β)·c ⟶ LayerNormalization(x, γ·c, β·c), and likewise RMSNormalization."""
+    gain = _parameter(m, build, known_factor, factor)
+    new_scale = gain if is_all(m, m[scale], 1.0) else _combined(m, build, "Mul", m[scale], gain)
+    new_bias = m.value(bias)
+    if new_bias is not None and not is_all(m, new_bias, 0.0):
+        new_bias = _combined(m, build, "Mul", new_bias, gain)
+    return _rebuilt(m, build, m.alternative(norm), [m[x], new_scale, new_bias])
 
-SHIFT = Rule(
-    name="norm-bias",
-    stage=Stage.RAISE,
-    pattern=any_of(op.Add(shifted, addend), shifted + known_addend),
-    rewrite=to_bias,
+
+@rule(
+    "norm-bias",
+    RAISE,
+    any_of(op.Add(shifted, addend), shifted + known_addend),
     examples=(
         Rewrites(
             "float[n,2] x; float[2] w; float[2] b; l = LayerNormalization(x, w)  y = Add(l, b)",
@@ -189,6 +162,13 @@ SHIFT = Rule(
         ),
     ),
 )
+def norm_bias(m: Match, build: Builder) -> Value:
+    """LayerNormalization(x, γ, β) + c ⟶ LayerNormalization(x, γ, β + c)."""
+    offset = _parameter(m, build, known_addend, addend)
+    old = m.value(bias)
+    new_bias = offset if old is None or is_all(m, old, 0.0) else _combined(m, build, "Add", old, offset)
+    return _rebuilt(m, build, layer_norm, [m[x], m[scale], new_bias])
+
 
 # -- half precision ------------------------------------------------------------------------------------------
 
@@ -196,18 +176,6 @@ wide = op.Cast(x, to=Attr[int]("wide"))
 wide_layer_norm, wide_rms_norm = op.LayerNormalization(wide, scale, bias), op.RMSNormalization(wide, scale)
 wide_norm = any_of(wide_layer_norm, wide_rms_norm)
 narrow = op.Cast(wide_norm, to=Attr[int]("narrow"))
-
-
-def to_half(m: Match, build: Builder) -> Value:
-    """Cast(LayerNormalization(Cast(x), γ, β)) ⟶ LayerNormalization(x, γ, β), which computes in float32 by itself."""
-    halves = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-    m.require(m.dtype(x) == m.dtype(narrow), "the result has another dtype than x", at=x)
-    from_half = m.dtype(x) in halves and m.dtype(wide) == ir.DataType.FLOAT
-    m.require(from_half, f"it is not float32 between half precision: {m.dtype(x)} is computed in {m.dtype(wide)}", at=x)
-    call = m.alternative(wide_norm)
-    assert isinstance(call, Call)
-    parameters = [_narrowed(m, build, v) for v in (m[scale], m.value(bias))]
-    return build.node(m.node(call).op_type, [m[x], *parameters], m.attrs(call))[0]
 
 
 def _narrowed(m: Match, build: Builder, value: Value | None) -> Value | None:
@@ -222,11 +190,10 @@ def _narrowed(m: Match, build: Builder, value: Value | None) -> Value | None:
     return made
 
 
-HALF = Rule(
-    name="norm-in-half-precision",
-    stage=Stage.RAISE,
-    pattern=narrow,
-    rewrite=to_half,
+@rule(
+    "norm-in-half-precision",
+    RAISE,
+    narrow,
     examples=(
         Rewrites(
             "float16[n,2] x; c = Cast<to=1>(x)  l = LayerNormalization<epsilon=1e-6>(c, {1.0, 2.0}, {0.0, 0.5})"
@@ -252,5 +219,13 @@ HALF = Rule(
         ),
     ),
 )
-
-RULES = (SCALE, SHIFT, HALF)
+def norm_in_half_precision(m: Match, build: Builder) -> Value:
+    """Cast(LayerNormalization(Cast(x), γ, β)) ⟶ LayerNormalization(x, γ, β), which computes in float32 by itself."""
+    halves = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    m.require(m.dtype(x) == m.dtype(narrow), "the result has another dtype than x", at=x)
+    from_half = m.dtype(x) in halves and m.dtype(wide) == ir.DataType.FLOAT
+    m.require(from_half, f"it is not float32 between half precision: {m.dtype(x)} is computed in {m.dtype(wide)}", at=x)
+    call = m.alternative(wide_norm)
+    assert isinstance(call, Call)
+    parameters = [_narrowed(m, build, v) for v in (m[scale], m.value(bias))]
+    return build.node(m.node(call).op_type, [m[x], *parameters], m.attrs(call))[0]

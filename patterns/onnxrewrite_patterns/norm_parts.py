@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from onnxrewrite import Match, Scalar, Term, Value, resolve
+from onnxrewrite.rules import *
 
 Array = npt.NDArray[Any]
 Axes: TypeAlias = "tuple[int, ...] | int | None"

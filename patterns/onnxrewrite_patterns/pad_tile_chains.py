@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onnxrewrite import Attr, Builder, Const, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
+from onnxrewrite.rules import *
 
 x = Var("x")
 
@@ -27,22 +27,6 @@ outer_pad = op.Pad(inner_pad, outer_pads, outer_value, outer_axes, mode=outer_mo
 
 ADD_UP = ("constant", "edge")
 """Modes in which the second Pad fills with what the first one would have gone on with."""
-
-
-def pad_once(m: Match, build: Builder) -> Value:
-    """Pad(Pad(x, p), q) ⟶ Pad(x, p + q)."""
-    mode = m[outer_mode]
-    m.require(m[inner_mode] == mode and mode in ADD_UP, f"{m[inner_mode]} and {mode} do not add up", at=outer_pad)
-    if mode == "constant":
-        same = _filling(m, inner_value) == _filling(m, outer_value) is not None
-        m.require(same, "they are not known to fill with the same number", at=outer_pad)
-    rank = m.rank(x)
-    if rank is None:
-        m.refuse("the rank is not known", at=x)
-    inner, outer = _by_axis(m, inner_pads, inner_axes, rank), _by_axis(m, outer_pads, outer_axes, rank)
-    m.require((inner >= 0).all() and (inner + outer >= 0).all(), "more than padding is cut off", at=outer_pad)
-    value = m.value(outer_value) or m.value(inner_value)
-    return build.node("Pad", [m[x], build.const(inner + outer), value], {} if mode == "constant" else {"mode": mode})[0]
 
 
 def _filling(m: Match, value: Var) -> object:
@@ -64,11 +48,10 @@ def _by_axis(m: Match, pads: Const, axes: Const, rank: int) -> npt.NDArray[Any]:
     return both.ravel()
 
 
-PAD = Rule(
-    name="pad-of-pad",
-    stage=Stage.CANONICALIZE,
-    pattern=outer_pad,
-    rewrite=pad_once,
+@rule(
+    "pad-of-pad",
+    CANONICALIZE,
+    outer_pad,
     examples=(
         Rewrites(
             "float[n,4] x; p = Pad(x, {0, 1, 0, 2})  y = Pad(p, {0, 3, 1, -1}, 0.0)",
@@ -88,6 +71,21 @@ PAD = Rule(
         ),
     ),
 )
+def pad_of_pad(m: Match, build: Builder) -> Value:
+    """Pad(Pad(x, p), q) ⟶ Pad(x, p + q)."""
+    mode = m[outer_mode]
+    m.require(m[inner_mode] == mode and mode in ADD_UP, f"{m[inner_mode]} and {mode} do not add up", at=outer_pad)
+    if mode == "constant":
+        same = _filling(m, inner_value) == _filling(m, outer_value) is not None
+        m.require(same, "they are not known to fill with the same number", at=outer_pad)
+    rank = m.rank(x)
+    if rank is None:
+        m.refuse("the rank is not known", at=x)
+    inner, outer = _by_axis(m, inner_pads, inner_axes, rank), _by_axis(m, outer_pads, outer_axes, rank)
+    m.require((inner >= 0).all() and (inner + outer >= 0).all(), "more than padding is cut off", at=outer_pad)
+    value = m.value(outer_value) or m.value(inner_value)
+    return build.node("Pad", [m[x], build.const(inner + outer), value], {} if mode == "constant" else {"mode": mode})[0]
+
 
 # -- Tile ------------------------------------------------------------------------------------------------------
 
@@ -95,20 +93,13 @@ inner_times, outer_times = Const("times inside", rank=1), Const("times", rank=1)
 outer_tile = op.Tile(op.Tile(x, inner_times), outer_times)
 
 
-def tile_once(m: Match, build: Builder) -> Value:
-    """Tile(Tile(x, r), s) ⟶ Tile(x, r·s)."""
-    return build.Tile(m[x], (m[inner_times] * m[outer_times]).astype(np.int64))
-
-
-TILE = Rule(
-    name="tile-of-tile",
-    stage=Stage.CANONICALIZE,
-    pattern=outer_tile,
-    rewrite=tile_once,
+TILE_OF_TILE = rule(
+    "tile-of-tile",
+    CANONICALIZE,
+    outer_tile,
+    op.Tile(x, inner_times * outer_times),
     examples=(
         Rewrites("float[n,4] x; t = Tile(x, {1, 2})  y = Tile(t, {3, 2})", to="float[n,4] x; y = Tile(x, {3, 4})"),
         Rejects("float[n,4] x; int64[2] r; t = Tile(x, r)  y = Tile(t, {3, 2})", because="expected a constant"),
     ),
 )
-
-RULES = (PAD, TILE)

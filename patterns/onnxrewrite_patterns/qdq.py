@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxrewrite import Builder, Call, Match, Term, Value, Var, op
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.quantized_matmul import require_one_number
 
 Array = npt.NDArray[np.float64]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import Builder, Const, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op, operators
+from onnxrewrite.rules import *
 
 q = Var("q")
 scale, own_scale = Const("scale"), Const("own_scale")
@@ -49,17 +49,10 @@ dequantized = op.DequantizeLinear(q, scale, zero)
 pair = op.QuantizeLinear(dequantized, own_scale, own_zero)
 
 
-def neither(m: Match, build: Builder) -> Value:
-    """QuantizeLinear(DequantizeLinear(q, s, z), s, z) ⟶ q."""
-    _same_numbers(m)
-    return m[q]
-
-
-PAIR = Rule(
-    name="quantize-of-dequantize",
-    stage=Stage.CANONICALIZE,
-    pattern=pair,
-    rewrite=neither,
+@rule(
+    "quantize-of-dequantize",
+    CANONICALIZE,
+    pair,
     benefit=70,
     allow_shared=True,
     examples=(
@@ -91,26 +84,21 @@ PAIR = Rule(
         ),
     ),
 )
+def quantize_of_dequantize(m: Match, build: Builder) -> Value:
+    """QuantizeLinear(DequantizeLinear(q, s, z), s, z) ⟶ q."""
+    _same_numbers(m)
+    return m[q]
+
 
 MOVES = (*operators("view permute repeat"), "Slice", "Gather")
 moving = op[MOVES](dequantized, Each("others", at_least=0))
 moved = op.QuantizeLinear(moving, own_scale, own_zero)
 
 
-def moved_as_integers(m: Match, build: Builder) -> Value:
-    """QuantizeLinear(f(DequantizeLinear(q, s, z)), s, z) ⟶ f(q) for an f that only moves data."""
-    _same_numbers(m)
-    node = m.node(moving)
-    inputs = [m[q], *node.inputs[1:]]
-    attributes = {name: a.value for name, a in node.attributes.items()}
-    return build.node(node.op_type, inputs, attributes)[0]
-
-
-MOVED = Rule(
-    name="quantize-of-moved",
-    stage=Stage.CANONICALIZE,
-    pattern=moved,
-    rewrite=moved_as_integers,
+@rule(
+    "quantize-of-moved",
+    CANONICALIZE,
+    moved,
     benefit=60,
     examples=(
         Rewrites(
@@ -136,5 +124,10 @@ MOVED = Rule(
         ),
     ),
 )
-
-RULES = (PAIR, MOVED)
+def quantize_of_moved(m: Match, build: Builder) -> Value:
+    """QuantizeLinear(f(DequantizeLinear(q, s, z)), s, z) ⟶ f(q) for an f that only moves data."""
+    _same_numbers(m)
+    node = m.node(moving)
+    inputs = [m[q], *node.inputs[1:]]
+    attributes = {name: a.value for name, a in node.attributes.items()}
+    return build.node(node.op_type, inputs, attributes)[0]

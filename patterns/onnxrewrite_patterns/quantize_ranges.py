@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxrewrite import Attr, Builder, Call, Const, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op
+from onnxrewrite.rules import *
 
 x = Var("x", dtype=ir.DataType.FLOAT)
 low, high = Attr[float]("low", default=-math.inf), Attr[float]("high", default=math.inf)
@@ -24,16 +24,6 @@ of_relu, of_clip = op.QuantizeLinear(rectified, scale, zero), op.QuantizeLinear(
 
 RANGES = {ir.DataType.UINT8: (0, 255), ir.DataType.INT8: (-128, 127), ir.DataType.UINT16: (0, 65535)}
 RANGES[ir.DataType.INT16] = (-32768, 32767)
-
-
-def without_relu(m: Match, build: Builder) -> Value:
-    """QuantizeLinear(Relu(x), s, z) ⟶ QuantizeLinear(x, s, z) where z is the least integer of its dtype."""
-    return _without(m, build, of_relu, 0.0, math.inf)
-
-
-def without_clip(m: Match, build: Builder) -> Value:
-    """QuantizeLinear(Clip(x, a, b), s, z) ⟶ QuantizeLinear(x, s, z) where a and b are quantized to the ends of it."""
-    return _without(m, build, of_clip, m[low], m[high])
 
 
 def _without(m: Match, build: Builder, quantized: Call, least: float, most: float) -> Value:
@@ -53,11 +43,10 @@ def _steps(m: Match, limit: float) -> npt.NDArray[np.float64]:
     return np.asarray(np.rint(quotient.astype(np.float64)) + m[zero], np.float64)
 
 
-RELU = Rule(
-    name="relu-into-quantize",
-    stage=Stage.CANONICALIZE,
-    pattern=of_relu,
-    rewrite=without_relu,
+@rule(
+    "relu-into-quantize",
+    CANONICALIZE,
+    of_relu,
     benefit=60,
     examples=(
         Rewrites("r = Relu(x)  y = QuantizeLinear(r, 0.5, uint8 0)", to="y = QuantizeLinear(x, 0.5, uint8 0)"),
@@ -66,12 +55,15 @@ RELU = Rule(
         Rejects("r = Relu(x)  y = QuantizeLinear(r, 0.5, uint8 0)  z = Abs(r)", because="also used by Abs"),
     ),
 )
+def relu_into_quantize(m: Match, build: Builder) -> Value:
+    """QuantizeLinear(Relu(x), s, z) ⟶ QuantizeLinear(x, s, z) where z is the least integer of its dtype."""
+    return _without(m, build, of_relu, 0.0, math.inf)
 
-CLIP = Rule(
-    name="clip-into-quantize",
-    stage=Stage.CANONICALIZE,
-    pattern=of_clip,
-    rewrite=without_clip,
+
+@rule(
+    "clip-into-quantize",
+    CANONICALIZE,
+    of_clip,
     benefit=60,
     examples=(
         Rewrites(
@@ -89,5 +81,6 @@ CLIP = Rule(
         Rejects("c = Clip(x, 9.0, 6.0)  y = QuantizeLinear(c, 0.015625, uint8 0)", because="crossed"),
     ),
 )
-
-RULES = (RELU, CLIP)
+def clip_into_quantize(m: Match, build: Builder) -> Value:
+    """QuantizeLinear(Clip(x, a, b), s, z) ⟶ QuantizeLinear(x, s, z) where a and b are quantized to the ends of it."""
+    return _without(m, build, of_clip, m[low], m[high])

@@ -11,7 +11,7 @@ integers is that of the numbers that they stand for, where the scale is positive
 
 from __future__ import annotations
 
-from onnxrewrite import Builder, Call, Const, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op, operators
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.quantize_pairs import NARROW
 
 KEEPS = operators("view permute")
@@ -23,25 +23,6 @@ dequantized = op.DequantizeLinear(q, scale, zero)
 sinking = op[(*KEEPS, "Slice", "Gather", "MaxPool")](dequantized, Each("others", at_least=0))
 moving = op[(*KEEPS, "Expand", "Tile")](x, Each("others", at_least=0))
 rising = op.QuantizeLinear(moving, scale, zero)
-
-
-def dequantized_later(m: Match, build: Builder) -> Value:
-    """f(DequantizeLinear(q, s, z)) ⟶ DequantizeLinear(f(q), s, z) for an f that moves data, repeating none."""
-    _require_one_scale(m)
-    m.require(m.dtype(q) in NARROW, "it is not of at most 16 bits", at=q)
-    m.require(not _meets(m[sinking], "QuantizeLinear"), "it is quantized again", at=sinking)
-    if m.node(sinking).op_type == "MaxPool":
-        _require_largest(m)
-    moved = _moved(m, build, sinking, m[q])
-    return build.node("DequantizeLinear", [moved, *m.node(dequantized).inputs[1:]], m.attrs(dequantized))[0]
-
-
-def quantized_before(m: Match, build: Builder) -> Value:
-    """QuantizeLinear(f(x), s, z) ⟶ f(QuantizeLinear(x, s, z)) for an f that moves data, leaving none out."""
-    _require_one_scale(m)
-    m.require(m.dtype(rising) in NARROW, "it is not of at most 16 bits", at=rising)
-    integers = build.node("QuantizeLinear", [m[x], *m.node(rising).inputs[1:]], m.attrs(rising))[0]
-    return _moved(m, build, moving, integers)
 
 
 def _require_one_scale(m: Match) -> None:
@@ -67,11 +48,10 @@ def _moved(m: Match, build: Builder, call: Call, data: Value) -> Value:
     return build.node(node.op_type, [data, *node.inputs[1:]], attributes)[0]
 
 
-SINK = Rule(
-    name="dequantize-after-move",
-    stage=Stage.CANONICALIZE,
-    pattern=sinking,
-    rewrite=dequantized_later,
+@rule(
+    "dequantize-after-move",
+    CANONICALIZE,
+    sinking,
     benefit=40,
     looks_below=1,
     examples=(
@@ -111,12 +91,21 @@ SINK = Rule(
         ),
     ),
 )
+def dequantize_after_move(m: Match, build: Builder) -> Value:
+    """f(DequantizeLinear(q, s, z)) ⟶ DequantizeLinear(f(q), s, z) for an f that moves data, repeating none."""
+    _require_one_scale(m)
+    m.require(m.dtype(q) in NARROW, "it is not of at most 16 bits", at=q)
+    m.require(not _meets(m[sinking], "QuantizeLinear"), "it is quantized again", at=sinking)
+    if m.node(sinking).op_type == "MaxPool":
+        _require_largest(m)
+    moved = _moved(m, build, sinking, m[q])
+    return build.node("DequantizeLinear", [moved, *m.node(dequantized).inputs[1:]], m.attrs(dequantized))[0]
 
-RISE = Rule(
-    name="quantize-before-move",
-    stage=Stage.CANONICALIZE,
-    pattern=rising,
-    rewrite=quantized_before,
+
+@rule(
+    "quantize-before-move",
+    CANONICALIZE,
+    rising,
     benefit=40,
     examples=(
         Rewrites(
@@ -138,5 +127,9 @@ RISE = Rule(
         ),
     ),
 )
-
-RULES = (SINK, RISE)
+def quantize_before_move(m: Match, build: Builder) -> Value:
+    """QuantizeLinear(f(x), s, z) ⟶ f(QuantizeLinear(x, s, z)) for an f that moves data, leaving none out."""
+    _require_one_scale(m)
+    m.require(m.dtype(rising) in NARROW, "it is not of at most 16 bits", at=rising)
+    integers = build.node("QuantizeLinear", [m[x], *m.node(rising).inputs[1:]], m.attrs(rising))[0]
+    return _moved(m, build, moving, integers)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxrewrite import Assumption, Attr, Builder, Const, Match, Rejects, Rewrites, Rule, Stage, Value, Var, microsoft
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention_pack import PACK_LIMIT
 from onnxrewrite_patterns.quantized_matmul import require_one_number
 
@@ -42,32 +42,6 @@ attention = microsoft.MultiHeadAttention(
 )
 
 
-def quantized_attention(m: Match, build: Builder) -> Value:
-    """MultiHeadAttention(x·wq + bq, x·wk + bk, x·wv + bv) of integers ⟶ com.microsoft.QAttention(x, w, b)."""
-    m.require(m.value(mask) is None, "QAttention adds no mask to the scores", at=mask)
-    require_one_number(m, x_scale)
-    require_one_number(m, x_zero)
-    shapes = {m.shape(w) for w in weights}
-    m.require(len(shapes) == 1 and len({m.dtype(w) for w in weights}) == 1, "the projections differ in size", at=x)
-    size = sum(m.facts.nbytes(v) or 0 for w in weights if (v := m.value(w)) is not None)
-    m.require(size <= PACK_LIMIT, f"the weights are {size} bytes", at=x)
-    width = m[weights[0]].shape[1]
-    bias = np.concatenate([m[b] if m.value(b) is not None else np.zeros(width) for b in biases])
-    m.require(bias.shape == (3 * width,), "the biases are not of the size of the projections", at=x)
-    return build.microsoft.QAttention(
-        m[x],
-        build.const(np.concatenate([m[w] for w in weights], axis=1)),
-        build.const(bias, like=ir.DataType.FLOAT),
-        m[x_scale],
-        build.const(_by_column(m, scales, width)),
-        None,
-        m.value(x_zero),
-        build.const(_by_column(m, zeros, width)),
-        num_heads=m[num_heads],
-        scale=m[scale],
-    )
-
-
 def _by_column(m: Match, given: Sequence[Const], width: int) -> npt.NDArray[Any]:
     """The scales or zero points of the three weights: one number for all of them, or one for each column."""
     none = np.zeros((), m.dtype(weights[0]).numpy())  # type: ignore[union-attr]
@@ -83,11 +57,11 @@ _QK = _PRODUCT.format("q", "{1, 2, 3, 4}", "0.5", "") + _PRODUCT.format("k", "{5
 _SIDE_BY_SIDE = "int8[2,6] {1, 2, 5, 6, 9, 10, 3, 4, 7, 8, 11, 12}"
 _ATTEND = "y = com.microsoft.MultiHeadAttention<num_heads=1, scale=0.5>(q, k, v)"
 
-QATTENTION = Rule(
-    name="quantized-attention",
-    stage=Stage.LOWER,
-    pattern=attention,
-    rewrite=quantized_attention,
+
+@rule(
+    "quantized-attention",
+    LOWER,
+    attention,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     examples=(
         Rewrites(
@@ -118,5 +92,27 @@ QATTENTION = Rule(
         ),
     ),
 )
-
-RULES = (QATTENTION,)
+def quantized_attention(m: Match, build: Builder) -> Value:
+    """MultiHeadAttention(x·wq + bq, x·wk + bk, x·wv + bv) of integers ⟶ com.microsoft.QAttention(x, w, b)."""
+    m.require(m.value(mask) is None, "QAttention adds no mask to the scores", at=mask)
+    require_one_number(m, x_scale)
+    require_one_number(m, x_zero)
+    shapes = {m.shape(w) for w in weights}
+    m.require(len(shapes) == 1 and len({m.dtype(w) for w in weights}) == 1, "the projections differ in size", at=x)
+    size = sum(m.facts.nbytes(v) or 0 for w in weights if (v := m.value(w)) is not None)
+    m.require(size <= PACK_LIMIT, f"the weights are {size} bytes", at=x)
+    width = m[weights[0]].shape[1]
+    bias = np.concatenate([m[b] if m.value(b) is not None else np.zeros(width) for b in biases])
+    m.require(bias.shape == (3 * width,), "the biases are not of the size of the projections", at=x)
+    return build.microsoft.QAttention(
+        m[x],
+        build.const(np.concatenate([m[w] for w in weights], axis=1)),
+        build.const(bias, like=ir.DataType.FLOAT),
+        m[x_scale],
+        build.const(_by_column(m, scales, width)),
+        None,
+        m.value(x_zero),
+        build.const(_by_column(m, zeros, width)),
+        num_heads=m[num_heads],
+        scale=m[scale],
+    )

@@ -9,22 +9,7 @@ Source: ONNX Runtime, docs/ContribOperators.md; what it does not say was tried (
 
 from __future__ import annotations
 
-from onnxrewrite import (
-    Assumption,
-    Builder,
-    Dim,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Term,
-    Value,
-    Var,
-    any_of,
-    microsoft,
-    op,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.fused_linear import matched
 
 FLOAT = 1
@@ -42,21 +27,6 @@ def scaled(first: Term, zero: Term, scale: Term) -> Term:
 to_float = scaled(a, a_zero, a_scale)
 quantize = op.DynamicQuantizeLinear(x := Var("x"))
 dynamic = scaled(quantize[0], quantize[2], quantize[1])
-
-
-def integer_to_float(m: Match, build: Builder) -> Value:
-    """float(MatMulInteger(a, b))·(s·t) ⟶ com.microsoft.MatMulIntegerToFloat(a, b, s, t)."""
-    require_one_number(m, a_scale)
-    require_one_number(m, a_zero)
-    require_by_column(m)
-    inputs = [m[a], m[b], m[a_scale], m[b_scale], m.value(a_zero), m.value(b_zero)]
-    return build.microsoft.node("MatMulIntegerToFloat", inputs)[0]
-
-
-def quantize_and_multiply(m: Match, build: Builder) -> Value:
-    """The same of a DynamicQuantizeLinear(x) ⟶ com.microsoft.DynamicQuantizeMatMul(x, b, t)."""
-    require_by_column(m)
-    return build.microsoft.node("DynamicQuantizeMatMul", [m[x], m[b], m[b_scale], m.value(b_zero)])[0]
 
 
 def require_one_number(m: Match, term: Term) -> None:
@@ -77,11 +47,11 @@ def require_by_column(m: Match) -> None:
 DECLARED = "float[m,4] x; uint8[4,3] b; "
 _SPELLED = "q, s, z = DynamicQuantizeLinear(x)  i = MatMulInteger(q, b, z)  f = Cast<to=1>(i)  "
 
-TO_FLOAT = Rule(
-    name="matmul-integer-to-float",
-    stage=Stage.LOWER,
-    pattern=to_float,
-    rewrite=integer_to_float,
+
+@rule(
+    "matmul-integer-to-float",
+    LOWER,
+    to_float,
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
@@ -102,12 +72,19 @@ TO_FLOAT = Rule(
         ),
     ),
 )
+def matmul_integer_to_float(m: Match, build: Builder) -> Value:
+    """float(MatMulInteger(a, b))·(s·t) ⟶ com.microsoft.MatMulIntegerToFloat(a, b, s, t)."""
+    require_one_number(m, a_scale)
+    require_one_number(m, a_zero)
+    require_by_column(m)
+    inputs = [m[a], m[b], m[a_scale], m[b_scale], m.value(a_zero), m.value(b_zero)]
+    return build.microsoft.node("MatMulIntegerToFloat", inputs)[0]
 
-DYNAMIC = Rule(
-    name="dynamic-quantize-matmul",
-    stage=Stage.LOWER,
-    pattern=dynamic,
-    rewrite=quantize_and_multiply,
+
+@rule(
+    "dynamic-quantize-matmul",
+    LOWER,
+    dynamic,
     benefit=10,
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
@@ -121,6 +98,11 @@ DYNAMIC = Rule(
         ),
     ),
 )
+def dynamic_quantize_matmul(m: Match, build: Builder) -> Value:
+    """The same of a DynamicQuantizeLinear(x) ⟶ com.microsoft.DynamicQuantizeMatMul(x, b, t)."""
+    require_by_column(m)
+    return build.microsoft.node("DynamicQuantizeMatMul", [m[x], m[b], m[b_scale], m.value(b_zero)])[0]
+
 
 bias = Var("bias", rank=1)
 biasless = any_of(
@@ -129,22 +111,10 @@ biasless = any_of(
 )
 
 
-def with_bias(m: Match, build: Builder) -> Value:
-    """DynamicQuantizeMatMul(x, b, t) + bias ⟶ DynamicQuantizeMatMul(x, b, t, bias=bias), and MatMulIntegerToFloat."""
-    columns = m.dim(b, 1)
-    m.require(isinstance(columns, int) and m.shape(bias) == (columns,), "it is not one number for each column", at=bias)
-    call = matched(m, biasless)
-    wanted = 4 if call.op_types == ("DynamicQuantizeMatMul",) else 6
-    given = list(m.node(call).inputs)
-    inputs = [*given, *[None] * (wanted - len(given)), m[bias]]
-    return build.microsoft.node(call.op_types[0], inputs)[0]
-
-
-BIAS = Rule(
-    name="quantized-matmul-bias",
-    stage=Stage.LOWER,
-    pattern=op.Add(biasless, bias),
-    rewrite=with_bias,
+@rule(
+    "quantized-matmul-bias",
+    LOWER,
+    op.Add(biasless, bias),
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
@@ -163,5 +133,12 @@ BIAS = Rule(
         ),
     ),
 )
-
-RULES = (TO_FLOAT, DYNAMIC, BIAS)
+def quantized_matmul_bias(m: Match, build: Builder) -> Value:
+    """DynamicQuantizeMatMul(x, b, t) + bias ⟶ DynamicQuantizeMatMul(x, b, t, bias=bias), and MatMulIntegerToFloat."""
+    columns = m.dim(b, 1)
+    m.require(isinstance(columns, int) and m.shape(bias) == (columns,), "it is not one number for each column", at=bias)
+    call = matched(m, biasless)
+    wanted = 4 if call.op_types == ("DynamicQuantizeMatMul",) else 6
+    given = list(m.node(call).inputs)
+    inputs = [*given, *[None] * (wanted - len(given)), m[bias]]
+    return build.microsoft.node(call.op_types[0], inputs)[0]

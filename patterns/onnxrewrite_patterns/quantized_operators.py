@@ -3,24 +3,19 @@
 Where it comes from: static quantization writes a model of floats with DequantizeLinear and QuantizeLinear around each
 operator (QDQ); ONNX Runtime replaces them when it opens the model, each time anew, and not all of them.
 
-Why: the integers are multiplied as they are, and the float tensors between are neither written nor read.
+Why: the integers are multiplied as they are, and the float tensors between are neither written nor read, unless what is
+dequantized is read elsewhere, too.
 An integer is a right rounding of the same number; where that is next to a half, either neighbour is.
 Source: ONNX Runtime, docs/ContribOperators.md; what it does not say was tried (1.32).
 """
 
 from __future__ import annotations
 
-from onnxrewrite import Assumption, Builder, Call, Each, Match, Rejects, Rewrites, Rule, Stage, Value, any_of, op
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.fused_linear import matched
 from onnxrewrite_patterns.qdq import bias_in_steps, grid, quantize, require_alone, result, sliced, whole
 
 a, b, bias = grid("a"), grid("b"), grid("bias")
-
-
-def _rule(name: str, pattern: Call, rewrite: object, examples: tuple[Rewrites | Rejects, ...]) -> Rule:
-    """A rule of this file.  What is dequantized may be read elsewhere, too."""
-    own = {"benefit": 30, "allow_shared": True, "assumes": (Assumption.NOT_EMPTY,)}
-    return Rule(name, Stage.LOWER, pattern, rewrite, examples, **own)  # type: ignore[arg-type]
 
 
 # -- products --------------------------------------------------------------------------------------------------
@@ -33,44 +28,16 @@ gemm = any_of(op.Gemm(a.whole, b.whole, bias.whole), op.Gemm(a.whole, b.whole))
 of_gemm = quantize(gemm)
 
 
-def quantized_conv(m: Match, build: Builder) -> Value:
-    """QuantizeLinear(Conv(DequantizeLinear(a), DequantizeLinear(b), ...)) ⟶ QLinearConv(a, b, ...)."""
-    call = matched(m, conv)
-    require_alone(m, call)
-    operands = [*whole(m, build, a), *sliced(m, build, b, 0), *result(m, build, of_conv)]
-    steps = [bias_in_steps(m, bias, a.scale, b.scale)] if bias.whole in m else []
-    return build.node("QLinearConv", [*operands, *steps], m.attrs(call))[0]
-
-
-def quantized_product(m: Match, build: Builder) -> Value:
-    """QuantizeLinear(MatMul(DequantizeLinear(a), DequantizeLinear(b))) ⟶ QLinearMatMul(a, b)."""
-    require_alone(m, matmul)
-    second = sliced(m, build, b, 1) if m.rank(b.integers) == 2 else whole(m, build, b)
-    return build.QLinearMatMul(*whole(m, build, a), *second, *result(m, build, of_matmul))
-
-
-def quantized_gemm(m: Match, build: Builder) -> Value:
-    """QuantizeLinear(Gemm(DequantizeLinear(a), DequantizeLinear(b), ...)) ⟶ com.microsoft.QGemm(a, b, ...)."""
-    call = matched(m, gemm)
-    require_alone(m, call)
-    attributes = m.attrs(call)
-    m.require(attributes.pop("beta", 1.0) == 1 or bias.whole not in m, "the bias is scaled", at=call)
-    m.require(attributes.get("alpha", 1.0) == 1, "the product is scaled", at=call)
-    columns = 0 if attributes.get("transB", 0) else 1
-    steps = bias_in_steps(m, bias, a.scale, b.scale) if bias.whole in m else None
-    operands = [*whole(m, build, a), *sliced(m, build, b, columns), steps, *result(m, build, of_gemm)]
-    return build.microsoft.node("QGemm", operands, attributes)[0]
-
-
 _IMAGE = "x = DequantizeLinear(q, 0.5, uint8 3)  "
 _KERNEL = "w = DequantizeLinear<axis=0>(k, {0.5, 0.25}, int8[2] {0, 0})  "
 _CONV = "uint8[n,2,5,5] q; int8[2,2,3,3] k; "
 
-CONV = _rule(
+
+@rule(
     "quantized-conv",
+    LOWER,
     of_conv,
-    quantized_conv,
-    (
+    examples=(
         Rewrites(
             f"{_CONV} int32[2] c; {_IMAGE} {_KERNEL}"
             "b = DequantizeLinear<axis=0>(c, {0.25, 0.125}, int32[2] {0, 0})"
@@ -102,15 +69,27 @@ CONV = _rule(
             because="not the product of the other scales",
         ),
     ),
+    benefit=30,
+    allow_shared=True,
+    assumes=(Assumption.NOT_EMPTY,),
 )
+def quantized_conv(m: Match, build: Builder) -> Value:
+    """QuantizeLinear(Conv(DequantizeLinear(a), DequantizeLinear(b), ...)) ⟶ QLinearConv(a, b, ...)."""
+    call = matched(m, conv)
+    require_alone(m, call)
+    operands = [*whole(m, build, a), *sliced(m, build, b, 0), *result(m, build, of_conv)]
+    steps = [bias_in_steps(m, bias, a.scale, b.scale)] if bias.whole in m else []
+    return build.node("QLinearConv", [*operands, *steps], m.attrs(call))[0]
+
 
 _FACTORS = "uint8[m,4] q; int8[4,3] k; x = DequantizeLinear(q, 0.5, uint8 3)  "
 
-MATMUL = _rule(
+
+@rule(
     "quantized-matmul",
+    LOWER,
     of_matmul,
-    quantized_product,
-    (
+    examples=(
         Rewrites(
             f"{_FACTORS} w = DequantizeLinear<axis=1>(k, {{0.5, 0.25, 1.0}}, int8[3] {{0, 0, 0}})  p = MatMul(x, w)"
             "y = QuantizeLinear(p, 2.0, uint8 7)",
@@ -136,13 +115,22 @@ MATMUL = _rule(
             because="no CPU kernel",
         ),
     ),
+    benefit=30,
+    allow_shared=True,
+    assumes=(Assumption.NOT_EMPTY,),
 )
+def quantized_matmul(m: Match, build: Builder) -> Value:
+    """QuantizeLinear(MatMul(DequantizeLinear(a), DequantizeLinear(b))) ⟶ QLinearMatMul(a, b)."""
+    require_alone(m, matmul)
+    second = sliced(m, build, b, 1) if m.rank(b.integers) == 2 else whole(m, build, b)
+    return build.QLinearMatMul(*whole(m, build, a), *second, *result(m, build, of_matmul))
 
-GEMM = _rule(
+
+@rule(
     "quantized-gemm",
+    LOWER,
     of_gemm,
-    quantized_gemm,
-    (
+    examples=(
         Rewrites(
             f"{_FACTORS} int32[3] c; w = DequantizeLinear(k, 0.5)  b = DequantizeLinear(c, 0.25)  p = Gemm(x, w, b)"
             "y = QuantizeLinear(p, 2.0, uint8 7)",
@@ -160,7 +148,22 @@ GEMM = _rule(
             because="the bias has a zero",
         ),
     ),
+    benefit=30,
+    allow_shared=True,
+    assumes=(Assumption.NOT_EMPTY,),
 )
+def quantized_gemm(m: Match, build: Builder) -> Value:
+    """QuantizeLinear(Gemm(DequantizeLinear(a), DequantizeLinear(b), ...)) ⟶ com.microsoft.QGemm(a, b, ...)."""
+    call = matched(m, gemm)
+    require_alone(m, call)
+    attributes = m.attrs(call)
+    m.require(attributes.pop("beta", 1.0) == 1 or bias.whole not in m, "the bias is scaled", at=call)
+    m.require(attributes.get("alpha", 1.0) == 1, "the product is scaled", at=call)
+    columns = 0 if attributes.get("transB", 0) else 1
+    steps = bias_in_steps(m, bias, a.scale, b.scale) if bias.whole in m else None
+    operands = [*whole(m, build, a), *sliced(m, build, b, columns), steps, *result(m, build, of_gemm)]
+    return build.microsoft.node("QGemm", operands, attributes)[0]
+
 
 # -- element by element, and pooling -----------------------------------------------------------------------------
 
@@ -173,26 +176,6 @@ concat = op.Concat(parts)
 of_concat = quantize(concat)
 
 
-def quantized_sum(m: Match, build: Builder) -> Value:
-    """QuantizeLinear(DequantizeLinear(a) + DequantizeLinear(b)) ⟶ com.microsoft.QLinearAdd(a, b), and QLinearMul."""
-    return _by_kernel(m, build, binary, of_binary, [*whole(m, build, a), *whole(m, build, b)])
-
-
-def quantized_function(m: Match, build: Builder) -> Value:
-    """QuantizeLinear(Sigmoid(DequantizeLinear(a))) ⟶ com.microsoft.QLinearSigmoid(a), and other functions, pooling."""
-    sizes = (m.shape(unary) or (None,))[2:]
-    fits = m.node(unary).op_type != "AveragePool" or all(isinstance(s, int) and s > 0 for s in sizes)
-    m.require(fits, "the window is not known to fit", at=unary)
-    return _by_kernel(m, build, unary, of_unary, whole(m, build, a))
-
-
-def quantized_concat(m: Match, build: Builder) -> Value:
-    """QuantizeLinear(Concat(DequantizeLinear(a), ...)) ⟶ com.microsoft.QLinearConcat(a, ...)."""
-    require_alone(m, concat)
-    inputs = [v for part in m[parts] for v in whole(part, build, a)]
-    return build.microsoft.node("QLinearConcat", [*result(m, build, of_concat), *inputs], m.attrs(concat))[0]
-
-
 def _by_kernel(m: Match, build: Builder, inner: Call, outer: Call, operands: list[Value]) -> Value:
     """An operator by the kernel of ONNX Runtime's own that is called after it."""
     require_alone(m, inner)
@@ -202,11 +185,12 @@ def _by_kernel(m: Match, build: Builder, inner: Call, outer: Call, operands: lis
 
 _TWO = "uint8[n,3] p; uint8[3] q; a = DequantizeLinear(p, 0.5, uint8 3)  b = DequantizeLinear(q, 0.25)  "
 
-BINARY = _rule(
+
+@rule(
     "quantized-sum",
+    LOWER,
     of_binary,
-    quantized_sum,
-    (
+    examples=(
         Rewrites(
             f"{_TWO} s = Add(a, b)  y = QuantizeLinear(s, 1.0, uint8 7)",
             to="uint8[n,3] p; uint8[3] q;y = com.microsoft.QLinearAdd(p, 0.5, uint8 3, q, 0.25, uint8 0, 1.0, uint8 7)",
@@ -222,15 +206,23 @@ BINARY = _rule(
             opset=21,
         ),
     ),
+    benefit=30,
+    allow_shared=True,
+    assumes=(Assumption.NOT_EMPTY,),
 )
+def quantized_sum(m: Match, build: Builder) -> Value:
+    """QuantizeLinear(DequantizeLinear(a) + DequantizeLinear(b)) ⟶ com.microsoft.QLinearAdd(a, b), and QLinearMul."""
+    return _by_kernel(m, build, binary, of_binary, [*whole(m, build, a), *whole(m, build, b)])
+
 
 _ONE = "int8[n,2,4,4] q; a = DequantizeLinear(q, 0.5, int8 3)  "
 
-UNARY = _rule(
+
+@rule(
     "quantized-function",
+    LOWER,
     of_unary,
-    quantized_function,
-    (
+    examples=(
         Rewrites(
             f"{_ONE} s = Sigmoid(a)  y = QuantizeLinear(s, 0.00390625, int8 -128)",
             to="int8[n,2,4,4] q; y = com.microsoft.QLinearSigmoid(q, 0.5, int8 3, 0.00390625, int8 -128)",
@@ -247,13 +239,23 @@ UNARY = _rule(
         ),
         Rejects(f"{_ONE} s = Sigmoid(a)  y = QuantizeLinear(s, 0.5, uint8 3)", because="mixes int8 and uint8"),
     ),
+    benefit=30,
+    allow_shared=True,
+    assumes=(Assumption.NOT_EMPTY,),
 )
+def quantized_function(m: Match, build: Builder) -> Value:
+    """QuantizeLinear(Sigmoid(DequantizeLinear(a))) ⟶ com.microsoft.QLinearSigmoid(a), and other functions, pooling."""
+    sizes = (m.shape(unary) or (None,))[2:]
+    fits = m.node(unary).op_type != "AveragePool" or all(isinstance(s, int) and s > 0 for s in sizes)
+    m.require(fits, "the window is not known to fit", at=unary)
+    return _by_kernel(m, build, unary, of_unary, whole(m, build, a))
 
-CONCAT = _rule(
+
+@rule(
     "quantized-concat",
+    LOWER,
     of_concat,
-    quantized_concat,
-    (
+    examples=(
         Rewrites(
             "uint8[n,2] p; uint8[n,3] q; a = DequantizeLinear(p, 0.5, uint8 3)  b = DequantizeLinear(q, 0.25)"
             "c = Concat<axis=1>(a, b)  y = QuantizeLinear(c, 1.0, uint8 7)",
@@ -266,6 +268,12 @@ CONCAT = _rule(
             because="expected DequantizeLinear",
         ),
     ),
+    benefit=30,
+    allow_shared=True,
+    assumes=(Assumption.NOT_EMPTY,),
 )
-
-RULES = (CONV, MATMUL, GEMM, BINARY, UNARY, CONCAT)
+def quantized_concat(m: Match, build: Builder) -> Value:
+    """QuantizeLinear(Concat(DequantizeLinear(a), ...)) ⟶ com.microsoft.QLinearConcat(a, ...)."""
+    require_alone(m, concat)
+    inputs = [v for part in m[parts] for v in whole(part, build, a)]
+    return build.microsoft.node("QLinearConcat", [*result(m, build, of_concat), *inputs], m.attrs(concat))[0]

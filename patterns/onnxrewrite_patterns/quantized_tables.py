@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import AnyNode, Assumption, Builder, Facts, Match, Rejects, Rewrites, Rule, Stage, Value, operators
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.qdq import EIGHT_BITS
 
 ELEMENTWISE_OPERATORS = frozenset(operators("pointwise broadcast", but="bits"))
@@ -200,24 +200,6 @@ def _largest(m: Match) -> Function:
 quantized = AnyNode(op_types=("QuantizeLinear",))
 
 
-def looked_up(m: Match, build: Builder) -> Value:
-    """QuantizeLinear(f(DequantizeLinear(q))) ⟶ GatherElements(table of f, q), for an f of several steps.
-
-    The table is of one dimension, and so q is seen as one, too.  A negative integer counts from the end of the table.
-    """
-    found = _largest(m)
-    m.widen([n for n in found.nodes if n.graph is m.node(quantized).graph], [found.result])
-    every = np.arange(256, dtype=np.uint8)
-    every = every.view(np.int8) if m.dtype(found.operand) == ir.DataType.INT8 else every
-    entries = build.tabulate(found.nodes, found.operand, every, found.result)
-    m.require(entries.size == every.size, "it does not compute element by element", at=quantized)
-    table, indices = build.const(entries.ravel()), build.Cast(found.operand, to=int(ir.DataType.INT32))
-    if m.rank(found.operand) == 1:
-        return build.GatherElements(table, indices)
-    flat = build.GatherElements(table, build.Reshape(indices, np.array([-1])))
-    return build.Reshape(flat, build.Shape(found.operand))
-
-
 def _constant(entries: Iterable[int], dtype: str) -> str:
     return f"{dtype}[256] {{{', '.join(map(str, entries))}}}"
 
@@ -226,16 +208,16 @@ _TENT = _constant((max(0, 200 - 2 * abs(i - 100)) for i in range(256)), "uint8")
 _PEAK = _constant((90 - min(127, abs(i)) for i in (*range(128), *range(-128, 0))), "int8")
 _DISTANCE = "x = DequantizeLinear(q, 1.0, uint8 100)  a = Abs(x)  "
 
-TABLE = Rule(
-    name="quantized-table",
-    stage=Stage.LOWER,
-    pattern=quantized,
-    rewrite=looked_up,
-    benefit=40,  # before what takes single steps
-    allow_shared=True,  # dequantized operands; ``_leak`` refuses the rest
+
+@rule(
+    "quantized-table",
+    LOWER,
+    quantized,
+    benefit=40,
+    allow_shared=True,
     looks_above=_FAR,
     looks_below=_FAR,
-    assumes=(Assumption.NOT_EMPTY,),  # a size of zero in the target of a Reshape means another size
+    assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
             f"uint8[n,3] q; {_DISTANCE} b = Mul(a, -2.0)  y = QuantizeLinear(b, 1.0, uint8 200)",
@@ -286,5 +268,19 @@ TABLE = Rule(
         ),
     ),
 )
+def quantized_table(m: Match, build: Builder) -> Value:
+    """QuantizeLinear(f(DequantizeLinear(q))) ⟶ GatherElements(table of f, q), for an f of several steps.
 
-RULES = (TABLE,)
+    The table is of one dimension, and so q is seen as one, too.  A negative integer counts from the end of the table.
+    """
+    found = _largest(m)
+    m.widen([n for n in found.nodes if n.graph is m.node(quantized).graph], [found.result])
+    every = np.arange(256, dtype=np.uint8)
+    every = every.view(np.int8) if m.dtype(found.operand) == ir.DataType.INT8 else every
+    entries = build.tabulate(found.nodes, found.operand, every, found.result)
+    m.require(entries.size == every.size, "it does not compute element by element", at=quantized)
+    table, indices = build.const(entries.ravel()), build.Cast(found.operand, to=int(ir.DataType.INT32))
+    if m.rank(found.operand) == 1:
+        return build.GatherElements(table, indices)
+    flat = build.GatherElements(table, build.Reshape(indices, np.array([-1])))
+    return build.Reshape(flat, build.Shape(found.operand))

@@ -8,22 +8,7 @@ Why: two nodes a layer that move nothing, each with a shape to be computed.
 
 from __future__ import annotations
 
-from onnxrewrite import (
-    Assumption,
-    Builder,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    any_of,
-    microsoft,
-    op,
-    same_dim,
-    same_shape,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.fused_linear import matched
 
 x, b = Var("x"), Var("b", rank=2)
@@ -37,27 +22,12 @@ product = any_of(
 apart = op.Reshape(product, Var("shape of the product"))
 
 
-def without_views(m: Match, build: Builder) -> Value:
-    """Reshape(DynamicQuantizeMatMul(Reshape(x), b)) ⟶ DynamicQuantizeMatMul(x, b), and MatMulIntegerToFloat."""
-    call = matched(m, product)
-    node = m.node(call)
-    m.node(flat), m.node(apart)  # of both the results count, whatever their attributes
-    before, matrix = m.shape(x) or (), m.shape(flat) or ()
-    m.require(len(before) > 1 and len(matrix) > 1, "the rank of x is not known, or too small", at=x)
-    m.require(same_dim(before[-1], matrix[-1]), "the view changes the rows", at=flat)
-    after = m.shape(apart) or ()
-    kept = len(after) == len(before) and same_shape(after[:-1], before[:-1])
-    m.require(kept, "the result is not given the batch again", at=apart)
-    return build.microsoft.node(call.op_types[0], [m[x], *node.inputs[1:]])[0]
-
-
-VIEWS = Rule(
-    name="quantized-matmul-of-view",
-    stage=Stage.LOWER,
-    pattern=apart,
-    rewrite=without_views,
+@rule(
+    "quantized-matmul-of-view",
+    LOWER,
+    apart,
     benefit=20,
-    assumes=(Assumption.NOT_EMPTY,),  # a size of zero in the target of a Reshape means another size
+    assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
             "float[2,s,4] x; uint8[4,3] b; float t; float[3] c; f = Reshape(x, {-1, 4})"
@@ -89,23 +59,29 @@ VIEWS = Rule(
         ),
     ),
 )
+def quantized_matmul_of_view(m: Match, build: Builder) -> Value:
+    """Reshape(DynamicQuantizeMatMul(Reshape(x), b)) ⟶ DynamicQuantizeMatMul(x, b), and MatMulIntegerToFloat."""
+    call = matched(m, product)
+    node = m.node(call)
+    m.node(flat), m.node(apart)  # of both the results count, whatever their attributes
+    before, matrix = m.shape(x) or (), m.shape(flat) or ()
+    m.require(len(before) > 1 and len(matrix) > 1, "the rank of x is not known, or too small", at=x)
+    m.require(same_dim(before[-1], matrix[-1]), "the view changes the rows", at=flat)
+    after = m.shape(apart) or ()
+    kept = len(after) == len(before) and same_shape(after[:-1], before[:-1])
+    m.require(kept, "the result is not given the batch again", at=apart)
+    return build.microsoft.node(call.op_types[0], [m[x], *node.inputs[1:]])[0]
+
 
 source, target = Var("x"), Var("shape")
 view = op.Reshape(source, target)
 quantized = op.DynamicQuantizeLinear(view)
 
 
-def viewed_later(m: Match, build: Builder) -> tuple[Value, ...]:
-    """DynamicQuantizeLinear(Reshape(x, s)) ⟶ Reshape(q, s), where q, scale, zero = DynamicQuantizeLinear(x)."""
-    integers, own, its_zero = build.DynamicQuantizeLinear(m[source], outputs=3)
-    return build.Reshape(integers, m[target], **m.attrs(view)), own, its_zero
-
-
-VIEWED_LATER = Rule(
-    name="dynamic-quantize-of-view",
-    stage=Stage.LOWER,
-    pattern=(quantized[0], quantized[1], quantized[2]),
-    rewrite=viewed_later,
+@rule(
+    "dynamic-quantize-of-view",
+    LOWER,
+    (quantized[0], quantized[1], quantized[2]),
     examples=(
         Rewrites(
             "float[2,s,4] x; f = Reshape(x, {-1, 4})  q, t, z = DynamicQuantizeLinear(f)"
@@ -120,5 +96,7 @@ VIEWED_LATER = Rule(
         ),
     ),
 )
-
-RULES = (VIEWS, VIEWED_LATER)
+def dynamic_quantize_of_view(m: Match, build: Builder) -> tuple[Value, ...]:
+    """DynamicQuantizeLinear(Reshape(x, s)) ⟶ Reshape(q, s), where q, scale, zero = DynamicQuantizeLinear(x)."""
+    integers, own, its_zero = build.DynamicQuantizeLinear(m[source], outputs=3)
+    return build.Reshape(integers, m[target], **m.attrs(view)), own, its_zero

@@ -17,21 +17,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from onnxrewrite import (
-    AnyNode,
-    Assumption,
-    Builder,
-    Dim,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    passed,
-    resolve,
-    same_dim,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.identity import operand
 from onnxrewrite_patterns.slice_concat_split import axis_of
 from onnxrewrite_patterns.view_chains import new_axes
@@ -133,40 +119,14 @@ def everything(m: Match, build: Builder, x: Value, found: Sequence[Count], out: 
 gather = AnyNode(op_types=("Gather",))
 
 
-def flat_ranges(m: Match, build: Builder) -> Value:
-    """Gather(Flatten(x), arange(n)·s + arange(s)) ⟶ x with new axes, or the first of its elements."""
-    node, used = m.node(gather), list[ir.Node]()
-    flat, index = operand(m, node), operand(m, node, 1)
-    view = resolve(flat).producer()
-    is_view = view is not None and view.op_type in ("Flatten", "Reshape") and not view.domain
-    m.require(is_view, "what is gathered from is not flattened", at=flat)
-    assert view is not None
-    m.require(axis_of(m, node, m.rank(flat), default=0) == 0, "another axis than the first is gathered from")
-    x, rank = operand(m, view), m.rank(index)
-    m.require(rank is not None, "the rank of the indices is not known", at=index)
-    found = sorted(counts(m, index, used), key=lambda c: c.axis)
-    sizes = [d for d in m.shape(x) or () if d != 1]
-    m.require(found and len(found) <= len(sizes), "there are other ranges than axes", at=index)
-    stride: Dim = 1
-    for count, size in zip(found[::-1], sizes[: len(found)][::-1], strict=True):
-        m.require(same_dim(count.stride, stride), "a stride of the index is not that of the axis", at=index)
-        stride = stride * size
-    m.require(same_dim(m.dim(flat, 0) or 0, stride), "other axes are flattened than are indexed", at=flat)
-    whole = [same_dim(m.dim(c.range, 0) or 0, d) for c, d in zip(found, sizes, strict=False)]
-    m.require(all(whole[:-1]), "a range that may be too long reaches into what comes next", at=index)
-    m.cover(view, *passed(flat), *used)
-    return everything(m, build, x, found, m[gather], rank or 0)
-
-
-FLAT = Rule(
-    name="gather-of-all-flat",
-    stage=Stage.CANONICALIZE,
-    pattern=gather,
-    rewrite=flat_ranges,
+@rule(
+    "gather-of-all-flat",
+    CANONICALIZE,
+    gather,
     benefit=40,
     allow_shared=True,
     looks_above=_FAR,
-    assumes=(Assumption.NOT_EMPTY,),  # of no rows nothing is gathered, however far the range reaches
+    assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
             "bool[n,s] x; h = Shape(x)  p = Gather(h, 0)  q = Gather(h, 1)  f = Flatten<axis=2>(x)"
@@ -206,41 +166,40 @@ FLAT = Rule(
         Rejects("float[n] x; int64[k] i; y = Gather(x, i)", because="is not flattened"),
     ),
 )
+def gather_of_all_flat(m: Match, build: Builder) -> Value:
+    """Gather(Flatten(x), arange(n)·s + arange(s)) ⟶ x with new axes, or the first of its elements."""
+    node, used = m.node(gather), list[ir.Node]()
+    flat, index = operand(m, node), operand(m, node, 1)
+    view = resolve(flat).producer()
+    is_view = view is not None and view.op_type in ("Flatten", "Reshape") and not view.domain
+    m.require(is_view, "what is gathered from is not flattened", at=flat)
+    assert view is not None
+    m.require(axis_of(m, node, m.rank(flat), default=0) == 0, "another axis than the first is gathered from")
+    x, rank = operand(m, view), m.rank(index)
+    m.require(rank is not None, "the rank of the indices is not known", at=index)
+    found = sorted(counts(m, index, used), key=lambda c: c.axis)
+    sizes = [d for d in m.shape(x) or () if d != 1]
+    m.require(found and len(found) <= len(sizes), "there are other ranges than axes", at=index)
+    stride: Dim = 1
+    for count, size in zip(found[::-1], sizes[: len(found)][::-1], strict=True):
+        m.require(same_dim(count.stride, stride), "a stride of the index is not that of the axis", at=index)
+        stride = stride * size
+    m.require(same_dim(m.dim(flat, 0) or 0, stride), "other axes are flattened than are indexed", at=flat)
+    whole = [same_dim(m.dim(c.range, 0) or 0, d) for c, d in zip(found, sizes, strict=False)]
+    m.require(all(whole[:-1]), "a range that may be too long reaches into what comes next", at=index)
+    m.cover(view, *passed(flat), *used)
+    return everything(m, build, x, found, m[gather], rank or 0)
+
 
 # -- GatherND ------------------------------------------------------------------------------------------------
 
 gather_nd = AnyNode(op_types=("GatherND",))
 
 
-def all_combinations(m: Match, build: Builder) -> Value:
-    """GatherND(x, all combinations of arange(n) and arange(s)) ⟶ x with new axes, or the first of its elements."""
-    node, used = m.node(gather_nd), list[ir.Node]()
-    x, index = operand(m, node), operand(m, node, 1)
-    m.require(node.attributes.get_int("batch_dims", 0) == 0, "it has batch_dims")
-    rank, joined = m.rank(index), resolve(index).producer()
-    is_joined = joined is not None and joined.op_type == "Concat" and not joined.domain and rank is not None
-    m.require(is_joined, "the indices are not joined", at=index)
-    assert joined is not None
-    assert rank is not None
-    m.require(axis_of(m, joined, rank) == rank - 1, "the indices are joined along another axis", at=index)
-    found = list[Count]()
-    for place, part in enumerate(joined.inputs):
-        assert part is not None
-        m.require(m.dim(part, -1) == 1, "an operand has more than one index", at=part)
-        one = counts(m, part, used)
-        m.require(len(one) == 1 and one[0].stride == 1, f"index {place} is not one range", at=part)
-        found.append(replace(one[0], axis=one[0].axis + 1))  # the last axis tells the indices apart
-    sizes = m.shape(x) or ()
-    m.require(all(d != 1 for d in sizes[: len(found)]), "an axis of size 1 is indexed", at=x)
-    m.cover(joined, *passed(index), *used)
-    return everything(m, build, x, found, m[gather_nd], rank - 1)
-
-
-COMBINATIONS = Rule(
-    name="gather-of-all",
-    stage=Stage.CANONICALIZE,
-    pattern=gather_nd,
-    rewrite=all_combinations,
+@rule(
+    "gather-of-all",
+    CANONICALIZE,
+    gather_nd,
     benefit=40,
     allow_shared=True,
     looks_above=_FAR,
@@ -266,5 +225,25 @@ COMBINATIONS = Rule(
         ),
     ),
 )
-
-RULES = (FLAT, COMBINATIONS)
+def gather_of_all(m: Match, build: Builder) -> Value:
+    """GatherND(x, all combinations of arange(n) and arange(s)) ⟶ x with new axes, or the first of its elements."""
+    node, used = m.node(gather_nd), list[ir.Node]()
+    x, index = operand(m, node), operand(m, node, 1)
+    m.require(node.attributes.get_int("batch_dims", 0) == 0, "it has batch_dims")
+    rank, joined = m.rank(index), resolve(index).producer()
+    is_joined = joined is not None and joined.op_type == "Concat" and not joined.domain and rank is not None
+    m.require(is_joined, "the indices are not joined", at=index)
+    assert joined is not None
+    assert rank is not None
+    m.require(axis_of(m, joined, rank) == rank - 1, "the indices are joined along another axis", at=index)
+    found = list[Count]()
+    for place, part in enumerate(joined.inputs):
+        assert part is not None
+        m.require(m.dim(part, -1) == 1, "an operand has more than one index", at=part)
+        one = counts(m, part, used)
+        m.require(len(one) == 1 and one[0].stride == 1, f"index {place} is not one range", at=part)
+        found.append(replace(one[0], axis=one[0].axis + 1))  # the last axis tells the indices apart
+    sizes = m.shape(x) or ()
+    m.require(all(d != 1 for d in sizes[: len(found)]), "an axis of size 1 is indexed", at=x)
+    m.cover(joined, *passed(index), *used)
+    return everything(m, build, x, found, m[gather_nd], rank - 1)

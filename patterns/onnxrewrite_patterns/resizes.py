@@ -11,29 +11,13 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import Builder, Dim, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op, same_dim
+from onnxrewrite.rules import *
 
 x, roi, sizes = Var("x"), Var("roi", default=None), Var("sizes", rank=1)
 resize = op.Resize(x, roi, None, sizes)
 
 LARGEST = 16
 """No factor beyond this one is looked for."""
-
-
-def by_factors(m: Match, build: Builder) -> Value:
-    """Resize(x, sizes = k·shape(x)) ⟶ Resize(x, scales = k)."""
-    m.require(m.facts.tensor(m[sizes]) is None, "the sizes are constant already", at=sizes)
-    attributes = m.attrs(resize)
-    m.require(attributes.get("coordinate_transformation_mode") != "tf_crop_and_resize", "it crops, too", at=resize)
-    stretches = attributes.pop("keep_aspect_ratio_policy", "stretch") == "stretch" and not attributes.get("axes")
-    m.require(stretches, "not every axis has a size of its own", at=resize)
-    source, wanted = m.shape(x), m.facts.elements(m[sizes])
-    if source is None or wanted is None or len(source) != len(wanted):
-        m.refuse("the sizes are not known to be multiples of those of x", at=sizes)
-    factors = [_factor(own, other) for own, other in zip(source, wanted, strict=True)]
-    m.require(None not in factors, "the sizes are not known to be multiples of those of x", at=sizes)
-    scales = build.const(np.array(factors, np.float64), like=ir.DataType.FLOAT)
-    return build.node("Resize", [m[x], m.value(roi), scales], attributes)[0]
 
 
 def _factor(own: Dim, wanted: Dim) -> int | None:
@@ -46,11 +30,11 @@ def _factor(own: Dim, wanted: Dim) -> int | None:
 _SIZES = "s = Shape(x)  a = Slice(s, {0}, {2}, {0})  b = Slice(s, {2}, {4}, {0})  "
 _TWICE = "c = Mul(b, {2, 2})  d = Concat<axis=0>(a, c)  "
 
-BY_FACTORS = Rule(
-    name="resize-by-factors",
-    stage=Stage.CANONICALIZE,
-    pattern=resize,
-    rewrite=by_factors,
+
+@rule(
+    "resize-by-factors",
+    CANONICALIZE,
+    resize,
     examples=(
         Rewrites(
             f'float[n,3,h,w] x; {_SIZES}{_TWICE} y = Resize<mode="linear">(x, , , d)',
@@ -68,5 +52,17 @@ BY_FACTORS = Rule(
         ),
     ),
 )
-
-RULES = (BY_FACTORS,)
+def resize_by_factors(m: Match, build: Builder) -> Value:
+    """Resize(x, sizes = k·shape(x)) ⟶ Resize(x, scales = k)."""
+    m.require(m.facts.tensor(m[sizes]) is None, "the sizes are constant already", at=sizes)
+    attributes = m.attrs(resize)
+    m.require(attributes.get("coordinate_transformation_mode") != "tf_crop_and_resize", "it crops, too", at=resize)
+    stretches = attributes.pop("keep_aspect_ratio_policy", "stretch") == "stretch" and not attributes.get("axes")
+    m.require(stretches, "not every axis has a size of its own", at=resize)
+    source, wanted = m.shape(x), m.facts.elements(m[sizes])
+    if source is None or wanted is None or len(source) != len(wanted):
+        m.refuse("the sizes are not known to be multiples of those of x", at=sizes)
+    factors = [_factor(own, other) for own, other in zip(source, wanted, strict=True)]
+    m.require(None not in factors, "the sizes are not known to be multiples of those of x", at=sizes)
+    scales = build.const(np.array(factors, np.float64), like=ir.DataType.FLOAT)
+    return build.node("Resize", [m[x], m.value(roi), scales], attributes)[0]

@@ -10,23 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxrewrite import (
-    FLOATS,
-    Attr,
-    Builder,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Scalar,
-    Stage,
-    Term,
-    Value,
-    Var,
-    any_of,
-    op,
-    resolve,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.norm_parts import Axes, last_axes, last_sizes, require_epsilon
 
 x = Var("x", dtype=FLOATS)
@@ -44,15 +28,6 @@ narrowed = op.Cast(1 / root(widened), to=Attr[int]("back"))
 """In half precision all but the last product is often float32."""
 
 
-def to_rms_norm(m: Match, build: Builder) -> Value:
-    """x/√(mean(x²) + ε) ⟶ RMSNormalization(x, 1), where the mean is that of the last axes."""
-    require_epsilon(m, eps)
-    m.require(not _is_centred(m[x]), "x is less its own mean: that is a LayerNormalization", at=x)
-    count = last_axes(m, x, m[axes])
-    ones = build.const(np.ones(last_sizes(m, x, count)), like=x)
-    return build.RMSNormalization(m[x], ones, axis=-count, epsilon=m[eps])
-
-
 def _is_centred(value: Value) -> bool:
     """True if a value is the difference of another value and its mean."""
     difference = resolve(value).producer()
@@ -68,11 +43,11 @@ _ROOT = "p = Pow(x, 2.0)  v = ReduceMean<axes=[-1]>(p)  a = Add(v, 1e-6)  r = Sq
 _ROOT_18 = "p = Mul(x, x)  v = ReduceMean(p, {-1})  a = Add(v, 1e-6)  r = Sqrt(a)"
 _RESULT = "float[b,s,4] x; y = RMSNormalization<axis=-1, epsilon=1e-6>(x, {1.0, 1.0, 1.0, 1.0})"
 
-RMS_NORM = Rule(
-    name="rms-norm",
-    stage=Stage.RAISE,
-    pattern=any_of(x / root(x), x * narrowed),
-    rewrite=to_rms_norm,
+
+@rule(
+    "rms-norm",
+    RAISE,
+    any_of(x / root(x), x * narrowed),
     examples=(
         Rewrites(f"float[b,s,4] x; {_ROOT_18} y = Div(x, r)", to=_RESULT, opset=23),
         Rewrites(f"float[b,s,4] x; {_ROOT_18} i = Div(1.0, r)  y = Mul(x, i)", to=_RESULT, opset=23),
@@ -117,5 +92,10 @@ RMS_NORM = Rule(
         ),
     ),
 )
-
-RULES = (RMS_NORM,)
+def rms_norm(m: Match, build: Builder) -> Value:
+    """x/√(mean(x²) + ε) ⟶ RMSNormalization(x, 1), where the mean is that of the last axes."""
+    require_epsilon(m, eps)
+    m.require(not _is_centred(m[x]), "x is less its own mean: that is a LayerNormalization", at=x)
+    count = last_axes(m, x, m[axes])
+    ones = build.const(np.ones(last_sizes(m, x, count)), like=x)
+    return build.RMSNormalization(m[x], ones, axis=-count, epsilon=m[eps])

@@ -10,26 +10,7 @@ that reads its input once.  Su et al., 2021, arXiv:2104.09864.
 
 from __future__ import annotations
 
-from onnxrewrite import (
-    FLOATS,
-    Assumption,
-    Attr,
-    Builder,
-    Call,
-    Each,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Term,
-    Value,
-    Var,
-    any_of,
-    op,
-    resolve,
-    same_shape,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.duplicated_halves import once
 from onnxrewrite_patterns.rotary_operator import embedded, head_size
 from onnxrewrite_patterns.slice_concat_split import axis_of, taken, used_once
@@ -116,15 +97,6 @@ def _require_parts(m: Match, size: int, interleaved: bool) -> None:
 turned = Joined(-x2.term, x1.term)
 
 
-def to_rotary(m: Match, build: Builder) -> Value:
-    """x·cos + (-x₂, x₁)·sin ⟶ RotaryEmbedding(x, cos, sin), of cos and sin that repeat themselves."""
-    interleaved = turned.is_interleaved(m)
-    _require_parts(m, head_size(m, m[x]), interleaved)
-    m.require(used_once(m[turned.term]), "the turned heads are used elsewhere, too", at=m[turned.term])
-    tables = [once(m, build, m[t], interleaved) for t in (cos, sin)]
-    return embedded(m, build, m[x], tables, interleaved=interleaved)
-
-
 _HEADS = "float[b,3,s,8] x; float[b,s,4] f;"
 _DOUBLED = "t = Concat<axis=-1>(f, f)  c = Cos(t)  k = Sin(t)  cos = Unsqueeze(c, {1})  sin = Unsqueeze(k, {1})"
 _HALVES = "x1 = Slice(x, {0}, {4}, {3})  x2 = Slice(x, {4}, {9223372036854775807}, {3})"
@@ -135,11 +107,11 @@ _ROWS = "g = Gather(float[2,4] {0.0, 1.0, 0.0, 1.0, 2.0, 3.0, 2.0, 3.0}, p)  cos
 _TABLE = f"float[1,s,3,4] x; int64[s] p; {_ROWS}"
 _PAIRS = "float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; c5 = Unsqueeze(c, {-1})  k5 = Unsqueeze(k, {-1})"
 
-ROTARY = Rule(
-    name="rotary",
-    stage=Stage.RAISE,
-    pattern=x * cos + turned.term * sin,
-    rewrite=to_rotary,
+
+@rule(
+    "rotary",
+    RAISE,
+    x * cos + turned.term * sin,
     assumes=(Assumption.NOT_EMPTY,),
     allow_shared=True,
     looks_above=8,
@@ -200,6 +172,14 @@ ROTARY = Rule(
         Rejects(f"double {_HEADS[5:]} {_DOUBLED} {_HALVES} {_TURNED}", because="RotaryEmbedding", opset=23),
     ),
 )
+def rotary(m: Match, build: Builder) -> Value:
+    """x·cos + (-x₂, x₁)·sin ⟶ RotaryEmbedding(x, cos, sin), of cos and sin that repeat themselves."""
+    interleaved = turned.is_interleaved(m)
+    _require_parts(m, head_size(m, m[x]), interleaved)
+    m.require(used_once(m[turned.term]), "the turned heads are used elsewhere, too", at=m[turned.term])
+    tables = [once(m, build, m[t], interleaved) for t in (cos, sin)]
+    return embedded(m, build, m[x], tables, interleaved=interleaved)
+
 
 # -- part by part --------------------------------------------------------------------------------------------
 
@@ -208,28 +188,14 @@ rest = any_of(op.Slice(x, Each("bounds of the rest", at_least=0)), split[2])
 with_rest = op.Concat(*whole.parts, rest, axis=Attr[int]("axis"))
 
 
-def to_rotary_by_parts(m: Match, build: Builder) -> Value:
-    """(x₁·cos - x₂·sin, x₂·cos + x₁·sin) ⟶ RotaryEmbedding(x, cos, sin)."""
-    size, rank = head_size(m, m[x]), m.rank(x) or 0
-    if with_rest not in m:
-        interleaved = whole.is_interleaved(m)
-        _require_parts(m, size, interleaved)
-        return embedded(m, build, m[x], (m[cos], m[sin]), interleaved=interleaved)
-    m.require(axis_of(m, m.node(with_rest), rank) == rank - 1, "Concat goes along another axis", at=x)
-    kept = taken(m, resolve(m[rest]), rank - 1)
-    _require_parts(m, kept.start, False)
-    m.require(kept == range(kept.start, size), f"the rest is features {kept}", at=x)
-    return embedded(m, build, m[x], (m[cos], m[sin]), turned=kept.start)
-
-
 _PRODUCTS = "a1 = Mul(x1, c)  a2 = Mul(x2, k)  a = Sub(a1, a2)  b1 = Mul(x2, c)  b2 = Mul(x1, k)  b = Add(b1, b2)"
 _PARTS = f"{_PRODUCTS} y = Concat<axis=-1>(a, b)"
 
-ROTARY_BY_PARTS = Rule(
-    name="rotary-by-parts",
-    stage=Stage.RAISE,
-    pattern=any_of(whole.term, with_rest),
-    rewrite=to_rotary_by_parts,
+
+@rule(
+    "rotary-by-parts",
+    RAISE,
+    any_of(whole.term, with_rest),
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
@@ -277,5 +243,15 @@ ROTARY_BY_PARTS = Rule(
         ),
     ),
 )
-
-RULES = (ROTARY, ROTARY_BY_PARTS)
+def rotary_by_parts(m: Match, build: Builder) -> Value:
+    """(x₁·cos - x₂·sin, x₂·cos + x₁·sin) ⟶ RotaryEmbedding(x, cos, sin)."""
+    size, rank = head_size(m, m[x]), m.rank(x) or 0
+    if with_rest not in m:
+        interleaved = whole.is_interleaved(m)
+        _require_parts(m, size, interleaved)
+        return embedded(m, build, m[x], (m[cos], m[sin]), interleaved=interleaved)
+    m.require(axis_of(m, m.node(with_rest), rank) == rank - 1, "Concat goes along another axis", at=x)
+    kept = taken(m, resolve(m[rest]), rank - 1)
+    _require_parts(m, kept.start, False)
+    m.require(kept == range(kept.start, size), f"the rest is features {kept}", at=x)
+    return embedded(m, build, m[x], (m[cos], m[sin]), turned=kept.start)

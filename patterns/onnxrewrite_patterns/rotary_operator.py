@@ -19,28 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from onnxrewrite import (
-    FLOATS,
-    Assumption,
-    Attr,
-    Builder,
-    Call,
-    Dim,
-    Each,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    any_of,
-    is_cut_to,
-    op,
-    resolve,
-    same_dim,
-    same_shape,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.slice_concat_split import axis_of, taken
 
 x, cos, sin = Var("x", dtype=FLOATS), Var("cos"), Var("sin")
@@ -159,29 +138,14 @@ unflat = op.Reshape(heads_last, Var("shape with heads"))
 partial = op.Concat(any_of(plain, unflat), back, axis=Attr[int]("axis"))
 
 
-def to_partial(m: Match, build: Builder) -> Value:
-    """(RotaryEmbedding(x[:r], cos, sin), x[r:]) ⟶ RotaryEmbedding(x, cos, sin, rotary_embedding_dim=r)."""
-    size, rank = head_size(m, m[x]), m.rank(x)
-    joined = rank == 4 and axis_of(m, m.node(partial), rank) == 3
-    m.require(joined, "heads must be of rank 4, and joined along their last axis", at=x)
-    turned, kept = (taken(m, resolve(m[t]), 3) for t in (front, back))
-    everything = turned == range(turned.stop) and kept == range(turned.stop, size)
-    m.require(everything, f"features {turned} and {kept} are not all of them, in their order", at=x)
-    if unflat in m:
-        only_heads = m[count] == m.dim(x, 2) and same_shape(m.shape(unflat), m.shape(front))
-        m.require(only_heads, "the Reshapes do more than merge heads", at=x)
-    axis = 2 if unflat in m else 1
-    return called(m, build, m[x], (m[cos], m[sin]), axis, bool(m[interleaved]), turned.stop)
-
-
 _PART = "float[b,s,2] c; float[b,s,2] k;"
 _SLICED = f"float[b,3,s,8] x; {_PART} x1 = Slice(x, {{0}}, {{4}}, {{3}})  x2 = Slice(x, {{4}}, {{8}}, {{3}})"
 
-PARTIAL = Rule(
-    name="rotary-partial",
-    stage=Stage.RAISE,
-    pattern=partial,
-    rewrite=to_partial,
+
+@rule(
+    "rotary-partial",
+    RAISE,
+    partial,
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
@@ -209,6 +173,20 @@ PARTIAL = Rule(
         ),
     ),
 )
+def rotary_partial(m: Match, build: Builder) -> Value:
+    """(RotaryEmbedding(x[:r], cos, sin), x[r:]) ⟶ RotaryEmbedding(x, cos, sin, rotary_embedding_dim=r)."""
+    size, rank = head_size(m, m[x]), m.rank(x)
+    joined = rank == 4 and axis_of(m, m.node(partial), rank) == 3
+    m.require(joined, "heads must be of rank 4, and joined along their last axis", at=x)
+    turned, kept = (taken(m, resolve(m[t]), 3) for t in (front, back))
+    everything = turned == range(turned.stop) and kept == range(turned.stop, size)
+    m.require(everything, f"features {turned} and {kept} are not all of them, in their order", at=x)
+    if unflat in m:
+        only_heads = m[count] == m.dim(x, 2) and same_shape(m.shape(unflat), m.shape(front))
+        m.require(only_heads, "the Reshapes do more than merge heads", at=x)
+    axis = 2 if unflat in m else 1
+    return called(m, build, m[x], (m[cos], m[sin]), axis, bool(m[interleaved]), turned.stop)
+
 
 # -- either layout -------------------------------------------------------------------------------------------
 
@@ -219,17 +197,10 @@ turning = Attr[int]("rotary_embedding_dim", default=0)
 moved = op.RotaryEmbedding(op.Transpose(x, perm=HEADS), cos, sin, interleaved=interleaved, rotary_embedding_dim=turning)
 
 
-def before_transpose(m: Match, build: Builder) -> Value:
-    """RotaryEmbedding(Transpose(x), cos, sin) ⟶ Transpose(RotaryEmbedding(x, cos, sin)), of x of shape [B, S, H, D]."""
-    turned = called(m, build, m[x], (m[cos], m[sin]), 2, bool(m[interleaved]), m[turning] or None)
-    return build.Transpose(turned, perm=HEADS)
-
-
-BEFORE_TRANSPOSE = Rule(
-    name="rotary-before-transpose",
-    stage=Stage.RAISE,
-    pattern=moved,
-    rewrite=before_transpose,
+@rule(
+    "rotary-before-transpose",
+    RAISE,
+    moved,
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
@@ -250,6 +221,11 @@ BEFORE_TRANSPOSE = Rule(
         ),
     ),
 )
+def rotary_before_transpose(m: Match, build: Builder) -> Value:
+    """RotaryEmbedding(Transpose(x), cos, sin) ⟶ Transpose(RotaryEmbedding(x, cos, sin)), of x of shape [B, S, H, D]."""
+    turned = called(m, build, m[x], (m[cos], m[sin]), 2, bool(m[interleaved]), m[turning] or None)
+    return build.Transpose(turned, perm=HEADS)
+
 
 # -- ONNX Runtime's own --------------------------------------------------------------------------------------
 
@@ -257,31 +233,6 @@ all_cos, all_sin = (op.Expand(t, Var(f"shape of {t}")) for t in (cos, sin))
 heads = Attr[int]("num_heads", default=0)
 parameters = {"num_heads": heads, "rotary_embedding_dim": turning, "interleaved": interleaved}
 rotary = any_of(op.RotaryEmbedding(x, all_cos, all_sin, **parameters), op.RotaryEmbedding(x, cos, sin, **parameters))
-
-
-def to_microsoft(m: Match, build: Builder) -> Value:
-    """RotaryEmbedding(x, cos, sin) ⟶ com.microsoft.RotaryEmbedding(x, positions, table of cos, table of sin)."""
-    call = m.alternative(rotary)
-    assert isinstance(call, Call)
-    m.require(m.is_newer(call), "the model's own opset has RotaryEmbedding")
-    shape = m.shape(cos)
-    if shape is None or len(shape) != 3 or not same_shape(shape, m.shape(sin)):
-        m.refuse("cosines and sines must be of one shape of rank 3", at=cos)
-    batch, length, half = shape
-    only_batch = all_cos not in m or (batch == 1 and _as_long(length, m.dim(x, -2)))
-    m.require(only_batch, "more than the batch is expanded", at=cos)
-    _require_even(m, half)
-    count = m[heads] or (m.dim(x, 1) if m[turning] else None)
-    m.require(isinstance(count, int) or not m[turning], "the number of heads is not known", at=x)
-    positions = np.zeros(1, np.int64) if batch == 1 else _positions(m, build, m[cos])
-    return build.microsoft.RotaryEmbedding(
-        m[x],
-        positions,
-        *(build.Reshape(m[t], np.array([-1, half])) for t in (cos, sin)),
-        interleaved=m[interleaved] or None,
-        num_heads=count or None,
-        rotary_embedding_dim=m[turning] or None,
-    )
 
 
 def _require_even(m: Match, half: Dim) -> None:
@@ -303,11 +254,10 @@ def _positions(m: Match, build: Builder, rows: Value) -> Value | npt.NDArray[np.
     return build.Reshape(build.Range(np.array(0), number, np.array(1)), sizes)
 
 
-LOWER = Rule(
-    name="rotary-lower",
-    stage=Stage.LOWER,
-    pattern=rotary,
-    rewrite=to_microsoft,
+@rule(
+    "rotary-lower",
+    LOWER,
+    rotary,
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
@@ -344,5 +294,26 @@ LOWER = Rule(
         ),
     ),
 )
-
-RULES = (PARTIAL, BEFORE_TRANSPOSE, LOWER)
+def rotary_lower(m: Match, build: Builder) -> Value:
+    """RotaryEmbedding(x, cos, sin) ⟶ com.microsoft.RotaryEmbedding(x, positions, table of cos, table of sin)."""
+    call = m.alternative(rotary)
+    assert isinstance(call, Call)
+    m.require(m.is_newer(call), "the model's own opset has RotaryEmbedding")
+    shape = m.shape(cos)
+    if shape is None or len(shape) != 3 or not same_shape(shape, m.shape(sin)):
+        m.refuse("cosines and sines must be of one shape of rank 3", at=cos)
+    batch, length, half = shape
+    only_batch = all_cos not in m or (batch == 1 and _as_long(length, m.dim(x, -2)))
+    m.require(only_batch, "more than the batch is expanded", at=cos)
+    _require_even(m, half)
+    count = m[heads] or (m.dim(x, 1) if m[turning] else None)
+    m.require(isinstance(count, int) or not m[turning], "the number of heads is not known", at=x)
+    positions = np.zeros(1, np.int64) if batch == 1 else _positions(m, build, m[cos])
+    return build.microsoft.RotaryEmbedding(
+        m[x],
+        positions,
+        *(build.Reshape(m[t], np.array([-1, half])) for t in (cos, sin)),
+        interleaved=m[interleaved] or None,
+        num_heads=count or None,
+        rotary_embedding_dim=m[turning] or None,
+    )

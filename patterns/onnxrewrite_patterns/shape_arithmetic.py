@@ -15,25 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import (
-    INTS,
-    AnyNode,
-    Builder,
-    Const,
-    Dim,
-    Facts,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    at_least,
-    op,
-    operators,
-    same_dim,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.identity import operand
 from onnxrewrite_patterns.slice_concat_split import cuts
 
@@ -49,17 +31,6 @@ index = Const("index", rank=1)
 gathered = op.Gather(shape_of, index)
 
 
-def piece_by_gather(m: Match, build: Builder) -> Value:
-    """Gather(Shape(x), {1, 2}) ⟶ Shape(x, start=1, end=3), since opset 15."""
-    m.require(build.opset >= WITH_BOUNDS, f"Shape takes bounds since opset {WITH_BOUNDS}")
-    start, end = _bounds(m)
-    m.node(gathered)
-    indices = [int(i) + (end - start if i < 0 else 0) for i in m[index]]
-    run = bool(indices) and indices == list(range(indices[0], indices[0] + len(indices)))
-    m.require(run and end - start > indices[-1], "the indices are not one after the other")
-    return build.Shape(m[x], start=start + indices[0], end=start + indices[-1] + 1)
-
-
 def _bounds(m: Match) -> tuple[int, int]:
     """The first axis of a Shape, and the axis after its last."""
     rank = m.rank(x)
@@ -69,11 +40,10 @@ def _bounds(m: Match) -> tuple[int, int]:
     return start, end
 
 
-GATHERED = Rule(
-    name="gather-of-shape",
-    stage=Stage.CANONICALIZE,
-    pattern=gathered,
-    rewrite=piece_by_gather,
+@rule(
+    "gather-of-shape",
+    CANONICALIZE,
+    gathered,
     benefit=20,
     allow_shared=True,
     examples=(
@@ -89,11 +59,38 @@ GATHERED = Rule(
         Rejects("float[n,s] x; h = Shape(x)  y = Gather(h, {1})", because="since opset 15", opset=14),
     ),
 )
+def gather_of_shape(m: Match, build: Builder) -> Value:
+    """Gather(Shape(x), {1, 2}) ⟶ Shape(x, start=1, end=3), since opset 15."""
+    m.require(build.opset >= WITH_BOUNDS, f"Shape takes bounds since opset {WITH_BOUNDS}")
+    start, end = _bounds(m)
+    m.node(gathered)
+    indices = [int(i) + (end - start if i < 0 else 0) for i in m[index]]
+    run = bool(indices) and indices == list(range(indices[0], indices[0] + len(indices)))
+    m.require(run and end - start > indices[-1], "the indices are not one after the other")
+    return build.Shape(m[x], start=start + indices[0], end=start + indices[-1] + 1)
+
 
 sliced = AnyNode(op_types=("Slice",))
 
 
-def piece_by_slice(m: Match, build: Builder) -> Value:
+@rule(
+    "slice-of-shape",
+    CANONICALIZE,
+    sliced,
+    benefit=20,
+    allow_shared=True,
+    looks_above=1,
+    examples=(
+        Rewrites(
+            "float[n,s,t] x; h = Shape(x)  y = Slice(h, {-2}, {9223372036854775807}, {0})",
+            to="float[n,s,t] x; y = Shape<start=1, end=3>(x)",
+        ),
+        Rejects("float[n,s,t] x; h = Shape(x)  y = Slice(h, {2}, {0}, {0}, {-1})", because="not one run"),
+        Rejects("float[n,s] x; h = Shape(x)  y = Slice(h, {0}, {1})", because="since opset 15", opset=14),
+        Rejects("int64[n] h; y = Slice(h, {0}, {1})", because="no whole shape"),
+    ),
+)
+def slice_of_shape(m: Match, build: Builder) -> Value:
     """Shape(x)[1:3] ⟶ Shape(x, start=1, end=3), since opset 15."""
     m.require(build.opset >= WITH_BOUNDS, f"Shape takes bounds since opset {WITH_BOUNDS}")
     node = m.node(sliced)
@@ -110,25 +107,6 @@ def piece_by_slice(m: Match, build: Builder) -> Value:
     m.cover(above)
     return build.Shape(value, start=start, end=end)
 
-
-SLICED = Rule(
-    name="slice-of-shape",
-    stage=Stage.CANONICALIZE,
-    pattern=sliced,
-    rewrite=piece_by_slice,
-    benefit=20,
-    allow_shared=True,
-    looks_above=1,
-    examples=(
-        Rewrites(
-            "float[n,s,t] x; h = Shape(x)  y = Slice(h, {-2}, {9223372036854775807}, {0})",
-            to="float[n,s,t] x; y = Shape<start=1, end=3>(x)",
-        ),
-        Rejects("float[n,s,t] x; h = Shape(x)  y = Slice(h, {2}, {0}, {0}, {-1})", because="not one run"),
-        Rejects("float[n,s] x; h = Shape(x)  y = Slice(h, {0}, {1})", because="since opset 15", opset=14),
-        Rejects("int64[n] h; y = Slice(h, {0}, {1})", because="no whole shape"),
-    ),
-)
 
 # -- a shape tensor made anew --------------------------------------------------------------------------------
 
@@ -170,22 +148,6 @@ class Piece:
     def is_whole(self, m: Match) -> bool:
         """True if it is the whole shape of the value."""
         return self.value is not None and (self.start, self.end) == (0, m.rank(self.value))
-
-
-def made_anew(m: Match, build: Builder) -> Value:
-    """[n, s] as computed here ⟶ Shape(x, start=0, end=2) for an x of shape [n, s, ...], if that takes fewer nodes."""
-    node, elements = m.node(computed), m.facts.elements(m[computed])
-    assert elements is not None
-    dying = _dying(node)
-    pieces = list(_pieces(m, elements, _sources(m, node)))
-    is_scalar, takes_bounds = m.rank(computed) == 0, build.opset >= WITH_BOUNDS
-    cost = _cost(m, pieces, dying, takes_bounds, is_scalar)
-    m.require(cost < len(dying), f"it takes {cost} nodes to make it anew, and {len(dying)} as it is")
-    m.cover(*dying)
-    made = [_built(m, build, p, takes_bounds) for p in pieces]
-    if is_scalar:
-        return build.Squeeze(made[0], axes=[0])
-    return made[0] if len(made) == 1 else build.Concat(*made, axis=0)
 
 
 def _dying(node: ir.Node) -> list[ir.Node]:
@@ -282,11 +244,10 @@ def _built(m: Match, build: Builder, piece: Piece, takes_bounds: bool) -> Value:
     return build.Gather(build.Shape(piece.value), np.arange(piece.start, piece.end), axis=0)
 
 
-ANEW = Rule(
-    name="shape-tensor-anew",
-    stage=Stage.CANONICALIZE,
-    pattern=computed,
-    rewrite=made_anew,
+@rule(
+    "shape-tensor-anew",
+    CANONICALIZE,
+    computed,
     benefit=5,
     allow_shared=True,
     looks_above=4,
@@ -318,6 +279,21 @@ ANEW = Rule(
         Rejects("int64[2] x; y = Add(x, x)", because="not sizes"),
     ),
 )
+def shape_tensor_anew(m: Match, build: Builder) -> Value:
+    """[n, s] as computed here ⟶ Shape(x, start=0, end=2) for an x of shape [n, s, ...], if that takes fewer nodes."""
+    node, elements = m.node(computed), m.facts.elements(m[computed])
+    assert elements is not None
+    dying = _dying(node)
+    pieces = list(_pieces(m, elements, _sources(m, node)))
+    is_scalar, takes_bounds = m.rank(computed) == 0, build.opset >= WITH_BOUNDS
+    cost = _cost(m, pieces, dying, takes_bounds, is_scalar)
+    m.require(cost < len(dying), f"it takes {cost} nodes to make it anew, and {len(dying)} as it is")
+    m.cover(*dying)
+    made = [_built(m, build, p, takes_bounds) for p in pieces]
+    if is_scalar:
+        return build.Squeeze(made[0], axes=[0])
+    return made[0] if len(made) == 1 else build.Concat(*made, axis=0)
+
 
 # -- ranges --------------------------------------------------------------------------------------------------
 
@@ -326,25 +302,15 @@ counting = op.Range(0, limit, 1)
 moved = op.Add(counting, offset)
 
 
-def moved_range(m: Match, build: Builder) -> Value:
-    """Range(0, n, 1) + k ⟶ Range(k, n + k, 1) for sizes n and k, whose sum is mostly there already."""
-    m.node(counting), m.node(moved)
-    for value in (m[limit], m[offset]):
-        elements = m.facts.elements(value)
-        m.require(elements is not None and _is_size(elements[0]), "it is not known to be a size", at=value)
-    return build.Range(m[offset], build.Add(m[limit], m[offset]), 1)
-
-
 def _is_size(dim: Dim) -> bool:
     """True if an element is known to be a size, so that a sum of two stays far from the largest integer."""
     return dim >= 0 if isinstance(dim, int) else dim.value is not None and "-" not in dim.value and at_least(dim) >= 0
 
 
-MOVED = Rule(
-    name="range-plus-offset",
-    stage=Stage.CANONICALIZE,
-    pattern=moved,
-    rewrite=moved_range,
+@rule(
+    "range-plus-offset",
+    CANONICALIZE,
+    moved,
     examples=(
         Rewrites(
             "float[n,s] x; h = Shape(x)  p = Gather(h, 0)  q = Gather(h, 1)  r = Range(0, q, 1)  y = Add(r, p)",
@@ -357,5 +323,10 @@ MOVED = Rule(
         Rejects("float[n] x; h = Shape(x)  q = Squeeze(h)  r = Range(1, q, 1)  y = Add(r, q)", because="expected"),
     ),
 )
-
-RULES = (GATHERED, SLICED, ANEW, MOVED)
+def range_plus_offset(m: Match, build: Builder) -> Value:
+    """Range(0, n, 1) + k ⟶ Range(k, n + k, 1) for sizes n and k, whose sum is mostly there already."""
+    m.node(counting), m.node(moved)
+    for value in (m[limit], m[offset]):
+        elements = m.facts.elements(value)
+        m.require(elements is not None and _is_size(elements[0]), "it is not known to be a size", at=value)
+    return build.Range(m[offset], build.Add(m[limit], m[offset]), 1)

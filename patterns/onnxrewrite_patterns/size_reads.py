@@ -10,28 +10,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnxrewrite import Builder, Const, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op, same_dim
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.shape_arithmetic import WITH_BOUNDS
 
 x = Var("x")
 shape_of = op.Shape(x)
-
-
-def of_first_input(m: Match, build: Builder) -> Value:
-    """Shape(x, start=0, end=1) ⟶ Shape(input, start=0, end=1) for the first input that has the size."""
-    sizes = m.shape(x)
-    if sizes is None:
-        m.refuse("the rank is not known", at=x)
-    wanted = sizes[slice(m.attr(shape_of, "start"), m.attr(shape_of, "end"))]
-    m.require(any(not isinstance(d, int) for d in wanted), "no size is a symbol", at=x)
-    graph = m.node(shape_of).graph
-    for given in graph.inputs if isinstance(graph, ir.Graph) else ():
-        m.require(given is not m[x], "no earlier input has these sizes", at=x)
-        shape = m.shape(given) or ()
-        for start in range(len(shape) - len(wanted) + 1):
-            if all(same_dim(a, b) for a, b in zip(shape[start:], wanted, strict=False)):
-                return _piece(m, build, given, start, start + len(wanted))
-    return m.refuse("no earlier input has these sizes", at=x)
 
 
 def _piece(m: Match, build: Builder, value: Value, start: int, end: int) -> Value:
@@ -41,11 +24,10 @@ def _piece(m: Match, build: Builder, value: Value, start: int, end: int) -> Valu
     return build.Shape(value, start=start, end=end)
 
 
-FIRST_INPUT = Rule(
-    name="shape-of-first-input",
-    stage=Stage.CANONICALIZE,
-    pattern=shape_of,
-    rewrite=of_first_input,
+@rule(
+    "shape-of-first-input",
+    CANONICALIZE,
+    shape_of,
     benefit=15,
     examples=(
         Rewrites(
@@ -62,27 +44,31 @@ FIRST_INPUT = Rule(
         Rejects("float[m,n,s] x; float[n,s] z; y = Shape(z)", because="since opset 15", opset=14),
     ),
 )
+def shape_of_first_input(m: Match, build: Builder) -> Value:
+    """Shape(x, start=0, end=1) ⟶ Shape(input, start=0, end=1) for the first input that has the size."""
+    sizes = m.shape(x)
+    if sizes is None:
+        m.refuse("the rank is not known", at=x)
+    wanted = sizes[slice(m.attr(shape_of, "start"), m.attr(shape_of, "end"))]
+    m.require(any(not isinstance(d, int) for d in wanted), "no size is a symbol", at=x)
+    graph = m.node(shape_of).graph
+    for given in graph.inputs if isinstance(graph, ir.Graph) else ():
+        m.require(given is not m[x], "no earlier input has these sizes", at=x)
+        shape = m.shape(given) or ()
+        for start in range(len(shape) - len(wanted) + 1):
+            if all(same_dim(a, b) for a, b in zip(shape[start:], wanted, strict=False)):
+                return _piece(m, build, given, start, start + len(wanted))
+    return m.refuse("no earlier input has these sizes", at=x)
+
 
 index = Const("index", rank=0)
 one = op.Gather(shape_of, index)
 
 
-def squeezed(m: Match, build: Builder) -> Value:
-    """Gather(Shape(x), 1) ⟶ Squeeze(Shape(x, start=1, end=2)), as long as nobody else reads the shape."""
-    rank = m.rank(x)
-    m.require(rank is not None and not m.node(shape_of).attributes, "it is not the whole of a known shape", at=x)
-    m.require(build.opset >= WITH_BOUNDS, f"Shape takes bounds since opset {WITH_BOUNDS}")
-    place = int(m[index]) + (rank or 0) * (m[index] < 0)
-    m.require(0 <= place < (rank or 0), "the index is out of range", at=index)
-    m.node(one)
-    return build.Squeeze(build.Shape(m[x], start=place, end=place + 1))
-
-
-SQUEEZED = Rule(
-    name="size-by-squeeze",
-    stage=Stage.CANONICALIZE,
-    pattern=one,
-    rewrite=squeezed,
+@rule(
+    "size-by-squeeze",
+    CANONICALIZE,
+    one,
     benefit=15,
     examples=(
         Rewrites(
@@ -95,5 +81,12 @@ SQUEEZED = Rule(
         Rejects("float[n,s] x; h = Shape(x)  y = Gather(h, 1)", because="since opset 15", opset=14),
     ),
 )
-
-RULES = (FIRST_INPUT, SQUEEZED)
+def size_by_squeeze(m: Match, build: Builder) -> Value:
+    """Gather(Shape(x), 1) ⟶ Squeeze(Shape(x, start=1, end=2)), as long as nobody else reads the shape."""
+    rank = m.rank(x)
+    m.require(rank is not None and not m.node(shape_of).attributes, "it is not the whole of a known shape", at=x)
+    m.require(build.opset >= WITH_BOUNDS, f"Shape takes bounds since opset {WITH_BOUNDS}")
+    place = int(m[index]) + (rank or 0) * (m[index] < 0)
+    m.require(0 <= place < (rank or 0), "the index is out of range", at=index)
+    m.node(one)
+    return build.Squeeze(build.Shape(m[x], start=place, end=place + 1))

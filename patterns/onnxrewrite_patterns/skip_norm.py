@@ -12,22 +12,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from onnxrewrite import (
-    FLOATS,
-    Builder,
-    Call,
-    Dim,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    any_of,
-    op,
-    same_shape,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.norm_parts import with_sum
 
 x, skip = Var("x", dtype=FLOATS), Var("skip", dtype=FLOATS)
@@ -39,27 +24,6 @@ whole = any_of(total, widened)
 scale, bias = Var("scale"), Var("bias", default=None)
 layer_norm, rms_norm = op.LayerNormalization(whole, scale, bias), op.RMSNormalization(whole, scale)
 norm = any_of(layer_norm, rms_norm)
-
-
-def to_skip_norm(m: Match, build: Builder) -> Value | tuple[Value, Value]:
-    """LayerNormalization(x + skip) ⟶ com.microsoft.SkipLayerNormalization(x, skip), which gives the sum, too."""
-    call = m.alternative(norm)
-    assert isinstance(call, Call)
-    first, second = _by_shape(m)
-    _require_rows(m, call)
-    is_shared = with_sum(m, total)
-    m.require(not is_shared or widened not in m, "the sum is needed in half precision, too", at=total)
-    x_skip_bias = [_widened(m, build, v) for v in (first, second, m.value(bias_of_x))]
-    own = [m[scale], m.value(bias)] if call is layer_norm else [m[scale]]
-    op_type = "SkipLayerNormalization" if call is layer_norm else "SkipSimplifiedLayerNormalization"
-    inputs, epsilon = [*x_skip_bias[:2], *own, x_skip_bias[2]], {"epsilon": m.attr(call, "epsilon")}
-    if not is_shared:
-        return build.microsoft.node(op_type, inputs, epsilon)[0]
-    known_before = all(v is None or v.producer() is None for v in inputs[2:])
-    m.require(known_before, "scale and bias may be known only after the sum", at=scale)
-    m.widen((), (m[norm], m[total]))
-    result, _, _, carried = build.microsoft.node(op_type, inputs, epsilon, outputs=4)
-    return result, carried
 
 
 def _widened(m: Match, build: Builder, value: Value | None) -> Value | None:
@@ -101,11 +65,11 @@ def _require_rows(m: Match, call: Call) -> None:
 
 _X = "float[b,s,8] x; float[b,s,8] z; float[8] w; float[8] c;"
 
-SKIP_NORM = Rule(
-    name="skip-norm",
-    stage=Stage.LOWER,
-    pattern=norm,
-    rewrite=to_skip_norm,
+
+@rule(
+    "skip-norm",
+    LOWER,
+    norm,
     allow_shared=True,
     looks_below=1,
     examples=(
@@ -161,5 +125,22 @@ SKIP_NORM = Rule(
         Rejects(f"{_X} a = Add(x, z)  y = LayerNormalization(a, w)", target="onnx", because="standard operators only"),
     ),
 )
-
-RULES = (SKIP_NORM,)
+def skip_norm(m: Match, build: Builder) -> Value | tuple[Value, Value]:
+    """LayerNormalization(x + skip) ⟶ com.microsoft.SkipLayerNormalization(x, skip), which gives the sum, too."""
+    call = m.alternative(norm)
+    assert isinstance(call, Call)
+    first, second = _by_shape(m)
+    _require_rows(m, call)
+    is_shared = with_sum(m, total)
+    m.require(not is_shared or widened not in m, "the sum is needed in half precision, too", at=total)
+    x_skip_bias = [_widened(m, build, v) for v in (first, second, m.value(bias_of_x))]
+    own = [m[scale], m.value(bias)] if call is layer_norm else [m[scale]]
+    op_type = "SkipLayerNormalization" if call is layer_norm else "SkipSimplifiedLayerNormalization"
+    inputs, epsilon = [*x_skip_bias[:2], *own, x_skip_bias[2]], {"epsilon": m.attr(call, "epsilon")}
+    if not is_shared:
+        return build.microsoft.node(op_type, inputs, epsilon)[0]
+    known_before = all(v is None or v.producer() is None for v in inputs[2:])
+    m.require(known_before, "scale and bias may be known only after the sum", at=scale)
+    m.widen((), (m[norm], m[total]))
+    result, _, _, carried = build.microsoft.node(op_type, inputs, epsilon, outputs=4)
+    return result, carried

@@ -12,23 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import (
-    AnyNode,
-    Builder,
-    Dim,
-    Each,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    op,
-    parameter,
-    passed,
-    resolve,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.identity import operand
 
 x = Var("x")
@@ -53,7 +37,7 @@ def axis_of(m: Match, node: ir.Node, rank: int | None, default: int | None = Non
 
 
 @dataclass(frozen=True)
-class Cut:
+class Span:
     """``start:end:step`` on one axis."""
 
     axis: int
@@ -62,7 +46,7 @@ class Cut:
     step: int
 
 
-def cuts(m: Match, node: ir.Node, rank: int | None) -> list[Cut]:
+def cuts(m: Match, node: ir.Node, rank: int | None) -> list[Span]:
     """The cuts of a Slice of any opset, axis by axis."""
     given = [parameter(m.facts, node, name) for name in ("starts", "ends", "axes", "steps")]
     lists = [(g,) if isinstance(g, int) else g for g in given]
@@ -75,10 +59,10 @@ def cuts(m: Match, node: ir.Node, rank: int | None) -> list[Cut]:
     m.require(rank is not None or all(a >= 0 for a in axes), "an axis cannot be told, for the rank is unknown")
     axes = tuple(a if a >= 0 else a + (rank or 0) for a in axes)
     m.require(len(set(axes)) == len(axes), "an axis is cut twice")
-    return [Cut(*cut) for cut in zip(axes, starts, ends, steps, strict=True)]
+    return [Span(*cut) for cut in zip(axes, starts, ends, steps, strict=True)]
 
 
-def one_cut(a: Cut, b: Cut, size: Dim | None) -> Cut | None:
+def one_cut(a: Span, b: Span, size: Dim | None) -> Span | None:
     """``x[a][b]`` as one cut of an axis; None where it depends on its size.
 
     With a known size it is computed.  With any size, bounds that count from the front add up; an end that
@@ -87,8 +71,8 @@ def one_cut(a: Cut, b: Cut, size: Dim | None) -> Cut | None:
     if isinstance(size, int):
         chosen = range(size)[a.start : a.end : a.step][b.start : b.end : b.step]
         if not chosen:
-            return Cut(a.axis, 0, 0, 1)
-        return Cut(a.axis, chosen.start, chosen.stop if chosen.stop >= 0 else -END, chosen.step)
+            return Span(a.axis, 0, 0, 1)
+        return Span(a.axis, chosen.start, chosen.stop if chosen.stop >= 0 else -END, chosen.step)
     if a.step != 1 or b.step < 1 or a.start < 0 or b.start < 0:
         return None
     start = a.start + b.start
@@ -100,14 +84,36 @@ def one_cut(a: Cut, b: Cut, size: Dim | None) -> Cut | None:
         end = min(a.end, a.start + b.end)
     else:
         return None
-    return Cut(a.axis, start, end, b.step)
+    return Span(a.axis, start, end, b.step)
 
 
 inner = op.Slice(x, Each("inner_bounds", at_least=0))
 outer = op.Slice(inner, Each("outer_bounds", at_least=0))
 
 
-def one_slice(m: Match, build: Builder) -> Value:
+@rule(
+    "slice-of-slice",
+    CANONICALIZE,
+    outer,
+    examples=(
+        Rewrites(
+            "float[n,s] x; a = Slice(x, {0}, {2}, {0})  y = Slice(a, {1}, {-1}, {-1})",
+            to="float[n,s] x; y = Slice(x, {0, 1}, {2, -1}, {0, 1})",
+        ),
+        Rewrites(
+            "float[n] x; a = Slice(x, {2}, {9})  y = Slice(a, {1}, {4}, {0}, {2})",
+            to="float[n] x; y = Slice(x, {3}, {6}, {0}, {2})",
+        ),
+        Rewrites(
+            "float[8] x; a = Slice(x, {-1}, {-9}, {0}, {-1})  y = Slice(a, {1}, {5}, {0}, {2})",
+            to="float[8] x; y = Slice(x, {6}, {2}, {0}, {-2})",
+        ),
+        Rejects("float[n] x; a = Slice(x, {0}, {-1})  y = Slice(a, {0}, {4})", because="depends on its size"),
+        Rejects("float[n] x; a = Slice(x, {-3}, {9})  y = Slice(a, {1}, {4})", because="depends on its size"),
+        Rejects("float[n] x; int64[1] e; a = Slice(x, {0}, e)  y = Slice(a, {0}, {4})", because="not constant"),
+    ),
+)
+def slice_of_slice(m: Match, build: Builder) -> Value:
     """x[a:b][c:d] ⟶ x[a+c:min(b, a+d)]."""
     rank, shape = m.rank(x), m.shape(x)
     before, after = cuts(m, m.node(inner), rank), cuts(m, m.node(outer), rank)
@@ -129,58 +135,9 @@ def one_slice(m: Match, build: Builder) -> Value:
     return build.node("Slice", [m[x]], {name: np.array(b, np.int64) for name, b in bounds.items()})[0]
 
 
-ONE_SLICE = Rule(
-    name="slice-of-slice",
-    stage=Stage.CANONICALIZE,
-    pattern=outer,
-    rewrite=one_slice,
-    examples=(
-        Rewrites(
-            "float[n,s] x; a = Slice(x, {0}, {2}, {0})  y = Slice(a, {1}, {-1}, {-1})",
-            to="float[n,s] x; y = Slice(x, {0, 1}, {2, -1}, {0, 1})",
-        ),
-        Rewrites(
-            "float[n] x; a = Slice(x, {2}, {9})  y = Slice(a, {1}, {4}, {0}, {2})",
-            to="float[n] x; y = Slice(x, {3}, {6}, {0}, {2})",
-        ),
-        Rewrites(
-            "float[8] x; a = Slice(x, {-1}, {-9}, {0}, {-1})  y = Slice(a, {1}, {5}, {0}, {2})",
-            to="float[8] x; y = Slice(x, {6}, {2}, {0}, {-2})",
-        ),
-        Rejects("float[n] x; a = Slice(x, {0}, {-1})  y = Slice(a, {0}, {4})", because="depends on its size"),
-        Rejects("float[n] x; a = Slice(x, {-3}, {9})  y = Slice(a, {1}, {4})", because="depends on its size"),
-        Rejects("float[n] x; int64[1] e; a = Slice(x, {0}, e)  y = Slice(a, {0}, {4})", because="not constant"),
-    ),
-)
-
 # -- Concat --------------------------------------------------------------------------------------------------
 
 concat = AnyNode(op_types=("Concat",))
-
-
-def flatter(m: Match, build: Builder) -> Value:
-    """Concat(Concat(a, b), c) ⟶ Concat(a, b, c) along one axis; empty operands go, constants join."""
-    node, rank = m.node(concat), m.rank(concat)
-    axis = axis_of(m, node, rank)
-    parts, kept_apart = list[Value](), list[str | None]()
-    for value in node.inputs:
-        producer = resolve(value).producer() if value is not None else None
-        if value is None:
-            continue
-        if producer is not None and _is_inner_concat(value, producer, node) and axis_of(m, producer, rank) == axis:
-            parts += [i for i in producer.inputs if i is not None]
-            m.cover(producer, *passed(value))
-        else:
-            parts.append(value)
-            kept_apart += [value.name] if producer is not None and _is_concat(producer, node) else []
-    lengths = [m.dim(p, axis) for p in parts]
-    kept = [p for p, length in zip(parts, lengths, strict=True) if length != 0] or parts[:1]
-    joined = list(_join_constants(m, build, kept, axis))
-    if len(joined) == len(node.inputs) and len(m.nodes) == 1:
-        m.require(kept_apart, "no operand is a Concat of the same axis, empty, or constant next to one")
-        m.refuse(f"`{kept_apart[0]}` is used by others too, or joined along another axis")
-    made: Value = joined[0] if len(joined) == 1 else build.Concat(*joined, axis=axis)
-    return made
 
 
 def used_once(value: Value | None) -> bool:
@@ -217,11 +174,10 @@ def _join_constants(m: Match, build: Builder, parts: Sequence[Value], axis: int)
             yield part
 
 
-FLATTER = Rule(
-    name="concat-of-concat",
-    stage=Stage.CANONICALIZE,
-    pattern=concat,
-    rewrite=flatter,
+@rule(
+    "concat-of-concat",
+    CANONICALIZE,
+    concat,
     benefit=40,
     looks_above=1,
     examples=(
@@ -243,9 +199,53 @@ FLATTER = Rule(
         ),
     ),
 )
+def concat_of_concat(m: Match, build: Builder) -> Value:
+    """Concat(Concat(a, b), c) ⟶ Concat(a, b, c) along one axis; empty operands go, constants join."""
+    node, rank = m.node(concat), m.rank(concat)
+    axis = axis_of(m, node, rank)
+    parts, kept_apart = list[Value](), list[str | None]()
+    for value in node.inputs:
+        producer = resolve(value).producer() if value is not None else None
+        if value is None:
+            continue
+        if producer is not None and _is_inner_concat(value, producer, node) and axis_of(m, producer, rank) == axis:
+            parts += [i for i in producer.inputs if i is not None]
+            m.cover(producer, *passed(value))
+        else:
+            parts.append(value)
+            kept_apart += [value.name] if producer is not None and _is_concat(producer, node) else []
+    lengths = [m.dim(p, axis) for p in parts]
+    kept = [p for p, length in zip(parts, lengths, strict=True) if length != 0] or parts[:1]
+    joined = list(_join_constants(m, build, kept, axis))
+    if len(joined) == len(node.inputs) and len(m.nodes) == 1:
+        m.require(kept_apart, "no operand is a Concat of the same axis, empty, or constant next to one")
+        m.refuse(f"`{kept_apart[0]}` is used by others too, or joined along another axis")
+    made: Value = joined[0] if len(joined) == 1 else build.Concat(*joined, axis=axis)
+    return made
 
 
-def rejoined(m: Match, build: Builder) -> Value:
+@rule(
+    "concat-of-split",
+    CANONICALIZE,
+    concat,
+    benefit=60,
+    looks_above=1,
+    examples=(
+        Rewrites(
+            "float[n,6] x; a, b = Split<axis=1>(x, {2, 4})  c = Concat<axis=-1>(a, b)  y = Relu(c)",
+            to="float[n,6] x; y = Relu(x)",
+        ),
+        Rejects(
+            "float[n,6] x; a, b = Split<axis=1>(x, {2, 4})  y = Concat<axis=1>(b, a)",
+            because="in their order",
+        ),
+        Rejects(
+            "float[4,6] x; a, b = Split<axis=1>(x, {3, 3})  y = Concat<axis=0>(a, b)",
+            because="different axes",
+        ),
+    ),
+)
+def concat_of_split(m: Match, build: Builder) -> Value:
     """Concat(Split(x)) ⟶ x, all pieces in their order along the same axis."""
     node = m.node(concat)
     splits = {resolve(i).producer() for i in node.inputs if i is not None}
@@ -264,46 +264,7 @@ def rejoined(m: Match, build: Builder) -> Value:
     return split.inputs[0]
 
 
-REJOINED = Rule(
-    name="concat-of-split",
-    stage=Stage.CANONICALIZE,
-    pattern=concat,
-    rewrite=rejoined,
-    benefit=60,
-    looks_above=1,
-    examples=(
-        Rewrites(
-            "float[n,6] x; a, b = Split<axis=1>(x, {2, 4})  c = Concat<axis=-1>(a, b)  y = Relu(c)",
-            to="float[n,6] x; y = Relu(x)",
-        ),
-        Rejects(
-            "float[n,6] x; a, b = Split<axis=1>(x, {2, 4})  y = Concat<axis=1>(b, a)",
-            because="in their order",
-        ),
-        Rejects(
-            "float[4,6] x; a, b = Split<axis=1>(x, {3, 3})  y = Concat<axis=0>(a, b)",
-            because="different axes",
-        ),
-    ),
-)
-
 piece = AnyNode(op_types=("Split", "Slice"))
-
-
-def operand_itself(m: Match, build: Builder) -> Value:
-    """Split(Concat(a, b)) ⟶ a, b where the pieces are the operands, and likewise Slice."""
-    node = m.node(piece)
-    joined = resolve(operand(m, node)).producer()
-    if joined is None or joined.op_type != "Concat" or joined.domain or joined.graph is not node.graph:
-        m.refuse("the input is not a Concat", at=node.inputs[0])
-    axis = axis_of(m, joined, m.rank(operand(m, node)))
-    sizes = [m.dim(i, axis) if i is not None else None for i in joined.inputs]
-    found = taken(m, m[piece], axis)
-    m.require(found.step == 1, "the Slice leaves out elements in between", at=node.inputs[0])
-    value = _at(joined.inputs, sizes, found.start, found.stop)
-    if value is None:
-        m.refuse(f"elements {found.start} to {found.stop} are no operand of the Concat", at=node.inputs[0])
-    return value
 
 
 def _at(values: Sequence[Value | None], sizes: Sequence[Dim | None], start: int, end: int) -> Value | None:
@@ -342,11 +303,10 @@ def taken(m: Match, part: Value, axis: int) -> range:
     return range(sum(lengths[:index]), sum(lengths[: index + 1]))
 
 
-PIECE = Rule(
-    name="piece-of-concat",
-    stage=Stage.CANONICALIZE,
-    pattern=piece,
-    rewrite=operand_itself,
+@rule(
+    "piece-of-concat",
+    CANONICALIZE,
+    piece,
     benefit=60,
     allow_shared=True,
     looks_above=1,
@@ -371,5 +331,17 @@ PIECE = Rule(
         Rejects("float[n,6] x; y = Slice(x, {0}, {2}, {1})", because="not a Concat"),
     ),
 )
-
-RULES = (ONE_SLICE, FLATTER, REJOINED, PIECE)
+def piece_of_concat(m: Match, build: Builder) -> Value:
+    """Split(Concat(a, b)) ⟶ a, b where the pieces are the operands, and likewise Slice."""
+    node = m.node(piece)
+    joined = resolve(operand(m, node)).producer()
+    if joined is None or joined.op_type != "Concat" or joined.domain or joined.graph is not node.graph:
+        m.refuse("the input is not a Concat", at=node.inputs[0])
+    axis = axis_of(m, joined, m.rank(operand(m, node)))
+    sizes = [m.dim(i, axis) if i is not None else None for i in joined.inputs]
+    found = taken(m, m[piece], axis)
+    m.require(found.step == 1, "the Slice leaves out elements in between", at=node.inputs[0])
+    value = _at(joined.inputs, sizes, found.start, found.stop)
+    if value is None:
+        m.refuse(f"elements {found.start} to {found.stop} are no operand of the Concat", at=node.inputs[0])
+    return value

@@ -18,24 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnxrewrite import (
-    FLOATS,
-    Assumption,
-    Attr,
-    Builder,
-    Each,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    any_of,
-    op,
-    same_dim,
-    same_shape,
-)
+from onnxrewrite.rules import *
 
 x = Var("x", dtype=FLOATS)
 axes, axes_of_max = Attr[tuple[int, ...]]("axes"), Attr[tuple[int, ...]]("axes of the maximum")
@@ -66,18 +49,13 @@ def _counted(given: Sequence[int] | int, rank: int | None) -> list[int]:
     return sorted(a % rank if rank else a for a in listed)
 
 
-def to_softmax(m: Match, build: Builder) -> Value:
-    """exp(x - max x)/Σ exp(x - max x) ⟶ Softmax(x), with the maximum or without."""
-    return build.Softmax(m[x], axis=_axis(m))
-
-
 _MAX = "m = ReduceMax<axes=[-1], keepdims=1>(x)  s = Sub(x, m)"
 
-SOFTMAX = Rule(
-    name="softmax",
-    stage=Stage.RAISE,
-    pattern=exponential / total,
-    rewrite=to_softmax,
+
+@rule(
+    "softmax",
+    RAISE,
+    exponential / total,
     assumes=(Assumption.FINITE,),
     examples=(
         Rewrites(
@@ -104,6 +82,10 @@ SOFTMAX = Rule(
         Rejects("float[n,n] x; e = Exp(x)  t = ReduceSum<keepdims=0>(e, {0})  y = Div(e, t)", because="keepdims=1"),
     ),
 )
+def softmax(m: Match, build: Builder) -> Value:
+    """exp(x - max x)/Σ exp(x - max x) ⟶ Softmax(x), with the maximum or without."""
+    return build.Softmax(m[x], axis=_axis(m))
+
 
 ln_total = any_of(
     op.ReduceLogSumExp(x, axes=axes, keepdims=1),
@@ -113,20 +95,10 @@ ln_total = any_of(
 ln_shifted = op.Log(op.ReduceSum(op.Exp(shifted), axes=axes, keepdims=1))
 
 
-def to_log_softmax(m: Match, build: Builder) -> Value:
-    """Sub(x, ln Σ exp(x)) ⟶ LogSoftmax(x), with x shifted by its maximum or not."""
-    axis = _axis(m)
-    size = m.dim(x, axis)
-    several = ln_total not in m or (isinstance(size, int) and size > 1)
-    m.require(several, "along an axis of size 1 all is zero, where unshifted logarithms are nearly", at=x)
-    return build.LogSoftmax(m[x], axis=axis)
-
-
-LOG_SOFTMAX = Rule(
-    name="log-softmax-parts",
-    stage=Stage.RAISE,
-    pattern=any_of(x - most - ln_shifted, x - ln_total),
-    rewrite=to_log_softmax,
+@rule(
+    "log-softmax-parts",
+    RAISE,
+    any_of(x - most - ln_shifted, x - ln_total),
     assumes=(Assumption.FINITE,),
     examples=(
         Rewrites(
@@ -152,6 +124,14 @@ LOG_SOFTMAX = Rule(
         ),
     ),
 )
+def log_softmax_parts(m: Match, build: Builder) -> Value:
+    """Sub(x, ln Σ exp(x)) ⟶ LogSoftmax(x), with x shifted by its maximum or not."""
+    axis = _axis(m)
+    size = m.dim(x, axis)
+    several = ln_total not in m or (isinstance(size, int) and size > 1)
+    m.require(several, "along an axis of size 1 all is zero, where unshifted logarithms are nearly", at=x)
+    return build.LogSoftmax(m[x], axis=axis)
+
 
 # -- other ranks ---------------------------------------------------------------------------------------------
 
@@ -160,24 +140,10 @@ of_rows = op["Softmax", "LogSoftmax"](flat, axis=Attr[int | None]("axis", defaul
 back = op.Reshape(of_rows, Var("shape of x"))
 
 
-def without_rows(m: Match, build: Builder) -> Value:
-    """Reshape(Softmax(Reshape(x, rows)), shape of x) ⟶ Softmax(x, axis=-1), and likewise LogSoftmax."""
-    m.node(flat)
-    shape, rows = m.shape(x), m.shape(flat)
-    if not shape or not rows or not same_shape(m.shape(back), shape):
-        m.refuse("the shape is not shown to be as before", at=back)
-    m.require(same_dim(rows[-1], shape[-1]), f"a row of {rows[-1]} is not one of {shape[-1]}", at=flat)
-    last = m.attr(of_rows, "axis") in (-1, len(rows) - 1)
-    m.require(last, "it does not run along the last axis", at=of_rows)
-    made: Value = build.node(m.node(of_rows).op_type, [m[x]], {"axis": len(shape) - 1})[0]
-    return made
-
-
-WITHOUT_ROWS = Rule(
-    name="softmax-of-rows",
-    stage=Stage.RAISE,
-    pattern=back,
-    rewrite=without_rows,
+@rule(
+    "softmax-of-rows",
+    RAISE,
+    back,
     examples=(
         Rewrites(
             "float[n,3,5] x; f = Reshape(x, {-1, 5})  s = Softmax(f)  y = Reshape(s, {-1, 3, 5})",
@@ -202,27 +168,28 @@ WITHOUT_ROWS = Rule(
         ),
     ),
 )
+def softmax_of_rows(m: Match, build: Builder) -> Value:
+    """Reshape(Softmax(Reshape(x, rows)), shape of x) ⟶ Softmax(x, axis=-1), and likewise LogSoftmax."""
+    m.node(flat)
+    shape, rows = m.shape(x), m.shape(flat)
+    if not shape or not rows or not same_shape(m.shape(back), shape):
+        m.refuse("the shape is not shown to be as before", at=back)
+    m.require(same_dim(rows[-1], shape[-1]), f"a row of {rows[-1]} is not one of {shape[-1]}", at=flat)
+    last = m.attr(of_rows, "axis") in (-1, len(rows) - 1)
+    m.require(last, "it does not run along the last axis", at=of_rows)
+    made: Value = build.node(m.node(of_rows).op_type, [m[x]], {"axis": len(shape) - 1})[0]
+    return made
+
 
 # -- shifted twice -------------------------------------------------------------------------------------------
 
 again = op.Softmax(shifted, axis=Attr[int]("axis", default=-1))
 
 
-def unshifted(m: Match, build: Builder) -> Value:
-    """Softmax(x - max x) ⟶ Softmax(x)."""
-    rank, axis = m.rank(x), m.attr(again, "axis")
-    m.require(rank, "the rank is not known", at=x)
-    m.require(_counted(m[axes_of_max], rank) == _counted(axis, rank), "the maximum is not that of its axis", at=again)
-    last = _counted(axis, rank) == [(rank or 0) - 1]
-    m.require(build.opset >= 13 or last, "before opset 13 only the last axis stands alone", at=x)
-    return build.Softmax(m[x], axis=axis)
-
-
-UNSHIFTED = Rule(
-    name="softmax-of-shifted",
-    stage=Stage.RAISE,
-    pattern=again,
-    rewrite=unshifted,
+@rule(
+    "softmax-of-shifted",
+    RAISE,
+    again,
     assumes=(Assumption.FINITE,),
     examples=(
         Rewrites(
@@ -240,5 +207,11 @@ UNSHIFTED = Rule(
         ),
     ),
 )
-
-RULES = (SOFTMAX, LOG_SOFTMAX, WITHOUT_ROWS, UNSHIFTED)
+def softmax_of_shifted(m: Match, build: Builder) -> Value:
+    """Softmax(x - max x) ⟶ Softmax(x)."""
+    rank, axis = m.rank(x), m.attr(again, "axis")
+    m.require(rank, "the rank is not known", at=x)
+    m.require(_counted(m[axes_of_max], rank) == _counted(axis, rank), "the maximum is not that of its axis", at=again)
+    last = _counted(axis, rank) == [(rank or 0) - 1]
+    m.require(build.opset >= 13 or last, "before opset 13 only the last axis stands alone", at=x)
+    return build.Softmax(m[x], axis=axis)

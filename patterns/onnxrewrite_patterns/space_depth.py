@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxrewrite import Attr, Builder, Dim, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op, same_dim, same_shape
+from onnxrewrite.rules import *
 
 x = Var("x", rank=4)
 perm = Attr[tuple[int, ...]]("perm")
@@ -28,34 +28,6 @@ MODES: dict[tuple[int, ...], tuple[str, tuple[int, int]]] = {
 
 BLOCKS_FIRST, CHANNELS_FIRST = (0, 3, 5, 1, 2, 4), (0, 1, 3, 5, 2, 4)
 """Orders of [N, C, H, b, W, b]: as SpaceToDepth has the channels of its result, and as PixelUnshuffle has them."""
-
-
-def depth_to_space(m: Match, build: Builder) -> Value:
-    """Reshape(Transpose(Reshape(x, [N, C, b, b, H, W]))) ⟶ DepthToSpace(x, b), or from [N, b, b, C, H, W]."""
-    source, sizes = _sizes(m)
-    m.require(m[perm] in MODES, "the axes are not in an order of DepthToSpace", at=together)
-    mode, places = MODES[m[perm]]
-    block = _block(m, [sizes[place] for place in places])
-    kept = same_shape((sizes[0], *sizes[4:]), (source[0], *source[2:]))
-    m.require(kept, "more than the channels is taken apart", at=apart)
-    return build.DepthToSpace(m[x], blocksize=block, mode=mode)
-
-
-def space_to_depth(m: Match, build: Builder) -> Value:
-    """Reshape(Transpose(Reshape(x, [N, C, H, b, W, b]))) ⟶ SpaceToDepth(x, b), its channels in order."""
-    source, sizes = _sizes(m)
-    m.require(m[perm] in (BLOCKS_FIRST, CHANNELS_FIRST), "the axes are not in an order of SpaceToDepth", at=together)
-    block = _block(m, [sizes[3], sizes[5]])
-    kept = same_shape(sizes[:2], source[:2]) and any(same_dim(sizes[i] * block, source[j]) for i, j in ((2, 2), (4, 3)))
-    m.require(kept, "height and width are not taken apart by themselves", at=apart)
-    result = build.SpaceToDepth(m[x], blocksize=block)
-    if m[perm] == BLOCKS_FIRST:
-        return result
-    channels = sizes[1]
-    if not isinstance(channels, int):
-        m.refuse("the number of channels is not known", at=x)
-    order = np.arange(block * block * channels).reshape(-1, channels).T.ravel()
-    return build.Gather(result, order, axis=1)
 
 
 def _sizes(m: Match) -> tuple[Sequence[Dim], Sequence[Dim]]:
@@ -77,11 +49,11 @@ def _block(m: Match, sizes: Sequence[Dim]) -> int:
 _SHUFFLE = "Transpose<perm=[0,1,4,2,5,3]>"
 _BACK = "Transpose<perm=[0,3,5,1,2,4]>"
 
-DEPTH_TO_SPACE = Rule(
-    name="depth-to-space",
-    stage=Stage.RAISE,
-    pattern=together,
-    rewrite=depth_to_space,
+
+@rule(
+    "depth-to-space",
+    RAISE,
+    together,
     examples=(
         Rewrites(
             f"float[n,12,4,5] x; a = Reshape(x, {{-1, 3, 2, 2, 4, 5}})  t = {_SHUFFLE}(a)"
@@ -114,12 +86,21 @@ DEPTH_TO_SPACE = Rule(
         ),
     ),
 )
+def depth_to_space(m: Match, build: Builder) -> Value:
+    """Reshape(Transpose(Reshape(x, [N, C, b, b, H, W]))) ⟶ DepthToSpace(x, b), or from [N, b, b, C, H, W]."""
+    source, sizes = _sizes(m)
+    m.require(m[perm] in MODES, "the axes are not in an order of DepthToSpace", at=together)
+    mode, places = MODES[m[perm]]
+    block = _block(m, [sizes[place] for place in places])
+    kept = same_shape((sizes[0], *sizes[4:]), (source[0], *source[2:]))
+    m.require(kept, "more than the channels is taken apart", at=apart)
+    return build.DepthToSpace(m[x], blocksize=block, mode=mode)
 
-SPACE_TO_DEPTH = Rule(
-    name="space-to-depth",
-    stage=Stage.RAISE,
-    pattern=together,
-    rewrite=space_to_depth,
+
+@rule(
+    "space-to-depth",
+    RAISE,
+    together,
     examples=(
         Rewrites(
             f"float[n,3,8,10] x; a = Reshape(x, {{-1, 3, 4, 2, 5, 2}})  t = {_BACK}(a)"
@@ -142,5 +123,18 @@ SPACE_TO_DEPTH = Rule(
         ),
     ),
 )
-
-RULES = (DEPTH_TO_SPACE, SPACE_TO_DEPTH)
+def space_to_depth(m: Match, build: Builder) -> Value:
+    """Reshape(Transpose(Reshape(x, [N, C, H, b, W, b]))) ⟶ SpaceToDepth(x, b), its channels in order."""
+    source, sizes = _sizes(m)
+    m.require(m[perm] in (BLOCKS_FIRST, CHANNELS_FIRST), "the axes are not in an order of SpaceToDepth", at=together)
+    block = _block(m, [sizes[3], sizes[5]])
+    kept = same_shape(sizes[:2], source[:2]) and any(same_dim(sizes[i] * block, source[j]) for i, j in ((2, 2), (4, 3)))
+    m.require(kept, "height and width are not taken apart by themselves", at=apart)
+    result = build.SpaceToDepth(m[x], blocksize=block)
+    if m[perm] == BLOCKS_FIRST:
+        return result
+    channels = sizes[1]
+    if not isinstance(channels, int):
+        m.refuse("the number of channels is not known", at=x)
+    order = np.arange(block * block * channels).reshape(-1, channels).T.ravel()
+    return build.Gather(result, order, axis=1)

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from onnxrewrite import Facts, Value, operators
+from onnxrewrite.rules import *
 
 VIEWS = frozenset((*operators("view permute repeat"), "Identity"))
 """They repeat and rearrange elements."""

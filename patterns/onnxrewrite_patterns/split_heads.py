@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import Attr, Builder, Each, Match, Rejects, Rewrites, Rule, Stage, Value, Var, op, parameter
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.slice_concat_split import axis_of
 
 x, perm = Var("x"), Attr[tuple[int, ...]]("perm")
@@ -20,20 +20,6 @@ turn = op.Transpose(x, perm=perm)
 split = op.Split(turn, Each[Value]("sizes", at_least=0), axis=Attr[int]("axis", default=0))
 axis_of_view = Attr[tuple[int, ...]]("axes")
 first = op.Squeeze(split[0], axes=axis_of_view)
-
-
-def split_first(m: Match, build: Builder) -> list[Value]:
-    """Squeeze(Split(Transpose(x))) of every piece ⟶ Transpose(Squeeze(Split(x))), with an axis less to transpose."""
-    order, rank, turned = m[perm], len(m[perm]), m.node(turn).outputs[0]
-    m.require(len(turned.uses()) == 1 and not turned.is_graph_output(), "the whole is used, too", at=turn)
-    axis = axis_of(m, m.node(split), rank, default=0)
-    pieces = m.node(split).outputs
-    views = [_only_reader(m, piece, (axis, axis - rank)) for piece in pieces]
-    m.widen([m.node(turn), *views], [view.outputs[0] for view in views])
-    source, sizes = order[axis], np.ones(len(pieces), np.int64)
-    parts: tuple[Value, ...] = build.Split(m[x], split=sizes, axis=source, outputs=len(pieces))
-    rest = [a - (a > source) for a in order if a != source]
-    return [build.Transpose(build.Squeeze(part, axes=(source,)), perm=rest) for part in parts]
 
 
 def _only_reader(m: Match, piece: Value, axes: tuple[int, int]) -> ir.Node:
@@ -51,11 +37,11 @@ _TURN = "float[b,5,3,4,2] x; t = Transpose<perm=[2,0,3,4,1]>(x)  p, q, r = Split
 _VIEWS = "a = Squeeze(p, {0})  b = Squeeze(q, {0})  c = Squeeze(r, {0})"
 _SUM = "d = Sub(a, b)  y = Mul(d, c)"
 
-FIRST = Rule(
-    name="split-before-transpose",
-    stage=Stage.LOWER,
-    pattern=first,
-    rewrite=split_first,
+
+@rule(
+    "split-before-transpose",
+    LOWER,
+    first,
     needs_speedup=True,
     allow_shared=True,
     looks_below=1,
@@ -77,5 +63,15 @@ FIRST = Rule(
         ),
     ),
 )
-
-RULES = (FIRST,)
+def split_before_transpose(m: Match, build: Builder) -> list[Value]:
+    """Squeeze(Split(Transpose(x))) of every piece ⟶ Transpose(Squeeze(Split(x))), with an axis less to transpose."""
+    order, rank, turned = m[perm], len(m[perm]), m.node(turn).outputs[0]
+    m.require(len(turned.uses()) == 1 and not turned.is_graph_output(), "the whole is used, too", at=turn)
+    axis = axis_of(m, m.node(split), rank, default=0)
+    pieces = m.node(split).outputs
+    views = [_only_reader(m, piece, (axis, axis - rank)) for piece in pieces]
+    m.widen([m.node(turn), *views], [view.outputs[0] for view in views])
+    source, sizes = order[axis], np.ones(len(pieces), np.int64)
+    parts: tuple[Value, ...] = build.Split(m[x], split=sizes, axis=source, outputs=len(pieces))
+    rest = [a - (a > source) for a in order if a != source]
+    return [build.Transpose(build.Squeeze(part, axes=(source,)), perm=rest) for part in parts]

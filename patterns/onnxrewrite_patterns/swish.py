@@ -14,37 +14,17 @@ difference.
 
 from __future__ import annotations
 
-from onnxrewrite import (
-    FLOATS,
-    Attr,
-    Builder,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Scalar,
-    Stage,
-    Term,
-    Value,
-    Var,
-    any_of,
-    op,
-)
+from onnxrewrite.rules import *
 
 x = Var("x", dtype=FLOATS)
 beta = Scalar("beta", default=1.0)
 
 
-def to_swish(m: Match, build: Builder) -> Value:
-    """x·sigmoid(βx) ⟶ Swish(x, alpha=β)."""
-    return build.Swish(m[x], alpha=m[beta])
-
-
-SWISH = Rule(
-    name="swish",
-    stage=Stage.RAISE,
-    pattern=any_of(x * op.Sigmoid(beta * x), x / (1 + op.Exp(-beta * x))),
-    rewrite=to_swish,
+SWISH = rule(
+    "swish",
+    RAISE,
+    any_of(x * op.Sigmoid(beta * x), x / (1 + op.Exp(-beta * x))),
+    op.Swish(x, alpha=beta),
     examples=(
         Rewrites("s = Sigmoid(x)  y = Mul(x, s)", to="y = Swish<alpha = 1.0>(x)"),
         Rewrites("b = Mul(x, 1.702)  s = Sigmoid(b)  y = Mul(s, x)", to="y = Swish<alpha = 1.702>(x)"),
@@ -58,16 +38,11 @@ SWISH = Rule(
 swish = op.Swish(x, alpha=(alpha := Attr[float]("alpha")))
 
 
-def to_quick_gelu(m: Match, build: Builder) -> Value:
-    """Swish(x, alpha=β) ⟶ com.microsoft.QuickGelu(x, alpha=β)."""
-    return build.microsoft.QuickGelu(m[x], alpha=m[alpha])
-
-
-SWISH_LOWER = Rule(
-    name="swish-lower",
-    stage=Stage.LOWER,
-    pattern=swish,
-    rewrite=to_quick_gelu,
+SWISH_LOWER = rule(
+    "swish-lower",
+    LOWER,
+    swish,
+    microsoft.QuickGelu(x, alpha=alpha),
     examples=(
         Rewrites("y = Swish(x)", to="y = com.microsoft.QuickGelu<alpha = 1.0>(x)"),
         Rewrites("y = Swish<alpha = 0.5>(x)", to="y = com.microsoft.QuickGelu<alpha = 0.5>(x)", opset=24),
@@ -97,19 +72,10 @@ to_one, to_six = clipped(ramp, 1.0), clipped(ramp, 6.0) / 6
 gate = any_of(to_one, to_six)
 
 
-def to_hard_sigmoid(m: Match, build: Builder) -> Value:
-    """Clip(αx + β, 0, 1), or Clip(6αx + 6β, 0, 6)/6 ⟶ HardSigmoid(x, alpha=α, beta=β)."""
-    m.require(low not in m or m[low] <= 0, "the lower bound of Clip is above 0")
-    high = 6.0 if m.alternative(gate) is to_six else 1.0
-    start = m[offset] if offset in m else m[slope] * m[shift]
-    return build.HardSigmoid(m[x], alpha=m[slope] / high, beta=start / high)
-
-
-HARD_SIGMOID = Rule(
-    name="hard-sigmoid",
-    stage=Stage.RAISE,
-    pattern=gate,
-    rewrite=to_hard_sigmoid,
+@rule(
+    "hard-sigmoid",
+    RAISE,
+    gate,
     examples=(
         Rewrites(
             "d = Div(x, 6.0)  a = Add(d, 0.5)  y = Clip(a, 0.0, 1.0)",
@@ -137,21 +103,22 @@ HARD_SIGMOID = Rule(
         Rejects("y = Clip(x, 0.0, 1.0)", because="expected a sum"),
     ),
 )
+def to_hard_sigmoid(m: Match, build: Builder) -> Value:
+    """Clip(αx + β, 0, 1), or Clip(6αx + 6β, 0, 6)/6 ⟶ HardSigmoid(x, alpha=α, beta=β)."""
+    m.require(low not in m or m[low] <= 0, "the lower bound of Clip is above 0")
+    high = 6.0 if m.alternative(gate) is to_six else 1.0
+    start = m[offset] if offset in m else m[slope] * m[shift]
+    return build.HardSigmoid(m[x], alpha=m[slope] / high, beta=start / high)
 
 
 hard_sigmoid = op.HardSigmoid(x, alpha=1 / 6, beta=0.5)
 
 
-def to_hard_swish(m: Match, build: Builder) -> Value:
-    """x·HardSigmoid(x, alpha=1/6, beta=½) ⟶ HardSwish(x)."""
-    return build.HardSwish(m[x])
-
-
-HARD_SWISH = Rule(
-    name="hard-swish",
-    stage=Stage.RAISE,
-    pattern=x * hard_sigmoid,
-    rewrite=to_hard_swish,
+HARD_SWISH = rule(
+    "hard-swish",
+    RAISE,
+    x * hard_sigmoid,
+    op.HardSwish(x),
     examples=(
         Rewrites("h = HardSigmoid<alpha = 0.16666667, beta = 0.5>(x)  y = Mul(x, h)", to="y = HardSwish(x)"),
         Rejects("h = HardSigmoid<alpha = 0.2, beta = 0.5>(x)  y = Mul(x, h)", because="expected alpha=0.16"),
@@ -167,16 +134,11 @@ HARD_SWISH = Rule(
 softplus = any_of(op.Softplus(x), op.Log(1 + op.Exp(x)))
 
 
-def to_mish(m: Match, build: Builder) -> Value:
-    """x·tanh(softplus(x)) ⟶ Mish(x)."""
-    return build.Mish(m[x])
-
-
-MISH = Rule(
-    name="mish",
-    stage=Stage.RAISE,
-    pattern=x * op.Tanh(softplus),
-    rewrite=to_mish,
+MISH = rule(
+    "mish",
+    RAISE,
+    x * op.Tanh(softplus),
+    op.Mish(x),
     examples=(
         Rewrites("s = Softplus(x)  t = Tanh(s)  y = Mul(x, t)", to="y = Mish(x)", opset=18),
         Rewrites("e = Exp(x)  a = Add(e, 1.0)  s = Log(a)  t = Tanh(s)  y = Mul(t, x)", to="y = Mish(x)", opset=18),
@@ -184,5 +146,3 @@ MISH = Rule(
         Rejects("s = Softplus(x)  t = Tanh(s)  y = Mul(x, t)", because="Mish needs opset 18"),
     ),
 )
-
-RULES = (SWISH, SWISH_LOWER, HARD_SIGMOID, HARD_SWISH, MISH)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import FLOATS, Assumption, Attr, Builder, Match, Rejects, Rewrites, Rule, Stage, Value, Var, any_of, op
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.transpose_frames import Perm, compose, inverse, is_identity, price, reshaped
 from onnxrewrite_patterns.transpose_region import Region
 from onnxrewrite_patterns.transpose_sinking import Turning
@@ -28,20 +28,10 @@ def _reversal(m: Match, given: Perm, rank: int | None) -> Perm:
     return given or tuple(reversed(range(rank or 0)))
 
 
-def join(m: Match, build: Builder) -> Value:
-    """Transpose(Transpose(x, p), q) ⟶ Transpose(x, p∘q), or x where that moves nothing."""
-    if m[perm] == m[next_perm] == ():
-        return m[x]
-    rank = len(m[perm] or m[next_perm])
-    both = compose(_reversal(m, m[perm], rank), _reversal(m, m[next_perm], rank))
-    return m[x] if is_identity(both) else build.Transpose(m[x], perm=both)
-
-
-JOIN = Rule(
-    name="transpose-transpose",
-    stage=Stage.CANONICALIZE,
-    pattern=pair,
-    rewrite=join,
+@rule(
+    "transpose-transpose",
+    CANONICALIZE,
+    pair,
     benefit=30,
     allow_shared=True,
     examples=(
@@ -61,20 +51,19 @@ JOIN = Rule(
         ),
     ),
 )
+def transpose_transpose(m: Match, build: Builder) -> Value:
+    """Transpose(Transpose(x, p), q) ⟶ Transpose(x, p∘q), or x where that moves nothing."""
+    if m[perm] == m[next_perm] == ():
+        return m[x]
+    rank = len(m[perm] or m[next_perm])
+    both = compose(_reversal(m, m[perm], rank), _reversal(m, m[next_perm], rank))
+    return m[x] if is_identity(both) else build.Transpose(m[x], perm=both)
 
 
-def drop(m: Match, build: Builder) -> Value:
-    """Transpose(x) that moves nothing ⟶ x."""
-    own = _reversal(m, m[perm], m.rank(x))
-    m.require(price(m.shape(x), own) == 0, "it moves an axis that is not known to have size 1")
-    return m[x]
-
-
-DROP = Rule(
-    name="transpose-identity",
-    stage=Stage.CANONICALIZE,
-    pattern=turn,
-    rewrite=drop,
+@rule(
+    "transpose-identity",
+    CANONICALIZE,
+    turn,
     benefit=40,
     examples=(
         Rewrites("t = Transpose<perm=[0,1,2]>(x)  y = Relu(t)", to="y = Relu(x)"),
@@ -84,30 +73,11 @@ DROP = Rule(
         Rejects("t = Transpose(x)  y = Relu(t)", because="the rank is unknown"),
     ),
 )
-
-
-def meet(m: Match, build: Builder) -> Sequence[Value]:
-    """f(Transpose(x), ...), a region of nodes that do not care about layout ⟶ the same in the other layout.
-
-    Only where fewer Transposes are left, or as many that are better placed: away from convolutions.
-    """
-    node, own = m.node(turn), _reversal(m, m[perm], m.rank(x))
-    graph, stops, kept, read = node.graph, dict[str, None](), dict[str, None](), node.inputs[0]
-    assert graph is not None
-    assert read is not None
-    for seed, layout in ((m[turn], inverse(own)), (read, own)):
-        region = Region(m.facts, graph, seed, layout)
-        nodes = region.cheapest()
-        stops.update(region.stops)
-        kept.update((f"`{v.name}`", None) for v in region.layouts if _is_fixed(v, graph))
-        if nodes:
-            turning = Turning(region, nodes, build)
-            replaced = turning.run()
-            m.require(replaced and turning.gain(replaced) > 0, "moving it saves nothing after all")
-            m.widen(turning.covered(), list(replaced))
-            return list(replaced.values())
-    m.refuse(f"moving it leaves as many Transposes{_for(stops, kept)}")
-    raise AssertionError
+def transpose_identity(m: Match, build: Builder) -> Value:
+    """Transpose(x) that moves nothing ⟶ x."""
+    own = _reversal(m, m[perm], m.rank(x))
+    m.require(price(m.shape(x), own) == 0, "it moves an axis that is not known to have size 1")
+    return m[x]
 
 
 def _is_fixed(value: Value, graph: ir.Graph) -> bool:
@@ -120,11 +90,10 @@ def _for(stops: dict[str, None], kept: dict[str, None]) -> str:
     return f"{needs}{', and' if stops else ', for'} {' and '.join(kept)} must stay" if kept else needs
 
 
-MEET = Rule(
-    name="transpose-motion",
-    stage=Stage.CANONICALIZE,
-    pattern=turn,
-    rewrite=meet,
+@rule(
+    "transpose-motion",
+    CANONICALIZE,
+    turn,
     assumes=(Assumption.FINITE,),
     allow_shared=True,
     looks_above=8,
@@ -164,23 +133,34 @@ MEET = Rule(
         ),
     ),
 )
+def transpose_motion(m: Match, build: Builder) -> Sequence[Value]:
+    """f(Transpose(x), ...), a region of nodes that do not care about layout ⟶ the same in the other layout.
 
-
-def reshape(m: Match, build: Builder) -> Value:
-    """Transpose(x) that moves only dimensions of size 1 ⟶ Reshape(x).
-
-    Last of all: until then the Transpose tells the axes apart, for attention in models of sequence length 1.
+    Only where fewer Transposes are left, or as many that are better placed: away from convolutions.
     """
-    target = reshaped(m.shape(x), _reversal(m, m[perm], m.rank(x)))
-    m.require(target is not None, "it moves data, or the shape cannot be written down")
-    return build.Reshape(m[x], np.array(target, dtype=np.int64))
+    node, own = m.node(turn), _reversal(m, m[perm], m.rank(x))
+    graph, stops, kept, read = node.graph, dict[str, None](), dict[str, None](), node.inputs[0]
+    assert graph is not None
+    assert read is not None
+    for seed, layout in ((m[turn], inverse(own)), (read, own)):
+        region = Region(m.facts, graph, seed, layout)
+        nodes = region.cheapest()
+        stops.update(region.stops)
+        kept.update((f"`{v.name}`", None) for v in region.layouts if _is_fixed(v, graph))
+        if nodes:
+            turning = Turning(region, nodes, build)
+            replaced = turning.run()
+            m.require(replaced and turning.gain(replaced) > 0, "moving it saves nothing after all")
+            m.widen(turning.covered(), list(replaced))
+            return list(replaced.values())
+    m.refuse(f"moving it leaves as many Transposes{_for(stops, kept)}")
+    raise AssertionError
 
 
-ONES = Rule(
-    name="transpose-of-ones",
-    stage=Stage.LOWER,
-    pattern=turn,
-    rewrite=reshape,
+@rule(
+    "transpose-of-ones",
+    LOWER,
+    turn,
     examples=(
         Rewrites(
             "float[n,1,1,8] x; t = Transpose<perm=[0,3,1,2]>(x)  y = Conv(t, w)",
@@ -190,6 +170,14 @@ ONES = Rule(
         Rejects("float[n,1,m] x; t = Transpose<perm=[0,2,1]>(x)  y = Relu(t)", because="cannot be written"),
     ),
 )
+def transpose_of_ones(m: Match, build: Builder) -> Value:
+    """Transpose(x) that moves only dimensions of size 1 ⟶ Reshape(x).
+
+    Last of all: until then the Transpose tells the axes apart, for attention in models of sequence length 1.
+    """
+    target = reshaped(m.shape(x), _reversal(m, m[perm], m.rank(x)))
+    m.require(target is not None, "it moves data, or the shape cannot be written down")
+    return build.Reshape(m[x], np.array(target, dtype=np.int64))
 
 
 a, b, c = Var("a"), Var("b"), Var("c", default=None)
@@ -198,19 +186,10 @@ gemm_a, gemm_b = op.Gemm(turn_a, b, c), op.Gemm(a, turn_b, c)
 gemm = any_of(gemm_a, gemm_b)
 
 
-def into_gemm(m: Match, build: Builder) -> Value:
-    """Gemm(Transpose(a), b, c) ⟶ Gemm(a, b, c, transA=1), and the same for b."""
-    m.require(m[perm] in ((), (1, 0)), "it swaps nothing")
-    call, name = (gemm_a, "transA") if m.alternative(gemm) is gemm_a else (gemm_b, "transB")
-    attributes = m.attrs(call) | {name: 1 - bool(m.attr(call, name))}
-    return build.node("Gemm", [m[a], m[b], m.value(c)], attributes)[0]
-
-
-GEMM = Rule(
-    name="transpose-into-gemm",
-    stage=Stage.CANONICALIZE,
-    pattern=gemm,
-    rewrite=into_gemm,
+@rule(
+    "transpose-into-gemm",
+    CANONICALIZE,
+    gemm,
     benefit=20,
     allow_shared=True,
     examples=(
@@ -222,6 +201,12 @@ GEMM = Rule(
         Rejects("t = Transpose<perm=[0,1]>(a)  y = Gemm(t, b, c)", because="it swaps nothing"),
     ),
 )
+def transpose_into_gemm(m: Match, build: Builder) -> Value:
+    """Gemm(Transpose(a), b, c) ⟶ Gemm(a, b, c, transA=1), and the same for b."""
+    m.require(m[perm] in ((), (1, 0)), "it swaps nothing")
+    call, name = (gemm_a, "transA") if m.alternative(gemm) is gemm_a else (gemm_b, "transB")
+    attributes = m.attrs(call) | {name: 1 - bool(m.attr(call, name))}
+    return build.node("Gemm", [m[a], m[b], m.value(c)], attributes)[0]
 
 
 p, q = Var("p", dtype=FLOATS, rank=2), Var("q", dtype=FLOATS, rank=2)
@@ -229,18 +214,10 @@ product_p, product_q = op.MatMul(op.Transpose(p, perm=perm), q), op.MatMul(p, op
 product = any_of(product_p, product_q)
 
 
-def matmul_into_gemm(m: Match, build: Builder) -> Value:
-    """MatMul(Transpose(p), q) ⟶ Gemm(p, q, transA=1) for matrices, and the same for q."""
-    m.require(m[perm] in ((), (1, 0)), "it swaps nothing")
-    first = m.alternative(product) is product_p
-    return build.Gemm(m[p], m[q], transA=int(first), transB=int(not first))
-
-
-MATMUL = Rule(
-    name="transpose-into-matmul",
-    stage=Stage.LOWER,
-    pattern=product,
-    rewrite=matmul_into_gemm,
+@rule(
+    "transpose-into-matmul",
+    LOWER,
+    product,
     allow_shared=True,
     examples=(
         Rewrites(
@@ -254,5 +231,8 @@ MATMUL = Rule(
         Rejects("float[k,m,b] p; float[k,n] q; t = Transpose(p)  y = MatMul(t, q)", because="p must have rank 2"),
     ),
 )
-
-RULES = (JOIN, DROP, MEET, ONES, GEMM, MATMUL)
+def transpose_into_matmul(m: Match, build: Builder) -> Value:
+    """MatMul(Transpose(p), q) ⟶ Gemm(p, q, transA=1) for matrices, and the same for q."""
+    m.require(m[perm] in ((), (1, 0)), "it swaps nothing")
+    first = m.alternative(product) is product_p
+    return build.Gemm(m[p], m[q], transA=int(first), transB=int(not first))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from onnxrewrite import Builder, Value, same_shape
+from onnxrewrite.rules import *
 
 Shape = Sequence[int | ir.SymbolicDim] | None
 

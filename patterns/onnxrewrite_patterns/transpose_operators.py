@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import Builder, Facts, Value, operators, parameter
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.transpose_frames import MOVE, SMALL, Axes, Frame, Perm, inverse
 
 _Maker: TypeAlias = Callable[[ir.Node, Facts], Frame | None]

@@ -28,7 +28,7 @@ from collections.abc import Container, Hashable, Iterable, Iterator
 
 import onnx_ir as ir
 
-from onnxrewrite import Cut, Facts, Value, operators
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.transpose_frames import (
     MOVE,
     SMALL,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import Builder, Value
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.transpose_frames import (
     MOVE,
     SMALL,

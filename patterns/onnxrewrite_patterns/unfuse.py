@@ -7,7 +7,7 @@ times as long.  It looks for Add, so a Sum of two is left as it is.  Whether tha
 
 from __future__ import annotations
 
-from onnxrewrite import FLOATS, Builder, Call, Match, Rejects, Rewrites, Rule, Stage, Value, Var, any_of, microsoft, op
+from onnxrewrite.rules import *
 
 AHEAD = 30
 """Tried before what fuses the same nodes (``skip_norm.py``, ``bias_gelu.py``): that takes as long as before, for ONNX
@@ -19,19 +19,6 @@ norm = op.LayerNormalization(total, Var("scale"), Var("bias", default=None))
 gelu = any_of(op.Gelu(total), microsoft["Gelu", "FastGelu"](total))
 
 
-def norm_of_sum(m: Match, build: Builder) -> Value:
-    """LayerNormalization(x + y) ⟶ LayerNormalization(Sum(x, y)), which stays two nodes."""
-    return of_sum(m, build, norm)
-
-
-def gelu_of_sum(m: Match, build: Builder) -> Value:
-    """Gelu(x + y) ⟶ Gelu(Sum(x, y)), which stays two nodes."""
-    call = m.alternative(gelu)
-    assert isinstance(call, Call)
-    m.require(not m.is_newer(call), "it has to be lowered first")
-    return of_sum(m, build, call)
-
-
 def of_sum(m: Match, build: Builder, call: Call) -> Value:
     """The node of ``call`` over a Sum in place of the Add."""
     node = m.node(call)
@@ -41,11 +28,10 @@ def of_sum(m: Match, build: Builder, call: Call) -> Value:
     return result
 
 
-NORM = Rule(
-    name="add-before-norm",
-    stage=Stage.LOWER,
-    pattern=norm,
-    rewrite=norm_of_sum,
+@rule(
+    "add-before-norm",
+    LOWER,
+    norm,
     benefit=AHEAD,
     needs_speedup=True,
     examples=(
@@ -61,12 +47,15 @@ NORM = Rule(
         Rejects("float[b,s,8] x; a = Sub(x, y)  z = LayerNormalization(a, w)", because="expected"),
     ),
 )
+def add_before_norm(m: Match, build: Builder) -> Value:
+    """LayerNormalization(x + y) ⟶ LayerNormalization(Sum(x, y)), which stays two nodes."""
+    return of_sum(m, build, norm)
 
-GELU = Rule(
-    name="add-before-gelu",
-    stage=Stage.LOWER,
-    pattern=gelu,
-    rewrite=gelu_of_sum,
+
+@rule(
+    "add-before-gelu",
+    LOWER,
+    gelu,
     benefit=AHEAD,
     needs_speedup=True,
     examples=(
@@ -82,5 +71,9 @@ GELU = Rule(
         Rejects("float[s,8] x; a = Add(x, b)  z = Gelu(a)", because="lowered first"),
     ),
 )
-
-RULES = (NORM, GELU)
+def add_before_gelu(m: Match, build: Builder) -> Value:
+    """Gelu(x + y) ⟶ Gelu(Sum(x, y)), which stays two nodes."""
+    call = m.alternative(gelu)
+    assert isinstance(call, Call)
+    m.require(not m.is_newer(call), "it has to be lowered first")
+    return of_sum(m, build, call)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import Match, Value, operators, resolve
+from onnxrewrite.rules import *
 
 _SAME = operators(marks="bounded")
 """Operators that compute no larger numbers than their first input has."""

@@ -13,26 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import (
-    AnyNode,
-    Builder,
-    Dim,
-    Each,
-    Facts,
-    Match,
-    Rejects,
-    Rewrites,
-    Rule,
-    Stage,
-    Value,
-    Var,
-    at_least,
-    op,
-    operators,
-    parameter,
-    same_dim,
-    same_shape,
-)
+from onnxrewrite.rules import *
 from onnxrewrite_patterns.identity import operand
 
 x = Var("x")
@@ -110,17 +91,6 @@ def reshaped(m: Match, build: Builder, source: Value, out: Value) -> Value:
 reshape = AnyNode(op_types=("Reshape",))
 
 
-def constant_target(m: Match, build: Builder) -> Value:
-    """Reshape(x, [n, s, 3, 4]) ⟶ Reshape(x, {0, 0, 3, 4}) for an x of shape [n, s, 12].
-
-    A target that is constant already gets the same spelling: numbers that are known, then zeros, -1 where nothing else
-    will do.
-    """
-    node = m.node(reshape)
-    m.require(not _is_plain(m, node), "the target is constant already", at=node.inputs[1])
-    return reshaped(m, build, operand(m, node), m[reshape])
-
-
 def _is_plain(m: Match, node: ir.Node) -> bool:
     """True if the target of a Reshape is constant, and is the one that ``target`` makes, if it makes one."""
     spelled, wanted = m.facts.constant(operand(m, node, 1)), m.shape(node.outputs[0])
@@ -130,11 +100,10 @@ def _is_plain(m: Match, node: ir.Node) -> bool:
     return made is None or (made == spelled.tolist() and not m.attr(reshape, "allowzero"))
 
 
-CONSTANT_TARGET = Rule(
-    name="reshape-constant",
-    stage=Stage.CANONICALIZE,
-    pattern=reshape,
-    rewrite=constant_target,
+@rule(
+    "reshape-constant",
+    CANONICALIZE,
+    reshape,
     benefit=60,
     examples=(
         Rewrites(
@@ -175,6 +144,16 @@ CONSTANT_TARGET = Rule(
         Rejects("float[n,4] x; y = Reshape(x, {2, -1})", because="constant already"),
     ),
 )
+def reshape_constant(m: Match, build: Builder) -> Value:
+    """Reshape(x, [n, s, 3, 4]) ⟶ Reshape(x, {0, 0, 3, 4}) for an x of shape [n, s, 12].
+
+    A target that is constant already gets the same spelling: numbers that are known, then zeros, -1 where nothing else
+    will do.
+    """
+    node = m.node(reshape)
+    m.require(not _is_plain(m, node), "the target is constant already", at=node.inputs[1])
+    return reshaped(m, build, operand(m, node), m[reshape])
+
 
 # -- chains of views -----------------------------------------------------------------------------------------
 
@@ -183,17 +162,10 @@ inner_view = op[VIEWS](x, Each("inner_rest", at_least=0))
 outer_view = op[VIEWS](inner_view, Each("outer_rest", at_least=0))
 
 
-def one_view(m: Match, build: Builder) -> Value:
-    """Reshape(Reshape(x, s), t) ⟶ Reshape(x, t), and likewise Flatten, Squeeze and Unsqueeze in a row."""
-    m.node(inner_view), m.node(outer_view)
-    return reshaped(m, build, m[x], m[outer_view])
-
-
-ONE_VIEW = Rule(
-    name="view-of-view",
-    stage=Stage.CANONICALIZE,
-    pattern=outer_view,
-    rewrite=one_view,
+@rule(
+    "view-of-view",
+    CANONICALIZE,
+    outer_view,
     benefit=40,
     allow_shared=True,
     examples=(
@@ -216,25 +188,15 @@ ONE_VIEW = Rule(
         Rejects("float[n,s] x; int64[2] t; a = Reshape(x, {-1})  y = Reshape(a, t)", because="no constant target"),
     ),
 )
+def view_of_view(m: Match, build: Builder) -> Value:
+    """Reshape(Reshape(x, s), t) ⟶ Reshape(x, t), and likewise Flatten, Squeeze and Unsqueeze in a row."""
+    m.node(inner_view), m.node(outer_view)
+    return reshaped(m, build, m[x], m[outer_view])
+
 
 AXES = ("Squeeze", "Unsqueeze")
 first = op[AXES](x, Each("first_axes", at_least=0))
 second = op[AXES](first, Each("second_axes", at_least=0))
-
-
-def one_axes(m: Match, build: Builder) -> Value:
-    """Unsqueeze(Unsqueeze(x, a), b) ⟶ Unsqueeze(x, a ∪ b), and likewise Squeeze; one undoes the other."""
-    rank = m.rank(x)
-    m.require(rank is not None, "the rank is not known", at=x)
-    places: list[int | None] = list(range(rank or 0))
-    for call in (first, second):
-        places = _places(m, m.node(call), places)
-    gone = [axis for axis in range(rank or 0) if axis not in places]
-    new = [axis for axis, place in enumerate(places) if place is None]
-    m.require(not (gone and new), "some axes go and others come")
-    if gone:
-        return build.Squeeze(m[x], axes=gone)
-    return build.Unsqueeze(m[x], axes=new) if new else m[x]
 
 
 def _places(m: Match, node: ir.Node, places: list[int | None]) -> list[int | None]:
@@ -253,11 +215,10 @@ def _places(m: Match, node: ir.Node, places: list[int | None]) -> list[int | Non
     return result
 
 
-ONE_AXES = Rule(
-    name="squeeze-unsqueeze",
-    stage=Stage.CANONICALIZE,
-    pattern=second,
-    rewrite=one_axes,
+@rule(
+    "squeeze-unsqueeze",
+    CANONICALIZE,
+    second,
     benefit=50,
     allow_shared=True,
     examples=(
@@ -283,18 +244,24 @@ ONE_AXES = Rule(
         Rejects("float[n,1] x; a = Unsqueeze(x, {0})  y = Squeeze(a)", because="are not given"),
     ),
 )
+def squeeze_unsqueeze(m: Match, build: Builder) -> Value:
+    """Unsqueeze(Unsqueeze(x, a), b) ⟶ Unsqueeze(x, a ∪ b), and likewise Squeeze; one undoes the other."""
+    rank = m.rank(x)
+    m.require(rank is not None, "the rank is not known", at=x)
+    places: list[int | None] = list(range(rank or 0))
+    for call in (first, second):
+        places = _places(m, m.node(call), places)
+    gone = [axis for axis in range(rank or 0) if axis not in places]
+    new = [axis for axis, place in enumerate(places) if place is None]
+    m.require(not (gone and new), "some axes go and others come")
+    if gone:
+        return build.Squeeze(m[x], axes=gone)
+    return build.Unsqueeze(m[x], axes=new) if new else m[x]
+
 
 # -- Shape ---------------------------------------------------------------------------------------------------
 
 shape_of = op.Shape(x)
-
-
-def earlier(m: Match, build: Builder) -> Value:
-    """Shape(f(x)) ⟶ Shape(x) for an f that keeps the shape."""
-    source = _origin(m, m[x])
-    m.require(source is not m[x], "no earlier value is shown to have this shape", at=x)
-    made: Value = build.Shape(source, **m.attrs(shape_of))
-    return made
 
 
 _FAR = 32
@@ -318,11 +285,10 @@ def _origin(m: Match, value: Value) -> Value:
     return value
 
 
-EARLIER = Rule(
-    name="shape-of-earlier-value",
-    stage=Stage.CANONICALIZE,
-    pattern=shape_of,
-    rewrite=earlier,
+@rule(
+    "shape-of-earlier-value",
+    CANONICALIZE,
+    shape_of,
     benefit=20,
     allow_shared=True,
     examples=(
@@ -330,6 +296,12 @@ EARLIER = Rule(
         Rejects("float[n,s] x; a = Transpose(x)  y = Shape(a)", because="no earlier value"),
     ),
 )
+def shape_of_earlier_value(m: Match, build: Builder) -> Value:
+    """Shape(f(x)) ⟶ Shape(x) for an f that keeps the shape."""
+    source = _origin(m, m[x])
+    m.require(source is not m[x], "no earlier value is shown to have this shape", at=x)
+    made: Value = build.Shape(source, **m.attrs(shape_of))
+    return made
 
 
 def makes_known_shape(node: ir.Node, facts: Facts) -> bool | str:
@@ -341,18 +313,10 @@ def makes_known_shape(node: ir.Node, facts: Facts) -> bool | str:
 again = AnyNode(where=makes_known_shape)
 
 
-def the_first(m: Match, build: Builder) -> Value:
-    """[n, s] as computed here ⟶ [n, s] as computed before, from whatever value."""
-    found = m.facts.equal_shape_tensor(m[again])
-    assert found is not None
-    return found
-
-
-EQUAL_SHAPES = Rule(
-    name="equal-shape-tensors",
-    stage=Stage.CANONICALIZE,
-    pattern=again,
-    rewrite=the_first,
+@rule(
+    "equal-shape-tensors",
+    CANONICALIZE,
+    again,
     benefit=10,
     allow_shared=True,
     examples=(
@@ -367,5 +331,8 @@ EQUAL_SHAPES = Rule(
         ),
     ),
 )
-
-RULES = (CONSTANT_TARGET, ONE_VIEW, ONE_AXES, EARLIER, EQUAL_SHAPES)
+def equal_shape_tensors(m: Match, build: Builder) -> Value:
+    """[n, s] as computed here ⟶ [n, s] as computed before, from whatever value."""
+    found = m.facts.equal_shape_tensor(m[again])
+    assert found is not None
+    return found

@@ -77,8 +77,8 @@ def test_every_rule_and_every_set_has_a_page():
 
 def test_a_set_of_ones_own(cli, tmp_path):
     (tmp_path / "mine.py").write_text(
-        "from onnxrewrite import RuleSet\nfrom onnxrewrite_patterns import gelu, swish\n"
-        'SMOOTH = RuleSet("smooth", [*gelu.RULES, swish.SWISH], doc="Smooth activations.\\n\\nAll of them.")\n'
+        "from onnxrewrite.rules import *\nfrom onnxrewrite_patterns import gelu, swish\n"
+        'SMOOTH = RuleSet("smooth", [rules_of(gelu), swish.SWISH], doc="Smooth activations.\\n\\nAll of them.")\n'
     )
     done = cli("rules", "smooth", "--rules", tmp_path / "mine.py")
     assert done.code == 0

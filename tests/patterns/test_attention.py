@@ -22,9 +22,10 @@ from onnxrewrite_patterns import (
 from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rewrite.registry import rules_of
 
 FILES = (attention, attention_lower, attention_pack, attention_past, attention_shared, attention_standard, constants)
-RULES = tuple(rule for file in FILES for rule in file.RULES if not rule.needs_speedup)
+RULES = tuple(rule for file in FILES for rule in rules_of(file) if not rule.needs_speedup)
 INF = math.inf
 LOWEST = float(np.finfo(np.float32).min)
 Feeds = dict[str, np.ndarray[Any, Any]]

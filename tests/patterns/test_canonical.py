@@ -24,11 +24,12 @@ from onnxrewrite_patterns import (
 from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rewrite.registry import rules_of
 
 RULES = [
     r
     for family in (constants, identity, casts, clamps, logic, view_chains, expands, slice_concat_split, gathers)
-    for r in family.RULES
+    for r in rules_of(family)
 ]
 
 SPECIAL = [np.nan, -np.inf, np.inf, -0.0, 0.0, -3.5, 3.5, 1e-40, -1e-40, 0.5, 2.5, -1.0]

@@ -8,8 +8,9 @@ from onnxrewrite_patterns import batchnorm_conv, constants, conv_batchnorm
 from sides import Array, Sides, rewrite
 
 from onnxrewrite.reference.evaluation import build_reference
+from onnxrewrite.rewrite.registry import rules_of
 
-RULES = (*constants.RULES, *conv_batchnorm.RULES, *batchnorm_conv.RULES)
+RULES = (*rules_of(constants), *rules_of(conv_batchnorm), *rules_of(batchnorm_conv))
 
 
 def vector(size: int, *, seed: int = 0, positive: bool = False, shape: str | None = None) -> str:

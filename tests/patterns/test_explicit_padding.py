@@ -7,7 +7,9 @@ import pytest
 from onnxrewrite_patterns import constants, explicit_padding
 from sides import Array, rewrite, run
 
-RULES = (*constants.RULES, *explicit_padding.RULES)
+from onnxrewrite.rewrite.registry import rules_of
+
+RULES = (*rules_of(constants), *rules_of(explicit_padding))
 
 
 def feed(*shape: int) -> Array:

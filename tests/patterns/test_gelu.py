@@ -10,7 +10,9 @@ import pytest
 from onnxrewrite_patterns import constants, gelu
 from sides import rewrite, run, same_everywhere
 
-RULES = (*constants.RULES, *gelu.RULES)
+from onnxrewrite.rewrite.registry import rules_of
+
+RULES = (*rules_of(constants), *rules_of(gelu))
 erf = np.vectorize(math.erf, otypes=[np.float64])
 erfc = np.vectorize(math.erfc, otypes=[np.float64])
 

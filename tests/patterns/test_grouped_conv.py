@@ -8,8 +8,9 @@ from onnxrewrite_patterns import constants, conv_batchnorm, grouped_conv
 from sides import Array, Sides, rewrite
 
 from onnxrewrite.reference.evaluation import build_reference
+from onnxrewrite.rewrite.registry import rules_of
 
-RULES = (*constants.RULES, *conv_batchnorm.RULES, *grouped_conv.RULES)
+RULES = (*rules_of(constants), *rules_of(conv_batchnorm), *rules_of(grouped_conv))
 
 
 def feed(*shape: int) -> Array:

@@ -19,10 +19,12 @@ from onnxrewrite_patterns import (
 )
 from sides import rewrite, run
 
+from onnxrewrite.rewrite.registry import rules_of
+
 Doubles = npt.NDArray[np.float64]
 
 MODULES = (casts, constants, embed_norm, identity, instance_norm, layernorm, norm_affine, rmsnorm, skip_norm)
-RULES = tuple(rule for module in MODULES for rule in module.RULES)
+RULES = tuple(rule for module in MODULES for rule in rules_of(module))
 EPS = 1e-5
 
 

@@ -14,9 +14,10 @@ from sides import Sides, rewrite, run
 
 import onnxrewrite as rw
 from onnxrewrite.ir import text
+from onnxrewrite.rewrite.registry import rules_of
 
-RULES = quantized_tables.RULES
-TOGETHER = (*RULES, *quantized_operators.RULES)
+RULES = tuple(rules_of(quantized_tables))
+TOGETHER = (*RULES, *rules_of(quantized_operators))
 
 UNARY = ("Abs", "Erf", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu<alpha=0.3>", "Neg", "Relu", "Sigmoid", "Sin")
 UNARY += ("Softplus", "Tanh", "Elu", "Floor", "Identity")

@@ -9,13 +9,15 @@ import pytest
 from onnxrewrite_patterns import constants, identity, rotary, rotary_operator, slice_concat_split, view_chains
 from sides import rewrite
 
+from onnxrewrite.rewrite.registry import rules_of
+
 RULES = (
-    *constants.RULES,
-    *identity.RULES,
-    *slice_concat_split.RULES,
-    *view_chains.RULES,
-    *rotary.RULES,
-    *rotary_operator.RULES,
+    *rules_of(constants),
+    *rules_of(identity),
+    *rules_of(slice_concat_split),
+    *rules_of(view_chains),
+    *rules_of(rotary),
+    *rules_of(rotary_operator),
 )
 Feeds = dict[str, np.ndarray[Any, Any]]
 

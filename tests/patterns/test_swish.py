@@ -7,7 +7,9 @@ import pytest
 from onnxrewrite_patterns import constants, swish
 from sides import SPECIAL, Formula, rewrite, run, same_everywhere, samples
 
-RULES = (*constants.RULES, *swish.RULES)
+from onnxrewrite.rewrite.registry import rules_of
+
+RULES = (*rules_of(constants), *rules_of(swish))
 QUICK = ["com.microsoft.QuickGelu"]
 
 
@@ -188,7 +190,7 @@ def test_trap_hard_sigmoid_in_other_dtypes_is_kept(dtype: str) -> None:
 def test_trap_a_sixth_does_not_fit_a_double_models_attribute() -> None:
     sides = rewrite(f"double[n] x; {HARD_SIGMOID['relu6']}", RULES, runs_on="onnx")
     assert "Clip" in sides.operators
-    assert "does not fit a float32 attribute" in sides.why_not(swish.HARD_SIGMOID)
+    assert "does not fit a float32 attribute" in sides.why_not(swish.to_hard_sigmoid)
 
 
 def hard_swish(x: np.ndarray) -> np.ndarray:

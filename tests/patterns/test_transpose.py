@@ -15,9 +15,10 @@ from sides import Sides, rewrite, run
 
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.rewrite.registry import rules_of
 from onnxrewrite.rewrite.rule import Stage
 
-RULES = transpose.RULES
+RULES = tuple(rules_of(transpose))
 EARLY = [r for r in RULES if r.stage == Stage.CANONICALIZE]
 TO_LAST, TO_FIRST = "Transpose<perm=[0,2,3,1]>", "Transpose<perm=[0,3,1,2]>"
 
@@ -127,7 +128,7 @@ def test_squeezed_channels_need_no_transpose() -> None:
 
 def test_gate_by_reshape_is_reshaped_again() -> None:
     graph = f"float[n,8,4,5] x; float[n,8] g; t = {TO_LAST}(x)  r = Reshape(g, {{0, 1, 1, 8}})  m = Mul(t, r)"
-    sides = rewrite(f"{graph}  y = {TO_FIRST}(m)", [*EARLY, *view_chains.RULES])
+    sides = rewrite(f"{graph}  y = {TO_FIRST}(m)", [*EARLY, *rules_of(view_chains)])
     assert turns(sides) == 0
     same_bits(sides, x=array(2, 8, 4, 5), g=array(2, 8))
 
@@ -286,7 +287,7 @@ def test_reversal_without_perm_joins_one_with() -> None:
 
 def test_forty_transposes_and_products_by_one_in_a_row() -> None:
     steps = "".join(f"  t{i} = Transpose<perm=[1,2,0]>(m{i})  m{i + 1} = Mul(t{i}, 2.0)" for i in range(40))
-    sides = rewrite(f"float[a,b,c] m0; {steps}", [*EARLY, *constants.RULES])
+    sides = rewrite(f"float[a,b,c] m0; {steps}", [*EARLY, *rules_of(constants)])
     assert turns(sides) == 1
     feeds = {"m0": array(2, 3, 4)}
     np.testing.assert_array_equal(run(sides.after, feeds)[0], run(sides.before, feeds)[0])
@@ -502,7 +503,7 @@ random_graph = functools.partial(settings, deadline=None, suppress_health_check=
 def test_any_graph_computes_the_same_bits_with_no_more_transposes(data: st.DataObject) -> None:
     graph = Graph(data.draw)
     text = graph.text
-    rules = data.draw(st.sampled_from([EARLY, RULES, [*EARLY, *constants.RULES]]))
+    rules = data.draw(st.sampled_from([EARLY, RULES, [*EARLY, *rules_of(constants)]]))
     sides = rewrite(text, rules, opset=graph.opset)
     assert turns(sides) <= text.count("Transpose")
     same_bits(sides, **graph.feeds)
@@ -510,6 +511,6 @@ def test_any_graph_computes_the_same_bits_with_no_more_transposes(data: st.DataO
 
 def test_twins_of_several_outputs_are_merged_once() -> None:
     graph = "(float[2,2,2,2] x) => (a, b, c, d) { a, b = Split<axis=2>(x, {1, 1})  c, d = Split<axis=2>(x, {1, 1}) }"
-    sides = rewrite(graph, [*EARLY, *constants.RULES], opset=17)
+    sides = rewrite(graph, [*EARLY, *rules_of(constants)], opset=17)
     assert sides.operators.count("Split") == 1
     same_bits(sides, x=array(2, 2, 2, 2))
