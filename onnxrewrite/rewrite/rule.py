@@ -84,8 +84,6 @@ class Rule:
         examples: Graphs that it rewrites or refuses; they are its documentation and its tests.
         benefit: Of several rules that match at one value, the one with the largest benefit is tried first.
         keeps_shared: True if it applies where inner values are needed elsewhere too and so are computed anyway.
-        looks_above: The number of nodes above its pattern that the rewrite looks at; tried again when these change.
-        looks_below: The same below its pattern.
         only_faster: True if it is applied only where it was measured to be faster: both sides have as many operators.
         stands_in: True if what it emits stands in for an operator that the model's opset lacks, and is mostly slower:
             where speed is measured, the model is converted to the opset that has it, if it can be.
@@ -100,8 +98,6 @@ class Rule:
     examples: tuple[Example, ...] = ()
     benefit: int = 0
     keeps_shared: bool = False
-    looks_above: int = 0
-    looks_below: int = 0
     only_faster: bool = False
     stands_in: bool = False
     assumes: tuple[Assumption, ...] = ()
