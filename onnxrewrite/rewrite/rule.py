@@ -78,8 +78,14 @@ Example: TypeAlias = Rewrites | Rejects
 
 T = TypeVar("T")
 
-RENAMED: Final = {"keeps_shared": "allow_shared", "only_faster": "needs_speedup", "stands_in": "is_fallback"}
-"""Settings of rules under the names that they had before version 0.2."""
+RENAMED: Final = {
+    "keeps_shared": "allow_shared",
+    "only_faster": "needs_speedup",
+    "stands_in": "is_fallback",
+    "looks_above": "",
+    "looks_below": "",
+}
+"""Settings of rules before version 0.2, and their names now; two are no longer needed."""
 
 
 def _takes_old_names(kind: type[T]) -> type[T]:
@@ -89,8 +95,10 @@ def _takes_old_names(kind: type[T]) -> type[T]:
     @functools.wraps(init)
     def __init__(self: T, *given: Any, **settings: Any) -> None:
         for old in RENAMED.keys() & settings.keys():
-            warnings.warn(f"{old} of a rule is {RENAMED[old]} now", DeprecationWarning, stacklevel=2)
-            settings[RENAMED[old]] = settings.pop(old)
+            now, value = RENAMED[old], settings.pop(old)
+            told = f"is {now} now" if now else "is no longer needed"
+            warnings.warn(f"{old} of a rule {told}", DeprecationWarning, stacklevel=2)
+            settings |= {now: value} if now else {}
         init(self, *given, **settings)
 
     kind.__init__ = __init__  # type: ignore[assignment]
@@ -111,8 +119,6 @@ class Rule:
         examples: Graphs that it rewrites or refuses; they are its documentation and its tests.
         benefit: Of several rules that match at one value, the one with the largest benefit is tried first.
         allow_shared: True if it applies where inner values are needed elsewhere too and so are computed anyway.
-        looks_above: The number of nodes above its pattern that the rewrite looks at; tried again when these change.
-        looks_below: The same below its pattern.
         needs_speedup: True if it is applied only where it was measured to be faster: both sides have as many operators.
         is_fallback: True if what it emits stands in for an operator that the model's opset lacks, and is mostly slower:
             where speed is measured, the model is converted to the opset that has it, if it can be.
@@ -127,8 +133,6 @@ class Rule:
     examples: tuple[Example, ...] = ()
     benefit: int = 0
     allow_shared: bool = False
-    looks_above: int = 0
-    looks_below: int = 0
     needs_speedup: bool = False
     is_fallback: bool = False
     assumes: tuple[Assumption, ...] = ()
@@ -209,8 +213,6 @@ class Settings(TypedDict, total=False):
     examples: tuple[Example, ...]
     benefit: int
     allow_shared: bool
-    looks_above: int
-    looks_below: int
     needs_speedup: bool
     is_fallback: bool
     assumes: tuple[Assumption, ...]

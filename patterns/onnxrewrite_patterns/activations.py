@@ -170,7 +170,6 @@ TELLS_TINY = frozenset(operators(marks="tiny"))
     "sigmoid",
     RAISE,
     1 / (1 + op.Exp(-x)),
-    looks_below=1,
     examples=(
         Rewrites("n = Neg(x)  e = Exp(n)  a = Add(e, 1.0)  y = Div(1.0, a)", to="y = Sigmoid(x)"),
         Rewrites("n = Mul(x, -1.0)  e = Exp(n)  a = Add(1.0, e)  y = Reciprocal(a)", to="y = Sigmoid(x)"),

@@ -228,7 +228,6 @@ _MASKED = f"{_QKV} float[b,1,1,l] mask; s = MatMul(q, kt)  d = Div(s, 4.0)  a = 
     RAISE,
     attention,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
-    looks_above=2,
     examples=(
         Rewrites(
             f"{_MASKED} p = Softmax(a)  y = MatMul(p, v)",

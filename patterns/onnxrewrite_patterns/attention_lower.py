@@ -147,7 +147,6 @@ _HEADS = "float[b,s,24] q; float[b,s,24] k; float[b,s,24] v;" + "  ".join(map(_S
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     allow_shared=True,
     is_fallback=True,
-    looks_above=3,
     examples=(
         Rewrites(
             f"{_HEADS} float[b,1,s,s] mask; y = Attention<scale=0.5>(q4, k4, v4, mask)",
@@ -195,7 +194,6 @@ def attention_lower(m: Match, build: Builder) -> Value:
     LOWER,
     sdpa,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
-    looks_above=3,
     examples=(
         Rewrites(
             "float[6,s,8] q; float[6,8,l] kt; float[6,l,8] v; float[s,l] mask;"

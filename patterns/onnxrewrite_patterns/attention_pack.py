@@ -35,7 +35,6 @@ multi_head_attention = microsoft.MultiHeadAttention(
     LOWER,
     multi_head_attention,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
-    looks_above=3,
     examples=(
         Rewrites(
             "float[b,s,2] x; q = MatMul(x, float[2,1] {1.0, 2.0})  k = MatMul(x, float[2,1] {3.0, 4.0})"

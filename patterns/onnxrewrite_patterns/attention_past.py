@@ -53,7 +53,6 @@ _PAST = (
     attention,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     allow_shared=True,
-    looks_above=3,
     examples=(
         Rewrites(
             _PAST.format(axis=-2, values="pv, v"),

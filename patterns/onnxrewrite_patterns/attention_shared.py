@@ -76,7 +76,6 @@ _KV = "float[b,6,s,8] q; float[b,2,5,8] k; float[b,2,5,8] v;"
     attention,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     allow_shared=True,
-    looks_above=3,
     examples=(
         Rewrites(
             f"{_KV} {_REPEAT.format('k')} {_REPEAT.format('v')} y = Attention<scale=0.5>(q, rk, rv)",

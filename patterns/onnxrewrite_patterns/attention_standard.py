@@ -32,7 +32,6 @@ _TURN = "y = Transpose<perm=[0,2,1,3]>(a)"
     by_token,
     assumes=(Assumption.NOT_EMPTY,),
     allow_shared=True,
-    looks_above=3,
     examples=(
         Rewrites(
             f"{_HEADS} a = Attention<scale=0.5>(q4, k4, v4) {_TURN}",
@@ -69,7 +68,6 @@ TO_MULTI_HEAD = rule(
     to_multi_head,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     allow_shared=True,
-    looks_above=3,
     needs_speedup=True,
     examples=(
         Rewrites(

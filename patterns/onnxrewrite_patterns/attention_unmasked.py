@@ -26,7 +26,6 @@ _QKV = "float[b,3,5,8] q; float[b,3,7,8] k; float[b,3,7,8] v;"
     RAISE,
     attention,
     allow_shared=True,
-    looks_above=8,
     examples=(
         Rewrites(
             f"{_QKV} m = Expand(bool[1,1,1,1] {{true}}, {{1, 1, 5, 7}})  y = Attention<scale=0.5>(q, k, v, m)",

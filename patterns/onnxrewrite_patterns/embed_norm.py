@@ -90,7 +90,6 @@ _SUM = "u = Gather(w, i)  v = Gather(p, j)  r = Gather(s, k)  d = Add(u, v)  e =
     embedding,
     benefit=20,
     allow_shared=True,
-    looks_below=1,
     assumes=(Assumption.NOT_NEGATIVE,),
     examples=(
         Rewrites(

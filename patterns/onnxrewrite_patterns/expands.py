@@ -115,7 +115,6 @@ broadcasting = AnyNode(op_types=BROADCASTING, where=reads_expand)
     CANONICALIZE,
     broadcasting,
     benefit=30,
-    looks_above=1,
     examples=(
         Rewrites(
             "float[1,s] x; float[n,s] z; h = Shape(z)  e = Expand(x, h)  y = Add(e, z)",
@@ -169,7 +168,6 @@ filled = AnyNode(op_types=BROADCASTING, where=reads_fill)
     filled,
     benefit=30,
     allow_shared=True,
-    looks_above=1,
     examples=(
         Rewrites(
             "int64[n,s] x; h = Shape(x)  c = ConstantOfShape<value=int64[1] {3}>(h)  y = Min(x, c)",

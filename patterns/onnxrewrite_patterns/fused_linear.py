@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.linear_layers import STEPS, leads_to, require_unquantized
+from onnxrewrite_patterns.linear_layers import leads_to, require_unquantized
 from onnxrewrite_patterns.transpose_frames import Perm, compose
 
 # -- MatMul ----------------------------------------------------------------------------------------------------
@@ -64,7 +64,6 @@ def require_free(m: Match, build: Builder, call: Call) -> None:
     turned,
     assumes=(Assumption.NOT_EMPTY,),
     allow_shared=True,
-    looks_below=STEPS,
     examples=(
         Rewrites(
             "float[2,m,k] a; float[2,n,k] b; t = Transpose<perm=[0,2,1]>(b)  y = MatMul(a, t)",
@@ -150,7 +149,6 @@ def rescaled(m: Match, build: Builder, call: Call, factor: float) -> Value:
     of_scaled,
     assumes=(Assumption.NOT_EMPTY,),
     allow_shared=True,
-    looks_below=STEPS,
     examples=(
         Rewrites(
             "float[2,m,k] a; float[2,k,n] b; s = Mul(a, 3.0)  t = Div(b, 0.5)  y = MatMul(s, t)",
@@ -181,7 +179,6 @@ def scale_into_fused_matmul(m: Match, build: Builder) -> Value:
     LOWER,
     scaled_product * scale,
     assumes=(Assumption.NOT_EMPTY,),
-    looks_below=STEPS,
     examples=(
         Rewrites(
             "float[2,m,k] a; float[2,k,n] b; p = MatMul(a, b)  y = Mul(3.0, p)",

@@ -65,7 +65,6 @@ def _gathered(m: Match, value: Value, axis: int, reader: ir.Node) -> tuple[Value
     CANONICALIZE,
     concat,
     benefit=30,
-    looks_above=2,
     examples=(
         Rewrites(
             "int64[4] x; a = Gather(x, {0})  b = Gather(x, {2})  y = Concat<axis=0>(a, b, {7})",

@@ -235,7 +235,6 @@ def unflattened(m: Match, build: Builder, rows: Value, wanted: Sequence[Dim]) ->
     LOWER,
     op.Add(layer, offset),
     needs_speedup=True,
-    looks_below=linear.STEPS,
     examples=(
         Rewrites(
             "float[1,s,2] x; p = MatMul(x, float[2,1] {1, 2})  y = Add(p, {3.0})",

@@ -271,7 +271,6 @@ def _bias(each: Branch) -> Array:
     "parallel-convs",
     CANONICALIZE,
     concat,
-    looks_above=8,
     examples=(
         Rewrites(
             "float[n,2,h,w] x; a, b = Split(x, {1, 1}, axis=1)  c = Conv(a, float[1,1,1,1] {2})"

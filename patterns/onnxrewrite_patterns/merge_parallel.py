@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.linear_layers import STEPS, feeds_attention
+from onnxrewrite_patterns.linear_layers import feeds_attention
 
 Array = npt.NDArray[Any]
 
@@ -142,7 +142,6 @@ def numbers(m: Match, each: Branch) -> Array:
     layer,
     needs_speedup=True,
     allow_shared=True,
-    looks_below=STEPS,
     examples=(
         Rewrites(
             "float[b,s,2] x; p = MatMul(x, float[2,1] {1, 2})  q = MatMul(x, float[2,2] {3, 4, 5, 6})"

@@ -53,7 +53,6 @@ def _moved(m: Match, build: Builder, call: Call, data: Value) -> Value:
     CANONICALIZE,
     sinking,
     benefit=40,
-    looks_below=1,
     examples=(
         Rewrites(
             "int8[n,4] q; d = DequantizeLinear(q, 0.5, int8 3)  y = Transpose<perm=[1,0]>(d)",

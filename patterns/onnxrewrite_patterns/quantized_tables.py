@@ -33,9 +33,6 @@ KERNELS = frozenset(operators("pointwise broadcast", marks="qlinear"))
 _LARGE = 64
 """No function is looked for beyond so many nodes."""
 
-_FAR = 24
-"""A change at most this many nodes away may complete a function."""
-
 
 class Function(NamedTuple):
     """Nodes, producers first, that compute ``result`` from ``operand`` alone, element by element."""
@@ -215,8 +212,6 @@ _DISTANCE = "x = DequantizeLinear(q, 1.0, uint8 100)  a = Abs(x)  "
     quantized,
     benefit=40,
     allow_shared=True,
-    looks_above=_FAR,
-    looks_below=_FAR,
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(

@@ -125,7 +125,6 @@ gather = AnyNode(op_types=("Gather",))
     gather,
     benefit=40,
     allow_shared=True,
-    looks_above=_FAR,
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
@@ -202,7 +201,6 @@ gather_nd = AnyNode(op_types=("GatherND",))
     gather_nd,
     benefit=40,
     allow_shared=True,
-    looks_above=_FAR,
     examples=(
         Rewrites(
             "bool[n,s] x; h = Shape(x)  p = Gather(h, 0)  q = Gather(h, 1)  r = Range(0, p, 1)  t = Range(0, q, 1)"

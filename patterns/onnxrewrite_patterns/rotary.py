@@ -114,7 +114,6 @@ _PAIRS = "float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; c5 = Unsqueeze(c
     x * cos + turned.term * sin,
     assumes=(Assumption.NOT_EMPTY,),
     allow_shared=True,
-    looks_above=8,
     examples=(
         Rewrites(
             f"{_HEADS} {_DOUBLED} {_HALVES} {_TURNED}",

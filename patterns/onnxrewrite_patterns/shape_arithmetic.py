@@ -79,7 +79,6 @@ sliced = AnyNode(op_types=("Slice",))
     sliced,
     benefit=20,
     allow_shared=True,
-    looks_above=1,
     examples=(
         Rewrites(
             "float[n,s,t] x; h = Shape(x)  y = Slice(h, {-2}, {9223372036854775807}, {0})",
@@ -250,7 +249,6 @@ def _built(m: Match, build: Builder, piece: Piece, takes_bounds: bool) -> Value:
     computed,
     benefit=5,
     allow_shared=True,
-    looks_above=4,
     examples=(
         Rewrites(
             "float[n,s,t] x; h = Shape(x)  a = Gather(h, 0)  b = Unsqueeze(a, {0})  c = Slice(h, {1}, {2})"

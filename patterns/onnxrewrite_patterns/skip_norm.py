@@ -71,7 +71,6 @@ _X = "float[b,s,8] x; float[b,s,8] z; float[8] w; float[8] c;"
     LOWER,
     norm,
     allow_shared=True,
-    looks_below=1,
     examples=(
         Rewrites(
             f"{_X} a = Add(x, z)  y = LayerNormalization<axis=-1, epsilon=1e-12>(a, w, c)",

@@ -179,7 +179,6 @@ def _join_constants(m: Match, build: Builder, parts: Sequence[Value], axis: int)
     CANONICALIZE,
     concat,
     benefit=40,
-    looks_above=1,
     examples=(
         Rewrites(
             "float[n,s] a; float[n,t] b; c = Concat<axis=1>(a, b)  y = Concat<axis=-1>(c, a)",
@@ -229,7 +228,6 @@ def concat_of_concat(m: Match, build: Builder) -> Value:
     CANONICALIZE,
     concat,
     benefit=60,
-    looks_above=1,
     examples=(
         Rewrites(
             "float[n,6] x; a, b = Split<axis=1>(x, {2, 4})  c = Concat<axis=-1>(a, b)  y = Relu(c)",
@@ -309,7 +307,6 @@ def taken(m: Match, part: Value, axis: int) -> range:
     piece,
     benefit=60,
     allow_shared=True,
-    looks_above=1,
     examples=(
         Rewrites(
             "float[n,2] a; float[n,4] b; c = Concat<axis=1>(a, b)  p, q = Split<axis=1>(c, {2, 4})"

@@ -44,7 +44,6 @@ _SUM = "d = Sub(a, b)  y = Mul(d, c)"
     first,
     needs_speedup=True,
     allow_shared=True,
-    looks_below=1,
     examples=(
         Rewrites(
             f"{_TURN} {_VIEWS} {_SUM}",

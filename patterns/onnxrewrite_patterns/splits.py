@@ -36,7 +36,6 @@ def _range(m: Match, node: ir.Node, size: int) -> tuple[int, int]:
     "slices-into-split",
     LOWER,
     slice_,
-    looks_below=1,
     examples=(
         Rewrites(
             "float[n,6] x; a = Slice(x, {0}, {2}, {1})  b = Slice(x, {2}, {9223372036854775807}, {-1})"

@@ -51,8 +51,6 @@ VARIANTS: dict[str, Rule] = {
     "stage": rule(stage=Stage.LOWER),
     "benefit": rule(benefit=1),
     "allow_shared": rule(allow_shared=True),
-    "looks_above": rule(looks_above=1),
-    "looks_below": rule(looks_below=1),
     "operator": rule(op.Abs(x)),
     "number": rule(op.Relu(x) * 2),
     "another number": rule(op.Relu(x) * 2.0000001),
