@@ -50,7 +50,7 @@ _NAMES: dict[str, tuple[str, str]] = {
 _LETTERS = "xyzuvw"
 
 RESERVED = frozenset(
-    "op any_of microsoft Attr Builder Const Match Operators Rejects Rewrites Rule Scalar Stage Value Var FLOATS SQRT2 "
+    "op any_of microsoft rule Attr Builder Const Match Operators Rejects Rewrites Scalar Value Var FLOATS SQRT2 "
     "math annotations m build Sequence Any FILL_IN".split()
 )
 

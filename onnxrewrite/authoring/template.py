@@ -154,7 +154,7 @@ class Writing:
         text = write.rule_file(self.draft, source, self.names)
         module = ModuleType("captured")
         exec(compile(text, source.name, "exec", dont_inherit=True), vars(module))
-        rule = vars(module)[source.constant]
+        rule = vars(module)[source.function]
         assert isinstance(rule, Rule)
         return rule
 

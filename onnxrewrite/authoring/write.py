@@ -47,14 +47,9 @@ class Source:
     ranked: bool = False
 
     @property
-    def constant(self) -> str:
-        """The name of the rule's variable."""
-        return self.identifier.upper()
-
-    @property
-    def identifier(self) -> str:
-        """The rule's name as Python has it."""
-        return identifier_of(self.name)
+    def function(self) -> str:
+        """The name of the function that is the rule."""
+        return f"to_{identifier_of(self.name)}"
 
 
 def identifier_of(name: str) -> str:
@@ -115,12 +110,12 @@ def _annotation(slot: Slot) -> str:
 
 def rule_file(draft: Draft, source: Source, slots: Mapping[Slot, str]) -> str:
     """The text of the rule file, given the names of its captures."""
-    names = naming.Names({source.constant, f"to_{source.identifier}", *slots.values()})
+    names = naming.Names({source.function, *slots.values()})
     formulas = Formulas(draft, slots, names, source.spelled)
     outputs = [t.code for t in formulas.outputs]
     pattern = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
     body = [*_declarations(draft, slots, source.ranked), "", *formulas.lines, *([""] if formulas.lines else [])]
-    body += ["", *_rewrite(draft, source, slots, pattern), "", "", *_rule(draft, source, pattern), ""]
+    body += ["", *_rule(draft, source, slots, pattern), ""]
     code = "\n".join(body)
     return f"{_docstring(draft, source, slots)}\n\n{_imports(code)}\n{code}"
 
@@ -150,19 +145,11 @@ _ARITHMETIC = {*operators(marks="sum"), *operators(marks="product"), "Sqrt", "Wh
 
 
 def _imports(code: str) -> str:
-    face = [n for n in _FACE if re.search(rf"(?<![\w.]){n}\b", code)]
     lines = ["from __future__ import annotations", ""]
     standard = [line for name, line in _STANDARD.items() if re.search(rf"(?<![\w.]){name}\b", code)]
     lines += [*standard, ""] if standard else []
-    whole = f"from onnxrewrite import {', '.join(face)}"
-    if len(whole) > WIDTH:
-        whole = "\n".join(["from onnxrewrite import (", *(f"    {name}," for name in face), ")"])
-    return "\n".join([*lines, whole, ""])
+    return "\n".join([*lines, "from onnxrewrite.rules import *", ""])
 
-
-_FACE = (
-    "FLOATS SQRT2 Attr Builder Const Match Operators Rejects Rule Scalar Stage Value Var any_of microsoft op".split()
-)
 
 _STANDARD = {
     "math": "import math",
@@ -171,23 +158,11 @@ _STANDARD = {
 }
 
 
-def _rewrite(draft: Draft, source: Source, slots: Mapping[Slot, str], pattern: str) -> Iterator[str]:
-    result = "Value" if len(draft.outputs) == 1 else "Sequence[Value]"
-    taken = [n for s, n in slots.items() if s.kind is Kind.VAR and not s.is_shape]
-    yield f"def to_{source.identifier}(m: Match, build: Builder) -> {result}:"
-    words = set(re.findall(r"(?<![\w.\"])[a-z_]\w*(?!\w*=)", pattern)) - {"op", "any_of", "microsoft", "math"}
-    is_whole = len(pattern) < PART and words <= {*slots.values()}
-    formula = pattern if is_whole else f"{_summary(draft)} of {', '.join(taken[:6]) or 'nothing'}"
-    yield f'    """{formula} ⟶ what it becomes."""'
-    yield f'    m.refuse("{FILL_IN} of {source.name}")'
-
-
-def _rule(draft: Draft, source: Source, pattern: str) -> Iterator[str]:
-    yield f"{source.constant} = Rule("
-    yield f'    name="{source.name}",'
-    yield f"    stage=Stage.{source.stage.name},"
-    yield f"    pattern={pattern},"
-    yield f"    rewrite=to_{source.identifier},"
+def _rule(draft: Draft, source: Source, slots: Mapping[Slot, str], pattern: str) -> Iterator[str]:
+    yield "@rule("
+    yield f'    "{source.name}",'
+    yield f"    {source.stage.name},"
+    yield f"    {pattern},"
     if draft.allow_shared:
         yield "    allow_shared=True,"
     yield "    examples=("
@@ -200,6 +175,18 @@ def _rule(draft: Draft, source: Source, pattern: str) -> Iterator[str]:
         yield "        ),"
     yield "    ),"
     yield ")"
+    result = "Value" if len(draft.outputs) == 1 else "Sequence[Value]"
+    yield f"def {source.function}(m: Match, build: Builder) -> {result}:"
+    yield f'    """{_formula(draft, slots, pattern)} ⟶ what it becomes."""'
+    yield f'    m.refuse("{FILL_IN} of {source.name}")'
+
+
+def _formula(draft: Draft, slots: Mapping[Slot, str], pattern: str) -> str:
+    """The pattern if it is short and of captures only, else its operators."""
+    taken = [n for s, n in slots.items() if s.kind is Kind.VAR and not s.is_shape]
+    words = set(re.findall(r"(?<![\w.\"])[a-z_]\w*(?!\w*=)", pattern)) - {"op", "any_of", "microsoft", "math"}
+    is_whole = len(pattern) < PART and words <= {*slots.values()}
+    return pattern if is_whole else f"{_summary(draft)} of {', '.join(taken[:6]) or 'nothing'}"
 
 
 def _quoted(text: str) -> list[str]:

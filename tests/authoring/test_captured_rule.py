@@ -31,7 +31,7 @@ def captured(graph: str, starts: str, ends: str, *, opset: int = 17, stage: Stag
 def rule_of(found: Captured) -> Rule:
     module = ModuleType("captured")
     exec(compile(found.rule, "captured", "exec"), vars(module))
-    rule = module.FOUND_AGAIN
+    rule = module.to_found_again
     assert isinstance(rule, Rule)
     return rule
 
