@@ -1,7 +1,7 @@
 """Terms as the right-hand side of a rule: what they build in a match.
 
-What the pattern binds is what it was bound to.  Any other operator is a new node; sums, products and powers are nodes
-of the arithmetic operators, or one constant where all that they consist of is constant.
+A part of the pattern is what it was bound to.  Any other operator is a new node, and so is one that is replaced; sums,
+products and powers are nodes of the arithmetic operators, or one constant where all that they consist of is constant.
 """
 
 from __future__ import annotations
@@ -56,6 +56,11 @@ class Replacement:
         doc: ``lhs ⟶ rhs``; written from the terms if it is empty.
         module: The name of the module that declares the rule.
 
+    Attributes:
+        replaced: The terms of the pattern whose values are replaced.
+        bound: What every match binds and keeps.
+        counts: New nodes of several outputs to their number.
+
     Raises:
         RuleError: A term has several meanings, or the pattern does not bind it in every match.
     """
@@ -64,8 +69,9 @@ class Replacement:
         self.terms = tuple(terms)
         self.__doc__ = doc or f"{_listed(pattern)} ⟶ {_listed(terms)}."
         self.__module__ = module
-        self._bound = frozenset(each for item in pattern for each in _bound(item))
-        self._counts = {
+        self.replaced = frozenset(pattern)
+        self.bound = frozenset(each for item in pattern for each in _bound(item)) - self.replaced
+        self.counts = {
             item.call: max(o.index + 1 for o in self._outputs() if o.call is item.call) for item in self._outputs()
         }
         if len(self.terms) != len(pattern):
@@ -75,12 +81,15 @@ class Replacement:
 
     def __call__(self, m: Match, build: Builder) -> list[ir.Value]:
         """The values that replace those of the pattern."""
-        tape = _Tape(m, build, self._bound, self._counts)
+        tape = _Tape(m, build, self)
         made = [tape.operand(item) for item in self.terms]
         return [
             value if isinstance(value, ir.Value) else build.const(value, like=old)
             for value, old in zip(made, m.outputs, strict=True)
         ]
+
+    def __fingerprint__(self) -> object:
+        return self.terms
 
     def _outputs(self) -> list[Output]:
         return [item for root in self.terms for item in walk(root) if isinstance(item, Output)]
@@ -89,7 +98,7 @@ class Replacement:
         """Raise RuleError for what has no meaning, or several."""
         if isinstance(item, Each) and item.of is not None:
             raise RuleError(f"the replacement has {item!r}, which stands for matches and not for values")
-        if item in self._bound:
+        if item in self.bound:
             return
         if isinstance(item, Capture | AnyNode | Attr | Each):
             raise RuleError(f"the replacement has {item!r}, which not every match of the pattern binds")
@@ -123,8 +132,8 @@ def _bound(item: Any) -> frozenset[Any]:
 class _Tape:
     """The replacement of one match, in which each term is made once."""
 
-    def __init__(self, m: Match, build: Builder, bound: frozenset[Any], counts: dict[Call, int]):
-        self._m, self._build, self._bound, self._counts = m, build, bound, counts
+    def __init__(self, m: Match, build: Builder, replacement: Replacement):
+        self._m, self._build, self._replacement = m, build, replacement
         self._made: dict[Term, Sequence[Made]] = {}
 
     def operand(self, item: Any) -> Any:
@@ -137,8 +146,12 @@ class _Tape:
 
     def _outputs(self, item: Term) -> Sequence[Made]:
         if item not in self._made:
-            self._made[item] = self._known(item) if item in self._bound or item in self._m else self._new(item)
+            self._made[item] = self._known(item) if self._is_known(item) else self._new(item)
         return self._made[item]
+
+    def _is_known(self, item: Term) -> bool:
+        is_part = item not in self._replacement.replaced
+        return is_part and (item in self._replacement.bound or item in self._m)
 
     def _known(self, item: Term) -> Sequence[Made]:
         value = self._m.value(item)
@@ -153,7 +166,7 @@ class _Tape:
                 inputs = [o for i in item.inputs for o in (self._m[i] if isinstance(i, Each) else [self.operand(i)])]
                 parameters = {name: self.operand(given) for name, given in item.parameters.items()}
                 tape = self._build.domain(item.domain)
-                return tape.node(item.op_types[0], inputs, parameters, self._counts.get(item, 1))
+                return tape.node(item.op_types[0], inputs, parameters, self._replacement.counts.get(item, 1))
             case Sum():
                 return [self._folded(self._signed(item), 0.0, ("Add", np.add), ("Sub", np.subtract))]
             case Product():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,53 @@ def test_every_file_of_the_library_is_a_set() -> None:
             assert name not in library.sets
     assert library.sets["onnxrewrite-patterns"] == RuleSet("onnxrewrite-patterns", library)
     assert library.named("conv_batchnorm") is library.sets["conv-batchnorm"]
+
+
+def test_every_rule_of_the_library_is_in_one_family() -> None:
+    library = registry.load(plugins=False)
+    families = [each for name, each in library.sets.items() if name != "onnxrewrite-patterns"]
+    assert [r.name for r in library if sum(r in family for family in families) != 1] == []
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package whose second module uses a rule of its first; the first defines them against the alphabet."""
+    here = tmp_path / "my_families"
+    here.mkdir()
+    (here / "__init__.py").write_text("from my_families import second, helper, first\n")
+    (here / "helper.py").write_text("from onnxrewrite.rules import *\n")
+    other = RULE.replace("my-rule", "a-rule").replace("R =", "A =")
+    (here / "first.py").write_text(FILE + RULE + other)
+    (here / "second.py").write_text(
+        "from onnxrewrite.rules import *\nfrom my_families.first import R, x\n"
+        'TWICE = rule("second", R.stage, op.Tanh(x), R.rewrite)\n'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield here
+    for name in [n for n in sys.modules if n.startswith("my_families")]:
+        del sys.modules[name]
+
+
+def test_a_package_without_rules_has_those_of_its_modules(package: Path) -> None:
+    sets = sets_of(load_module("my_families"))
+    assert [(s.name, names(s)) for s in sets] == [
+        ("my-families", ["my-rule", "a-rule", "second"]),
+        ("first", ["my-rule", "a-rule"]),
+        ("second", ["second"]),
+    ]
+
+
+def test_a_package_that_offers_some_rules_has_only_these(package: Path) -> None:
+    (package / "__init__.py").write_text("from my_families import second\nfrom my_families.first import A, R\n")
+    sets = [(s.name, names(s)) for s in sets_of(load_module("my_families"))]
+    assert sets == [("my-families", ["a-rule", "my-rule"]), ("first", ["my-rule", "a-rule"])]
+
+
+def test_a_module_that_names_its_rules_has_these_wherever_they_are_from(package: Path) -> None:
+    (package / "second.py").write_text("from my_families.first import A, R\nRULES = (R,)\n")
+    sets = {s.name: names(s) for s in sets_of(load_module("my_families"))}
+    assert sets["second"] == ["my-rule"]
+    assert names(rules_of(load_module("my_families.second"))) == ["my-rule"]
 
 
 @pytest.mark.parametrize("asked", ["gelu-erff", "gelue", "", "nothing-like-it"])
