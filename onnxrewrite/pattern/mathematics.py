@@ -9,6 +9,8 @@ from onnxrewrite.pattern.terms import AnyOf, Call, Literal, Output, Power, Produ
 
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
+_GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "epsilon": "ε", "theta": "θ"}
+
 _SUM, _PRODUCT, _FACTOR = range(3)
 """Terms by how tightly they hold together."""
 
@@ -43,7 +45,12 @@ def _split(item: Term) -> tuple[str, int]:
         case Literal(value=value):
             return f"{value:.6g}", _FACTOR if value >= 0 else _SUM
         case _:
-            return repr(item), _FACTOR
+            return _named(item), _FACTOR
+
+
+def _named(item: object) -> str:
+    name = repr(item)
+    return _GREEK.get(name, name)
 
 
 def _sum(operands: Sequence[tuple[Term, int]]) -> str:
@@ -74,7 +81,7 @@ def _call(item: Call) -> str:
     def operand(value: Any) -> str:
         if isinstance(value, Term | float):
             return formula(term(value))
-        return "" if value is None else repr(value)
+        return "" if value is None else _named(value)
 
     given = [*map(operand, item.inputs), *(f"{name}={operand(value)}" for name, value in item.parameters.items())]
     return f"{item.domain}{'.' if item.domain else ''}{'|'.join(item.op_types)}({', '.join(given)})"

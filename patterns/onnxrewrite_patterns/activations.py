@@ -96,6 +96,7 @@ THRESHOLDED_RELU = rule(
     RAISE,
     thresholded,
     op.ThresholdedRelu(x, alpha=threshold),
+    doc="Where(x > θ, x, 0) ⟶ ThresholdedRelu(x, alpha=θ).",
     examples=(
         Rewrites("p = Greater(x, 0.5)  y = Where(p, x, 0.0)", to="y = ThresholdedRelu<alpha=0.5>(x)"),
         Rewrites("p = Less(0.5, x)  y = Where(p, x, 0.0)", to="y = ThresholdedRelu<alpha=0.5>(x)"),

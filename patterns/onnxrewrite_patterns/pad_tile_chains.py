@@ -98,6 +98,7 @@ TILE_OF_TILE = rule(
     CANONICALIZE,
     outer_tile,
     op.Tile(x, inner_times * outer_times),
+    doc="Tile(Tile(x, r), s) ⟶ Tile(x, r·s).",
     examples=(
         Rewrites("float[n,4] x; t = Tile(x, {1, 2})  y = Tile(t, {3, 2})", to="float[n,4] x; y = Tile(x, {3, 4})"),
         Rejects("float[n,4] x; int64[2] r; t = Tile(x, r)  y = Tile(t, {3, 2})", because="expected a constant"),

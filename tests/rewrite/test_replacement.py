@@ -227,6 +227,8 @@ def test_matches_of_the_rest_are_no_values() -> None:
         ((x + y) ** 2.5, "(x + y)^2.5"),
         (any_of(op.Relu(x), op.Max(x, 0.0)), "Relu(x)"),
         (microsoft.QuickGelu(x, alpha=1 / 3), "com.microsoft.QuickGelu(x, alpha=0.333333)"),
+        (op.Elu(x, alpha=Attr[float]("alpha")) * Scalar("beta"), "Elu(x, alpha=α)·β"),
+        (op.Gelu(x, approximate="tanh"), "Gelu(x, approximate='tanh')"),
         (op.Clip(x, None, y), "Clip(x, , y)"),
         (op.Split(x, axis=0)[1], "Split(x, axis=0)[1]"),
         (op.Concat(rest, axis=axis), "Concat(*rest, axis=axis)"),
