@@ -22,7 +22,7 @@ from onnxrewrite.ir.target import Target
 from onnxrewrite.pattern.finder import Matcher, View
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.rewrite import edit
-from onnxrewrite.rewrite.index import index
+from onnxrewrite.rewrite.index import index, precedes
 from onnxrewrite.rewrite.legality import illegal_node
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
@@ -180,6 +180,10 @@ class Driver:
         for rule, output in self._candidates(node, scope, active):
             refusals = list[Refused]()
             for match in self._matches(matcher, rule, output):
+                for other, around in self._preceding(matcher, rule, match, active):
+                    outcome = self._attempt(other, around, scope)
+                    if isinstance(outcome, Change):
+                        return outcome
                 beaten = self._beaten(rule, match, node, scope, active) if self._conflicts else ()
                 outcome = self._attempt(rule, match, scope)
                 if isinstance(outcome, Change):
@@ -197,6 +201,25 @@ class Driver:
                 continue
             if len(rule.outputs) > 1 or edit.is_read(output):
                 yield rule, output
+
+    def _preceding(
+        self, matcher: Matcher, rule: Rule, match: Match, active: Container[Rule]
+    ) -> list[tuple[Rule, Match]]:
+        """The matches of other rules that are to be tried before a match, the largest first; none where a check or a
+        measurement turned the rule down already."""
+        preceding, anchor = self._index.preceding(rule), match.anchor.producer()
+        if not preceding or anchor is None or not isinstance(anchor.graph, ir.Graph):
+            return []
+        found = [
+            (other, around)
+            for node in self._index.reach.after([anchor])
+            if node.graph is anchor.graph
+            for other, output in self._candidates(node, anchor.graph, active)
+            if other in preceding and not self.trace.has_turned_down((other.name, output.name or ""))
+            for around in self._matches(matcher, other, output)
+            if precedes(other, around.nodes, rule, match.nodes)
+        ]
+        return sorted(found, key=lambda each: -len(each[1].nodes))
 
     def _beaten(
         self, winner: Rule, match: Match, node: ir.Node, scope: ir.Graph, active: Container[Rule]

@@ -157,6 +157,15 @@ def anchors(item: Term) -> frozenset[str | None] | None:
 
 
 @functools.cache
+def inner(item: Term) -> Operators:
+    """The operators that can compute the values below a term."""
+    found = frozenset[str | None]()
+    for below in children(item):
+        found |= _operators(below) | inner(below)
+    return found
+
+
+@functools.cache
 def depth(item: Term) -> int:
     """The height of a term in nodes, from the anchor up; an n-ary term may span a chain."""
     match item:

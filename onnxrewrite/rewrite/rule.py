@@ -118,6 +118,8 @@ class Rule:
             line of its docstring is ``lhs ⟶ rhs``.  ``rule`` makes one of terms.
         examples: Graphs that it rewrites or refuses; they are its documentation and its tests.
         benefit: Of several rules that match at one value, the one with the largest benefit is tried first.
+        before: The names of rules that this one precedes where the matches of both overlap.  Without it, from the raise
+            stage on, a rule precedes those whose matches lie inside its own.
         allow_shared: True if it applies where inner values are needed elsewhere too and so are computed anyway.
         needs_speedup: True if it is applied only where it was measured to be faster: both sides have as many operators.
         is_fallback: True if what it emits stands in for an operator that the model's opset lacks, and is mostly slower:
@@ -132,6 +134,7 @@ class Rule:
     rewrite: Rewrite
     examples: tuple[Example, ...] = ()
     benefit: int = 0
+    before: tuple[str, ...] = ()
     allow_shared: bool = False
     needs_speedup: bool = False
     is_fallback: bool = False
@@ -148,6 +151,8 @@ class Rule:
             raise RuleError(f"rule {self.name}: stage must be a Stage, not {self.stage!r}")
         if not self.outputs or not all(isinstance(t, Term) for t in self.outputs):
             raise RuleError(f"rule {self.name}: the pattern must be a term or a tuple of terms")
+        if isinstance(self.before, str) or not all(isinstance(name, str) for name in self.before):
+            raise RuleError(f"rule {self.name}: before must be a tuple of names, not {self.before!r}")
         if not callable(self.rewrite):
             raise RuleError(f"rule {self.name}: rewrite must be a function of (match, build)")
         object.__setattr__(self, "place", place())
@@ -212,6 +217,7 @@ class Settings(TypedDict, total=False):
 
     examples: tuple[Example, ...]
     benefit: int
+    before: tuple[str, ...]
     allow_shared: bool
     needs_speedup: bool
     is_fallback: bool

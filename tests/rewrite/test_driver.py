@@ -237,6 +237,53 @@ def test_a_rewrite_that_its_check_turned_down_is_not_asked_again() -> None:
     assert asked == [("exp-to-cos", "y"), ("relu-to-abs", "v0")]
 
 
+# -- one match inside another ------------------------------------------------------------------------------------
+
+SMALL = rule("small", op.Neg(op.Exp(x)), lambda m, b: b.Sin(m[x]), Stage.RAISE)
+LARGE = rule("large", op.Abs(op.Neg(op.Exp(x))), lambda m, b: b.Cos(m[x]), Stage.RAISE)
+CROSSING = rule("crossing", op.Relu(op.Neg(x)), lambda m, b: b.Tan(m[x]), Stage.RAISE)
+INSIDE = "float[2] x; a = Exp(x)  b = Neg(a)  y = Abs(b)"
+
+
+@pytest.mark.parametrize("stage", [Stage.RAISE, Stage.LOWER])
+def test_the_rule_that_covers_more_goes_first(stage: Stage) -> None:
+    small, large = (dataclasses.replace(each, stage=stage) for each in (SMALL, LARGE))
+    assert printed(drive(INSIDE, [dataclasses.replace(small, benefit=99), large])) == "[Abs] y = Cos(x)"
+
+
+def test_canonicalizations_do_not_ask_what_covers_more() -> None:
+    rules = [dataclasses.replace(each, stage=Stage.CANONICALIZE) for each in (SMALL, LARGE)]
+    assert [a.rule for a in drive(INSIDE, rules).trace.applied] == ["small"]
+    rules[1] = dataclasses.replace(rules[1], before=("small",))
+    assert [a.rule for a in drive(INSIDE, rules).trace.applied] == ["large"], "unless they are told to"
+
+
+def test_a_large_rule_that_does_not_apply_leaves_it_to_the_small_one() -> None:
+    refusing = dataclasses.replace(LARGE, rewrite=lambda m, b: m.refuse("no"))
+    assert [a.rule for a in drive(INSIDE, [SMALL, refusing]).trace.applied] == ["small"]
+    driver = drive(INSIDE, [SMALL, LARGE], check=lambda site: "wrong" if site.rule == "large" else None)
+    assert [a.rule for a in driver.trace.applied] == ["small"]
+    assert list(driver.trace.failed) == [("large", "y")]
+    shared = "(float[2] x) => (y, z) { a = Exp(x)  b = Neg(a)  y = Abs(b)  z = Sin(b) }"
+    assert [a.rule for a in drive(shared, [SMALL, LARGE]).trace.applied] == ["small"]
+
+
+def test_a_rule_says_which_it_precedes() -> None:
+    small = dataclasses.replace(SMALL, before=("large",))
+    assert [a.rule for a in drive(INSIDE, [small, LARGE]).trace.applied] == ["small"]
+    crossed = "float[2] x; a = Exp(x)  b = Neg(a)  y = Relu(b)"
+    assert [a.rule for a in drive(crossed, [SMALL, CROSSING]).trace.applied] == ["small"]
+    crossing = dataclasses.replace(CROSSING, before=("small",))
+    assert [a.rule for a in drive(crossed, [SMALL, crossing]).trace.applied] == ["crossing"]
+    same = [renaming("Exp", "Sin"), dataclasses.replace(renaming("Exp", "Tan"), before=("exp-to-sin",))]
+    assert [a.rule for a in drive("float[2] x; y = Exp(x)", same).trace.applied] == ["exp-to-tan"]
+
+
+def test_two_rules_that_precede_each_other_do_not_hang() -> None:
+    rules = [dataclasses.replace(SMALL, before=("large",)), dataclasses.replace(LARGE, before=("small",))]
+    assert len(drive(INSIDE, rules).trace.applied) == 1
+
+
 # -- loops --------------------------------------------------------------------------------------------------------
 
 

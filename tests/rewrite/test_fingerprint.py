@@ -50,6 +50,7 @@ VARIANTS: dict[str, Rule] = {
     "name": rule(name="b-rule"),
     "stage": rule(stage=Stage.LOWER),
     "benefit": rule(benefit=1),
+    "before": rule(before=("another",)),
     "allow_shared": rule(allow_shared=True),
     "operator": rule(op.Abs(x)),
     "number": rule(op.Relu(x) * 2),
