@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from onnxrewrite.pattern.terms import AnyOf, Call, Literal, Output, Power, Product, Sum, Term, term
 
@@ -78,7 +77,7 @@ def _factors(items: Sequence[Term]) -> str:
 
 
 def _call(item: Call) -> str:
-    def operand(value: Any) -> str:
+    def operand(value: object) -> str:
         if isinstance(value, Term | float):
             return formula(term(value))
         return "" if value is None else _named(value)

@@ -94,7 +94,7 @@ class Replacement:
     def _outputs(self) -> list[Output]:
         return [item for root in self.terms for item in walk(root) if isinstance(item, Output)]
 
-    def _check(self, item: Any) -> None:
+    def _check(self, item: object) -> None:
         """Raise RuleError for what has no meaning, or several."""
         if isinstance(item, Each) and item.of is not None:
             raise RuleError(f"the replacement has {item!r}, which stands for matches and not for values")
@@ -113,19 +113,19 @@ def _listed(terms: Sequence[Term]) -> str:
     return text if len(terms) == 1 else f"({text})"
 
 
-def _parts(item: Any) -> Sequence[Any]:
+def _parts(item: object) -> Sequence[object]:
     """The parts of a term, captured attributes and rests of inputs too."""
     if isinstance(item, Call):
         return [each for each in (*item.inputs, *item.parameters.values()) if isinstance(each, Term | Attr | Each)]
     return children(item) if isinstance(item, Term) else ()
 
 
-def _bound(item: Any) -> frozenset[Any]:
+def _bound(item: object) -> frozenset[object]:
     """All that every match of a term binds: of alternatives only what each of them does."""
     inside = [_bound(part) for part in _parts(item)]
     if isinstance(item, AnyOf):
         return frozenset.intersection(*inside) | {item}
-    own = frozenset() if isinstance(item, Literal | Output | Sum | Product | Power) else {item}
+    own = () if isinstance(item, Literal | Output | Sum | Product | Power) else (item,)
     return frozenset(own).union(*inside)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from onnxrewrite.errors import RuleError
 from onnxrewrite.pattern.mathematics import formula
 from onnxrewrite.rewrite.fingerprint import fingerprint
-from onnxrewrite.rewrite.rule import RENAMED
+from onnxrewrite.rewrite.rule import RENAMED, Settings
 from onnxrewrite.rules import (
     CANONICALIZE,
     FLOATS,
@@ -86,6 +87,11 @@ def test_constants_of_a_replacement_are_hints() -> None:
     found = hints(by(op.Erf(x), op.Gelu(x, approximate="tanh") * 17))
     assert 17.0 in found.numbers
     assert "tanh" in found.words
+
+
+def test_a_declaration_takes_every_setting() -> None:
+    positional = {"name", "stage", "pattern", "rewrite"}
+    assert Settings.__annotations__.keys() == {f.name for f in fields(Rule) if f.init} - positional
 
 
 @pytest.mark.parametrize("old", RENAMED)
