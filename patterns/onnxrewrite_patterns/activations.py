@@ -90,7 +90,6 @@ def leaky_relu(m: Match, build: Builder) -> Value:
 threshold = Scalar("threshold")
 thresholded = op.Where(any_of(op.Greater(x, threshold), op.Less(threshold, x)), x, 0.0)
 
-
 THRESHOLDED_RELU = rule(
     "thresholded-relu",
     RAISE,
@@ -105,7 +104,6 @@ THRESHOLDED_RELU = rule(
         Rejects("p = Greater(x, 0.5)  y = Where(p, z, 0.0)", because="x must be the same value"),
     ),
 )
-
 
 # -- Elu and relatives ---------------------------------------------------------------------------------------
 
@@ -147,7 +145,6 @@ def to_elu(m: Match, build: Builder) -> Value:
 
 elu = op.Elu(x, alpha=(scale := Attr[float]("alpha")))
 
-
 SELU = rule(
     "selu",
     RAISE,
@@ -159,9 +156,7 @@ SELU = rule(
     ),
 )
 
-
 # -- Sigmoid, Softsign ---------------------------------------------------------------------------------------
-
 
 TELLS_TINY = frozenset(operators(marks="tiny"))
 """Readers to which a tiny number is not the same as zero."""

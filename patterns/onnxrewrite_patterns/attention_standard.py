@@ -20,7 +20,6 @@ rest = Each[Value]("rest", at_least=0)
 attention = op.Attention(q, k, v, rest)
 by_token = op.Transpose(attention, perm=HEADS)
 
-
 _SPLIT = "r{0} = Reshape({0}, {{0, 0, 3, 8}})  {0}4 = Transpose<perm=[0,2,1,3]>(r{0})"
 _HEADS = "float[b,s,24] q; float[b,s,24] k; float[b,s,24] v;" + "  ".join(map(_SPLIT.format, "qkv"))
 _TURN = "y = Transpose<perm=[0,2,1,3]>(a)"

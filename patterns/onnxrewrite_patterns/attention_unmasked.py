@@ -17,7 +17,6 @@ q, k, v = (Var(name, dtype=FLOATS) for name in ("q", "k", "v"))
 mask = Var("mask")
 attention = op.Attention(q, k, v, mask)
 
-
 _QKV = "float[b,3,5,8] q; float[b,3,7,8] k; float[b,3,7,8] v;"
 
 

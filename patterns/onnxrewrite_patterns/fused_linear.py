@@ -245,7 +245,6 @@ z = Var("z")
 conv = op.Conv(x, w, bias)
 added = op.Add(conv, z)
 
-
 IMAGE = "float[n,2,5,5] x; float[3,2,3,3] w; "
 
 

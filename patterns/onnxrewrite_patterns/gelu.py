@@ -77,7 +77,6 @@ GELU_ERF = rule(
     ),
 )
 
-
 factor = Scalar("factor")
 SIX_DIGITS = 5e-6 / SQRT2
 """The largest relative error of √2 written with six digits, as in Megatron."""
@@ -125,7 +124,6 @@ argument = any_of(
     K * x + K * CUBIC * x**3,
 )
 
-
 GELU_TANH = rule(
     "gelu-tanh",
     RAISE,
@@ -160,7 +158,6 @@ GELU_TANH = rule(
         ),
     ),
 )
-
 
 gelu = op.Gelu(x, approximate=(kind := Attr[str]("approximate")))
 

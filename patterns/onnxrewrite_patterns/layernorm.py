@@ -36,7 +36,6 @@ variance = any_of(
 deviation = op.Sqrt(variance + eps)
 normalized = wide / deviation
 
-
 _CENTRED = "float[b,s,4] x; m = ReduceMean<axes=[-1]>(x)  d = Sub(x, m)"
 _DEVIATION = "p = Pow(d, 2.0)  v = ReduceMean<axes=[-1]>(p)  a = Add(v, 1e-5)  r = Sqrt(a)"
 _RESULT = "float[b,s,4] x; y = LayerNormalization<axis=-1, epsilon=1e-5>(x, {1.0, 1.0, 1.0, 1.0})"

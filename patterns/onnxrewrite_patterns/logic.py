@@ -87,7 +87,6 @@ def where_decided(m: Match, build: Builder) -> Value:
 condition, chosen, other = Var("condition"), Var("chosen"), Var("other")
 negated_where = op.Where(op.Not(condition), chosen, other)
 
-
 WHERE_NOT = rule(
     "where-not",
     CANONICALIZE,
@@ -100,7 +99,6 @@ WHERE_NOT = rule(
         Rejects("bool c; bool d; n = And(c, d)  y = Where(n, x, 0.0)", because="found And"),
     ),
 )
-
 
 twice = op["And", "Or", "Max", "Min", "BitwiseAnd", "BitwiseOr"](x, x)
 

@@ -92,7 +92,6 @@ def pad_of_pad(m: Match, build: Builder) -> Value:
 inner_times, outer_times = Const("times inside", rank=1), Const("times", rank=1)
 outer_tile = op.Tile(op.Tile(x, inner_times), outer_times)
 
-
 TILE_OF_TILE = rule(
     "tile-of-tile",
     CANONICALIZE,

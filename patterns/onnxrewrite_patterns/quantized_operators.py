@@ -17,7 +17,6 @@ from onnxrewrite_patterns.qdq import bias_in_steps, grid, quantize, require_alon
 
 a, b, bias = grid("a"), grid("b"), grid("bias")
 
-
 # -- products --------------------------------------------------------------------------------------------------
 
 conv = any_of(op.Conv(a.whole, b.whole, bias.whole), op.Conv(a.whole, b.whole))
@@ -26,7 +25,6 @@ matmul = op.MatMul(a.whole, b.whole)
 of_matmul = quantize(matmul)
 gemm = any_of(op.Gemm(a.whole, b.whole, bias.whole), op.Gemm(a.whole, b.whole))
 of_gemm = quantize(gemm)
-
 
 _IMAGE = "x = DequantizeLinear(q, 0.5, uint8 3)  "
 _KERNEL = "w = DequantizeLinear<axis=0>(k, {0.5, 0.25}, int8[2] {0, 0})  "

@@ -96,7 +96,6 @@ def _require_parts(m: Match, size: int, interleaved: bool) -> None:
 
 turned = Joined(-x2.term, x1.term)
 
-
 _HEADS = "float[b,3,s,8] x; float[b,s,4] f;"
 _DOUBLED = "t = Concat<axis=-1>(f, f)  c = Cos(t)  k = Sin(t)  cos = Unsqueeze(c, {1})  sin = Unsqueeze(k, {1})"
 _HALVES = "x1 = Slice(x, {0}, {4}, {3})  x2 = Slice(x, {4}, {9223372036854775807}, {3})"
@@ -185,7 +184,6 @@ def rotary(m: Match, build: Builder) -> Value:
 whole = Joined(x1.term * cos - x2.term * sin, x2.term * cos + x1.term * sin)
 rest = any_of(op.Slice(x, Each("bounds of the rest", at_least=0)), split[2])
 with_rest = op.Concat(*whole.parts, rest, axis=Attr[int]("axis"))
-
 
 _PRODUCTS = "a1 = Mul(x1, c)  a2 = Mul(x2, k)  a = Sub(a1, a2)  b1 = Mul(x2, c)  b2 = Mul(x1, k)  b = Add(b1, b2)"
 _PARTS = f"{_PRODUCTS} y = Concat<axis=-1>(a, b)"

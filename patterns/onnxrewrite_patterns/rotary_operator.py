@@ -137,7 +137,6 @@ heads_last = op.RotaryEmbedding(flat, cos, sin, num_heads=(count := Attr[int]("n
 unflat = op.Reshape(heads_last, Var("shape with heads"))
 partial = op.Concat(any_of(plain, unflat), back, axis=Attr[int]("axis"))
 
-
 _PART = "float[b,s,2] c; float[b,s,2] k;"
 _SLICED = f"float[b,3,s,8] x; {_PART} x1 = Slice(x, {{0}}, {{4}}, {{3}})  x2 = Slice(x, {{4}}, {{8}}, {{3}})"
 

@@ -14,7 +14,6 @@ VIEWS = frozenset((*operators("view permute repeat"), "Identity"))
 _FAR = 8
 """No more nodes are looked at, one above the other."""
 
-
 Number: TypeAlias = bool | int | float
 
 

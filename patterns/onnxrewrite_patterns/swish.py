@@ -19,7 +19,6 @@ from onnxrewrite.rules import *
 x = Var("x", dtype=FLOATS)
 beta = Scalar("beta", default=1.0)
 
-
 SWISH = rule(
     "swish",
     RAISE,
@@ -34,9 +33,7 @@ SWISH = rule(
     ),
 )
 
-
 swish = op.Swish(x, alpha=(alpha := Attr[float]("alpha")))
-
 
 SWISH_LOWER = rule(
     "swish-lower",
@@ -49,7 +46,6 @@ SWISH_LOWER = rule(
         Rejects("y = Swish(x)", opset=24, target="onnx", because="standard operators only"),
     ),
 )
-
 
 low = Attr[float]("low", default=0.0)
 
@@ -113,7 +109,6 @@ def to_hard_sigmoid(m: Match, build: Builder) -> Value:
 
 hard_sigmoid = op.HardSigmoid(x, alpha=1 / 6, beta=0.5)
 
-
 HARD_SWISH = rule(
     "hard-swish",
     RAISE,
@@ -130,9 +125,7 @@ HARD_SWISH = rule(
     ),
 )
 
-
 softplus = any_of(op.Softplus(x), op.Log(1 + op.Exp(x)))
-
 
 MISH = rule(
     "mish",

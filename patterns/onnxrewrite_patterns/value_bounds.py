@@ -12,7 +12,6 @@ from onnxrewrite.rules import *
 _SAME = operators(marks="bounded")
 """Operators that compute no larger numbers than their first input has."""
 
-
 _PRODUCTS = operators("linear")
 
 

@@ -263,7 +263,6 @@ def squeeze_unsqueeze(m: Match, build: Builder) -> Value:
 
 shape_of = op.Shape(x)
 
-
 _FAR = 32
 """Earlier values are looked for in so many steps; from there on, equal shape tensors find each other."""
 
