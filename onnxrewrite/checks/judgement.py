@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 
 from onnxrewrite.inputs.bindings import Binding
@@ -30,7 +29,6 @@ from onnxrewrite.reference.tolerance import (
     EXACT,
     TOLERANCES,
     Comparison,
-    Floats,
     Norms,
     compare,
     farthest,
@@ -39,6 +37,7 @@ from onnxrewrite.reference.tolerance import (
     near_enough,
 )
 from onnxrewrite.runtime.session import Outputs, Session, open_session
+from onnxrewrite.system.arrays import Array, Floats, Mask
 
 PERTURBATIONS = 8
 """The number of times that inputs, and inner results, are moved to see how far results follow."""
@@ -278,9 +277,7 @@ class Judge:
         old, new = np.asarray(old), np.asarray(new)
         return old.dtype in TOLERANCES and old.dtype == new.dtype and not np.isfinite(old.astype(np.float64)).all()
 
-    def _beside_overflow(
-        self, run: Run, reference: Any, old: npt.NDArray[Any], new: npt.NDArray[Any], own: Norms
-    ) -> Comparison | None:
+    def _beside_overflow(self, run: Run, reference: Any, old: Array, new: Array, own: Norms) -> Comparison | None:
         """The comparison where the original overflows; None where that is not what is the matter.
 
         Where the reference knows better, the rewrite has to come to it, or to infinity where the dtype does not reach
@@ -309,9 +306,7 @@ class Judge:
         kept = [np.where(out, 0, a) for a in (truth, np.where(known, rounded, old), new)]
         return self._against(kept[0], run, kept[1].astype(old.dtype), kept[2].astype(old.dtype), own)
 
-    def _beside_unknown(
-        self, run: Run, old: Floats, new: Floats, lost: npt.NDArray[np.bool_], dtype: Any
-    ) -> Comparison | None:
+    def _beside_unknown(self, run: Run, old: Floats, new: Floats, lost: Mask, dtype: Any) -> Comparison | None:
         """The same without a reference that knows better."""
         if not self.in_range and (run.values not in MAYBE_OVERFLOWS or not np.isfinite(new).all()):
             return None

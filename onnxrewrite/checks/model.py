@@ -28,7 +28,6 @@ from onnxrewrite.reference.tolerance import (
     EXACT,
     STEPS,
     TOLERANCES,
-    Floats,
     Norms,
     compare,
     equality,
@@ -37,6 +36,7 @@ from onnxrewrite.reference.tolerance import (
     near_enough,
 )
 from onnxrewrite.runtime.session import ModelLike, Outputs, Session, is_short_of_memory, open_session, skeleton
+from onnxrewrite.system.arrays import Floats
 
 ENDS = "integers at the ends of their range"
 """The ``special`` of runs with such inputs."""

@@ -16,9 +16,9 @@ import typer
 
 from onnxrewrite.errors import UsageError
 from onnxrewrite.system import files as regular
+from onnxrewrite.system.arrays import Array
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx_ir as ir
 
     from onnxrewrite.inputs.bindings import InputSpec
@@ -327,7 +327,7 @@ def _specs(model: ir.Model) -> dict[str, InputSpec]:
     return {s.name: s for s in input_specs(bare)}
 
 
-def _array(name: str, path: Path) -> np.ndarray[Any, Any]:
+def _array(name: str, path: Path) -> Array:
     import numpy as np
 
     try:
@@ -340,7 +340,7 @@ def _array(name: str, path: Path) -> np.ndarray[Any, Any]:
     return loaded
 
 
-def _typed(array: np.ndarray[Any, Any], spec: InputSpec) -> np.ndarray[Any, Any]:
+def _typed(array: Array, spec: InputSpec) -> Array:
     """The array in the input's dtype: numpy stores narrow floats as raw bytes, and strings with a length."""
     import numpy as np
     import onnx
@@ -365,7 +365,7 @@ def _dtype_name(elem_type: int, wanted: Any) -> str:
     return "strings" if elem_type == onnx.TensorProto.STRING else str(wanted)
 
 
-def _fits(array: np.ndarray[Any, Any], spec: InputSpec, bound: dict[str, int]) -> None:
+def _fits(array: Array, spec: InputSpec, bound: dict[str, int]) -> None:
     """UsageError unless the array has a shape of the input; notes the sizes that it gives."""
     if spec.dims is None:
         return

@@ -36,6 +36,7 @@ from onnxrewrite.inputs.classes import ends, extreme, has_sentinel, marks
 from onnxrewrite.inputs.usage import Usage, usages
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.runtime.session import ModelLike, Outputs, Session, open_session, skeleton
+from onnxrewrite.system.arrays import DType, Floats, Integers, Mask
 
 _ENDS = 7
 """The number of values in ``ends``; a prime, so that every step meets all."""
@@ -46,7 +47,7 @@ CARE = 4
 MOST = 2**27
 """Elements of an input beyond which none is made: 1 GiB in double, and a model may well say that it takes more."""
 
-_FLOAT_CODES: dict[int, np.dtype[Any]] = {
+_FLOAT_CODES: dict[int, DType] = {
     onnx.TensorProto.FLOAT: np.dtype(np.float32),
     onnx.TensorProto.DOUBLE: np.dtype(np.float64),
     onnx.TensorProto.FLOAT16: np.dtype(np.float16),
@@ -232,7 +233,7 @@ _MASK = r"mask"
 _LENGTH = r"(^|_)(len|lens|length|lengths|num_frames|valid_ratio)s?$|lengths?$"
 
 
-def floats(r: Request) -> np.ndarray[Any, np.dtype[np.float64]]:
+def floats(r: Request) -> Floats:
     """Unit normal by default; masks, scales, lengths and cached states by name."""
     if r.care >= 3:
         return r.rng.uniform(0.1, 0.9, r.shape)
@@ -254,7 +255,7 @@ def floats(r: Request) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.asarray(r.rng.standard_normal(r.shape) * spread)
 
 
-def booleans(r: Request) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def booleans(r: Request) -> Mask:
     """Masks as masks, switches on and off in turn, otherwise random."""
     if r.says(r"padding_mask|pad_mask") and not r.says(r"non_?pad"):
         return np.asarray(_mask(r) == 0)
@@ -265,7 +266,7 @@ def booleans(r: Request) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return np.asarray(r.rng.integers(0, 2, r.shape) == 1)
 
 
-def integers(r: Request, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def integers(r: Request, dtype: DType) -> Integers:
     """Ids below the table they index, masks, positions, lengths, shapes by name and by use."""
     if r.care >= 2:
         return np.full(r.shape, 1 if r.says(_MASK) or r.usage.mask or r.usage.shape_like else 0, np.int64)
@@ -294,7 +295,7 @@ def _rows(r: Request) -> int:
     return 100 if r.says(r"ids|tok") else 3
 
 
-def _by_name(r: Request) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+def _by_name(r: Request) -> Integers | None:
     limit = r.usage.rows
     if r.says(r"position|cache_pos|^pos$|pos_ids"):
         start = r.past
@@ -317,7 +318,7 @@ def _by_name(r: Request) -> np.ndarray[Any, np.dtype[np.int64]] | None:
     return None
 
 
-def _mask(r: Request) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _mask(r: Request) -> Integers:
     """Ones; in every other sample all rows but the first are padded on the right, the first position kept."""
     mask = np.ones(r.shape, np.int64)
     if r.sample % 2 == 1 and r.shape and not r.says("pixel|head"):

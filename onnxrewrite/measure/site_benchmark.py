@@ -25,6 +25,7 @@ from onnxrewrite.ir.operators import operators
 from onnxrewrite.measure.decomposition import spell_attention
 from onnxrewrite.runtime.session import as_proto
 from onnxrewrite.runtime.settings import Runner, Setting, open_runner
+from onnxrewrite.system.arrays import Array
 
 SHOWN = 16
 """Constants of more elements are told by their size: their values do not bear on the time."""
@@ -148,7 +149,7 @@ def _spelled_out(model: onnx.ModelProto, imports: Mapping[str, int]) -> onnx.Mod
         raise ModelError(f"{', '.join(o for _, o in sorted(newer))} cannot be spelled out: {error}") from error
 
 
-def _about(array: np.ndarray[Any, Any]) -> list[Any]:
+def _about(array: Array) -> list[Any]:
     return [str(array.dtype), *(_bucket(size) for size in array.shape)]
 
 

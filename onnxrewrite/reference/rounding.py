@@ -17,14 +17,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 from onnx import helper
 
 from onnxrewrite.reference.double import NotDoublable, double_model, known
 from onnxrewrite.reference.evaluation import REFERENCE_LIMIT, quantized_ops, widened
-from onnxrewrite.reference.tolerance import TOLERANCES, Comparison, Floats, compare, refuse
+from onnxrewrite.reference.tolerance import TOLERANCES, Comparison, compare, refuse
 from onnxrewrite.runtime.session import ModelLike, Session, as_proto, open_session, weight_bytes
+from onnxrewrite.system.arrays import Array, Floats
 
 _FLOAT = onnx.TensorProto.FLOAT
 _INTEGERS = frozenset({"int8", "uint8", "int16", "uint16"})
@@ -120,7 +120,7 @@ def is_rounded(value: Any) -> bool:
     return getattr(getattr(value, "dtype", None), "name", "") in _INTEGERS
 
 
-def compare_rounded(exact: Floats, original: npt.NDArray[Any], rewritten: npt.NDArray[Any]) -> Comparison:
+def compare_rounded(exact: Floats, original: Array, rewritten: Array) -> Comparison:
     """Judge integers by the numbers that were to be rounded, both errors in steps; see the module's docstring."""
     if original.shape != rewritten.shape or original.dtype != rewritten.dtype or exact.shape != original.shape:
         return refuse(f"{rewritten.dtype}{list(rewritten.shape)}, was {original.dtype}{list(original.shape)}")

@@ -64,9 +64,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxrewrite.inputs.classes import SENTINEL_MIN
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from onnxrewrite.system.arrays import Array, DType, Floats, Mask
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ class Tolerance:
     least: float
 
 
-TOLERANCES: dict[np.dtype[Any], Tolerance] = {
+TOLERANCES: dict[DType, Tolerance] = {
     np.dtype(np.float64): Tolerance(2.0**-53, 10, 8, 8, 2, 256, 64, 2.0**-1022),
     np.dtype(np.float32): Tolerance(2.0**-24, 10, 8, 8, 2, 256, 64, 2.0**-126),
     np.dtype(np.float16): Tolerance(2.0**-11, 8, 4, 4, 2, 16, 4, 2.0**-14),
@@ -150,7 +148,7 @@ def refuse(reason: str, where: tuple[int, ...] | None = None) -> Comparison:
     return Comparison(False, 0.0, float("inf"), 0.0, where, reason)
 
 
-def is_float(dtype: np.dtype[Any]) -> bool:
+def is_float(dtype: DType) -> bool:
     """True if values of this dtype carry rounding errors, for which the table has a row."""
     return dtype in TOLERANCES
 
@@ -169,7 +167,7 @@ def identical(a: Any, b: Any) -> bool:
     return bool(_equal_elements(a, b).all())
 
 
-def _equal_elements(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _equal_elements(a: Array, b: Array) -> Mask:
     """True for each element in which two arrays of one shape and dtype agree; NaN equals NaN, in 8-bit formats too."""
     equal = np.asarray(a == b, np.bool_)
     has_nan = a.dtype.kind in "fc" or a.dtype.name.startswith(("float", "bfloat"))
@@ -418,7 +416,7 @@ def _g(number: Any) -> str:
     return f"{float(number):.2g}"
 
 
-def _exact_only(original: npt.NDArray[Any], rewritten: npt.NDArray[Any]) -> Comparison:
+def _exact_only(original: Array, rewritten: Array) -> Comparison:
     different = np.argwhere(~_equal_elements(original, rewritten))
     where = tuple(int(i) for i in different[0]) if len(different) else None
     count = f"{len(different)} of {original.size} {original.dtype} elements differ"
@@ -426,7 +424,7 @@ def _exact_only(original: npt.NDArray[Any], rewritten: npt.NDArray[Any]) -> Comp
     return refuse(count + example, where)
 
 
-def _patterns(original: npt.NDArray[Any], rewritten: npt.NDArray[Any]) -> Comparison | None:
+def _patterns(original: Array, rewritten: Array) -> Comparison | None:
     if np.isfinite(original).all() and np.isfinite(rewritten).all():
         return None
     for name, test in (("NaN", np.isnan), ("+Inf", np.isposinf), ("-Inf", np.isneginf)):

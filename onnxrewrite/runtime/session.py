@@ -21,7 +21,6 @@ from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
@@ -34,7 +33,6 @@ from onnxrewrite.runtime import native
 from onnxrewrite.runtime.limited import Overrun, seconds_for
 from onnxrewrite.system import temporary
 
-Array: TypeAlias = npt.NDArray[Any]
 Feeds: TypeAlias = Mapping[str, Any]
 Outputs: TypeAlias = dict[str, Any]
 ModelLike: TypeAlias = onnx.ModelProto | ir.Model | str | Path

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from onnxrewrite.ir.schema import Schema, normal_domain
 from onnxrewrite.ir.schema import schema as schema_of
 from onnxrewrite.ir.text.grammar import Parser, Source
-from onnxrewrite.ir.text.literals import Array, Values, formal_of, literal_dtype, opset_of, tensor_type
+from onnxrewrite.ir.text.literals import Values, formal_of, literal_dtype, opset_of, tensor_type
 from onnxrewrite.ir.text.syntax import (
     DTYPES,
     Attribute,
@@ -30,6 +30,7 @@ from onnxrewrite.ir.text.syntax import (
     NodeText,
     Token,
 )
+from onnxrewrite.system.arrays import Array
 
 _SMALL = 64
 """Elements of a constant whose values are worth giving to ONNX's inference, such as a shape."""

@@ -16,8 +16,9 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.pattern.terms import FLOATS
-from onnxrewrite.ruletest.metamorphic.draft import Array, Draft
+from onnxrewrite.ruletest.metamorphic.draft import Draft
 from onnxrewrite.ruletest.metamorphic.mutations import change_attribute
+from onnxrewrite.system.arrays import Array
 
 _SHORT = 16
 """A list of integers of more elements says no sizes."""

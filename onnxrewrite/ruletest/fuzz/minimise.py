@@ -22,6 +22,7 @@ from onnxrewrite.ruletest.fuzz.judge import Finding, differs_at, judged
 from onnxrewrite.ruletest.fuzz.verdict import Counterexample
 from onnxrewrite.ruletest.metamorphic.draft import Draft
 from onnxrewrite.ruletest.metamorphic.mutants import with_facts
+from onnxrewrite.system.arrays import Array
 
 SECONDS = 10.0
 """No simplification is begun after so long."""
@@ -166,7 +167,7 @@ def _plain_feeds(found: Counterexample) -> dict[str, Any]:
     return feeds
 
 
-def _plain(array: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+def _plain(array: Array) -> list[Array]:
     if array.dtype.kind not in "fV":
         return []
     return [np.ones_like(array), np.zeros_like(array), np.round(array.astype(np.float64)).astype(array.dtype)]

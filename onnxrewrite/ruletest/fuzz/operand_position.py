@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 
 Shape: TypeAlias = tuple[int, ...]
-Contents: TypeAlias = npt.NDArray[Any]
 
 
 class DoesNotFit(Exception):

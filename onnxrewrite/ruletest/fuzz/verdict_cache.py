@@ -18,6 +18,7 @@ from onnxrewrite.rewrite.fingerprint import fingerprint
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.ruletest.fuzz.verdict import Counterexample, Verdict
 from onnxrewrite.system import files
+from onnxrewrite.system.arrays import Array
 from onnxrewrite.system.versions import versions
 
 _SHOWN = 64
@@ -42,7 +43,7 @@ def _counterexample(found: Counterexample) -> dict[str, Any]:
     }
 
 
-def _array(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+def _array(array: Array) -> dict[str, Any]:
     shown = repr(array.tolist()) if array.size <= _SHOWN else None
     return {"dtype": str(array.dtype), "shape": list(array.shape), "elements": shown}
 

@@ -9,13 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.ir.graph import dense_tensor
 from onnxrewrite.rewrite import edit
-
-Array = npt.NDArray[Any]
+from onnxrewrite.system.arrays import Array
 
 
 class Draft:

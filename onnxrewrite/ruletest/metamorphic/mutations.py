@@ -16,7 +16,8 @@ import onnx_ir as ir
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.pattern.terms import FLOATS
-from onnxrewrite.ruletest.metamorphic.draft import Array, Draft
+from onnxrewrite.ruletest.metamorphic.draft import Draft
+from onnxrewrite.system.arrays import Array
 
 Mistake: TypeAlias = Callable[[Draft, Sequence[ir.Node], random.Random], str | None]
 

@@ -10,9 +10,9 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ruletest.modular import arithmetic as ring
-from onnxrewrite.ruletest.modular.arithmetic import Array
 from onnxrewrite.ruletest.modular.evaluate import Call, NotApplicable, Ring, Run, computes
 from onnxrewrite.ruletest.modular.linear import integers_to_float
+from onnxrewrite.system.arrays import Array
 
 MS = "com.microsoft"
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from onnxrewrite.ruletest.modular import arithmetic as ring
-from onnxrewrite.ruletest.modular.arithmetic import Array
 from onnxrewrite.ruletest.modular.evaluate import Call, NotApplicable, Run, Unlucky, computes
+from onnxrewrite.system.arrays import Array
 
 _ZERO, _ONE = ring.element(0), ring.element(1)
 

@@ -22,8 +22,8 @@ from onnx import helper
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.ruletest.modular import arithmetic as ring
-from onnxrewrite.ruletest.modular.arithmetic import Array
 from onnxrewrite.ruletest.modular.ring_elements import Constants
+from onnxrewrite.system.arrays import Array
 
 
 class NotApplicable(Exception):

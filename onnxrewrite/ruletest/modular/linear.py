@@ -12,9 +12,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from onnxrewrite.ruletest.modular import arithmetic as ring
-from onnxrewrite.ruletest.modular.arithmetic import Array
 from onnxrewrite.ruletest.modular.elementwise import greater_or_less
 from onnxrewrite.ruletest.modular.evaluate import Call, NotApplicable, Run, Unlucky, computes
+from onnxrewrite.system.arrays import Array
 
 Pads = list[tuple[int, int]]
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from onnxrewrite.ruletest.modular import arithmetic as ring
-from onnxrewrite.ruletest.modular.arithmetic import Array
 from onnxrewrite.ruletest.modular.elementwise import greater_or_less
 from onnxrewrite.ruletest.modular.evaluate import Call, NotApplicable, Run, computes
+from onnxrewrite.system.arrays import Array
 
 
 def _axes(call: Call, rank: int, given: Any) -> tuple[int, ...] | None:

@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from onnxrewrite.pattern.numbers import epsilon
 from onnxrewrite.ruletest.modular import arithmetic as ring
-from onnxrewrite.ruletest.modular.arithmetic import Array
+from onnxrewrite.system.arrays import Array
 
 LARGE = 9999.0
 """A number that is not smaller stands for infinity, as in masks, and is a symbol."""

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from onnxrewrite.reference.tolerance import finite
+from onnxrewrite.system.arrays import Array, Floats
 
 TOP = 5
 """k of the top-k agreement."""
@@ -89,7 +89,7 @@ class Gauge:
             if self._classes and x.ndim and x.shape[-1] > 1:
                 self._ranks(x.reshape(-1, x.shape[-1]), y.reshape(-1, x.shape[-1]))
 
-    def _numbers(self, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> None:
+    def _numbers(self, x: Floats, y: Floats) -> None:
         both = np.isfinite(x) & np.isfinite(y)
         same = (x == y) | (np.isnan(x) & np.isnan(y))
         self._broken += int(np.count_nonzero(~both & ~same))
@@ -103,7 +103,7 @@ class Gauge:
         self._largest = max(self._largest, float(apart.max(initial=0.0)))
         self._count += x.size
 
-    def _ranks(self, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> None:
+    def _ranks(self, x: Array, y: Array) -> None:
         k = min(TOP, x.shape[-1])
         first, second = (np.argsort(-a.astype(np.float64), axis=-1, kind="stable")[:, :k] for a in (x, y))
         self._rows += len(x)
