@@ -19,6 +19,7 @@ from onnxrewrite.compiler.request import CheckLevel, Lowering, Request
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.runtime import limited
+from onnxrewrite.system.arrays import Feeds
 
 
 class Result(result.Result):
@@ -77,7 +78,7 @@ def apply(
     target: str = "onnxruntime-cpu",
     opset: int | None = None,
     dims: Mapping[str, int] | None = None,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Feeds | None = None,
     check: CheckLevel = "full",
     lower: Lowering | None = None,
     threads: int = 0,
@@ -146,7 +147,7 @@ def check(
     b: io.Source,
     *,
     dims: Mapping[str, int] | None = None,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Feeds | None = None,
     run_limit: float | None = None,
     seed: int = 0,
     samples: int = 3,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnxrewrite.reference.tolerance import Comparison, finite
-from onnxrewrite.runtime.session import Outputs
+from onnxrewrite.system.arrays import Feeds, Outputs
 
 ORIGINAL = "original"
 """The reference of an output that is so near the original that no other reference could object."""
@@ -27,13 +27,13 @@ class Run:
     sample: int
     special: str
     """The property that makes the inputs special; empty for ordinary ones."""
-    feeds: Mapping[str, Any] = field(repr=False)
+    feeds: Feeds = field(repr=False)
     outputs: Outputs = field(repr=False)
 
     @property
     def size(self) -> int:
         """Elements of all inputs together."""
-        return sum(int(np.size(value)) for value in self.feeds.values())
+        return sum(int(np.asarray(value).size) for value in self.feeds.values())
 
     def describe(self) -> str:
         """For a failure's line."""

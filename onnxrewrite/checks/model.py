@@ -35,8 +35,8 @@ from onnxrewrite.reference.tolerance import (
     measure,
     near_enough,
 )
-from onnxrewrite.runtime.session import ModelLike, Outputs, Session, is_short_of_memory, open_session, skeleton
-from onnxrewrite.system.arrays import Floats
+from onnxrewrite.runtime.session import ModelLike, Session, is_short_of_memory, open_session, skeleton
+from onnxrewrite.system.arrays import Array, Feeds, Floats, Held, Outputs
 
 ENDS = "integers at the ends of their range"
 """The ``special`` of runs with such inputs."""
@@ -62,7 +62,7 @@ class Baseline:
         model: ModelLike,
         *,
         dims: Mapping[str, int] | None = None,
-        inputs: Mapping[str, Any] | None = None,
+        inputs: Feeds | None = None,
         seed: int = 0,
         samples: int = 3,
         threads: int = 0,
@@ -203,7 +203,7 @@ class Baseline:
             spread[index, name] = np.maximum(before, farthest(base.shape, [(base, value)]))
         return spread
 
-    def _moved(self, perturbations: int) -> Iterator[tuple[int, str, Any]]:
+    def _moved(self, perturbations: int) -> Iterator[tuple[int, str, Array]]:
         """The outputs at perturbed inputs and weights, by run and name."""
         for seed in range(1, perturbations + 1):
             proto = perturbed_model(self.model, seed)
@@ -211,7 +211,7 @@ class Baseline:
             for index, run in enumerate(self.runs if isinstance(session, Session) else ()):
                 moved = session.run(perturbed_feeds(run.feeds, seed))  # type: ignore[union-attr]
                 for name, value in moved.items() if not isinstance(moved, str) else ():
-                    if np.shape(value) == np.shape(run.outputs[name]) and not isinstance(value, list):
+                    if np.asarray(value).shape == np.asarray(run.outputs[name]).shape and not isinstance(value, list):
                         yield index, name, np.asarray(value)
 
     def check(self, candidate: ModelLike, session: Session | str | None = None) -> ModelCheck:
@@ -398,13 +398,13 @@ def _patient(seconds: float | None) -> float | None:
     return None if seconds is None else _PATIENCE * seconds
 
 
-def _believable(reference: Any, value: Any) -> bool:
+def _believable(reference: Held, value: Held) -> bool:
     if isinstance(value, list) or isinstance(reference, list):
         return isinstance(value, list) and isinstance(reference, list) and len(value) == len(reference)
     if reference is None or value is None:
         return False
     row = TOLERANCES.get(np.asarray(value).dtype)
-    if row is None or np.shape(reference) != np.shape(value):
+    if row is None or np.asarray(reference).shape != np.asarray(value).shape:
         return False
     return measure(reference, value).worst <= min(TRUST * row.unit, 0.05)
 
@@ -436,7 +436,7 @@ def compare_models(
     b: ModelLike,
     *,
     dims: Mapping[str, int] | None = None,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Feeds | None = None,
     seed: int = 0,
     samples: int = 3,
 ) -> ModelCheck:

@@ -45,6 +45,7 @@ from onnxrewrite.inputs.classes import (
 from onnxrewrite.inputs.sample import CARE, Sampler, Trial
 from onnxrewrite.ir.random_operators import draws, stochastic_ops
 from onnxrewrite.runtime.session import Session, as_proto, is_short_of_memory, open_session
+from onnxrewrite.system.arrays import Array, Feeds, Outputs
 
 ELEMENTS = "onnxrewrite.elements"
 """Metadata of an integer input: its values, a JSON list of ints and expressions (``"2*batch"``)."""
@@ -84,7 +85,7 @@ class SiteCheck:
     seconds: float = 0.0
     cached: bool = False
     notes: list[str] = field(default_factory=list)
-    feeds: Mapping[str, Any] | None = field(default=None, repr=False)
+    feeds: Feeds | None = field(default=None, repr=False)
 
     @property
     def ok(self) -> bool:
@@ -166,7 +167,7 @@ class _Site:
         self,
         before: onnx.ModelProto,
         after: onnx.ModelProto,
-        elements: Mapping[str, Sequence[Any]],
+        elements: Mapping[str, Sequence[int | str]],
         settings: _Settings,
     ) -> None:
         hint, self.seed, self.classes, self.sizes, self.in_turn, self.in_range = settings
@@ -281,7 +282,7 @@ class _Site:
         """The classes of values to feed, to which input alone, and at which turn: of integers and truth values not all
         classes differ, and small inputs get several turns of what is drawn."""
         whole = (*self.classes[:2], *(c for c in self.classes if c in OF_INTEGERS))
-        turns = _TURNS if sum(np.size(v) for v in trial.feeds.values()) < _FEW_ELEMENTS else 1
+        turns = _TURNS if sum(np.asarray(v).size for v in trial.feeds.values()) < _FEW_ELEMENTS else 1
         for values in self.classes if self._has_floats() else whole:
             count = max(2, turns) if values == CANCELLING else turns if values in DRAWN else 1
             yield from ((values, None, turn) for turn in range(count))
@@ -299,20 +300,20 @@ class _Site:
 
 def site_feeds(
     sampler: Sampler,
-    elements: Mapping[str, Sequence[Any]],
+    elements: Mapping[str, Sequence[int | str]],
     binding: Binding,
     values: str = _ORDINARY,
     care: int = 0,
     alone: str | None = None,
     turn: int = 0,
-) -> dict[str, Any]:
+) -> Outputs:
     """Inputs of a site; they are of one class of values, or one of them ``alone``, other ones at each ``turn``;
     ``elements`` are known beforehand.
 
     Raises:
         UsageError: An input is no tensor, or too large to be made.
     """
-    made: dict[str, Any] = {}
+    made: Outputs = {}
     for spec in sampler.specs:
         concrete = concrete_elements(elements.get(spec.name), binding)
         if concrete is not None:
@@ -327,7 +328,7 @@ def site_feeds(
     return made
 
 
-def _varied(sampler: Sampler, spec: InputSpec, value: Any, values: str, turn: int) -> Any:
+def _varied(sampler: Sampler, spec: InputSpec, value: Array, values: str, turn: int) -> Array:
     """The values of one input turned into those of a class."""
     own = zlib.crc32(spec.name.encode())
     rng = np.random.default_rng([turn, own])
@@ -345,7 +346,7 @@ def _varied(sampler: Sampler, spec: InputSpec, value: Any, values: str, turn: in
     return masked(value, values) if is_float(spec) else value
 
 
-def elements_of(model: ir.Model) -> dict[str, list[Any]]:
+def elements_of(model: ir.Model) -> dict[str, list[int | str]]:
     """The elements that ``ELEMENTS`` gives integer inputs, by name."""
     found = {}
     for value in model.graph.inputs:
@@ -355,7 +356,7 @@ def elements_of(model: ir.Model) -> dict[str, list[Any]]:
     return found
 
 
-def concrete_elements(elements: Sequence[Any] | None, binding: Mapping[str, int]) -> list[int] | None:
+def concrete_elements(elements: Sequence[int | str] | None, binding: Mapping[str, int]) -> list[int] | None:
     """The elements as numbers; a dimension that no input of the site has gets a size of its own."""
     if elements is None:
         return None

@@ -16,7 +16,7 @@ import typer
 
 from onnxrewrite.errors import UsageError
 from onnxrewrite.system import files as regular
-from onnxrewrite.system.arrays import Array
+from onnxrewrite.system.arrays import Array, Outputs
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -290,7 +290,7 @@ def files(options: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def feeds(model: ir.Model, inputs: dict[str, Path], dims: dict[str, int]) -> dict[str, Any]:
+def feeds(model: ir.Model, inputs: dict[str, Path], dims: dict[str, int]) -> Outputs:
     """The arrays of ``--input``; UsageError if they, or ``dims``, do not fit the model."""
     if not inputs and not dims:
         return {}
@@ -304,12 +304,12 @@ def feeds(model: ir.Model, inputs: dict[str, Path], dims: dict[str, int]) -> dic
                 f"--dim {name}: no such dimension; the inputs have {', '.join(known) or 'fixed sizes only'}"
             )
     bound = dict(dims)
-    arrays = {}
+    arrays: Outputs = {}
     for name, path in inputs.items():
         if name not in specs:
             raise UsageError(f"--input {name}: the model has no such input; it has {', '.join(specs) or 'none'}")
-        arrays[name] = _typed(_array(name, path), specs[name])
-        _fits(arrays[name], specs[name], bound)
+        arrays[name] = array = _typed(_array(name, path), specs[name])
+        _fits(array, specs[name], bound)
     return arrays
 
 

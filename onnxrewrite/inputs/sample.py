@@ -35,8 +35,8 @@ from onnxrewrite.inputs.bindings import (
 from onnxrewrite.inputs.classes import ends, extreme, has_sentinel, marks
 from onnxrewrite.inputs.usage import Usage, usages
 from onnxrewrite.ir.operators import operators
-from onnxrewrite.runtime.session import ModelLike, Outputs, Session, open_session, skeleton
-from onnxrewrite.system.arrays import DType, Floats, Integers, Mask
+from onnxrewrite.runtime.session import ModelLike, Session, open_session, skeleton
+from onnxrewrite.system.arrays import Array, DType, Feeds, Floats, Held, Integers, Mask, Outputs, is_tensor
 
 _ENDS = 7
 """The number of values in ``ends``; a prime, so that every step meets all."""
@@ -70,7 +70,7 @@ class Trial:
 
     binding: Binding
     care: int
-    feeds: Mapping[str, Any] = field(repr=False, compare=False)
+    feeds: Feeds = field(repr=False, compare=False)
     outputs: Outputs = field(repr=False, compare=False)
 
 
@@ -118,7 +118,7 @@ class Sampler:
             return not usage.index and usage.moved_by <= ARITHMETIC
         return spec.elem_type in _NARROW_INTEGERS and not usage.index and not usage.shape_like
 
-    def extremes(self, binding: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    def extremes(self, binding: Mapping[str, int]) -> Iterator[Feeds]:
         """Values for the inputs that are numbers: the ends of their dtypes and what is next to them, ``ends``, as often
         as it takes for each of them to have all; nothing where there is none."""
         numbers = [s for s in self.specs if s.name not in self.given and self.is_number(s)]
@@ -133,7 +133,7 @@ class Sampler:
                 made[spec.name] = all_ends[order % _ENDS].reshape(shape_of(spec, binding))
             yield made
 
-    def extreme(self, spec: InputSpec, value: Any, turn: int) -> Any:
+    def extreme(self, spec: InputSpec, value: Array, turn: int) -> Array:
         """Values of one such input; without the least number where a quotient by -1 would stop the process."""
         own = zlib.crc32(spec.name.encode())
         return extreme(value, np.random.default_rng([turn, own]), turn + own % 8, least=not self._divides)
@@ -142,9 +142,9 @@ class Sampler:
     def _divides(self) -> bool:
         return any(node.op_type in ("Div", "Mod") for node in self.model.graph.node)
 
-    def feeds(self, binding: Mapping[str, int], sample: int = 0, care: int = 0) -> dict[str, Any]:
+    def feeds(self, binding: Mapping[str, int], sample: int = 0, care: int = 0) -> Outputs:
         """Values for every input that has no default, at these sizes."""
-        made: dict[str, Any] = {}
+        made: Outputs = {}
         for spec in self.specs:
             if spec.name in self.given:
                 made[spec.name] = self.given[spec.name]
@@ -155,7 +155,7 @@ class Sampler:
         made.update({name: value for name, value in self.given.items() if name not in made})
         return made
 
-    def value(self, spec: InputSpec, binding: Mapping[str, int], sample: int = 0, care: int = 0) -> Any:
+    def value(self, spec: InputSpec, binding: Mapping[str, int], sample: int = 0, care: int = 0) -> Array:
         """Values for one input."""
         shape = shape_of(spec, binding)
         if math.prod(shape) > MOST:
@@ -377,11 +377,11 @@ def attempt(sampler: Sampler, session: Session, binding: Binding) -> Trial | str
     return ran or reason
 
 
-def is_finite(value: Any) -> bool:
+def is_finite(value: Held) -> bool:
     """No NaN or infinity in it; integers, strings and absent values count as finite."""
     if isinstance(value, list):
         return all(is_finite(v) for v in value)
-    if value is None or not hasattr(value, "dtype") or value.dtype.kind not in "fcV":
+    if not is_tensor(value) or value.dtype.kind not in "fcV":
         return True
     return bool(np.all(np.isfinite(value.astype(np.float64))))
 

@@ -26,6 +26,7 @@ from onnxrewrite.runtime.costs import FREE, Cost, Tensor, cost
 from onnxrewrite.runtime.session import openable
 from onnxrewrite.runtime.settings import Runner, Setting, open_runner, options_of
 from onnxrewrite.system import temporary
+from onnxrewrite.system.arrays import Feeds
 
 _SUFFIX = "_kernel_time"
 _EVENTS = 20_000
@@ -84,7 +85,7 @@ class Run:
 
 def run_profiled(
     models: Mapping[str, ir.Model],
-    feeds: Mapping[str, Any],
+    feeds: Feeds,
     setting: Setting | Mapping[str, Setting],
     *,
     seconds: float = 2.0,
@@ -116,7 +117,7 @@ class _Sessions(NamedTuple):
 
 
 @contextmanager
-def _opened(model: ir.Model, feeds: Mapping[str, Any], setting: Setting) -> Iterator[_Sessions]:
+def _opened(model: ir.Model, feeds: Feeds, setting: Setting) -> Iterator[_Sessions]:
     """Sessions that do not disturb each other: threads that wait for work stop spinning when a run ends."""
     with temporary.folder() as folder, openable(model) as source:
         plain, profiled = options_of(setting), options_of(setting)

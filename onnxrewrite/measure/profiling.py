@@ -27,6 +27,7 @@ from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Trace
 from onnxrewrite.runtime.costs import FREE, Cost
 from onnxrewrite.runtime.settings import DEFAULT, Setting
+from onnxrewrite.system.arrays import Feeds
 
 SECONDS = 3.0
 """For the runs of both models."""
@@ -159,7 +160,7 @@ def profile(
     rewritten: Rewritten | None = None,
     setting: Setting = DEFAULT,
     dims: Mapping[str, int] | None = None,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Feeds | None = None,
     seed: int = 0,
     seconds: float = SECONDS,
 ) -> Profile:

@@ -25,7 +25,7 @@ from onnxrewrite.ir.operators import operators
 from onnxrewrite.measure.decomposition import spell_attention
 from onnxrewrite.runtime.session import as_proto
 from onnxrewrite.runtime.settings import Runner, Setting, open_runner
-from onnxrewrite.system.arrays import Array
+from onnxrewrite.system.arrays import Array, Feeds
 
 SHOWN = 16
 """Constants of more elements are told by their size: their values do not bear on the time."""
@@ -48,7 +48,7 @@ class Subject:
     before: onnx.ModelProto
     after: onnx.ModelProto
     binding: Binding
-    feeds: Mapping[str, Any] = field(repr=False)
+    feeds: Feeds = field(repr=False)
 
     def runners(self, setting: Setting) -> dict[str, Runner]:
         """Both sides, ready to run; ModelError if one of them does not open."""

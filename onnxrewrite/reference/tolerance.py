@@ -64,7 +64,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxrewrite.inputs.classes import SENTINEL_MIN
-from onnxrewrite.system.arrays import Array, DType, Floats, Mask
+from onnxrewrite.system.arrays import Array, DType, Floats, Held, Mask, is_tensor
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def is_float(dtype: DType) -> bool:
     return dtype in TOLERANCES
 
 
-def identical(a: Any, b: Any) -> bool:
+def identical(a: Held, b: Held) -> bool:
     """Same shape, dtype and values; NaN equals NaN, −0 equals 0.  Lists (sequences) element by element."""
     if isinstance(a, list) or isinstance(b, list):
         if not (isinstance(a, list) and isinstance(b, list) and len(a) == len(b)):
@@ -174,7 +174,7 @@ def _equal_elements(a: Array, b: Array) -> Mask:
     return equal | (np.isnan(a) & np.isnan(b)) if has_nan else equal
 
 
-def equality(pairs: Iterable[tuple[Any, Any]]) -> str:
+def equality(pairs: Iterable[tuple[Held, Held]]) -> str:
     """The equality of all pairs of values: ``BITWISE``, ``IN_VALUE``, or empty if they are not equal."""
     pairs = list(pairs)
     if not all(identical(a, b) for a, b in pairs):
@@ -182,18 +182,18 @@ def equality(pairs: Iterable[tuple[Any, Any]]) -> str:
     return BITWISE if all(_has_same_bits(a, b) for a, b in pairs) else IN_VALUE
 
 
-def _has_same_bits(a: Any, b: Any) -> bool:
-    if isinstance(a, list):
+def _has_same_bits(a: Held, b: Held) -> bool:
+    if isinstance(a, list) and isinstance(b, list):
         return all(map(_has_same_bits, a, b))
-    if not hasattr(a, "dtype") or a.dtype.hasobject:
+    if not is_tensor(a) or a.dtype.hasobject:
         return True  # values are all that there is
     return np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes()
 
 
 def compare(
-    reference: Any,
-    original: Any,
-    rewritten: Any,
+    reference: Held,
+    original: Held,
+    rewritten: Held,
     dtype: npt.DTypeLike | None = None,
     *,
     noise: Norms | None = None,
@@ -233,7 +233,7 @@ def compare(
     return _judge(reference, *wide, row, noise or Norms(), stated or reference is None, averaged, stepped)
 
 
-def near_enough(original: Any, rewritten: Any, own: Norms | None = None) -> Comparison | None:
+def near_enough(original: Held, rewritten: Held, own: Norms | None = None) -> Comparison | None:
     """Accept what ``compare`` would accept whatever the reference; None where only the reference can tell.
 
     ``own``: a lower bound on η or on the original's largest error, where one is known.
@@ -243,7 +243,7 @@ def near_enough(original: Any, rewritten: Any, own: Norms | None = None) -> Comp
     allowed is k·max(e, E(o)), and the first grows by less than the second: d ≤ (k - 1)·e/(1 + e).  Both in both norms,
     less a little for rounding here.
     """
-    if isinstance(original, list) or not hasattr(original, "dtype") or not is_float(original.dtype):
+    if not is_tensor(original) or not is_float(original.dtype):
         return None
     rewritten = np.asarray(rewritten)
     if original.shape != rewritten.shape or original.dtype != rewritten.dtype or _patterns(original, rewritten):
@@ -263,12 +263,12 @@ def _slack(k: float, floor: float, own: float) -> float:
     return 0.99 * max((1 - 1 / k) * floor, (k - 1) * own / (1 + own))
 
 
-def measure(reference: Any, value: Any, dtype: npt.DTypeLike | None = None) -> Norms:
+def measure(reference: Held, value: Held, dtype: npt.DTypeLike | None = None) -> Norms:
     """Relative error of ``value`` against ``reference`` in both norms, over elements finite in both.
 
     ``dtype``: whose λ counts (default: the value's).
     """
-    if isinstance(value, list):
+    if isinstance(value, list) and isinstance(reference, list):
         parts = [measure(r, v, dtype) for r, v in zip(reference, value, strict=True)]
         return _join(parts)
     value = np.asarray(value)
@@ -279,11 +279,11 @@ def measure(reference: Any, value: Any, dtype: npt.DTypeLike | None = None) -> N
     return _norms(np.asarray(reference, np.float64), value.astype(np.float64), least)
 
 
-def farthest(shape: tuple[int, ...], moves: Iterable[tuple[Any, Any]]) -> Floats:
+def farthest(shape: tuple[int, ...], moves: Iterable[tuple[Held, Held]]) -> Floats:
     """The largest move of each element over all pairs of its values before and after; one that is not finite is 0."""
     spread = np.zeros(shape)
     for still, moved in moves:
-        if np.shape(still) == shape == np.shape(moved):
+        if np.asarray(still).shape == shape == np.asarray(moved).shape:
             with np.errstate(all="ignore"):
                 distance = np.abs(np.asarray(moved, np.float64) - np.asarray(still, np.float64))
             spread = np.maximum(spread, np.where(np.isfinite(distance), distance, 0.0))
@@ -346,7 +346,7 @@ def _scale(magnitude: Floats) -> float:
 
 
 def _judge(
-    reference: Any,
+    reference: Held,
     original: Floats,
     rewritten: Floats,
     row: Tolerance,
@@ -438,14 +438,14 @@ def _patterns(original: Array, rewritten: Array) -> Comparison | None:
     return None
 
 
-def _compare_lists(reference: Any, original: Any, rewritten: Any, noise: Norms | None, stated: bool) -> Comparison:
+def _compare_lists(reference: Held, original: Held, rewritten: Held, noise: Norms | None, stated: bool) -> Comparison:
     if not (isinstance(original, list) and isinstance(rewritten, list)):
         return refuse("a sequence on one side only")
     if len(original) != len(rewritten):
         return refuse(f"a sequence of {len(rewritten)}, was {len(original)}")
     worst = EXACT
     for i, (o, w) in enumerate(zip(original, rewritten, strict=True)):
-        one = compare(reference[i] if reference is not None else None, o, w, noise=noise, stated=stated)
+        one = compare(reference[i] if isinstance(reference, list) else None, o, w, noise=noise, stated=stated)
         if not one.accept:
             return one
         worst = one if one.error_rewritten >= worst.error_rewritten else worst

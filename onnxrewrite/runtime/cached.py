@@ -24,6 +24,7 @@ from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.ir.random_operators import stochastic_ops
 from onnxrewrite.runtime.opening import session as open_best
 from onnxrewrite.runtime.session import Session, from_ortvalue, skeleton
+from onnxrewrite.system.arrays import Feeds
 
 Key: TypeAlias = bytes
 
@@ -98,7 +99,7 @@ class CachedSession:
     def run(
         self,
         output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
+        input_feed: Feeds,
         run_options: ort.RunOptions | None = None,
     ) -> list[Any]:
         """The outputs, as ``onnxruntime.InferenceSession.run`` gives them, but read-only.
@@ -170,7 +171,7 @@ class CachedSession:
         found: Sequence[str] = self.session.get_providers()
         return found
 
-    def _must_know(self, names: Sequence[str], feeds: Mapping[str, Any]) -> None:
+    def _must_know(self, names: Sequence[str], feeds: Feeds) -> None:
         for kind, asked, known in (
             ("output", names, self._outputs),
             ("input", feeds, [*self._inputs, *sorted(self._overridable)]),
@@ -186,7 +187,7 @@ class CachedSession:
         is_tensor = self._session.types.get(name, "tensor").startswith("tensor")
         return np.asarray(value) if is_tensor else value
 
-    def _computed(self, names: Sequence[str], feeds: Mapping[str, Any]) -> _Kept:
+    def _computed(self, names: Sequence[str], feeds: Feeds) -> _Kept:
         found = self._session.run(feeds, names)
         if isinstance(found, str):
             raise ModelError(f"the model does not run: {found}")
@@ -211,7 +212,7 @@ class _Kept:
     size: int
 
 
-def fingerprint(names: Sequence[str], feeds: Mapping[str, Any]) -> Key:
+def fingerprint(names: Sequence[str], feeds: Feeds) -> Key:
     """A hash of what a run depends on: names of outputs in order; names, dtypes, shapes and bytes of inputs in any."""
     state = hashlib.blake2b(digest_size=32)
     _add(state, list(names))

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import onnxruntime as ort
 
 from onnxrewrite.runtime.limited import limited
+from onnxrewrite.system.arrays import Feeds
 
 Answer = TypeVar("Answer")
 
@@ -37,9 +38,7 @@ def opened(
     )
 
 
-def run(
-    handle: ort.InferenceSession, names: Sequence[str] | None, feeds: Mapping[str, Any], *, seconds: float | None
-) -> list[Any]:
+def run(handle: ort.InferenceSession, names: Sequence[str] | None, feeds: Feeds, *, seconds: float | None) -> list[Any]:
     """The outputs of ``names``, or all, as numpy arrays; Overrun if it takes longer than ``seconds``."""
     return _within(seconds, lambda options: list(handle.run(names, feeds, options)))
 

@@ -12,7 +12,7 @@ import contextlib
 import ctypes
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -32,9 +32,8 @@ from onnxrewrite.ir import custom
 from onnxrewrite.runtime import native
 from onnxrewrite.runtime.limited import Overrun, seconds_for
 from onnxrewrite.system import temporary
+from onnxrewrite.system.arrays import Feeds, Outputs
 
-Feeds: TypeAlias = Mapping[str, Any]
-Outputs: TypeAlias = dict[str, Any]
 ModelLike: TypeAlias = onnx.ModelProto | ir.Model | str | Path
 
 PROTO_LIMIT = 1_900_000_000

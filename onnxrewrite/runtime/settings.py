@@ -17,6 +17,7 @@ from onnxrewrite.ir import custom
 from onnxrewrite.runtime import native
 from onnxrewrite.runtime.limited import seconds_for
 from onnxrewrite.runtime.session import ModelLike, one_line, source_of, weight_bytes
+from onnxrewrite.system.arrays import Feeds
 
 Level: TypeAlias = Literal["disabled", "basic", "extended", "all"]
 """Of ONNX Runtime's own optimizations."""
@@ -67,7 +68,7 @@ class Runner:
     """
 
     handle: ort.InferenceSession
-    feeds: Mapping[str, Any] = field(repr=False)
+    feeds: Feeds = field(repr=False)
     creation: float
     seconds: float | None = None
     keep: Any = field(default=None, repr=False)
@@ -89,7 +90,7 @@ class Runner:
             raise ModelError(f"the model does not run: {one_line(error)}") from error
         return found
 
-    def on(self, feeds: Mapping[str, Any]) -> Runner:
+    def on(self, feeds: Feeds) -> Runner:
         """The same session on other inputs: those of ``feeds`` that it has."""
         return replace(self, feeds=_given(self.handle, feeds))
 
@@ -111,7 +112,7 @@ def options_of(setting: Setting) -> ort.SessionOptions:
 
 def open_runner(
     model: ModelLike,
-    feeds: Mapping[str, Any],
+    feeds: Feeds,
     setting: Setting = DEFAULT,
     options: ort.SessionOptions | None = None,
 ) -> Runner:
@@ -143,5 +144,5 @@ def open_runner(
     return Runner(handle, _given(handle, feeds), creation, seconds, keep)
 
 
-def _given(handle: ort.InferenceSession, feeds: Mapping[str, Any]) -> dict[str, Any]:
+def _given(handle: ort.InferenceSession, feeds: Feeds) -> dict[str, Any]:
     return {i.name: feeds[i.name] for i in handle.get_inputs() if i.name in feeds}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
 
 import onnx_ir as ir
 
@@ -21,7 +20,8 @@ from onnxrewrite.ruletest.fuzz.variations import unveiled
 from onnxrewrite.ruletest.metamorphic.mutants import with_facts
 from onnxrewrite.ruletest.metamorphic.running import bare, is_consistent, lost_default, runnable, small_sizes
 from onnxrewrite.ruletest.modular import check_ring
-from onnxrewrite.runtime.session import Feeds, as_proto, open_session
+from onnxrewrite.runtime.session import as_proto, open_session
+from onnxrewrite.system.arrays import Feeds
 
 SIZES = 5
 """At so many bindings of symbolic dimensions."""
@@ -41,7 +41,7 @@ class Finding:
     status: str
     reason: str = ""
     ring: bool | None = None
-    feeds: Mapping[str, Any] | None = field(default=None, repr=False)
+    feeds: Feeds | None = field(default=None, repr=False)
 
     @property
     def differs(self) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -22,7 +21,7 @@ from onnxrewrite.ruletest.fuzz.judge import Finding, differs_at, judged
 from onnxrewrite.ruletest.fuzz.verdict import Counterexample
 from onnxrewrite.ruletest.metamorphic.draft import Draft
 from onnxrewrite.ruletest.metamorphic.mutants import with_facts
-from onnxrewrite.system.arrays import Array
+from onnxrewrite.system.arrays import Array, Outputs
 
 SECONDS = 10.0
 """No simplification is begun after so long."""
@@ -156,7 +155,7 @@ def _tidied(draft: Draft) -> ir.Model:
 # -- simpler inputs ------------------------------------------------------------------------------------------
 
 
-def _plain_feeds(found: Counterexample) -> dict[str, Any]:
+def _plain_feeds(found: Counterexample) -> Outputs:
     """Inputs that are zero, one or whole numbers where both sides still differ then."""
     feeds = dict(found.feeds or {})
     for name, value in feeds.items():

@@ -6,9 +6,7 @@ Raised operators stand in models whose opset has not got them; to be run, a mode
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -21,7 +19,8 @@ from onnxrewrite.inputs.sample import Sampler, attempt
 from onnxrewrite.ir import schema
 from onnxrewrite.reference.tolerance import compare
 from onnxrewrite.ruletest.modular import check_ring
-from onnxrewrite.runtime.session import Outputs, Session, one_line, open_session
+from onnxrewrite.runtime.session import Session, one_line, open_session
+from onnxrewrite.system.arrays import Feeds, Outputs
 
 _SIZES = 4
 """So many bindings of symbolic sizes are tried."""
@@ -46,11 +45,11 @@ class Feeder:
     binding: Binding
     care: int
 
-    def feeds(self, sample: int = 0) -> dict[str, Any]:
+    def feeds(self, sample: int = 0) -> Outputs:
         """Values for every input."""
         return self.sampler.feeds(self.binding, sample, self.care)
 
-    def run(self, feeds: Mapping[str, Any]) -> Outputs | str:
+    def run(self, feeds: Feeds) -> Outputs | str:
         """The outputs of the model at these inputs, or the reason why it does not run."""
         return self.session.run(feeds)
 

@@ -31,6 +31,7 @@ from onnxrewrite.report.html import markup
 from onnxrewrite.runtime.session import one_line
 from onnxrewrite.runtime.settings import DEFAULT, LEVELS, Level, Runner, Setting, open_runner
 from onnxrewrite.suite.bench.peers import LIMIT, Peer, attempts
+from onnxrewrite.system.arrays import Feeds
 
 Kind: TypeAlias = Literal["original", "ours", "file", "peer"]
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -181,7 +182,7 @@ def bench(
     peers: Sequence[Peer] = (),
     setting: Setting = DEFAULT,
     dims: Mapping[str, int] | None = None,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Feeds | None = None,
     seconds: float = 5.0,
     batches: Sequence[int] = (),
     memory: bool = True,
@@ -239,7 +240,7 @@ class _Bench:
         folder: Path,
         setting: Setting,
         dims: Mapping[str, int],
-        inputs: Mapping[str, Any],
+        inputs: Feeds,
         seed: int,
         progress: Progress | None,
     ):

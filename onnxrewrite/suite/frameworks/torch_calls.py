@@ -24,6 +24,7 @@ from torch.utils import _pytree as tree
 from onnxrewrite.errors import ModelError, UsageError, one_line
 from onnxrewrite.reference.tolerance import is_float
 from onnxrewrite.suite.frameworks.dynamic import Axes, from_axes, from_shapes
+from onnxrewrite.system.arrays import Feeds, Outputs
 
 _NARROW = {torch.bfloat16: ml_dtypes.bfloat16, torch.float8_e4m3fn: ml_dtypes.float8_e4m3fn}
 
@@ -81,7 +82,7 @@ class Call:
         return dict(zip(self.names, (leaf for leaf in self._flat[0] if isinstance(leaf, torch.Tensor)), strict=True))
 
     @cached_property
-    def feeds(self) -> dict[str, Any]:
+    def feeds(self) -> Outputs:
         """The same as arrays."""
         return {name: to_array(tensor) for name, tensor in self.tensors.items()}
 
@@ -150,21 +151,21 @@ class Call:
         with torch.no_grad():
             return module(*args, **kwargs)
 
-    def _run(self, module: torch.nn.Module, feeds: Mapping[str, Any], *, double: bool = False) -> list[Any]:
+    def _run(self, module: torch.nn.Module, feeds: Feeds, *, double: bool = False) -> list[Any]:
         tensors = {name: to_tensor(feeds[name], like, double=double) for name, like in self.tensors.items()}
         made = self._outputs(module, tensors)
         return [to_array(leaf) for leaf in tree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
 
     # ---- what ``suite.frameworks.module_check`` asks
 
-    def run(self, feeds: Mapping[str, Any]) -> Sequence[Any] | str:
+    def run(self, feeds: Feeds) -> Sequence[Any] | str:
         """Outputs, or in a line why there are none."""
         try:
             return self._run(self.module, feeds)
         except Exception as error:  # a module may raise anything
             return one_line(error)
 
-    def precise(self, feeds: Mapping[str, Any]) -> Sequence[Any] | None:
+    def precise(self, feeds: Feeds) -> Sequence[Any] | None:
         """Outputs computed in double precision, by a copy of the module; None where it cannot be had."""
         double = self._double
         if double is None:
@@ -175,7 +176,7 @@ class Call:
             return None
         return made if all(each.dtype == np.float64 or not is_float(each.dtype) for each in made) else None
 
-    def disturbed(self, feeds: Mapping[str, Any], seed: int) -> Sequence[Any] | None:
+    def disturbed(self, feeds: Feeds, seed: int) -> Sequence[Any] | None:
         """Outputs with inputs and weights moved by a unit roundoff or two."""
         from onnxrewrite.reference.perturbation import perturbed_feeds
 

@@ -25,6 +25,7 @@ from onnxrewrite.inputs.workload import workload
 from onnxrewrite.runtime.session import ModelLike, one_line, skeleton
 from onnxrewrite.suite.quality.functions import function, is_function
 from onnxrewrite.system import files
+from onnxrewrite.system.arrays import Feeds
 
 Given: TypeAlias = "Data | str | os.PathLike[str] | Callable[[], Iterable[Any]] | Iterable[Any] | None"
 """The forms in which a caller may give data; see :func:`load_data`."""
@@ -45,7 +46,7 @@ class Sample:
         label: The expected result, for a metric of the user's own; None if it is not given.
     """
 
-    inputs: Mapping[str, Any]
+    inputs: Feeds
     label: Any = None
 
 

@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 
 from onnxrewrite.errors import ModelError, UsageError, foreign
 from onnxrewrite.reference.tolerance import finite
-from onnxrewrite.runtime.session import ModelLike, Outputs, one_line, open_session
+from onnxrewrite.runtime.session import ModelLike, one_line, open_session
 from onnxrewrite.runtime.settings import DEFAULT, Setting, open_runner
 from onnxrewrite.suite.quality.closeness import Closeness, Gauge, worst
 from onnxrewrite.suite.quality.data import Data, Sample
+from onnxrewrite.system.arrays import Outputs
 
 Metric: TypeAlias = Callable[[Sequence[Outputs], Sequence[Sample]], float]
 """A metric of the user's own: outputs by name of each sample, and the samples, to a number; larger is better."""
