@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import onnx
 
@@ -20,6 +20,9 @@ from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.runtime import limited
 from onnxrewrite.system.arrays import Feeds
+
+if TYPE_CHECKING:
+    from onnxrewrite.report.summary import Summary
 
 
 class Result(result.Result):
@@ -45,7 +48,7 @@ class Result(result.Result):
         """The optimized model as a protobuf message."""
         return io.to_proto(self.model)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Summary:
         """Everything that the report shows, as plain data."""
         from onnxrewrite.report.summary import summary
 

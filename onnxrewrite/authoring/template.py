@@ -25,6 +25,7 @@ from onnxrewrite.pattern.match import Match
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.system.plain import Json
 
 _FEW = 3
 """So many values are named where all would be too many."""
@@ -46,7 +47,7 @@ class Capture:
     what: str
     differs: bool
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {"name": self.name, "kind": self.kind, "what": self.what, "differs": self.differs}
 
@@ -83,7 +84,7 @@ class Captured:
         """
         return write.test_file(self.source, rule_file, model)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {
             "name": self.name,

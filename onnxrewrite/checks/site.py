@@ -46,6 +46,7 @@ from onnxrewrite.inputs.sample import CARE, Sampler, Trial
 from onnxrewrite.ir.random_operators import draws, stochastic_ops
 from onnxrewrite.runtime.session import Session, as_proto, is_short_of_memory, open_session
 from onnxrewrite.system.arrays import Array, Feeds, Outputs
+from onnxrewrite.system.plain import Json
 
 ELEMENTS = "onnxrewrite.elements"
 """Metadata of an integer input: its values, a JSON list of ints and expressions (``"2*batch"``)."""
@@ -92,7 +93,7 @@ class SiteCheck:
         """True if the check ran and passed."""
         return self.status == "ok"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data; without inputs."""
         return asdict(replace(self, feeds=None))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -172,7 +172,7 @@ def _report(
 ) -> None:
     from onnxrewrite.report.summary import summary
 
-    data: dict[str, Any] = summary(result, model=model, output=path)
+    data = summary(result, model=model, output=path)
     with rest.part("the report"):
         write_json(data, json, written)
     if quiet and path is not None and json != "-":

@@ -23,6 +23,7 @@ from onnxrewrite.pattern.terms import Literal as Number
 from onnxrewrite.rewrite.reach import anchors, depth
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Trace
+from onnxrewrite.system.plain import Json
 
 Kind: TypeAlias = Literal["rewrite", "near miss", "far from the roof"]
 
@@ -39,7 +40,7 @@ class Seen:
     rules: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {"rules": list(self.rules), "refused": dict(self.refused)}
 
@@ -73,7 +74,7 @@ class Opportunity:
     reasons: Mapping[str, int] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data, in seconds."""
         return {
             "kind": self.kind,

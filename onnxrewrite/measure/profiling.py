@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import onnx_ir as ir
 
@@ -28,6 +27,7 @@ from onnxrewrite.rewrite.trace import Trace
 from onnxrewrite.runtime.costs import FREE, Cost
 from onnxrewrite.runtime.settings import DEFAULT, Setting
 from onnxrewrite.system.arrays import Feeds
+from onnxrewrite.system.plain import Json
 
 SECONDS = 3.0
 """For the runs of both models."""
@@ -83,7 +83,7 @@ class Entry:
         """The attainable time over the measured one; above 1 where caches hold the data, None for no time at all."""
         return self.attainable / self.seconds if self.seconds else None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data, in seconds, operations and bytes."""
         return {
             "name": self.name,
@@ -134,7 +134,7 @@ class Profile:
     opportunities: tuple[Opportunity, ...]
     notes: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data: seconds, shares from 0 to 1, operations and bytes a second."""
         return {
             "provider": self.setting.provider,

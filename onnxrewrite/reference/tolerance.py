@@ -65,6 +65,7 @@ import numpy.typing as npt
 
 from onnxrewrite.inputs.classes import SENTINEL_MIN
 from onnxrewrite.system.arrays import Array, DType, Floats, Held, Mask, is_tensor
+from onnxrewrite.system.plain import Json
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class Comparison:
     error_rewritten_rms: float = 0.0
     bound_rms: float = 0.0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return asdict(self)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -12,10 +11,9 @@ from rich.text import Text
 
 from onnxrewrite.report.human import duration, plural
 from onnxrewrite.report.table import facts_grid, plain_table
+from onnxrewrite.system.plain import Data
 
 _SHOWN = 6
-
-Data = Mapping[str, Any]
 
 
 def captured_report(data: Data) -> RenderableType:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -14,8 +13,7 @@ from rich.text import Text
 from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
-
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Data
 
 FORMATS = (".png", ".svg", ".pdf")
 """Formats that a plot can be written in."""

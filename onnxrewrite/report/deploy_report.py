@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -11,8 +10,7 @@ from rich.text import Text
 
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
-
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Data
 
 _STATES = {"kept": "bold green", "taken back": "", "skipped": "dim"}
 

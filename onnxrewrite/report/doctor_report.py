@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -13,8 +12,7 @@ from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
 from onnxrewrite.runtime.features import FEATURES
 from onnxrewrite.runtime.providers import ENTRIES, PROVIDERS
-
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Data
 
 
 def doctor_report(data: Data, *, verbose: bool = False) -> RenderableType:

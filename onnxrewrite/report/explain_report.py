@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from onnxrewrite.report.table import facts_grid, plain_table
+from onnxrewrite.system.plain import Data
 
 _GROUPS, _PLACES = 6, 3
 
 _ROWS = 40
 """So many rules are shown of an overview."""
-
-Data = Mapping[str, Any]
 
 
 def explanation_report(data: Data, model: str, *, verbose: bool = False) -> RenderableType:

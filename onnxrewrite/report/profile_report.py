@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -12,6 +11,7 @@ from rich.text import Text
 from onnxrewrite.report import human
 from onnxrewrite.report.summary import grouped_counts
 from onnxrewrite.report.table import facts_grid, plain_table
+from onnxrewrite.system.plain import Data
 
 _NAME = 25
 """Columns for the name of a node."""
@@ -27,8 +27,6 @@ _KINDS = {
     "near miss": "Near misses: at the most, were the rule to apply",
     "far from the roof": "Far from the roof: at the most, with perfect kernels",
 }
-
-Data = Mapping[str, Any]
 
 
 def profile_report(data: Data, *, top: int) -> RenderableType:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -12,8 +11,7 @@ from rich.text import Text
 
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
-
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Data
 
 _MAX_NAMES = 2
 _MAX_OPERATORS = 8

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -16,8 +15,7 @@ from onnxrewrite.report import human
 from onnxrewrite.report.bench_report import plottable
 from onnxrewrite.report.summary import grouped
 from onnxrewrite.report.table import facts_grid, plain_table
-
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Data
 
 _NAME = 60
 _LINES = 60

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -12,8 +11,7 @@ from rich.text import Text
 
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
-
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Data
 
 _STYLES = {"done": "bold green", "failed": "bold red", "died": "bold red", "bug": "bold red", "unusable": "bold yellow"}
 
@@ -42,7 +40,7 @@ def sweep_line(data: Data) -> str:
     return f"{human.plural(len(rows), 'model')}: {told}{f' ({known} of them earlier)' if known else ''}"
 
 
-def _change(values: Data | None, shown: Any) -> str:
+def _change(values: Data | None, shown: Callable[[float], str]) -> str:
     return "" if values is None else f"{shown(values['before'])} → {shown(values['after'])}"
 
 

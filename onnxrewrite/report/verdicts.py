@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -13,8 +12,7 @@ from rich.text import Text
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
 from onnxrewrite.ruletest.fuzz.verdict import REFUTED, RING_CHECKED, TESTED, UNTRIED
-
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Data
 
 _STYLES = {REFUTED: "bold red", UNTRIED: "yellow"}
 

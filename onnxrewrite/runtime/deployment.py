@@ -21,6 +21,7 @@ from onnxrewrite import io
 from onnxrewrite.errors import UsageError
 from onnxrewrite.runtime.providers import ENTRIES, may_travel
 from onnxrewrite.runtime.settings import Level
+from onnxrewrite.system.plain import Json
 
 SESSION_KEY = "onnxrewrite.session"
 """Metadata of a model: the options to open it with, a JSON object."""
@@ -87,7 +88,7 @@ class Deployment:
             say(f"the stored session {each} is not taken from a model; say it with deployment=")
         return replace(self, entries=entries, providers=providers)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """The options that are set, as plain data; the others are left out."""
         known = {e.name: getattr(self, e.name) for e in fields(self)}
         if known["providers"]:

@@ -11,10 +11,11 @@ from onnxrewrite.report.deploy_report import headline, quality_text
 from onnxrewrite.report.html.details import all_proposals, judged, recommended
 from onnxrewrite.report.html.frame import Frame, file, filled
 from onnxrewrite.report.html.markup import Markup, joined, tag
-from onnxrewrite.report.html.proposals import Data, proposals
+from onnxrewrite.report.html.proposals import proposals
 from onnxrewrite.report.html.sections import tile
 from onnxrewrite.report.html.stages import by_operator, by_stage
 from onnxrewrite.report.html.tradeoff import tradeoff
+from onnxrewrite.system.plain import Data
 
 _HATCH = Markup(
     '<svg width="0" height="0" class="defs" aria-hidden="true"><defs>'

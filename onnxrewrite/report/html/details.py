@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from onnxrewrite.report import human
 from onnxrewrite.report.deploy_report import deploy_facts, quality_text
 from onnxrewrite.report.html.markup import Markup, facts, folded, joined, table, tag
-from onnxrewrite.report.html.proposals import Data, Proposal
+from onnxrewrite.report.html.proposals import Proposal
 from onnxrewrite.report.table import WARNINGS
+from onnxrewrite.system.plain import Data
 
 _MAX_FACTS = 300
 """Letters of what a stage tells of its work."""
@@ -142,12 +142,12 @@ def _decibels(close: Data) -> str:
     return f"{close['snr']:.1f}" if close["snr"] is not None else "∞" if not close["largest"] else ""
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     """Plain data as words, not too many."""
     return human.cut(_words(value), _MAX_FACTS)
 
 
-def _words(value: Any) -> str:
+def _words(value: object) -> str:
     """``bits: 8, nodes: (a, b)``; what is empty is left out."""
     if isinstance(value, dict):
         return ", ".join(f"{k}: {_inside(v)}" for k, v in value.items() if v not in _EMPTY)
@@ -156,11 +156,11 @@ def _words(value: Any) -> str:
     return "yes" if value is True else "no" if value is False else str(value)
 
 
-def _inside(value: Any) -> str:
+def _inside(value: object) -> str:
     return f"({_words(value)})" if isinstance(value, (dict, list)) else _words(value)
 
 
-_EMPTY: tuple[Any, ...] = (None, "", [], {})
+_EMPTY: tuple[object, ...] = (None, "", [], {})
 
 
 def judged(data: Data) -> Markup:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from onnxrewrite.report import human
 from onnxrewrite.report.deploy_report import deploy_facts, headline, quality_text, ratio_text
 from onnxrewrite.report.html import sections
 from onnxrewrite.report.html.markup import Markup, facts, folded, joined, table, tag
 from onnxrewrite.report.html.proposals import proposals, shown_of
+from onnxrewrite.report.summary import Summary
 from onnxrewrite.report.table import WARNINGS, apply_facts
-
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Data
 
 _MAX_PLACES = 5
 
 
-def result_html(data: Data) -> str:
+def result_html(data: Summary) -> str:
     """The result of ``apply``; ``data`` is what ``summary`` returned."""
     nodes, size = data["nodes"], data["size"]
     name = data["model"] or data["graph"] or "model"

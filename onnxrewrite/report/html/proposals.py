@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Data
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from onnxrewrite.report import human
 from onnxrewrite.report.deploy_report import quality_text, ratio_text
 from onnxrewrite.report.html.charts import Row, Stroke, bars, legend_of_bars
 from onnxrewrite.report.html.markup import Markup, joined, tag
-from onnxrewrite.report.html.proposals import Data, Proposal, shown_of
+from onnxrewrite.report.html.proposals import Proposal, shown_of
+from onnxrewrite.system.plain import Data
 
 _LONGEST = 1.5
 """Times the original's: a bar beyond is cut."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from onnxrewrite.report.deploy_report import quality_text
 from onnxrewrite.report.html.charts import Axis, Line, Point, legend_of_points, nice_ticks, points
 from onnxrewrite.report.html.markup import Markup, joined
-from onnxrewrite.report.html.proposals import Data, Proposal
+from onnxrewrite.report.html.proposals import Proposal
+from onnxrewrite.system.plain import Data
 
 _LEAST = 1e-6
 """Of the quality that is lost: less is drawn as nothing, for so much comes of rounding alone."""
@@ -61,7 +61,7 @@ def _point(proposal: Proposal, x: float, y: float) -> Point:
 
 
 def _times(proposal: Proposal) -> list[float]:
-    ratio: dict[str, Any] = proposal.trial["metrics"]["ratio"]
+    ratio: Data = proposal.trial["metrics"]["ratio"]
     return [ratio[key] for key in ("median", "low", "high")]
 
 

@@ -17,6 +17,7 @@ from onnxrewrite.measure.timing import Interval
 from onnxrewrite.runtime.settings import DEFAULT, Setting
 from onnxrewrite.suite.quality.gate import Quality
 from onnxrewrite.system import files
+from onnxrewrite.system.plain import Json
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Artifact:
         """The same, in another file."""
         return replace(self, path=path)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data; without the setting's parts that are as ever."""
         return {"file": self.path.name, "how": self.how, "setting": asdict(self.setting), "facts": dict(self.facts)}
 
@@ -76,7 +77,7 @@ class Metrics:
     quality: Quality
     memory: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data: seconds, bytes, samples a second."""
         return {
             "latency": self.latency.to_json(),

@@ -20,6 +20,7 @@ from onnxrewrite.suite.deploy.artifact import Artifact, Metrics
 from onnxrewrite.suite.deploy.measurement import Meter
 from onnxrewrite.suite.quality.data import Data
 from onnxrewrite.suite.quality.gate import Gate
+from onnxrewrite.system.plain import Json
 
 GROUP = "onnxrewrite.stages"
 """The entry-point group of stages."""
@@ -91,7 +92,7 @@ class Stage:
         """The measurements of a proposal."""
         return context.meter.measure(made, before)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Its settings, plain data; the same settings give the same."""
         plain: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
         return plain

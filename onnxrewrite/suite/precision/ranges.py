@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -15,6 +14,7 @@ from onnxrewrite.suite.precision.formats import Format
 from onnxrewrite.suite.precision.intermediate_values import activations
 from onnxrewrite.suite.quality.data import Data
 from onnxrewrite.system.arrays import Array
+from onnxrewrite.system.plain import Json
 
 ROUNDINGS = 4.0
 """A value fits if rounding it changes it, in the root mean square, by no more than so many epsilons: rounding normal
@@ -44,7 +44,7 @@ class Range:
             return f"lies below {form.least:.3g}, the least normal number of {form.name}, in {self.small:.0%} of it"
         return ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data; None for what is infinite."""
         return {"largest": self.largest, "error": finite(self.error), "small": self.small}
 

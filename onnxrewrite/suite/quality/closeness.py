@@ -14,6 +14,7 @@ import numpy as np
 
 from onnxrewrite.reference.tolerance import finite
 from onnxrewrite.system.arrays import Array, Floats
+from onnxrewrite.system.plain import Json
 
 TOP = 5
 """k of the top-k agreement."""
@@ -50,7 +51,7 @@ class Closeness:
             return 0.0
         return self.cosine if self.agreement is None else self.agreement
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data; None for what is infinite."""
         return {name: finite(v) if isinstance(v, float) else v for name, v in asdict(self).items()}
 

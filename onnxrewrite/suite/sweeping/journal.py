@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from onnxrewrite.errors import ModelError
 from onnxrewrite.system import files
 from onnxrewrite.system.atomic import write_whole
+from onnxrewrite.system.plain import Json
 
 FILE = "sweep.jsonl"
 """The record, in the output folder."""
@@ -58,7 +59,7 @@ class Row:
     files: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         plain: dict[str, Any] = _ROW.dump_python(self, mode="json")
         return plain
