@@ -57,7 +57,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -408,12 +408,12 @@ def _judge_steps(
     return Comparison(accept, own.worst, error, bound, where, reason, own.rms, new.rms, bound_rms)
 
 
-def _allowed(moves: Any, k: float, floor: float, rounding: float) -> Any:
+def _allowed(moves: Floats | float, k: float, floor: float, rounding: float) -> Floats:
     """The error allowed to an element, or in a norm, that moves by ``moves``; a move beyond ``rounding`` is a step."""
-    return np.maximum(floor, np.minimum(k * moves, np.maximum(STEPS * moves, k * rounding)))
+    return np.asarray(np.maximum(floor, np.minimum(k * moves, np.maximum(STEPS * moves, k * rounding))))
 
 
-def _g(number: Any) -> str:
+def _g(number: float) -> str:
     return f"{float(number):.2g}"
 
 
