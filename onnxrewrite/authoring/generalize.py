@@ -258,7 +258,7 @@ class _Generalization:
         return self._slot(("border", value), Kind.VAR, values, use[0], self._formal(use))
 
     def _slot(
-        self, key: tuple[Any, ...], kind: Kind, values: tuple[Any, ...], node: ir.Node, formal: str, **more: bool
+        self, key: tuple[object, ...], kind: Kind, values: tuple[object, ...], node: ir.Node, formal: str, **more: bool
     ) -> Slot:
         if key not in self._slots:
             dtypes = [v.dtype for v in values if isinstance(v, ir.Value)]
@@ -288,7 +288,7 @@ def _default(node: ir.Node, name: str, facts: Facts) -> Any:
     return formal.default if formal is not None else None
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """True if an attribute can be written as a literal."""
     if isinstance(value, tuple):
         return all(isinstance(v, int | float | str) for v in value)

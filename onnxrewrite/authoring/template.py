@@ -214,7 +214,7 @@ def _capture(slot: Slot, name: str) -> Capture:
     return Capture(name, slot.kind.value, what, not all(_same(first, v) for v in slot.values))
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: object, b: object) -> bool:
     """True if a capture is bound to the same at two places: a value, equal constants, or equal attributes."""
     if not isinstance(a, ir.Value) or not isinstance(b, ir.Value):
         return a is b or repr(a) == repr(b)

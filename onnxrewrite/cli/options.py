@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -359,7 +359,7 @@ def _typed(array: Array, spec: InputSpec) -> Array:
     return array
 
 
-def _dtype_name(elem_type: int, wanted: Any) -> str:
+def _dtype_name(elem_type: int, wanted: object) -> str:
     import onnx
 
     return "strings" if elem_type == onnx.TensorProto.STRING else str(wanted)

@@ -181,7 +181,7 @@ class Replay:
         with overruled():
             return self._outcome(match, graph)
 
-    def _forgiven(self, item: Any, graph: ir.Graph, value: ir.Value) -> str:
+    def _forgiven(self, item: object, graph: ir.Graph, value: ir.Value) -> str:
         """The outcome of the pattern without the part that is not there."""
         if self.checker is None:
             return ""

@@ -68,7 +68,7 @@ class Cover:
                 found.add(node)
         return found
 
-    def having(self, bound: Mapping[Any, Any], *faults: Fault) -> Cover:
+    def having(self, bound: Mapping[Any, object], *faults: Fault) -> Cover:
         """With more that is there, and more faults."""
         return joined([self, Cover(bound, {_key(f): f for f in faults})])
 
@@ -92,7 +92,7 @@ def joined(covers: Iterable[Cover]) -> Cover:
     return Cover(bound, faults, sum(f.cost for f in faults.values()))
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: object, b: object) -> bool:
     if isinstance(a, ir.Value) and isinstance(b, ir.Value):
         return resolve(a) is resolve(b) or _constant(a, b)
     return a is b or (not isinstance(a, ir.Value | ir.Node) and bool(numbers.same_parameter(a, b)))
@@ -105,18 +105,18 @@ def _constant(a: ir.Value, b: ir.Value) -> bool:
     return bool((first.numpy() == second.numpy()).all())
 
 
-def _twice(item: Any, first: Any, other: Any) -> str:
+def _twice(item: object, first: object, other: object) -> str:
     name = item.name if isinstance(item, Capture | AnyNode) else head(item)
     here, there = (_named(v) for v in (other, first))
     return f"{name} must be the same value in both places, here it is {here}, there {there}"
 
 
-def _named(to: Any) -> str:
+def _named(to: object) -> str:
     name = to.outputs[0].name if isinstance(to, ir.Node) else getattr(to, "name", None)
     return f"`{name}`" if name else str(to)
 
 
-def head(item: Any) -> str:
+def head(item: object) -> str:
     """The head of a part of a pattern, in a word."""
     match item:
         case Call(op_types=op_types):

@@ -175,7 +175,7 @@ class Sampler:
         return integers(request, dtype).astype(dtype)
 
 
-def _bound_by(given: Mapping[str, Any], specs: Sequence[InputSpec]) -> dict[str, int]:
+def _bound_by(given: Mapping[str, object], specs: Sequence[InputSpec]) -> dict[str, int]:
     bound: dict[str, int] = {}
     by_name = {s.name: s for s in specs}
     for name, array in given.items():

@@ -189,7 +189,7 @@ def _dtypes(model: onnx.ModelProto) -> dict[str, ir.DataType]:
 # -- from what was given ---------------------------------------------------------------------------------------------
 
 
-def _function(given: Any, called: str) -> onnx.FunctionProto:
+def _function(given: object, called: str) -> onnx.FunctionProto:
     if isinstance(given, onnx.FunctionProto):
         return given
     try:

@@ -211,7 +211,7 @@ def _attribute(name: str, each: Any) -> Attribute:
     return Attribute(name, ir.AttributeType[each.type.name], bool(each.required), default)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Lists as tuples, text as str; everything else as it is."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")

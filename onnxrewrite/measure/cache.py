@@ -118,7 +118,7 @@ class Cache:
                 os.replace(self.path, self.path.with_suffix(".damaged"))
 
 
-def key(what: Any, setting: Setting) -> str:
+def key(what: object, setting: Setting) -> str:
     """The cache key of a figure: a digest of what was measured, how it was run, and on what."""
     parts = {"format": FORMAT, "what": what, "setting": vars(setting), "ort": ort_version(), "processor": brand()}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

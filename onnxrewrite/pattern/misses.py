@@ -38,7 +38,7 @@ class Misses:
         self.item: Any = None
         self.binding = Binding()
 
-    def add(self, bound: int, reason: str, item: Any, binding: Binding, stands: Stands = Stands.NODE) -> None:
+    def add(self, bound: int, reason: str, item: object, binding: Binding, stands: Stands = Stands.NODE) -> None:
         """Keep ``reason`` if this attempt got further than those before."""
         if (bound, stands) > self.progress:
             self.progress, self.reason, self.item, self.binding = (bound, stands), reason, item, binding

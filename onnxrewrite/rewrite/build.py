@@ -70,7 +70,7 @@ class Builder:
         if op_type.startswith("_") or not op_type[0].isupper():
             raise AttributeError(op_type)
 
-        def emit(*inputs: Input, outputs: int | None = None, **parameters: Any) -> Any:
+        def emit(*inputs: Input, outputs: int | None = None, **parameters: object) -> Any:
             results = self.node(op_type, inputs, parameters, outputs or 1)
             return results[0] if outputs is None else results
 

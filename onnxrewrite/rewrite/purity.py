@@ -80,6 +80,6 @@ def _of_graph(graph: ir.Graph | None) -> tuple[Any, ...]:
     return (*ends, len(graph), len(graph.initializers))
 
 
-def _what(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
+def _what(old: tuple[object, ...], new: tuple[object, ...]) -> str:
     names = _NODE if len(old) == len(_NODE) else _GRAPH
     return next(name for name, a, b in zip(names, old, new, strict=True) if a != b)

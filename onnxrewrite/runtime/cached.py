@@ -180,7 +180,7 @@ class CachedSession:
             if unknown is not None:
                 raise UsageError(f"the model has no {kind} {unknown!r}; it has {', '.join(known)}")
 
-    def _array(self, name: str, value: Any) -> Any:
+    def _array(self, name: str, value: object) -> Any:
         """An input as it is hashed and run: of a tensor an array; sequences, maps and optionals as they are."""
         if isinstance(value, ort.OrtValue):
             return from_ortvalue(value)
@@ -222,7 +222,7 @@ def fingerprint(names: Sequence[str], feeds: Feeds) -> Key:
     return state.digest()
 
 
-def _add(state: hashlib.blake2b, value: Any) -> None:
+def _add(state: hashlib.blake2b, value: object) -> None:
     """Each part begins with its kind and its length, so that no two sequences of parts have the same bytes."""
     if isinstance(value, str):
         _put(state, b"text", value.encode("utf-8", "surrogatepass"))
@@ -252,7 +252,7 @@ def _put(state: hashlib.blake2b, kind: bytes, data: bytes) -> None:
     state.update(data)
 
 
-def _sealed(value: Any) -> Any:
+def _sealed(value: object) -> Any:
     """An output of our own that nobody can write to by mistake."""
     if isinstance(value, np.ndarray):
         own = value if value.flags.owndata else value.copy()
@@ -261,12 +261,12 @@ def _sealed(value: Any) -> Any:
     return copy.deepcopy(value)
 
 
-def _view(value: Any) -> Any:
+def _view(value: object) -> Any:
     """An output as it is given away: no view of a read-only array can be made writable."""
     return value.view() if isinstance(value, np.ndarray) else copy.deepcopy(value)
 
 
-def _bytes_of(value: Any) -> int:
+def _bytes_of(value: object) -> int:
     """Bytes of an output; of texts those in UTF-8, with 8 for each reference."""
     if isinstance(value, np.ndarray):
         return int(value.nbytes) + (sum(map(_bytes_of, value.ravel())) if value.dtype.hasobject else 0)

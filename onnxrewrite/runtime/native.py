@@ -16,7 +16,7 @@ CPU = "CPUExecutionProvider"
 
 
 def opened(
-    source: str | bytes, options: ort.SessionOptions, *, seconds: float | None, provider: str = CPU, **more: Any
+    source: str | bytes, options: ort.SessionOptions, *, seconds: float | None, provider: str = CPU, **more: object
 ) -> ort.InferenceSession:
     """A session of a model file or its bytes; ONNX Runtime may compute what is constant while it opens.
 

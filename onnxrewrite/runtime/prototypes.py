@@ -88,7 +88,7 @@ def _registered(op: CustomOp) -> bool:
     return True
 
 
-def _called(key: tuple[str, str], inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
+def _called(key: tuple[str, str], inputs: tuple[object, ...], given: dict[str, Any]) -> Any:
     """The results of a kernel, as arrays of float32."""
     results = _KNOWN[key](*inputs, **given)
     if isinstance(results, tuple):

@@ -146,7 +146,7 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(work: Callable[[Any], Any], connection: Connection) -> None:
+def _serve(work: Callable[[Any], object], connection: Connection) -> None:
     """The main loop of a worker process: answer tasks until the owner is gone."""
     while True:
         try:

@@ -286,7 +286,7 @@ class _Writer:
         named += [f"_outputs={outputs}"] if outputs > 1 else []
         return f"op.{op_type}({', '.join([*operands, *named])})"
 
-    def _operand(self, op_type: str, given: Any) -> str:
+    def _operand(self, op_type: str, given: object) -> str:
         """An input, which may be a parameter that is an attribute in another opset."""
         if given is None:
             return "None"
@@ -304,7 +304,7 @@ class _Writer:
             return repr(list(given))
         raise self._cannot(f"{op_type} takes any number of inputs")
 
-    def _attribute(self, op_type: str, name: str, expected: Any, found: schema.Schema | None) -> str:
+    def _attribute(self, op_type: str, name: str, expected: object, found: schema.Schema | None) -> str:
         """The expression for the value that an attribute must have; one that is the default may be absent."""
         if isinstance(expected, Attr):
             known = self.parameters.get(expected) or self._named(expected)

@@ -245,7 +245,7 @@ class Elaborator:
         return proto
 
     def attribute_type(
-        self, text: Attribute, values: Sequence[Any], is_list: bool, wanted: ir.AttributeType | None
+        self, text: Attribute, values: Sequence[object], is_list: bool, wanted: ir.AttributeType | None
     ) -> ir.AttributeType:
         kinds = {_kind(value) for value in values}
         if not kinds:
@@ -287,7 +287,7 @@ _FIELDS = {AttrType.INT: "i", AttrType.FLOAT: "f", AttrType.STRING: "s"}
 _MESSAGES = {AttrType.TENSOR: "t", AttrType.GRAPH: "g", AttrType.TYPE_PROTO: "tp"}
 
 
-def _kind(value: Any) -> ir.AttributeType:
+def _kind(value: object) -> ir.AttributeType:
     """The attribute type of one value as written."""
     if isinstance(value, Token):
         return {"int": AttrType.INT, "str": AttrType.STRING}.get(value.kind, AttrType.FLOAT)
@@ -295,7 +295,7 @@ def _kind(value: Any) -> ir.AttributeType:
     return by_class[type(value)]
 
 
-def _fill(proto: onnx.AttributeProto, type_: ir.AttributeType, values: Sequence[Any]) -> None:
+def _fill(proto: onnx.AttributeProto, type_: ir.AttributeType, values: Sequence[object]) -> None:
     if type_ in _FIELDS:
         setattr(proto, _FIELDS[type_], values[0])
     elif type_ in _MESSAGES:

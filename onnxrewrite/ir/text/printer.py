@@ -67,7 +67,7 @@ def _shortest(value: float, kind: Any) -> str:
     return mantissa if "." in mantissa else f"{mantissa}.0"
 
 
-def _digits(value: float, kind: Any) -> int:
+def _digits(value: float, kind: object) -> int:
     """The minimum number of digits of a number, as numpy knows it for its own dtypes; 1 for others."""
     if kind not in (np.float16, np.float32, np.float64):
         return 1

@@ -196,7 +196,7 @@ class _Settling:
         asked = [v for v in self._asked_for(name, fresh) if _is_like(v, fresh)]
         return self._rng.choice(asked) if asked and self._rng.random() < 0.4 else fresh
 
-    def _asked_for(self, name: str, fresh: Any) -> Sequence[Any]:
+    def _asked_for(self, name: str, fresh: object) -> Sequence[Any]:
         if isinstance(fresh, str):
             return self._asked.words
         if isinstance(fresh, list):
@@ -394,12 +394,12 @@ def _is_known(spot: Spot) -> bool:
     return (spot.node.op_type, 0) in STRUCTURE or any(s is not None for s in spot.shapes[1:])
 
 
-def _given(given: Any, shape: Shape) -> Array:
+def _given(given: object, shape: Shape) -> Array:
     array = np.array(given, np.float64 if isinstance(given, float) else None)
     return array if array.ndim or not shape else np.full((1,) * len(shape) if math.prod(shape) <= 1 else (1,), given)
 
 
-def _length(value: Any) -> int:
+def _length(value: object) -> int:
     return len(value) if isinstance(value, list | tuple) else 0
 
 

@@ -63,7 +63,7 @@ def attributes_together(draft: Draft, nodes: Sequence[ir.Node], rng: random.Rand
 _PLAIN = (ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING, ir.AttributeType.INTS)
 
 
-def list_of(value: Any) -> Any:
+def list_of(value: object) -> Any:
     """Lists and tuples as lists."""
     return list(value) if isinstance(value, list | tuple) else value
 

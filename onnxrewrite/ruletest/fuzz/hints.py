@@ -54,7 +54,7 @@ def hints(rule: Rule) -> Hints:
     return Hints(tuple(dict.fromkeys(numbers)), tuple(dict.fromkeys(lists)), tuple(dict.fromkeys(texts)))
 
 
-def _constants(what: Any, depth: int, seen: set[int]) -> Iterator[Any]:
+def _constants(what: object, depth: int, seen: set[int]) -> Iterator[Any]:
     """Constants of a function, of what it holds and of what it calls."""
     if id(what) in seen or depth < 0:
         return

@@ -61,7 +61,7 @@ class Spot:
             raise DoesNotFit(f"{self.node.op_type} needs {least} axes behind batch and channels")
         return shape[2:]
 
-    def attribute(self, name: str, default: Any = None) -> Any:
+    def attribute(self, name: str, default: object = None) -> Any:
         """An attribute, its default, or ``default``."""
         found = self.attributes.get(name)
         return default if found is None else found

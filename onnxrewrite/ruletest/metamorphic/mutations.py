@@ -166,7 +166,7 @@ def _version(draft: Draft, node: ir.Node) -> int:
     return node.version if node.version is not None else draft.model.opset_imports.get(node.domain, 1)
 
 
-def _other(op_type: str, name: str, old: Any, rng: random.Random) -> Any:
+def _other(op_type: str, name: str, old: object, rng: random.Random) -> Any:
     if isinstance(old, float):
         others = (old * 1.07 + 0.03, old * 1.07 + 0.03, *((-old, 0.0, 1.0, 2 * old) if name not in POSITIVE else ()))
         with np.errstate(over="ignore"):

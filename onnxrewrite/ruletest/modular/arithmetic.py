@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache, reduce
-from typing import Any
 
 import numpy as np
 
@@ -51,7 +50,7 @@ def _roots() -> Array:
     return roots
 
 
-def integers(values: Any) -> Array:
+def integers(values: object) -> Array:
     """Integers of any sign as elements."""
     return np.asarray(np.asarray(values, np.int64) % MODULUS).astype(np.uint64)
 

@@ -133,7 +133,7 @@ def _multi_head(
     mask: Array | None = None,
     past_key: Array | None = None,
     past_value: Array | None = None,
-    *cache: Any,
+    *cache: object,
 ) -> Any:
     """Query of shape (batch, length, heads·size); key and value too, or (batch, heads, length, size) like the past."""
     if key is None or value is None or key.ndim == 5 or padding is not None or any(c is not None for c in cache):

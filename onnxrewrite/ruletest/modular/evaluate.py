@@ -70,7 +70,7 @@ class Call:
     inputs: tuple[Value, ...]
     outputs: int
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         """An attribute's value, the schema's default, or ``default``."""
         own = self.attributes.get(name)
         if own is not None:
@@ -262,7 +262,7 @@ def is_float(value: Array) -> bool:
     return value.dtype.kind == "f" or value.dtype.name == "bfloat16"
 
 
-def _wrapped(result: Any, dtype: ir.DataType = ir.DataType.FLOAT, held: ir.DataType | None = None) -> Value:
+def _wrapped(result: object, dtype: ir.DataType = ir.DataType.FLOAT, held: ir.DataType | None = None) -> Value:
     if result is None:
         return None
     array = np.asarray(result)

@@ -273,7 +273,7 @@ def _ceiled(call: Call, sizes: Sequence[int], kernel: Sequence[int], pads: Pads,
 
 
 @computes("Resize")
-def _resize(run: Run, call: Call, x: Array, *parameters: Any) -> Array:
+def _resize(run: Run, call: Call, x: Array, *parameters: object) -> Array:
     """One matrix an axis: what Resize makes of the unit matrix."""
     if call.get("coordinate_transformation_mode", "") == "tf_crop_and_resize" or call.get("axes"):
         raise NotApplicable("Resize of chosen axes, or cropped")

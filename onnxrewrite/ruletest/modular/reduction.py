@@ -29,7 +29,7 @@ def _mean(a: Array, axes: Sequence[int], keepdims: bool = True) -> Array:
 
 
 @computes("ReduceSum", "ReduceMean", "ReduceSumSquare", "ReduceL2", "ReduceProd", "ReduceMax", "ReduceMin")
-def _reduce(run: Run, call: Call, a: Array, given: Any = None) -> Array:
+def _reduce(run: Run, call: Call, a: Array, given: object = None) -> Array:
     axes, keep = _axes(call, a.ndim, given), bool(call.get("keepdims", 1))
     if axes is None:
         return a

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -113,7 +112,7 @@ for output, value in zip(session.get_outputs(), session.run(None, inputs), stric
 '''
 
 
-def _zeros(value: Any) -> str:
+def _zeros(value: object) -> str:
     array = np.asarray(value)
     dtype = "object" if array.dtype.hasobject else f"np.dtype({array.dtype.name!r})"
     return f"np.full({array.shape}, '', {dtype})" if array.dtype.hasobject else f"np.zeros({array.shape}, {dtype})"

@@ -125,7 +125,7 @@ def defaults() -> list[str]:
     return [name for name, stage in known().items() if stage.default]
 
 
-def made(name: str, settings: Mapping[str, Any], where: str) -> Stage:
+def made(name: str, settings: Mapping[str, object], where: str) -> Stage:
     """A stage with its settings, hyphens for underscores in their names.
 
     Raises:

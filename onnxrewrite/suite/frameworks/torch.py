@@ -38,12 +38,12 @@ OLDEST = 7
 
 def export(
     module: torch.nn.Module,
-    example_inputs: Any,
+    example_inputs: object,
     path: str | Path | None = None,
     *,
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: object = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     opset: int | None = None,
@@ -52,7 +52,7 @@ def export(
     optimize: bool | Optimize | Pipeline = True,
     seed: int = 0,
     samples: int = 3,
-    **options: Any,
+    **options: object,
 ) -> Exported:
     """Export a PyTorch module, compare the export with it, and rewrite what is right.
 

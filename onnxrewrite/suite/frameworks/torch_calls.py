@@ -49,7 +49,7 @@ class Call:
 
     @staticmethod
     def of(
-        module: torch.nn.Module, example: Any, keywords: Mapping[str, Any], names: Sequence[str] | None = None
+        module: torch.nn.Module, example: object, keywords: Mapping[str, object], names: Sequence[str] | None = None
     ) -> Call:
         """Bind the arguments to the parameters of ``forward`` and name the tensors among them.
 
@@ -86,7 +86,7 @@ class Call:
         """The same as arrays."""
         return {name: to_array(tensor) for name, tensor in self.tensors.items()}
 
-    def axes(self, dynamic_axes: Any, dynamic_shapes: Any, outputs: Sequence[str]) -> Axes:
+    def axes(self, dynamic_axes: object, dynamic_shapes: object, outputs: Sequence[str]) -> Axes:
         """The axes whose size may vary, by name of the input.
 
         Raises:
@@ -201,13 +201,13 @@ class Call:
             return None
 
 
-def must_be_module(module: Any) -> None:
+def must_be_module(module: object) -> None:
     """UsageError for what is no module."""
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"export takes a torch.nn.Module, not {type(module).__name__}")
 
 
-def _arguments(example: Any, keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(example: object, keywords: Mapping[str, object]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(example, tuple | list):
         return tuple(example), dict(keywords)
     if isinstance(example, Mapping):
@@ -215,7 +215,7 @@ def _arguments(example: Any, keywords: Mapping[str, Any]) -> tuple[tuple[Any, ..
     return (example,), dict(keywords)
 
 
-def _apart(leaves: Sequence[Any]) -> list[Any]:
+def _apart(leaves: Sequence[object]) -> list[Any]:
     """The same leaves, a tensor that is there twice copied: it is two inputs."""
     seen: set[int] = set()
     found = []
@@ -227,7 +227,7 @@ def _apart(leaves: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _names(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+def _names(module: torch.nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> list[str]:
     """``x``, or ``x_0``, ``x_key`` where the argument ``x`` is nested; no name twice."""
     bound = inspect.signature(module.forward).bind(*args, **kwargs)
     found: list[str] = []

@@ -207,7 +207,7 @@ class _Reader:
             chosen = {n: a[row] if width == 0 else a[row : row + 1] for n, a in known.items()}
             yield Sample(chosen, labels[row] if labels is not None and np.ndim(labels) else labels)
 
-    def fitted(self, given: Any, number: int) -> Sample:
+    def fitted(self, given: object, number: int) -> Sample:
         """A sample with the dtypes of the model; UsageError where it does not fit."""
         sample = _as_sample(given)
         if sample is None:
@@ -220,7 +220,7 @@ class _Reader:
             inputs[spec.name] = self._cast(spec, sample.inputs[spec.name], number)
         return Sample(inputs, sample.label)
 
-    def _cast(self, spec: InputSpec, value: Any, number: int) -> Any:
+    def _cast(self, spec: InputSpec, value: object, number: int) -> Any:
         if not spec.tensor:
             return value
         where = f"{self.option}: sample {number}, input {spec.name}"
@@ -237,7 +237,7 @@ class _Reader:
         return np.ascontiguousarray(array, wanted).reshape(array.shape)
 
 
-def _as_sample(given: Any) -> Sample | None:
+def _as_sample(given: object) -> Sample | None:
     if isinstance(given, Sample):
         return given
     if isinstance(given, Mapping):

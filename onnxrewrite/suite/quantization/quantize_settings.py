@@ -125,7 +125,7 @@ class QuantizeSettings:
         return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> QuantizeSettings:
+    def from_json(cls, data: Mapping[str, object]) -> QuantizeSettings:
         """Settings of what ``to_json`` gave.
 
         Raises:

@@ -193,7 +193,7 @@ def _rules(rules: tuple[str, ...], only: tuple[str, ...], without: tuple[str, ..
     return [f"{rule.name} {fingerprint(rule).sha256}" for rule in registry.load(rules).select(only, without)]
 
 
-def _contents(spec: Any) -> list[str]:
+def _contents(spec: object) -> list[str]:
     """The digests of the files that ``--data`` or ``--metric`` names; a function of a module has none.
 
     Raises:

@@ -58,6 +58,6 @@ class Quantize(Stage):
         return replace(given, path=path, source=path, how=plan.name, facts=made.to_json())
 
 
-def settings_of(given: Mapping[str, Any], mode: Mode) -> QuantizeSettings:
+def settings_of(given: Mapping[str, object], mode: Mode) -> QuantizeSettings:
     """Settings by name, hyphens for underscores, and a mode."""
     return QuantizeSettings.from_json({**{name.replace("-", "_"): v for name, v in given.items()}, "mode": mode})
