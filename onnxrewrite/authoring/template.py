@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any
 
 import onnx_ir as ir
 
@@ -182,7 +181,7 @@ class Writing:
     def _cuts(self, rule: Rule) -> tuple[Cut, ...]:
         """The region, and one place for each operator that stands there instead of one of its own; as far as the
         pattern is found in what is made of them."""
-        shown: dict[Any, int] = {}
+        shown: dict[object, int] = {}
         for number, place in enumerate(self.found.places):
             odd = place.odd
             shown.setdefault(None if odd is None else (odd, place.nodes[odd].op_type), number)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import onnx
@@ -140,13 +139,13 @@ class Baseline:
             self.notes.append(f"the original is not finite at sample {run.sample} {run.binding}")
         made.append(run)
 
-    def overrides(self) -> dict[str, Any]:
+    def overrides(self) -> Outputs:
         """Other values for the float inputs that have a default: each element of it times 0.5 to 1.5."""
         if isinstance(self.session, str):
             return {}
         names = {d.name for d in self.session.handle.get_overridable_initializers()} - set(self.sampler.given)
         rng = np.random.default_rng([self.seed, 77])
-        found = {}
+        found: Outputs = {}
         for tensor in self.bare.graph.initializer:
             if tensor.name not in names or tensor.data_location == onnx.TensorProto.EXTERNAL:
                 continue

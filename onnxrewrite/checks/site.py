@@ -13,7 +13,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -255,9 +255,7 @@ class _Site:
                 break
         return found or f"no inputs found at which the original subgraph runs: {reason}"
 
-    def feeds(
-        self, binding: Binding, values: str, care: int, alone: str | None = None, turn: int = 0
-    ) -> dict[str, Any]:
+    def feeds(self, binding: Binding, values: str, care: int, alone: str | None = None, turn: int = 0) -> Outputs:
         """Inputs that are of one class of values, or one of them ``alone``."""
         return site_feeds(self.sampler, self.elements, binding, values, care, alone, turn)
 

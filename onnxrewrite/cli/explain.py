@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -92,7 +92,7 @@ def explain(
 
 def _rule(
     model: ir.Model, rules: list[Rule], target: str, rule: Rule, at: str | None, check: bool, name: str, verbose: bool
-) -> tuple[Any, Shown]:
+) -> tuple[object, Shown]:
     from onnxrewrite.explanation.why_not import Explainer
     from onnxrewrite.report.explain_report import explanation_report
 
@@ -100,7 +100,7 @@ def _rule(
     return data, partial(show, explanation_report, data, name, verbose=verbose)
 
 
-def _all(model: ir.Model, rules: list[Rule], target: str, profile: bool, verbose: bool) -> tuple[Any, Shown]:
+def _all(model: ir.Model, rules: list[Rule], target: str, profile: bool, verbose: bool) -> tuple[object, Shown]:
     from onnxrewrite.explanation.ranking import ranking
     from onnxrewrite.report.explain_report import near_misses_table
 
@@ -108,7 +108,7 @@ def _all(model: ir.Model, rules: list[Rule], target: str, profile: bool, verbose
     return {"rules": rows}, partial(show, near_misses_table, rows, verbose=verbose)
 
 
-def _overview(model: ir.Model, rules: list[Rule], target: str, name: str, verbose: bool) -> tuple[Any, Shown]:
+def _overview(model: ir.Model, rules: list[Rule], target: str, name: str, verbose: bool) -> tuple[object, Shown]:
     from onnxrewrite.explanation.ranking import overview
     from onnxrewrite.report.explain_report import overview_table
 
@@ -116,7 +116,7 @@ def _overview(model: ir.Model, rules: list[Rule], target: str, name: str, verbos
     return {"rules": rows}, partial(show, overview_table, rows, name, verbose=verbose)
 
 
-def _story(model: ir.Model, rules: list[Rule], target: str, node: str) -> tuple[Any, Shown]:
+def _story(model: ir.Model, rules: list[Rule], target: str, node: str) -> tuple[object, Shown]:
     from onnxrewrite import io
     from onnxrewrite.explanation.history import story
     from onnxrewrite.ir.target import target as target_by_name

@@ -16,12 +16,12 @@ import typer
 
 from onnxrewrite.errors import UsageError
 from onnxrewrite.system import files as regular
-from onnxrewrite.system.arrays import Array, Outputs
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from onnxrewrite.inputs.bindings import InputSpec
+    from onnxrewrite.system.arrays import Array, Outputs
 
 
 class Mode(enum.StrEnum):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import onnx_ir as ir
 
@@ -30,7 +29,7 @@ class Fault:
     """
 
     reason: str
-    item: Any
+    item: object
     lacking: int = 0
     cost: float = PART
 
@@ -45,8 +44,8 @@ class Cover:
         cost: The weight of all faults.
     """
 
-    bound: Mapping[Any, Any] = field(default_factory=dict)
-    faults: Mapping[Any, Fault] = field(default_factory=dict)
+    bound: Mapping[Hashable, object] = field(default_factory=dict)
+    faults: Mapping[Hashable, Fault] = field(default_factory=dict)
     cost: float = 0.0
 
     @property
@@ -68,18 +67,18 @@ class Cover:
                 found.add(node)
         return found
 
-    def having(self, bound: Mapping[Any, object], *faults: Fault) -> Cover:
+    def having(self, bound: Mapping[Hashable, object], *faults: Fault) -> Cover:
         """With more that is there, and more faults."""
         return joined([self, Cover(bound, {_key(f): f for f in faults})])
 
 
-def _key(fault: Fault) -> Any:
+def _key(fault: Fault) -> Hashable:
     return fault.item, fault.lacking > 0, "" if fault.lacking else fault.reason
 
 
 def joined(covers: Iterable[Cover]) -> Cover:
     """Several parts of one pattern; what they share must be one value in all of them."""
-    bound, faults = dict[Any, Any](), dict[Any, Fault]()
+    bound, faults = dict[Hashable, object](), dict[Hashable, Fault]()
     for cover in covers:
         faults |= cover.faults
         for item, to in cover.bound.items():
@@ -133,7 +132,7 @@ def head(item: object) -> str:
             return repr(item)
 
 
-def only(fault: Fault) -> dict[Any, Fault]:
+def only(fault: Fault) -> dict[Hashable, Fault]:
     """One fault, by what it is told of."""
     return {_key(fault): fault}
 

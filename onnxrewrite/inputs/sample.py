@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -79,7 +78,7 @@ class Sampler:
     """Makes feeds for a model.  ``given`` arrays override and bind their sizes; ``dims`` override sizes."""
 
     model: onnx.ModelProto
-    given: Mapping[str, Any] = field(default_factory=dict)
+    given: Feeds = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     seed: int = 0
     specs: Specs = field(init=False)

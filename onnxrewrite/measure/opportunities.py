@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import networkx as nx
 import onnx_ir as ir
@@ -152,7 +152,7 @@ class _Part(NamedTuple):
 
 def _parts(before: Side, after: Side) -> list[_Part]:
     """The connected components of kernels and original nodes."""
-    graph: nx.Graph[Any] = nx.Graph()
+    graph: nx.Graph[str | tuple[int, Kernel]] = nx.Graph()
     for number, (kernels, nodes) in enumerate((before, after)):
         for kernel in kernels:
             graph.add_edges_from(((number, kernel), name) for name in nodes.get(kernel.name, ()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
 
 import onnx_ir as ir
 
@@ -35,7 +34,7 @@ class Misses:
     def __init__(self) -> None:
         self.progress = (-1, Stands.INPUT)
         self.reason = ""
-        self.item: Any = None
+        self.item: object = None
         self.binding = Binding()
 
     def add(self, bound: int, reason: str, item: object, binding: Binding, stands: Stands = Stands.NODE) -> None:

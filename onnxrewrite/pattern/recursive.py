@@ -265,10 +265,10 @@ class RecursiveMatcher:
         elif holds:
             yield binding.bind(item, value).cover(node)
 
-    def _parameters(self, item: Call, node: ir.Node) -> dict[str, tuple[Any, int | None]] | None:
+    def _parameters(self, item: Call, node: ir.Node) -> dict[str, tuple[object, int | None]] | None:
         """Parameter name to what is expected and, where this opset has it as an input, that input's index."""
         found = schema.schema(node.domain, node.op_type, self.facts.version(node))
-        result: dict[str, tuple[Any, int | None]] = {}
+        result: dict[str, tuple[object, int | None]] = {}
         for name, expected in item.parameters.items():
             index = schema.formal_index(found, name)
             if index is None and found is not None and name not in found.attributes and not _optional(expected):
@@ -277,7 +277,7 @@ class RecursiveMatcher:
         return result
 
     def _inputs(
-        self, item: Call, node: ir.Node, named: dict[str, tuple[Any, int | None]], binding: Binding
+        self, item: Call, node: ir.Node, named: dict[str, tuple[object, int | None]], binding: Binding
     ) -> Iterator[Binding]:
         taken = {index for _, index in named.values() if index is not None}
         rest = next((t for t in item.inputs[-1:] if isinstance(t, Each)), None)
@@ -333,7 +333,7 @@ class RecursiveMatcher:
             yield binding
 
     def _named(
-        self, items: list[tuple[str, tuple[Any, int | None]]], node: ir.Node, binding: Binding
+        self, items: list[tuple[str, tuple[object, int | None]]], node: ir.Node, binding: Binding
     ) -> Iterator[Binding]:
         if not items:
             yield binding

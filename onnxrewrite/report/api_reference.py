@@ -101,11 +101,11 @@ class _Written:
         return self.text
 
 
-def _unquoted(annotation: object) -> Any:
+def _unquoted(annotation: object) -> object:
     return _Written(annotation) if isinstance(annotation, str) else annotation
 
 
-def _plain(default: object) -> Any:
+def _plain(default: object) -> object:
     if default is inspect.Parameter.empty or isinstance(default, enum.Enum):
         return default if default is inspect.Parameter.empty else _Written(str(default))
     return _Written("…") if " at 0x" in repr(default) or repr(default).startswith("<") else default

@@ -17,7 +17,7 @@ from onnxrewrite.io.statistics import file_bytes, operator_counts
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
-from onnxrewrite.system.plain import Data, Json
+from onnxrewrite.system.plain import Json, Plain
 
 _MAX_OPERATORS = 12
 _MAX_VALUES = 20
@@ -115,7 +115,7 @@ def _weights(model: ir.Model) -> dict[str, Json]:
     }
 
 
-def inspection_report(data: Data, *, verbose: bool = False) -> RenderableType:
+def inspection_report(data: Plain, *, verbose: bool = False) -> RenderableType:
     """The same for people."""
     opsets = [f"{domain or 'ai.onnx'} {version}" for domain, version in data["opsets"].items()]
     head = Text.assemble((str(data["model"]), "bold"), f": opset {', '.join(opsets)}; IR version {data['ir_version']}")
@@ -130,7 +130,7 @@ def inspection_report(data: Data, *, verbose: bool = False) -> RenderableType:
     return Group(*parts, facts_grid(_facts(data)))
 
 
-def _values(kind: str, values: Sequence[Data], limit: int | None) -> RenderableType:
+def _values(kind: str, values: Sequence[Plain], limit: int | None) -> RenderableType:
     table = plain_table(kind, "type", *([""] if any(v["overridable"] for v in values) else []))
     for value in values[:limit]:
         default = ["has a default, can be overridden" if value["overridable"] else ""] if len(table.columns) > 2 else []
@@ -151,7 +151,7 @@ def _operators(operators: Mapping[str, int], limit: int | None) -> RenderableTyp
     return Padding(table, (0, 0, 0, 2))
 
 
-def _facts(data: Data) -> list[tuple[str, str]]:
+def _facts(data: Plain) -> list[tuple[str, str]]:
     weights = data["weights"]
     nodes = human.plural(data["nodes"], "node")
     if data["constants"]:

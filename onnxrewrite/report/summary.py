@@ -17,7 +17,7 @@ from onnxrewrite.checks.findings import ModelFindings, model_check
 from onnxrewrite.io import preserved
 from onnxrewrite.io.statistics import operator_counts, stored_bytes
 from onnxrewrite.report import human
-from onnxrewrite.system.plain import Data
+from onnxrewrite.system.plain import Plain
 
 if TYPE_CHECKING:
     from onnxrewrite.compiler.result import Checks, Result
@@ -112,7 +112,7 @@ class Summary(TypedDict):
     nodes: dict[str, int]
     size: dict[str, int]
     checks: ChecksDone
-    speed: Data
+    speed: Plain
     assumes: dict[str, list[str]]
     undone: list[UndoneRow]
     sites: list[SiteRow]

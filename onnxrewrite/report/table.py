@@ -17,7 +17,7 @@ from onnxrewrite.checks.structure import NO_KERNELS
 from onnxrewrite.reference.tolerance import BITWISE, IN_VALUE
 from onnxrewrite.report import human
 from onnxrewrite.report.summary import ConflictRow, RuleRow, SiteRow, Summary, UndoneRow
-from onnxrewrite.system.plain import Data
+from onnxrewrite.system.plain import Plain
 
 _MAX_OPERATORS = 10
 _MAX_REASONS = 2
@@ -252,7 +252,7 @@ def apply_facts(data: Summary, *, verbose: bool) -> list[tuple[str, str]]:
     return facts
 
 
-def _speed_facts(speed: Data, *, verbose: bool) -> list[tuple[str, str]]:
+def _speed_facts(speed: Plain, *, verbose: bool) -> list[tuple[str, str]]:
     """The speed of the result, and the measurements that it is known from."""
     if speed["skipped"]:
         return [("Speed", f"not measured: {speed['skipped']}")] if verbose or speed["lower"] == "fastest" else []

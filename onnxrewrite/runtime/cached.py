@@ -24,7 +24,7 @@ from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.ir.random_operators import stochastic_ops
 from onnxrewrite.runtime.opening import session as open_best
 from onnxrewrite.runtime.session import Session, from_ortvalue, skeleton
-from onnxrewrite.system.arrays import Feeds
+from onnxrewrite.system.arrays import Feeds, Held
 
 Key: TypeAlias = bytes
 
@@ -101,7 +101,7 @@ class CachedSession:
         output_names: Sequence[str] | None,
         input_feed: Feeds,
         run_options: ort.RunOptions | None = None,
-    ) -> list[Any]:
+    ) -> list[Held]:
         """The outputs, as ``onnxruntime.InferenceSession.run`` gives them, but read-only.
 
         Args:
@@ -116,7 +116,7 @@ class CachedSession:
         names = list(output_names or self._outputs)
         self._must_know(names, input_feed)
         if run_options is not None:
-            found: list[Any] = self.session.run(names, dict(input_feed), run_options)
+            found: list[Held] = self.session.run(names, dict(input_feed), run_options)
             return found
         feeds = {name: self._array(name, value) for name, value in input_feed.items()}
         key = fingerprint(names, feeds)
@@ -156,14 +156,14 @@ class CachedSession:
             self._cache.clear()
             self._hits = self._misses = 0
 
-    def get_inputs(self) -> Sequence[Any]:
+    def get_inputs(self) -> Sequence[ort.NodeArg]:
         """As of the session."""
-        found: Sequence[Any] = self.session.get_inputs()
+        found: Sequence[ort.NodeArg] = self.session.get_inputs()
         return found
 
-    def get_outputs(self) -> Sequence[Any]:
+    def get_outputs(self) -> Sequence[ort.NodeArg]:
         """As of the session."""
-        found: Sequence[Any] = self.session.get_outputs()
+        found: Sequence[ort.NodeArg] = self.session.get_outputs()
         return found
 
     def get_providers(self) -> Sequence[str]:
@@ -180,7 +180,7 @@ class CachedSession:
             if unknown is not None:
                 raise UsageError(f"the model has no {kind} {unknown!r}; it has {', '.join(known)}")
 
-    def _array(self, name: str, value: object) -> Any:
+    def _array(self, name: str, value: Held) -> Held:
         """An input as it is hashed and run: of a tensor an array; sequences, maps and optionals as they are."""
         if isinstance(value, ort.OrtValue):
             return from_ortvalue(value)
@@ -208,7 +208,7 @@ class CachedSession:
 class _Kept:
     """Outputs that are remembered, and their size in bytes."""
 
-    values: Sequence[Any]
+    values: Sequence[Held]
     size: int
 
 
@@ -252,7 +252,7 @@ def _put(state: hashlib.blake2b, kind: bytes, data: bytes) -> None:
     state.update(data)
 
 
-def _sealed(value: object) -> Any:
+def _sealed(value: Held) -> Held:
     """An output of our own that nobody can write to by mistake."""
     if isinstance(value, np.ndarray):
         own = value if value.flags.owndata else value.copy()
@@ -261,7 +261,7 @@ def _sealed(value: object) -> Any:
     return copy.deepcopy(value)
 
 
-def _view(value: object) -> Any:
+def _view(value: Held) -> Held:
     """An output as it is given away: no view of a read-only array can be made writable."""
     return value.view() if isinstance(value, np.ndarray) else copy.deepcopy(value)
 

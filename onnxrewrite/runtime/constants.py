@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -19,6 +19,9 @@ from onnxrewrite.runtime import bounds
 from onnxrewrite.runtime.limited import Overrun
 from onnxrewrite.runtime.native import opened, run
 from onnxrewrite.system.arrays import Array
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 _BY_REFERENCE = 2**16
 """Elements that the reference evaluator is given at the most: it computes some operators one by one."""
@@ -79,7 +82,7 @@ def _size(shape: Sequence[int]) -> int:
     return functools.reduce(int.__mul__, map(int, shape), 1)
 
 
-def _options() -> Any:
+def _options() -> ort.SessionOptions:
     import onnxruntime
 
     _bound_memory()

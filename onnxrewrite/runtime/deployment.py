@@ -138,7 +138,7 @@ def _plain_providers(value: object) -> Any:
     """Providers as a mapping, of the list of names or of objects that is stored."""
     if not isinstance(value, list):
         return value
-    found: dict[Any, Any] = {}
+    found: dict[object, object] = {}
     for each in value:
         is_object = isinstance(each, Mapping)
         name, options = (each.get("name"), each.get("options", {})) if is_object else (each, {})
@@ -148,7 +148,7 @@ def _plain_providers(value: object) -> Any:
     return found
 
 
-def _one_of(names: tuple[str, ...]) -> Callable[[Any], str]:
+def _one_of(names: tuple[str, ...]) -> Callable[[object], str]:
     def problem(value: object) -> str:
         return "" if value is None or value in names else f"must be one of {', '.join(names)}, not {_shown(value)}"
 
@@ -192,7 +192,7 @@ def _shown(value: object) -> str:
 _MOST = 4096
 """Threads: more are a mistake."""
 
-_PROBLEMS: Mapping[str, Callable[[Any], str]] = {
+_PROBLEMS: Mapping[str, Callable[[object], str]] = {
     "level": _one_of(get_args(Level)),
     "threads": _count,
     "inter_threads": _count,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import onnxruntime as ort
 
 from onnxrewrite.runtime.limited import limited
-from onnxrewrite.system.arrays import Feeds
+from onnxrewrite.system.arrays import Feeds, Held
 
 Answer = TypeVar("Answer")
 
@@ -38,7 +38,9 @@ def opened(
     )
 
 
-def run(handle: ort.InferenceSession, names: Sequence[str] | None, feeds: Feeds, *, seconds: float | None) -> list[Any]:
+def run(
+    handle: ort.InferenceSession, names: Sequence[str] | None, feeds: Feeds, *, seconds: float | None
+) -> list[Held]:
     """The outputs of ``names``, or all, as numpy arrays; Overrun if it takes longer than ``seconds``."""
     return _within(seconds, lambda options: list(handle.run(names, feeds, options)))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import onnxruntime as ort
 
@@ -17,7 +17,7 @@ from onnxrewrite.ir import custom
 from onnxrewrite.runtime import native
 from onnxrewrite.runtime.limited import seconds_for
 from onnxrewrite.runtime.session import ModelLike, one_line, source_of, weight_bytes
-from onnxrewrite.system.arrays import Feeds
+from onnxrewrite.system.arrays import Feeds, Held, Outputs
 
 Level: TypeAlias = Literal["disabled", "basic", "extended", "all"]
 """Of ONNX Runtime's own optimizations."""
@@ -71,10 +71,10 @@ class Runner:
     feeds: Feeds = field(repr=False)
     creation: float
     seconds: float | None = None
-    keep: Any = field(default=None, repr=False)
+    keep: object = field(default=None, repr=False)
     _ran: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def __call__(self) -> Sequence[Any]:
+    def __call__(self) -> Sequence[Held]:
         """The outputs.
 
         Raises:
@@ -82,7 +82,7 @@ class Runner:
         """
         try:
             if self._ran:
-                found: Sequence[Any] = self.handle.run(None, self.feeds)
+                found: Sequence[Held] = self.handle.run(None, self.feeds)
             else:
                 found = native.run(self.handle, None, self.feeds, seconds=self.seconds)
                 self._ran.append(True)
@@ -144,5 +144,5 @@ def open_runner(
     return Runner(handle, _given(handle, feeds), creation, seconds, keep)
 
 
-def _given(handle: ort.InferenceSession, feeds: Feeds) -> dict[str, Any]:
+def _given(handle: ort.InferenceSession, feeds: Feeds) -> Outputs:
     return {i.name: feeds[i.name] for i in handle.get_inputs() if i.name in feeds}

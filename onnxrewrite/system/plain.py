@@ -8,5 +8,5 @@ from typing import Any, TypeAlias
 Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | int | float | bool | None"
 """Data that JSON can tell, as it is written."""
 
-Data: TypeAlias = Mapping[str, Any]
+Plain: TypeAlias = Mapping[str, Any]
 """The same as it is read, by who knows what stands under each name."""

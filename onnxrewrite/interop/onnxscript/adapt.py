@@ -122,7 +122,7 @@ class _Foreign:
         finally:
             _visit(self._theirs.graph_post_visitor)
 
-    def __fingerprint__(self) -> tuple[Any, ...]:
+    def __fingerprint__(self) -> tuple[object, ...]:
         """The parts that it consists of, without what it remembers of its last match."""
         theirs = self._theirs
         functions = [_function(theirs), getattr(theirs._condition_function, "__func__", theirs._condition_function)]

@@ -108,7 +108,7 @@ class _Writer:
     outputs: Sequence[Term]
     opset: int
     lines: list[str] = field(default_factory=list)
-    parameters: dict[Any, str] = field(default_factory=dict)
+    parameters: dict[object, str] = field(default_factory=dict)
     conditions: list[str] = field(default_factory=list)
     asked: dict[str, None] = field(default_factory=dict)
     written_as: dict[Term, str] = field(default_factory=dict)

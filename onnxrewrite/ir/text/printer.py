@@ -56,7 +56,7 @@ def _number(value: Any, dtype: ir.DataType) -> str:
         return _shortest(float(kind(value)), kind)
 
 
-def _shortest(value: float, kind: Any) -> str:
+def _shortest(value: float, kind: type[np.generic]) -> str:
     """The shortest text of a float that is a number of a numpy dtype."""
     if not math.isfinite(value):
         return str(value)

@@ -11,7 +11,7 @@ from onnxrewrite.report.html.markup import Markup, facts, folded, joined, table,
 from onnxrewrite.report.html.proposals import proposals, shown_of
 from onnxrewrite.report.summary import Summary
 from onnxrewrite.report.table import WARNINGS, apply_facts
-from onnxrewrite.system.plain import Data
+from onnxrewrite.system.plain import Plain
 
 _MAX_PLACES = 5
 
@@ -40,7 +40,7 @@ def result_html(data: Summary) -> str:
     return _cell(parts)
 
 
-def outcome_html(data: Data) -> str:
+def outcome_html(data: Plain) -> str:
     """The result of ``optimize``; ``data`` is ``Outcome.to_json()``."""
     columns = ["stage", "proposal", "of the original>", "size>", "quality>", "", "why"]
     rows: list[list[object]] = []
@@ -58,7 +58,7 @@ def outcome_html(data: Data) -> str:
     )
 
 
-def explanation_html(data: Data) -> str:
+def explanation_html(data: Plain) -> str:
     """The reasons why a rule does not apply; ``data`` is ``Explanation.to_json()``."""
     applied = len(data["applied"])
     head = f" applies at {human.plural(applied, 'place')}" if applied else " does not apply"
@@ -75,12 +75,12 @@ def explanation_html(data: Data) -> str:
     return _cell(parts)
 
 
-def _reason(place: Data) -> Markup:
+def _reason(place: Plain) -> Markup:
     otherwise = [tag("div", f"without that: {place['otherwise']}")] if place["otherwise"] else []
     return joined([place["reason"], *otherwise])
 
 
-def _places(places: Sequence[Data]) -> Markup:
+def _places(places: Sequence[Plain]) -> Markup:
     named = [
         tag("div", tag("code", p["node"]), f" ({p['source']})" if p["source"] else "") for p in places[:_MAX_PLACES]
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.operators import TRAITS, operators
+from onnxrewrite.ir.schema import AttributeValue
 from onnxrewrite.ruletest.fuzz.attributes import drawn
 from onnxrewrite.ruletest.fuzz.hints import Hints
 from onnxrewrite.ruletest.fuzz.operand_position import DoesNotFit, Shape, Spot, known_attributes, static_shape
@@ -101,7 +102,7 @@ class _Settling:
         self._done: list[ir.Node] = []
         self._inputs: list[ir.Value] = []
         self._constants: list[ir.Value] = []
-        self._attributes: dict[Any, Any] = {}
+        self._attributes: dict[Hashable, AttributeValue] = {}
         self._of_name: dict[str, list[Any]] = {}
         self._numbers: list[float] = []
         self._arrays: list[Array] = []
@@ -174,29 +175,29 @@ class _Settling:
         if value is not None:
             (node.attributes[name],) = ir.convenience.convert_attributes({name: value})
 
-    def _attribute(self, spot: Spot, opened: Open) -> Any:
+    def _attribute(self, spot: Spot, opened: Open) -> AttributeValue:
         formal = opened.formal
         if not formal.required and self._rng.random() < 0.35:
             return None
         fresh = drawn(spot, formal)
         if fresh is None:
             return None
-        value = self._as_before(formal.name, fresh)
+        value: AttributeValue = self._as_before(formal.name, fresh)
         self._of_name.setdefault(formal.name, []).append(value)
         return value
 
-    def _as_before(self, name: str, fresh: Any) -> Any:
+    def _as_before(self, name: str, fresh: AttributeValue) -> Any:
         """The drawn value, one of the rule's hints, or one related to an earlier attribute of the same name."""
         before = [v for v in self._of_name.get(name, ()) if type(v) is type(fresh) and _length(v) == _length(fresh)]
         chance = self._rng.random()
         if before and chance < 0.4:
             return self._rng.choice(before)
         if before and name == "perm" and chance < 0.6:
-            return np.argsort(self._rng.choice(before)).tolist()
+            return np.argsort(np.asarray(self._rng.choice(before))).tolist()
         asked = [v for v in self._asked_for(name, fresh) if _is_like(v, fresh)]
         return self._rng.choice(asked) if asked and self._rng.random() < 0.4 else fresh
 
-    def _asked_for(self, name: str, fresh: object) -> Sequence[Any]:
+    def _asked_for(self, name: str, fresh: object) -> Sequence[AttributeValue]:
         if isinstance(fresh, str):
             return self._asked.words
         if isinstance(fresh, list):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -63,7 +63,7 @@ def attributes_together(draft: Draft, nodes: Sequence[ir.Node], rng: random.Rand
 _PLAIN = (ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING, ir.AttributeType.INTS)
 
 
-def list_of(value: object) -> Any:
+def list_of(value: object) -> object:
     """Lists and tuples as lists."""
     return list(value) if isinstance(value, list | tuple) else value
 

@@ -13,7 +13,7 @@ from onnxrewrite.ruletest.fuzz.counterexample import save
 from onnxrewrite.ruletest.fuzz.fuzzer import INSTANCES, climb
 from onnxrewrite.ruletest.fuzz.verdict import UNTRIED, Verdict
 from onnxrewrite.ruletest.fuzz.verdict_cache import Memory, to_json
-from onnxrewrite.system.plain import Data, Json
+from onnxrewrite.system.plain import Json, Plain
 from onnxrewrite.system.workers import Died, in_workers
 
 
@@ -36,7 +36,7 @@ class Request:
     remembers: bool = True
 
 
-def verify(names: Sequence[str], request: Request, jobs: int = 1) -> Iterator[Data]:
+def verify(names: Sequence[str], request: Request, jobs: int = 1) -> Iterator[Plain]:
     """The verdict on each rule, as plain data, as they come; ``jobs`` rules are tried at a time.
 
     Rules are tried in processes of their own, for some graphs make ONNX Runtime abort: that costs the verdict of the

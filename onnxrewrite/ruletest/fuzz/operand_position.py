@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
+from onnxrewrite.ir.schema import AttributeValue
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -37,7 +38,7 @@ class Spot:
     index: int
     shapes: Sequence[Shape | None]
     rng: random.Random
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, AttributeValue]
     sizes: Sequence[int] = (1, 2, 3)
     earlier: Sequence[Shape] = ()
     rank: int | None = None
@@ -79,7 +80,7 @@ class Spot:
         return self.rng.choice(self.sizes)
 
 
-def known_attributes(node: ir.Node, found: schema.Schema | None) -> dict[str, Any]:
+def known_attributes(node: ir.Node, found: schema.Schema | None) -> dict[str, AttributeValue]:
     """The attributes of a node, and the defaults of those that it leaves out."""
     defaults = {n: f.default for n, f in found.attributes.items()} if found is not None else {}
     return defaults | {n: a.value for n, a in node.attributes.items() if not a.is_ref()}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import onnx_ir as ir
 
@@ -17,7 +15,7 @@ from onnxrewrite.measure.timing import Interval
 from onnxrewrite.runtime.settings import DEFAULT, Setting
 from onnxrewrite.suite.quality.gate import Quality
 from onnxrewrite.system import files
-from onnxrewrite.system.plain import Json
+from onnxrewrite.system.plain import Json, Plain
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Artifact:
     setting: Setting = DEFAULT
     how: str = ""
     source: Path | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Plain = field(default_factory=dict)
 
     @property
     def plain(self) -> Path:

@@ -30,7 +30,7 @@ def key(*parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def state_of(artifact: Artifact) -> list[Any]:
+def state_of(artifact: Artifact) -> list[object]:
     """All that the work on an artifact depends on."""
     plain = digest(artifact.source) if artifact.source is not None else ""
     return [

@@ -19,7 +19,7 @@ from onnxrewrite.suite.quality.gate import Gate
 from onnxrewrite.system import files
 
 _GATE = tuple(f.name for f in dataclasses.fields(Gate))
-_PIPELINE: Mapping[str, Any] = {
+_PIPELINE: Mapping[str, object] = {
     "target_speedup": float,
     "budget": float,
     "objective": str,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -94,7 +94,7 @@ class Stage:
 
     def to_json(self) -> dict[str, Json]:
         """Its settings, plain data; the same settings give the same."""
-        plain: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
+        plain: dict[str, Json] = TypeAdapter(type(self)).dump_python(self, mode="json")
         return plain
 
 

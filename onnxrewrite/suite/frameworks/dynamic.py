@@ -34,7 +34,7 @@ def from_axes(given: Mapping[str, object], inputs: Mapping[str, int], outputs: S
     return found
 
 
-def _listed(name: str, axes: object) -> Sequence[Any]:
+def _listed(name: str, axes: object) -> Sequence[object]:
     if isinstance(axes, list | tuple | set | frozenset):
         return sorted(axes)
     raise UsageError(f"dynamic_axes: {name} must have a mapping of axes to names or a list of axes, not {axes!r}")
@@ -65,7 +65,7 @@ def from_shapes(
     return found
 
 
-def _as_structure(given: object, arguments: Mapping[str, object]) -> Any:
+def _as_structure(given: object, arguments: Mapping[str, object]) -> object:
     return dict(arguments) if isinstance(given, Mapping) else list(arguments.values())
 
 
@@ -95,7 +95,7 @@ def _walk(
         _walk(each, value[index], names, ranks, found, f"{where}[{index}]")
 
 
-def _sequence(given: object, where: str) -> Sequence[Any]:
+def _sequence(given: object, where: str) -> Sequence[object]:
     if isinstance(given, list | tuple):
         return given
     raise UsageError(f"{where} must be a mapping or a sequence, not {given!r}")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from onnxrewrite import io
+from onnxrewrite.checks.findings import ModelCheck
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir.schema import latest_version
 from onnxrewrite.suite.deploy.pipeline import Pipeline
@@ -147,8 +148,8 @@ def _maker(
     return make
 
 
-def _comparer(call: Call, seed: int, samples: int) -> Callable[[Path], Any]:
-    def compare(path: Path) -> Any:
+def _comparer(call: Call, seed: int, samples: int) -> Callable[[Path], ModelCheck]:
+    def compare(path: Path) -> ModelCheck:
         return compare_export(call, path, call.feeds, seed=seed, samples=samples)
 
     return compare

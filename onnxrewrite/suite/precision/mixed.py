@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import onnx
 import onnx_ir as ir
@@ -123,9 +123,9 @@ def read_map(given: Map) -> dict[str, str]:
     return found
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def _from_file(path: Path) -> dict[str, str]:
     try:
-        table: dict[str, Any] = tomllib.loads(files.read_text(path))
+        table = tomllib.loads(files.read_text(path))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except OSError as error:
@@ -147,7 +147,7 @@ def assign(named: Named, wanted: Mapping[str, str]) -> dict[str, tuple[str, str]
     Raises:
         UsageError: A key names nothing; the message says what comes nearest.
     """
-    ranked: dict[str, tuple[tuple[Any, ...], str]] = {}
+    ranked: dict[str, tuple[tuple[object, ...], str]] = {}
     for number, key in enumerate(wanted):
         for name, kind in named.match(key, "precision").items():
             rank = (key == ANY, KINDS.index(kind), is_pattern(key), -len(key), number)

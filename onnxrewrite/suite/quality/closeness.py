@@ -6,14 +6,13 @@ Equality up to rounding is another question, see ``tolerance``.  This module kno
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from onnxrewrite.reference.tolerance import finite
-from onnxrewrite.system.arrays import Array, Floats
+from onnxrewrite.system.arrays import Array, Floats, Held
 from onnxrewrite.system.plain import Json
 
 TOP = 5
@@ -72,11 +71,13 @@ class Gauge:
         self._rows = self._first = 0
         self._overlap = 0.0
 
-    def add(self, reference: Any, value: Any) -> None:
+    def add(self, reference: Held, value: Held) -> None:
         """One sample's output, and the reference's; another shape counts as broken throughout."""
         if isinstance(reference, list):  # a sequence: each of its tensors
-            same = isinstance(value, list) and len(value) == len(reference)
-            for one, other in zip(reference, value, strict=True) if same else ((np.ones(1), None),):
+            pairs: Iterable[tuple[Held, Held]] = ((np.ones(1), None),)
+            if isinstance(value, list) and len(value) == len(reference):
+                pairs = zip(reference, value, strict=True)
+            for one, other in pairs:
                 self.add(one, other)
             return
         x, y = np.asarray(reference), np.asarray(value)

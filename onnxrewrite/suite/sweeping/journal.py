@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -61,7 +61,7 @@ class Row:
 
     def to_json(self) -> dict[str, Json]:
         """Plain data."""
-        plain: dict[str, Any] = _ROW.dump_python(self, mode="json")
+        plain: dict[str, Json] = _ROW.dump_python(self, mode="json")
         return plain
 
 
