@@ -30,6 +30,7 @@ from onnxrewrite.reference.tolerance import (
     TOLERANCES,
     Comparison,
     Norms,
+    Rounding,
     compare,
     farthest,
     identical,
@@ -183,16 +184,9 @@ class Judge:
     def _against(
         self, reference: Held, run: Run, original: Held, rewritten: Held, own: Norms, spread: Floats | None = None
     ) -> Comparison:
-        return compare(
-            reference,
-            original,
-            rewritten,
-            noise=own,
-            stated=self.reference is not None and self.reference.islands,
-            averaged=run.values not in UNIFORM,
-            stepped=self._is_stepped,
-            spread=spread,
-        )
+        stated = self.reference is not None and self.reference.islands
+        rounding = Rounding(own, stated, run.values not in UNIFORM, self._is_stepped, spread)
+        return compare(reference, original, rewritten, rounding)
 
     @property
     def _is_stepped(self) -> bool:

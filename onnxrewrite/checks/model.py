@@ -28,6 +28,7 @@ from onnxrewrite.reference.tolerance import (
     STEPS,
     TOLERANCES,
     Norms,
+    Rounding,
     compare,
     equality,
     farthest,
@@ -243,7 +244,7 @@ class Baseline:
         if isinstance(new, str):
             return f"{place} it fails: {new}"
         for output, value in old.items():
-            found = compare(None, value, new[output], noise=self.noise.get(output))
+            found = compare(None, value, new[output], Rounding(self.noise.get(output, Norms())))
             if not found.accept:
                 return f"output {output} {place}: {found.reason}"
         return None
@@ -349,15 +350,8 @@ class Baseline:
             known = reference[name] if trusted and reference is not None else None
             stepped = self.reference.stepped
             spread = self.spread.get((index, name)) if stepped and known is not None else None
-            one = compare(
-                known,
-                run.outputs[name],
-                outputs[index][name],
-                noise=own,
-                stated=self.reference.islands,
-                stepped=stepped,
-                spread=spread,
-            )
+            rounding = Rounding(own, self.reference.islands, stepped=stepped, spread=spread)
+            one = compare(known, run.outputs[name], outputs[index][name], rounding)
             found = OutputCheck(name, one, kind, run.describe())
             if not one.accept:
                 return found

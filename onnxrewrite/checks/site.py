@@ -13,7 +13,6 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -106,32 +105,46 @@ def clear_cache() -> None:
     _CACHE.clear()
 
 
+@dataclass(frozen=True)
+class Trials:
+    """The inputs at which both sides are run.
+
+    Attributes:
+        dims_hint: Sizes known for symbolic dimensions, one mapping or several to try first.
+        seed: Of what is drawn.
+        classes: The classes of values to feed.
+        sizes: The number of bindings of symbolic dimensions.
+        in_turn: Classes that are fed at one of these only, another one for each.
+        in_range: True if no intermediate result is taken to overflow (``Assumption.IN_RANGE``).
+    """
+
+    dims_hint: Dims = None
+    seed: int = 0
+    classes: Sequence[str] = CLASSES
+    sizes: int = 2
+    in_turn: Sequence[str] = ()
+    in_range: bool = False
+
+
+_USUAL = Trials()
+
+
 def check_site(
     before: ir.Model,
     after: ir.Model,
+    trials: Trials = _USUAL,
     *,
-    dims_hint: Dims = None,
-    seed: int = 0,
     key: str | None = None,
-    classes: Sequence[str] = CLASSES,
-    sizes: int = 2,
-    in_turn: Sequence[str] = (),
-    in_range: bool = False,
 ) -> SiteCheck:
     """Run both models side by side and compare their outputs by name.
 
-    ``dims_hint``: sizes known for symbolic dimensions, one mapping or several to try first.
     ``key``: sites of the same key are the same up to names and are checked once.
-    ``classes``: the classes of values to feed.
-    ``sizes``: at how many bindings of symbolic dimensions.
-    ``in_turn``: classes that are fed at one of these only, another one for each.
-    ``in_range``: whether no intermediate result is taken to overflow (``Assumption.IN_RANGE``).
     """
     if key is not None and key in _CACHE:
         return replace(_CACHE[key], cached=True, seconds=0.0)
     start = time.perf_counter()
     try:
-        result = _check(before, after, _Settings(dims_hint, seed, tuple(classes), sizes, tuple(in_turn), in_range))
+        result = _check(before, after, trials)
     except NOT_RUN as error:
         result = SiteCheck("not run", reason(error))
     result = replace(result, seconds=time.perf_counter() - start)
@@ -142,25 +155,14 @@ def check_site(
     return result
 
 
-class _Settings(NamedTuple):
-    """The arguments of ``check_site`` that say what to try."""
-
-    dims_hint: Dims
-    seed: int
-    classes: tuple[str, ...]
-    sizes: int
-    in_turn: tuple[str, ...]
-    in_range: bool
-
-
-def _check(before: ir.Model, after: ir.Model, settings: _Settings) -> SiteCheck:
+def _check(before: ir.Model, after: ir.Model, trials: Trials) -> SiteCheck:
     """At smaller sizes first, where that says that all is well; at their own sizes else."""
     models, elements = (as_proto(before), as_proto(after)), elements_of(before)
     for small in shrunk(*models) if not elements else ():
-        result = _Site(*small, elements, settings).check()
+        result = _Site(*small, elements, trials).check()
         if result.ok:
             return replace(result, notes=[*result.notes, "at smaller sizes"])
-    return _Site(*models, elements, settings).check()
+    return _Site(*models, elements, trials).check()
 
 
 class _Site:
@@ -169,12 +171,12 @@ class _Site:
         before: onnx.ModelProto,
         after: onnx.ModelProto,
         elements: Mapping[str, Sequence[int | str]],
-        settings: _Settings,
+        trials: Trials,
     ) -> None:
-        hint, self.seed, self.classes, self.sizes, self.in_turn, self.in_range = settings
-        self.before, self.after = before, after
-        self.sampler = Sampler(self.before, seed=self.seed)
+        self.before, self.after, self.trials = before, after, trials
+        self.sampler = Sampler(self.before, seed=self.trials.seed)
         self.elements = elements
+        hint = trials.dims_hint
         self.hints = [hint] if isinstance(hint, Mapping) else list(hint or [])
 
     def check(self) -> SiteCheck:
@@ -204,7 +206,7 @@ class _Site:
         return replace(self._judged(original, runs), bindings=[t.binding for t in found], runs=len(runs))
 
     def _judged(self, original: Session, runs: Sequence[Run]) -> SiteCheck:
-        judge = Judge(self.before, original, in_range=self.in_range)
+        judge = Judge(self.before, original, in_range=self.trials.in_range)
         found, place, run = judge.judge(runs)
         return SiteCheck(
             "ok" if found.accept else "failed",
@@ -231,9 +233,9 @@ class _Site:
         yield from ({n: int(h[n]) for n in names} for h in self.hints if all(n in h for n in names))
         for hint in self.hints[:1]:
             known = {n: int(hint[n]) for n in names if n in hint}
-            sampler = Sampler(self.before, dims=known, seed=self.seed)
+            sampler = Sampler(self.before, dims=known, seed=self.trials.seed)
             yield from sampler.candidates(10)
-        large = filter(self._is_large, self.sampler.candidates(2 * self.sizes))
+        large = filter(self._is_large, self.sampler.candidates(2 * self.trials.sizes))
         yield from (b for binding in large for b in smaller(binding, self.sampler.specs))
         yield from self.sampler.candidates(30)
 
@@ -251,7 +253,7 @@ class _Site:
                     found.append(Trial(binding, care, feeds, outputs))
                     break
                 reason = outputs
-            if len(found) == self.sizes or (found and not binding):
+            if len(found) == self.trials.sizes or (found and not binding):
                 break
         return found or f"no inputs found at which the original subgraph runs: {reason}"
 
@@ -262,7 +264,7 @@ class _Site:
     def _runs(self, original: Session, rewritten: Session, found: Sequence[Trial]) -> list[Run] | SiteCheck:
         runs: list[Run] = []
         for number, (values, alone, turn) in enumerate(self._fed(found[0])):
-            in_turn = values in self.in_turn or self._is_large(found[0].binding)
+            in_turn = values in self.trials.in_turn or self._is_large(found[0].binding)
             for trial in [found[number % len(found)]] if in_turn else found:
                 ran = values == _ORDINARY
                 feeds = trial.feeds if ran else self.feeds(trial.binding, values, trial.care, alone, turn)
@@ -280,13 +282,13 @@ class _Site:
     def _fed(self, trial: Trial) -> Iterator[tuple[str, str | None, int]]:
         """The classes of values to feed, to which input alone, and at which turn: of integers and truth values not all
         classes differ, and small inputs get several turns of what is drawn."""
-        whole = (*self.classes[:2], *(c for c in self.classes if c in OF_INTEGERS))
+        whole = (*self.trials.classes[:2], *(c for c in self.trials.classes if c in OF_INTEGERS))
         turns = _TURNS if sum(np.asarray(v).size for v in trial.feeds.values()) < _FEW_ELEMENTS else 1
-        for values in self.classes if self._has_floats() else whole:
+        for values in self.trials.classes if self._has_floats() else whole:
             count = max(2, turns) if values == CANCELLING else turns if values in DRAWN else 1
             yield from ((values, None, turn) for turn in range(count))
         data = [s.name for s in self.sampler.specs if is_data(s)]
-        for values in (c for c in ALONE if c in self.classes and 1 < len(data) <= _FEW_INPUTS):
+        for values in (c for c in ALONE if c in self.trials.classes and 1 < len(data) <= _FEW_INPUTS):
             yield from ((values, name, 0) for name in data)
 
     def _is_large(self, binding: Binding) -> bool:

@@ -16,6 +16,7 @@ from onnxrewrite.errors import UsageError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from onnxrewrite.explanation.why_not import Explainer
     from onnxrewrite.rewrite.rule import Rule
 
 Shown: TypeAlias = "Callable[[], None]"
@@ -63,7 +64,7 @@ def explain(
     report = options.json_path(json, model)
 
     from onnxrewrite import io
-    from onnxrewrite.explanation.why_not import only_rule
+    from onnxrewrite.explanation.why_not import Explainer, only_rule
     from onnxrewrite.io.opset_conversion import in_opset
     from onnxrewrite.rewrite import registry
 
@@ -80,7 +81,7 @@ def explain(
     if node is not None:
         data, shown = _story(loaded, chosen, target, node)
     elif subject is not None:
-        data, shown = _rule(loaded, chosen, target, subject, at, check, model, verbose)
+        data, shown = _rule(Explainer(loaded, chosen, target, check=check), subject, at, model, verbose)
     elif everything:
         data, shown = _all(loaded, chosen, target, profile, verbose)
     else:
@@ -90,13 +91,10 @@ def explain(
         shown()
 
 
-def _rule(
-    model: ir.Model, rules: list[Rule], target: str, rule: Rule, at: str | None, check: bool, name: str, verbose: bool
-) -> tuple[object, Shown]:
-    from onnxrewrite.explanation.why_not import Explainer
+def _rule(explainer: Explainer, rule: Rule, at: str | None, name: str, verbose: bool) -> tuple[object, Shown]:
     from onnxrewrite.report.explain_report import explanation_report
 
-    data = Explainer(model, rules, target, check=check).explain(rule, at).to_json()
+    data = explainer.explain(rule, at).to_json()
     return data, partial(show, explanation_report, data, name, verbose=verbose)
 
 

@@ -56,7 +56,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import ml_dtypes
@@ -132,6 +132,30 @@ class Comparison:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Rounding:
+    """Knowledge of the roundings in two runs, beside their numbers.
+
+    Attributes:
+        noise: η, see the module's docstring.
+        stated: True if the reference has float32 islands, whose rounding it shares with the original, so that the
+            stated floor is taken.
+        averaged: True if roundings differ from element to element; where all rows are equal they do not average out,
+            and the stated floor of the 2-norm says nothing.
+        stepped: True if the model has steps.
+        spread: The distance that each element of such a model moves, which takes the place of ``noise`` where there is
+            a reference.
+    """
+
+    noise: Norms = Norms()
+    stated: bool = False
+    averaged: bool = True
+    stepped: bool = False
+    spread: Floats | None = None
+
+
+_USUAL = Rounding()
+
 EXACT = Comparison(True, 0.0, 0.0, 0.0, None, "equal")
 
 
@@ -191,28 +215,10 @@ def _has_same_bits(a: Held, b: Held) -> bool:
     return np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes()
 
 
-def compare(
-    reference: Held,
-    original: Held,
-    rewritten: Held,
-    dtype: npt.DTypeLike | None = None,
-    *,
-    noise: Norms | None = None,
-    stated: bool = False,
-    averaged: bool = True,
-    stepped: bool = False,
-    spread: Floats | None = None,
-) -> Comparison:
-    """Judge one output.  ``reference``: float64 array, or None when there is no trustworthy one.
-
-    ``dtype`` picks the row of the table (default: the original's).  ``noise``: η, see the module's docstring.
-    ``stated``: the reference has float32 islands, whose rounding it shares with the original, so that the
-    stated floor is taken.  ``averaged``: roundings differ from element to element; where all rows are equal they do
-    not average out, and the stated floor of the 2-norm says nothing.  ``stepped``: the model has steps; ``spread``: how
-    far each element of it moves, which takes the place of ``noise`` where there is a reference.
-    """
+def compare(reference: Held, original: Held, rewritten: Held, rounding: Rounding = _USUAL) -> Comparison:
+    """Judge one output.  ``reference``: float64 array, or None when there is no trustworthy one."""
     if isinstance(original, list) or isinstance(rewritten, list):
-        return _compare_lists(reference, original, rewritten, noise, stated)
+        return _compare_lists(reference, original, rewritten, rounding)
     if original is None or rewritten is None:
         return EXACT if original is rewritten else refuse("one side has no value")
     original, rewritten = np.asarray(original), np.asarray(rewritten)
@@ -222,16 +228,16 @@ def compare(
         return refuse(f"dtype {rewritten.dtype}, was {original.dtype}")
     if identical(original, rewritten):
         return EXACT
-    row = TOLERANCES.get(np.dtype(dtype) if dtype is not None else original.dtype)
-    if row is None or not is_float(original.dtype):
+    row = TOLERANCES.get(original.dtype)
+    if row is None:
         return _exact_only(original, rewritten)
     patterns = _patterns(original, rewritten)
     if patterns is not None:
         return patterns
     wide = original.astype(np.float64), rewritten.astype(np.float64)
-    if spread is not None and reference is not None:
-        return _judge_steps(np.asarray(reference, np.float64), *wide, row, spread, stated)
-    return _judge(reference, *wide, row, noise or Norms(), stated or reference is None, averaged, stepped)
+    if rounding.spread is not None and reference is not None:
+        return _judge_steps(np.asarray(reference, np.float64), *wide, row, rounding.spread, rounding.stated)
+    return _judge(reference, *wide, row, replace(rounding, stated=rounding.stated or reference is None))
 
 
 def near_enough(original: Held, rewritten: Held, own: Norms | None = None) -> Comparison | None:
@@ -346,25 +352,16 @@ def _scale(magnitude: Floats) -> float:
     return float(ordered[int(np.argmax(gaps))]) if gaps.any() else largest
 
 
-def _judge(
-    reference: Held,
-    original: Floats,
-    rewritten: Floats,
-    row: Tolerance,
-    noise: Norms,
-    stated: bool,
-    averaged: bool,
-    stepped: bool,
-) -> Comparison:
+def _judge(reference: Held, original: Floats, rewritten: Floats, row: Tolerance, rounding: Rounding) -> Comparison:
     against = np.asarray(reference, np.float64) if reference is not None else original
     if against.shape != original.shape:
         return refuse(f"the reference has shape {list(against.shape)}, the original {list(original.shape)}")
-    own = _norms(against, original, row.least) | noise
+    own = _norms(against, original, row.least) | rounding.noise
     new = _norms(against, rewritten, row.least)
-    floor, floor_rms = (row.stated, row.stated_rms) if stated else (row.floor, row.floor_rms)
-    most = (row.stated, row.stated_rms) if stepped else (np.inf, np.inf)
+    floor, floor_rms = (row.stated, row.stated_rms) if rounding.stated else (row.floor, row.floor_rms)
+    most = (row.stated, row.stated_rms) if rounding.stepped else (np.inf, np.inf)
     bound = float(_allowed(own.worst, row.k, floor * row.unit, most[0] * row.unit))
-    steady = original.size >= STEADY and (averaged or not stated)
+    steady = original.size >= STEADY and (rounding.averaged or not rounding.stated)
     bound_rms = float(_allowed(own.rms, row.k_rms, floor_rms * row.unit, most[1] * row.unit)) if steady else bound
     zero = not np.any(against) and not np.any(original)
     accept = new.worst <= bound and new.rms <= bound_rms
@@ -387,7 +384,7 @@ def _judge_steps(
     moves = np.maximum(spread, np.abs(original - against))
     seen, moved = _relative(against, rewritten, row.least), _relative(against, rewritten, row.least, moves)
     if seen is None or moved is None:
-        return _judge(against, original, rewritten, row, Norms(), stated, True, True)
+        return _judge(against, original, rewritten, row, Rounding(stated=stated, stepped=True))
     usual = float(np.quantile(moved.error, 0.75))
     floor, floor_rms = (row.stated, row.stated_rms) if stated else (row.floor, row.floor_rms)
     bounds = _allowed(np.maximum(moved.error, usual), row.k, floor * row.unit, row.stated * row.unit)
@@ -439,14 +436,14 @@ def _patterns(original: Array, rewritten: Array) -> Comparison | None:
     return None
 
 
-def _compare_lists(reference: Held, original: Held, rewritten: Held, noise: Norms | None, stated: bool) -> Comparison:
+def _compare_lists(reference: Held, original: Held, rewritten: Held, rounding: Rounding) -> Comparison:
     if not (isinstance(original, list) and isinstance(rewritten, list)):
         return refuse("a sequence on one side only")
     if len(original) != len(rewritten):
         return refuse(f"a sequence of {len(rewritten)}, was {len(original)}")
-    worst = EXACT
+    worst, each = EXACT, Rounding(rounding.noise, rounding.stated)
     for i, (o, w) in enumerate(zip(original, rewritten, strict=True)):
-        one = compare(reference[i] if isinstance(reference, list) else None, o, w, noise=noise, stated=stated)
+        one = compare(reference[i] if isinstance(reference, list) else None, o, w, each)
         if not one.accept:
             return one
         worst = one if one.error_rewritten >= worst.error_rewritten else worst

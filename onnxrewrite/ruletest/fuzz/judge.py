@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from onnxrewrite.checks.assumed import classes
-from onnxrewrite.checks.site import check_site
+from onnxrewrite.checks.site import Trials, check_site
 from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.reference.evaluation import build_reference
 from onnxrewrite.reference.rounding import Unrounded, is_rounded
@@ -83,15 +83,8 @@ def judge(
         return Finding("differs", lost)
     original = bare(old)
     sizes = small_sizes(as_proto(bare(plain)), edges=Assumption.NOT_EMPTY not in assumes)
-    result = check_site(
-        original,
-        bare(new),
-        dims_hint=sizes,
-        seed=seed,
-        classes=classes(assumes),
-        sizes=SIZES,
-        in_range=Assumption.IN_RANGE in assumes,
-    )
+    trials = Trials(sizes, seed, classes(assumes), SIZES, in_range=Assumption.IN_RANGE in assumes)
+    result = check_site(original, bare(new), trials)
     if result.status == "failed":
         return Finding("differs", result.reason, feeds=result.feeds)
     ring = check_ring(before, raised, seed=seed, dims_hint=result.bindings)

@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxrewrite import io
-from onnxrewrite.checks.site import check_site
+from onnxrewrite.checks.site import Trials, check_site
 from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.inputs.bindings import Binding, input_specs, symbols
 from onnxrewrite.inputs.sample import Sampler, attempt
@@ -131,7 +131,7 @@ def difference(before: ir.Model, after: ir.Model) -> str | None:
     if lost is not None:
         return lost
     original, rewritten = bare(old), bare(new)
-    result = check_site(original, rewritten, dims_hint=small_sizes(io.to_proto(original)), classes=_ORDINARY)
+    result = check_site(original, rewritten, Trials(small_sizes(io.to_proto(original)), classes=_ORDINARY))
     if result.status == "not run":
         raise CannotTell(result.reason)
     if result.status == "ok" or check_ring(original, rewritten).status == "equal":

@@ -25,6 +25,7 @@ from onnxrewrite.reference.tolerance import (
     TOLERANCES,
     Comparison,
     Norms,
+    Rounding,
     compare,
     equality,
     identical,
@@ -216,7 +217,7 @@ def _one(subject: Subject, each: Try, index: int, reference: Held, made: Held) -
         moved = subject.disturbed(each.feeds, seed)
         if moved is not None and np.asarray(moved[index]).shape == np.asarray(wanted).shape:
             noise = noise | measure(np.asarray(wanted), np.asarray(moved[index]))
-    return compare(reference, wanted, made, noise=noise)
+    return compare(reference, wanted, made, Rounding(noise))
 
 
 def _add(check: ModelCheck, found: OutputCheck) -> None:
