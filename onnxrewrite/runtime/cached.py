@@ -11,7 +11,7 @@ import copy
 import hashlib
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
@@ -99,9 +99,9 @@ class CachedSession:
     def run(
         self,
         output_names: Sequence[str] | None,
-        input_feed: Feeds,
+        input_feed: Mapping[str, Held | ort.OrtValue],
         run_options: ort.RunOptions | None = None,
-    ) -> list[Held]:
+    ) -> list[Any]:
         """The outputs, as ``onnxruntime.InferenceSession.run`` gives them, but read-only.
 
         Args:
@@ -116,7 +116,7 @@ class CachedSession:
         names = list(output_names or self._outputs)
         self._must_know(names, input_feed)
         if run_options is not None:
-            found: list[Held] = self.session.run(names, dict(input_feed), run_options)
+            found: list[Any] = self.session.run(names, dict(input_feed), run_options)
             return found
         feeds = {name: self._array(name, value) for name, value in input_feed.items()}
         key = fingerprint(names, feeds)
@@ -171,7 +171,7 @@ class CachedSession:
         found: Sequence[str] = self.session.get_providers()
         return found
 
-    def _must_know(self, names: Sequence[str], feeds: Feeds) -> None:
+    def _must_know(self, names: Sequence[str], feeds: Iterable[str]) -> None:
         for kind, asked, known in (
             ("output", names, self._outputs),
             ("input", feeds, [*self._inputs, *sorted(self._overridable)]),
@@ -180,7 +180,7 @@ class CachedSession:
             if unknown is not None:
                 raise UsageError(f"the model has no {kind} {unknown!r}; it has {', '.join(known)}")
 
-    def _array(self, name: str, value: Held) -> Held:
+    def _array(self, name: str, value: Held | ort.OrtValue) -> Held:
         """An input as it is hashed and run: of a tensor an array; sequences, maps and optionals as they are."""
         if isinstance(value, ort.OrtValue):
             return from_ortvalue(value)
