@@ -210,7 +210,9 @@ def gate(tell: report.Report) -> None:
         inputs = [dict(s.inputs) for s in load_data(None, str(path), most=8)]
         names = list(inputs[0])
         for name, factor in (("good", 1.0), ("bad", 1e-3)):
-            arrays: dict[str, Any] = {n: np.stack([i[n] * np.float32(factor) for i in inputs]) for n in names}
+            arrays: dict[str, Any] = {
+                n: np.stack([np.asarray(i[n]) * np.float32(factor) for i in inputs]) for n in names
+            }
             np.savez(folder / f"{name}.npz", **arrays)
         for calibration, wanted in (("good", 0), ("bad", 1)):
             out = folder / f"{calibration}.onnx"

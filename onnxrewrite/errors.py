@@ -173,7 +173,7 @@ def _escaped(character: str) -> str:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-def printable_data(data: Any) -> Any:
+def printable_data(data: object) -> Any:
     """Plain data with every text in it ``printable``."""
     if isinstance(data, str):
         return printable(data)

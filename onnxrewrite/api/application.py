@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import onnx
 
@@ -19,6 +19,10 @@ from onnxrewrite.compiler.request import CheckLevel, Lowering, Request
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.runtime import limited
+from onnxrewrite.system.arrays import Feeds
+
+if TYPE_CHECKING:
+    from onnxrewrite.report.summary import Summary
 
 
 class Result(result.Result):
@@ -44,7 +48,7 @@ class Result(result.Result):
         """The optimized model as a protobuf message."""
         return io.to_proto(self.model)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Summary:
         """Everything that the report shows, as plain data."""
         from onnxrewrite.report.summary import summary
 
@@ -77,7 +81,7 @@ def apply(
     target: str = "onnxruntime-cpu",
     opset: int | None = None,
     dims: Mapping[str, int] | None = None,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Feeds | None = None,
     check: CheckLevel = "full",
     lower: Lowering | None = None,
     threads: int = 0,
@@ -146,7 +150,7 @@ def check(
     b: io.Source,
     *,
     dims: Mapping[str, int] | None = None,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Feeds | None = None,
     run_limit: float | None = None,
     seed: int = 0,
     samples: int = 3,

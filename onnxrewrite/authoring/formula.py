@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -147,7 +147,7 @@ class Formulas:
         given += [f"{key}={self._parameter(value)}" for key, value in form.parameters.items()]
         return Text(f"{domain}.{form.op_type}({', '.join(given)})")
 
-    def _parameter(self, value: Any) -> str:
+    def _parameter(self, value: object) -> str:
         if isinstance(value, Slot | Number | Inner):
             return self._operand(value).code
         return literal(value)
@@ -196,7 +196,7 @@ def _shortest(value: float, dtype: ir.DataType | None) -> str:
     return repr(value)
 
 
-def literal(value: Any) -> str:
+def literal(value: object) -> str:
     """An attribute's value; floats are stored in float32."""
     if isinstance(value, tuple | list):
         items = [literal(v) for v in value]

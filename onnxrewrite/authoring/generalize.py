@@ -88,7 +88,7 @@ class Form:
 
     op_type: str
     domain: str
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class _Generalization:
         self.places = places
         self.facts = facts_of(region.graph)
         self._all_facts = [facts_of(p.graph) for p in places]
-        self._slots: dict[tuple[Any, ...], Slot] = {}
+        self._slots: dict[tuple[object, ...], Slot] = {}
         self._border = frozenset(region.border)
 
     def draft(self) -> Draft:
@@ -182,7 +182,7 @@ class _Generalization:
         names = {i: f.name for i, f in enumerate(formals) if f.name not in _SHAPES}
         return {i: n for i, n in names.items() if i > 0 and schema.is_parameter(node.domain, node.op_type, n)}
 
-    def _forms(self, node: ir.Node, given: dict[str, Any]) -> Iterator[Form]:
+    def _forms(self, node: ir.Node, given: dict[str, object]) -> Iterator[Form]:
         """The operators that stand in the place of a node, the region's own first."""
         kinds = dict.fromkeys((p.nodes[node].domain, p.nodes[node].op_type) for p in self.places)
         for domain, op_type in kinds:
@@ -190,9 +190,9 @@ class _Generalization:
             own = [(n, f) for n, f in theirs if (n.domain, n.op_type) == (domain, op_type)]
             yield Form(op_type, domain, {**given, **self._attributes(node, own)})
 
-    def _attributes(self, node: ir.Node, own: Sequence[tuple[ir.Node, Facts]]) -> dict[str, Any]:
+    def _attributes(self, node: ir.Node, own: Sequence[tuple[ir.Node, Facts]]) -> dict[str, object]:
         """The attributes off their default somewhere: the value where it is the same everywhere, else a capture."""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for name in sorted({a for n, _ in own for a in n.attributes}):
             values = [schema.attribute(n, name, f.version(n)) for n, f in own]
             defaults = [_default(n, name, f) for n, f in own]
@@ -203,7 +203,7 @@ class _Generalization:
                 found[name] = first
         return found
 
-    def _given(self, use: Use, name: str) -> Any:
+    def _given(self, use: Use, name: str) -> object:
         """A parameter that is an input: its value where it is the same everywhere; None where it is absent."""
         if use not in self.places[0].leaves:
             inner = use[0].inputs[use[1]] if use[1] < len(use[0].inputs) else None
@@ -258,7 +258,7 @@ class _Generalization:
         return self._slot(("border", value), Kind.VAR, values, use[0], self._formal(use))
 
     def _slot(
-        self, key: tuple[Any, ...], kind: Kind, values: tuple[Any, ...], node: ir.Node, formal: str, **more: bool
+        self, key: tuple[object, ...], kind: Kind, values: tuple[object, ...], node: ir.Node, formal: str, **more: bool
     ) -> Slot:
         if key not in self._slots:
             dtypes = [v.dtype for v in values if isinstance(v, ir.Value)]
@@ -282,13 +282,13 @@ def _number(value: ir.Value, facts: Facts) -> float | int | None:
     return number
 
 
-def _default(node: ir.Node, name: str, facts: Facts) -> Any:
+def _default(node: ir.Node, name: str, facts: Facts) -> object:
     found = schema.schema(node.domain, node.op_type, facts.version(node))
     formal = found.attributes.get(name) if found is not None else None
     return formal.default if formal is not None else None
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """True if an attribute can be written as a literal."""
     if isinstance(value, tuple):
         return all(isinstance(v, int | float | str) for v in value)

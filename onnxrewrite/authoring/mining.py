@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -17,6 +17,7 @@ from onnxrewrite.authoring.region import between, leak
 from onnxrewrite.authoring.unmatched import Left
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir.skip_identity import resolve
+from onnxrewrite.system.plain import Json
 
 _STARTS, _ENDS = 6, 3
 """The most values at which a pattern begins, and at which it ends: with more it is not readable."""
@@ -54,7 +55,7 @@ class Recurring:
         words += [w for e in self.ends for w in ("--to", e)]
         return shlex.join([*words, "--name", self.name])
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data, in seconds."""
         return {
             "operators": list(self.operators),

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any
 
 import onnx_ir as ir
 
@@ -25,6 +24,7 @@ from onnxrewrite.pattern.match import Match
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.system.plain import Json
 
 _FEW = 3
 """So many values are named where all would be too many."""
@@ -46,7 +46,7 @@ class Capture:
     what: str
     differs: bool
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {"name": self.name, "kind": self.kind, "what": self.what, "differs": self.differs}
 
@@ -83,7 +83,7 @@ class Captured:
         """
         return write.test_file(self.source, rule_file, model)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {
             "name": self.name,
@@ -181,7 +181,7 @@ class Writing:
     def _cuts(self, rule: Rule) -> tuple[Cut, ...]:
         """The region, and one place for each operator that stands there instead of one of its own; as far as the
         pattern is found in what is made of them."""
-        shown: dict[Any, int] = {}
+        shown: dict[object, int] = {}
         for number, place in enumerate(self.found.places):
             odd = place.odd
             shown.setdefault(None if odd is None else (odd, place.nodes[odd].op_type), number)
@@ -213,7 +213,7 @@ def _capture(slot: Slot, name: str) -> Capture:
     return Capture(name, slot.kind.value, what, not all(_same(first, v) for v in slot.values))
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: object, b: object) -> bool:
     """True if a capture is bound to the same at two places: a value, equal constants, or equal attributes."""
     if not isinstance(a, ir.Value) or not isinstance(b, ir.Value):
         return a is b or repr(a) == repr(b)

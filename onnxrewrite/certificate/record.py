@@ -254,7 +254,7 @@ def _certificate(content: bytes) -> Certificate:
     return certificate
 
 
-def _is_as_written(data: Mapping[str, Any], digest: Any, content: bytes) -> bool:
+def _is_as_written(data: Mapping[str, object], digest: object, content: bytes) -> bool:
     """True if ``content`` is what would be written."""
     try:
         return digest == _digest(data) and _written({**data, "digest": digest}).encode() == content
@@ -269,13 +269,13 @@ def _no_number(text: str) -> None:
 # ----------------------------------------------------------------------------------------------------- as text
 
 
-def signed(data: Mapping[str, Any]) -> bytes:
+def signed(data: Mapping[str, object]) -> bytes:
     """Plain data as a certificate stands in a file, with the digest that fits whatever it holds."""
     bare = {key: value for key, value in data.items() if key != "digest"}
     return _written({**bare, "digest": _digest(bare)}).encode()
 
 
-def _written(data: Mapping[str, Any]) -> str:
+def _written(data: Mapping[str, object]) -> str:
     """One line for each entry of what ``data`` holds; ASCII."""
     parts = []
     for key, value in sorted(data.items()):
@@ -292,14 +292,14 @@ def _written(data: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def _digest(data: Mapping[str, Any]) -> str:
+def _digest(data: Mapping[str, object]) -> str:
     return hashlib.sha256(_written(data).encode()).hexdigest()
 
 
 # -------------------------------------------------------------------------------------------------- from data
 
 
-def _parsed(kind: Any, data: Any, where: str) -> Any:
+def _parsed(kind: Any, data: object, where: str) -> Any:
     """``data`` as a ``kind``: a dataclass, a list or dict of something, something or None, a plain type."""
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
@@ -322,7 +322,7 @@ def _parsed(kind: Any, data: Any, where: str) -> Any:
     raise _Unusable(f"is no valid certificate: {where.lstrip('.')} is {_short(data)}, not {wanted}")
 
 
-def _accepted(must: Must, data: Any, where: str) -> Any:
+def _accepted(must: Must, data: object, where: str) -> Any:
     if not must.accepts(data):
         raise _Unusable(f"is no valid certificate: {where.lstrip('.')} is {_short(data)}, not {must.wanted}")
     return data
@@ -344,7 +344,7 @@ def _hints(kind: Any) -> dict[str, Any]:
     return {f.name: hints[f.name] for f in fields(kind)}
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = value if isinstance(value, str) and value.isprintable() else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

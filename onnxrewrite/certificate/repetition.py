@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from onnxrewrite import io
 from onnxrewrite.certificate.comparison import other_checks, other_rewrite
@@ -30,6 +29,7 @@ from onnxrewrite.rewrite.fingerprint import Fingerprint, fingerprint
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.source import guarded
 from onnxrewrite.system import temporary
+from onnxrewrite.system.arrays import Feeds
 from onnxrewrite.system.digests import array_digest, sha256_of
 
 
@@ -104,9 +104,7 @@ class Original:
         """
         return self._repeat("off", self._verdicts(checks=False), {}, progress)
 
-    def recheck(
-        self, inputs: Mapping[str, Any] | None = None, progress: Progress | None = None
-    ) -> tuple[Repeated, list[str]]:
+    def recheck(self, inputs: Feeds | None = None, progress: Progress | None = None) -> tuple[Repeated, list[str]]:
         """Repeat the rewriting with all its checks, on the same seed; and what these say otherwise now.
 
         Args:
@@ -132,7 +130,7 @@ class Original:
         named = {name: each.path for name, each in recorded if each.path is not None}
         return {name: self._asked.file(path, f"--input {name}=FILE.npy") for name, path in named.items()}
 
-    def _same_arrays(self, inputs: Mapping[str, Any]) -> None:
+    def _same_arrays(self, inputs: Feeds) -> None:
         recorded = {name: each.sha256 for name, each in self.then.options.inputs.items()}
         for name in changed(recorded, {n: array_digest(a) for n, a in inputs.items()}):
             if name not in inputs:
@@ -163,9 +161,7 @@ class Original:
             return Verdicts(losses=found["speed"], slow=slow, level=level)
         return Verdicts(found["site"], model, found["speed"], slow, level)
 
-    def _repeat(
-        self, level: CheckLevel, verdicts: Verdicts, inputs: Mapping[str, Any], progress: Progress | None
-    ) -> Repeated:
+    def _repeat(self, level: CheckLevel, verdicts: Verdicts, inputs: Feeds, progress: Progress | None) -> Repeated:
         """Rewrite again, and compare what comes out."""
         registry.load()  # plugins are the user's own
         with guarded(self._gate):
@@ -180,9 +176,7 @@ class Original:
             raise CheckError("; ".join([f"{self.where}: {difference}", *[f"versions: {', '.join(told)}"] * bool(told)]))
         return Repeated(self.then, now, tuple(told), result)
 
-    def _rewritten(
-        self, level: CheckLevel, verdicts: Verdicts, inputs: Mapping[str, Any], progress: Progress | None
-    ) -> Result:
+    def _rewritten(self, level: CheckLevel, verdicts: Verdicts, inputs: Feeds, progress: Progress | None) -> Result:
         then = self.then.options
         request = Request(
             rules=self.rules,

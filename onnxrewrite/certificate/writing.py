@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from pathlib import Path
 
 from onnxrewrite import io
@@ -145,8 +144,21 @@ def _model(check: ModelCheck | None) -> ModelRecord | None:
     if check is None:
         return None
     made = model_check(check)
-    outputs = [OutputRecord(**{f.name: each[f.name] for f in fields(OutputRecord)}) for each in made["outputs"]]
-    return ModelRecord(**{**{f.name: made[f.name] for f in fields(ModelRecord)}, "outputs": outputs})
+    outputs = [
+        OutputRecord(each["name"], each["ok"], each["error"], each["error_original"], each["allowed"])
+        for each in made["outputs"]
+    ]
+    return ModelRecord(
+        ok=made["ok"],
+        skipped=made["skipped"],
+        identical=made["identical"],
+        runs=made["runs"],
+        samples=made["samples"],
+        bindings=made["bindings"],
+        reference=made["reference"],
+        tolerance=made["tolerance"],
+        outputs=outputs,
+    )
 
 
 def _speed(speed: Speed) -> SpeedRecord | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 from onnxrewrite.reference.tolerance import Comparison, finite
-from onnxrewrite.runtime.session import Outputs
+from onnxrewrite.system.arrays import Feeds, Outputs
+from onnxrewrite.system.plain import Json
 
 ORIGINAL = "original"
 """The reference of an output that is so near the original that no other reference could object."""
@@ -27,13 +27,13 @@ class Run:
     sample: int
     special: str
     """The property that makes the inputs special; empty for ordinary ones."""
-    feeds: Mapping[str, Any] = field(repr=False)
+    feeds: Feeds = field(repr=False)
     outputs: Outputs = field(repr=False)
 
     @property
     def size(self) -> int:
         """Elements of all inputs together."""
-        return sum(int(np.size(value)) for value in self.feeds.values())
+        return sum(int(np.asarray(value).size) for value in self.feeds.values())
 
     def describe(self) -> str:
         """For a failure's line."""
@@ -53,7 +53,7 @@ class OutputCheck:
     equality: str = ""
     """``BITWISE`` or ``IN_VALUE`` where the output is equal to the original's in all runs."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return asdict(self)
 
@@ -79,12 +79,47 @@ class ModelCheck:
         """True if outputs were compared, and all of them are equal to the original's in all runs."""
         return bool(self.outputs) and all(o.equality for o in self.outputs)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return asdict(self)
 
 
-def model_check(check: ModelCheck) -> dict[str, Any]:
+class OutputFindings(TypedDict):
+    """An output as plain data: its errors are relative, None is not finite."""
+
+    name: str
+    ok: bool
+    equality: str
+    error: float | None
+    error_original: float | None
+    allowed: float | None
+    error_rms: float | None
+    error_original_rms: float | None
+    allowed_rms: float | None
+    reference: str
+    run: str
+    where: list[int] | None
+    reason: str
+
+
+class ModelFindings(TypedDict):
+    """A comparison of two models as plain data, see ``model_check``."""
+
+    ok: bool
+    skipped: str | None
+    identical: bool
+    runs: int
+    samples: int
+    bindings: list[dict[str, int]]
+    reference: str
+    tolerance: str
+    largest: OutputFindings | None
+    outputs: list[OutputFindings]
+    failures: list[str]
+    notes: list[str]
+
+
+def model_check(check: ModelCheck) -> ModelFindings:
     """A comparison of two models, as plain data.
 
     - ``ok``: whether they agree as far as was seen; ``skipped``: why nothing could be compared, or None;
@@ -113,7 +148,7 @@ def model_check(check: ModelCheck) -> dict[str, Any]:
     }
 
 
-def _output(check: OutputCheck) -> dict[str, Any]:
+def _output(check: OutputCheck) -> OutputFindings:
     c = check.comparison
     return {
         "name": check.name,
@@ -132,6 +167,6 @@ def _output(check: OutputCheck) -> dict[str, Any]:
     }
 
 
-def _severity(output: Mapping[str, Any]) -> tuple[bool, float]:
+def _severity(output: OutputFindings) -> tuple[bool, float]:
     error = output["error"]
-    return not output["ok"], math.inf if error is None else float(error)
+    return not output["ok"], math.inf if error is None else error

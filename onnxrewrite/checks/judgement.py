@@ -9,13 +9,12 @@ the reference says what the rewrite must come to.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 
 from onnxrewrite.inputs.bindings import Binding
@@ -30,15 +29,16 @@ from onnxrewrite.reference.tolerance import (
     EXACT,
     TOLERANCES,
     Comparison,
-    Floats,
     Norms,
+    Rounding,
     compare,
     farthest,
     identical,
     measure,
     near_enough,
 )
-from onnxrewrite.runtime.session import Outputs, Session, open_session
+from onnxrewrite.runtime.session import Session, open_session
+from onnxrewrite.system.arrays import Array, DType, Feeds, Floats, Held, Mask, Outputs, is_tensor
 
 PERTURBATIONS = 8
 """The number of times that inputs, and inner results, are moved to see how far results follow."""
@@ -60,7 +60,7 @@ class Run:
 
     values: str
     binding: Binding
-    feeds: Mapping[str, Any]
+    feeds: Feeds
     original: Outputs
     rewritten: Outputs
 
@@ -119,7 +119,7 @@ class Judge:
         """
         if is_rounded(group[0].original[name]):
             return self._rounded(group, name)
-        own, far, references, close = Norms(), list[Run](), list[Any](), list[tuple[Comparison, Run]]()
+        own, far, references, close = Norms(), list[Run](), list[Held](), list[tuple[Comparison, Run]]()
         for run in group:
             near = near_enough(run.original[name], run.rewritten.get(name), own)
             if near is not None:
@@ -133,7 +133,7 @@ class Judge:
         results = list(close)
         for run, reference in zip(far, references, strict=True):
             found = self._one(run, reference, name, own)
-            if not found.accept and np.size(run.original[name]) < FEW:
+            if not found.accept and np.asarray(run.original[name]).size < FEW:
                 together = self._together(group, name, own)
                 found = together if together is not None and together.accept else found
             if not found.accept:
@@ -150,14 +150,18 @@ class Judge:
         made = [
             (self._reference(r.feeds, name, r.original[name]), r.original[name], r.rewritten.get(name)) for r in group
         ]
-        if any(part is None or np.shape(part) != np.shape(old) for _, old, new in made for part in (old, new)):
+        if any(
+            part is None or np.asarray(part).shape != np.asarray(old).shape
+            for _, old, new in made
+            for part in (old, new)
+        ):
             return None
         if any(reference is None for reference, _, _ in made):
             return None
         joined = [np.concatenate([np.ravel(np.asarray(parts[place])) for parts in made]) for place in range(3)]
         return self._against(joined[0], group[0], joined[1], joined[2], own)
 
-    def _one(self, run: Run, reference: Any, name: str, own: Norms) -> Comparison:
+    def _one(self, run: Run, reference: Held, name: str, own: Norms) -> Comparison:
         """One comparison; where it fails, again with what the original makes of its own rounding, and then without the
         elements in which it overflows."""
         old, new = run.original[name], run.rewritten.get(name)
@@ -178,18 +182,11 @@ class Judge:
         return beside
 
     def _against(
-        self, reference: Any, run: Run, original: Any, rewritten: Any, own: Norms, spread: Floats | None = None
+        self, reference: Held, run: Run, original: Held, rewritten: Held, own: Norms, spread: Floats | None = None
     ) -> Comparison:
-        return compare(
-            reference,
-            original,
-            rewritten,
-            noise=own,
-            stated=self.reference is not None and self.reference.islands,
-            averaged=run.values not in UNIFORM,
-            stepped=self._is_stepped,
-            spread=spread,
-        )
+        stated = self.reference is not None and self.reference.islands
+        rounding = Rounding(own, stated, run.values not in UNIFORM, self._is_stepped, spread)
+        return compare(reference, original, rewritten, rounding)
 
     @property
     def _is_stepped(self) -> bool:
@@ -206,18 +203,18 @@ class Judge:
             worst = max(worst, (found, run), key=lambda pair: pair[0].error_rewritten)
         return worst
 
-    def _reference(self, feeds: Mapping[str, Any], name: str, original: Any) -> Any:
-        if not hasattr(original, "dtype") or original.dtype not in TOLERANCES:
+    def _reference(self, feeds: Feeds, name: str, original: Held) -> Held:
+        if not is_tensor(original) or original.dtype not in TOLERANCES:
             return None
         if self.reference is None:
             self.reference = build_reference(self.original, threads=1)
         outputs = self.reference.run(feeds)
         value = outputs.get(name) if outputs is not None else None
-        return value if value is not None and np.shape(value) == np.shape(original) else None
+        return value if value is not None and np.asarray(value).shape == np.asarray(original).shape else None
 
     # -- how far the original is off by itself -----------------------------------------------------------------
 
-    def _conditioning(self, run: Run, reference: Any, name: str) -> Norms:
+    def _conditioning(self, run: Run, reference: Held, name: str) -> Norms:
         """The distance that the result moves when inputs (without a reference: weights too) move by one unit roundoff,
         or inner results by theirs, and the original's own error there: where two scores of a softmax nearly tie, either
         may win.  At inputs that are exact, a step does not come from rounding."""
@@ -228,13 +225,13 @@ class Judge:
             worst = worst | measure(still, moved, dtype if dtype in TOLERANCES else None)
         return worst
 
-    def _spread(self, run: Run, reference: Any, name: str) -> Floats | None:
+    def _spread(self, run: Run, reference: Held, name: str) -> Floats | None:
         """The distance that each element moves when inputs do; None if the output is not an array."""
         if isinstance(run.original[name], list):
             return None
-        return farthest(np.shape(run.original[name]), self._moves(run, reference, name))
+        return farthest(np.asarray(run.original[name]).shape, self._moves(run, reference, name))
 
-    def _moves(self, run: Run, reference: Any, name: str) -> Iterator[tuple[Any, Any]]:
+    def _moves(self, run: Run, reference: Held, name: str) -> Iterator[tuple[Held, Held]]:
         """Pairs of a result and what it becomes when inputs move: of the original where there is no reference or the
         model has steps, then of the reference, and of the original against it."""
         for seed in range(PERTURBATIONS):
@@ -250,7 +247,7 @@ class Judge:
                 yield reference, moved
                 yield from _run(moved, self.session, feeds, name)
 
-    def _shakes(self, run: Run, reference: Any, name: str) -> Iterator[tuple[Any, Any]]:
+    def _shakes(self, run: Run, reference: Held, name: str) -> Iterator[tuple[Held, Held]]:
         """Pairs of the reference, or an original in float64, and what it becomes when inner results are rounded."""
         still = reference if reference is not None else run.original[name]
         for seed in range(PERTURBATIONS if getattr(still, "dtype", None) == np.float64 else 0):
@@ -271,16 +268,14 @@ class Judge:
     # -- overflow ----------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _may_overflow(run: Run, old: Any, new: Any) -> bool:
+    def _may_overflow(run: Run, old: Held, new: Held) -> bool:
         """True if the original may have overflowed: an element of it is not finite, at inputs that are."""
-        if run.values == NOT_FINITE or isinstance(old, list) or np.shape(old) != np.shape(new):
+        if run.values == NOT_FINITE or isinstance(old, list) or np.asarray(old).shape != np.asarray(new).shape:
             return False
         old, new = np.asarray(old), np.asarray(new)
         return old.dtype in TOLERANCES and old.dtype == new.dtype and not np.isfinite(old.astype(np.float64)).all()
 
-    def _beside_overflow(
-        self, run: Run, reference: Any, old: npt.NDArray[Any], new: npt.NDArray[Any], own: Norms
-    ) -> Comparison | None:
+    def _beside_overflow(self, run: Run, reference: Held, old: Array, new: Array, own: Norms) -> Comparison | None:
         """The comparison where the original overflows; None where that is not what is the matter.
 
         Where the reference knows better, the rewrite has to come to it, or to infinity where the dtype does not reach
@@ -309,9 +304,7 @@ class Judge:
         kept = [np.where(out, 0, a) for a in (truth, np.where(known, rounded, old), new)]
         return self._against(kept[0], run, kept[1].astype(old.dtype), kept[2].astype(old.dtype), own)
 
-    def _beside_unknown(
-        self, run: Run, old: Floats, new: Floats, lost: npt.NDArray[np.bool_], dtype: Any
-    ) -> Comparison | None:
+    def _beside_unknown(self, run: Run, old: Floats, new: Floats, lost: Mask, dtype: DType) -> Comparison | None:
         """The same without a reference that knows better."""
         if not self.in_range and (run.values not in MAYBE_OVERFLOWS or not np.isfinite(new).all()):
             return None
@@ -319,9 +312,10 @@ class Judge:
         return EXACT if near else None
 
 
-def _has_scale(reference: Any, original: Any) -> bool:
+def _has_scale(reference: Held, original: Held) -> bool:
     """True if a reference is above the least normal number, so that an error relative to it is meaningful."""
-    largest = float(np.max(np.abs(reference), initial=0.0, where=np.isfinite(reference)))
+    known = np.asarray(reference)
+    largest = float(np.max(np.abs(known), initial=0.0, where=np.isfinite(known)))
     return largest > TOLERANCES[np.asarray(original).dtype].least
 
 
@@ -330,7 +324,7 @@ def _same_pattern(old: Floats, new: Floats) -> bool:
     return bool(np.all((old == new) | (np.isnan(old) & np.isnan(new))))
 
 
-def _run(value: Any, session: Session | str, feeds: Mapping[str, Any], name: str) -> Iterator[tuple[Any, Any]]:
+def _run(value: Held, session: Session | str, feeds: Feeds, name: str) -> Iterator[tuple[Held, Held]]:
     """A value, and what a session gives for it; nothing where it does not run."""
     outputs = session.run(feeds) if isinstance(session, Session) else session
     if not isinstance(outputs, str) and not isinstance(outputs[name], list):

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import onnx
@@ -28,15 +27,16 @@ from onnxrewrite.reference.tolerance import (
     EXACT,
     STEPS,
     TOLERANCES,
-    Floats,
     Norms,
+    Rounding,
     compare,
     equality,
     farthest,
     measure,
     near_enough,
 )
-from onnxrewrite.runtime.session import ModelLike, Outputs, Session, is_short_of_memory, open_session, skeleton
+from onnxrewrite.runtime.session import ModelLike, Session, is_short_of_memory, open_session, skeleton
+from onnxrewrite.system.arrays import Array, Feeds, Floats, Held, Outputs
 
 ENDS = "integers at the ends of their range"
 """The ``special`` of runs with such inputs."""
@@ -62,7 +62,7 @@ class Baseline:
         model: ModelLike,
         *,
         dims: Mapping[str, int] | None = None,
-        inputs: Mapping[str, Any] | None = None,
+        inputs: Feeds | None = None,
         seed: int = 0,
         samples: int = 3,
         threads: int = 0,
@@ -140,13 +140,13 @@ class Baseline:
             self.notes.append(f"the original is not finite at sample {run.sample} {run.binding}")
         made.append(run)
 
-    def overrides(self) -> dict[str, Any]:
+    def overrides(self) -> Outputs:
         """Other values for the float inputs that have a default: each element of it times 0.5 to 1.5."""
         if isinstance(self.session, str):
             return {}
         names = {d.name for d in self.session.handle.get_overridable_initializers()} - set(self.sampler.given)
         rng = np.random.default_rng([self.seed, 77])
-        found = {}
+        found: Outputs = {}
         for tensor in self.bare.graph.initializer:
             if tensor.name not in names or tensor.data_location == onnx.TensorProto.EXTERNAL:
                 continue
@@ -203,7 +203,7 @@ class Baseline:
             spread[index, name] = np.maximum(before, farthest(base.shape, [(base, value)]))
         return spread
 
-    def _moved(self, perturbations: int) -> Iterator[tuple[int, str, Any]]:
+    def _moved(self, perturbations: int) -> Iterator[tuple[int, str, Array]]:
         """The outputs at perturbed inputs and weights, by run and name."""
         for seed in range(1, perturbations + 1):
             proto = perturbed_model(self.model, seed)
@@ -211,7 +211,7 @@ class Baseline:
             for index, run in enumerate(self.runs if isinstance(session, Session) else ()):
                 moved = session.run(perturbed_feeds(run.feeds, seed))  # type: ignore[union-attr]
                 for name, value in moved.items() if not isinstance(moved, str) else ():
-                    if np.shape(value) == np.shape(run.outputs[name]) and not isinstance(value, list):
+                    if np.asarray(value).shape == np.asarray(run.outputs[name]).shape and not isinstance(value, list):
                         yield index, name, np.asarray(value)
 
     def check(self, candidate: ModelLike, session: Session | str | None = None) -> ModelCheck:
@@ -244,7 +244,7 @@ class Baseline:
         if isinstance(new, str):
             return f"{place} it fails: {new}"
         for output, value in old.items():
-            found = compare(None, value, new[output], noise=self.noise.get(output))
+            found = compare(None, value, new[output], Rounding(self.noise.get(output, Norms())))
             if not found.accept:
                 return f"output {output} {place}: {found.reason}"
         return None
@@ -350,15 +350,8 @@ class Baseline:
             known = reference[name] if trusted and reference is not None else None
             stepped = self.reference.stepped
             spread = self.spread.get((index, name)) if stepped and known is not None else None
-            one = compare(
-                known,
-                run.outputs[name],
-                outputs[index][name],
-                noise=own,
-                stated=self.reference.islands,
-                stepped=stepped,
-                spread=spread,
-            )
+            rounding = Rounding(own, self.reference.islands, stepped=stepped, spread=spread)
+            one = compare(known, run.outputs[name], outputs[index][name], rounding)
             found = OutputCheck(name, one, kind, run.describe())
             if not one.accept:
                 return found
@@ -398,13 +391,13 @@ def _patient(seconds: float | None) -> float | None:
     return None if seconds is None else _PATIENCE * seconds
 
 
-def _believable(reference: Any, value: Any) -> bool:
+def _believable(reference: Held, value: Held) -> bool:
     if isinstance(value, list) or isinstance(reference, list):
         return isinstance(value, list) and isinstance(reference, list) and len(value) == len(reference)
     if reference is None or value is None:
         return False
     row = TOLERANCES.get(np.asarray(value).dtype)
-    if row is None or np.shape(reference) != np.shape(value):
+    if row is None or np.asarray(reference).shape != np.asarray(value).shape:
         return False
     return measure(reference, value).worst <= min(TRUST * row.unit, 0.05)
 
@@ -436,7 +429,7 @@ def compare_models(
     b: ModelLike,
     *,
     dims: Mapping[str, int] | None = None,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Feeds | None = None,
     seed: int = 0,
     samples: int = 3,
 ) -> ModelCheck:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import onnx_ir as ir
 
 from onnxrewrite.checks.assumed import classes
-from onnxrewrite.checks.site import ELEMENTS, SiteCheck, check_site
+from onnxrewrite.checks.site import ELEMENTS, SiteCheck, Trials, check_site
 from onnxrewrite.inputs.classes import CLASSES, HUGE, SPECIAL
 from onnxrewrite.ir import text
 from onnxrewrite.ir.dims import MAX_RANK
@@ -106,15 +106,13 @@ class SiteChecker:
             return "", SiteCheck("not run", "too many others could not be run in time")
         self.lower(after)
         key = self._key(before, after, assumes)
-        found = check_site(
-            before,
-            after,
+        trials = Trials(
             seed=self.seed,
-            key=key,
             classes=classes(assumes, (*CLASSES, HUGE, *SPECIAL)),
             in_turn=(HUGE, *SPECIAL),
             in_range=Assumption.IN_RANGE in assumes,
         )
+        found = check_site(before, after, trials, key=key)
         self._seen[cut_as] = key, found
         self._lost += found.seconds if found.status == "not run" else 0.0
         return self._seen[cut_as]

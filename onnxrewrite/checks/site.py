@@ -13,7 +13,6 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -45,6 +44,8 @@ from onnxrewrite.inputs.classes import (
 from onnxrewrite.inputs.sample import CARE, Sampler, Trial
 from onnxrewrite.ir.random_operators import draws, stochastic_ops
 from onnxrewrite.runtime.session import Session, as_proto, is_short_of_memory, open_session
+from onnxrewrite.system.arrays import Array, Feeds, Outputs
+from onnxrewrite.system.plain import Json
 
 ELEMENTS = "onnxrewrite.elements"
 """Metadata of an integer input: its values, a JSON list of ints and expressions (``"2*batch"``)."""
@@ -84,14 +85,14 @@ class SiteCheck:
     seconds: float = 0.0
     cached: bool = False
     notes: list[str] = field(default_factory=list)
-    feeds: Mapping[str, Any] | None = field(default=None, repr=False)
+    feeds: Feeds | None = field(default=None, repr=False)
 
     @property
     def ok(self) -> bool:
         """True if the check ran and passed."""
         return self.status == "ok"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data; without inputs."""
         return asdict(replace(self, feeds=None))
 
@@ -104,32 +105,46 @@ def clear_cache() -> None:
     _CACHE.clear()
 
 
+@dataclass(frozen=True)
+class Trials:
+    """The inputs at which both sides are run.
+
+    Attributes:
+        dims_hint: Sizes known for symbolic dimensions, one mapping or several to try first.
+        seed: Of what is drawn.
+        classes: The classes of values to feed.
+        sizes: The number of bindings of symbolic dimensions.
+        in_turn: Classes that are fed at one of these only, another one for each.
+        in_range: True if no intermediate result is taken to overflow (``Assumption.IN_RANGE``).
+    """
+
+    dims_hint: Dims = None
+    seed: int = 0
+    classes: Sequence[str] = CLASSES
+    sizes: int = 2
+    in_turn: Sequence[str] = ()
+    in_range: bool = False
+
+
+_USUAL = Trials()
+
+
 def check_site(
     before: ir.Model,
     after: ir.Model,
+    trials: Trials = _USUAL,
     *,
-    dims_hint: Dims = None,
-    seed: int = 0,
     key: str | None = None,
-    classes: Sequence[str] = CLASSES,
-    sizes: int = 2,
-    in_turn: Sequence[str] = (),
-    in_range: bool = False,
 ) -> SiteCheck:
     """Run both models side by side and compare their outputs by name.
 
-    ``dims_hint``: sizes known for symbolic dimensions, one mapping or several to try first.
     ``key``: sites of the same key are the same up to names and are checked once.
-    ``classes``: the classes of values to feed.
-    ``sizes``: at how many bindings of symbolic dimensions.
-    ``in_turn``: classes that are fed at one of these only, another one for each.
-    ``in_range``: whether no intermediate result is taken to overflow (``Assumption.IN_RANGE``).
     """
     if key is not None and key in _CACHE:
         return replace(_CACHE[key], cached=True, seconds=0.0)
     start = time.perf_counter()
     try:
-        result = _check(before, after, _Settings(dims_hint, seed, tuple(classes), sizes, tuple(in_turn), in_range))
+        result = _check(before, after, trials)
     except NOT_RUN as error:
         result = SiteCheck("not run", reason(error))
     result = replace(result, seconds=time.perf_counter() - start)
@@ -140,25 +155,14 @@ def check_site(
     return result
 
 
-class _Settings(NamedTuple):
-    """The arguments of ``check_site`` that say what to try."""
-
-    dims_hint: Dims
-    seed: int
-    classes: tuple[str, ...]
-    sizes: int
-    in_turn: tuple[str, ...]
-    in_range: bool
-
-
-def _check(before: ir.Model, after: ir.Model, settings: _Settings) -> SiteCheck:
+def _check(before: ir.Model, after: ir.Model, trials: Trials) -> SiteCheck:
     """At smaller sizes first, where that says that all is well; at their own sizes else."""
     models, elements = (as_proto(before), as_proto(after)), elements_of(before)
     for small in shrunk(*models) if not elements else ():
-        result = _Site(*small, elements, settings).check()
+        result = _Site(*small, elements, trials).check()
         if result.ok:
             return replace(result, notes=[*result.notes, "at smaller sizes"])
-    return _Site(*models, elements, settings).check()
+    return _Site(*models, elements, trials).check()
 
 
 class _Site:
@@ -166,13 +170,13 @@ class _Site:
         self,
         before: onnx.ModelProto,
         after: onnx.ModelProto,
-        elements: Mapping[str, Sequence[Any]],
-        settings: _Settings,
+        elements: Mapping[str, Sequence[int | str]],
+        trials: Trials,
     ) -> None:
-        hint, self.seed, self.classes, self.sizes, self.in_turn, self.in_range = settings
-        self.before, self.after = before, after
-        self.sampler = Sampler(self.before, seed=self.seed)
+        self.before, self.after, self.trials = before, after, trials
+        self.sampler = Sampler(self.before, seed=self.trials.seed)
         self.elements = elements
+        hint = trials.dims_hint
         self.hints = [hint] if isinstance(hint, Mapping) else list(hint or [])
 
     def check(self) -> SiteCheck:
@@ -202,7 +206,7 @@ class _Site:
         return replace(self._judged(original, runs), bindings=[t.binding for t in found], runs=len(runs))
 
     def _judged(self, original: Session, runs: Sequence[Run]) -> SiteCheck:
-        judge = Judge(self.before, original, in_range=self.in_range)
+        judge = Judge(self.before, original, in_range=self.trials.in_range)
         found, place, run = judge.judge(runs)
         return SiteCheck(
             "ok" if found.accept else "failed",
@@ -229,9 +233,9 @@ class _Site:
         yield from ({n: int(h[n]) for n in names} for h in self.hints if all(n in h for n in names))
         for hint in self.hints[:1]:
             known = {n: int(hint[n]) for n in names if n in hint}
-            sampler = Sampler(self.before, dims=known, seed=self.seed)
+            sampler = Sampler(self.before, dims=known, seed=self.trials.seed)
             yield from sampler.candidates(10)
-        large = filter(self._is_large, self.sampler.candidates(2 * self.sizes))
+        large = filter(self._is_large, self.sampler.candidates(2 * self.trials.sizes))
         yield from (b for binding in large for b in smaller(binding, self.sampler.specs))
         yield from self.sampler.candidates(30)
 
@@ -249,20 +253,18 @@ class _Site:
                     found.append(Trial(binding, care, feeds, outputs))
                     break
                 reason = outputs
-            if len(found) == self.sizes or (found and not binding):
+            if len(found) == self.trials.sizes or (found and not binding):
                 break
         return found or f"no inputs found at which the original subgraph runs: {reason}"
 
-    def feeds(
-        self, binding: Binding, values: str, care: int, alone: str | None = None, turn: int = 0
-    ) -> dict[str, Any]:
+    def feeds(self, binding: Binding, values: str, care: int, alone: str | None = None, turn: int = 0) -> Outputs:
         """Inputs that are of one class of values, or one of them ``alone``."""
         return site_feeds(self.sampler, self.elements, binding, values, care, alone, turn)
 
     def _runs(self, original: Session, rewritten: Session, found: Sequence[Trial]) -> list[Run] | SiteCheck:
         runs: list[Run] = []
         for number, (values, alone, turn) in enumerate(self._fed(found[0])):
-            in_turn = values in self.in_turn or self._is_large(found[0].binding)
+            in_turn = values in self.trials.in_turn or self._is_large(found[0].binding)
             for trial in [found[number % len(found)]] if in_turn else found:
                 ran = values == _ORDINARY
                 feeds = trial.feeds if ran else self.feeds(trial.binding, values, trial.care, alone, turn)
@@ -280,13 +282,13 @@ class _Site:
     def _fed(self, trial: Trial) -> Iterator[tuple[str, str | None, int]]:
         """The classes of values to feed, to which input alone, and at which turn: of integers and truth values not all
         classes differ, and small inputs get several turns of what is drawn."""
-        whole = (*self.classes[:2], *(c for c in self.classes if c in OF_INTEGERS))
-        turns = _TURNS if sum(np.size(v) for v in trial.feeds.values()) < _FEW_ELEMENTS else 1
-        for values in self.classes if self._has_floats() else whole:
+        whole = (*self.trials.classes[:2], *(c for c in self.trials.classes if c in OF_INTEGERS))
+        turns = _TURNS if sum(np.asarray(v).size for v in trial.feeds.values()) < _FEW_ELEMENTS else 1
+        for values in self.trials.classes if self._has_floats() else whole:
             count = max(2, turns) if values == CANCELLING else turns if values in DRAWN else 1
             yield from ((values, None, turn) for turn in range(count))
         data = [s.name for s in self.sampler.specs if is_data(s)]
-        for values in (c for c in ALONE if c in self.classes and 1 < len(data) <= _FEW_INPUTS):
+        for values in (c for c in ALONE if c in self.trials.classes and 1 < len(data) <= _FEW_INPUTS):
             yield from ((values, name, 0) for name in data)
 
     def _is_large(self, binding: Binding) -> bool:
@@ -299,20 +301,20 @@ class _Site:
 
 def site_feeds(
     sampler: Sampler,
-    elements: Mapping[str, Sequence[Any]],
+    elements: Mapping[str, Sequence[int | str]],
     binding: Binding,
     values: str = _ORDINARY,
     care: int = 0,
     alone: str | None = None,
     turn: int = 0,
-) -> dict[str, Any]:
+) -> Outputs:
     """Inputs of a site; they are of one class of values, or one of them ``alone``, other ones at each ``turn``;
     ``elements`` are known beforehand.
 
     Raises:
         UsageError: An input is no tensor, or too large to be made.
     """
-    made: dict[str, Any] = {}
+    made: Outputs = {}
     for spec in sampler.specs:
         concrete = concrete_elements(elements.get(spec.name), binding)
         if concrete is not None:
@@ -327,7 +329,7 @@ def site_feeds(
     return made
 
 
-def _varied(sampler: Sampler, spec: InputSpec, value: Any, values: str, turn: int) -> Any:
+def _varied(sampler: Sampler, spec: InputSpec, value: Array, values: str, turn: int) -> Array:
     """The values of one input turned into those of a class."""
     own = zlib.crc32(spec.name.encode())
     rng = np.random.default_rng([turn, own])
@@ -345,7 +347,7 @@ def _varied(sampler: Sampler, spec: InputSpec, value: Any, values: str, turn: in
     return masked(value, values) if is_float(spec) else value
 
 
-def elements_of(model: ir.Model) -> dict[str, list[Any]]:
+def elements_of(model: ir.Model) -> dict[str, list[int | str]]:
     """The elements that ``ELEMENTS`` gives integer inputs, by name."""
     found = {}
     for value in model.graph.inputs:
@@ -355,7 +357,7 @@ def elements_of(model: ir.Model) -> dict[str, list[Any]]:
     return found
 
 
-def concrete_elements(elements: Sequence[Any] | None, binding: Mapping[str, int]) -> list[int] | None:
+def concrete_elements(elements: Sequence[int | str] | None, binding: Mapping[str, int]) -> list[int] | None:
     """The elements as numbers; a dimension that no input of the site has gets a size of its own."""
     if elements is None:
         return None

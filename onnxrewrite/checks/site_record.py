@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from onnxrewrite.system.constraints import Count, Error
 
@@ -39,6 +39,6 @@ class SiteRecord:
         return hashlib.sha256(line(self).encode()).hexdigest()[:16]
 
 
-def line(data: Any) -> str:
+def line(data: object) -> str:
     """Plain data as one line of JSON."""
     return json.dumps(data, sort_keys=True, allow_nan=False, default=vars)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,7 @@ from onnxrewrite.errors import IncompleteError, Rest
 
 if TYPE_CHECKING:
     from onnxrewrite.api.application import Result
+    from onnxrewrite.report.summary import Summary
 
 
 class Level(enum.StrEnum):
@@ -124,7 +125,10 @@ def apply(
     result.seconds["total"] = time.perf_counter() - start
     record, page = (None if rest.lacks("its certificate") else record, None if rest.lacks("the page") else page)
     with rest.part("what was done"):
-        _report(result, model, None if dry_run else path, record, json, data, page, rest, quiet=quiet, verbose=verbose)
+        written = None if dry_run else path
+        told = _report(result, model, written, json, data, rest)
+        if json != "-":
+            _tell(told, written, record, page, result.seconds["total"], quiet=quiet, verbose=verbose)
     rest.end()
 
 
@@ -161,29 +165,37 @@ def _report(
     result: Result,
     model: str,
     path: Path | None,
-    record: Path | None,
     json: str | None,
     written: Path | None,
-    page: Path | None,
     rest: Rest,
+) -> Summary:
+    from onnxrewrite.report.summary import summary
+
+    data = summary(result, model=model, output=path)
+    with rest.part("the report"):
+        write_json(data, json, written)
+    return data
+
+
+def _tell(
+    data: Summary,
+    path: Path | None,
+    record: Path | None,
+    page: Path | None,
+    seconds: float,
     *,
     quiet: bool,
     verbose: bool,
 ) -> None:
-    from onnxrewrite.report.summary import summary
-
-    data: dict[str, Any] = summary(result, model=model, output=path)
-    with rest.part("the report"):
-        write_json(data, json, written)
-    if quiet and path is not None and json != "-":
-        say(str(path))
-    if quiet or json == "-":
+    if quiet:
+        if path is not None:
+            say(str(path))
         return
     from onnxrewrite.report.human import size
     from onnxrewrite.report.table import apply_report
 
     show(apply_report, data, verbose=verbose)
-    took = f"in {result.seconds['total']:.1f} s"
+    took = f"in {seconds:.1f} s"
     say("")
     say(
         f"Wrote {path} ({size(data['size']['after'])}){' and its certificate' if record is not None else ''} {took}"

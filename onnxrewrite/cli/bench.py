@@ -13,6 +13,7 @@ from onnxrewrite.cli import options
 from onnxrewrite.cli.console import complain, progress_bar, show
 from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import ModelError, UsageError
+from onnxrewrite.system.plain import Json
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -115,7 +116,7 @@ def bench(
         dims=dims,
         seed=seed,
     )
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, Json]] = []
     failed: list[ModelError] = []
     for model in loaded:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -87,10 +87,10 @@ def check(
         if progress is not None:
             progress("compare", 0, 0)
         found = application.check(first, second, dims=dims, inputs=arrays, seed=seed, samples=samples)
-    data = {"a": a, "b": b, **model_check(found), "seconds": {"check": round(found.seconds, 3)}}
-    write_json(data, json, report)
+    findings = model_check(found)
+    write_json({"a": a, "b": b, **findings, "seconds": {"check": round(found.seconds, 3)}}, json, report)
     if json != "-":
-        say(verdict(data)) if quiet else show(check_report, data, a, b, verbose=verbose)
+        say(verdict(findings)) if quiet else show(check_report, findings, a, b, verbose=verbose)
     if not found.ok:
         raise typer.Exit(1)
     if found.skipped:
@@ -117,16 +117,12 @@ def _recheck(
         repeated, differences = original.recheck(arrays, progress)
     checked = repeated.result.checks
     assert checked.model is not None
-    data: dict[str, Any] = {
-        "a": str(original.source),
-        "b": str(original.output),
-        **model_check(checked.model),
-        "certificate": {"path": certificate, "rewrites": len(repeated.now.rewrites), "differences": differences},
-    }
-    write_json(data, json, report)
+    findings, a, b = model_check(checked.model), str(original.source), str(original.output)
+    renewed = {"path": certificate, "rewrites": len(repeated.now.rewrites), "differences": differences}
+    write_json({"a": a, "b": b, **findings, "certificate": renewed}, json, report)
     tell_versions(repeated)
     if json != "-" and not quiet:
-        show(check_report, data, data["a"], data["b"], verbose=verbose)
+        show(check_report, findings, a, b, verbose=verbose)
     if differences:
         more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
         raise CheckError(f"{certificate}: the checks say otherwise now: {differences[0]}{more}")

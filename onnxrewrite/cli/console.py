@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from onnxrewrite.cli import phase
 from onnxrewrite.errors import printable, printable_data, reason
@@ -60,7 +60,7 @@ def show_traceback(error: BaseException) -> None:
     _write(sys.stderr, printable("".join(traceback.format_exception(error)), keep="\n"))
 
 
-def show(report: Callable[..., RenderableType], data: Any, *others: Any, **options: Any) -> None:
+def show(report: Callable[..., RenderableType], data: object, *others: object, **options: object) -> None:
     """A report of plain data, on stdout; no name in it can pass for a line of ours.
 
     Args:

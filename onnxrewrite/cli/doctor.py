@@ -27,11 +27,12 @@ def doctor(
 
     from onnxrewrite.runtime.machine import machine
 
-    data = machine().to_json()
+    here = machine()
+    data = here.to_json()
     if measure:
         from onnxrewrite.measure.number_formats import speeds
 
-        data["measured"] = speeds(data["cores"]["threads"])
+        data["measured"] = speeds(here.cores.threads)
     write_json(data, json, report)
     if json != "-":
         from onnxrewrite.report.doctor_report import doctor_report

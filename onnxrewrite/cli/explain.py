@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -16,6 +16,7 @@ from onnxrewrite.errors import UsageError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from onnxrewrite.explanation.why_not import Explainer
     from onnxrewrite.rewrite.rule import Rule
 
 Shown: TypeAlias = "Callable[[], None]"
@@ -63,7 +64,7 @@ def explain(
     report = options.json_path(json, model)
 
     from onnxrewrite import io
-    from onnxrewrite.explanation.why_not import only_rule
+    from onnxrewrite.explanation.why_not import Explainer, only_rule
     from onnxrewrite.io.opset_conversion import in_opset
     from onnxrewrite.rewrite import registry
 
@@ -80,7 +81,7 @@ def explain(
     if node is not None:
         data, shown = _story(loaded, chosen, target, node)
     elif subject is not None:
-        data, shown = _rule(loaded, chosen, target, subject, at, check, model, verbose)
+        data, shown = _rule(Explainer(loaded, chosen, target, check=check), subject, at, model, verbose)
     elif everything:
         data, shown = _all(loaded, chosen, target, profile, verbose)
     else:
@@ -90,17 +91,14 @@ def explain(
         shown()
 
 
-def _rule(
-    model: ir.Model, rules: list[Rule], target: str, rule: Rule, at: str | None, check: bool, name: str, verbose: bool
-) -> tuple[Any, Shown]:
-    from onnxrewrite.explanation.why_not import Explainer
+def _rule(explainer: Explainer, rule: Rule, at: str | None, name: str, verbose: bool) -> tuple[object, Shown]:
     from onnxrewrite.report.explain_report import explanation_report
 
-    data = Explainer(model, rules, target, check=check).explain(rule, at).to_json()
+    data = explainer.explain(rule, at).to_json()
     return data, partial(show, explanation_report, data, name, verbose=verbose)
 
 
-def _all(model: ir.Model, rules: list[Rule], target: str, profile: bool, verbose: bool) -> tuple[Any, Shown]:
+def _all(model: ir.Model, rules: list[Rule], target: str, profile: bool, verbose: bool) -> tuple[object, Shown]:
     from onnxrewrite.explanation.ranking import ranking
     from onnxrewrite.report.explain_report import near_misses_table
 
@@ -108,7 +106,7 @@ def _all(model: ir.Model, rules: list[Rule], target: str, profile: bool, verbose
     return {"rules": rows}, partial(show, near_misses_table, rows, verbose=verbose)
 
 
-def _overview(model: ir.Model, rules: list[Rule], target: str, name: str, verbose: bool) -> tuple[Any, Shown]:
+def _overview(model: ir.Model, rules: list[Rule], target: str, name: str, verbose: bool) -> tuple[object, Shown]:
     from onnxrewrite.explanation.ranking import overview
     from onnxrewrite.report.explain_report import overview_table
 
@@ -116,7 +114,7 @@ def _overview(model: ir.Model, rules: list[Rule], target: str, name: str, verbos
     return {"rules": rows}, partial(show, overview_table, rows, name, verbose=verbose)
 
 
-def _story(model: ir.Model, rules: list[Rule], target: str, node: str) -> tuple[Any, Shown]:
+def _story(model: ir.Model, rules: list[Rule], target: str, node: str) -> tuple[object, Shown]:
     from onnxrewrite import io
     from onnxrewrite.explanation.history import story
     from onnxrewrite.ir.target import target as target_by_name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
 from onnxrewrite.cli.output import refusal_told, write_json
 from onnxrewrite.errors import Rest
+from onnxrewrite.system.plain import Json
 
 
 class Dtype(enum.StrEnum):
@@ -87,7 +88,7 @@ def half(
                 check=check,
             )
         found.save(path)
-    told: dict[str, Any] = {"model": model, "output": str(path), **found.to_json()}
+    told: dict[str, Json] = {"model": model, "output": str(path), **found.to_json()}
     rest = Rest(f"{path} was written")
     with rest.part("the report"):
         write_json(told, json, report)

@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,10 +18,10 @@ from onnxrewrite.errors import UsageError
 from onnxrewrite.system import files as regular
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx_ir as ir
 
     from onnxrewrite.inputs.bindings import InputSpec
+    from onnxrewrite.system.arrays import Array, Outputs
 
 
 class Mode(enum.StrEnum):
@@ -290,7 +290,7 @@ def files(options: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def feeds(model: ir.Model, inputs: dict[str, Path], dims: dict[str, int]) -> dict[str, Any]:
+def feeds(model: ir.Model, inputs: dict[str, Path], dims: dict[str, int]) -> Outputs:
     """The arrays of ``--input``; UsageError if they, or ``dims``, do not fit the model."""
     if not inputs and not dims:
         return {}
@@ -304,12 +304,12 @@ def feeds(model: ir.Model, inputs: dict[str, Path], dims: dict[str, int]) -> dic
                 f"--dim {name}: no such dimension; the inputs have {', '.join(known) or 'fixed sizes only'}"
             )
     bound = dict(dims)
-    arrays = {}
+    arrays: Outputs = {}
     for name, path in inputs.items():
         if name not in specs:
             raise UsageError(f"--input {name}: the model has no such input; it has {', '.join(specs) or 'none'}")
-        arrays[name] = _typed(_array(name, path), specs[name])
-        _fits(arrays[name], specs[name], bound)
+        arrays[name] = array = _typed(_array(name, path), specs[name])
+        _fits(array, specs[name], bound)
     return arrays
 
 
@@ -327,7 +327,7 @@ def _specs(model: ir.Model) -> dict[str, InputSpec]:
     return {s.name: s for s in input_specs(bare)}
 
 
-def _array(name: str, path: Path) -> np.ndarray[Any, Any]:
+def _array(name: str, path: Path) -> Array:
     import numpy as np
 
     try:
@@ -340,7 +340,7 @@ def _array(name: str, path: Path) -> np.ndarray[Any, Any]:
     return loaded
 
 
-def _typed(array: np.ndarray[Any, Any], spec: InputSpec) -> np.ndarray[Any, Any]:
+def _typed(array: Array, spec: InputSpec) -> Array:
     """The array in the input's dtype: numpy stores narrow floats as raw bytes, and strings with a length."""
     import numpy as np
     import onnx
@@ -359,13 +359,13 @@ def _typed(array: np.ndarray[Any, Any], spec: InputSpec) -> np.ndarray[Any, Any]
     return array
 
 
-def _dtype_name(elem_type: int, wanted: Any) -> str:
+def _dtype_name(elem_type: int, wanted: object) -> str:
     import onnx
 
     return "strings" if elem_type == onnx.TensorProto.STRING else str(wanted)
 
 
-def _fits(array: np.ndarray[Any, Any], spec: InputSpec, bound: dict[str, int]) -> None:
+def _fits(array: Array, spec: InputSpec, bound: dict[str, int]) -> None:
     """UsageError unless the array has a shape of the input; notes the sizes that it gives."""
     if spec.dims is None:
         return

@@ -6,14 +6,13 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from onnxrewrite.cli.console import say_text
 from onnxrewrite.errors import CheckError, printable
 from onnxrewrite.system.atomic import write_whole
 
 
-def write_json(data: Any, option: str | None, path: Path | None) -> None:
+def write_json(data: object, option: str | None, path: Path | None) -> None:
     """Write ``data`` to ``path``, or to stdout if ``option`` is ``-``; the same data give the same bytes."""
     if option is None:
         return

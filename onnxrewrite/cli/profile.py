@@ -67,8 +67,7 @@ def profile(
         if progress is not None:
             progress("measure", 0, 0)
         found = measured(loaded, rewritten=rewritten, setting=setting, dims=dims, inputs=feeds, seed=seed)
-    data = {"model": model, **found.to_json()}
-    data["notes"] = [*notes, *data["notes"]]
+    data = {"model": model, **found.to_json(), "notes": [*notes, *found.notes]}
     write_json(data, json, report)
     if json != "-":
         from onnxrewrite.report.profile_report import profile_report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,10 +13,12 @@ from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
 from onnxrewrite.cli.output import refusal_told, write_json
 from onnxrewrite.errors import Rest, UsageError
+from onnxrewrite.system.plain import Json
 
 if TYPE_CHECKING:
     from onnxrewrite.suite.quality.gate import Gate
     from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+    from onnxrewrite.suite.quantization.quantized import Quantized
     from onnxrewrite.suite.quantization.workbench import Work
 
 
@@ -208,32 +210,34 @@ def quantize(
         )
         gate = None if no_gate else Gate(max_drop=max_drop)
         with refusal_told(model, json, report):
-            found = _found(work, settings, gate, path, vary if compare else None, threads)
+            found, told = _found(work, settings, gate, path, vary if compare else None, threads)
     rest = Rest(f"{path} was written")
     with rest.part("the report"):
-        write_json({"model": model, **found}, json, report)
+        write_json({"model": model, **told}, json, report)
     if quiet and json != "-":
         say(str(path))
     if not quiet and json != "-":
         from onnxrewrite.report.human import size
         from onnxrewrite.report.quantize_report import quantize_report
 
-        show(quantize_report, {"model": model, **found})
+        show(quantize_report, {"model": model, **told})
         say("")
-        say(f"Wrote {path} ({size(found['size']['after'])}) in {time.perf_counter() - start:.1f} s")
+        say(f"Wrote {path} ({size(found.after)}) in {time.perf_counter() - start:.1f} s")
     rest.end()
 
 
 def _found(
     work: Work, settings: QuantizeSettings, gate: Gate | None, path: Path, vary: list[Axis] | None, threads: int
-) -> dict[str, Any]:
-    """Quantize, or compare; what came of it, as plain data."""
+) -> tuple[Quantized, dict[str, Json]]:
+    """Quantize, or compare; the model that came of it, and all that did as plain data."""
     from onnxrewrite.runtime.settings import Setting
     from onnxrewrite.suite.quantization.modes import candidates, compare, single
 
     setting = Setting(threads=threads)
     with work:
         if vary is None:
-            return single(work, settings, gate=gate, out=path, setting=setting).to_json()
+            made = single(work, settings, gate=gate, out=path, setting=setting)
+            return made, made.to_json()
         tried = candidates(settings, [axis.value for axis in vary])
-        return compare(work, tried, gate=gate, out=path, setting=setting).to_json()
+        compared = compare(work, tried, gate=gate, out=path, setting=setting)
+        return compared.best, compared.to_json()

@@ -12,6 +12,7 @@ from onnxrewrite.cli import options
 from onnxrewrite.cli.console import Progress, progress_bar, say, show
 from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import Rest, UsageError
+from onnxrewrite.system.plain import Json
 
 if TYPE_CHECKING:
     from onnxrewrite.suite.precision.node_sensitivity import Sensitivity
@@ -92,7 +93,7 @@ def sensitivity(
         options.keep_weights(loaded, report, "--json")
         options.feeds(loaded, {}, dims)
         found = ranked(loaded, settings, method=method.value, data=data, dims=dims, seed=seed, progress=progress)
-        told: dict[str, Any] = {"model": model, **found.to_json(), "excluded": [], "output": None, "result": None}
+        told: dict[str, Json] = {"model": model, **found.to_json(), "excluded": [], "output": None, "result": None}
         if path is not None:
             told |= _write(loaded, found, path, progress, top=exclude_top, min_snr=min_snr)
     rest = Rest(f"{path} was written" if path is not None else "the ranking is right")
@@ -108,7 +109,7 @@ def sensitivity(
     rest.end()
 
 
-def _write(loaded: Any, found: Sensitivity, path: Path, progress: Progress | None, **chosen: Any) -> dict[str, Any]:
+def _write(loaded: Any, found: Sensitivity, path: Path, progress: Progress | None, **chosen: Any) -> dict[str, Json]:
     """Quantize all but what was chosen, and write it; what the report says of it."""
     from onnxrewrite.suite.precision.exclude import excluding, exclusion
     from onnxrewrite.suite.quantization.quantizer import quantize

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from glob import has_magic
 from pathlib import Path
@@ -176,7 +177,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value not in (None, (), {})}
 
 
-def _only_own(others: dict[str, Any], command: Command) -> None:
+def _only_own(others: Mapping[str, object], command: Command) -> None:
     """UsageError if an option of the other command was given."""
     for name, value in others.items():
         if value is not None:

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from onnxrewrite import io
 from onnxrewrite.checks.rewrite_log import Ledger, Loss, Verdicts
 from onnxrewrite.compiler.opsets import Opsets
+from onnxrewrite.compiler.request import Request
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import Target
 from onnxrewrite.rewrite.driver import Driver, Limits, make_runnable
@@ -80,16 +81,12 @@ class Rounds:
     """Rewrites copies of one model.
 
     Args:
-        model: The model; it is not changed.
+        opsets: The model.
         rules: The rules.
-        opset: The newest ai.onnx opset it may be given; its own one where that is to stay.
-        for_speed: True if it is also given one for kernels that others could stand in for.
         target: The target that the result must run on.
-        seed: Of the inputs for checking sites.
-        checks_sites: True if each rewrite is run against what it replaces.
+        request: The request.
         keep_types: True if the types of inner values stay in the result.
         verdicts: The verdicts of an earlier run's checks.
-        conflicts: True to find out which rules were chosen over which.
         clock: Told of progress.
 
     Attributes:
@@ -99,29 +96,23 @@ class Rounds:
 
     def __init__(
         self,
-        model: ir.Model,
+        opsets: Opsets,
         rules: RuleSet,
         target: Target,
+        request: Request,
         *,
-        opset: int,
-        for_speed: bool,
-        seed: int,
-        checks_sites: bool,
         keep_types: bool,
         verdicts: Verdicts,
-        conflicts: bool,
         clock: Clock,
     ):
         self.cost: Callable[[Site], str | None] | None = None
         self.without: set[str] = set()
-        self._opsets = Opsets(model, opset, for_speed=for_speed)
+        self._opsets = opsets
         self._rules = rules
         self._target = target
-        self._seed = seed
-        self._checks_sites = checks_sites
+        self._request = request
         self._keep_types = keep_types
         self._verdicts = verdicts
-        self._conflicts = conflicts
         self._clock = clock
         self._tampered: dict[str, Tampered] = {}
         # Of all rounds: who repeats this run takes the same way through those that came to nothing.
@@ -155,7 +146,7 @@ class Rounds:
         unlowerable: dict[Key, str] = {}
         while True:
             with self._clock.phase("rewrite"):
-                sites = self._site_checker() if self._checks_sites else None
+                sites = self._site_checker() if self._request.check != "off" else None
                 ledger = Ledger(sites, self.cost, self._verdicts, failed=failed, declined=self._declined)
                 driver = self._driver(self._opsets.source(absent), banned, ledger)
                 trace = driver.run(last=Stage.RAISE)
@@ -183,7 +174,7 @@ class Rounds:
             record=ledger.record,
             limits=Limits(quarantine=banned),
             progress=self._clock.stage if self._clock.progress is not None else None,
-            conflicts=self._conflicts,
+            conflicts=self._request.conflicts,
         )
 
     def _taking_part(self) -> list[Rule]:
@@ -192,7 +183,7 @@ class Rounds:
     def _site_checker(self) -> SiteChecker:
         from onnxrewrite.checks.rewrites import SiteChecker
 
-        return SiteChecker(lower=self.lower, seed=self._seed)
+        return SiteChecker(lower=self.lower, seed=self._request.seed)
 
     def lower(self, model: ir.Model) -> None:
         """Make the replacement of one site runnable."""

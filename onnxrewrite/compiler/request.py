@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from onnxrewrite.errors import UsageError
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.ruleset import RuleSet
+from onnxrewrite.system.arrays import Feeds
 
 CheckLevel: TypeAlias = Literal["full", "fast", "off"]
 
@@ -31,7 +32,7 @@ class Request:
     target: str = "onnxruntime-cpu"
     opset: int | None = None
     dims: Mapping[str, int] | None = None
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Feeds = field(default_factory=dict)
     check: CheckLevel = "full"
     lower: Lowering | None = None
     threads: int = 0

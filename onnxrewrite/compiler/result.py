@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -16,6 +16,7 @@ from onnxrewrite.ir.target import Target
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Key, Trace
 from onnxrewrite.runtime.settings import Level
+from onnxrewrite.system.plain import Json
 
 if TYPE_CHECKING:
     from onnxrewrite.checks.findings import ModelCheck
@@ -75,7 +76,7 @@ class Speed:
     assumed: Mapping[str, int] = field(default_factory=dict)
     slower: dict[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return asdict(self)
 

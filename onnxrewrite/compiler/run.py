@@ -19,6 +19,7 @@ from onnxrewrite import io
 from onnxrewrite.checks.rewrite_log import Verdicts
 from onnxrewrite.compiler.bisection import culprit
 from onnxrewrite.compiler.loop import Clock, Progress, Round, Rounds
+from onnxrewrite.compiler.opsets import Opsets
 from onnxrewrite.compiler.request import CheckLevel, Request
 from onnxrewrite.compiler.result import Checks, Result
 from onnxrewrite.compiler.speed_guard import Pace
@@ -114,19 +115,10 @@ class _Run:
         self.verdicts = verdicts
         self.clock = Clock(progress)
         source = in_opset(original, request.opset)
-        self.rounds = Rounds(
-            source if request.named_sums else with_plain_names(source),
-            rules,
-            self.target,
-            opset=self._newest_opset(),
-            for_speed=request.lowering == "fastest",
-            seed=request.seed,
-            checks_sites=self.level != "off",
-            keep_types=has_inner_types(original),
-            verdicts=verdicts,
-            conflicts=request.conflicts,
-            clock=self.clock,
-        )
+        named = source if request.named_sums else with_plain_names(source)
+        opsets = Opsets(named, self._newest_opset(), for_speed=request.lowering == "fastest")
+        types = has_inner_types(original)
+        self.rounds = Rounds(opsets, rules, self.target, request, keep_types=types, verdicts=verdicts, clock=self.clock)
         self.pace = Pace(self.rounds, rules, self.target, request, verdicts, self.clock)
         self._excused: list[str] = []
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import onnx_ir as ir
 
@@ -47,7 +46,7 @@ class Place:
     nodes: frozenset[str]
     near: Near | None
     cost: float = 0.0
-    item: Any = None
+    item: object = None
 
     @property
     def is_near(self) -> bool:
@@ -181,7 +180,7 @@ class Replay:
         with overruled():
             return self._outcome(match, graph)
 
-    def _forgiven(self, item: Any, graph: ir.Graph, value: ir.Value) -> str:
+    def _forgiven(self, item: object, graph: ir.Graph, value: ir.Value) -> str:
         """The outcome of the pattern without the part that is not there."""
         if self.checker is None:
             return ""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import onnx_ir as ir
 
@@ -30,7 +29,7 @@ class Fault:
     """
 
     reason: str
-    item: Any
+    item: object
     lacking: int = 0
     cost: float = PART
 
@@ -45,8 +44,8 @@ class Cover:
         cost: The weight of all faults.
     """
 
-    bound: Mapping[Any, Any] = field(default_factory=dict)
-    faults: Mapping[Any, Fault] = field(default_factory=dict)
+    bound: Mapping[Hashable, object] = field(default_factory=dict)
+    faults: Mapping[Hashable, Fault] = field(default_factory=dict)
     cost: float = 0.0
 
     @property
@@ -68,18 +67,18 @@ class Cover:
                 found.add(node)
         return found
 
-    def having(self, bound: Mapping[Any, Any], *faults: Fault) -> Cover:
+    def having(self, bound: Mapping[Hashable, object], *faults: Fault) -> Cover:
         """With more that is there, and more faults."""
         return joined([self, Cover(bound, {_key(f): f for f in faults})])
 
 
-def _key(fault: Fault) -> Any:
+def _key(fault: Fault) -> Hashable:
     return fault.item, fault.lacking > 0, "" if fault.lacking else fault.reason
 
 
 def joined(covers: Iterable[Cover]) -> Cover:
     """Several parts of one pattern; what they share must be one value in all of them."""
-    bound, faults = dict[Any, Any](), dict[Any, Fault]()
+    bound, faults = dict[Hashable, object](), dict[Hashable, Fault]()
     for cover in covers:
         faults |= cover.faults
         for item, to in cover.bound.items():
@@ -92,7 +91,7 @@ def joined(covers: Iterable[Cover]) -> Cover:
     return Cover(bound, faults, sum(f.cost for f in faults.values()))
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: object, b: object) -> bool:
     if isinstance(a, ir.Value) and isinstance(b, ir.Value):
         return resolve(a) is resolve(b) or _constant(a, b)
     return a is b or (not isinstance(a, ir.Value | ir.Node) and bool(numbers.same_parameter(a, b)))
@@ -105,18 +104,18 @@ def _constant(a: ir.Value, b: ir.Value) -> bool:
     return bool((first.numpy() == second.numpy()).all())
 
 
-def _twice(item: Any, first: Any, other: Any) -> str:
+def _twice(item: object, first: object, other: object) -> str:
     name = item.name if isinstance(item, Capture | AnyNode) else head(item)
     here, there = (_named(v) for v in (other, first))
     return f"{name} must be the same value in both places, here it is {here}, there {there}"
 
 
-def _named(to: Any) -> str:
+def _named(to: object) -> str:
     name = to.outputs[0].name if isinstance(to, ir.Node) else getattr(to, "name", None)
     return f"`{name}`" if name else str(to)
 
 
-def head(item: Any) -> str:
+def head(item: object) -> str:
     """The head of a part of a pattern, in a word."""
     match item:
         case Call(op_types=op_types):
@@ -133,7 +132,7 @@ def head(item: Any) -> str:
             return repr(item)
 
 
-def only(fault: Fault) -> dict[Any, Fault]:
+def only(fault: Fault) -> dict[Hashable, Fault]:
     """One fault, by what it is told of."""
     return {_key(fault): fault}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import onnx_ir as ir
 
@@ -13,6 +12,7 @@ from onnxrewrite.errors import UsageError
 from onnxrewrite.explanation.near_miss import source_of
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.rewrite.trace import FROM_KEY, RULE_KEY, Applied, Trace
+from onnxrewrite.system.plain import Json
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Step:
     before: tuple[str, ...]
     after: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {
             "rule": self.rule,
@@ -60,7 +60,7 @@ class Story:
     steps: tuple[Step, ...]
     refused: dict[str, str]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {
             "name": self.name,

@@ -10,7 +10,7 @@ What one node or one number must be is asked of the plain matcher, with the oper
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -89,7 +89,7 @@ class Overlay:
         self.facts = facts
         self.graph = graph
         self._plain = RecursiveMatcher(facts, graph)
-        self._known: dict[tuple[Any, ...], Cover] = {}
+        self._known: dict[tuple[object, ...], Cover] = {}
 
     def lay(self, pattern: Sequence[Term], value: ir.Value) -> Cover:
         """The best cover whose first output is ``value``, the anchor itself right or wrong."""
@@ -122,7 +122,7 @@ class Overlay:
         found, misses = self._plainly(item, value, Binding(nodes=(reader,) if reader is not None else ()))
         if found is not None:
             return Cover(found.bound)
-        bound = {} if isinstance(item, Literal) else {item: resolve(value)}
+        bound: dict[Hashable, object] = {} if isinstance(item, Literal) else {item: resolve(value)}
         return Cover().having(bound, Fault(misses.reason or f"expected {item!r}", item))
 
     def _right(self, item: Term, value: ir.Value, reader: ir.Node | None, skips: int, root: bool) -> Cover | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import onnx_ir as ir
 
@@ -12,6 +11,7 @@ from onnxrewrite.explanation.near_miss import Explanation
 from onnxrewrite.explanation.why_not import Explainer
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Trace
+from onnxrewrite.system.plain import Json
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Ranked:
     stage: str
     gain: float | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         groups = self.explanation.groups
         return {

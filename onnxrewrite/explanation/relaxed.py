@@ -31,7 +31,7 @@ class Forgiving(RecursiveMatcher):
         item: The part that need not hold: a capture takes any value, a number or a parameter may be another one.
     """
 
-    def __init__(self, facts: Facts, graph: ir.Graph, item: Any):
+    def __init__(self, facts: Facts, graph: ir.Graph, item: object):
         super().__init__(facts, graph)
         self.item = item
 
@@ -48,7 +48,7 @@ class Forgiving(RecursiveMatcher):
         return isinstance(item, Literal) or (isinstance(item, Capture) and not isinstance(item, Scalar))
 
     def _attribute(
-        self, name: str, expected: Attr[Any] | Capture, actual: Any, node: ir.Node, binding: Binding
+        self, name: str, expected: Attr[Any] | Capture, actual: object, node: ir.Node, binding: Binding
     ) -> Iterator[Binding]:
         found = list(super()._attribute(name, expected, actual, node, binding))
         if not found and expected is self.item and actual is not None:

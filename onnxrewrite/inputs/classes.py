@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 
 from onnxrewrite.inputs.bindings import InputSpec, telling
-
-Floats = npt.NDArray[np.float64]
+from onnxrewrite.system.arrays import Array, DType, Floats, Mask
 
 SENTINEL_MIN = 9e3
 """From here on a number may stand for infinity, as -10000 does in masks."""
@@ -71,13 +68,13 @@ def is_data(spec: InputSpec) -> bool:
     return is_float(spec) and "mask" not in telling(spec.name)
 
 
-def of_class(value: npt.NDArray[Any], values: str) -> npt.NDArray[Any]:
+def of_class(value: Array, values: str) -> Array:
     """Unit normal values turned into those of a class, in the same dtype; narrow floats get a narrower range."""
     with np.errstate(all="ignore"):
         return _MAKERS[values](value.astype(np.float64), value.dtype).astype(value.dtype)
 
 
-def extreme(value: npt.NDArray[Any], rng: np.random.Generator, turn: int, *, least: bool = True) -> npt.NDArray[Any]:
+def extreme(value: Array, rng: np.random.Generator, turn: int, *, least: bool = True) -> Array:
     """Integers: every other one an end of the range of their dtype, another one at each ``turn``; ends of narrower
     dtypes, any from the whole range, and some as they were.
 
@@ -93,7 +90,7 @@ def extreme(value: npt.NDArray[Any], rng: np.random.Generator, turn: int, *, lea
     return np.where(place % 2 == 0, own[place // 2 % len(own)], other)
 
 
-def ends(dtype: np.dtype[Any], *, least: bool = True) -> npt.NDArray[Any]:
+def ends(dtype: DType, *, least: bool = True) -> Array:
     """The ends of the range of an integer dtype, what is next to them, and what is next to zero: seven numbers.
 
     ``least``: see ``extreme``.
@@ -110,7 +107,7 @@ _ENDS = tuple(
 """The ends of narrower dtypes, and of the integers that floats represent without gaps, with their neighbours."""
 
 
-def truths(value: npt.NDArray[np.bool_], values: str) -> npt.NDArray[np.bool_]:
+def truths(value: Mask, values: str) -> Mask:
     """Truth values: all false, all true, some rows all false, every other one false, else as they are."""
     if values == NOT_FINITE:
         return np.resize([True, False], value.shape)
@@ -123,7 +120,7 @@ def truths(value: npt.NDArray[np.bool_], values: str) -> npt.NDArray[np.bool_]:
     return value
 
 
-def masked(value: npt.NDArray[Any], values: str) -> npt.NDArray[Any]:
+def masked(value: Array, values: str) -> Array:
     """A mask of numbers, with rows or all of it zero like one of truth values."""
     if values not in ("zeros", "constant rows"):
         return value
@@ -148,7 +145,7 @@ def has_sentinel(model: onnx.ModelProto) -> bool:
     return any((np.abs(a) >= SENTINEL_MIN).any() for a in floats)
 
 
-def _small_constants(model: onnx.ModelProto) -> Iterator[npt.NDArray[Any]]:
+def _small_constants(model: onnx.ModelProto) -> Iterator[Array]:
     for tensor in model.graph.initializer:
         if math.prod(tensor.dims) <= _SMALL and tensor.data_type != onnx.TensorProto.STRING:
             yield onnx.numpy_helper.to_array(tensor)
@@ -160,7 +157,7 @@ def _small_constants(model: onnx.ModelProto) -> Iterator[npt.NDArray[Any]]:
                 yield onnx.numpy_helper.to_array(attribute.t)
 
 
-def at_marks(value: npt.NDArray[Any], rng: np.random.Generator, numbers: Sequence[float]) -> npt.NDArray[Any]:
+def at_marks(value: Array, rng: np.random.Generator, numbers: Sequence[float]) -> Array:
     """Such numbers, small multiples of them, their negatives, and what is next to them."""
     with np.errstate(all="ignore"):
         chosen = rng.choice(np.array(numbers), value.shape) * rng.choice((1, 1, 1, -1, 2, 3, 5, 0.5), value.shape)
@@ -176,18 +173,18 @@ _NEXT = 0.2
 """The share of values that are next to such a number, not equal to it."""
 
 
-def near_mark(value: npt.NDArray[Any], rng: np.random.Generator, number: float) -> npt.NDArray[Any]:
+def near_mark(value: Array, rng: np.random.Generator, number: float) -> Array:
     """All near one such number: what is left of the difference shows how each was rounded."""
     with np.errstate(all="ignore"):
         away = rng.choice((-1, 1), value.shape) * 2.0 ** -rng.uniform(4, 16, value.shape)
         return np.asarray(number * (1 + away)).astype(value.dtype)
 
 
-def _is_narrow(dtype: np.dtype[Any]) -> bool:
+def _is_narrow(dtype: DType) -> bool:
     return dtype.itemsize == 2
 
 
-def _rows_alike(wide: Floats, _: np.dtype[Any]) -> Floats:
+def _rows_alike(wide: Floats, _: DType) -> Floats:
     """Every other row has equal elements: its variance is zero."""
     if wide.ndim < 2 or not wide.size:
         return wide
@@ -196,7 +193,7 @@ def _rows_alike(wide: Floats, _: np.dtype[Any]) -> Floats:
     return flat.reshape(wide.shape)
 
 
-def _cancelling(wide: Floats, _: np.dtype[Any]) -> Floats:
+def _cancelling(wide: Floats, _: DType) -> Floats:
     """Neighbours that nearly cancel."""
     flat = wide.ravel().copy()
     count = len(flat) // 2
@@ -204,12 +201,12 @@ def _cancelling(wide: Floats, _: np.dtype[Any]) -> Floats:
     return flat.reshape(wide.shape)
 
 
-def _denormal(wide: Floats, dtype: np.dtype[Any]) -> Floats:
+def _denormal(wide: Floats, dtype: DType) -> Floats:
     smallest = 2.0**-14 if dtype == np.float16 else 2.0**-1022 if dtype == np.float64 else 2.0**-126
     return wide * smallest
 
 
-def _not_finite(wide: Floats, _: np.dtype[Any]) -> Floats:
+def _not_finite(wide: Floats, _: DType) -> Floats:
     """Ordinary, with infinities and a NaN in between."""
     flat = wide.ravel().copy()
     for place, value in enumerate((np.inf, -np.inf, np.nan)):
@@ -217,7 +214,7 @@ def _not_finite(wide: Floats, _: np.dtype[Any]) -> Floats:
     return flat.reshape(wide.shape)
 
 
-_MAKERS: dict[str, Callable[[Floats, np.dtype[Any]], Floats]] = {
+_MAKERS: dict[str, Callable[[Floats, DType], Floats]] = {
     "normal": lambda wide, _: wide,
     "offset": lambda wide, dtype: wide + (10.0 if _is_narrow(dtype) else 100.0),
     "large": lambda wide, dtype: wide * (_HALF if dtype == np.float16 else 1e3),

@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -35,7 +34,8 @@ from onnxrewrite.inputs.bindings import (
 from onnxrewrite.inputs.classes import ends, extreme, has_sentinel, marks
 from onnxrewrite.inputs.usage import Usage, usages
 from onnxrewrite.ir.operators import operators
-from onnxrewrite.runtime.session import ModelLike, Outputs, Session, open_session, skeleton
+from onnxrewrite.runtime.session import ModelLike, Session, open_session, skeleton
+from onnxrewrite.system.arrays import Array, DType, Feeds, Floats, Held, Integers, Mask, Outputs, is_tensor
 
 _ENDS = 7
 """The number of values in ``ends``; a prime, so that every step meets all."""
@@ -46,7 +46,7 @@ CARE = 4
 MOST = 2**27
 """Elements of an input beyond which none is made: 1 GiB in double, and a model may well say that it takes more."""
 
-_FLOAT_CODES: dict[int, np.dtype[Any]] = {
+_FLOAT_CODES: dict[int, DType] = {
     onnx.TensorProto.FLOAT: np.dtype(np.float32),
     onnx.TensorProto.DOUBLE: np.dtype(np.float64),
     onnx.TensorProto.FLOAT16: np.dtype(np.float16),
@@ -69,7 +69,7 @@ class Trial:
 
     binding: Binding
     care: int
-    feeds: Mapping[str, Any] = field(repr=False, compare=False)
+    feeds: Feeds = field(repr=False, compare=False)
     outputs: Outputs = field(repr=False, compare=False)
 
 
@@ -78,7 +78,7 @@ class Sampler:
     """Makes feeds for a model.  ``given`` arrays override and bind their sizes; ``dims`` override sizes."""
 
     model: onnx.ModelProto
-    given: Mapping[str, Any] = field(default_factory=dict)
+    given: Feeds = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     seed: int = 0
     specs: Specs = field(init=False)
@@ -117,7 +117,7 @@ class Sampler:
             return not usage.index and usage.moved_by <= ARITHMETIC
         return spec.elem_type in _NARROW_INTEGERS and not usage.index and not usage.shape_like
 
-    def extremes(self, binding: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    def extremes(self, binding: Mapping[str, int]) -> Iterator[Feeds]:
         """Values for the inputs that are numbers: the ends of their dtypes and what is next to them, ``ends``, as often
         as it takes for each of them to have all; nothing where there is none."""
         numbers = [s for s in self.specs if s.name not in self.given and self.is_number(s)]
@@ -132,7 +132,7 @@ class Sampler:
                 made[spec.name] = all_ends[order % _ENDS].reshape(shape_of(spec, binding))
             yield made
 
-    def extreme(self, spec: InputSpec, value: Any, turn: int) -> Any:
+    def extreme(self, spec: InputSpec, value: Array, turn: int) -> Array:
         """Values of one such input; without the least number where a quotient by -1 would stop the process."""
         own = zlib.crc32(spec.name.encode())
         return extreme(value, np.random.default_rng([turn, own]), turn + own % 8, least=not self._divides)
@@ -141,9 +141,9 @@ class Sampler:
     def _divides(self) -> bool:
         return any(node.op_type in ("Div", "Mod") for node in self.model.graph.node)
 
-    def feeds(self, binding: Mapping[str, int], sample: int = 0, care: int = 0) -> dict[str, Any]:
+    def feeds(self, binding: Mapping[str, int], sample: int = 0, care: int = 0) -> Outputs:
         """Values for every input that has no default, at these sizes."""
-        made: dict[str, Any] = {}
+        made: Outputs = {}
         for spec in self.specs:
             if spec.name in self.given:
                 made[spec.name] = self.given[spec.name]
@@ -154,7 +154,7 @@ class Sampler:
         made.update({name: value for name, value in self.given.items() if name not in made})
         return made
 
-    def value(self, spec: InputSpec, binding: Mapping[str, int], sample: int = 0, care: int = 0) -> Any:
+    def value(self, spec: InputSpec, binding: Mapping[str, int], sample: int = 0, care: int = 0) -> Array:
         """Values for one input."""
         shape = shape_of(spec, binding)
         if math.prod(shape) > MOST:
@@ -174,7 +174,7 @@ class Sampler:
         return integers(request, dtype).astype(dtype)
 
 
-def _bound_by(given: Mapping[str, Any], specs: Sequence[InputSpec]) -> dict[str, int]:
+def _bound_by(given: Mapping[str, object], specs: Sequence[InputSpec]) -> dict[str, int]:
     bound: dict[str, int] = {}
     by_name = {s.name: s for s in specs}
     for name, array in given.items():
@@ -232,7 +232,7 @@ _MASK = r"mask"
 _LENGTH = r"(^|_)(len|lens|length|lengths|num_frames|valid_ratio)s?$|lengths?$"
 
 
-def floats(r: Request) -> np.ndarray[Any, np.dtype[np.float64]]:
+def floats(r: Request) -> Floats:
     """Unit normal by default; masks, scales, lengths and cached states by name."""
     if r.care >= 3:
         return r.rng.uniform(0.1, 0.9, r.shape)
@@ -254,7 +254,7 @@ def floats(r: Request) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.asarray(r.rng.standard_normal(r.shape) * spread)
 
 
-def booleans(r: Request) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def booleans(r: Request) -> Mask:
     """Masks as masks, switches on and off in turn, otherwise random."""
     if r.says(r"padding_mask|pad_mask") and not r.says(r"non_?pad"):
         return np.asarray(_mask(r) == 0)
@@ -265,7 +265,7 @@ def booleans(r: Request) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return np.asarray(r.rng.integers(0, 2, r.shape) == 1)
 
 
-def integers(r: Request, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def integers(r: Request, dtype: DType) -> Integers:
     """Ids below the table they index, masks, positions, lengths, shapes by name and by use."""
     if r.care >= 2:
         return np.full(r.shape, 1 if r.says(_MASK) or r.usage.mask or r.usage.shape_like else 0, np.int64)
@@ -294,7 +294,7 @@ def _rows(r: Request) -> int:
     return 100 if r.says(r"ids|tok") else 3
 
 
-def _by_name(r: Request) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+def _by_name(r: Request) -> Integers | None:
     limit = r.usage.rows
     if r.says(r"position|cache_pos|^pos$|pos_ids"):
         start = r.past
@@ -317,7 +317,7 @@ def _by_name(r: Request) -> np.ndarray[Any, np.dtype[np.int64]] | None:
     return None
 
 
-def _mask(r: Request) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _mask(r: Request) -> Integers:
     """Ones; in every other sample all rows but the first are padded on the right, the first position kept."""
     mask = np.ones(r.shape, np.int64)
     if r.sample % 2 == 1 and r.shape and not r.says("pixel|head"):
@@ -376,11 +376,11 @@ def attempt(sampler: Sampler, session: Session, binding: Binding) -> Trial | str
     return ran or reason
 
 
-def is_finite(value: Any) -> bool:
+def is_finite(value: Held) -> bool:
     """No NaN or infinity in it; integers, strings and absent values count as finite."""
     if isinstance(value, list):
         return all(is_finite(v) for v in value)
-    if value is None or not hasattr(value, "dtype") or value.dtype.kind not in "fcV":
+    if not is_tensor(value) or value.dtype.kind not in "fcV":
         return True
     return bool(np.all(np.isfinite(value.astype(np.float64))))
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.inputs.bindings import Binding, role_of, typical
 from onnxrewrite.inputs.sample import Sampler, Trial, attempt
 from onnxrewrite.runtime.session import ModelLike, is_short_of_memory, open_session, skeleton
+from onnxrewrite.system.arrays import Feeds
 
 _DIVISORS = (1, 2, 4, 8)
 """A model may not take as much as is typical."""
@@ -23,14 +23,14 @@ class Workload:
     """Sizes by name, and the inputs."""
 
     binding: Binding
-    feeds: Mapping[str, Any] = field(repr=False)
+    feeds: Feeds = field(repr=False)
 
 
 def workload(
     model: ModelLike,
     *,
     dims: Mapping[str, int] | None = None,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Feeds | None = None,
     seed: int = 0,
 ) -> Workload:
     """Inputs at the sizes that are given, at typical ones where none is; at those that run where these do not.

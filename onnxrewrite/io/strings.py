@@ -7,7 +7,7 @@ byte in a comment spoils no model; a name is not guessed.  This module must not 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import onnx
 from google.protobuf.descriptor import FieldDescriptor
@@ -42,7 +42,7 @@ def repair_strings(proto: onnx.ModelProto, where: str) -> list[str]:
     return said
 
 
-def _fields(message: Message) -> Iterator[tuple[str, Iterable[Any]]]:
+def _fields(message: Message) -> Iterator[tuple[str, Iterable[object]]]:
     """The messages and strings in a message, by field; a string that is no text as bytes."""
     if isinstance(message, onnx.TensorProto):
         found = [(name, getattr(message, name)) for name in _OF_TENSOR]

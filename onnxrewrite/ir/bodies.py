@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
 
 import onnx
 import onnx.version_converter
@@ -61,9 +60,9 @@ def _opset(function: onnx.FunctionProto) -> int:
     return next((int(o.version) for o in function.opset_import if not normal_domain(o.domain)), 1)
 
 
-def _told(function: onnx.FunctionProto) -> tuple[Any, ...]:
+def _told(function: onnx.FunctionProto) -> tuple[object, ...]:
     """Each result by the operators that lead to it, and the attributes with their defaults."""
-    known: dict[str, Any] = {name: place for place, name in enumerate(function.input)}
+    known: dict[str, object] = {name: place for place, name in enumerate(function.input)}
     for node in function.node:
         attributes = tuple(sorted(_plainly(a) for a in node.attribute))
         operands = tuple(known.get(name, name) for name in node.input)

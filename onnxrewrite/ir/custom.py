@@ -64,8 +64,8 @@ class CustomOp:
 
     domain: str
     name: str
-    function: Any
-    kernel: Callable[..., Any] | None = None
+    function: object
+    kernel: Callable[..., object] | None = None
 
     def __post_init__(self) -> None:
         if not self.domain or normal_domain(self.domain) in {*schema.standard_domains(), "com.microsoft"}:
@@ -189,7 +189,7 @@ def _dtypes(model: onnx.ModelProto) -> dict[str, ir.DataType]:
 # -- from what was given ---------------------------------------------------------------------------------------------
 
 
-def _function(given: Any, called: str) -> onnx.FunctionProto:
+def _function(given: object, called: str) -> onnx.FunctionProto:
     if isinstance(given, onnx.FunctionProto):
         return given
     try:
@@ -248,7 +248,7 @@ def _infer(op: CustomOp, context: Any, node: ir.Node) -> None:
             outer.shape = ir.Shape([d if {str(s) for s in _symbols(d)} <= named else None for d in inner.shape])
 
 
-def _symbols(dim: int | ir.SymbolicDim) -> Iterable[Any]:
+def _symbols(dim: int | ir.SymbolicDim) -> Iterable[object]:
     """The names in a dimension; one that nobody knows has a name that nobody has."""
     if isinstance(dim, int):
         return ()

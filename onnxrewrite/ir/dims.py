@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import onnx_ir as ir
 import sympy  # type: ignore[import-untyped]
@@ -94,7 +94,7 @@ def same_dim(a: Dim, b: Dim) -> bool:
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _same_expression(a: Any, b: Any) -> bool:
+def _same_expression(a: object, b: object) -> bool:
     """The same of expressions; to simplify one takes long, and the same are asked for again and again."""
     difference = ir.SymbolicDim(a) - ir.SymbolicDim(b)
     if isinstance(difference, int) or difference.value == "0":

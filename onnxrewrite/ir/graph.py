@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -142,11 +142,11 @@ def isomorphic(a: ir.Graph, b: ir.Graph) -> bool:
     return bool(nx.is_isomorphic(_labelled(a), _labelled(b), node_match=same_node, edge_match=same_edge))
 
 
-def _labelled(graph: ir.Graph) -> nx.MultiDiGraph[Any]:
+def _labelled(graph: ir.Graph) -> nx.MultiDiGraph[ir.Node | ir.Value]:
     """Nodes, inputs and constants as labelled vertices; edges say which output feeds which input."""
     import networkx as nx
 
-    result: nx.MultiDiGraph[Any] = nx.MultiDiGraph()
+    result: nx.MultiDiGraph[ir.Node | ir.Value] = nx.MultiDiGraph()
 
     def vertex(value: ir.Value) -> Hashable:
         producer = value.producer()

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import onnx
 import onnx.defs
@@ -50,6 +50,12 @@ class Formal:
     mixed: bool = False
 
 
+AttributeValue: TypeAlias = (
+    int | float | str | Sequence[int] | Sequence[float] | Sequence[str] | ir.TensorProtocol | ir.Graph | None
+)
+"""The contents of an attribute; None where it has none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attribute:
     """One formal attribute.  ``default`` is a Python value (lists are tuples), None where there is none."""
@@ -57,7 +63,7 @@ class Attribute:
     name: str
     type: ir.AttributeType
     required: bool
-    default: Any
+    default: AttributeValue
 
 
 @dataclass(frozen=True)
@@ -211,7 +217,7 @@ def _attribute(name: str, each: Any) -> Attribute:
     return Attribute(name, ir.AttributeType[each.type.name], bool(each.required), default)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Lists as tuples, text as str; everything else as it is."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
@@ -259,8 +265,8 @@ def _versions(domain: str, op_type: str) -> tuple[Schema, ...]:
 
 
 @functools.cache
-def _history() -> Mapping[tuple[str, str], tuple[Any, ...]]:
-    found: dict[tuple[str, str], tuple[Any, ...]] = {}
+def _history() -> Mapping[tuple[str, str], tuple[onnx.defs.OpSchema, ...]]:
+    found: dict[tuple[str, str], tuple[onnx.defs.OpSchema, ...]] = {}
     for each in onnx.defs.get_all_schemas_with_history():
         key = (normal_domain(each.domain), each.name)
         found[key] = (*found.get(key, ()), each)

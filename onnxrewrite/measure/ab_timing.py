@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import onnx
 
@@ -14,6 +13,7 @@ from onnxrewrite.measure import cache
 from onnxrewrite.measure.cache import Cache
 from onnxrewrite.measure.timing import Interval, interleave, ratio
 from onnxrewrite.runtime.settings import DEFAULT, Level, Runner, Setting, open_runner
+from onnxrewrite.system.plain import Json
 
 MARGIN = 0.02
 """A model that takes so much longer, and beyond doubt, is slower."""
@@ -76,7 +76,7 @@ class Race:
         faster = found[level].high < 1 and found[level].median < 1 - MARGIN
         return (level, found[level]) if faster else (self.setting.level, None)
 
-    def _key(self, candidate: onnx.ModelProto | str, more: list[Any]) -> str:
+    def _key(self, candidate: onnx.ModelProto | str, more: list[Json]) -> str:
         return cache.key([*map(_digest, (self.original, candidate)), self.workload.binding, *more], self.setting)
 
 

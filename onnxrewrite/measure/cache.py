@@ -25,6 +25,7 @@ from onnxrewrite.measure.timing import Interval
 from onnxrewrite.runtime.features import brand
 from onnxrewrite.runtime.settings import Setting
 from onnxrewrite.system import files
+from onnxrewrite.system.plain import Json
 
 FORMAT = 3
 """Of what is remembered; another one is forgotten."""
@@ -69,7 +70,7 @@ class Cache:
             return json.loads(row[0]) if row is not None else None
         return None
 
-    def put(self, key: str, data: Mapping[str, Any]) -> None:
+    def put(self, key: str, data: Mapping[str, Json]) -> None:
         """Remember something under a key."""
         self._ask("INSERT OR REPLACE INTO measured VALUES (?, ?)", key, json.dumps(data, sort_keys=True))
 
@@ -117,7 +118,7 @@ class Cache:
                 os.replace(self.path, self.path.with_suffix(".damaged"))
 
 
-def key(what: Any, setting: Setting) -> str:
+def key(what: object, setting: Setting) -> str:
     """The cache key of a figure: a digest of what was measured, how it was run, and on what."""
     parts = {"format": FORMAT, "what": what, "setting": vars(setting), "ort": ort_version(), "processor": brand()}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

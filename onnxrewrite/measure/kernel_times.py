@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -26,6 +26,8 @@ from onnxrewrite.runtime.costs import FREE, Cost, Tensor, cost
 from onnxrewrite.runtime.session import openable
 from onnxrewrite.runtime.settings import Runner, Setting, open_runner, options_of
 from onnxrewrite.system import temporary
+from onnxrewrite.system.arrays import Feeds
+from onnxrewrite.system.plain import Plain
 
 _SUFFIX = "_kernel_time"
 _EVENTS = 20_000
@@ -84,7 +86,7 @@ class Run:
 
 def run_profiled(
     models: Mapping[str, ir.Model],
-    feeds: Mapping[str, Any],
+    feeds: Feeds,
     setting: Setting | Mapping[str, Setting],
     *,
     seconds: float = 2.0,
@@ -116,7 +118,7 @@ class _Sessions(NamedTuple):
 
 
 @contextmanager
-def _opened(model: ir.Model, feeds: Mapping[str, Any], setting: Setting) -> Iterator[_Sessions]:
+def _opened(model: ir.Model, feeds: Feeds, setting: Setting) -> Iterator[_Sessions]:
     """Sessions that do not disturb each other: threads that wait for work stop spinning when a run ends."""
     with temporary.folder() as folder, openable(model) as source:
         plain, profiled = options_of(setting), options_of(setting)
@@ -145,7 +147,7 @@ class _Event(NamedTuple):
     key: tuple[str, str]
     start: float
     own: float
-    arguments: Mapping[str, Any]
+    arguments: Plain
 
 
 def _run(session: _Sessions, timing: Timing) -> Run:
@@ -156,7 +158,7 @@ def _run(session: _Sessions, timing: Timing) -> Run:
     return Run(timing, tuple(_kernels(runs, overhead)), overhead, session.optimized)
 
 
-def _runs(events: Sequence[Mapping[str, Any]]) -> list[list[_Event]]:
+def _runs(events: Sequence[Plain]) -> list[list[_Event]]:
     """The calls of kernels, run by run."""
     starts = sorted(e["ts"] for e in events if e["cat"] == "Session" and e["name"] == "model_run")
     found: list[list[_Event]] = [[] for _ in starts]
@@ -166,10 +168,10 @@ def _runs(events: Sequence[Mapping[str, Any]]) -> list[list[_Event]]:
     return found
 
 
-def _with_own_time(calls: Sequence[Mapping[str, Any]]) -> list[_Event]:
+def _with_own_time(calls: Sequence[Plain]) -> list[_Event]:
     """The time of an If, a Loop or a Scan holds that of the kernels inside, which is taken out."""
     own = {id(e): float(e["dur"]) for e in calls}
-    open_calls: list[Mapping[str, Any]] = []
+    open_calls: list[Plain] = []
     ordered = sorted(calls, key=lambda e: (e["ts"], -e["dur"], e["args"]["op_name"] not in _CONTROL))
     for event in ordered:
         while open_calls and open_calls[-1]["ts"] + open_calls[-1]["dur"] < event["ts"] + event["dur"]:
@@ -229,7 +231,7 @@ def _cost(op_type: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> 
     return FREE if op_type in _CONTROL else cost(op_type, inputs, outputs)
 
 
-def _shapes(arguments: Mapping[str, Any]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+def _shapes(arguments: Plain) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     inputs, outputs = (
         tuple(Tensor(dtype, tuple(shape)) for each in arguments.get(key, ()) for dtype, shape in each.items())
         for key in ("input_type_shape", "output_type_shape")

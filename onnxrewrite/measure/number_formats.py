@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxrewrite.errors import ModelError
 from onnxrewrite.measure.timing import interleave, ratio
 from onnxrewrite.runtime.settings import Runner, Setting, open_runner
+from onnxrewrite.system.arrays import Array
 
 _SIDE: Final = 384
 """Of the square matrices: blocking pays, and a product takes milliseconds."""
@@ -61,5 +62,5 @@ def _runner(op_type: str, activations: int, weights: int, threads: int) -> Runne
     return open_runner(model, {"x": x}, Setting(threads=threads))
 
 
-def _values(rng: np.random.Generator, shape: tuple[int, ...], code: int) -> np.ndarray[Any, np.dtype[Any]]:
+def _values(rng: np.random.Generator, shape: tuple[int, ...], code: int) -> Array:
     return rng.integers(0, 100, shape).astype(helper.tensor_dtype_to_np_dtype(code))

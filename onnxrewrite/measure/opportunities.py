@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import networkx as nx
 import onnx_ir as ir
@@ -23,6 +23,7 @@ from onnxrewrite.pattern.terms import Literal as Number
 from onnxrewrite.rewrite.reach import anchors, depth
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Trace
+from onnxrewrite.system.plain import Json
 
 Kind: TypeAlias = Literal["rewrite", "near miss", "far from the roof"]
 
@@ -39,7 +40,7 @@ class Seen:
     rules: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {"rules": list(self.rules), "refused": dict(self.refused)}
 
@@ -73,7 +74,7 @@ class Opportunity:
     reasons: Mapping[str, int] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data, in seconds."""
         return {
             "kind": self.kind,
@@ -151,7 +152,7 @@ class _Part(NamedTuple):
 
 def _parts(before: Side, after: Side) -> list[_Part]:
     """The connected components of kernels and original nodes."""
-    graph: nx.Graph[Any] = nx.Graph()
+    graph: nx.Graph[str | tuple[int, Kernel]] = nx.Graph()
     for number, (kernels, nodes) in enumerate((before, after)):
         for kernel in kernels:
             graph.add_edges_from(((number, kernel), name) for name in nodes.get(kernel.name, ()))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.runtime.session import one_line
 from onnxrewrite.runtime.settings import Setting, open_runner
+from onnxrewrite.system.arrays import Feeds
 from onnxrewrite.system.workers import Died, in_workers
 
 _RUNS = 3
@@ -42,7 +42,7 @@ class Use:
 
     name: str
     path: Path
-    feeds: Mapping[str, Any] = field(repr=False)
+    feeds: Feeds = field(repr=False)
     setting: Setting
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import onnx_ir as ir
 
@@ -27,6 +26,8 @@ from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Trace
 from onnxrewrite.runtime.costs import FREE, Cost
 from onnxrewrite.runtime.settings import DEFAULT, Setting
+from onnxrewrite.system.arrays import Feeds
+from onnxrewrite.system.plain import Json
 
 SECONDS = 3.0
 """For the runs of both models."""
@@ -82,7 +83,7 @@ class Entry:
         """The attainable time over the measured one; above 1 where caches hold the data, None for no time at all."""
         return self.attainable / self.seconds if self.seconds else None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data, in seconds, operations and bytes."""
         return {
             "name": self.name,
@@ -133,7 +134,7 @@ class Profile:
     opportunities: tuple[Opportunity, ...]
     notes: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data: seconds, shares from 0 to 1, operations and bytes a second."""
         return {
             "provider": self.setting.provider,
@@ -159,7 +160,7 @@ def profile(
     rewritten: Rewritten | None = None,
     setting: Setting = DEFAULT,
     dims: Mapping[str, int] | None = None,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Feeds | None = None,
     seed: int = 0,
     seconds: float = SECONDS,
 ) -> Profile:

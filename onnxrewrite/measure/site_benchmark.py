@@ -7,9 +7,8 @@ standard gives it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
@@ -25,6 +24,8 @@ from onnxrewrite.ir.operators import operators
 from onnxrewrite.measure.decomposition import spell_attention
 from onnxrewrite.runtime.session import as_proto
 from onnxrewrite.runtime.settings import Runner, Setting, open_runner
+from onnxrewrite.system.arrays import Array, Feeds
+from onnxrewrite.system.plain import Json
 
 SHOWN = 16
 """Constants of more elements are told by their size: their values do not bear on the time."""
@@ -47,13 +48,13 @@ class Subject:
     before: onnx.ModelProto
     after: onnx.ModelProto
     binding: Binding
-    feeds: Mapping[str, Any] = field(repr=False)
+    feeds: Feeds = field(repr=False)
 
     def runners(self, setting: Setting) -> dict[str, Runner]:
         """Both sides, ready to run; ModelError if one of them does not open."""
         return {name: open_runner(getattr(self, name), self.feeds, setting) for name in ("before", "after")}
 
-    def description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Json]:
         """The properties that the time depends on: operators, dtypes and, to a power of two, sizes; no names."""
         shapes = {name: _about(np.asarray(value)) for name, value in self.feeds.items()}
         return {name: _described(getattr(self, name), shapes) for name in ("before", "after")}
@@ -90,7 +91,11 @@ def subject(
 
 
 def _running(
-    before: onnx.ModelProto, after: onnx.ModelProto, sampler: Sampler, elements: Mapping[str, Any], binding: Binding
+    before: onnx.ModelProto,
+    after: onnx.ModelProto,
+    sampler: Sampler,
+    elements: Mapping[str, Sequence[int | str]],
+    binding: Binding,
 ) -> Subject:
     """With inputs at which both sides run; ModelError if there are none."""
     reason = ""
@@ -148,7 +153,7 @@ def _spelled_out(model: onnx.ModelProto, imports: Mapping[str, int]) -> onnx.Mod
         raise ModelError(f"{', '.join(o for _, o in sorted(newer))} cannot be spelled out: {error}") from error
 
 
-def _about(array: np.ndarray[Any, Any]) -> list[Any]:
+def _about(array: Array) -> list[Json]:
     return [str(array.dtype), *(_bucket(size) for size in array.shape)]
 
 
@@ -157,7 +162,7 @@ def _bucket(size: int) -> int:
     return size if size <= SHOWN else int(2 ** round(math.log2(size)))
 
 
-def _declared(model: onnx.ModelProto) -> Iterator[tuple[onnx.ValueInfoProto, list[Any]]]:
+def _declared(model: onnx.ModelProto) -> Iterator[tuple[onnx.ValueInfoProto, list[Json]]]:
     """The inputs, and which of their sizes are known and which are equal: ONNX Runtime fuses by that."""
     numbers: dict[str, str] = {}
     for value in model.graph.input:
@@ -165,15 +170,15 @@ def _declared(model: onnx.ModelProto) -> Iterator[tuple[onnx.ValueInfoProto, lis
         yield value, [numbers.setdefault(d.dim_param, f"d{len(numbers)}") if d.dim_param else "" for d in dims]
 
 
-def _described(model: onnx.ModelProto, shapes: Mapping[str, list[Any]]) -> list[Any]:
+def _described(model: onnx.ModelProto, shapes: Mapping[str, list[Json]]) -> list[Json]:
     """A line for each node: the operator, its attributes, and where its operands are from."""
-    known: dict[str, Any] = {}
+    known: dict[str, Json] = {}
     for number, (value, told) in enumerate(_declared(model)):
         known[value.name] = [number, *shapes.get(value.name, []), *told]
     for tensor in model.graph.initializer:
         array = numpy_helper.to_array(tensor)
         known[tensor.name] = ["constant", *_about(array), *(array.ravel().tolist() if array.size <= SHOWN else [])]
-    lines: list[Any] = [[o.domain, o.version] for o in sorted(model.opset_import, key=lambda o: o.domain)]
+    lines: list[Json] = [[o.domain, o.version] for o in sorted(model.opset_import, key=lambda o: o.domain)]
     for number, node in enumerate(model.graph.node):
         attributes = sorted(onnx.helper.printable_attribute(a) for a in node.attribute)
         lines.append([node.domain, node.op_type, attributes, [known.get(i, i) for i in node.input]])

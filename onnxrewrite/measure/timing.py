@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from onnxrewrite.system.plain import Json
 
 _Name = TypeVar("_Name", bound=Hashable)
 
@@ -74,7 +76,7 @@ class Timing:
         """The median of the processor's seconds."""
         return statistics.median(self.cpu)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data, in seconds."""
         return {"latency": self.latency.to_json(), "cpu": self.cpu_seconds, "rounds": len(self.wall)}
 

@@ -72,7 +72,7 @@ class Conditions:
         self.operands: dict[tuple[Term, int, bool], int | None] = {}
         self._sums, self._products = Expected(is_product=False), Expected(is_product=True)
         self._anchor = Position(0)
-        self._places: dict[tuple[Any, ...], Position] = {}
+        self._places: dict[tuple[object, ...], Position] = {}
         self._questions: dict[Question, Question] = {}
         self._written: dict[Term, tuple[Condition, ...]] = {}
         self._numbers: dict[frozenset[tuple[frozenset[Condition], int]], int] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
 
 import onnx_ir as ir
 
@@ -35,10 +34,10 @@ class Misses:
     def __init__(self) -> None:
         self.progress = (-1, Stands.INPUT)
         self.reason = ""
-        self.item: Any = None
+        self.item: object = None
         self.binding = Binding()
 
-    def add(self, bound: int, reason: str, item: Any, binding: Binding, stands: Stands = Stands.NODE) -> None:
+    def add(self, bound: int, reason: str, item: object, binding: Binding, stands: Stands = Stands.NODE) -> None:
         """Keep ``reason`` if this attempt got further than those before."""
         if (bound, stands) > self.progress:
             self.progress, self.reason, self.item, self.binding = (bound, stands), reason, item, binding

@@ -12,12 +12,12 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.value_numbering import same_tensor
 from onnxrewrite.pattern.look import resolve
+from onnxrewrite.system.arrays import Array
 
 
 def scalar(facts: Facts, value: ir.Value) -> float | int | None:
@@ -26,9 +26,9 @@ def scalar(facts: Facts, value: ir.Value) -> float | int | None:
     return None if tensor is None else facts.number(tensor)
 
 
-def array(facts: Facts, value: ir.Value) -> npt.NDArray[Any]:
+def array(facts: Facts, value: ir.Value) -> Array:
     """A constant as an array, floating-point data in float64 so that what is computed from it is rounded once."""
-    data: npt.NDArray[Any] | None = facts.constant(value)
+    data: Array | None = facts.constant(value)
     assert data is not None
     is_float = data.dtype.kind == "f" or data.dtype.name == "bfloat16"
     return data.astype(np.float64) if is_float else data

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import onnx_ir as ir
 
@@ -305,7 +305,7 @@ _EXACT = 2**24
 """Integers up to here are what they are in float32."""
 
 
-def _is_short(value: Any) -> bool:
+def _is_short(value: object) -> bool:
     """True if a value is a tuple of small integers, which is a key as it is."""
     return (
         type(value) is tuple
@@ -315,7 +315,7 @@ def _is_short(value: Any) -> bool:
     )
 
 
-def comparable(value: Any) -> Hashable:
+def comparable(value: object) -> Hashable:
     """A parameter so that equal ones, floats as float32 holds them, are one key."""
     if isinstance(value, int):
         return value if -_EXACT < value < _EXACT else ctypes.c_float(value).value

@@ -265,10 +265,10 @@ class RecursiveMatcher:
         elif holds:
             yield binding.bind(item, value).cover(node)
 
-    def _parameters(self, item: Call, node: ir.Node) -> dict[str, tuple[Any, int | None]] | None:
+    def _parameters(self, item: Call, node: ir.Node) -> dict[str, tuple[object, int | None]] | None:
         """Parameter name to what is expected and, where this opset has it as an input, that input's index."""
         found = schema.schema(node.domain, node.op_type, self.facts.version(node))
-        result: dict[str, tuple[Any, int | None]] = {}
+        result: dict[str, tuple[object, int | None]] = {}
         for name, expected in item.parameters.items():
             index = schema.formal_index(found, name)
             if index is None and found is not None and name not in found.attributes and not _optional(expected):
@@ -277,7 +277,7 @@ class RecursiveMatcher:
         return result
 
     def _inputs(
-        self, item: Call, node: ir.Node, named: dict[str, tuple[Any, int | None]], binding: Binding
+        self, item: Call, node: ir.Node, named: dict[str, tuple[object, int | None]], binding: Binding
     ) -> Iterator[Binding]:
         taken = {index for _, index in named.values() if index is not None}
         rest = next((t for t in item.inputs[-1:] if isinstance(t, Each)), None)
@@ -333,7 +333,7 @@ class RecursiveMatcher:
             yield binding
 
     def _named(
-        self, items: list[tuple[str, tuple[Any, int | None]]], node: ir.Node, binding: Binding
+        self, items: list[tuple[str, tuple[object, int | None]]], node: ir.Node, binding: Binding
     ) -> Iterator[Binding]:
         if not items:
             yield binding
@@ -343,7 +343,7 @@ class RecursiveMatcher:
             yield from self._named(others, node, matched)
 
     def _parameter(
-        self, name: str, expected: Any, index: int | None, node: ir.Node, binding: Binding
+        self, name: str, expected: object, index: int | None, node: ir.Node, binding: Binding
     ) -> Iterator[Binding]:
         value = node.inputs[index] if index is not None and index < len(node.inputs) else None
         if isinstance(expected, Term) and index is not None:
@@ -364,7 +364,7 @@ class RecursiveMatcher:
             )
 
     def _attribute(
-        self, name: str, expected: Attr[Any] | Capture, actual: Any, node: ir.Node, binding: Binding
+        self, name: str, expected: Attr[Any] | Capture, actual: object, node: ir.Node, binding: Binding
     ) -> Iterator[Binding]:
         if actual is None:
             if not _optional(expected):
@@ -423,7 +423,7 @@ class RecursiveMatcher:
         node = resolve(value).producer()
         return node if node is not None and node.graph in (self.graph, None) else None
 
-    def _same(self, bound: Any, value: ir.Value) -> bool:
+    def _same(self, bound: object, value: ir.Value) -> bool:
         if isinstance(bound, ir.Value):
             return resolve(bound) is resolve(value) or numbers.same_constant(self.facts, bound, value)
         return isinstance(bound, int | float) and numbers.scalar(self.facts, value) == bound
@@ -448,7 +448,7 @@ class RecursiveMatcher:
         self,
         binding: Binding,
         reason: Callable[[], str],
-        item: Any = None,
+        item: object = None,
         further: int = 0,
         found: ir.Value | None = None,
     ) -> None:
@@ -462,14 +462,14 @@ class RecursiveMatcher:
         return Stands.INPUT if self.facts.tensor(resolve(found)) is None else Stands.CONSTANT
 
 
-def values_of(bound: Any) -> Sequence[ir.Value]:
+def values_of(bound: object) -> Sequence[ir.Value]:
     """The values that something bound stands for."""
     if isinstance(bound, ir.Node):
         return bound.outputs
     return (bound,) if isinstance(bound, ir.Value) else ()
 
 
-def _optional(expected: Any) -> bool:
+def _optional(expected: object) -> bool:
     if isinstance(expected, Capture):
         return expected.optional
     return isinstance(expected, Attr) and type(expected.default).__name__ != "_Required"

@@ -99,7 +99,7 @@ class Capture(Term):
     A default makes it optional: where the operand is absent the capture is bound to the default.
     """
 
-    def __init__(self, name: str, *, default: Any = REQUIRED, dtype: Dtypes | None = None, rank: int | None = None):
+    def __init__(self, name: str, *, default: object = REQUIRED, dtype: Dtypes | None = None, rank: int | None = None):
         self.name = name
         self.default = default
         self.dtypes = frozenset({dtype}) if isinstance(dtype, ir.DataType) else dtype
@@ -184,7 +184,7 @@ class Call(Term):
         self,
         op_type: str | tuple[str, ...],
         inputs: Sequence[Term | Each[Any] | None],
-        parameters: Mapping[str, Any] | None = None,
+        parameters: Mapping[str, object] | None = None,
         domain: str = "",
     ):
         self.op_types = (op_type,) if isinstance(op_type, str) else op_type
@@ -199,7 +199,7 @@ class Call(Term):
         raise TypeError("a call has no fixed number of outputs: index it, call[0], call[1], ...")
 
     def _written(self, below: Callable[[Term], str]) -> str:
-        def operand(value: Any) -> str:
+        def operand(value: object) -> str:
             return below(value) if isinstance(value, Term) else "" if value is None else repr(value)
 
         name = "|".join(self.op_types)
@@ -360,7 +360,7 @@ class _Operator:
         self._domain = domain
         self._op_types = op_types
 
-    def __call__(self, *inputs: Operand | Each[Any], **parameters: Any) -> Call:
+    def __call__(self, *inputs: Operand | Each[Any], **parameters: object) -> Call:
         return Call(self._op_types, [_input(i) for i in inputs], parameters, self._domain)
 
 

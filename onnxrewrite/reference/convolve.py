@@ -10,12 +10,11 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
 
-from onnxrewrite.reference.expand import Emit, Unsupported, expands
+from onnxrewrite.reference.expand import Attributes, Emit, Unsupported, expands
 
 BIG = np.iinfo(np.int64).max
 
@@ -47,13 +46,13 @@ class Window:
         return itertools.product(*[range(k) for k in self.kernel])
 
 
-def window(attrs: dict[str, Any], kernel: Sequence[int], shape: tuple[int | None, ...] | None) -> Window:
+def window(attrs: Attributes, kernel: Sequence[int], shape: tuple[int | None, ...] | None) -> Window:
     """The window of a node; ``auto_pad`` SAME needs known spatial sizes."""
     rank = len(kernel)
-    strides = list(attrs.get("strides") or [1] * rank)
-    dilations = list(attrs.get("dilations") or [1] * rank)
-    pads = list(attrs.get("pads") or [0] * 2 * rank)
-    auto = attrs.get("auto_pad", b"NOTSET")
+    strides = list(attrs.given("strides", list[int]()) or [1] * rank)
+    dilations = list(attrs.given("dilations", list[int]()) or [1] * rank)
+    pads = list(attrs.given("pads", list[int]()) or [0] * 2 * rank)
+    auto = attrs.given("auto_pad", b"NOTSET")
     if auto == b"VALID":
         pads = [0] * 2 * rank
     elif auto in (b"SAME_UPPER", b"SAME_LOWER"):
@@ -62,7 +61,11 @@ def window(attrs: dict[str, Any], kernel: Sequence[int], shape: tuple[int | None
 
 
 def _same_pads(
-    auto: bytes, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], shape: Any
+    auto: bytes,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    shape: Sequence[int | None] | None,
 ) -> list[int]:
     begins, ends = [], []
     for i, k in enumerate(kernel):
@@ -133,26 +136,26 @@ def _bias(e: Emit, y: str, bias: str, rank: int) -> str:
 
 
 @expands("Conv")
-def _conv(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _conv(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x, weight = node.input[:2]
     out, per_group, *kernel = _weight_shape(e, weight)
     w = window(attrs, kernel, e.shapes.get(x))
-    y = correlate(e, padded(e, x, w), weight, w, attrs.get("group", 1), out, per_group)
+    y = correlate(e, padded(e, x, w), weight, w, attrs.given("group", 1), out, per_group)
     return [_bias(e, y, node.input[2], w.rank) if len(node.input) > 2 and node.input[2] else y]
 
 
 @expands("ConvTranspose")
-def _conv_transpose(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _conv_transpose(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     """Zeros between the elements, then the convolution with the mirrored, transposed weight."""
     x, weight = node.input[:2]
     channels, per_group, *kernel = _weight_shape(e, weight)
-    rank, groups = len(kernel), attrs.get("group", 1)
-    if attrs.get("output_shape") or attrs.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+    rank, groups = len(kernel), attrs.given("group", 1)
+    if attrs.get("output_shape") or attrs.given("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
         raise Unsupported("ConvTranspose with output_shape or auto_pad")
-    strides = list(attrs.get("strides") or [1] * rank)
-    dilations = list(attrs.get("dilations") or [1] * rank)
-    pads = list(attrs.get("pads") or [0] * 2 * rank)
-    extra = list(attrs.get("output_padding") or [0] * rank)
+    strides = list(attrs.given("strides", list[int]()) or [1] * rank)
+    dilations = list(attrs.given("dilations", list[int]()) or [1] * rank)
+    pads = list(attrs.given("pads", list[int]()) or [0] * 2 * rank)
+    extra = list(attrs.given("output_padding", list[int]()) or [0] * rank)
     spread = _spread(e, x, strides)
     reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
     begins = [r - p for r, p in zip(reach, pads[:rank], strict=True)]
@@ -179,13 +182,13 @@ def _spread(e: Emit, x: str, strides: Sequence[int]) -> str:
 
 
 @expands("AveragePool")
-def _average_pool(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _average_pool(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x = node.input[0]
-    if attrs.get("ceil_mode", 0):
+    if attrs.given("ceil_mode", 0):
         raise Unsupported("AveragePool with ceil_mode")
     w = window(attrs, attrs["kernel_shape"], e.shapes.get(x))
     total = _window_sum(e, padded(e, x, w), w)
-    if attrs.get("count_include_pad", 0) or not any(w.pads):
+    if attrs.given("count_include_pad", 0) or not any(w.pads):
         return [e.mul(total, e.const(1.0 / math.prod(w.kernel)))]
     ones = e.op(
         "Add",
@@ -200,7 +203,7 @@ def _window_sum(e: Emit, x: str, w: Window) -> str:
 
 
 @expands("GlobalAveragePool", "GlobalMaxPool")
-def _global_pool(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _global_pool(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     shape = e.shapes.get(node.input[0])
     if shape is None:
         raise Unsupported("a global pool of unknown rank")
@@ -209,7 +212,7 @@ def _global_pool(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[s
 
 
 @expands("InstanceNormalization")
-def _instance_norm(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _instance_norm(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x, scale, bias = node.input
     shape = e.shapes.get(x)
     if shape is None:
@@ -217,7 +220,7 @@ def _instance_norm(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list
     axes = list(range(2, len(shape)))
     centred = e.op("Sub", x, e.reduce("ReduceMean", x, axes))
     variance = e.reduce("ReduceMean", e.mul(centred, centred), axes)
-    eps = float(np.float32(attrs.get("epsilon", 1e-5)))
+    eps = float(np.float32(attrs.given("epsilon", 1e-5)))
     unit = e.op("Div", centred, e.op("Sqrt", e.add(variance, e.const(eps))))
     across = e.ints([1, -1, *[1] * len(axes)])
     return [e.add(e.mul(unit, e.op("Reshape", scale, across)), e.op("Reshape", bias, across))]

@@ -24,7 +24,7 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.reference import convolve, fused, normalize, recurrent  # noqa: F401  (register their expansions)
 from onnxrewrite.reference.double_kernels import Parameter, canonical, has_double_kernel, parameters
-from onnxrewrite.reference.expand import EXPANSIONS, Emit, Unsupported
+from onnxrewrite.reference.expand import EXPANSIONS, Attributes, Constant, Emit, Unsupported
 from onnxrewrite.runtime.session import one_line
 
 T = onnx.TensorProto
@@ -205,7 +205,7 @@ class _Doubler:
     islands: set[str]
     shapes: dict[str, Shape]
     dtypes: dict[str, int]
-    constants: dict[Any, str] = field(default_factory=dict)
+    constants: dict[Constant, str] = field(default_factory=dict)
     count: int = 0
     stepped: bool = False
 
@@ -314,7 +314,7 @@ class _Doubler:
     def _expand(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         self.count += 1
         emit = Emit(self.opsets.get("", 13), f"{node.output[0]}::{self.count}", self.shapes, self.constants)
-        attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        attrs = Attributes({a.name: helper.get_attribute_value(a) for a in node.attribute})
         names = EXPANSIONS[canonical(node.domain), node.op_type](emit, node, attrs)
         for name, output in zip(names, node.output, strict=False):
             if output:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from onnxruntime.capi import onnxruntime_pybind11_state as capi
 
@@ -32,16 +31,16 @@ def canonical(domain: str) -> str:
 
 
 @cache
-def _schemas() -> dict[tuple[str, str], list[Any]]:
-    table: dict[tuple[str, str], list[Any]] = defaultdict(list)
+def _schemas() -> dict[tuple[str, str], list[capi.schemadef.OpSchema]]:
+    table: dict[tuple[str, str], list[capi.schemadef.OpSchema]] = defaultdict(list)
     for schema in capi.get_all_operator_schema():
         table[canonical(schema.domain), schema.name].append(schema)
     return {key: sorted(found, key=lambda s: int(s.since_version)) for key, found in table.items()}
 
 
 @cache
-def _kernels() -> dict[tuple[str, str], list[Any]]:
-    table: dict[tuple[str, str], list[Any]] = defaultdict(list)
+def _kernels() -> dict[tuple[str, str], list[capi.opkernel.KernelDef]]:
+    table: dict[tuple[str, str], list[capi.opkernel.KernelDef]] = defaultdict(list)
     for kernel in capi.get_all_opkernel_def():
         if kernel.provider == "CPUExecutionProvider":
             table[canonical(kernel.domain), kernel.op_name].append(kernel)
@@ -49,7 +48,7 @@ def _kernels() -> dict[tuple[str, str], list[Any]]:
 
 
 @cache
-def schema(domain: str, op: str, opset: int) -> Any | None:
+def schema(domain: str, op: str, opset: int) -> capi.schemadef.OpSchema | None:
     """ORT's schema of an operator at an opset, None when ORT does not know it."""
     found = [s for s in _schemas().get((canonical(domain), op), []) if s.since_version <= opset]
     return found[-1] if found else None
@@ -63,7 +62,7 @@ def parameters(domain: str, op: str, opset: int) -> tuple[tuple[Parameter, ...],
         return (), ()
     allowed = {c.type_param_str: set(c.allowed_type_strs) for c in found.type_constraints}
 
-    def describe(formal: Any) -> Parameter:
+    def describe(formal: capi.schemadef.OpSchema.FormalParameter) -> Parameter:
         types = allowed.get(formal.typeStr, {formal.typeStr})
         double = any("tensor(double)" in t for t in types)
         return Parameter(formal.typeStr, double, double or any("float" in t for t in types))
@@ -92,7 +91,7 @@ def _takes_double(inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...])
     return not floats or any(p.double for p in floats)
 
 
-def _in_double(kernel: Any, variables: set[str]) -> bool:
+def _in_double(kernel: capi.opkernel.KernelDef, variables: set[str]) -> bool:
     """Mean and deviation of LayerNormalization stay float, so only inputs and the first output count."""
     sets = [set(types) for name, types in kernel.type_constraints.items() if name in variables]
     admits = any("tensor(double)" in types for types in sets)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -22,15 +21,14 @@ import onnx
 from onnxrewrite.ir.protos import all_nodes
 from onnxrewrite.reference.double import NotDoublable, double_model
 from onnxrewrite.runtime.session import (
-    Feeds,
     ModelLike,
-    Outputs,
     Session,
     as_proto,
     one_line,
     open_session,
     weight_bytes,
 )
+from onnxrewrite.system.arrays import Feeds, Held, Outputs, is_tensor
 
 QUANTIZED = re.compile(
     r"Quantize|Integer|^QLinear|^QGemm|^QAttention|^QEmbed|^MatMulNBits|^MatMulBnb4|^MatMulFpQ4|^QMoE"
@@ -69,15 +67,15 @@ class Reference:
         return None if isinstance(outputs, str) else outputs
 
 
-def widened(feeds: Feeds) -> dict[str, Any]:
+def widened(feeds: Feeds) -> Outputs:
     """The same feeds with floats as double."""
     return {name: _wide(value) for name, value in feeds.items()}
 
 
-def _wide(value: Any) -> Any:
+def _wide(value: Held) -> Held:
     if isinstance(value, list):
         return [_wide(v) for v in value]
-    return value.astype(np.float64) if getattr(value, "dtype", None) in _NARROW_DTYPES else value
+    return value.astype(np.float64) if is_tensor(value) and value.dtype in _NARROW_DTYPES else value
 
 
 def quantized_ops(model: onnx.ModelProto) -> list[str]:

@@ -10,18 +10,34 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
 DOUBLE = onnx.TensorProto.DOUBLE
 INT64 = onnx.TensorProto.INT64
 
+Constant: TypeAlias = tuple[str, tuple[int, ...], bytes]
+"""The dtype, the shape and the bytes of a constant."""
+
+
+Value = TypeVar("Value")
+
 
 class Unsupported(Exception):
     """A use of an operator that has no expansion here; it becomes a float32 island."""
+
+
+class Attributes(dict[str, Any]):
+    """The attributes of a node by name, each of the kind that the operator gives it."""
+
+    def given(self, name: str, default: Value) -> Value:
+        """The attribute, or its default, which is of the same kind."""
+        found: Value = self.get(name, default)
+        return found
 
 
 class Emit:
@@ -35,14 +51,14 @@ class Emit:
         opset: int,
         prefix: str,
         shapes: dict[str, tuple[int | None, ...]],
-        constants: Mapping[Any, str] | None = None,
+        constants: Mapping[Constant, str] | None = None,
     ) -> None:
         self.opset = opset
         self.prefix = prefix
         self.shapes = shapes
         self.nodes: list[onnx.NodeProto] = []
         self._count = itertools.count()
-        self.constants: dict[Any, str] = dict(constants or {})
+        self.constants: dict[Constant, str] = dict(constants or {})
 
     def op(self, op_type: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any) -> Any:
         """Add a node; its output's name, or a list of names."""
@@ -50,7 +66,7 @@ class Emit:
         self.nodes.append(helper.make_node(op_type, list(inputs), names, domain=domain, **attributes))
         return names[0] if outputs == 1 else names
 
-    def const(self, value: Any, dtype: Any = np.float64) -> str:
+    def const(self, value: npt.ArrayLike, dtype: npt.DTypeLike = np.float64) -> str:
         """A constant."""
         array = np.asarray(value, dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
@@ -101,7 +117,7 @@ class Emit:
         return total
 
 
-Expansion = Callable[[Emit, onnx.NodeProto, dict[str, Any]], list[str]]
+Expansion = Callable[[Emit, onnx.NodeProto, Attributes], list[str]]
 EXPANSIONS: dict[tuple[str, str], Expansion] = {}
 
 
@@ -153,7 +169,7 @@ def erf(e: Emit, x: str) -> str:
 
 
 @expands("Erf")
-def _erf(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _erf(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     return [erf(e, node.input[0])]
 
 
@@ -171,29 +187,29 @@ def gelu_tanh(e: Emit, x: str) -> str:
 
 
 @expands("Gelu", "BiasGelu", domain="com.microsoft")
-def _ms_gelu(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _ms_gelu(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     return [gelu(e, e.add(*node.input))]
 
 
 @expands("FastGelu", domain="com.microsoft")
-def _fast_gelu(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _fast_gelu(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     return [gelu_tanh(e, e.add(*[i for i in node.input if i]))]
 
 
 @expands("QuickGelu", domain="com.microsoft")
-def _quick_gelu(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _quick_gelu(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x = node.input[0]
-    return [e.mul(x, e.op("Sigmoid", e.op("Mul", x, e.const(attrs.get("alpha", 1.702)))))]
+    return [e.mul(x, e.op("Sigmoid", e.op("Mul", x, e.const(attrs.given("alpha", 1.702)))))]
 
 
 @expands("Gelu")
-def _gelu(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
-    tanh = attrs.get("approximate", b"none") == b"tanh"
+def _gelu(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
+    tanh = attrs.given("approximate", b"none") == b"tanh"
     return [(gelu_tanh if tanh else gelu)(e, node.input[0])]
 
 
 @expands("Softplus")
-def _softplus(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _softplus(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x = node.input[0]
     return [softplus(e, x)]
 
@@ -205,7 +221,7 @@ def softplus(e: Emit, x: str) -> str:
 
 
 @expands("Mish")
-def _mish(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _mish(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x = node.input[0]
     return [e.mul(x, e.op("Tanh", softplus(e, x)))]
 
@@ -215,21 +231,21 @@ def _clip01(e: Emit, x: str) -> str:
 
 
 @expands("HardSigmoid")
-def _hard_sigmoid(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
-    alpha, beta = attrs.get("alpha", 0.2), attrs.get("beta", 0.5)
+def _hard_sigmoid(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
+    alpha, beta = attrs.given("alpha", 0.2), attrs.given("beta", 0.5)
     return [_clip01(e, e.add(e.mul(node.input[0], e.const(_f32(alpha))), e.const(_f32(beta))))]
 
 
 @expands("HardSwish")
-def _hard_swish(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _hard_swish(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x = node.input[0]
     return [e.mul(x, _clip01(e, e.add(e.mul(x, e.const(1 / 6)), e.const(0.5))))]
 
 
 @expands("Swish")
-def _swish(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _swish(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x = node.input[0]
-    return [e.mul(x, e.op("Sigmoid", e.mul(x, e.const(_f32(attrs.get("alpha", 1.0))))))]
+    return [e.mul(x, e.op("Sigmoid", e.mul(x, e.const(_f32(attrs.given("alpha", 1.0))))))]
 
 
 def _f32(value: float) -> float:
@@ -238,14 +254,14 @@ def _f32(value: float) -> float:
 
 
 @expands("LeakyRelu")
-def _leaky(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _leaky(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x = node.input[0]
     low = e.op("Min", x, e.const(0.0))
-    return [e.add(e.op("Relu", x), e.mul(low, e.const(_f32(attrs.get("alpha", 0.01)))))]
+    return [e.add(e.op("Relu", x), e.mul(low, e.const(_f32(attrs.given("alpha", 0.01)))))]
 
 
 @expands("PRelu")
-def _prelu(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _prelu(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x, slope = node.input
     return [e.add(e.op("Relu", x), e.mul(e.op("Min", x, e.const(0.0)), slope))]
 
@@ -257,62 +273,62 @@ def _exp_branch(e: Emit, x: str, alpha: float, gamma: float = 1.0, inner: float 
 
 
 @expands("Elu")
-def _elu(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
-    return [_exp_branch(e, node.input[0], _f32(attrs.get("alpha", 1.0)))]
+def _elu(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
+    return [_exp_branch(e, node.input[0], _f32(attrs.given("alpha", 1.0)))]
 
 
 @expands("Celu")
-def _celu(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
-    alpha = _f32(attrs.get("alpha", 1.0))
+def _celu(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
+    alpha = _f32(attrs.given("alpha", 1.0))
     return [_exp_branch(e, node.input[0], alpha, inner=alpha)]
 
 
 @expands("Selu")
-def _selu(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _selu(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     alpha, gamma = (
-        attrs.get("alpha", 1.67326319217681884765625),
-        attrs.get("gamma", 1.05070102214813232421875),
+        attrs.given("alpha", 1.67326319217681884765625),
+        attrs.given("gamma", 1.05070102214813232421875),
     )
     return [_exp_branch(e, node.input[0], alpha, gamma)]
 
 
 @expands("Softsign")
-def _softsign(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _softsign(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x = node.input[0]
     return [str(e.op("Div", x, e.op("Add", e.const(1.0), e.op("Abs", x))))]
 
 
 @expands("ThresholdedRelu")
-def _thresholded(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _thresholded(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x = node.input[0]
-    return [str(e.op("Where", e.op("Greater", x, e.const(_f32(attrs.get("alpha", 1.0)))), x, e.const(0.0)))]
+    return [str(e.op("Where", e.op("Greater", x, e.const(_f32(attrs.given("alpha", 1.0)))), x, e.const(0.0)))]
 
 
 @expands("Tan")
-def _tan(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _tan(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x = node.input[0]
     return [str(e.op("Div", e.op("Sin", x), e.op("Cos", x)))]
 
 
 @expands("Sinh", "Cosh")
-def _hyperbolic(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _hyperbolic(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x = node.input[0]
     up, down = e.op("Exp", x), e.op("Exp", e.op("Neg", x))
     return [e.mul(e.const(0.5), e.op("Sub" if node.op_type == "Sinh" else "Add", up, down))]
 
 
 @expands("Mean")
-def _mean(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _mean(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     return [e.mul(e.add(*node.input), e.const(1.0 / len(node.input)))]
 
 
 @expands("NonZero")
-def _nonzero(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _nonzero(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     return [str(e.op("NonZero", e.op("Cast", node.input[0], to=onnx.TensorProto.BOOL)))]
 
 
 @expands("OneHot")
-def _one_hot(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _one_hot(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     """Off + (on − off)·onehot, the unit vectors in float, where 0 and 1 are exact."""
     indices, depth, values = node.input
     units = e.const([0.0, 1.0], np.float32)
@@ -323,7 +339,7 @@ def _one_hot(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
             e.op("Cast", indices, to=INT64),
             e.op("Cast", depth, to=INT64),
             units,
-            axis=attrs.get("axis", -1),
+            axis=attrs.given("axis", -1),
         ),
         to=DOUBLE,
     )

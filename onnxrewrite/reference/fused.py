@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 from onnx import helper
 
 from onnxrewrite.reference import convolve  # noqa: F401  (registers Conv)
-from onnxrewrite.reference.expand import EXPANSIONS, Emit, expands
+from onnxrewrite.reference.expand import EXPANSIONS, Attributes, Emit, expands
 
 MS = "com.microsoft"
 _OWN = ("activation", "activation_params", "activation_alpha", "activation_beta", "activation_gamma")
@@ -17,7 +15,7 @@ _IN_ORDER = {"HardSigmoid": ("alpha", "beta"), "LeakyRelu": ("alpha",)}
 """The attribute names of FusedConv's ``activation_params``, in order, by activation."""
 
 
-def _standard(e: Emit, op_type: str, inputs: list[str], attrs: dict[str, Any]) -> str:
+def _standard(e: Emit, op_type: str, inputs: list[str], attrs: Attributes) -> str:
     """One of the standard's operators, expanded where it has no double kernel."""
     expansion = EXPANSIONS.get(("", op_type))
     if expansion is None:
@@ -25,26 +23,26 @@ def _standard(e: Emit, op_type: str, inputs: list[str], attrs: dict[str, Any]) -
     return expansion(e, helper.make_node(op_type, inputs, [""]), attrs)[0]
 
 
-def _layer(e: Emit, op_type: str, inputs: list[str], attrs: dict[str, Any]) -> str:
-    return _standard(e, op_type, inputs, {name: value for name, value in attrs.items() if name not in _OWN})
+def _layer(e: Emit, op_type: str, inputs: list[str], attrs: Attributes) -> str:
+    return _standard(e, op_type, inputs, Attributes({n: value for n, value in attrs.items() if n not in _OWN}))
 
 
 @expands("FusedGemm", domain=MS)
-def _fused_gemm(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _fused_gemm(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     result = _layer(e, "Gemm", list(node.input), attrs)
-    own = {name.removeprefix("activation_"): attrs[name] for name in _OWN[2:] if name in attrs}
-    function = attrs.get("activation", b"").decode()
+    own = Attributes({name.removeprefix("activation_"): attrs[name] for name in _OWN[2:] if name in attrs})
+    function = attrs.given("activation", b"").decode()
     return [_standard(e, function, [result], own) if function else result]
 
 
 @expands("FusedConv", domain=MS)
-def _fused_conv(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _fused_conv(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     layer, z = [i for i in node.input[:3] if i], node.input[3:]
     result = _layer(e, "Conv", layer, attrs)
     result = e.add(result, *z)
-    function, own = attrs.get("activation", b"").decode(), attrs.get("activation_params", [])
+    function, own = attrs.given("activation", b"").decode(), attrs.given("activation_params", list[float]())
     if function == "Clip":
         low, high = (e.const(float(np.float32(bound))) for bound in own)
         return [str(e.op("Min", e.op("Max", result, low), high))]
     names = _IN_ORDER.get(function, ())
-    return [_standard(e, function, [result], dict(zip(names, own, strict=True))) if function else result]
+    return [_standard(e, function, [result], Attributes(zip(names, own, strict=True))) if function else result]

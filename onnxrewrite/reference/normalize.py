@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 
-from onnxrewrite.reference.expand import Emit, Unsupported, expands
+from onnxrewrite.reference.expand import Attributes, Emit, Unsupported, expands
 
 MS = "com.microsoft"
 
 
 @expands("SkipLayerNormalization", domain=MS)
-def _skip_layer_norm(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _skip_layer_norm(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x, skip, gamma, beta, bias = _given(node, 5)
     return _layer_norm(e, e.add(*filter(None, [x, skip, bias])), gamma, beta, attrs)
 
 
 @expands("SkipSimplifiedLayerNormalization", domain=MS)
-def _skip_rms_norm(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _skip_rms_norm(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x, skip, gamma, bias = _given(node, 4)
     total = e.add(*filter(None, [x, skip, bias]))
     deviation = _deviation(e, total, attrs)
@@ -28,17 +26,17 @@ def _skip_rms_norm(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list
 
 
 @expands("SimplifiedLayerNormalization")
-def _rms_norm(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
-    if attrs.get("axis", -1) != -1:
+def _rms_norm(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
+    if attrs.given("axis", -1) != -1:
         raise Unsupported("axis")
     x, gamma = _given(node, 2)
-    deviation = _deviation(e, x, {"epsilon": 1e-5, **attrs})
+    deviation = _deviation(e, x, Attributes({"epsilon": 1e-5, **attrs}))
     inverse = e.op("Cast", e.op("Reciprocal", deviation), to=onnx.TensorProto.FLOAT)
     return [e.mul(str(e.op("Div", x, deviation)), gamma), str(inverse)]
 
 
 @expands("EmbedLayerNormalization", domain=MS)
-def _embed_layer_norm(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _embed_layer_norm(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     """Rows of two or three tables; positions count up where they are not given."""
     ids, segment_ids, words, positions, segments, gamma, beta, mask, rows = _given(node, 9)
     if mask:
@@ -57,7 +55,7 @@ def _given(node: onnx.NodeProto, count: int) -> list[str]:
     return [*node.input, *[""] * count][:count]
 
 
-def _layer_norm(e: Emit, x: str, gamma: str, beta: str, attrs: dict[str, Any]) -> list[str]:
+def _layer_norm(e: Emit, x: str, gamma: str, beta: str, attrs: Attributes) -> list[str]:
     """The result, mean, inverse deviation, and x."""
     mean = e.reduce("ReduceMean", x, [-1])
     centred = str(e.op("Sub", x, mean))
@@ -66,9 +64,9 @@ def _layer_norm(e: Emit, x: str, gamma: str, beta: str, attrs: dict[str, Any]) -
     return [e.add(result, beta) if beta else result, *_statistics(e, mean, deviation), x]
 
 
-def _deviation(e: Emit, centred: str, attrs: dict[str, Any]) -> str:
+def _deviation(e: Emit, centred: str, attrs: Attributes) -> str:
     """√(mean(d²) + ε), with ε as single precision holds it."""
-    epsilon = e.const(float(np.float32(attrs.get("epsilon", 1e-12))))
+    epsilon = e.const(float(np.float32(attrs.given("epsilon", 1e-12))))
     return str(e.op("Sqrt", e.add(e.reduce("ReduceMean", e.mul(centred, centred), [-1]), epsilon)))
 
 

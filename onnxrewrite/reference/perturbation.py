@@ -8,15 +8,13 @@ not known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from onnxrewrite.reference.tolerance import TOLERANCES
 from onnxrewrite.runtime.session import ModelLike, as_proto, weight_bytes
+from onnxrewrite.system.arrays import Array, Feeds, Outputs, is_tensor
 
 WEIGHT_LIMIT = 400_000_000
 _QUANTIZERS = {"QuantizeLinear", "DynamicQuantizeLinear"}
@@ -31,22 +29,22 @@ _GRID = {
 }
 
 
-def perturbed(value: Any, rng: np.random.Generator, units: float = 1.0) -> Any:
+def perturbed(value: Array, rng: np.random.Generator, units: float = 1.0) -> Array:
     """Each element times 1 + δ, |δ| ≤ ``units`` roundoffs of its dtype; other dtypes unchanged.
 
     float64 arrays that hold float32 data (reference feeds) are moved by float32's roundoff by their caller.
     """
-    row = TOLERANCES.get(value.dtype) if hasattr(value, "dtype") else None
-    if row is None:
+    if value.dtype not in TOLERANCES:
         return value
-    wide = value.astype(np.float64) * (1.0 + units * row.unit * rng.choice((-2.0, 2.0), value.shape))
+    unit = TOLERANCES[value.dtype].unit
+    wide = value.astype(np.float64) * (1.0 + units * unit * rng.choice((-2.0, 2.0), value.shape))
     return wide.astype(value.dtype)
 
 
-def perturbed_feeds(feeds: Mapping[str, Any], seed: int, units: float = 1.0) -> dict[str, Any]:
+def perturbed_feeds(feeds: Feeds, seed: int, units: float = 1.0) -> Outputs:
     """Float inputs perturbed, a function of the seed."""
     rng = np.random.default_rng([seed, 4711])
-    return {name: perturbed(value, rng, units) for name, value in feeds.items()}
+    return {name: perturbed(value, rng, units) if is_tensor(value) else value for name, value in feeds.items()}
 
 
 def perturbed_model(model: ModelLike, seed: int) -> onnx.ModelProto | None:

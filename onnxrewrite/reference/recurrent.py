@@ -6,26 +6,24 @@ float Resize makes from the unit matrix, so that only the weights are rounded, e
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 from onnx import helper
 
-from onnxrewrite.reference.expand import DOUBLE, Emit, Unsupported, expands
+from onnxrewrite.reference.expand import DOUBLE, Attributes, Emit, Unsupported, expands
 
 
 def _argument(node: onnx.NodeProto, index: int) -> str:
     return node.input[index] if index < len(node.input) else ""
 
 
-def _plain(node: onnx.NodeProto, attrs: dict[str, Any], activations: list[bytes]) -> int:
+def _plain(node: onnx.NodeProto, attrs: Attributes, activations: list[bytes]) -> int:
     """The number of directions; Unsupported for the options that few models use."""
-    directions = 2 if attrs.get("direction", b"forward") == b"bidirectional" else 1
-    given = [a.lower() for a in attrs.get("activations", [])]
+    directions = 2 if attrs.given("direction", b"forward") == b"bidirectional" else 1
+    given = [a.lower() for a in attrs.given("activations", list[bytes]())]
     if given not in ([], [a.lower() for a in activations * directions]):
         raise Unsupported("other activations")
-    if attrs.get("layout", 0) or attrs.get("clip") or attrs.get("input_forget", 0):
+    if attrs.given("layout", 0) or attrs.get("clip") or attrs.given("input_forget", 0):
         raise Unsupported("layout, clip or input_forget")
     if _argument(node, 4) or _argument(node, 7):
         raise Unsupported("sequence_lens or peepholes")
@@ -71,8 +69,8 @@ def _gates(e: Emit, x: str, w: str, bias: str, direction: int, gates: int, hidde
     return e.add(product, e.slice(both, [0], [size], [0], [1])), e.slice(both, [size], [2 * size], [0], [1])
 
 
-def _reverses(attrs: dict[str, Any], direction: int) -> bool:
-    return direction == 1 or attrs.get("direction", b"forward") == b"reverse"
+def _reverses(attrs: Attributes, direction: int) -> bool:
+    return direction == 1 or attrs.given("direction", b"forward") == b"reverse"
 
 
 def _split(e: Emit, x: str, parts: int, hidden: int) -> list[str]:
@@ -85,8 +83,8 @@ def _join(e: Emit, parts: list[str], axis: int) -> str:
 
 
 @expands("LSTM")
-def _lstm(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
-    hidden = attrs["hidden_size"]
+def _lstm(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
+    hidden: int = attrs["hidden_size"]
     x, w, r = node.input[:3]
     found = []
     for d in range(_plain(node, attrs, [b"Sigmoid", b"Tanh", b"Tanh"])):
@@ -107,8 +105,8 @@ def _lstm(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
 
 
 @expands("GRU")
-def _gru(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
-    hidden = attrs["hidden_size"]
+def _gru(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
+    hidden: int = attrs["hidden_size"]
     x, w, r = node.input[:3]
     found = []
     for d in range(_plain(node, attrs, [b"Sigmoid", b"Tanh"])):
@@ -116,7 +114,7 @@ def _gru(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
         weights = e.op("Transpose", _pick(e, r, d), perm=[1, 0])
         body = Emit(e.opset, f"{e.prefix}.gru{d}", {})
         h, step = (f"{body.prefix}.{n}" for n in ("h", "x"))
-        h_next = _gru_step(body, h, step, weights, recurrent_bias, hidden, bool(attrs.get("linear_before_reset", 0)))
+        h_next = _gru_step(body, h, step, weights, recurrent_bias, hidden, bool(attrs.given("linear_before_reset", 0)))
         shown = body.op("Identity", h_next)
         start = _start(e, _argument(node, 5), d, x, hidden)
         found.append(_scan(e, body, [start], gates, [h, step], [h_next, shown], _reverses(attrs, d)))
@@ -151,7 +149,7 @@ _PASSED = (
 
 
 @expands("Resize", "Upsample")
-def _resize(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
+def _resize(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     """X multiplied by one matrix along every spatial axis."""
     x = node.input[0]
     shape = e.shapes.get(x)
@@ -162,21 +160,21 @@ def _resize(e: Emit, node: onnx.NodeProto, attrs: dict[str, Any]) -> list[str]:
         or len(shape) < 3
         or not target
         or attrs.get("axes")
-        or attrs.get("keep_aspect_ratio_policy", b"stretch") != b"stretch"
+        or attrs.given("keep_aspect_ratio_policy", b"stretch") != b"stretch"
     ):
         raise Unsupported("Resize of unknown rank, or of chosen axes")
-    if attrs.get("coordinate_transformation_mode", b"") in (b"tf_crop_and_resize", b"half_pixel_symmetric"):
+    if attrs.given("coordinate_transformation_mode", b"") in (b"tf_crop_and_resize", b"half_pixel_symmetric"):
         raise Unsupported("this coordinate transformation")
     known = e.shapes.get(target)
     if known not in ((len(shape),), None):
         raise Unsupported("Resize of chosen axes")
-    passed = {k: v for k, v in attrs.items() if k in _PASSED}
+    passed = Attributes({k: v for k, v in attrs.items() if k in _PASSED})
     for axis in range(2, len(shape)):
         x = _resize_axis(e, x, axis, len(shape), target, by_size, passed)
     return [x]
 
 
-def _resize_axis(e: Emit, x: str, axis: int, rank: int, target: str, by_size: bool, passed: dict[str, Any]) -> str:
+def _resize_axis(e: Emit, x: str, axis: int, rank: int, target: str, by_size: bool, passed: Attributes) -> str:
     """Transpose the axis to the end, multiply, transpose back."""
     size = e.op("Slice", e.op("Shape", x), e.ints([axis]), e.ints([axis + 1]))
     square = e.op("Expand", e.const([[0.0]], np.float32), e.op("Concat", size, size, axis=0))

@@ -14,17 +14,16 @@ unit roundoff of float32 and ``stated`` of the table in ``tolerance``: at most 0
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 from onnx import helper
 
 from onnxrewrite.reference.double import NotDoublable, double_model, known
 from onnxrewrite.reference.evaluation import REFERENCE_LIMIT, quantized_ops, widened
-from onnxrewrite.reference.tolerance import TOLERANCES, Comparison, Floats, compare, refuse
+from onnxrewrite.reference.tolerance import TOLERANCES, Comparison, compare, refuse
 from onnxrewrite.runtime.session import ModelLike, Session, as_proto, open_session, weight_bytes
+from onnxrewrite.system.arrays import Array, Feeds, Floats, Held
 
 _FLOAT = onnx.TensorProto.FLOAT
 _INTEGERS = frozenset({"int8", "uint8", "int16", "uint16"})
@@ -38,7 +37,7 @@ class Unrounded:
         self._session: Session | str | None = None
         self._names: set[str] = set()
 
-    def numbers(self, feeds: Mapping[str, Any], name: str) -> Floats | None:
+    def numbers(self, feeds: Feeds, name: str) -> Floats | None:
         """An output before it is rounded and limited, in steps; None if that is not known or not finite."""
         if self._session is None:
             self._session = self._open()
@@ -48,7 +47,7 @@ class Unrounded:
         found = None if isinstance(outputs, str) else np.asarray(outputs[name], np.float64)
         return found if found is not None and np.isfinite(found).all() else None
 
-    def compare(self, feeds: Mapping[str, Any], name: str, original: Any, rewritten: Any) -> Comparison:
+    def compare(self, feeds: Feeds, name: str, original: Held, rewritten: Held) -> Comparison:
         """Judge an output of integers: exactly equal, or right roundings of one number."""
         found = compare(None, original, rewritten)
         exact = None if found.accept else self.numbers(feeds, name)
@@ -115,12 +114,12 @@ def _without_rounding(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return made
 
 
-def is_rounded(value: Any) -> bool:
+def is_rounded(value: Held) -> bool:
     """True if a quantizer can have made a value."""
     return getattr(getattr(value, "dtype", None), "name", "") in _INTEGERS
 
 
-def compare_rounded(exact: Floats, original: npt.NDArray[Any], rewritten: npt.NDArray[Any]) -> Comparison:
+def compare_rounded(exact: Floats, original: Array, rewritten: Array) -> Comparison:
     """Judge integers by the numbers that were to be rounded, both errors in steps; see the module's docstring."""
     if original.shape != rewritten.shape or original.dtype != rewritten.dtype or exact.shape != original.shape:
         return refuse(f"{rewritten.dtype}{list(rewritten.shape)}, was {original.dtype}{list(original.shape)}")

@@ -23,7 +23,8 @@ from onnxrewrite.ir.operators import operators
 from onnxrewrite.reference.double import double_model
 from onnxrewrite.reference.evaluation import widened
 from onnxrewrite.reference.tolerance import TOLERANCES
-from onnxrewrite.runtime.session import Feeds, Outputs, Session, open_session
+from onnxrewrite.runtime.session import Session, open_session
+from onnxrewrite.system.arrays import Feeds, Outputs
 
 NUMBERS, COUNT = "::numbers", 4099
 """The input of random numbers, and how many there are: a prime, so that equal rows do not get equal ones."""

@@ -56,17 +56,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from onnxrewrite.inputs.classes import SENTINEL_MIN
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from onnxrewrite.system.arrays import Array, DType, Floats, Held, Mask, is_tensor
+from onnxrewrite.system.plain import Json
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class Tolerance:
     least: float
 
 
-TOLERANCES: dict[np.dtype[Any], Tolerance] = {
+TOLERANCES: dict[DType, Tolerance] = {
     np.dtype(np.float64): Tolerance(2.0**-53, 10, 8, 8, 2, 256, 64, 2.0**-1022),
     np.dtype(np.float32): Tolerance(2.0**-24, 10, 8, 8, 2, 256, 64, 2.0**-126),
     np.dtype(np.float16): Tolerance(2.0**-11, 8, 4, 4, 2, 16, 4, 2.0**-14),
@@ -128,10 +127,34 @@ class Comparison:
     error_rewritten_rms: float = 0.0
     bound_rms: float = 0.0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return asdict(self)
 
+
+@dataclass(frozen=True)
+class Rounding:
+    """Knowledge of the roundings in two runs, beside their numbers.
+
+    Attributes:
+        noise: η, see the module's docstring.
+        stated: True if the reference has float32 islands, whose rounding it shares with the original, so that the
+            stated floor is taken.
+        averaged: True if roundings differ from element to element; where all rows are equal they do not average out,
+            and the stated floor of the 2-norm says nothing.
+        stepped: True if the model has steps.
+        spread: The distance that each element of such a model moves, which takes the place of ``noise`` where there is
+            a reference.
+    """
+
+    noise: Norms = Norms()
+    stated: bool = False
+    averaged: bool = True
+    stepped: bool = False
+    spread: Floats | None = None
+
+
+_USUAL = Rounding()
 
 EXACT = Comparison(True, 0.0, 0.0, 0.0, None, "equal")
 
@@ -150,12 +173,12 @@ def refuse(reason: str, where: tuple[int, ...] | None = None) -> Comparison:
     return Comparison(False, 0.0, float("inf"), 0.0, where, reason)
 
 
-def is_float(dtype: np.dtype[Any]) -> bool:
+def is_float(dtype: DType) -> bool:
     """True if values of this dtype carry rounding errors, for which the table has a row."""
     return dtype in TOLERANCES
 
 
-def identical(a: Any, b: Any) -> bool:
+def identical(a: Held, b: Held) -> bool:
     """Same shape, dtype and values; NaN equals NaN, −0 equals 0.  Lists (sequences) element by element."""
     if isinstance(a, list) or isinstance(b, list):
         if not (isinstance(a, list) and isinstance(b, list) and len(a) == len(b)):
@@ -169,14 +192,14 @@ def identical(a: Any, b: Any) -> bool:
     return bool(_equal_elements(a, b).all())
 
 
-def _equal_elements(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _equal_elements(a: Array, b: Array) -> Mask:
     """True for each element in which two arrays of one shape and dtype agree; NaN equals NaN, in 8-bit formats too."""
     equal = np.asarray(a == b, np.bool_)
     has_nan = a.dtype.kind in "fc" or a.dtype.name.startswith(("float", "bfloat"))
     return equal | (np.isnan(a) & np.isnan(b)) if has_nan else equal
 
 
-def equality(pairs: Iterable[tuple[Any, Any]]) -> str:
+def equality(pairs: Iterable[tuple[Held, Held]]) -> str:
     """The equality of all pairs of values: ``BITWISE``, ``IN_VALUE``, or empty if they are not equal."""
     pairs = list(pairs)
     if not all(identical(a, b) for a, b in pairs):
@@ -184,36 +207,18 @@ def equality(pairs: Iterable[tuple[Any, Any]]) -> str:
     return BITWISE if all(_has_same_bits(a, b) for a, b in pairs) else IN_VALUE
 
 
-def _has_same_bits(a: Any, b: Any) -> bool:
-    if isinstance(a, list):
+def _has_same_bits(a: Held, b: Held) -> bool:
+    if isinstance(a, list) and isinstance(b, list):
         return all(map(_has_same_bits, a, b))
-    if not hasattr(a, "dtype") or a.dtype.hasobject:
+    if not is_tensor(a) or a.dtype.hasobject:
         return True  # values are all that there is
     return np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes()
 
 
-def compare(
-    reference: Any,
-    original: Any,
-    rewritten: Any,
-    dtype: npt.DTypeLike | None = None,
-    *,
-    noise: Norms | None = None,
-    stated: bool = False,
-    averaged: bool = True,
-    stepped: bool = False,
-    spread: Floats | None = None,
-) -> Comparison:
-    """Judge one output.  ``reference``: float64 array, or None when there is no trustworthy one.
-
-    ``dtype`` picks the row of the table (default: the original's).  ``noise``: η, see the module's docstring.
-    ``stated``: the reference has float32 islands, whose rounding it shares with the original, so that the
-    stated floor is taken.  ``averaged``: roundings differ from element to element; where all rows are equal they do
-    not average out, and the stated floor of the 2-norm says nothing.  ``stepped``: the model has steps; ``spread``: how
-    far each element of it moves, which takes the place of ``noise`` where there is a reference.
-    """
+def compare(reference: Held, original: Held, rewritten: Held, rounding: Rounding = _USUAL) -> Comparison:
+    """Judge one output.  ``reference``: float64 array, or None when there is no trustworthy one."""
     if isinstance(original, list) or isinstance(rewritten, list):
-        return _compare_lists(reference, original, rewritten, noise, stated)
+        return _compare_lists(reference, original, rewritten, rounding)
     if original is None or rewritten is None:
         return EXACT if original is rewritten else refuse("one side has no value")
     original, rewritten = np.asarray(original), np.asarray(rewritten)
@@ -223,19 +228,19 @@ def compare(
         return refuse(f"dtype {rewritten.dtype}, was {original.dtype}")
     if identical(original, rewritten):
         return EXACT
-    row = TOLERANCES.get(np.dtype(dtype) if dtype is not None else original.dtype)
-    if row is None or not is_float(original.dtype):
+    row = TOLERANCES.get(original.dtype)
+    if row is None:
         return _exact_only(original, rewritten)
     patterns = _patterns(original, rewritten)
     if patterns is not None:
         return patterns
     wide = original.astype(np.float64), rewritten.astype(np.float64)
-    if spread is not None and reference is not None:
-        return _judge_steps(np.asarray(reference, np.float64), *wide, row, spread, stated)
-    return _judge(reference, *wide, row, noise or Norms(), stated or reference is None, averaged, stepped)
+    if rounding.spread is not None and reference is not None:
+        return _judge_steps(np.asarray(reference, np.float64), *wide, row, rounding.spread, rounding.stated)
+    return _judge(reference, *wide, row, replace(rounding, stated=rounding.stated or reference is None))
 
 
-def near_enough(original: Any, rewritten: Any, own: Norms | None = None) -> Comparison | None:
+def near_enough(original: Held, rewritten: Held, own: Norms | None = None) -> Comparison | None:
     """Accept what ``compare`` would accept whatever the reference; None where only the reference can tell.
 
     ``own``: a lower bound on η or on the original's largest error, where one is known.
@@ -245,7 +250,7 @@ def near_enough(original: Any, rewritten: Any, own: Norms | None = None) -> Comp
     allowed is k·max(e, E(o)), and the first grows by less than the second: d ≤ (k - 1)·e/(1 + e).  Both in both norms,
     less a little for rounding here.
     """
-    if isinstance(original, list) or not hasattr(original, "dtype") or not is_float(original.dtype):
+    if not is_tensor(original) or not is_float(original.dtype):
         return None
     rewritten = np.asarray(rewritten)
     if original.shape != rewritten.shape or original.dtype != rewritten.dtype or _patterns(original, rewritten):
@@ -265,12 +270,12 @@ def _slack(k: float, floor: float, own: float) -> float:
     return 0.99 * max((1 - 1 / k) * floor, (k - 1) * own / (1 + own))
 
 
-def measure(reference: Any, value: Any, dtype: npt.DTypeLike | None = None) -> Norms:
+def measure(reference: Held, value: Held, dtype: npt.DTypeLike | None = None) -> Norms:
     """Relative error of ``value`` against ``reference`` in both norms, over elements finite in both.
 
     ``dtype``: whose λ counts (default: the value's).
     """
-    if isinstance(value, list):
+    if isinstance(value, list) and isinstance(reference, list):
         parts = [measure(r, v, dtype) for r, v in zip(reference, value, strict=True)]
         return _join(parts)
     value = np.asarray(value)
@@ -281,11 +286,11 @@ def measure(reference: Any, value: Any, dtype: npt.DTypeLike | None = None) -> N
     return _norms(np.asarray(reference, np.float64), value.astype(np.float64), least)
 
 
-def farthest(shape: tuple[int, ...], moves: Iterable[tuple[Any, Any]]) -> Floats:
+def farthest(shape: tuple[int, ...], moves: Iterable[tuple[Held, Held]]) -> Floats:
     """The largest move of each element over all pairs of its values before and after; one that is not finite is 0."""
     spread = np.zeros(shape)
     for still, moved in moves:
-        if np.shape(still) == shape == np.shape(moved):
+        if np.asarray(still).shape == shape == np.asarray(moved).shape:
             with np.errstate(all="ignore"):
                 distance = np.abs(np.asarray(moved, np.float64) - np.asarray(still, np.float64))
             spread = np.maximum(spread, np.where(np.isfinite(distance), distance, 0.0))
@@ -347,25 +352,16 @@ def _scale(magnitude: Floats) -> float:
     return float(ordered[int(np.argmax(gaps))]) if gaps.any() else largest
 
 
-def _judge(
-    reference: Any,
-    original: Floats,
-    rewritten: Floats,
-    row: Tolerance,
-    noise: Norms,
-    stated: bool,
-    averaged: bool,
-    stepped: bool,
-) -> Comparison:
+def _judge(reference: Held, original: Floats, rewritten: Floats, row: Tolerance, rounding: Rounding) -> Comparison:
     against = np.asarray(reference, np.float64) if reference is not None else original
     if against.shape != original.shape:
         return refuse(f"the reference has shape {list(against.shape)}, the original {list(original.shape)}")
-    own = _norms(against, original, row.least) | noise
+    own = _norms(against, original, row.least) | rounding.noise
     new = _norms(against, rewritten, row.least)
-    floor, floor_rms = (row.stated, row.stated_rms) if stated else (row.floor, row.floor_rms)
-    most = (row.stated, row.stated_rms) if stepped else (np.inf, np.inf)
+    floor, floor_rms = (row.stated, row.stated_rms) if rounding.stated else (row.floor, row.floor_rms)
+    most = (row.stated, row.stated_rms) if rounding.stepped else (np.inf, np.inf)
     bound = float(_allowed(own.worst, row.k, floor * row.unit, most[0] * row.unit))
-    steady = original.size >= STEADY and (averaged or not stated)
+    steady = original.size >= STEADY and (rounding.averaged or not rounding.stated)
     bound_rms = float(_allowed(own.rms, row.k_rms, floor_rms * row.unit, most[1] * row.unit)) if steady else bound
     zero = not np.any(against) and not np.any(original)
     accept = new.worst <= bound and new.rms <= bound_rms
@@ -388,7 +384,7 @@ def _judge_steps(
     moves = np.maximum(spread, np.abs(original - against))
     seen, moved = _relative(against, rewritten, row.least), _relative(against, rewritten, row.least, moves)
     if seen is None or moved is None:
-        return _judge(against, original, rewritten, row, Norms(), stated, True, True)
+        return _judge(against, original, rewritten, row, Rounding(stated=stated, stepped=True))
     usual = float(np.quantile(moved.error, 0.75))
     floor, floor_rms = (row.stated, row.stated_rms) if stated else (row.floor, row.floor_rms)
     bounds = _allowed(np.maximum(moved.error, usual), row.k, floor * row.unit, row.stated * row.unit)
@@ -409,16 +405,16 @@ def _judge_steps(
     return Comparison(accept, own.worst, error, bound, where, reason, own.rms, new.rms, bound_rms)
 
 
-def _allowed(moves: Any, k: float, floor: float, rounding: float) -> Any:
+def _allowed(moves: Floats | float, k: float, floor: float, rounding: float) -> Floats:
     """The error allowed to an element, or in a norm, that moves by ``moves``; a move beyond ``rounding`` is a step."""
-    return np.maximum(floor, np.minimum(k * moves, np.maximum(STEPS * moves, k * rounding)))
+    return np.asarray(np.maximum(floor, np.minimum(k * moves, np.maximum(STEPS * moves, k * rounding))))
 
 
-def _g(number: Any) -> str:
+def _g(number: float) -> str:
     return f"{float(number):.2g}"
 
 
-def _exact_only(original: npt.NDArray[Any], rewritten: npt.NDArray[Any]) -> Comparison:
+def _exact_only(original: Array, rewritten: Array) -> Comparison:
     different = np.argwhere(~_equal_elements(original, rewritten))
     where = tuple(int(i) for i in different[0]) if len(different) else None
     count = f"{len(different)} of {original.size} {original.dtype} elements differ"
@@ -426,7 +422,7 @@ def _exact_only(original: npt.NDArray[Any], rewritten: npt.NDArray[Any]) -> Comp
     return refuse(count + example, where)
 
 
-def _patterns(original: npt.NDArray[Any], rewritten: npt.NDArray[Any]) -> Comparison | None:
+def _patterns(original: Array, rewritten: Array) -> Comparison | None:
     if np.isfinite(original).all() and np.isfinite(rewritten).all():
         return None
     for name, test in (("NaN", np.isnan), ("+Inf", np.isposinf), ("-Inf", np.isneginf)):
@@ -440,14 +436,14 @@ def _patterns(original: npt.NDArray[Any], rewritten: npt.NDArray[Any]) -> Compar
     return None
 
 
-def _compare_lists(reference: Any, original: Any, rewritten: Any, noise: Norms | None, stated: bool) -> Comparison:
+def _compare_lists(reference: Held, original: Held, rewritten: Held, rounding: Rounding) -> Comparison:
     if not (isinstance(original, list) and isinstance(rewritten, list)):
         return refuse("a sequence on one side only")
     if len(original) != len(rewritten):
         return refuse(f"a sequence of {len(rewritten)}, was {len(original)}")
-    worst = EXACT
+    worst, each = EXACT, Rounding(rounding.noise, rounding.stated)
     for i, (o, w) in enumerate(zip(original, rewritten, strict=True)):
-        one = compare(reference[i] if reference is not None else None, o, w, noise=noise, stated=stated)
+        one = compare(reference[i] if isinstance(reference, list) else None, o, w, each)
         if not one.accept:
             return one
         worst = one if one.error_rewritten >= worst.error_rewritten else worst

@@ -54,7 +54,7 @@ def _public(module: ModuleType) -> list[str]:
     return list(getattr(module, "__all__", [n for n in own if callable(getattr(module, n))]))
 
 
-def _told(name: str, found: Any) -> Iterator[str]:
+def _told(name: str, found: object) -> Iterator[str]:
     """An item, and one for each public method of a class."""
     if not callable(found):
         yield f"- `{name}`"
@@ -78,7 +78,7 @@ def _members(kind: type) -> Iterator[str]:
             yield f"{name}{_signature(function)}`: {_summary(function)}"
 
 
-def _signature(found: Callable[..., Any]) -> str:
+def _signature(found: Callable[..., object]) -> str:
     try:
         signature = inspect.signature(found)
     except (TypeError, ValueError):  # it is built in, or an enumeration
@@ -101,16 +101,16 @@ class _Written:
         return self.text
 
 
-def _unquoted(annotation: Any) -> Any:
+def _unquoted(annotation: object) -> object:
     return _Written(annotation) if isinstance(annotation, str) else annotation
 
 
-def _plain(default: Any) -> Any:
+def _plain(default: object) -> object:
     if default is inspect.Parameter.empty or isinstance(default, enum.Enum):
         return default if default is inspect.Parameter.empty else _Written(str(default))
     return _Written("…") if " at 0x" in repr(default) or repr(default).startswith("<") else default
 
 
-def _summary(found: Any) -> str:
+def _summary(found: object) -> str:
     lines = (inspect.getdoc(found) or "").partition("\n\n")[0]
     return " ".join(lines.split())

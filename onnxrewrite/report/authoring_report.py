@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -12,13 +11,12 @@ from rich.text import Text
 
 from onnxrewrite.report.human import duration, plural
 from onnxrewrite.report.table import facts_grid, plain_table
+from onnxrewrite.system.plain import Plain
 
 _SHOWN = 6
 
-Data = Mapping[str, Any]
 
-
-def captured_report(data: Data) -> RenderableType:
+def captured_report(data: Plain) -> RenderableType:
     """The files that were written, the captures of the pattern, and the next step."""
     count, places = plural(data["operators"], "operator"), plural(len(data["places"]), "place")
     parts: list[RenderableType] = [
@@ -41,7 +39,7 @@ def captured_report(data: Data) -> RenderableType:
     return Group(*parts)
 
 
-def mined_report(rows: Sequence[Data]) -> RenderableType:
+def mined_report(rows: Sequence[Plain]) -> RenderableType:
     """The subgraphs that recur, and the command for each."""
     if not rows:
         return Text("Nothing recurs that no rule takes in.")

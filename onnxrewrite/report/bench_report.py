@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -14,14 +13,13 @@ from rich.text import Text
 from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
-
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Plain
 
 FORMATS = (".png", ".svg", ".pdf")
 """Formats that a plot can be written in."""
 
 
-def bench_report(data: Data) -> RenderableType:
+def bench_report(data: Plain) -> RenderableType:
     """The result of ``bench``, ``Bench.to_json()``, for people."""
     timed = [v for v in data["variants"] if v["timing"] is not None]
     parts: list[RenderableType] = [
@@ -37,14 +35,14 @@ def bench_report(data: Data) -> RenderableType:
     return Group(*parts, *(["", facts_grid(facts)] if facts else []))
 
 
-def _heading(data: Data, timed: Sequence[Data]) -> Text:
+def _heading(data: Plain, timed: Sequence[Plain]) -> Text:
     threads = human.plural(data["threads"], "thread") if data["threads"] else "threads as ONNX Runtime chooses"
     at = f"at {human.sizes(data['binding'])}, " if data["binding"] else ""
     rounds = human.plural(timed[0]["timing"]["rounds"], "round") if timed else ""
     return Text.assemble((data["model"], "bold"), f": {at}{data['provider']}, {threads}, {rounds}")
 
 
-def _times(timed: Sequence[Data], reference: str) -> RenderableType:
+def _times(timed: Sequence[Plain], reference: str) -> RenderableType:
     """Each beside the original as ONNX Runtime optimizes it; below 1 is faster."""
     table = plain_table("variant", "latency>", "95 %", "ratio>", "95 %", "CPU time>", "opens in>", "memory>")
     for column in (2, 4):
@@ -64,7 +62,7 @@ def _times(timed: Sequence[Data], reference: str) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _models(variants: Sequence[Data]) -> RenderableType:
+def _models(variants: Sequence[Plain]) -> RenderableType:
     """A row for each model; the original is one at all levels."""
     table = plain_table("model", "nodes>", "size>", "optimized in>", "largest error>")
     originals = [{**v, "name": "original"} for v in variants if v["kind"] == "original"][:1]
@@ -80,13 +78,13 @@ def _models(variants: Sequence[Data]) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _error(error: Data) -> Text:
+def _error(error: Plain) -> Text:
     if error["failure"]:
         return Text("differs", "bold red")
     return Text(human.error(error["largest"]))
 
 
-def _throughputs(timed: Sequence[Data]) -> RenderableType:
+def _throughputs(timed: Sequence[Plain]) -> RenderableType:
     """Samples a second by batch size."""
     batches = list(dict.fromkeys(batch for v in timed for batch in v["throughput"]))
     table = plain_table("samples a second", *(f"batch {batch}>" for batch in batches))
@@ -96,7 +94,7 @@ def _throughputs(timed: Sequence[Data]) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _facts(data: Data) -> list[tuple[str, str]]:
+def _facts(data: Plain) -> list[tuple[str, str]]:
     facts = []
     for variant in data["variants"]:
         if variant["failure"]:
@@ -114,7 +112,7 @@ def plottable(path: Path) -> None:
         raise UsageError("--plot needs matplotlib; install it with pip install 'onnxrewrite[plot]'")
 
 
-def bars(data: Data) -> list[tuple[str, float, float, float]]:
+def bars(data: Plain) -> list[tuple[str, float, float, float]]:
     """A bar for each timed variant: name, latency in milliseconds, extent of its interval below and above."""
     found = []
     for variant in data["variants"]:
@@ -124,7 +122,7 @@ def bars(data: Data) -> list[tuple[str, float, float, float]]:
     return found
 
 
-def plot(benches: Iterable[Data], path: Path) -> None:
+def plot(benches: Iterable[Plain], path: Path) -> None:
     """Horizontal bars with intervals, a panel for each model, written to ``path``.
 
     Raises:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -11,13 +10,12 @@ from rich.text import Text
 
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
-
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Plain
 
 _STATES = {"kept": "bold green", "taken back": "", "skipped": "dim"}
 
 
-def deploy_report(data: Data, *, verbose: bool = False) -> RenderableType:
+def deploy_report(data: Plain, *, verbose: bool = False) -> RenderableType:
     """The result of ``optimize``, ``Outcome.to_json()``; ``verbose`` shows every proposal."""
     at = f" at {human.sizes(data['binding'])}" if data["binding"] else ""
     source = "made up" if data["data"]["generated"] else f"of {data['data']['source']}"
@@ -26,7 +24,7 @@ def deploy_report(data: Data, *, verbose: bool = False) -> RenderableType:
     return Group(heading, "", _stages(data, verbose=verbose), "", facts_grid(deploy_facts(data)))
 
 
-def _stages(data: Data, *, verbose: bool) -> RenderableType:
+def _stages(data: Plain, *, verbose: bool) -> RenderableType:
     """A row a stage: the best of its proposals, and what became of it."""
     more = ("opens in>", "memory>") if verbose else ()
     table = plain_table("stage", "what", "latency>", "ratio>", "size>", *more, "quality>", "", "why")
@@ -50,9 +48,9 @@ def _stages(data: Data, *, verbose: bool) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def shown_trials(step: Data, *, verbose: bool) -> Sequence[Data]:
+def shown_trials(step: Plain, *, verbose: bool) -> Sequence[Plain]:
     """The proposals that get a row: the one that was kept, else the fastest; all of them if that is asked for."""
-    trials: Sequence[Data] = step["trials"]
+    trials: Sequence[Plain] = step["trials"]
     if verbose or len(trials) < 2:
         return trials
     if step["kept"] is not None:
@@ -60,7 +58,7 @@ def shown_trials(step: Data, *, verbose: bool) -> Sequence[Data]:
     return [min(trials, key=lambda t: t["metrics"]["latency"]["median"])]
 
 
-def _measured(metrics: Data, *, verbose: bool) -> list[str]:
+def _measured(metrics: Plain, *, verbose: bool) -> list[str]:
     ratio, memory, quality = metrics["ratio"], metrics["memory"], metrics["quality"]
     more = [human.duration(metrics["creation"]["median"]), human.size(memory) if memory is not None else ""]
     return [
@@ -72,12 +70,12 @@ def _measured(metrics: Data, *, verbose: bool) -> list[str]:
     ]
 
 
-def ratio_text(ratio: Data) -> str:
+def ratio_text(ratio: Plain) -> str:
     """``0.71 (0.69–0.73)``; the interval is that of 95 %."""
     return f"{ratio['median']:.2f} ({ratio['low']:.2f}–{ratio['high']:.2f})"
 
 
-def quality_text(quality: Data) -> str:
+def quality_text(quality: Plain) -> str:
     """``cosine 0.9987``, ``agreement 0.98``, ``metric 0.91``."""
     if quality["metric"] is not None:
         return f"metric {quality['metric']:.4g}"
@@ -89,19 +87,19 @@ def quality_text(quality: Data) -> str:
     return f"agreement {found['agreement']:.4f}" if found["agreement"] is not None else f"cosine {found['cosine']:.4f}"
 
 
-def headline(data: Data) -> str:
+def headline(data: Plain) -> str:
     """``2.31 times as fast, 0.26 of the size``; ``1.04 times as slow, 0.26 of the size``."""
     size = data["final"]["metrics"]["size"] / data["baseline"]["metrics"]["size"]
     return f"{human.speed(data['speedup'])}, {size:.2f} of the size"
 
 
-def setting_text(setting: Data) -> str:
+def setting_text(setting: Plain) -> str:
     """``CPUExecutionProvider, optimizations: all, 4 threads``."""
     threads = human.plural(setting["threads"], "thread") if setting["threads"] else "threads as ONNX Runtime chooses"
     return f"{setting['provider']}, optimizations: {setting['level']}, {threads}"
 
 
-def deploy_facts(data: Data) -> list[tuple[str, str]]:
+def deploy_facts(data: Plain) -> list[tuple[str, str]]:
     """Labelled lines: what came of it, how to run it, what else there is to know."""
     facts = [("Result", headline(data)), ("Run it", setting_text(data["final"]["setting"]))]
     if data["target"] is not None:

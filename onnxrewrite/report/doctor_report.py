@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -13,11 +12,10 @@ from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
 from onnxrewrite.runtime.features import FEATURES
 from onnxrewrite.runtime.providers import ENTRIES, PROVIDERS
+from onnxrewrite.system.plain import Plain
 
-Data = Mapping[str, Any]
 
-
-def doctor_report(data: Data, *, verbose: bool = False) -> RenderableType:
+def doctor_report(data: Plain, *, verbose: bool = False) -> RenderableType:
     """The facts about the machine, then what follows; with ``verbose`` the options of providers and sessions."""
     parts: list[RenderableType] = [Text(data["processor"]["name"], "bold", no_wrap=True), ""]
     parts += [facts_grid(_facts(data, verbose=verbose)), "", Text("  What follows", "bold"), _advice(data)]
@@ -31,7 +29,7 @@ def doctor_report(data: Data, *, verbose: bool = False) -> RenderableType:
     return Group(*parts)
 
 
-def _facts(data: Data, *, verbose: bool) -> Iterable[tuple[str, str]]:
+def _facts(data: Plain, *, verbose: bool) -> Iterable[tuple[str, str]]:
     processor, runtime = data["processor"], data["runtime"]
     known = processor["known"]
     has = [f"{name} ({FEATURES[name][1]})" if verbose else name for name in known if known[name]]
@@ -66,7 +64,7 @@ def _runs_on(provider: str) -> str:
     return f" ({known.runs_on})" if known is not None else ""
 
 
-def _cores(cores: Data) -> str:
+def _cores(cores: Plain) -> str:
     text = f"{human.plural(cores['physical'], 'core')}, {human.plural(cores['logical'], 'hardware thread')}"
     if cores["allowed"] < cores["logical"]:
         text += f"; the affinity of this process allows {cores['allowed']}"
@@ -75,12 +73,12 @@ def _cores(cores: Data) -> str:
     return text
 
 
-def _memory(memory: Data) -> str:
+def _memory(memory: Plain) -> str:
     limit = f"; a control group allows {human.size(memory['limit'])}" if memory["limit"] is not None else ""
     return f"{human.size(memory['total'])}, {human.size(memory['available'])} of it free{limit}"
 
 
-def _advice(data: Data) -> RenderableType:
+def _advice(data: Plain) -> RenderableType:
     table = plain_table("", "", "")
     table.show_header = False
     table.columns[0].no_wrap = True
@@ -93,7 +91,7 @@ def _advice(data: Data) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _measured(data: Data) -> RenderableType:
+def _measured(data: Plain) -> RenderableType:
     table = plain_table("form", "speed>", "95 % interval>")
     for name, speed in data["measured"].items():
         table.add_row(Text(name), f"{speed['median']:.2f}", f"{speed['low']:.2f} to {speed['high']:.2f}")

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from onnxrewrite.report.table import facts_grid, plain_table
+from onnxrewrite.system.plain import Plain
 
 _GROUPS, _PLACES = 6, 3
 
 _ROWS = 40
 """So many rules are shown of an overview."""
 
-Data = Mapping[str, Any]
 
-
-def explanation_report(data: Data, model: str, *, verbose: bool = False) -> RenderableType:
+def explanation_report(data: Plain, model: str, *, verbose: bool = False) -> RenderableType:
     """One rule in a model: where it applies, and each reason with the places that have it."""
     applied, groups = data["applied"], data["groups"]
     head = f"applies at {_times(len(applied))}" if applied else "does not apply"
@@ -33,7 +31,7 @@ def explanation_report(data: Data, model: str, *, verbose: bool = False) -> Rend
     return Group(*parts)
 
 
-def _group(group: Data, *, verbose: bool) -> RenderableType:
+def _group(group: Plain, *, verbose: bool) -> RenderableType:
     """One reason."""
     places = group["places"]
     first = places[0]
@@ -50,7 +48,7 @@ def _group(group: Data, *, verbose: bool) -> RenderableType:
     return Padding(facts_grid(facts), (0, 0, 0, 2))
 
 
-def near_misses_table(rows: Sequence[Data], *, verbose: bool = False) -> RenderableType:
+def near_misses_table(rows: Sequence[Plain], *, verbose: bool = False) -> RenderableType:
     """All rules that came near: places, what they would save where that was measured, and the first reason.
 
     Canonicalizations look at every place where they could have something to do; they are one line unless ``verbose``.
@@ -67,7 +65,7 @@ def near_misses_table(rows: Sequence[Data], *, verbose: bool = False) -> Rendera
     return Group(*parts)
 
 
-def overview_table(rows: Sequence[Data], model: str, *, verbose: bool = False) -> RenderableType:
+def overview_table(rows: Sequence[Plain], model: str, *, verbose: bool = False) -> RenderableType:
     """Every rule that applies or comes near in a line: how often, and what keeps it from the nearest other place.
 
     Unless ``verbose``, canonicalizations that do not apply are left out, and so is what comes after forty lines; a
@@ -89,7 +87,7 @@ def overview_table(rows: Sequence[Data], model: str, *, verbose: bool = False) -
     return Group(*parts, "", Text("onnxrewrite explain MODEL RULE tells of one of them every place.", "dim"))
 
 
-def story_report(data: Data) -> RenderableType:
+def story_report(data: Plain) -> RenderableType:
     """The story of one node."""
     state = "is in the result" if data["is_there"] else "is not in the result"
     source = f", from {data['source']}" if data["source"] else ""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -18,12 +17,13 @@ from onnxrewrite.io.statistics import file_bytes, operator_counts
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
+from onnxrewrite.system.plain import Json, Plain
 
 _MAX_OPERATORS = 12
 _MAX_VALUES = 20
 
 
-def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> dict[str, Json]:
     """The contents of a model that ``io.load`` read: a dictionary with these keys.
 
     - ``model``, ``producer``, ``ir_version``, ``opsets`` (domain to version), ``graph``, ``metadata``;
@@ -64,7 +64,7 @@ def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> d
     }
 
 
-def _interface(values: Iterable[onnx.ValueInfoProto], defaults: set[str]) -> list[dict[str, Any]]:
+def _interface(values: Iterable[onnx.ValueInfoProto], defaults: set[str]) -> list[dict[str, Json]]:
     return [{"name": v.name, "type": type_text(v.type), "overridable": v.name in defaults} for v in values]
 
 
@@ -98,23 +98,24 @@ def _symbols(inputs: Iterable[onnx.ValueInfoProto]) -> list[str]:
     return list(dict.fromkeys(d.dim_param for d in dims if d.dim_param))
 
 
-def _weights(model: ir.Model) -> dict[str, Any]:
+def _weights(model: ir.Model) -> dict[str, Json]:
     with preserved.completed(model):
         tensors = [s.tensor for s in external.slots(model)]
     outside = [t for t in tensors if isinstance(t, ir.ExternalTensor)]
     dtypes: Counter[str] = Counter()
     for tensor in tensors:
         dtypes[tensor.dtype.name.lower()] += tensor.nbytes
+    largest_first = sorted(dtypes.items(), key=lambda item: (-item[1], item[0]))
     return {
         "tensors": len(tensors),
         "bytes": sum(t.nbytes for t in tensors),
-        "dtypes": dict(sorted(dtypes.items(), key=lambda item: (-item[1], item[0]))),
+        "dtypes": dict(largest_first),
         "external_bytes": sum(t.nbytes for t in outside),
         "external_files": sorted({os.fspath(t.location) for t in outside}),
     }
 
 
-def inspection_report(data: Mapping[str, Any], *, verbose: bool = False) -> RenderableType:
+def inspection_report(data: Plain, *, verbose: bool = False) -> RenderableType:
     """The same for people."""
     opsets = [f"{domain or 'ai.onnx'} {version}" for domain, version in data["opsets"].items()]
     head = Text.assemble((str(data["model"]), "bold"), f": opset {', '.join(opsets)}; IR version {data['ir_version']}")
@@ -129,7 +130,7 @@ def inspection_report(data: Mapping[str, Any], *, verbose: bool = False) -> Rend
     return Group(*parts, facts_grid(_facts(data)))
 
 
-def _values(kind: str, values: list[dict[str, Any]], limit: int | None) -> RenderableType:
+def _values(kind: str, values: Sequence[Plain], limit: int | None) -> RenderableType:
     table = plain_table(kind, "type", *([""] if any(v["overridable"] for v in values) else []))
     for value in values[:limit]:
         default = ["has a default, can be overridden" if value["overridable"] else ""] if len(table.columns) > 2 else []
@@ -150,7 +151,7 @@ def _operators(operators: Mapping[str, int], limit: int | None) -> RenderableTyp
     return Padding(table, (0, 0, 0, 2))
 
 
-def _facts(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(data: Plain) -> list[tuple[str, str]]:
     weights = data["weights"]
     nodes = human.plural(data["nodes"], "node")
     if data["constants"]:

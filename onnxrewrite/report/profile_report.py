@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -12,6 +11,7 @@ from rich.text import Text
 from onnxrewrite.report import human
 from onnxrewrite.report.summary import grouped_counts
 from onnxrewrite.report.table import facts_grid, plain_table
+from onnxrewrite.system.plain import Plain
 
 _NAME = 25
 """Columns for the name of a node."""
@@ -28,10 +28,8 @@ _KINDS = {
     "far from the roof": "Far from the roof: at the most, with perfect kernels",
 }
 
-Data = Mapping[str, Any]
 
-
-def profile_report(data: Data, *, top: int) -> RenderableType:
+def profile_report(data: Plain, *, top: int) -> RenderableType:
     """Operators, nodes, opportunities, and what all this rests on; ``top`` lines of each."""
     parts: list[RenderableType] = [_heading(data), ""]
     if data["kernels"]:
@@ -41,12 +39,12 @@ def profile_report(data: Data, *, top: int) -> RenderableType:
     return Group(*parts)
 
 
-def _heading(data: Data) -> Text:
+def _heading(data: Plain) -> Text:
     rest = f": {_with_interval(data['latency'])} a run"
     return Text.assemble((data.get("model") or "model", "bold"), rest, no_wrap=True)
 
 
-def _operators(data: Data, top: int) -> RenderableType:
+def _operators(data: Plain, top: int) -> RenderableType:
     table = plain_table("operator", "kernels>", "time>", "share>", "of roof", "made of")
     shown = data["operators"][:top]
     for each in shown:
@@ -64,7 +62,7 @@ def _operators(data: Data, top: int) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _kernels(data: Data, top: int) -> RenderableType:
+def _kernels(data: Plain, top: int) -> RenderableType:
     table = plain_table("node", "operator", "time>", "share>", "of roof", "rules saw")
     table.columns[0].no_wrap = table.columns[4].no_wrap = True
     for each in data["kernels"][:top]:
@@ -81,7 +79,7 @@ def _kernels(data: Data, top: int) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _opportunities(data: Data, top: int) -> list[RenderableType]:
+def _opportunities(data: Plain, top: int) -> list[RenderableType]:
     parts: list[RenderableType] = []
     latency = data["latency"]["median"]
     for kind, title in _KINDS.items():
@@ -100,21 +98,21 @@ def _opportunities(data: Data, top: int) -> list[RenderableType]:
     return parts
 
 
-def _is_worth_it(each: Data, latency: float) -> bool:
+def _is_worth_it(each: Plain, latency: float) -> bool:
     """Not a measured gain that may as well be none, nor one too small to care about."""
     measured = each["measured"]
     sure = measured is None or measured["low"] > 0 or measured["high"] < 0
     return bool(sure and abs(each["gain"]) >= _SMALL * latency)
 
 
-def _best(found: Sequence[Data], top: int) -> Sequence[Data]:
+def _best(found: Sequence[Plain], top: int) -> Sequence[Plain]:
     """The first and, where there are losses, the worst of them too."""
     losses = [o for o in found if o["gain"] < 0]
     gains = [o for o in found if o["gain"] >= 0]
     return [*gains[: max(top - len(losses), 1)], *losses[-top:]]
 
 
-def _remark(each: Data) -> str:
+def _remark(each: Plain) -> str:
     if each["kind"] == "rewrite":
         others = [r for r in each["rules"] if r not in each["name"].split(", ")]
         slower = "slower here" if each["gain"] < 0 else ""
@@ -125,14 +123,14 @@ def _remark(each: Data) -> str:
     return ""
 
 
-def _gain(each: Data) -> Text:
+def _gain(each: Plain) -> Text:
     text = human.duration(each["gain"])
     if each["measured"] is None:
         return Text(f"≤ {text}")
     return Text(text, "green" if each["gain"] > 0 else "bold red")
 
 
-def _seen(each: Data) -> str:
+def _seen(each: Plain) -> str:
     """``attention-pack``, the last rule that rewrote it; ``not gelu-erf`` for a near miss where there is none."""
     if each["rules"]:
         return str(each["rules"][-1])
@@ -141,7 +139,7 @@ def _seen(each: Data) -> str:
     return "-"
 
 
-def _made_of(each: Data) -> Text:
+def _made_of(each: Plain) -> Text:
     """The model's operators that ONNX Runtime made these kernels of, where it is not itself."""
     made = each["operators"]
     if not made:
@@ -149,18 +147,18 @@ def _made_of(each: Data) -> Text:
     return Text("" if set(made) == {each["op_type"]} else human.listed(sorted(made, key=lambda n: (-made[n], n)), 3))
 
 
-def _of_roof(each: Data) -> str:
+def _of_roof(each: Plain) -> str:
     """``74% compute``: how near to the peak, and to which."""
     return f"{100 * each['efficiency']:.0f}% {each['bound']}" if each["efficiency"] is not None else ""
 
 
-def _with_interval(interval: Data) -> str:
+def _with_interval(interval: Plain) -> str:
     """``1.20 ms (1.18 to 1.25)``."""
     low, high = (human.duration(interval[k], like=interval["median"]) for k in ("low", "high"))
     return f"{human.duration(interval['median'])} ({low.split()[0]} to {high.split()[0]})"
 
 
-def _facts(data: Data) -> Iterable[tuple[str, str]]:
+def _facts(data: Plain) -> Iterable[tuple[str, str]]:
     threads = human.plural(data["threads"], "thread") if data["threads"] else "threads as ONNX Runtime chooses"
     provider = data["provider"].removesuffix("ExecutionProvider")
     at = f"at {human.sizes(data['sizes'])}; " if data["sizes"] else ""

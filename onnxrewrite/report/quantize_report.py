@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -12,15 +11,14 @@ from rich.text import Text
 
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
-
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Plain
 
 _MAX_NAMES = 2
 _MAX_OPERATORS = 8
 _WIDTH = 60
 
 
-def quantize_report(data: Data) -> RenderableType:
+def quantize_report(data: Plain) -> RenderableType:
     """The result of ``quantize`` or ``compare``, its ``to_json()`` with ``model``, for people."""
     parts: list[RenderableType] = [Text.assemble((data["model"], "bold"), f": {data['name']}"), ""]
     if "candidates" in data:
@@ -31,7 +29,7 @@ def quantize_report(data: Data) -> RenderableType:
     return Group(*parts, facts_grid(_facts(data)))
 
 
-def _candidates(found: Sequence[Data], best: str, before: int) -> RenderableType:
+def _candidates(found: Sequence[Plain], best: str, before: int) -> RenderableType:
     """Each beside the float original; below 1 is faster and smaller."""
     table = plain_table("candidate", "time>", "95 %", "size>", "cosine>", "SNR>", "top-1>", "max error>", "mean>")
     metric = any(c["quality"] is not None and c["quality"]["metric"] is not None for c in found)
@@ -50,7 +48,7 @@ def _candidates(found: Sequence[Data], best: str, before: int) -> RenderableType
     return Padding(table, (0, 0, 0, 2))
 
 
-def _measured(quality: Data | None, metric: bool) -> list[Text]:
+def _measured(quality: Plain | None, metric: bool) -> list[Text]:
     if quality is None:
         return [Text()] * (6 if metric else 5)
     worst = quality["outputs"][quality["worst"]] if quality["worst"] is not None else {}
@@ -60,7 +58,7 @@ def _measured(quality: Data | None, metric: bool) -> list[Text]:
     return cells
 
 
-def _close(found: Data) -> list[str]:
+def _close(found: Plain) -> list[str]:
     """Cosine, signal-to-noise ratio, top-1, largest and mean error."""
     score = found["cosine"] if found["agreement"] is None else found["agreement"]
     snr = "exact" if found["snr"] is None else f"{found['snr']:.1f} dB"
@@ -68,7 +66,7 @@ def _close(found: Data) -> list[str]:
     return [f"{score:.4f}", snr, top1, human.error(found["largest"]), human.error(found["mean"])]
 
 
-def _operators(data: Data) -> RenderableType:
+def _operators(data: Plain) -> RenderableType:
     """A row for each operator: how many were quantized, and why the others were not."""
     table = plain_table("operator", "quantized>", "left>", "why", "nodes")
     table.columns[4].overflow = "fold"
@@ -84,14 +82,14 @@ def _operators(data: Data) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _closeness(outputs: Mapping[str, Data]) -> RenderableType:
+def _closeness(outputs: Mapping[str, Plain]) -> RenderableType:
     table = plain_table("output", "cosine>", "SNR>", "top-1>", "max error>", "mean>")
     for name, found in outputs.items():
         table.add_row(Text(human.shortened(name, _WIDTH)), *(Text(cell) for cell in _close(found)))
     return Padding(table, (0, 0, 0, 2))
 
 
-def _facts(data: Data) -> list[tuple[str, str]]:
+def _facts(data: Plain) -> list[tuple[str, str]]:
     before, after = data["size"]["before"], data["size"]["after"]
     share = f", {_number(after / before)} of it" if before else ""
     facts = [("Size", f"{human.size(before)} before, {human.size(after)} after{share}")]
@@ -114,5 +112,5 @@ def _number(value: float) -> str:
     return f"{value:.2f}"
 
 
-def _span(ratio: Data) -> str:
+def _span(ratio: Plain) -> str:
     return f"{ratio['low']:.2f}–{ratio['high']:.2f}"

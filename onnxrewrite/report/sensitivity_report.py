@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -16,8 +15,7 @@ from onnxrewrite.report import human
 from onnxrewrite.report.bench_report import plottable
 from onnxrewrite.report.summary import grouped
 from onnxrewrite.report.table import facts_grid, plain_table
-
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Plain
 
 _NAME = 60
 _LINES = 60
@@ -30,7 +28,7 @@ _METHODS = {
 }
 
 
-def sensitivity_report(data: Data, *, top: int | None = None) -> RenderableType:
+def sensitivity_report(data: Plain, *, top: int | None = None) -> RenderableType:
     """The ranking, ``Sensitivity.to_json()`` with ``model``, ``excluded`` and ``output``, for people."""
     nodes = data["nodes"][:top]
     table = plain_table("", "node", "operator", "SNR, dB>", "drop>", "in float, larger by>")
@@ -51,7 +49,7 @@ def sensitivity_report(data: Data, *, top: int | None = None) -> RenderableType:
     return Group(heading, "", Padding(table, (0, 0, 0, 2)), "", facts_grid(_facts(data)))
 
 
-def _facts(data: Data) -> list[tuple[str, str]]:
+def _facts(data: Plain) -> list[tuple[str, str]]:
     facts = [("All quantized", quality_line(data["quality"]))]
     if data["explained"] is not None:
         facts.append(("Adds up", f"the nodes' noises one by one are {data['explained']:.2f} times that of all at once"))
@@ -63,7 +61,7 @@ def _facts(data: Data) -> list[tuple[str, str]]:
     return facts
 
 
-def quality_line(quality: Data) -> str:
+def quality_line(quality: Plain) -> str:
     """``worst output logits: 34.1 dB, cosine 0.9998``."""
     name = quality["worst"]
     if name is None:
@@ -77,13 +75,13 @@ def quality_line(quality: Data) -> str:
     return f"worst output {name}: {', '.join(parts)}"
 
 
-def _of_data(quality: Data) -> list[tuple[str, str]]:
+def _of_data(quality: Plain) -> list[tuple[str, str]]:
     if not quality["generated"]:
         return [("Data", quality["data"])]
     return [("Data", "made up, which says little of real data; give --data")]
 
 
-def half_report(data: Data) -> RenderableType:
+def half_report(data: Plain) -> RenderableType:
     """The result of ``half``, ``Halved.to_json()`` with ``model`` and ``output``, for people."""
     total = len(data["converted"]) + len(data["kept"])
     before, after = data["size"]["before"], data["size"]["after"]
@@ -113,7 +111,7 @@ def _kept(kept: Mapping[str, str]) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def plot_sensitivity(data: Data, path: Path) -> None:
+def plot_sensitivity(data: Plain, path: Path) -> None:
     """Bars of the signal-to-noise ratio, the most sensitive node on top, written to ``path``.
 
     Raises:

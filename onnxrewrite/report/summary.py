@@ -10,13 +10,14 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from onnxrewrite import io
-from onnxrewrite.checks.findings import model_check
+from onnxrewrite.checks.findings import ModelFindings, model_check
 from onnxrewrite.io import preserved
 from onnxrewrite.io.statistics import operator_counts, stored_bytes
 from onnxrewrite.report import human
+from onnxrewrite.system.plain import Plain
 
 if TYPE_CHECKING:
     from onnxrewrite.compiler.result import Checks, Result
@@ -33,12 +34,100 @@ _LISTS = re.compile(r"\[[^\[\]]*\]")
 _MADE_UP = re.compile(r"\b_d\d+\b")
 
 
+class RuleRow(TypedDict):
+    """A rule that matched anywhere; ``asked``: it was asked for by name, or given."""
+
+    rule: str
+    stage: str
+    applied: int
+    refused: int
+    undone: int
+    asked: bool
+    reasons: dict[str, int]
+
+
+class SiteRow(TypedDict):
+    """A rewrite that was applied."""
+
+    rule: str
+    stage: str
+    value: str
+    scope: str
+    before: list[str]
+    after: list[str]
+
+
+class RefusedRow(TypedDict):
+    """A match that was refused in the end."""
+
+    rule: str
+    value: str
+    reason: str
+
+
+class UndoneRow(RefusedRow):
+    """A rewrite that a check turned down: ``by`` the check of its ``site`` or of the ``model``."""
+
+    by: str
+
+
+class ConflictRow(TypedDict):
+    """Two rules that could be applied at the same values."""
+
+    winner: str
+    loser: str
+    benefits: list[int]
+    places: int
+
+
+class SitesChecked(TypedDict):
+    """The checks of single rewrites."""
+
+    run: int
+    distinct: int
+    not_run: dict[str, int]
+
+
+class ChecksDone(TypedDict):
+    """The extent and the results of the checks, see ``checks``."""
+
+    level: str
+    reached: str
+    why: str | None
+    structure: list[str]
+    sites: SitesChecked
+    model: ModelFindings | None
+
+
+class Summary(TypedDict):
+    """The result of ``apply`` as plain data, see ``summary``."""
+
+    model: str | None
+    output: str | None
+    graph: str | None
+    target: str
+    opset: int
+    rules: list[RuleRow]
+    operators: dict[str, dict[str, int]]
+    nodes: dict[str, int]
+    size: dict[str, int]
+    checks: ChecksDone
+    speed: Plain
+    assumes: dict[str, list[str]]
+    undone: list[UndoneRow]
+    sites: list[SiteRow]
+    refused: list[RefusedRow]
+    conflicts: list[ConflictRow]
+    notes: list[str]
+    seconds: dict[str, float]
+
+
 def summary(
     result: Result,
     *,
     model: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None,
-) -> dict[str, Any]:
+) -> Summary:
     """Everything that the report of ``apply`` shows: a dictionary with these keys.
 
     - ``model``, ``output``: paths, or None; ``graph``: its name;
@@ -116,7 +205,7 @@ def brief(result: Result) -> str:
     return "\n".join(lines)
 
 
-def checks(result: Result) -> dict[str, Any]:
+def checks(result: Result) -> ChecksDone:
     """The extent and the results of the checks, as plain data.
 
     ``level``: ``full``, ``fast`` or ``off``; ``reached``: ``whole model``, ``sites only`` or ``structure only``, and
@@ -181,7 +270,7 @@ def _order(result: Result) -> Iterable[str]:
     return dict.fromkeys(r.name for r in result.rules)
 
 
-def _rules(result: Result) -> list[dict[str, Any]]:
+def _rules(result: Result) -> list[RuleRow]:
     applied = result.trace.counts()
     undone = Counter(rule for rule, _ in result.checks.undone)
     reasons: dict[str, Counter[str]] = {}
@@ -203,7 +292,7 @@ def _rules(result: Result) -> list[dict[str, Any]]:
     ]
 
 
-def _undone(result: Result) -> list[dict[str, str]]:
+def _undone(result: Result) -> list[UndoneRow]:
     failed = result.trace.failed
     return [
         {"rule": rule, "value": value, "reason": reason, "by": "site" if (rule, value) in failed else "model"}
@@ -211,7 +300,7 @@ def _undone(result: Result) -> list[dict[str, str]]:
     ]
 
 
-def _conflicts(result: Result) -> list[dict[str, Any]]:
+def _conflicts(result: Result) -> list[ConflictRow]:
     """The pairs of a rule and one that it won over, the most frequent first."""
     found = sorted(result.trace.conflicts.items(), key=lambda item: (-item[1], item[0]))
     return [

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -12,15 +11,14 @@ from rich.text import Text
 
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
-
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Plain
 
 _STYLES = {"done": "bold green", "failed": "bold red", "died": "bold red", "bug": "bold red", "unusable": "bold yellow"}
 
 
-def sweep_report(data: Data, *, verbose: bool = False) -> RenderableType:
+def sweep_report(data: Plain, *, verbose: bool = False) -> RenderableType:
     """The result of ``sweep``, ``Sweep.to_json()``; ``verbose`` shows all notes."""
-    rows: Sequence[Data] = data["models"]
+    rows: Sequence[Plain] = data["models"]
     measured = any(row["ratio"] is not None for row in rows)
     table = plain_table("model", "", "nodes>", "size>", *(["ratio>"] if measured else []), "seconds>")
     for row in rows:
@@ -33,7 +31,7 @@ def sweep_report(data: Data, *, verbose: bool = False) -> RenderableType:
     return Group(Padding(table, (0, 0, 0, 2)), *(["", facts_grid(facts)] if facts else []))
 
 
-def sweep_line(data: Data) -> str:
+def sweep_line(data: Plain) -> str:
     """``38 models: 36 done, 1 failed, 1 unusable``."""
     rows = data["models"]
     counts = Counter(row["status"] for row in rows)
@@ -42,13 +40,13 @@ def sweep_line(data: Data) -> str:
     return f"{human.plural(len(rows), 'model')}: {told}{f' ({known} of them earlier)' if known else ''}"
 
 
-def _change(values: Data | None, shown: Any) -> str:
+def _change(values: Plain | None, shown: Callable[[float], str]) -> str:
     return "" if values is None else f"{shown(values['before'])} → {shown(values['after'])}"
 
 
-def _facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
+def _facts(data: Plain, *, verbose: bool) -> list[tuple[str, str]]:
     """The errors of models, what was left out, and notes: those of single models only if ``verbose``."""
-    rows: Sequence[Data] = data["models"]
+    rows: Sequence[Plain] = data["models"]
     facts = [(row["status"].capitalize(), f"{row['model']}: {row['error']}") for row in rows if row["error"]]
     facts.sort(key=lambda fact: list(_STYLES).index(fact[0].lower()))
     facts += [("Left out", f"{each['path']}: {each['reason']}") for each in data["left_out"]]

@@ -6,27 +6,26 @@ Compact, aligned, and as readable in black and white as in colour: colour only r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from onnxrewrite.checks.findings import ORIGINAL
+from onnxrewrite.checks.findings import ORIGINAL, ModelFindings, OutputFindings
 from onnxrewrite.checks.structure import NO_KERNELS
 from onnxrewrite.reference.tolerance import BITWISE, IN_VALUE
 from onnxrewrite.report import human
+from onnxrewrite.report.summary import ConflictRow, RuleRow, SiteRow, Summary, UndoneRow
+from onnxrewrite.system.plain import Plain
 
 _MAX_OPERATORS = 10
 _MAX_REASONS = 2
 _MAX_LINES = 5
 _MAX_RULES = 3
 
-Data = Mapping[str, Any]
 
-
-def apply_report(data: Data, *, verbose: bool = False) -> RenderableType:
+def apply_report(data: Summary, *, verbose: bool = False) -> RenderableType:
     """The report of ``apply``; ``data`` is what ``summary`` returned."""
     parts: list[RenderableType] = [_heading(data), ""]
     if data["rules"]:
@@ -38,7 +37,7 @@ def apply_report(data: Data, *, verbose: bool = False) -> RenderableType:
     return Group(*parts)
 
 
-def check_report(data: Data, a: str, b: str, *, verbose: bool = False) -> RenderableType:
+def check_report(data: ModelFindings, a: str, b: str, *, verbose: bool = False) -> RenderableType:
     """The report of ``check``; ``data`` is what ``model_check`` returned."""
     parts: list[RenderableType] = [Text.assemble((a, "bold"), " against ", (b, "bold")), ""]
     if data["outputs"]:
@@ -54,7 +53,7 @@ def check_report(data: Data, a: str, b: str, *, verbose: bool = False) -> Render
     return Group(*parts, facts_grid(facts))
 
 
-def rules_table(rules: Sequence[Data], *, verbose: bool = False) -> RenderableType:
+def rules_table(rules: Sequence[RuleRow], *, verbose: bool = False) -> RenderableType:
     """Rule, times applied, times refused and why; those that did something come first.
 
     Canonicalizations try many places; those that only refused are one line unless ``verbose``, but for those that
@@ -84,11 +83,11 @@ def rules_table(rules: Sequence[Data], *, verbose: bool = False) -> RenderableTy
     return Padding(table, (0, 0, 0, 2))
 
 
-def _only_refused(rule: Data) -> bool:
+def _only_refused(rule: RuleRow) -> bool:
     return not (rule["applied"] or rule["undone"] or rule["asked"] or rule["stage"] == "raise")
 
 
-def operators_table(data: Data, *, verbose: bool = False) -> RenderableType:
+def operators_table(data: Summary, *, verbose: bool = False) -> RenderableType:
     """Operators, nodes and size before and after; what did not change is one line."""
     before, after = data["operators"]["before"], data["operators"]["after"]
     moved = {n: after.get(n, 0) - before.get(n, 0) for n in sorted({*before, *after})}
@@ -121,7 +120,7 @@ def operators_table(data: Data, *, verbose: bool = False) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def outputs_table(outputs: Sequence[Data], limit: int | None = None) -> RenderableType:
+def outputs_table(outputs: Sequence[OutputFindings], limit: int | None = None) -> RenderableType:
     """Each output's error beside the original's own and what is allowed, the worst first."""
     worst = worst_first(outputs)
     table = plain_table("output", "error>", "original's own>", "allowed>", "against")
@@ -139,7 +138,7 @@ def outputs_table(outputs: Sequence[Data], limit: int | None = None) -> Renderab
     return Padding(table, (0, 0, 0, 2))
 
 
-def worst_first(outputs: Sequence[Data]) -> list[Data]:
+def worst_first(outputs: Sequence[OutputFindings]) -> list[OutputFindings]:
     """Outputs by how wrong they are."""
     return sorted(outputs, key=lambda o: (o["ok"], -(o["error"] if o["error"] is not None else float("inf"))))
 
@@ -180,7 +179,7 @@ WARNINGS = frozenset(_STYLES)
 """Labels of what a reader should not overlook."""
 
 
-def _heading(data: Data) -> Text:
+def _heading(data: Summary) -> Text:
     count = sum(r["applied"] for r in data["rules"])
     done = human.plural(count, "rewrite") if count else "no rule applied"
     rest = f": {done}, for {data['target']}, opset {data['opset']}"
@@ -199,7 +198,7 @@ def _reasons(reasons: Mapping[str, int], limit: int | None) -> Text:
     return Text("\n".join(lines), overflow="fold")
 
 
-def _details(data: Data) -> list[RenderableType]:
+def _details(data: Summary) -> list[RenderableType]:
     """One line per site, unwrapped, so that names can be searched for and copied."""
     parts: list[RenderableType] = []
     if data["sites"]:
@@ -216,7 +215,7 @@ def _details(data: Data) -> list[RenderableType]:
     return parts
 
 
-def _conflict(conflict: Data) -> str:
+def _conflict(conflict: ConflictRow) -> str:
     """``gelu-erf was chosen over my-gelu at 12 places (benefit 10 against 0)``."""
     won, lost = conflict["benefits"]
     why = f"benefit {won} against {lost}" if won != lost else f"by name, the benefit of both is {won}"
@@ -224,11 +223,11 @@ def _conflict(conflict: Data) -> str:
     return f"{conflict['winner']} was chosen over {conflict['loser']} at {places} ({why})"
 
 
-def _change(site: Data) -> str:
+def _change(site: SiteRow) -> str:
     return f"{human.listed(site['before'], 6)} → {human.listed(site['after']) or 'nothing new'}"
 
 
-def _scope(site: Data, data: Data) -> str:
+def _scope(site: SiteRow, data: Summary) -> str:
     main = data.get("graph")
     return f" in {site['scope']}" if main is not None and site["scope"] not in ("", main) else ""
 
@@ -237,7 +236,7 @@ def _unwrapped(line: str) -> Text:
     return Text(line, no_wrap=True, overflow="ignore")
 
 
-def apply_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
+def apply_facts(data: Summary, *, verbose: bool) -> list[tuple[str, str]]:
     """Labelled lines: how fast the result is, how exact, how far it was checked, what was undone."""
     checks = data["checks"]
     facts = [*_speed_facts(data["speed"], verbose=verbose), *_error_facts(checks["model"])]
@@ -253,7 +252,7 @@ def apply_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
     return facts
 
 
-def _speed_facts(speed: Data, *, verbose: bool) -> list[tuple[str, str]]:
+def _speed_facts(speed: Plain, *, verbose: bool) -> list[tuple[str, str]]:
     """The speed of the result, and the measurements that it is known from."""
     if speed["skipped"]:
         return [("Speed", f"not measured: {speed['skipped']}")] if verbose or speed["lower"] == "fastest" else []
@@ -281,9 +280,9 @@ def _assumes(assumes: Mapping[str, Sequence[str]], *, verbose: bool) -> list[str
     return [f"{what} ({human.listed(names, most)})" if names else what for what, names in assumes.items()]
 
 
-def _undone(undone: Sequence[Data], *, verbose: bool) -> list[str]:
+def _undone(undone: Sequence[UndoneRow], *, verbose: bool) -> list[str]:
     """One line each; not verbose, one for all of the same rule and reason."""
-    groups: dict[tuple[object, ...], list[Data]] = {}
+    groups: dict[tuple[object, ...], list[UndoneRow]] = {}
     for each in undone:
         key = (each["rule"], each["reason"], each["value"] if verbose else None)
         groups.setdefault(key, []).append(each)
@@ -294,7 +293,7 @@ def _undone(undone: Sequence[Data], *, verbose: bool) -> list[str]:
     return lines
 
 
-def _error_facts(check: Data | None) -> list[tuple[str, str]]:
+def _error_facts(check: ModelFindings | None) -> list[tuple[str, str]]:
     if check is None or check["skipped"] or not check["runs"]:
         return []
     worst = check["largest"]
@@ -311,12 +310,12 @@ def _error_facts(check: Data | None) -> list[tuple[str, str]]:
 _TO_IT = "equal to the original's"
 
 
-def how_equal(check: Data) -> str:
+def how_equal(check: ModelFindings) -> str:
     """The kind of equality of outputs that are all equal: the weakest of those found for each."""
     return IN_VALUE if any(o["equality"] == IN_VALUE for o in check["outputs"]) else BITWISE
 
 
-def _checked_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
+def _checked_facts(data: Summary, *, verbose: bool) -> list[tuple[str, str]]:
     checks = data["checks"]
     model, sites = checks["model"], checks["sites"]
     if checks["level"] == "off":
@@ -340,13 +339,13 @@ def _checked_facts(data: Data, *, verbose: bool) -> list[tuple[str, str]]:
     return facts
 
 
-def _runs(check: Data) -> str:
+def _runs(check: ModelFindings) -> str:
     """``6 runs, at batch=2 seq=7 and at batch=1 seq=16``."""
     at = " and ".join(f"at {human.sizes(b)}" for b in check["bindings"] if b)
     return f"{human.plural(check['runs'], 'run')}{', ' if at else ''}{at}"
 
 
-def verdict(data: Data) -> str:
+def verdict(data: ModelFindings) -> str:
     """The result of ``check`` in a few words."""
     if data["failures"]:
         return "not equal"

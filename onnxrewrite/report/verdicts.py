@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -13,8 +12,7 @@ from rich.text import Text
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
 from onnxrewrite.ruletest.fuzz.verdict import REFUTED, RING_CHECKED, TESTED, UNTRIED
-
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Plain
 
 _STYLES = {REFUTED: "bold red", UNTRIED: "yellow"}
 
@@ -28,7 +26,7 @@ _MEANINGS = {
 }
 
 
-def verdict_line(verdicts: Sequence[Data]) -> str:
+def verdict_line(verdicts: Sequence[Plain]) -> str:
     """All in one line: how many of each, and which are wrong."""
     counts = Counter(v["status"] for v in verdicts)
     told = ", ".join(f"{counts[s]} {s}" for s in (RING_CHECKED, TESTED, UNTRIED, REFUTED) if counts[s])
@@ -36,7 +34,7 @@ def verdict_line(verdicts: Sequence[Data]) -> str:
     return f"{human.plural(len(verdicts), 'rule')}: {told}" + (f" ({', '.join(wrong)})" if wrong else "")
 
 
-def verdict_table(verdicts: Sequence[Data]) -> RenderableType:
+def verdict_table(verdicts: Sequence[Plain]) -> RenderableType:
     """A row for each rule, then what is wrong, then why some were not tried."""
     table = plain_table("rule", "verdict", "graphs>", "exact>", "left alone>", "seconds>")
     for verdict in verdicts:
@@ -53,7 +51,7 @@ def verdict_table(verdicts: Sequence[Data]) -> RenderableType:
     return Group(*parts, Text(verdict_line(verdicts)))
 
 
-def verdict_pages(verdicts: Sequence[Data]) -> RenderableType:
+def verdict_pages(verdicts: Sequence[Plain]) -> RenderableType:
     """All that is known of each rule."""
     parts: list[RenderableType] = []
     for verdict in verdicts:
@@ -61,13 +59,13 @@ def verdict_pages(verdicts: Sequence[Data]) -> RenderableType:
     return Group(*parts[:-1])
 
 
-def _why_untried(verdict: Data) -> str:
+def _why_untried(verdict: Plain) -> str:
     """In one line: what there is to say of the process, or the most frequent reason."""
     reasons = {**verdict["refusals"], **verdict["not_run"]}
     return verdict["reason"] or max(reasons, key=lambda r: reasons[r], default=_MEANINGS[UNTRIED])
 
 
-def _page(verdict: Data) -> RenderableType:
+def _page(verdict: Plain) -> RenderableType:
     status, found = verdict["status"], verdict["counterexample"]
     heading = Text.assemble((verdict["rule"], "bold"), "  ", (status, _STYLES.get(status, "")))
     meaning = verdict["reason"] if found is None and verdict["reason"] else _MEANINGS[status]
@@ -77,7 +75,7 @@ def _page(verdict: Data) -> RenderableType:
     return Group(*parts)
 
 
-def _facts(verdict: Data) -> list[tuple[str, str]]:
+def _facts(verdict: Plain) -> list[tuple[str, str]]:
     if not verdict["classes"]:  # nobody lived to tell
         return []
     found = verdict["counterexample"]
@@ -100,7 +98,7 @@ def _facts(verdict: Data) -> list[tuple[str, str]]:
     return facts
 
 
-def _input(array: Data) -> str:
+def _input(array: Plain) -> str:
     shape = ", ".join(map(str, array["shape"]))
     return f"{array['dtype']}[{shape}] {array['elements'] or ''}".rstrip()
 

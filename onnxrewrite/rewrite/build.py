@@ -7,7 +7,6 @@ from typing import Any, Protocol, overload
 
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8 types with numpy)
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.errors import RuleError, one_line
@@ -16,8 +15,9 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.pattern.terms import Term
 from onnxrewrite.rewrite import edit
+from onnxrewrite.system.arrays import Array
 
-Input = ir.Value | npt.NDArray[Any] | float | int | bool | None
+Input = ir.Value | Array | float | int | bool | None
 
 
 class Emit(Protocol):
@@ -70,7 +70,7 @@ class Builder:
         if op_type.startswith("_") or not op_type[0].isupper():
             raise AttributeError(op_type)
 
-        def emit(*inputs: Input, outputs: int | None = None, **parameters: Any) -> Any:
+        def emit(*inputs: Input, outputs: int | None = None, **parameters: object) -> Any:
             results = self.node(op_type, inputs, parameters, outputs or 1)
             return results[0] if outputs is None else results
 
@@ -134,7 +134,7 @@ class Builder:
         self.nodes.append(node)
         self._facts.infer(node)
 
-    def evaluate(self, node: ir.Node) -> list[npt.NDArray[Any]]:
+    def evaluate(self, node: ir.Node) -> list[Array]:
         """The outputs of a node whose inputs are constant, in the model's opset; refuses if it cannot be run, or would
         take too much memory or time."""
         from onnxrewrite.runtime.bounds import refusal, refusal_of
@@ -152,9 +152,7 @@ class Builder:
             raise Refused(too_much)
         return found
 
-    def tabulate(
-        self, nodes: Sequence[ir.Node], of: ir.Value, values: npt.NDArray[Any], result: ir.Value
-    ) -> npt.NDArray[Any]:
+    def tabulate(self, nodes: Sequence[ir.Node], of: ir.Value, values: Array, result: ir.Value) -> Array:
         """The array of ``result`` if ``nodes``, producers first, read ``values`` for ``of``; refuses if that fails."""
         from onnxrewrite.runtime.constants import evaluate_part
 
@@ -218,7 +216,7 @@ class Builder:
         return self.const(data)
 
 
-def _converted(data: npt.NDArray[Any], dtype: ir.DataType) -> npt.NDArray[Any]:
+def _converted(data: Array, dtype: ir.DataType) -> Array:
     """``data`` in another dtype, the shape kept; refuses if a number does not survive."""
     with np.errstate(over="ignore", invalid="ignore"):
         result = np.ascontiguousarray(data.astype(dtype.numpy())).reshape(data.shape)

@@ -94,7 +94,7 @@ class _Spelling:
         self.modules: dict[ModuleType, None] = {}
         self._met: dict[int, int] = {}
 
-    def of(self, value: Any) -> str:
+    def of(self, value: object) -> str:
         if value is None or isinstance(value, bool | int | float | str | bytes):
             return repr(value)
         if isinstance(value, enum.Enum):
@@ -112,7 +112,7 @@ class _Spelling:
             return self._function(value)
         return self._object(value)
 
-    def _function(self, value: Any) -> str:
+    def _function(self, value: object) -> str:
         """A function by its name, with what it is bound to, closes over and wraps."""
         name = str(getattr(value, "__qualname__", value))
         if not self.note(getattr(value, "__module__", None)):

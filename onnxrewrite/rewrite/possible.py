@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -72,7 +72,7 @@ def _misnamed(item: Call, found: Sequence[schema.Schema]) -> Iterator[str]:
             yield f"{name} of {called} is {told}, the pattern has {expected!r}"
 
 
-def _fits(kind: ir.AttributeType, expected: Any) -> bool:
+def _fits(kind: ir.AttributeType, expected: object) -> bool:
     if isinstance(expected, str):
         return kind not in (*_NUMBERS, ir.AttributeType.INTS, ir.AttributeType.FLOATS)
     if isinstance(expected, int | float):

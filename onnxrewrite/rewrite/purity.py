@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
 
 import onnx_ir as ir
 
@@ -62,7 +61,7 @@ def untouched(rule: str, value: ir.Value, nodes: Sequence[ir.Node], graph: ir.Gr
             raise Tampered(rule, name, f"the rule itself changed {changed}")
 
 
-def _of_node(node: ir.Node) -> tuple[Any, ...]:
+def _of_node(node: ir.Node) -> tuple[object, ...]:
     inputs = islice(node.inputs, _FEW)
     constants = tuple((i.name, i.const_value) for i in inputs if i is not None and i.const_value is not None)
     outputs = node.outputs[:_FEW]
@@ -72,7 +71,7 @@ def _of_node(node: ir.Node) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _of_graph(graph: ir.Graph | None) -> tuple[Any, ...]:
+def _of_graph(graph: ir.Graph | None) -> tuple[object, ...]:
     """The beginnings of lists that may be long, and how long they are."""
     if graph is None:
         return ()
@@ -80,6 +79,6 @@ def _of_graph(graph: ir.Graph | None) -> tuple[Any, ...]:
     return (*ends, len(graph), len(graph.initializers))
 
 
-def _what(old: tuple[Any, ...], new: tuple[Any, ...]) -> str:
+def _what(old: tuple[object, ...], new: tuple[object, ...]) -> str:
     names = _NODE if len(old) == len(_NODE) else _GRAPH
     return next(name for name, a, b in zip(names, old, new, strict=True) if a != b)

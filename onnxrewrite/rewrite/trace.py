@@ -140,7 +140,7 @@ def provenance(site_nodes: tuple[ir.Node, ...], rule: str) -> dict[str, str]:
 
     It keeps what the exporter said of the anchor, and follows earlier rewrites back to the original nodes.
     """
-    metadata: dict[str, Any] = dict(site_nodes[0].metadata_props) if site_nodes else {}
+    metadata: dict[str, str] = dict(site_nodes[0].metadata_props) if site_nodes else {}
     names: dict[str, None] = {}
     rules: dict[str, None] = {}
     for node in reversed(site_nodes):

@@ -260,7 +260,7 @@ class Transaction:
             assumes=self.rule.assumes,
         )
 
-    def commit(self, kept: Any = None) -> tuple[Applied, Change]:
+    def commit(self, kept: object = None) -> tuple[Applied, Change]:
         """Put the replacement into the graph; what was done, with what its checks have ``kept``, and what changed."""
         assert self.scope is not None
         anchor = min((p for o in self.match.outputs if (p := o.producer()) is not None), key=self.work.order.rank)

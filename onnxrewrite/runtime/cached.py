@@ -11,7 +11,7 @@ import copy
 import hashlib
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
@@ -24,6 +24,7 @@ from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.ir.random_operators import stochastic_ops
 from onnxrewrite.runtime.opening import session as open_best
 from onnxrewrite.runtime.session import Session, from_ortvalue, skeleton
+from onnxrewrite.system.arrays import Feeds, Held
 
 Key: TypeAlias = bytes
 
@@ -98,7 +99,7 @@ class CachedSession:
     def run(
         self,
         output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
+        input_feed: Mapping[str, Held | ort.OrtValue],
         run_options: ort.RunOptions | None = None,
     ) -> list[Any]:
         """The outputs, as ``onnxruntime.InferenceSession.run`` gives them, but read-only.
@@ -155,14 +156,14 @@ class CachedSession:
             self._cache.clear()
             self._hits = self._misses = 0
 
-    def get_inputs(self) -> Sequence[Any]:
+    def get_inputs(self) -> Sequence[ort.NodeArg]:
         """As of the session."""
-        found: Sequence[Any] = self.session.get_inputs()
+        found: Sequence[ort.NodeArg] = self.session.get_inputs()
         return found
 
-    def get_outputs(self) -> Sequence[Any]:
+    def get_outputs(self) -> Sequence[ort.NodeArg]:
         """As of the session."""
-        found: Sequence[Any] = self.session.get_outputs()
+        found: Sequence[ort.NodeArg] = self.session.get_outputs()
         return found
 
     def get_providers(self) -> Sequence[str]:
@@ -170,7 +171,7 @@ class CachedSession:
         found: Sequence[str] = self.session.get_providers()
         return found
 
-    def _must_know(self, names: Sequence[str], feeds: Mapping[str, Any]) -> None:
+    def _must_know(self, names: Sequence[str], feeds: Iterable[str]) -> None:
         for kind, asked, known in (
             ("output", names, self._outputs),
             ("input", feeds, [*self._inputs, *sorted(self._overridable)]),
@@ -179,14 +180,14 @@ class CachedSession:
             if unknown is not None:
                 raise UsageError(f"the model has no {kind} {unknown!r}; it has {', '.join(known)}")
 
-    def _array(self, name: str, value: Any) -> Any:
+    def _array(self, name: str, value: Held | ort.OrtValue) -> Held:
         """An input as it is hashed and run: of a tensor an array; sequences, maps and optionals as they are."""
         if isinstance(value, ort.OrtValue):
             return from_ortvalue(value)
         is_tensor = self._session.types.get(name, "tensor").startswith("tensor")
         return np.asarray(value) if is_tensor else value
 
-    def _computed(self, names: Sequence[str], feeds: Mapping[str, Any]) -> _Kept:
+    def _computed(self, names: Sequence[str], feeds: Feeds) -> _Kept:
         found = self._session.run(feeds, names)
         if isinstance(found, str):
             raise ModelError(f"the model does not run: {found}")
@@ -207,11 +208,11 @@ class CachedSession:
 class _Kept:
     """Outputs that are remembered, and their size in bytes."""
 
-    values: Sequence[Any]
+    values: Sequence[Held]
     size: int
 
 
-def fingerprint(names: Sequence[str], feeds: Mapping[str, Any]) -> Key:
+def fingerprint(names: Sequence[str], feeds: Feeds) -> Key:
     """A hash of what a run depends on: names of outputs in order; names, dtypes, shapes and bytes of inputs in any."""
     state = hashlib.blake2b(digest_size=32)
     _add(state, list(names))
@@ -221,7 +222,7 @@ def fingerprint(names: Sequence[str], feeds: Mapping[str, Any]) -> Key:
     return state.digest()
 
 
-def _add(state: hashlib.blake2b, value: Any) -> None:
+def _add(state: hashlib.blake2b, value: object) -> None:
     """Each part begins with its kind and its length, so that no two sequences of parts have the same bytes."""
     if isinstance(value, str):
         _put(state, b"text", value.encode("utf-8", "surrogatepass"))
@@ -251,7 +252,7 @@ def _put(state: hashlib.blake2b, kind: bytes, data: bytes) -> None:
     state.update(data)
 
 
-def _sealed(value: Any) -> Any:
+def _sealed(value: Held) -> Held:
     """An output of our own that nobody can write to by mistake."""
     if isinstance(value, np.ndarray):
         own = value if value.flags.owndata else value.copy()
@@ -260,12 +261,12 @@ def _sealed(value: Any) -> Any:
     return copy.deepcopy(value)
 
 
-def _view(value: Any) -> Any:
+def _view(value: Held) -> Held:
     """An output as it is given away: no view of a read-only array can be made writable."""
     return value.view() if isinstance(value, np.ndarray) else copy.deepcopy(value)
 
 
-def _bytes_of(value: Any) -> int:
+def _bytes_of(value: object) -> int:
     """Bytes of an output; of texts those in UTF-8, with 8 for each reference."""
     if isinstance(value, np.ndarray):
         return int(value.nbytes) + (sum(map(_bytes_of, value.ravel())) if value.dtype.hasobject else 0)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.ir import custom
@@ -19,12 +18,16 @@ from onnxrewrite.ir.graph import extract, subgraphs
 from onnxrewrite.runtime import bounds
 from onnxrewrite.runtime.limited import Overrun
 from onnxrewrite.runtime.native import opened, run
+from onnxrewrite.system.arrays import Array
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 _BY_REFERENCE = 2**16
 """Elements that the reference evaluator is given at the most: it computes some operators one by one."""
 
 
-def evaluate(node: ir.Node, opset_imports: Mapping[str, int]) -> list[npt.NDArray[Any]]:
+def evaluate(node: ir.Node, opset_imports: Mapping[str, int]) -> list[Array]:
     """The outputs of a node whose inputs are all constant.
 
     Raises:
@@ -37,10 +40,10 @@ def evaluate(node: ir.Node, opset_imports: Mapping[str, int]) -> list[npt.NDArra
 
 def evaluate_part(
     nodes: Sequence[ir.Node],
-    feeds: Mapping[ir.Value, npt.NDArray[Any]],
+    feeds: Mapping[ir.Value, Array],
     outputs: Sequence[ir.Value],
     opset_imports: Mapping[str, int],
-) -> list[npt.NDArray[Any]]:
+) -> list[Array]:
     """The outputs of some nodes, producers first, computed from constants and from ``feeds`` of any shape.
 
     Raises:
@@ -79,7 +82,7 @@ def _size(shape: Sequence[int]) -> int:
     return functools.reduce(int.__mul__, map(int, shape), 1)
 
 
-def _options() -> Any:
+def _options() -> ort.SessionOptions:
     import onnxruntime
 
     _bound_memory()

@@ -21,6 +21,7 @@ from onnxrewrite import io
 from onnxrewrite.errors import UsageError
 from onnxrewrite.runtime.providers import ENTRIES, may_travel
 from onnxrewrite.runtime.settings import Level
+from onnxrewrite.system.plain import Json
 
 SESSION_KEY = "onnxrewrite.session"
 """Metadata of a model: the options to open it with, a JSON object."""
@@ -87,7 +88,7 @@ class Deployment:
             say(f"the stored session {each} is not taken from a model; say it with deployment=")
         return replace(self, entries=entries, providers=providers)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """The options that are set, as plain data; the others are left out."""
         known = {e.name: getattr(self, e.name) for e in fields(self)}
         if known["providers"]:
@@ -95,7 +96,7 @@ class Deployment:
         return {name: value for name, value in known.items() if value not in (None, {})}
 
     @staticmethod
-    def from_json(data: Any, say: Say | None = None) -> Deployment:
+    def from_json(data: object, say: Say | None = None) -> Deployment:
         """Options from plain data; unknown or damaged ones are left out, and ``say`` is called with a line about each.
 
         Without ``say`` it is a Python warning.
@@ -133,11 +134,11 @@ def _warn(line: str) -> None:
     warnings.warn(line, stacklevel=4)
 
 
-def _plain_providers(value: Any) -> Any:
+def _plain_providers(value: object) -> Any:
     """Providers as a mapping, of the list of names or of objects that is stored."""
     if not isinstance(value, list):
         return value
-    found: dict[Any, Any] = {}
+    found: dict[object, object] = {}
     for each in value:
         is_object = isinstance(each, Mapping)
         name, options = (each.get("name"), each.get("options", {})) if is_object else (each, {})
@@ -147,28 +148,28 @@ def _plain_providers(value: Any) -> Any:
     return found
 
 
-def _one_of(names: tuple[str, ...]) -> Callable[[Any], str]:
-    def problem(value: Any) -> str:
+def _one_of(names: tuple[str, ...]) -> Callable[[object], str]:
+    def problem(value: object) -> str:
         return "" if value is None or value in names else f"must be one of {', '.join(names)}, not {_shown(value)}"
 
     return problem
 
 
-def _count(value: Any) -> str:
+def _count(value: object) -> str:
     fine = value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST)
     return "" if fine else f"must be a number from 0 to {_MOST}, not {_shown(value)}"
 
 
-def _switch(value: Any) -> str:
+def _switch(value: object) -> str:
     return "" if value is None or isinstance(value, bool) else f"must be true or false, not {_shown(value)}"
 
 
-def _texts(value: Any) -> str:
+def _texts(value: object) -> str:
     fine = isinstance(value, Mapping) and all(isinstance(e, str) for pair in value.items() for e in pair)
     return "" if fine else f"must map names to texts, not be {_shown(value)}"
 
 
-def _sizes(value: Any) -> str:
+def _sizes(value: object) -> str:
     fine = isinstance(value, Mapping) and all(
         isinstance(k, str) and isinstance(v, int) and not isinstance(v, bool) and 0 < v < 2**63
         for k, v in value.items()
@@ -176,12 +177,12 @@ def _sizes(value: Any) -> str:
     return "" if fine else f"must map names to positive numbers, not be {_shown(value)}"
 
 
-def _choices(value: Any) -> str:
+def _choices(value: object) -> str:
     fine = isinstance(value, Mapping) and all(isinstance(k, str) and not _texts(v) for k, v in value.items())
     return "" if fine else f"must map names of providers to their options, not be {_shown(value)}"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     text = repr(value)
@@ -191,7 +192,7 @@ def _shown(value: Any) -> str:
 _MOST = 4096
 """Threads: more are a mistake."""
 
-_PROBLEMS: Mapping[str, Callable[[Any], str]] = {
+_PROBLEMS: Mapping[str, Callable[[object], str]] = {
     "level": _one_of(get_args(Level)),
     "threads": _count,
     "inter_threads": _count,

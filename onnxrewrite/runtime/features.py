@@ -11,9 +11,10 @@ import platform
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from onnxrewrite.errors import UsageError
+from onnxrewrite.system.plain import Json
 
 Family: TypeAlias = Literal["x86_64", "aarch64", "other"]
 
@@ -83,7 +84,7 @@ class Processor:
             raise UsageError(f"no processor feature '{feature}' is known; known are {', '.join([*FEATURES, *ALIASES])}")
         return not wanted.isdisjoint(self.features)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {**asdict(self), "features": list(self.features)}
 

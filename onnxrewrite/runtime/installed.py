@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
@@ -18,6 +17,7 @@ from onnx import TensorProto, helper
 from onnxrewrite.errors import one_line
 from onnxrewrite.ir import target
 from onnxrewrite.runtime.providers import on_request
+from onnxrewrite.system.plain import Json
 
 CPU = "CPUExecutionProvider"
 
@@ -63,7 +63,7 @@ class Runtime:
         """Providers that a session gets where nothing else is said: those that start, but for those on request."""
         return tuple(each for each in self.started if not on_request(each)) or (CPU,)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {
             "version": self.version,

@@ -9,9 +9,10 @@ DequantizeLinear are turned into uint8 by ONNX Runtime there.  On ARM both signs
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from onnxrewrite.runtime.features import Processor
+from onnxrewrite.system.plain import Json
 
 Pays: TypeAlias = Literal["yes", "maybe", "no"]
 
@@ -62,7 +63,7 @@ class Int8:
         """The reason, in a line."""
         return self.best.why
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {"pays": self.pays, "reduce_range": self.reduce_range, "forms": [asdict(each) for each in self.forms]}
 

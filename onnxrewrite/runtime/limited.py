@@ -116,7 +116,7 @@ def is_busy() -> bool:
 class _Task:
     """One call, and what came of it."""
 
-    def __init__(self, call: Callable[[], Any]) -> None:
+    def __init__(self, call: Callable[[], object]) -> None:
         self.call = call
         self.done = threading.Lock()
         self.done.acquire()

@@ -6,13 +6,13 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from onnxrewrite.ir.target import targets
 from onnxrewrite.runtime.advice import EXTRAS, Advice, advice
 from onnxrewrite.runtime.features import FEATURES, Processor, processor
 from onnxrewrite.runtime.installed import Runtime, runtime, saturates, versions_of
 from onnxrewrite.runtime.int8 import Int8, int8_on
+from onnxrewrite.system.plain import Json
 from onnxrewrite.system.resources import Cores, Memory, cores, memory
 
 
@@ -68,7 +68,7 @@ class Machine:
         """The advice for this machine, in plain lines with their reasons."""
         return advice(self)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         own = self.processor.family
         return {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import onnxruntime as ort
 
 from onnxrewrite.runtime.limited import limited
+from onnxrewrite.system.arrays import Feeds, Held
 
 Answer = TypeVar("Answer")
 
@@ -15,7 +16,7 @@ CPU = "CPUExecutionProvider"
 
 
 def opened(
-    source: str | bytes, options: ort.SessionOptions, *, seconds: float | None, provider: str = CPU, **more: Any
+    source: str | bytes, options: ort.SessionOptions, *, seconds: float | None, provider: str = CPU, **more: object
 ) -> ort.InferenceSession:
     """A session of a model file or its bytes; ONNX Runtime may compute what is constant while it opens.
 
@@ -38,8 +39,8 @@ def opened(
 
 
 def run(
-    handle: ort.InferenceSession, names: Sequence[str] | None, feeds: Mapping[str, Any], *, seconds: float | None
-) -> list[Any]:
+    handle: ort.InferenceSession, names: Sequence[str] | None, feeds: Feeds, *, seconds: float | None
+) -> list[Held]:
     """The outputs of ``names``, or all, as numpy arrays; Overrun if it takes longer than ``seconds``."""
     return _within(seconds, lambda options: list(handle.run(names, feeds, options)))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import onnxruntime as ort
 
@@ -27,10 +26,10 @@ def session(
     path: str | os.PathLike[str],
     *,
     provider: str | None = None,
-    provider_options: Mapping[str, Any] | None = None,
+    provider_options: Mapping[str, object] | None = None,
     threads: int | None = None,
     deployment: Deployment | None = None,
-    **options: Any,
+    **options: object,
 ) -> ort.InferenceSession:
     """An ONNX Runtime session of a model file, with the options that are stored in it.
 
@@ -99,7 +98,7 @@ def session_options(wanted: Deployment) -> ort.SessionOptions:
 
 
 def _opened(
-    path: str | os.PathLike[str], wanted: Deployment, chosen: Chosen, options: Mapping[str, Any]
+    path: str | os.PathLike[str], wanted: Deployment, chosen: Chosen, options: Mapping[str, object]
 ) -> ort.InferenceSession:
     where = os.fspath(path)
     try:

@@ -64,7 +64,7 @@ def extensions() -> ModuleType | None:
     return module
 
 
-_KNOWN: dict[tuple[str, str], Callable[..., Any]] = {}
+_KNOWN: dict[tuple[str, str], Callable[..., object]] = {}
 """The kernel registered under a name: looked up when it runs, for a name cannot be registered anew."""
 
 
@@ -88,7 +88,7 @@ def _registered(op: CustomOp) -> bool:
     return True
 
 
-def _called(key: tuple[str, str], inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
+def _called(key: tuple[str, str], inputs: tuple[object, ...], given: dict[str, Any]) -> object:
     """The results of a kernel, as arrays of float32."""
     results = _KNOWN[key](*inputs, **given)
     if isinstance(results, tuple):

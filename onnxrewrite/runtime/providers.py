@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from onnxrewrite.ir import target
+from onnxrewrite.system.plain import Json
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Provider:
     on_request: str = ""
     gpu: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {**asdict(self), "options": dict(self.options)}
 

@@ -12,16 +12,15 @@ import contextlib
 import ctypes
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
@@ -33,10 +32,8 @@ from onnxrewrite.ir import custom
 from onnxrewrite.runtime import native
 from onnxrewrite.runtime.limited import Overrun, seconds_for
 from onnxrewrite.system import temporary
+from onnxrewrite.system.arrays import Array, Feeds, Held, Outputs
 
-Array: TypeAlias = npt.NDArray[Any]
-Feeds: TypeAlias = Mapping[str, Any]
-Outputs: TypeAlias = dict[str, Any]
 ModelLike: TypeAlias = onnx.ModelProto | ir.Model | str | Path
 
 PROTO_LIMIT = 1_900_000_000
@@ -99,7 +96,7 @@ class Session:
     types: dict[str, str]
     seconds: float | None = None
     """The time limit of one run."""
-    keep: Any = field(default=None, repr=False)
+    keep: object = field(default=None, repr=False)
     """Keeps a temporary folder alive that external data lies in."""
     overrun: str = ""
     """That a run took longer: none is tried again."""
@@ -127,29 +124,30 @@ class Session:
         narrow = any(getattr(v, "dtype", None) in _NARROW.values() for v in feeds.values())
         return narrow or any("bfloat16" in t or "float8" in t for t in self.types.values())
 
-    def _run_ortvalues(self, feeds: Feeds, names: Sequence[str]) -> list[Any]:
+    def _run_ortvalues(self, feeds: Feeds, names: Sequence[str]) -> list[Held]:
         wrapped = {name: to_ortvalue(value) for name, value in feeds.items()}
         made = native.run_values(self.handle, list(names), wrapped, seconds=self.seconds)
         return [from_ortvalue(v) for v in made]
 
 
-def to_ortvalue(value: Any) -> ort.OrtValue:
+def to_ortvalue(value: Held) -> ort.OrtValue:
     """An OrtValue of a numpy array, of the narrow floats too."""
     for code, dtype in _NARROW.items():
         if getattr(value, "dtype", None) == dtype:
             bits = np.ascontiguousarray(value).view(np.uint8 if dtype.itemsize == 1 else np.uint16)
             return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, code)
-    return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value).reshape(np.shape(value)))
+    return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value).reshape(np.asarray(value).shape))
 
 
-def from_ortvalue(value: ort.OrtValue) -> Any:
+def from_ortvalue(value: ort.OrtValue) -> Array:
     """A numpy array of an OrtValue, of the narrow floats too."""
     for code, dtype in _NARROW.items():
         name = onnx.TensorProto.DataType.Name(code).lower()
         if value.is_tensor() and value.data_type() == f"tensor({name})":
             raw = (ctypes.c_char * value.tensor_size_in_bytes()).from_address(value.data_ptr())
             return np.frombuffer(bytes(raw), dtype=dtype).reshape(value.shape())
-    return value.numpy()
+    found: Array = value.numpy()
+    return found
 
 
 def is_short_of_memory(refusal: str) -> bool:
@@ -225,7 +223,7 @@ def _prototype(model: ModelLike, threads: int) -> ort.InferenceSession | None:
         return None
 
 
-def source_of(model: ModelLike) -> tuple[bytes | str, Any]:
+def source_of(model: ModelLike) -> tuple[bytes | str, object]:
     """The bytes or the path that ONNX Runtime opens, and an object to keep as long as the session, or None."""
     if isinstance(model, (str, Path)):
         return os.fspath(model), None

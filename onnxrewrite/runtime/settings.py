@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import onnxruntime as ort
 
@@ -17,6 +17,7 @@ from onnxrewrite.ir import custom
 from onnxrewrite.runtime import native
 from onnxrewrite.runtime.limited import seconds_for
 from onnxrewrite.runtime.session import ModelLike, one_line, source_of, weight_bytes
+from onnxrewrite.system.arrays import Feeds, Held, Outputs
 
 Level: TypeAlias = Literal["disabled", "basic", "extended", "all"]
 """Of ONNX Runtime's own optimizations."""
@@ -67,13 +68,13 @@ class Runner:
     """
 
     handle: ort.InferenceSession
-    feeds: Mapping[str, Any] = field(repr=False)
+    feeds: Feeds = field(repr=False)
     creation: float
     seconds: float | None = None
-    keep: Any = field(default=None, repr=False)
+    keep: object = field(default=None, repr=False)
     _ran: list[bool] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def __call__(self) -> Sequence[Any]:
+    def __call__(self) -> Sequence[Held]:
         """The outputs.
 
         Raises:
@@ -81,7 +82,7 @@ class Runner:
         """
         try:
             if self._ran:
-                found: Sequence[Any] = self.handle.run(None, self.feeds)
+                found: Sequence[Held] = self.handle.run(None, self.feeds)
             else:
                 found = native.run(self.handle, None, self.feeds, seconds=self.seconds)
                 self._ran.append(True)
@@ -89,7 +90,7 @@ class Runner:
             raise ModelError(f"the model does not run: {one_line(error)}") from error
         return found
 
-    def on(self, feeds: Mapping[str, Any]) -> Runner:
+    def on(self, feeds: Feeds) -> Runner:
         """The same session on other inputs: those of ``feeds`` that it has."""
         return replace(self, feeds=_given(self.handle, feeds))
 
@@ -111,7 +112,7 @@ def options_of(setting: Setting) -> ort.SessionOptions:
 
 def open_runner(
     model: ModelLike,
-    feeds: Mapping[str, Any],
+    feeds: Feeds,
     setting: Setting = DEFAULT,
     options: ort.SessionOptions | None = None,
 ) -> Runner:
@@ -143,5 +144,5 @@ def open_runner(
     return Runner(handle, _given(handle, feeds), creation, seconds, keep)
 
 
-def _given(handle: ort.InferenceSession, feeds: Mapping[str, Any]) -> dict[str, Any]:
+def _given(handle: ort.InferenceSession, feeds: Feeds) -> Outputs:
     return {i.name: feeds[i.name] for i in handle.get_inputs() if i.name in feeds}

@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.system import files
@@ -30,7 +29,7 @@ def _sha256_of(path: str | os.PathLike[str]) -> str:
         raise ModelError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from None
 
 
-def array_digest(array: Any) -> str:
+def array_digest(array: object) -> str:
     """The digest of dtype, shape and elements of an array."""
     import numpy as np
 

@@ -12,9 +12,10 @@ import os
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
+
+from onnxrewrite.system.plain import Json
 
 _UNLIMITED = 2**60
 """Bytes: version 1 of control groups writes a number near 2⁶³ where there is no limit."""
@@ -43,7 +44,7 @@ class Cores:
         """The number of useful intra-op threads: one per core, and no more than the quota keeps busy."""
         return max(1, min(self.allowed_physical, int(self.quota) if self.quota is not None else self.allowed_physical))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {**asdict(self), "threads": self.threads}
 
@@ -62,7 +63,7 @@ class Memory:
     available: int
     limit: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return asdict(self)
 

@@ -81,13 +81,15 @@ def in_workers(
             worker.stop()
 
 
-def _give(worker: _Worker[Task, Answer], waiting: deque[Task], busy: dict[Any, Any]) -> None:
+def _give(
+    worker: _Worker[Task, Answer], waiting: deque[Task], busy: dict[Connection, tuple[_Worker[Task, Answer], Task]]
+) -> None:
     """Let a worker do what waits first."""
     busy[worker.connection] = worker, waiting[0]
     worker.send(waiting.popleft())
 
 
-def _left(workers: Iterable[_Worker[Any, Any]], limit: float) -> float:
+def _left(workers: Iterable[_Worker[Task, Answer]], limit: float) -> float:
     """Seconds until the first of them is late."""
     return max(0.0, min(worker.left(limit) for worker in workers))
 
@@ -146,7 +148,7 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(work: Callable[[Any], Any], connection: Connection) -> None:
+def _serve(work: Callable[[Any], object], connection: Connection) -> None:
     """The main loop of a worker process: answer tasks until the owner is gone."""
     while True:
         try:

@@ -12,11 +12,11 @@ import tomllib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from onnxrewrite.compiler.result import Result
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir.graph import scopes
+from onnxrewrite.system.plain import Json, Plain
 
 _MARKER = "# What apply makes of it.  Renewed by `pytest --update-golden`.\n"
 
@@ -35,8 +35,8 @@ class Golden:
     """
 
     folder: Path
-    facts: dict[str, Any]
-    expected: dict[str, Any]
+    facts: Plain
+    expected: Plain
 
     @property
     def model(self) -> Path:
@@ -71,7 +71,7 @@ def find(root: Path) -> list[Golden]:
     return [load(path.parent) for path in sorted(root.glob("*/expected.toml"))]
 
 
-def observed(result: Result) -> dict[str, Any]:
+def observed(result: Result) -> dict[str, Json]:
     """The data to compare: a tolerance for the largest error, applications by rule, operators afterwards."""
     operators = Counter(
         f"{n.domain}.{n.op_type}" if n.domain else n.op_type
@@ -102,7 +102,7 @@ def _rounded_up(number: float) -> float:
     return float(f"{math.ceil(number / unit - 1e-9) * unit:.0e}")
 
 
-def _toml(expected: dict[str, Any]) -> str:
+def _toml(expected: Plain) -> str:
     lines = ["[expected]", f"tolerance = {expected['tolerance']:.0e}"]
     for table in ("rules", "operators"):
         lines += ["", f"[expected.{table}]"]

@@ -6,7 +6,7 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-from onnxrewrite.checks.site import ELEMENTS, LARGE, SiteCheck, check_site, clear_cache
+from onnxrewrite.checks.site import ELEMENTS, LARGE, SiteCheck, Trials, check_site, clear_cache
 from onnxrewrite.ir.text import parse
 
 GELU = (
@@ -29,8 +29,8 @@ def _fresh() -> None:
 
 @pytest.fixture
 def check(model: Any) -> Any:
-    def run(before: str, after: str, **options: Any) -> SiteCheck:
-        return check_site(ir.from_proto(model(before)), ir.from_proto(model(after)), **options)
+    def run(before: str, after: str, key: str | None = None, **trials: Any) -> SiteCheck:
+        return check_site(ir.from_proto(model(before)), ir.from_proto(model(after)), Trials(**trials), key=key)
 
     return run
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxrewrite.reference.tolerance import TOLERANCES, Norms, compare, identical, measure, near_enough
+from onnxrewrite.reference.tolerance import TOLERANCES, Norms, Rounding, compare, identical, measure, near_enough
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((8, 64))
@@ -147,14 +147,14 @@ def test_without_a_reference_the_tolerance_is_stated() -> None:
     x = X.astype(np.float32)
     assert compare(None, x, x * np.float32(1 + 1e-6)).accept
     assert not compare(None, x, x * np.float32(1 + 1e-4)).accept
-    assert compare(None, x, x * np.float32(1 + 1e-4), noise=Norms(1e-4, 1e-4)).accept
+    assert compare(None, x, x * np.float32(1 + 1e-4), Rounding(Norms(1e-4, 1e-4))).accept
 
 
 def test_conditioning_widens_the_bound() -> None:
     x = X.astype(np.float32)
     moved = (x * np.float32(1 + 5e-6)).astype(np.float32)
     assert not compare(X, x, moved).accept
-    assert compare(X, x, moved, noise=Norms(1e-6, 1e-6)).accept
+    assert compare(X, x, moved, Rounding(Norms(1e-6, 1e-6))).accept
 
 
 def test_sequences_are_compared_element_by_element() -> None:

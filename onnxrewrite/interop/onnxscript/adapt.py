@@ -120,7 +120,7 @@ class _Foreign:
         finally:
             _visit(self._theirs.graph_post_visitor)
 
-    def __fingerprint__(self) -> tuple[Any, ...]:
+    def __fingerprint__(self) -> tuple[object, ...]:
         """The parts that it consists of, without what it remembers of its last match."""
         theirs = self._theirs
         functions = [_function(theirs), getattr(theirs._condition_function, "__func__", theirs._condition_function)]
@@ -160,7 +160,9 @@ class _Last(MatchingTracer):
     found: MatchResult
     status: MatchStatus = MatchStatus.NO_MATCH
 
-    def log(self, rule: Any, container: Any, node: ir.Node, match_result: MatchResult, status: MatchStatus) -> None:
+    def log(
+        self, rule: object, container: object, node: ir.Node, match_result: MatchResult, status: MatchStatus
+    ) -> None:
         """Called by theirs."""
         self.found, self.status = match_result, status
 
@@ -183,7 +185,7 @@ class _Tape:
         """The tape that a rule builds for a match; None if it gives up: then no node that it built stays a reader."""
         contexts: list[Any] = []
 
-        def recorded(context: Any, **bindings: Any) -> Any:
+        def recorded(context: object, **bindings: object) -> Any:
             contexts.append(context)
             return rule._replacement_pattern._function(context, **bindings)
 
@@ -269,7 +271,7 @@ def _depth(root: NodePattern) -> int:
     return depth(root)
 
 
-def _producers(value: Any) -> Iterator[NodePattern]:
+def _producers(value: object) -> Iterator[NodePattern]:
     """The nodes that can compute a value of a pattern."""
     match value:
         case NodeOutputPattern():

@@ -108,7 +108,7 @@ class _Writer:
     outputs: Sequence[Term]
     opset: int
     lines: list[str] = field(default_factory=list)
-    parameters: dict[Any, str] = field(default_factory=dict)
+    parameters: dict[object, str] = field(default_factory=dict)
     conditions: list[str] = field(default_factory=list)
     asked: dict[str, None] = field(default_factory=dict)
     written_as: dict[Term, str] = field(default_factory=dict)
@@ -286,7 +286,7 @@ class _Writer:
         named += [f"_outputs={outputs}"] if outputs > 1 else []
         return f"op.{op_type}({', '.join([*operands, *named])})"
 
-    def _operand(self, op_type: str, given: Any) -> str:
+    def _operand(self, op_type: str, given: object) -> str:
         """An input, which may be a parameter that is an attribute in another opset."""
         if given is None:
             return "None"
@@ -304,7 +304,7 @@ class _Writer:
             return repr(list(given))
         raise self._cannot(f"{op_type} takes any number of inputs")
 
-    def _attribute(self, op_type: str, name: str, expected: Any, found: schema.Schema | None) -> str:
+    def _attribute(self, op_type: str, name: str, expected: object, found: schema.Schema | None) -> str:
         """The expression for the value that an attribute must have; one that is the default may be absent."""
         if isinstance(expected, Attr):
             known = self.parameters.get(expected) or self._named(expected)

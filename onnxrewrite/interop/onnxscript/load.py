@@ -111,7 +111,7 @@ def _imported(name: str) -> tuple[ModuleType, list[str]]:
     raise RuleError(f"onnxscript:{name}: no module is called {parts[0]!r}; its own are default and ort_fusions")
 
 
-def _rules_of(value: Any, name: str) -> Iterator[RewriteRule]:
+def _rules_of(value: object, name: str) -> Iterator[RewriteRule]:
     """The rules that something of theirs holds."""
     if isinstance(value, RewriteRule):
         yield value
@@ -159,7 +159,7 @@ def _of_instance(value: RewriteRuleClassBase) -> RewriteRule:
     )
 
 
-def _called(function: Callable[[], Any], name: str) -> Any:
+def _called(function: Callable[[], object], name: str) -> Any:
     """The result of a function without arguments; RuleError if it raises."""
     try:
         with foreign():

@@ -41,15 +41,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.ir.text import elaborate
 from onnxrewrite.ir.text.printer import INLINE_ELEMENTS, LOAD_LIMIT, Printer, model_header
 from onnxrewrite.ir.text.sides import print_rewrite
+from onnxrewrite.system.arrays import Array
 
 __all__ = [
     "INLINE_ELEMENTS",
@@ -69,7 +68,7 @@ def parse(
     opset: int = 17,
     domains: Mapping[str, int] | None = None,
     ir_version: int = 10,
-    weights: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    weights: Mapping[str, Array] | None = None,
 ) -> ir.Model:
     """Read a model, a graph or a snippet.
 

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from onnxrewrite.ir.schema import Schema, normal_domain
 from onnxrewrite.ir.schema import schema as schema_of
 from onnxrewrite.ir.text.grammar import Parser, Source
-from onnxrewrite.ir.text.literals import Array, Values, formal_of, literal_dtype, opset_of, tensor_type
+from onnxrewrite.ir.text.literals import Values, formal_of, literal_dtype, opset_of, tensor_type
 from onnxrewrite.ir.text.syntax import (
     DTYPES,
     Attribute,
@@ -30,6 +30,7 @@ from onnxrewrite.ir.text.syntax import (
     NodeText,
     Token,
 )
+from onnxrewrite.system.arrays import Array
 
 _SMALL = 64
 """Elements of a constant whose values are worth giving to ONNX's inference, such as a shape."""
@@ -244,7 +245,7 @@ class Elaborator:
         return proto
 
     def attribute_type(
-        self, text: Attribute, values: Sequence[Any], is_list: bool, wanted: ir.AttributeType | None
+        self, text: Attribute, values: Sequence[object], is_list: bool, wanted: ir.AttributeType | None
     ) -> ir.AttributeType:
         kinds = {_kind(value) for value in values}
         if not kinds:
@@ -286,7 +287,7 @@ _FIELDS = {AttrType.INT: "i", AttrType.FLOAT: "f", AttrType.STRING: "s"}
 _MESSAGES = {AttrType.TENSOR: "t", AttrType.GRAPH: "g", AttrType.TYPE_PROTO: "tp"}
 
 
-def _kind(value: Any) -> ir.AttributeType:
+def _kind(value: object) -> ir.AttributeType:
     """The attribute type of one value as written."""
     if isinstance(value, Token):
         return {"int": AttrType.INT, "str": AttrType.STRING}.get(value.kind, AttrType.FLOAT)
@@ -294,7 +295,7 @@ def _kind(value: Any) -> ir.AttributeType:
     return by_class[type(value)]
 
 
-def _fill(proto: onnx.AttributeProto, type_: ir.AttributeType, values: Sequence[Any]) -> None:
+def _fill(proto: onnx.AttributeProto, type_: ir.AttributeType, values: Sequence[object]) -> None:
     if type_ in _FIELDS:
         setattr(proto, _FIELDS[type_], values[0])
     elif type_ in _MESSAGES:

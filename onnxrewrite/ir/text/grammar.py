@@ -153,7 +153,7 @@ class Parser:
             functions.append(self.function())
         return ModelText(header, graph, functions)
 
-    def header_entry(self) -> tuple[str, Any]:
+    def header_entry(self) -> tuple[str, object]:
         key = self.take("a header field", "id")
         self.expect(":")
         if key.text in ("ir_version", "model_version"):

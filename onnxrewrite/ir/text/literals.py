@@ -6,7 +6,7 @@ import hashlib
 import weakref
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 import numpy as np
 import onnx
@@ -14,8 +14,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir.schema import Formal, Schema, normal_domain
 from onnxrewrite.ir.text.syntax import BOOL_WORDS, DTYPES, FLOAT_WORDS, AttrType, Literal, Token
-
-Array = np.ndarray[Any, Any]
+from onnxrewrite.system.arrays import Array
 
 
 class Fail(Protocol):

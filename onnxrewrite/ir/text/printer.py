@@ -56,7 +56,7 @@ def _number(value: Any, dtype: ir.DataType) -> str:
         return _shortest(float(kind(value)), kind)
 
 
-def _shortest(value: float, kind: Any) -> str:
+def _shortest(value: float, kind: type[np.generic]) -> str:
     """The shortest text of a float that is a number of a numpy dtype."""
     if not math.isfinite(value):
         return str(value)
@@ -67,7 +67,7 @@ def _shortest(value: float, kind: Any) -> str:
     return mantissa if "." in mantissa else f"{mantissa}.0"
 
 
-def _digits(value: float, kind: Any) -> int:
+def _digits(value: float, kind: object) -> int:
     """The minimum number of digits of a number, as numpy knows it for its own dtypes; 1 for others."""
     if kind not in (np.float16, np.float32, np.float64):
         return 1

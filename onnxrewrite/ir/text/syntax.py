@@ -10,6 +10,8 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from onnxrewrite.system.plain import Plain
+
 AttrType = ir.AttributeType
 
 DTYPES: Mapping[str, ir.DataType] = {d.name.lower(): d for d in ir.DataType if d is not ir.DataType.UNDEFINED}
@@ -138,7 +140,7 @@ class GraphText:
 class FunctionText:
     """A model-local function as written."""
 
-    header: Mapping[str, Any]
+    header: Plain
     name: Token
     parameters: list[Token | Attribute]
     body: GraphText
@@ -148,7 +150,7 @@ class FunctionText:
 class ModelText:
     """A whole text.  ``header`` is None where it has no ``<ir_version: ...>``."""
 
-    header: Mapping[str, Any] | None
+    header: Plain | None
     graph: GraphText
     functions: list[FunctionText]
 

@@ -11,10 +11,11 @@ from onnxrewrite.report.deploy_report import headline, quality_text
 from onnxrewrite.report.html.details import all_proposals, judged, recommended
 from onnxrewrite.report.html.frame import Frame, file, filled
 from onnxrewrite.report.html.markup import Markup, joined, tag
-from onnxrewrite.report.html.proposals import Data, proposals
+from onnxrewrite.report.html.proposals import proposals
 from onnxrewrite.report.html.sections import tile
 from onnxrewrite.report.html.stages import by_operator, by_stage
 from onnxrewrite.report.html.tradeoff import tradeoff
+from onnxrewrite.system.plain import Plain
 
 _HATCH = Markup(
     '<svg width="0" height="0" class="defs" aria-hidden="true"><defs>'
@@ -23,7 +24,7 @@ _HATCH = Markup(
 )
 
 
-def deployment_page(data: Data) -> str:
+def deployment_page(data: Plain) -> str:
     """The page; ``data`` is what ``Outcome.to_json`` returned, or what ``report.json`` holds.  The same data give the
     same bytes."""
     data = json.loads(json.dumps(data, sort_keys=True))  # the order of names is no part of the data
@@ -52,7 +53,7 @@ def deployment_page(data: Data) -> str:
     return frame.around(filled(file("deployment.html"), parts))
 
 
-def verdicts(data: Data) -> list[tuple[str, str]]:
+def verdicts(data: Plain) -> list[tuple[str, str]]:
     """The verdicts at the top: ``good``, ``plain`` or ``warning``, and a sentence, each."""
     found = [_verdict(data)]
     if data["data"]["generated"]:
@@ -62,7 +63,7 @@ def verdicts(data: Data) -> list[tuple[str, str]]:
     return found
 
 
-def _verdict(data: Data) -> tuple[str, str]:
+def _verdict(data: Plain) -> tuple[str, str]:
     text = ", ".join(filter(None, [headline(data), quality_text(data["final"]["metrics"]["quality"])]))
     gained = any(step["kept"] is not None for step in data["steps"])
     if not gained:
@@ -73,7 +74,7 @@ def _verdict(data: Data) -> tuple[str, str]:
     return kind, f"{text}; the target of {data['target']:g} times as fast {word}."
 
 
-def _subtitle(data: Data) -> str:
+def _subtitle(data: Plain) -> str:
     final = data["final"]
     at = [f"at {human.sizes(data['binding'])}"] if data["binding"] else []
     threads = final["setting"]["threads"]
@@ -84,7 +85,7 @@ def _subtitle(data: Data) -> str:
     return ", ".join([f"from {data['model']}", *at, provider, *how, f"judged on {samples} {source}"])
 
 
-def _tiles(data: Data) -> Markup:
+def _tiles(data: Plain) -> Markup:
     before, after = data["baseline"]["metrics"], data["final"]["metrics"]
     ratio = after["ratio"]
     found = [

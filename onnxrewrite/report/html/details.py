@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from onnxrewrite.report import human
 from onnxrewrite.report.deploy_report import deploy_facts, quality_text
 from onnxrewrite.report.html.markup import Markup, facts, folded, joined, table, tag
-from onnxrewrite.report.html.proposals import Data, Proposal
+from onnxrewrite.report.html.proposals import Proposal
 from onnxrewrite.report.table import WARNINGS
+from onnxrewrite.system.plain import Plain
 
 _MAX_FACTS = 300
 """Letters of what a stage tells of its work."""
 
 
-def recommended(data: Data) -> Markup:
+def recommended(data: Plain) -> Markup:
     """The file, how it is run, and Python that does so."""
     final, setting = data["final"], dict(data["final"]["setting"])
     kept = [f"{s['stage']} ({s['trials'][s['kept']]['how']})" for s in data["steps"] if s["kept"] is not None]
@@ -44,7 +44,7 @@ _COLUMNS = (
 )
 
 
-def all_proposals(data: Data, found: Sequence[Proposal]) -> Markup:
+def all_proposals(data: Plain, found: Sequence[Proposal]) -> Markup:
     """A row a proposal, and one for each stage without any; each in detail where it is asked for."""
     rows = [_row(found[0])]
     number = 1
@@ -90,7 +90,7 @@ def _decision(proposal: Proposal) -> Markup | str:
     return tag("div", *said)
 
 
-def _with_interval(interval: Data, shown: Callable[[float], str]) -> Markup:
+def _with_interval(interval: Plain, shown: Callable[[float], str]) -> Markup:
     """The median, and below it the interval."""
     low, high = (shown(interval[key]).partition(" ") for key in ("low", "high"))
     ends = f"{low[0]}–{high[0]}" if low[2] == high[2] else f"{' '.join(low)}–{' '.join(high)}"
@@ -108,7 +108,7 @@ def _details(proposal: Proposal) -> list[Markup]:
     return [facts(pairs), *outputs]
 
 
-def _closeness(outputs: Data) -> Markup:
+def _closeness(outputs: Plain) -> Markup:
     """A row an output, the worst first; columns that say nothing of any are left out."""
     shown = sorted(outputs.items(), key=lambda item: (_score(item[1]), item[0]))
     columns: dict[str, list[object]] = {
@@ -126,7 +126,7 @@ def _closeness(outputs: Data) -> Markup:
     return table(list(told), list(zip(*told.values(), strict=True)))
 
 
-def _score(close: Data) -> float:
+def _score(close: Plain) -> float:
     if close["broken"]:
         return 0.0
     score = close["cosine"] if close["agreement"] is None else close["agreement"]
@@ -137,17 +137,17 @@ def _digits(value: float | None, count: int) -> str:
     return "" if value is None else f"{value:.{count}f}"
 
 
-def _decibels(close: Data) -> str:
+def _decibels(close: Plain) -> str:
     """The ratio of signal to noise, endless where there is no noise."""
     return f"{close['snr']:.1f}" if close["snr"] is not None else "∞" if not close["largest"] else ""
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     """Plain data as words, not too many."""
     return human.cut(_words(value), _MAX_FACTS)
 
 
-def _words(value: Any) -> str:
+def _words(value: object) -> str:
     """``bits: 8, nodes: (a, b)``; what is empty is left out."""
     if isinstance(value, dict):
         return ", ".join(f"{k}: {_inside(v)}" for k, v in value.items() if v not in _EMPTY)
@@ -156,14 +156,14 @@ def _words(value: Any) -> str:
     return "yes" if value is True else "no" if value is False else str(value)
 
 
-def _inside(value: Any) -> str:
+def _inside(value: object) -> str:
     return f"({_words(value)})" if isinstance(value, (dict, list)) else _words(value)
 
 
-_EMPTY: tuple[Any, ...] = (None, "", [], {})
+_EMPTY: tuple[object, ...] = (None, "", [], {})
 
 
-def judged(data: Data) -> Markup:
+def judged(data: Plain) -> Markup:
     """The data, what was asked, and what limits all this."""
     gate, source = data["gate"], data["data"]
     at = f", at {human.sizes(data['binding'])}" if data["binding"] else ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import onnx_ir as ir
 
@@ -17,6 +16,7 @@ from onnxrewrite.io.statistics import operator_name
 from onnxrewrite.ir import text
 from onnxrewrite.report.html.groups import Group, Path, module
 from onnxrewrite.rewrite.trace import FROM_KEY, RULE_KEY
+from onnxrewrite.system.plain import Json
 
 _MANY_ENDS = 6
 _MAX_TEXT = 300
@@ -158,7 +158,7 @@ def _counterpart(vertex: Vertex, before: Drawing) -> int | None:
     return next((n for n in numbers if n is not None and before.vertices[n].operator == vertex.operator), None)
 
 
-def sides(before: Drawing, after: Drawing, same: dict[int, int]) -> tuple[dict[str, Any], dict[str, Any]]:
+def sides(before: Drawing, after: Drawing, same: dict[int, int]) -> tuple[dict[str, Json], dict[str, Json]]:
     """Both graphs as plain data, the result's nodes in the groups of the original's.
 
     - ``nodes``: ``[name, operator, group, twin, text]`` each; ``twin`` is the number of the same node on the other
@@ -176,7 +176,7 @@ def sides(before: Drawing, after: Drawing, same: dict[int, int]) -> tuple[dict[s
     return _side(before, old, {then: now for now, then in same.items()}), _side(after, new, same)
 
 
-def _side(drawing: Drawing, top: Group, twin: dict[int, int]) -> dict[str, Any]:
+def _side(drawing: Drawing, top: Group, twin: dict[int, int]) -> dict[str, Json]:
     top.simplify()
     top.unwrap({number for number, vertex in enumerate(drawing.vertices) if not vertex.is_node})
     groups = list(top.below())

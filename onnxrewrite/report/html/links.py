@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnxrewrite.checks.site_record import CheckRecord, SiteRecord
 from onnxrewrite.report import human
 from onnxrewrite.report.html.graph_view import Drawing
 from onnxrewrite.rewrite.trace import Applied
+from onnxrewrite.system.plain import Json
 
 if TYPE_CHECKING:
     from onnxrewrite.compiler.result import Result
 
 
-def rewrites(result: Result, before: Drawing, after: Drawing) -> dict[str, Any]:
+def rewrites(result: Result, before: Drawing, after: Drawing) -> dict[str, Json]:
     """The rewrites in their order, as plain data.
 
     - ``rewrites``: ``{rule, stage, value, before, after, text}`` each: the numbers of the original nodes that it took
@@ -24,8 +25,8 @@ def rewrites(result: Result, before: Drawing, after: Drawing) -> dict[str, Any]:
       them side by side showed.
     """
     texts: dict[str, int] = {}
-    shown: list[dict[str, Any]] = []
-    made = []
+    shown: list[Json] = []
+    made: list[Json] = []
     covered, built = _covered(result.trace.applied, before), _built(result.trace.applied, after)
     for each, old, new in zip(result.trace.applied, covered, built, strict=True):
         record: SiteRecord = each.record

@@ -10,7 +10,6 @@ import hashlib
 import html
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 
 class Markup(str):
@@ -76,7 +75,7 @@ def folded(summary: object, *content: object) -> Markup:
     return tag("details", tag("summary", summary), *content)
 
 
-def json_script(name: str, data: Any) -> Markup:
+def json_script(name: str, data: object) -> Markup:
     """Data for the page's script.  No name in it can end the element, for nothing in it looks like a tag."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     safe = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from onnxrewrite.report import human
 from onnxrewrite.report.deploy_report import deploy_facts, headline, quality_text, ratio_text
 from onnxrewrite.report.html import sections
 from onnxrewrite.report.html.markup import Markup, facts, folded, joined, table, tag
 from onnxrewrite.report.html.proposals import proposals, shown_of
+from onnxrewrite.report.summary import Summary
 from onnxrewrite.report.table import WARNINGS, apply_facts
-
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Plain
 
 _MAX_PLACES = 5
 
 
-def result_html(data: Data) -> str:
+def result_html(data: Summary) -> str:
     """The result of ``apply``; ``data`` is what ``summary`` returned."""
     nodes, size = data["nodes"], data["size"]
     name = data["model"] or data["graph"] or "model"
@@ -41,7 +40,7 @@ def result_html(data: Data) -> str:
     return _cell(parts)
 
 
-def outcome_html(data: Data) -> str:
+def outcome_html(data: Plain) -> str:
     """The result of ``optimize``; ``data`` is ``Outcome.to_json()``."""
     columns = ["stage", "proposal", "of the original>", "size>", "quality>", "", "why"]
     rows: list[list[object]] = []
@@ -59,7 +58,7 @@ def outcome_html(data: Data) -> str:
     )
 
 
-def explanation_html(data: Data) -> str:
+def explanation_html(data: Plain) -> str:
     """The reasons why a rule does not apply; ``data`` is ``Explanation.to_json()``."""
     applied = len(data["applied"])
     head = f" applies at {human.plural(applied, 'place')}" if applied else " does not apply"
@@ -76,12 +75,12 @@ def explanation_html(data: Data) -> str:
     return _cell(parts)
 
 
-def _reason(place: Data) -> Markup:
+def _reason(place: Plain) -> Markup:
     otherwise = [tag("div", f"without that: {place['otherwise']}")] if place["otherwise"] else []
     return joined([place["reason"], *otherwise])
 
 
-def _places(places: Sequence[Data]) -> Markup:
+def _places(places: Sequence[Plain]) -> Markup:
     named = [
         tag("div", tag("code", p["node"]), f" ({p['source']})" if p["source"] else "") for p in places[:_MAX_PLACES]
     ]

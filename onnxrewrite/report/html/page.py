@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnxrewrite.report.html import sections
 from onnxrewrite.report.html.frame import Frame, file, filled
@@ -13,13 +12,14 @@ from onnxrewrite.report.html.graph_view import Drawing, sides, twins
 from onnxrewrite.report.html.links import rewrites
 from onnxrewrite.report.html.markup import json_script, tag
 from onnxrewrite.report.html.near_misses import near_misses
+from onnxrewrite.report.summary import Summary
 from onnxrewrite.system.atomic import write_whole
 
 if TYPE_CHECKING:
     from onnxrewrite.compiler.result import Result
 
 
-def write_page(result: Result, data: Mapping[str, Any], path: str | os.PathLike[str], option: str = "report") -> None:
+def write_page(result: Result, data: Summary, path: str | os.PathLike[str], option: str = "report") -> None:
     """Write the page: all of it, or none.
 
     Args:
@@ -34,7 +34,7 @@ def write_page(result: Result, data: Mapping[str, Any], path: str | os.PathLike[
     write_whole(Path(path), page(result, data), option)
 
 
-def page(result: Result, data: Mapping[str, Any]) -> str:
+def page(result: Result, data: Summary) -> str:
     """The page; ``data`` is what ``summary`` returned."""
     before, after = Drawing.of(result.original), Drawing.of(result.model)
     near = near_misses(result, before, after)
@@ -61,7 +61,7 @@ def page(result: Result, data: Mapping[str, Any]) -> str:
     return frame.around(filled(file("apply.html"), parts), json_script("data", drawn))
 
 
-def _subtitle(data: Mapping[str, Any]) -> str:
+def _subtitle(data: Summary) -> str:
     where = [f"from {data['model']}"] if data["model"] else []
     where += [f"written to {data['output']}"] if data["output"] else []
     return ", ".join([f"for {data['target']}", f"opset {data['opset']}", *where])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-Data = Mapping[str, Any]
+from onnxrewrite.system.plain import Plain
 
 
 @dataclass(frozen=True)
@@ -23,7 +21,7 @@ class Proposal:
 
     number: int
     stage: str
-    trial: Data
+    trial: Plain
     is_kept: bool
     is_final: bool
 
@@ -57,7 +55,7 @@ class Proposal:
         return float("inf") if drop is None else float(drop)
 
 
-def proposals(data: Data) -> list[Proposal]:
+def proposals(data: Plain) -> list[Proposal]:
     """The original, then all that was proposed, stage by stage."""
     last = max((n for n, step in enumerate(data["steps"]) if step["kept"] is not None), default=None)
     found = [Proposal(0, "", data["baseline"], True, last is None)]
@@ -70,7 +68,7 @@ def proposals(data: Data) -> list[Proposal]:
     return found
 
 
-def shown_of(data: Data, all_of_them: list[Proposal]) -> list[Proposal]:
+def shown_of(data: Plain, all_of_them: list[Proposal]) -> list[Proposal]:
     """The original, and of each stage that proposed anything what was kept, else the fastest."""
     found, first = all_of_them[:1], 1
     for step in data["steps"]:

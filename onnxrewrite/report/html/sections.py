@@ -6,14 +6,13 @@ All of it can be read without the page's script; that only draws the graphs and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from onnxrewrite.checks.findings import ORIGINAL
+from onnxrewrite.checks.findings import ORIGINAL, ModelFindings
 from onnxrewrite.report import human
 from onnxrewrite.report.html.markup import Markup, facts, folded, joined, table, tag
+from onnxrewrite.report.html.near_misses import NearMissRow
+from onnxrewrite.report.summary import RuleRow, Summary
 from onnxrewrite.report.table import WARNINGS, apply_facts, how_equal, worst_first
-
-Data = Mapping[str, Any]
 
 _MAX_FACTS = 4
 """So many lines of one label are shown; the others are folded."""
@@ -25,13 +24,13 @@ _MAX_MISSES = 12
 _MAX_PLACES = 50
 
 
-def headline(data: Data) -> str:
+def headline(data: Summary) -> str:
     """``145 rewrites``, ``No rule applied``."""
     count = sum(r["applied"] for r in data["rules"])
     return human.plural(count, "rewrite") if count else "No rule applied"
 
 
-def verdict(data: Data) -> tuple[str, str]:
+def verdict(data: Summary) -> tuple[str, str]:
     """The verdict at the top: ``good`` or ``warning``, and a sentence."""
     check = data["checks"]["model"]
     if data["checks"]["level"] == "off":
@@ -47,7 +46,7 @@ def verdict(data: Data) -> tuple[str, str]:
     return "good", f"Every output is {equal}, in {runs} of the whole model{rest if undone else ''}."
 
 
-def tiles(data: Data) -> Markup:
+def tiles(data: Summary) -> Markup:
     """The figures: rewrites, nodes, size, error, time."""
     nodes, size = data["nodes"], data["size"]
     found = [
@@ -79,11 +78,11 @@ def tile(label: str, figure: str, note: str) -> Markup:
     return tag("li", tag("span", label), tag("strong", figure), tag("small", note or "\u00a0"))
 
 
-def _kinds(data: Data) -> int:
+def _kinds(data: Summary) -> int:
     return sum(bool(r["applied"]) for r in data["rules"])
 
 
-def changed(data: Data) -> Markup:
+def changed(data: Summary) -> Markup:
     """The rules that did something, those that only tidied up or refused, and the operators before and after."""
     rules = sorted(data["rules"], key=lambda r: not (r["applied"] or r["undone"]))
     active = [r for r in rules if r["undone"] or (r["applied"] and r["stage"] != "canonicalize")]
@@ -101,7 +100,7 @@ def changed(data: Data) -> Markup:
     return tag("div", tag("div", *parts), tag("div", operators(data)), class_="columns")
 
 
-def _rules(rules: Sequence[Data]) -> Markup:
+def _rules(rules: Sequence[RuleRow]) -> Markup:
     has_undone = any(r["undone"] for r in rules)
     columns = ["rule", "applied>", "refused>", *(["undone>"] if has_undone else [])]
     rows = []
@@ -126,7 +125,7 @@ def _reasons(reasons: Mapping[str, int]) -> Markup:
     return joined([*lines[:_MAX_REASONS], folded(f"{human.plural(len(rest), 'other reason')}", *rest)])
 
 
-def operators(data: Data) -> Markup:
+def operators(data: Summary) -> Markup:
     """Operators before and after: those that changed, and the others when they are asked for."""
     before, after = data["operators"]["before"], data["operators"]["after"]
     rows = {n: (before.get(n, 0), after.get(n, 0)) for n in sorted({*before, *after})}
@@ -147,7 +146,7 @@ def _operators(names: Iterable[str], rows: Mapping[str, tuple[int, int]]) -> Mar
     return table(["operator", "before>", "after>", "change>"], made)
 
 
-def checked(data: Data) -> Markup:
+def checked(data: Summary) -> Markup:
     """The speed, the error, the extent of the checks, undone rewrites: as the terminal shows them, and every output."""
     lines = [
         pair for pair in apply_facts(data, verbose=True) if pair[0] != "Seconds"
@@ -170,7 +169,7 @@ def _short(lines: Sequence[tuple[str, str]]) -> Iterable[tuple[str, object]]:
             yield label, folded(f"{len(texts) - _MAX_FACTS} more", *(tag("div", t) for t in texts[_MAX_FACTS:]))
 
 
-def _outputs(check: Data) -> Markup:
+def _outputs(check: ModelFindings) -> Markup:
     rows = []
     for output in worst_first(check["outputs"]):
         name = tag("code", output["name"])
@@ -183,7 +182,7 @@ def _outputs(check: Data) -> Markup:
     return table(["output", "error>", "original's own>", "allowed>", "against"], rows)
 
 
-def missed(near: Sequence[Data]) -> Markup:
+def missed(near: Sequence[NearMissRow]) -> Markup:
     """The near misses, rule by rule; ``near`` is the result of ``near_misses.near_misses``."""
     if not near:
         return tag("p", "Nothing: no rule came near anywhere where it was not applied.")
@@ -195,7 +194,7 @@ def missed(near: Sequence[Data]) -> Markup:
     return joined(parts)
 
 
-def _miss(each: Data) -> list[object]:
+def _miss(each: NearMissRow) -> list[object]:
     """The rule, how near it came, what is in the way, and where."""
     have = "the whole pattern" if each["guard"] else f"{each['matched']} of {each['operators']} operators"
     told = f", {human.plural(len(each['places']), 'place')}, {have}"
@@ -203,7 +202,7 @@ def _miss(each: Data) -> list[object]:
     return [head, tag("div", each["reason"]), tag("div", _places(each["places"]), class_="small")]
 
 
-def _places(places: Sequence[Sequence[Any]]) -> Markup:
+def _places(places: Sequence[tuple[str, int, int]]) -> Markup:
     """Links to nodes; where there are many, the search of the page finds the others by name."""
     links: list[object] = []
     for value, before, after in places[:_MAX_PLACES]:

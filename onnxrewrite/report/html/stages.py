@@ -8,7 +8,8 @@ from onnxrewrite.report import human
 from onnxrewrite.report.deploy_report import quality_text, ratio_text
 from onnxrewrite.report.html.charts import Row, Stroke, bars, legend_of_bars
 from onnxrewrite.report.html.markup import Markup, joined, tag
-from onnxrewrite.report.html.proposals import Data, Proposal, shown_of
+from onnxrewrite.report.html.proposals import Proposal, shown_of
+from onnxrewrite.system.plain import Plain
 
 _LONGEST = 1.5
 """Times the original's: a bar beyond is cut."""
@@ -19,7 +20,7 @@ _LOST = 1.25
 _MAX_OPERATORS = 8
 
 
-def by_stage(data: Data, found: Sequence[Proposal]) -> Markup:
+def by_stage(data: Plain, found: Sequence[Proposal]) -> Markup:
     """Bars of time, size and quality: the original, then a proposal of each stage."""
     shown = shown_of(data, list(found))
     charts = [
@@ -75,7 +76,7 @@ def _sizes(shown: Sequence[Proposal]) -> list[Row]:
     return rows
 
 
-def _lost(data: Data, shown: Sequence[Proposal]) -> Markup:
+def _lost(data: Plain, shown: Sequence[Proposal]) -> Markup:
     """Bars of the lost quality relative to the allowed loss; where none is allowed or no limit set, to the largest."""
     allowed = data["gate"]["max_drop"]
     most = max((p.drop for p in shown if p.drop < float("inf")), default=0.0)
@@ -89,7 +90,7 @@ def _lost(data: Data, shown: Sequence[Proposal]) -> Markup:
     return _chart("Quality lost", note if allowed is not None else "any", rows, _LOST, 1.0 if allowed else None)
 
 
-def by_operator(data: Data) -> Markup:
+def by_operator(data: Plain) -> Markup:
     """Bars of the operators that take most, before and after."""
     found = data["operators"]
     if found["missing"]:

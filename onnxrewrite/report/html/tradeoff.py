@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from onnxrewrite.report.deploy_report import quality_text
 from onnxrewrite.report.html.charts import Axis, Line, Point, legend_of_points, nice_ticks, points
 from onnxrewrite.report.html.markup import Markup, joined
-from onnxrewrite.report.html.proposals import Data, Proposal
+from onnxrewrite.report.html.proposals import Proposal
+from onnxrewrite.system.plain import Plain
 
 _LEAST = 1e-6
 """Of the quality that is lost: less is drawn as nothing, for so much comes of rounding alone."""
@@ -21,7 +21,7 @@ _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 5
 """Ticks of an axis of times that are far apart."""
 
 
-def tradeoff(data: Data, found: Sequence[Proposal]) -> Markup:
+def tradeoff(data: Plain, found: Sequence[Proposal]) -> Markup:
     """The field of points and what its forms mean."""
     across = _time_axis([v for p in found for v in _times(p)] + _wanted(data))
     allowed = data["gate"]["max_drop"]
@@ -61,11 +61,11 @@ def _point(proposal: Proposal, x: float, y: float) -> Point:
 
 
 def _times(proposal: Proposal) -> list[float]:
-    ratio: dict[str, Any] = proposal.trial["metrics"]["ratio"]
+    ratio: Plain = proposal.trial["metrics"]["ratio"]
     return [ratio[key] for key in ("median", "low", "high")]
 
 
-def _wanted(data: Data) -> list[float]:
+def _wanted(data: Plain) -> list[float]:
     """The time to that of the original that was asked for, if any."""
     return [1 / data["target"]] if data["target"] else []
 

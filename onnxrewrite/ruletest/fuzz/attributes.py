@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
+from onnxrewrite.ir.schema import AttributeValue
 from onnxrewrite.ruletest.fuzz.operand_position import DoesNotFit, Shape, Spot
 from onnxrewrite.ruletest.fuzz.operands import axes_of
 from onnxrewrite.ruletest.metamorphic.mutations import words
 
-Drawn: TypeAlias = "Callable[[Spot], Any]"
+Drawn: TypeAlias = "Callable[[Spot], AttributeValue]"
 
 EQUATIONS = {
     1: ("ij->ji", "ijk->ikj", "ij->i", "...ij->...ji"),
@@ -31,7 +32,7 @@ EQUATIONS = {
 """Equations of Einsum by the number of operands."""
 
 
-def drawn(spot: Spot, formal: schema.Attribute) -> Any:
+def drawn(spot: Spot, formal: schema.Attribute) -> AttributeValue:
     """A legal value for an attribute.
 
     Raises:
@@ -57,7 +58,7 @@ def _axis(s: Spot) -> int:
     return s.rng.choice((s.rng.randrange(-rank, rank), rank - 1, -1, 0))
 
 
-def _axes(s: Spot) -> Any:
+def _axes(s: Spot) -> list[int]:
     if s.node.op_type == "Squeeze":
         ones = [axis for axis, size in enumerate(s.of(0)) if size == 1]
         if not ones:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,14 @@ import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.operators import TRAITS, operators
+from onnxrewrite.ir.schema import AttributeValue
 from onnxrewrite.ruletest.fuzz.attributes import drawn
 from onnxrewrite.ruletest.fuzz.hints import Hints
-from onnxrewrite.ruletest.fuzz.operand_position import Contents, DoesNotFit, Shape, Spot, known_attributes, static_shape
+from onnxrewrite.ruletest.fuzz.operand_position import DoesNotFit, Shape, Spot, known_attributes, static_shape
 from onnxrewrite.ruletest.fuzz.operands import DIVISORS, OPERANDS, POSITIVE, STRUCTURE
 from onnxrewrite.ruletest.fuzz.sketch import CannotGrow, Leaf, Open, Role, Sketch
 from onnxrewrite.ruletest.metamorphic.mutations import COUNTS
+from onnxrewrite.system.arrays import Array
 
 BASES: tuple[Shape, ...] = (
     *((2, 3, 5, 5), (2, 4, 4, 4), (1, 4, 3, 2), (2, 6, 2, 3), (2, 2, 2, 2), (3, 2, 4, 2), (2, 3, 1, 2)),
@@ -100,10 +102,10 @@ class _Settling:
         self._done: list[ir.Node] = []
         self._inputs: list[ir.Value] = []
         self._constants: list[ir.Value] = []
-        self._attributes: dict[Any, Any] = {}
+        self._attributes: dict[Hashable, AttributeValue] = {}
         self._of_name: dict[str, list[Any]] = {}
         self._numbers: list[float] = []
-        self._arrays: list[Contents] = []
+        self._arrays: list[Array] = []
 
     def model(self) -> ir.Model:
         """The graph, all nodes of which are settled."""
@@ -173,29 +175,29 @@ class _Settling:
         if value is not None:
             (node.attributes[name],) = ir.convenience.convert_attributes({name: value})
 
-    def _attribute(self, spot: Spot, opened: Open) -> Any:
+    def _attribute(self, spot: Spot, opened: Open) -> AttributeValue:
         formal = opened.formal
         if not formal.required and self._rng.random() < 0.35:
             return None
         fresh = drawn(spot, formal)
         if fresh is None:
             return None
-        value = self._as_before(formal.name, fresh)
+        value: AttributeValue = self._as_before(formal.name, fresh)
         self._of_name.setdefault(formal.name, []).append(value)
         return value
 
-    def _as_before(self, name: str, fresh: Any) -> Any:
+    def _as_before(self, name: str, fresh: AttributeValue) -> Any:
         """The drawn value, one of the rule's hints, or one related to an earlier attribute of the same name."""
         before = [v for v in self._of_name.get(name, ()) if type(v) is type(fresh) and _length(v) == _length(fresh)]
         chance = self._rng.random()
         if before and chance < 0.4:
             return self._rng.choice(before)
         if before and name == "perm" and chance < 0.6:
-            return np.argsort(self._rng.choice(before)).tolist()
+            return np.argsort(np.asarray(self._rng.choice(before))).tolist()
         asked = [v for v in self._asked_for(name, fresh) if _is_like(v, fresh)]
         return self._rng.choice(asked) if asked and self._rng.random() < 0.4 else fresh
 
-    def _asked_for(self, name: str, fresh: Any) -> Sequence[Any]:
+    def _asked_for(self, name: str, fresh: object) -> Sequence[AttributeValue]:
         if isinstance(fresh, str):
             return self._asked.words
         if isinstance(fresh, list):
@@ -227,7 +229,7 @@ class _Settling:
         else:
             self._hold(leaf, self._array(leaf, spot, shape))
 
-    def _wanted(self, leaf: Leaf, spot: Spot) -> Shape | Contents:
+    def _wanted(self, leaf: Leaf, spot: Spot) -> Shape | Array:
         """The shape that an operand should have, or what should be in it."""
         maker = OPERANDS.get(spot.place)
         if maker is not None and (spot.index or _is_known(spot)):
@@ -283,7 +285,7 @@ class _Settling:
         known = next((s for s in spot.shapes if s is not None and len(s) >= more), None)
         return self._own(leaf.rank) if known is None else (*known[:more], *shape)
 
-    def _is_structure(self, spot: Spot, contents: Contents | None) -> bool:
+    def _is_structure(self, spot: Spot, contents: Array | None) -> bool:
         """True if an operand with these contents, which could also be fed, is a constant, as it mostly is."""
         if contents is None:
             return False
@@ -292,7 +294,7 @@ class _Settling:
 
     # -- numbers ---------------------------------------------------------------------------------------------
 
-    def _hold(self, leaf: Leaf, array: Contents) -> None:
+    def _hold(self, leaf: Leaf, array: Array) -> None:
         """Make a leaf a constant."""
         value, dtype = leaf.value, leaf.value.dtype
         assert dtype is not None
@@ -304,7 +306,7 @@ class _Settling:
         value.shape = ir.Shape(data.shape)
         self._constants.append(value)
 
-    def _as_asked(self, contents: Contents) -> Contents:
+    def _as_asked(self, contents: Array) -> Array:
         """A list of integers, or one of its length that the rule asks for, or one before."""
         if contents.dtype == np.int64 and contents.ndim == 1:
             lists = [v for v in self._asked.lists if len(v) == contents.size]
@@ -318,7 +320,7 @@ class _Settling:
         self._arrays.append(contents)
         return contents
 
-    def _array(self, leaf: Leaf, spot: Spot, shape: Shape) -> Contents:
+    def _array(self, leaf: Leaf, spot: Spot, shape: Shape) -> Array:
         """Numbers for a constant tensor."""
         dtype = leaf.value.dtype
         assert dtype is not None
@@ -393,12 +395,12 @@ def _is_known(spot: Spot) -> bool:
     return (spot.node.op_type, 0) in STRUCTURE or any(s is not None for s in spot.shapes[1:])
 
 
-def _given(given: Any, shape: Shape) -> Contents:
+def _given(given: object, shape: Shape) -> Array:
     array = np.array(given, np.float64 if isinstance(given, float) else None)
     return array if array.ndim or not shape else np.full((1,) * len(shape) if math.prod(shape) <= 1 else (1,), given)
 
 
-def _length(value: Any) -> int:
+def _length(value: object) -> int:
     return len(value) if isinstance(value, list | tuple) else 0
 
 

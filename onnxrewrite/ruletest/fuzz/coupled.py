@@ -10,14 +10,15 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.pattern.terms import FLOATS
-from onnxrewrite.ruletest.metamorphic.draft import Array, Draft
+from onnxrewrite.ruletest.metamorphic.draft import Draft
 from onnxrewrite.ruletest.metamorphic.mutations import change_attribute
+from onnxrewrite.system.arrays import Array
 
 _SHORT = 16
 """A list of integers of more elements says no sizes."""
@@ -62,7 +63,7 @@ def attributes_together(draft: Draft, nodes: Sequence[ir.Node], rng: random.Rand
 _PLAIN = (ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING, ir.AttributeType.INTS)
 
 
-def list_of(value: Any) -> Any:
+def list_of(value: object) -> object:
     """Lists and tuples as lists."""
     return list(value) if isinstance(value, list | tuple) else value
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
 from onnxrewrite.errors import OnnxRewriteError
+from onnxrewrite.pattern.terms import Term
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.ruletest.fuzz import dtypes
 from onnxrewrite.ruletest.fuzz.concretization import settle
@@ -69,7 +69,7 @@ def _contents(tensor: ir.TensorProtocol | None) -> Hashable:
 
 def attempts(rule: Rule, wanted: int, seed: int = 0) -> Iterator[ir.Model | str]:
     """Candidates for ``grown``: graphs of the pattern, mostly refused by the rule, or why one does not fit together."""
-    chosen, asked = Counter[Any](), hints(rule)
+    chosen, asked = Counter[tuple[Term, object]](), hints(rule)
     for number in range(ATTEMPTS * wanted):  # each has random numbers of its own, so that fewer are the first of more
         rng = random.Random(f"{seed}/grown/{number}")
         try:

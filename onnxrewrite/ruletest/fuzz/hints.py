@@ -9,8 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from types import CodeType, FunctionType, MethodType
-from typing import Any
+from types import CellType, CodeType, FunctionType, MethodType
 
 import numpy as np
 
@@ -55,7 +54,7 @@ def hints(rule: Rule) -> Hints:
     return Hints(tuple(dict.fromkeys(numbers)), tuple(dict.fromkeys(lists)), tuple(dict.fromkeys(texts)))
 
 
-def _constants(what: Any, depth: int, seen: set[int]) -> Iterator[Any]:
+def _constants(what: object, depth: int, seen: set[int]) -> Iterator[object]:
     """Constants of a function, of what it holds and of what it calls."""
     if id(what) in seen or depth < 0:
         return
@@ -87,7 +86,7 @@ def _constants(what: Any, depth: int, seen: set[int]) -> Iterator[Any]:
             yield from _constants(each, depth, seen)
 
 
-def _is_filled(cell: Any) -> bool:
+def _is_filled(cell: CellType) -> bool:
     try:
         return cell.cell_contents is not None
     except ValueError:
@@ -101,7 +100,7 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _of_code(code: CodeType) -> Iterator[Any]:
+def _of_code(code: CodeType) -> Iterator[object]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _of_code(constant)

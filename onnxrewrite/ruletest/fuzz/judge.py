@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
 
 import onnx_ir as ir
 
 from onnxrewrite.checks.assumed import classes
-from onnxrewrite.checks.site import check_site
+from onnxrewrite.checks.site import Trials, check_site
 from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.reference.evaluation import build_reference
 from onnxrewrite.reference.rounding import Unrounded, is_rounded
@@ -21,7 +20,8 @@ from onnxrewrite.ruletest.fuzz.variations import unveiled
 from onnxrewrite.ruletest.metamorphic.mutants import with_facts
 from onnxrewrite.ruletest.metamorphic.running import bare, is_consistent, lost_default, runnable, small_sizes
 from onnxrewrite.ruletest.modular import check_ring
-from onnxrewrite.runtime.session import Feeds, as_proto, open_session
+from onnxrewrite.runtime.session import as_proto, open_session
+from onnxrewrite.system.arrays import Feeds
 
 SIZES = 5
 """At so many bindings of symbolic dimensions."""
@@ -41,7 +41,7 @@ class Finding:
     status: str
     reason: str = ""
     ring: bool | None = None
-    feeds: Mapping[str, Any] | None = field(default=None, repr=False)
+    feeds: Feeds | None = field(default=None, repr=False)
 
     @property
     def differs(self) -> bool:
@@ -83,15 +83,8 @@ def judge(
         return Finding("differs", lost)
     original = bare(old)
     sizes = small_sizes(as_proto(bare(plain)), edges=Assumption.NOT_EMPTY not in assumes)
-    result = check_site(
-        original,
-        bare(new),
-        dims_hint=sizes,
-        seed=seed,
-        classes=classes(assumes),
-        sizes=SIZES,
-        in_range=Assumption.IN_RANGE in assumes,
-    )
+    trials = Trials(sizes, seed, classes(assumes), SIZES, in_range=Assumption.IN_RANGE in assumes)
+    result = check_site(original, bare(new), trials)
     if result.status == "failed":
         return Finding("differs", result.reason, feeds=result.feeds)
     ring = check_ring(before, raised, seed=seed, dims_hint=result.bindings)

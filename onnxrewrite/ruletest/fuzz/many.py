@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rule
@@ -14,6 +13,7 @@ from onnxrewrite.ruletest.fuzz.counterexample import save
 from onnxrewrite.ruletest.fuzz.fuzzer import INSTANCES, climb
 from onnxrewrite.ruletest.fuzz.verdict import UNTRIED, Verdict
 from onnxrewrite.ruletest.fuzz.verdict_cache import Memory, to_json
+from onnxrewrite.system.plain import Json, Plain
 from onnxrewrite.system.workers import Died, in_workers
 
 
@@ -36,7 +36,7 @@ class Request:
     remembers: bool = True
 
 
-def verify(names: Sequence[str], request: Request, jobs: int = 1) -> Iterator[dict[str, Any]]:
+def verify(names: Sequence[str], request: Request, jobs: int = 1) -> Iterator[Plain]:
     """The verdict on each rule, as plain data, as they come; ``jobs`` rules are tried at a time.
 
     Rules are tried in processes of their own, for some graphs make ONNX Runtime abort: that costs the verdict of the
@@ -71,7 +71,7 @@ def _named(library: registry.Registry, name: str) -> Rule:
     return rule
 
 
-def _tried(request: Request, name: str) -> tuple[dict[str, Any], str | None]:
+def _tried(request: Request, name: str) -> tuple[dict[str, Json], str | None]:
     """The verdict on a rule, and the path of the test that was written."""
     library = _library(request.rules)
     rule = _named(library, name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -22,6 +21,7 @@ from onnxrewrite.ruletest.fuzz.judge import Finding, differs_at, judged
 from onnxrewrite.ruletest.fuzz.verdict import Counterexample
 from onnxrewrite.ruletest.metamorphic.draft import Draft
 from onnxrewrite.ruletest.metamorphic.mutants import with_facts
+from onnxrewrite.system.arrays import Array, Outputs
 
 SECONDS = 10.0
 """No simplification is begun after so long."""
@@ -155,7 +155,7 @@ def _tidied(draft: Draft) -> ir.Model:
 # -- simpler inputs ------------------------------------------------------------------------------------------
 
 
-def _plain_feeds(found: Counterexample) -> dict[str, Any]:
+def _plain_feeds(found: Counterexample) -> Outputs:
     """Inputs that are zero, one or whole numbers where both sides still differ then."""
     feeds = dict(found.feeds or {})
     for name, value in feeds.items():
@@ -166,7 +166,7 @@ def _plain_feeds(found: Counterexample) -> dict[str, Any]:
     return feeds
 
 
-def _plain(array: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+def _plain(array: Array) -> list[Array]:
     if array.dtype.kind not in "fV":
         return []
     return [np.ones_like(array), np.zeros_like(array), np.round(array.astype(np.float64)).astype(array.dtype)]

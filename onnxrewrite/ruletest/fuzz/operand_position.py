@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
+from onnxrewrite.ir.schema import AttributeValue
 
 Shape: TypeAlias = tuple[int, ...]
-Contents: TypeAlias = npt.NDArray[Any]
 
 
 class DoesNotFit(Exception):
@@ -39,7 +38,7 @@ class Spot:
     index: int
     shapes: Sequence[Shape | None]
     rng: random.Random
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, AttributeValue]
     sizes: Sequence[int] = (1, 2, 3)
     earlier: Sequence[Shape] = ()
     rank: int | None = None
@@ -63,7 +62,7 @@ class Spot:
             raise DoesNotFit(f"{self.node.op_type} needs {least} axes behind batch and channels")
         return shape[2:]
 
-    def attribute(self, name: str, default: Any = None) -> Any:
+    def attribute(self, name: str, default: object = None) -> Any:
         """An attribute, its default, or ``default``."""
         found = self.attributes.get(name)
         return default if found is None else found
@@ -81,7 +80,7 @@ class Spot:
         return self.rng.choice(self.sizes)
 
 
-def known_attributes(node: ir.Node, found: schema.Schema | None) -> dict[str, Any]:
+def known_attributes(node: ir.Node, found: schema.Schema | None) -> dict[str, AttributeValue]:
     """The attributes of a node, and the defaults of those that it leaves out."""
     defaults = {n: f.default for n, f in found.attributes.items()} if found is not None else {}
     return defaults | {n: a.value for n, a in node.attributes.items() if not a.is_ref()}

@@ -14,9 +14,10 @@ from typing import TypeAlias
 import numpy as np
 
 from onnxrewrite.ir.operators import operators
-from onnxrewrite.ruletest.fuzz.operand_position import Contents, DoesNotFit, Shape, Spot
+from onnxrewrite.ruletest.fuzz.operand_position import DoesNotFit, Shape, Spot
+from onnxrewrite.system.arrays import Array
 
-Maker: TypeAlias = Callable[[Spot], "Shape | Contents | None"]
+Maker: TypeAlias = Callable[[Spot], "Shape | Array | None"]
 
 OPERANDS: dict[tuple[str, int], Maker] = {}
 """(operator, input) to its shape, or for a list of integers its contents; None where that can be anything."""
@@ -37,7 +38,7 @@ def operand(*places: tuple[str, int], strict: bool = False) -> Callable[[Maker],
     return register
 
 
-def integers(values: Sequence[int]) -> Contents:
+def integers(values: Sequence[int]) -> Array:
     """A list of 64-bit integers."""
     return np.array(values, np.int64)
 
@@ -184,7 +185,7 @@ def _grid(s: Spot) -> Shape:
 
 
 @operand(("Reshape", 1))
-def _target(s: Spot) -> Contents:
+def _target(s: Spot) -> Array:
     """As it was, as another value is, two axes in one, one in two, flat."""
     shape = s.of(0)
     back = [e for e in s.earlier if math.prod(e) == math.prod(shape) and e != shape]
@@ -235,23 +236,23 @@ def _of_rank(shape: Shape, rank: int, rng: random.Random) -> Shape:
 
 
 @operand(("Expand", 1))
-def _expanded(s: Spot) -> Contents:
+def _expanded(s: Spot) -> Array:
     larger = [s.rng.choice((d, 1)) if d != 1 else s.rng.choice((1, 2, 3)) for d in s.of(0)]
     return integers([*([s.size()] if s.rng.random() < 0.25 else []), *larger])
 
 
 @operand(("Tile", 1))
-def _repeats(s: Spot) -> Contents:
+def _repeats(s: Spot) -> Array:
     return integers([s.rng.choice((1, 1, 2, 3)) for _ in s.of(0)])
 
 
 @operand(("ConstantOfShape", 0))
-def _sizes(s: Spot) -> Contents:
+def _sizes(s: Spot) -> Array:
     return integers([s.rng.randint(1, 4) for _ in range(s.rng.randint(1, 3))])
 
 
 @operand(("Slice", 1), ("Slice", 2), ("Slice", 3), ("Slice", 4))
-def _sliced(s: Spot) -> Contents:
+def _sliced(s: Spot) -> Array:
     """Starts, ends, axes and steps: as many as were chosen for the starts."""
     shape, before = s.of(0), s.shapes[1] if s.index > 1 and len(s.shapes) > 1 else None
     count = before[0] if before else 1 if s.rng.random() < 0.7 else len(shape)
@@ -268,7 +269,7 @@ def _sliced(s: Spot) -> Contents:
 
 
 @operand(("Pad", 1))
-def _padding(s: Spot) -> Contents:
+def _padding(s: Spot) -> Array:
     rank = len(s.of(0))
     last = [s.rng.choice((0, 1, 2)) if axis >= min(rank - 1, 2) or s.rng.random() < 0.2 else 0 for axis in range(rank)]
     ends = last if s.rng.random() < 0.5 else [s.rng.choice((0, 1, 2)) if n else 0 for n in last]
@@ -276,7 +277,7 @@ def _padding(s: Spot) -> Contents:
 
 
 @operand(("Squeeze", 1))
-def _ones(s: Spot) -> Contents:
+def _ones(s: Spot) -> Array:
     ones = [axis for axis, size in enumerate(s.of(0)) if size == 1]
     if not ones:
         raise DoesNotFit("no axis of size 1")
@@ -284,14 +285,14 @@ def _ones(s: Spot) -> Contents:
 
 
 @operand(("Unsqueeze", 1))
-def _new_axes(s: Spot) -> Contents:
+def _new_axes(s: Spot) -> Array:
     count = s.rng.choice((1, 1, 2))
     rank = len(s.of(0)) + count
     return integers(sorted(a - s.rng.choice((0, rank)) for a in s.rng.sample(range(rank), count)))
 
 
 @operand(*((f"Reduce{k}", 1) for k in "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()))
-def _axes(s: Spot) -> Contents:
+def _axes(s: Spot) -> Array:
     return integers(axes_of(len(s.of(0)), s.rng))
 
 
@@ -306,7 +307,7 @@ def axes_of(rank: int, rng: random.Random) -> list[int]:
 
 
 @operand(("Split", 1))
-def _parts(s: Spot) -> Contents:
+def _parts(s: Spot) -> Array:
     size, count = s.of(0)[s.axis()], max(1, len(s.node.outputs))
     if size < count:
         raise DoesNotFit("too few to be split")
@@ -315,7 +316,7 @@ def _parts(s: Spot) -> Contents:
 
 
 @operand(("Gather", 1))
-def _indices(s: Spot) -> Contents:
+def _indices(s: Spot) -> Array:
     size = s.of(0)[s.axis()]
     if not size:
         raise DoesNotFit("nothing to gather from")
@@ -332,7 +333,7 @@ def _indices(s: Spot) -> Contents:
 
 
 @operand(("GatherElements", 1), ("ScatterElements", 1))
-def _elements(s: Spot) -> Contents:
+def _elements(s: Spot) -> Array:
     size = s.of(0)[s.axis()]
     if not size:
         raise DoesNotFit("nothing to gather from")
@@ -345,7 +346,7 @@ def _updates(s: Spot) -> Shape:
 
 
 @operand(("GatherND", 1), ("ScatterND", 1))
-def _tuples(s: Spot) -> Contents:
+def _tuples(s: Spot) -> Array:
     shape = s.of(0)
     if not shape or not all(shape):
         raise DoesNotFit("nothing to gather from")
@@ -360,26 +361,26 @@ def _tuple_updates(s: Spot) -> Shape:
 
 
 @operand(("TopK", 1))
-def _count(s: Spot) -> Contents:
+def _count(s: Spot) -> Array:
     return integers([s.rng.randint(1, max(1, s.of(0)[s.axis(-1)]))])
 
 
 @operand(("CumSum", 1))
-def _one_axis(s: Spot) -> Contents:
+def _one_axis(s: Spot) -> Array:
     if not s.of(0):
         raise DoesNotFit("no axes")
     return np.array(s.rng.randrange(-len(s.of(0)), len(s.of(0))), np.int64)
 
 
 @operand(("Trilu", 1))
-def _diagonal(s: Spot) -> Contents:
+def _diagonal(s: Spot) -> Array:
     if len(s.of(0)) < 2:
         raise DoesNotFit("no matrix")
     return np.array(s.rng.choice((0, 0, 1, -1)), np.int64)
 
 
 @operand(("OneHot", 1))
-def _depth(s: Spot) -> Contents:
+def _depth(s: Spot) -> Array:
     return np.array(s.rng.randint(2, 4), np.int64)
 
 
@@ -389,14 +390,14 @@ def _off_and_on(s: Spot) -> Shape:
 
 
 @operand(("Compress", 1))
-def _picked(s: Spot) -> Contents:
+def _picked(s: Spot) -> Array:
     axis = s.attribute("axis")
     size = math.prod(s.of(0)) if axis is None else s.of(0)[s.axis()]
     return np.array([s.rng.random() < 0.6 for _ in range(size)], np.bool_)
 
 
 @operand(("Resize", 2), ("Upsample", 1))
-def _factors(s: Spot) -> Contents:
+def _factors(s: Spot) -> Array:
     """The sizes behind batch and channels, larger or smaller."""
     s.spatial()
     if s.rng.random() < 0.6:
@@ -405,12 +406,12 @@ def _factors(s: Spot) -> Contents:
 
 
 @operand(("Resize", 3))
-def _new_sizes(s: Spot) -> Contents:
+def _new_sizes(s: Spot) -> Array:
     return integers([*s.of(0)[:2], *(max(1, s.rng.choice((d, 2 * d, d // 2))) for d in s.spatial())])
 
 
 @operand(("Resize", 1))
-def _region(s: Spot) -> Contents:
+def _region(s: Spot) -> Array:
     rank = len(s.of(0))
     return np.array([0.0] * rank + [1.0] * rank, np.float32)
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
+from onnxrewrite.ir.schema import AttributeValue
 from onnxrewrite.pattern.terms import (
     AnyNode,
     AnyOf,
@@ -72,10 +73,10 @@ class Leaf:
 
     value: ir.Value
     role: Role
-    term: Any
+    term: Term | Attr[Any] | None
     dtypes: frozenset[ir.DataType] | None = None
     rank: int | None = None
-    given: Any = None
+    given: object = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Open:
     """
 
     formal: schema.Attribute
-    term: Any
+    term: object
 
 
 @dataclass
@@ -121,7 +122,7 @@ def known(domain: str, op_type: str, opset: int) -> schema.Schema | None:
     return schema.schema("", op_type, schema.oldest_version("", op_type, opset) or opset)
 
 
-def sketched(rule: Rule, opset: int, rng: random.Random, chosen: Counter[Any]) -> Sketch:
+def sketched(rule: Rule, opset: int, rng: random.Random, chosen: Counter[tuple[Term, object]]) -> Sketch:
     """One sketch of a rule's pattern.
 
     Args:
@@ -151,12 +152,14 @@ def _indexed(rule: Rule) -> dict[Call, int]:
 
 
 class _Drawing:
-    def __init__(self, sketch: Sketch, rng: random.Random, chosen: Counter[Any], indexed: Mapping[Call, int]):
+    def __init__(
+        self, sketch: Sketch, rng: random.Random, chosen: Counter[tuple[Term, object]], indexed: Mapping[Call, int]
+    ):
         self.sketch = sketch
         self._rng = rng
         self._chosen_before = chosen
         self._indexed = indexed
-        self._bound: dict[Any, ir.Value | None] = {}
+        self._bound: dict[object, ir.Value | None] = {}
         self._calls: dict[Call, ir.Node] = {}
 
     def value(self, item: Term) -> ir.Value | None:
@@ -305,7 +308,7 @@ class _Drawing:
         self,
         op_type: str,
         inputs: Sequence[ir.Value | None],
-        attributes: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, AttributeValue] | None = None,
         opened: Sequence[Open] = (),
         domain: str = "",
         outputs: int = 1,

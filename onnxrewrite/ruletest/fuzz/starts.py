@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -100,7 +99,7 @@ _WAYS = (_alike, _with_last, _unknown, _with_first)
 Dims = Sequence[int | ir.SymbolicDim]
 
 
-def _changed(inputs: Sequence[ir.Value], change: Callable[[Dims], Sequence[Any]]) -> bool:
+def _changed(inputs: Sequence[ir.Value], change: Callable[[Dims], Sequence[int | ir.SymbolicDim | str | None]]) -> bool:
     """Change the known shapes of inputs; True if one of them differs then."""
     differs = False
     for value in inputs:

@@ -16,8 +16,9 @@ from onnxrewrite.pattern.terms import FLOATS, INTS
 from onnxrewrite.rewrite import edit
 from onnxrewrite.ruletest.fuzz.coupled import alike, attributes_together, constants_together, resized
 from onnxrewrite.ruletest.metamorphic import mutations
-from onnxrewrite.ruletest.metamorphic.draft import Array, Draft
+from onnxrewrite.ruletest.metamorphic.draft import Draft
 from onnxrewrite.ruletest.metamorphic.mutations import Mistake
+from onnxrewrite.system.arrays import Array
 
 OLDEST, NEWEST = 9, 23
 """The opsets that graphs are moved to."""

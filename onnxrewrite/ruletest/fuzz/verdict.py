@@ -6,9 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import onnx_ir as ir
+
+from onnxrewrite.system.arrays import Feeds
 
 RING_CHECKED, TESTED, REFUTED, UNTRIED = "ring-checked", "tested", "refuted", "not tried"
 
@@ -31,7 +32,7 @@ class Counterexample:
     reason: str
     variations: tuple[str, ...]
     target: str
-    feeds: Mapping[str, Any] | None = field(default=None, repr=False)
+    feeds: Feeds | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

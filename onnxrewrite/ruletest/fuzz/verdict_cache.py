@@ -7,7 +7,6 @@ import json
 import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import platformdirs
@@ -18,20 +17,22 @@ from onnxrewrite.rewrite.fingerprint import fingerprint
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.ruletest.fuzz.verdict import Counterexample, Verdict
 from onnxrewrite.system import files
+from onnxrewrite.system.arrays import Array
+from onnxrewrite.system.plain import Json
 from onnxrewrite.system.versions import versions
 
 _SHOWN = 64
 """Inputs of more elements are told by their shape."""
 
 
-def to_json(verdict: Verdict) -> dict[str, Any]:
+def to_json(verdict: Verdict) -> dict[str, Json]:
     """A verdict as plain data; the counterexample's graphs in text form, its inputs where they are small."""
     found = verdict.counterexample
     bare = Verdict(**{**vars(verdict), "counterexample": None})
     return {**asdict(bare), "counterexample": None if found is None else _counterexample(found)}
 
 
-def _counterexample(found: Counterexample) -> dict[str, Any]:
+def _counterexample(found: Counterexample) -> dict[str, Json]:
     return {
         "reason": found.reason,
         "variations": list(found.variations),
@@ -42,7 +43,7 @@ def _counterexample(found: Counterexample) -> dict[str, Any]:
     }
 
 
-def _array(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+def _array(array: Array) -> dict[str, Json]:
     shown = repr(array.tolist()) if array.size <= _SHOWN else None
     return {"dtype": str(array.dtype), "shape": list(array.shape), "elements": shown}
 
@@ -93,7 +94,7 @@ class Memory:
         parts = {"rule": fingerprint(rule).sha256, "seed": seed, "count": count, "told": told, **versions()}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
-    def get(self, key: str) -> dict[str, Any] | None:
+    def get(self, key: str) -> dict[str, Json] | None:
         """The remembered verdict; None if there is none, or it cannot be read."""
         try:
             found = json.loads(files.read_text(self._path(key)))
@@ -101,7 +102,7 @@ class Memory:
         except (OSError, ValueError, RecursionError):  # a ValidationError, too
             return None
 
-    def put(self, key: str, data: dict[str, Any]) -> None:
+    def put(self, key: str, data: dict[str, Json]) -> None:
         """Remember it; a folder that cannot be written to forgets."""
         path = self._path(key)
         partial = path.with_suffix(f".{os.getpid()}")

@@ -14,7 +14,8 @@ import onnx_ir as ir
 
 from onnxrewrite.pattern.numbers import rounded
 from onnxrewrite.ruletest.metamorphic.covered import Chain
-from onnxrewrite.ruletest.metamorphic.draft import Array, Draft
+from onnxrewrite.ruletest.metamorphic.draft import Draft
+from onnxrewrite.system.arrays import Array
 
 _POWERS = (2, 3, 4)
 """The powers that a pattern writes as products."""

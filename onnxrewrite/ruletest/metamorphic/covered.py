@@ -128,7 +128,7 @@ def _root_term(term: Term, bound: dict[Any, Any]) -> Term:
     return term
 
 
-def _names(bound: Any) -> Iterator[str]:
+def _names(bound: object) -> Iterator[str]:
     values = bound.outputs if isinstance(bound, ir.Node) else (bound,)
     yield from (v.name for v in values if isinstance(v, ir.Value) and v.name)
 

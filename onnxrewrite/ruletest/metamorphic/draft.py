@@ -6,16 +6,14 @@ This module knows graphs, and neither rules nor patterns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.ir.graph import dense_tensor
+from onnxrewrite.ir.schema import AttributeValue
 from onnxrewrite.rewrite import edit
-
-Array = npt.NDArray[Any]
+from onnxrewrite.system.arrays import Array
 
 
 class Draft:
@@ -83,7 +81,7 @@ class Draft:
         before: ir.Node,
         op_type: str,
         inputs: Sequence[ir.Value | None],
-        attributes: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, AttributeValue] | None = None,
         like: ir.Value | None = None,
     ) -> ir.Value:
         """The output of a new node; ``like`` has its type, its rank is the largest of its inputs' unless unknown."""

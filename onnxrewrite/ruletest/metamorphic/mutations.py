@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
+from onnxrewrite.ir.dims import Dim
 from onnxrewrite.ir.operators import operators
+from onnxrewrite.ir.schema import AttributeValue
 from onnxrewrite.pattern.terms import FLOATS
-from onnxrewrite.ruletest.metamorphic.draft import Array, Draft
+from onnxrewrite.ruletest.metamorphic.draft import Draft
+from onnxrewrite.system.arrays import Array
 
 Mistake: TypeAlias = Callable[[Draft, Sequence[ir.Node], random.Random], str | None]
 
@@ -151,7 +154,7 @@ def change_attribute(draft: Draft, node: ir.Node, name: str, rng: random.Random)
     return f"{name} of {node.op_type} is {new!r}, was {old!r}"
 
 
-def _default(node: ir.Node, name: str, known: schema.Schema | None) -> Any:
+def _default(node: ir.Node, name: str, known: schema.Schema | None) -> AttributeValue:
     """The value that an attribute has by default; None where it has no default."""
     default = known.attributes[name].default if known is not None else None
     shape = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
@@ -165,7 +168,7 @@ def _version(draft: Draft, node: ir.Node) -> int:
     return node.version if node.version is not None else draft.model.opset_imports.get(node.domain, 1)
 
 
-def _other(op_type: str, name: str, old: Any, rng: random.Random) -> Any:
+def _other(op_type: str, name: str, old: object, rng: random.Random) -> AttributeValue:
     if isinstance(old, float):
         others = (old * 1.07 + 0.03, old * 1.07 + 0.03, *((-old, 0.0, 1.0, 2 * old) if name not in POSITIVE else ()))
         with np.errstate(over="ignore"):
@@ -298,7 +301,7 @@ def shape(draft: Draft, nodes: Sequence[ir.Node], rng: random.Random) -> str | N
         return None
     value = rng.choice(candidates)
     assert value.shape is not None
-    dims: list[Any] = list(value.shape)
+    dims: list[Dim | str | None] = list(value.shape)
     place = rng.randrange(len(dims))
     old = dims[place]
     dims[place] = rng.choice((old + 1, "another", 1)) if isinstance(old, int) else rng.choice(("another", 1, 2))

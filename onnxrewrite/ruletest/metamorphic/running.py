@@ -6,22 +6,21 @@ Raised operators stand in models whose opset has not got them; to be run, a mode
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from onnxrewrite import io
-from onnxrewrite.checks.site import check_site
+from onnxrewrite.checks.site import Trials, check_site
 from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.inputs.bindings import Binding, input_specs, symbols
 from onnxrewrite.inputs.sample import Sampler, attempt
 from onnxrewrite.ir import schema
 from onnxrewrite.reference.tolerance import compare
 from onnxrewrite.ruletest.modular import check_ring
-from onnxrewrite.runtime.session import Outputs, Session, one_line, open_session
+from onnxrewrite.runtime.session import Session, one_line, open_session
+from onnxrewrite.system.arrays import Feeds, Outputs
 
 _SIZES = 4
 """So many bindings of symbolic sizes are tried."""
@@ -46,11 +45,11 @@ class Feeder:
     binding: Binding
     care: int
 
-    def feeds(self, sample: int = 0) -> dict[str, Any]:
+    def feeds(self, sample: int = 0) -> Outputs:
         """Values for every input."""
         return self.sampler.feeds(self.binding, sample, self.care)
 
-    def run(self, feeds: Mapping[str, Any]) -> Outputs | str:
+    def run(self, feeds: Feeds) -> Outputs | str:
         """The outputs of the model at these inputs, or the reason why it does not run."""
         return self.session.run(feeds)
 
@@ -132,7 +131,7 @@ def difference(before: ir.Model, after: ir.Model) -> str | None:
     if lost is not None:
         return lost
     original, rewritten = bare(old), bare(new)
-    result = check_site(original, rewritten, dims_hint=small_sizes(io.to_proto(original)), classes=_ORDINARY)
+    result = check_site(original, rewritten, Trials(small_sizes(io.to_proto(original)), classes=_ORDINARY))
     if result.status == "not run":
         raise CannotTell(result.reason)
     if result.status == "ok" or check_ring(original, rewritten).status == "equal":

@@ -10,12 +10,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache, reduce
-from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-Array: TypeAlias = npt.NDArray[Any]
+from onnxrewrite.system.arrays import Array
 
 PRIME = 1559
 """The largest prime below 2^(32/3) of which -1 is no square, and 2, 3, 5, 7, 11 and 13 are."""
@@ -52,7 +50,7 @@ def _roots() -> Array:
     return roots
 
 
-def integers(values: Any) -> Array:
+def integers(values: object) -> Array:
     """Integers of any sign as elements."""
     return np.asarray(np.asarray(values, np.int64) % MODULUS).astype(np.uint64)
 

@@ -9,15 +9,16 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
+from onnxrewrite.ir.schema import AttributeValue
 from onnxrewrite.ruletest.modular import arithmetic as ring
-from onnxrewrite.ruletest.modular.arithmetic import Array
-from onnxrewrite.ruletest.modular.evaluate import Call, NotApplicable, Ring, Run, computes
+from onnxrewrite.ruletest.modular.evaluate import Call, NotApplicable, Results, Ring, Run, computes
 from onnxrewrite.ruletest.modular.linear import integers_to_float
+from onnxrewrite.system.arrays import Array
 
 MS = "com.microsoft"
 
 
-def _standard(run: Run, op_type: str, inputs: list[Array | None], **attributes: Any) -> Array:
+def _standard(run: Run, op_type: str, inputs: list[Array | None], **attributes: AttributeValue) -> Array:
     """The first output of a standard operator in its newest version; attributes that are None are left out."""
     given = {k: v for k, v in attributes.items() if v is not None}
     made = {a.name: a for a in ir.convenience.convert_attributes(given)}
@@ -52,21 +53,21 @@ def _quick_gelu(run: Run, call: Call, x: Array) -> Array:
 @computes("SkipLayerNormalization", domain=MS)
 def _skip_layer_norm(
     run: Run, call: Call, x: Array, skip: Array, gamma: Array, beta: Array | None = None, bias: Array | None = None
-) -> Any:
+) -> Results:
     whole = _total(x, skip, bias)
     result = _standard(run, "LayerNormalization", [whole, gamma, beta], axis=-1, epsilon=call.get("epsilon"))
     return (result, None, None, whole)[: call.outputs]
 
 
 @computes("SkipSimplifiedLayerNormalization", domain=MS)
-def _skip_rms_norm(run: Run, call: Call, x: Array, skip: Array, gamma: Array, bias: Array | None = None) -> Any:
+def _skip_rms_norm(run: Run, call: Call, x: Array, skip: Array, gamma: Array, bias: Array | None = None) -> Results:
     whole = _total(x, skip, bias)
     result = _standard(run, "RMSNormalization", [whole, gamma], axis=-1, epsilon=call.get("epsilon"))
     return (result, None, None, whole)[: call.outputs]
 
 
 @computes("EmbedLayerNormalization", domain=MS)
-def _embed_layer_norm(run: Run, call: Call, ids: Array, segment_ids: Array | None, *given: Array | None) -> Any:
+def _embed_layer_norm(run: Run, call: Call, ids: Array, segment_ids: Array | None, *given: Array | None) -> Results:
     words, positions, segments, gamma, beta, _, position_ids = (*given, None, None)[:7]
     rows = np.arange(ids.shape[1]) if position_ids is None else position_ids
     lookups = ((words, ids), (positions, rows), (segments, segment_ids))
@@ -76,7 +77,7 @@ def _embed_layer_norm(run: Run, call: Call, ids: Array, segment_ids: Array | Non
 
 
 @computes("SimplifiedLayerNormalization")
-def _rms_norm(run: Run, call: Call, x: Array, gamma: Array) -> Any:
+def _rms_norm(run: Run, call: Call, x: Array, gamma: Array) -> Array:
     return _standard(run, "RMSNormalization", [x, gamma], axis=call.get("axis", -1), epsilon=call.get("epsilon", 1e-5))
 
 
@@ -133,8 +134,8 @@ def _multi_head(
     mask: Array | None = None,
     past_key: Array | None = None,
     past_value: Array | None = None,
-    *cache: Any,
-) -> Any:
+    *cache: object,
+) -> Array | Results:
     """Query of shape (batch, length, heads·size); key and value too, or (batch, heads, length, size) like the past."""
     if key is None or value is None or key.ndim == 5 or padding is not None or any(c is not None for c in cache):
         raise NotApplicable("MultiHeadAttention: packed inputs, key_padding_mask or a shared cache")

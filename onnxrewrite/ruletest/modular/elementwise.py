@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from onnxrewrite.ruletest.modular import arithmetic as ring
-from onnxrewrite.ruletest.modular.arithmetic import Array
 from onnxrewrite.ruletest.modular.evaluate import Call, NotApplicable, Run, Unlucky, computes
+from onnxrewrite.system.arrays import Array
 
 _ZERO, _ONE = ring.element(0), ring.element(1)
 
@@ -118,7 +118,7 @@ def _loose(run: Run, name: str, *arguments: Array) -> Array:
 
 
 @computes("Dropout")
-def _dropout(run: Run, call: Call, a: Array, ratio: Any = None, training: Any = None) -> tuple[Array, Array]:
+def _dropout(run: Run, call: Call, a: Array, ratio: object = None, training: Any = None) -> tuple[Array, Array]:
     if training is not None and training.any():
         raise NotApplicable("Dropout is random")
     return a, np.ones(a.shape, np.bool_)

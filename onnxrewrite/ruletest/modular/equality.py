@@ -17,10 +17,10 @@ from onnxrewrite.inputs.bindings import Binding, InputSpec, shape_of
 from onnxrewrite.inputs.sample import CARE, Sampler
 from onnxrewrite.ir import custom
 from onnxrewrite.ruletest.modular import arithmetic as ring
-from onnxrewrite.ruletest.modular.arithmetic import Array
 from onnxrewrite.ruletest.modular.evaluate import NotApplicable, Ring, Run, Unlucky, Value
 from onnxrewrite.ruletest.modular.ring_elements import INFINITE, Constants
 from onnxrewrite.runtime.session import as_proto, one_line
+from onnxrewrite.system.arrays import Array
 
 _SIZES = ((2, 3, 5, 7, 4), (3, 7, 2, 5, 11))
 """Small sizes for symbolic dimensions, all different."""

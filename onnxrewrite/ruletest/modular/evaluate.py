@@ -22,8 +22,8 @@ from onnx import helper
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.ruletest.modular import arithmetic as ring
-from onnxrewrite.ruletest.modular.arithmetic import Array
 from onnxrewrite.ruletest.modular.ring_elements import Constants
+from onnxrewrite.system.arrays import Array
 
 
 class NotApplicable(Exception):
@@ -70,7 +70,7 @@ class Call:
     inputs: tuple[Value, ...]
     outputs: int
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         """An attribute's value, the schema's default, or ``default``."""
         own = self.attributes.get(name)
         if own is not None:
@@ -87,7 +87,10 @@ class Call:
         return node
 
 
-Operator: TypeAlias = Callable[..., Array | tuple[Array | None, ...]]
+Results: TypeAlias = tuple[Array | None, ...]
+"""Of an operator that has several, as many as are asked for."""
+
+Operator: TypeAlias = Callable[..., Array | Results]
 OPERATORS: dict[tuple[str, str], Operator] = {}
 """(domain, operator) to a function of a run, a call and the inputs: elements for floats, other arrays as they are."""
 
@@ -262,7 +265,7 @@ def is_float(value: Array) -> bool:
     return value.dtype.kind == "f" or value.dtype.name == "bfloat16"
 
 
-def _wrapped(result: Any, dtype: ir.DataType = ir.DataType.FLOAT, held: ir.DataType | None = None) -> Value:
+def _wrapped(result: object, dtype: ir.DataType = ir.DataType.FLOAT, held: ir.DataType | None = None) -> Value:
     if result is None:
         return None
     array = np.asarray(result)
@@ -317,7 +320,7 @@ def _constant(call: Call) -> Array:
     return np.asarray(attribute.value, np.float32 if "float" in name else np.int64)
 
 
-def _reference(call: Call) -> Sequence[Any]:
+def _reference(call: Call) -> Sequence[Array]:
     """The reference evaluator's result."""
     from onnx.reference import ReferenceEvaluator
     from onnx.reference.ops._op_list import load_op
@@ -336,7 +339,7 @@ def _reference(call: Call) -> Sequence[Any]:
         "existing_functions": {},
         "evaluator_cls": ReferenceEvaluator,
     }
-    results: Sequence[Any] = found(node, settings).run(*call.inputs)
+    results: Sequence[Array] = found(node, settings).run(*call.inputs)
     if any(isinstance(r, list) for r in results):
         raise NotApplicable(f"{call.op_type}: sequences")
     return results

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from onnxrewrite.ruletest.modular import arithmetic as ring
-from onnxrewrite.ruletest.modular.arithmetic import Array
 from onnxrewrite.ruletest.modular.evaluate import OPERATORS, Call, NotApplicable, Run, computes
+from onnxrewrite.system.arrays import Array
 
 
 def dequantized(run: Run, integers: Array, scale: Array, zero: Array | None = None, axis: int = 1) -> Array:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from onnxrewrite.ruletest.modular import arithmetic as ring
-from onnxrewrite.ruletest.modular.arithmetic import Array
 from onnxrewrite.ruletest.modular.elementwise import greater_or_less
 from onnxrewrite.ruletest.modular.evaluate import Call, NotApplicable, Run, Unlucky, computes
+from onnxrewrite.system.arrays import Array
 
 Pads = list[tuple[int, int]]
 
@@ -273,7 +273,7 @@ def _ceiled(call: Call, sizes: Sequence[int], kernel: Sequence[int], pads: Pads,
 
 
 @computes("Resize")
-def _resize(run: Run, call: Call, x: Array, *parameters: Any) -> Array:
+def _resize(run: Run, call: Call, x: Array, *parameters: object) -> Array:
     """One matrix an axis: what Resize makes of the unit matrix."""
     if call.get("coordinate_transformation_mode", "") == "tf_crop_and_resize" or call.get("axes"):
         raise NotApplicable("Resize of chosen axes, or cropped")

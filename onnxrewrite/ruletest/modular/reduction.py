@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from onnxrewrite.ruletest.modular import arithmetic as ring
-from onnxrewrite.ruletest.modular.arithmetic import Array
 from onnxrewrite.ruletest.modular.elementwise import greater_or_less
 from onnxrewrite.ruletest.modular.evaluate import Call, NotApplicable, Run, computes
+from onnxrewrite.system.arrays import Array
 
 
 def _axes(call: Call, rank: int, given: Any) -> tuple[int, ...] | None:
@@ -29,7 +29,7 @@ def _mean(a: Array, axes: Sequence[int], keepdims: bool = True) -> Array:
 
 
 @computes("ReduceSum", "ReduceMean", "ReduceSumSquare", "ReduceL2", "ReduceProd", "ReduceMax", "ReduceMin")
-def _reduce(run: Run, call: Call, a: Array, given: Any = None) -> Array:
+def _reduce(run: Run, call: Call, a: Array, given: object = None) -> Array:
     axes, keep = _axes(call, a.ndim, given), bool(call.get("keepdims", 1))
     if axes is None:
         return a

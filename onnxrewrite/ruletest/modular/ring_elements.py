@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from onnxrewrite.pattern.numbers import epsilon
 from onnxrewrite.ruletest.modular import arithmetic as ring
-from onnxrewrite.ruletest.modular.arithmetic import Array
+from onnxrewrite.system.arrays import Array
 
 LARGE = 9999.0
 """A number that is not smaller stands for infinity, as in masks, and is a symbol."""
@@ -56,7 +56,7 @@ class Constants:
         self._known: list[tuple[float, float, int, int]] = []
         self._exact: dict[float, tuple[int, int]] = {}
 
-    def carry(self, array: Any) -> Array:
+    def carry(self, array: object) -> Array:
         """A float array as elements; NaN is undefined.  A double that single precision holds is what it is there."""
         array = np.asarray(array)
         if array.dtype != np.float64:
@@ -127,7 +127,7 @@ class Constants:
         return np.array([element for element, _ in found], np.uint64)
 
 
-def _bits(sizes: Any) -> Array:
+def _bits(sizes: object) -> Array:
     return ring.mixed("symbol", np.asarray(sizes).view(np.uint64))
 
 

@@ -31,6 +31,8 @@ from onnxrewrite.report.html import markup
 from onnxrewrite.runtime.session import one_line
 from onnxrewrite.runtime.settings import DEFAULT, LEVELS, Level, Runner, Setting, open_runner
 from onnxrewrite.suite.bench.peers import LIMIT, Peer, attempts
+from onnxrewrite.system.arrays import Feeds
+from onnxrewrite.system.plain import Json
 
 Kind: TypeAlias = Literal["original", "ours", "file", "peer"]
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -86,7 +88,7 @@ class Variant:
     throughput: Mapping[int, Interval] = field(default_factory=dict)
     failure: str = ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data; seconds, bytes, samples a second."""
         plain = {name: getattr(self, name) for name in _PLAIN}
         return {
@@ -102,7 +104,7 @@ class Variant:
 _PLAIN = ("name", "kind", "level", "version", "optimization", "nodes", "size", "memory", "failure")
 
 
-def _json(what: Timing | Interval | None) -> dict[str, Any] | None:
+def _json(what: Timing | Interval | None) -> Json:
     return None if what is None else what.to_json()
 
 
@@ -133,7 +135,7 @@ class Bench:
         """The variant of this name; KeyError if there is none."""
         return {v.name: v for v in self.variants}[name]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {
             "model": self.model,
@@ -181,7 +183,7 @@ def bench(
     peers: Sequence[Peer] = (),
     setting: Setting = DEFAULT,
     dims: Mapping[str, int] | None = None,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Feeds | None = None,
     seconds: float = 5.0,
     batches: Sequence[int] = (),
     memory: bool = True,
@@ -239,7 +241,7 @@ class _Bench:
         folder: Path,
         setting: Setting,
         dims: Mapping[str, int],
-        inputs: Mapping[str, Any],
+        inputs: Feeds,
         seed: int,
         progress: Progress | None,
     ):

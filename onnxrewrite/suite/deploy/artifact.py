@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import onnx_ir as ir
 
@@ -17,6 +15,7 @@ from onnxrewrite.measure.timing import Interval
 from onnxrewrite.runtime.settings import DEFAULT, Setting
 from onnxrewrite.suite.quality.gate import Quality
 from onnxrewrite.system import files
+from onnxrewrite.system.plain import Json, Plain
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Artifact:
     setting: Setting = DEFAULT
     how: str = ""
     source: Path | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Plain = field(default_factory=dict)
 
     @property
     def plain(self) -> Path:
@@ -47,7 +46,7 @@ class Artifact:
         """The same, in another file."""
         return replace(self, path=path)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data; without the setting's parts that are as ever."""
         return {"file": self.path.name, "how": self.how, "setting": asdict(self.setting), "facts": dict(self.facts)}
 
@@ -76,7 +75,7 @@ class Metrics:
     quality: Quality
     memory: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data: seconds, bytes, samples a second."""
         return {
             "latency": self.latency.to_json(),

@@ -25,12 +25,12 @@ _TRIALS = TypeAdapter(list[Trial])
 _METRICS = TypeAdapter(Metrics)
 
 
-def key(*parts: Any) -> str:
+def key(*parts: object) -> str:
     """SHA-256 of plain data."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def state_of(artifact: Artifact) -> list[Any]:
+def state_of(artifact: Artifact) -> list[object]:
     """All that the work on an artifact depends on."""
     plain = digest(artifact.source) if artifact.source is not None else ""
     return [
@@ -82,7 +82,7 @@ class Record:
         """Those of the baseline."""
         self._put(name, _METRICS.dump_python(found, mode="json"))
 
-    def _put(self, name: str, value: Mapping[str, Any]) -> None:
+    def _put(self, name: str, value: Mapping[str, object]) -> None:
         self._known[name] = value
         write_whole(self._path, json.dumps(self._known), str(self._path))
 

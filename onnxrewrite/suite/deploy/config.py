@@ -19,7 +19,7 @@ from onnxrewrite.suite.quality.gate import Gate
 from onnxrewrite.system import files
 
 _GATE = tuple(f.name for f in dataclasses.fields(Gate))
-_PIPELINE: Mapping[str, Any] = {
+_PIPELINE: Mapping[str, object] = {
     "target_speedup": float,
     "budget": float,
     "objective": str,
@@ -52,7 +52,7 @@ def read(path: str | Path) -> Pipeline:
     return parse(given, f"--config {path}", file.parent)
 
 
-def parse(given: Mapping[str, Any], where: str = "config", folder: Path | None = None) -> Pipeline:
+def parse(given: Mapping[str, object], where: str = "config", folder: Path | None = None) -> Pipeline:
     """The pipeline of what a TOML file holds; see ``read``."""
     named = {key.replace("-", "_"): value for key, value in given.items()}
     stages = known()

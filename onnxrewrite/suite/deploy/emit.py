@@ -7,9 +7,7 @@ while models run by turns, for they would take the processor from the next; a mo
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +21,7 @@ from onnxrewrite.suite.deploy.artifact import Artifact
 from onnxrewrite.suite.deploy.operator_times import by_operator
 from onnxrewrite.suite.deploy.outcome import Outcome
 from onnxrewrite.suite.quality.gate import Judge
+from onnxrewrite.system.arrays import Feeds
 from onnxrewrite.system.atomic import write_whole
 from onnxrewrite.system.versions import versions
 
@@ -82,7 +81,7 @@ def deployment(final: Artifact) -> Deployment:
     return Deployment(level=setting.level, threads=setting.threads, providers={setting.provider: {}})
 
 
-def program(final: Artifact, inputs: Mapping[str, Any]) -> str:
+def program(final: Artifact, inputs: Feeds) -> str:
     """Python that opens the model with its options and runs it once; it needs ONNX Runtime and numpy, and the
     libraries of custom operators that were loaded, only.
 
@@ -113,7 +112,7 @@ for output, value in zip(session.get_outputs(), session.run(None, inputs), stric
 '''
 
 
-def _zeros(value: Any) -> str:
+def _zeros(value: object) -> str:
     array = np.asarray(value)
     dtype = "object" if array.dtype.hasobject else f"np.dtype({array.dtype.name!r})"
     return f"np.full({array.shape}, '', {dtype})" if array.dtype.hasobject else f"np.zeros({array.shape}, {dtype})"

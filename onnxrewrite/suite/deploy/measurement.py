@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.inputs.workload import Workload, batch_dims
@@ -15,6 +14,7 @@ from onnxrewrite.measure.timing import Interval, interleave, interval, ratio
 from onnxrewrite.runtime.settings import Runner, Setting, open_runner
 from onnxrewrite.suite.deploy.artifact import Artifact, Metrics, size_of
 from onnxrewrite.suite.quality.gate import Judge
+from onnxrewrite.system.arrays import Feeds
 
 _Key: TypeAlias = tuple[Path, Setting]
 
@@ -70,7 +70,7 @@ class Meter:
         return max((size for size in named if size), default=1)
 
     @property
-    def feeds(self) -> Mapping[str, Any]:
+    def feeds(self) -> Feeds:
         """The inputs that are timed."""
         return self.workload.feeds
 

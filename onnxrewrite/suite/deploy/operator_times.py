@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from onnxrewrite import io
 from onnxrewrite.errors import one_line
 from onnxrewrite.inputs.workload import workload
 from onnxrewrite.measure.kernel_times import Run, run_profiled
 from onnxrewrite.suite.deploy.acceptance import Trial
+from onnxrewrite.system.arrays import Feeds
 
 SECONDS = 0.5
 """For the runs of both."""
@@ -52,7 +52,7 @@ class Operators:
     missing: str = ""
 
 
-def by_operator(before: Trial, after: Trial, dims: Mapping[str, int], inputs: Mapping[str, Any]) -> Operators:
+def by_operator(before: Trial, after: Trial, dims: Mapping[str, int], inputs: Feeds) -> Operators:
     """Both run by turns, each as it is set; where they cannot be profiled, the reason why.
 
     Nothing depends on it, so whatever goes wrong here ends no run that has its result.

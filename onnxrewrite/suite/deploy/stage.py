@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -20,6 +20,7 @@ from onnxrewrite.suite.deploy.artifact import Artifact, Metrics
 from onnxrewrite.suite.deploy.measurement import Meter
 from onnxrewrite.suite.quality.data import Data
 from onnxrewrite.suite.quality.gate import Gate
+from onnxrewrite.system.plain import Json
 
 GROUP = "onnxrewrite.stages"
 """The entry-point group of stages."""
@@ -91,9 +92,9 @@ class Stage:
         """The measurements of a proposal."""
         return context.meter.measure(made, before)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Its settings, plain data; the same settings give the same."""
-        plain: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
+        plain: dict[str, Json] = TypeAdapter(type(self)).dump_python(self, mode="json")
         return plain
 
 
@@ -124,7 +125,7 @@ def defaults() -> list[str]:
     return [name for name, stage in known().items() if stage.default]
 
 
-def made(name: str, settings: Mapping[str, Any], where: str) -> Stage:
+def made(name: str, settings: Mapping[str, object], where: str) -> Stage:
     """A stage with its settings, hyphens for underscores in their names.
 
     Raises:

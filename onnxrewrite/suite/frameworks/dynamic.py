@@ -15,7 +15,7 @@ Axes: TypeAlias = dict[str, dict[int, str]]
 """Input → axis → name of the dimension."""
 
 
-def from_axes(given: Mapping[str, Any], inputs: Mapping[str, int], outputs: Sequence[str] = ()) -> Axes:
+def from_axes(given: Mapping[str, object], inputs: Mapping[str, int], outputs: Sequence[str] = ()) -> Axes:
     """Axes of inputs by name, of ``dynamic_axes``; ``inputs``: name to rank.
 
     Raises:
@@ -34,19 +34,21 @@ def from_axes(given: Mapping[str, Any], inputs: Mapping[str, int], outputs: Sequ
     return found
 
 
-def _listed(name: str, axes: Any) -> Sequence[Any]:
+def _listed(name: str, axes: object) -> Sequence[object]:
     if isinstance(axes, list | tuple | set | frozenset):
         return sorted(axes)
     raise UsageError(f"dynamic_axes: {name} must have a mapping of axes to names or a list of axes, not {axes!r}")
 
 
-def _axis(name: str, axis: Any, rank: int) -> int:
+def _axis(name: str, axis: object, rank: int) -> int:
     if not isinstance(axis, int) or not -rank <= axis < rank:
         raise UsageError(f"dynamic sizes: input {name!r} has {rank} axes, none is {axis!r}")
     return axis % rank
 
 
-def from_shapes(given: Any, arguments: Mapping[str, Any], names: Mapping[int, str], ranks: Mapping[str, int]) -> Axes:
+def from_shapes(
+    given: object, arguments: Mapping[str, object], names: Mapping[int, str], ranks: Mapping[str, int]
+) -> Axes:
     """Axes of inputs by name, of ``dynamic_shapes``.
 
     Args:
@@ -63,11 +65,13 @@ def from_shapes(given: Any, arguments: Mapping[str, Any], names: Mapping[int, st
     return found
 
 
-def _as_structure(given: Any, arguments: Mapping[str, Any]) -> Any:
+def _as_structure(given: object, arguments: Mapping[str, object]) -> object:
     return dict(arguments) if isinstance(given, Mapping) else list(arguments.values())
 
 
-def _walk(given: Any, value: Any, names: Mapping[int, str], ranks: Mapping[str, int], found: Axes, where: str) -> None:
+def _walk(
+    given: Any, value: object, names: Mapping[int, str], ranks: Mapping[str, int], found: Axes, where: str
+) -> None:
     if given is None:
         return
     if id(value) in names:
@@ -91,13 +95,13 @@ def _walk(given: Any, value: Any, names: Mapping[int, str], ranks: Mapping[str, 
         _walk(each, value[index], names, ranks, found, f"{where}[{index}]")
 
 
-def _sequence(given: Any, where: str) -> Sequence[Any]:
+def _sequence(given: object, where: str) -> Sequence[object]:
     if isinstance(given, list | tuple):
         return given
     raise UsageError(f"{where} must be a mapping or a sequence, not {given!r}")
 
 
-def _called(dim: Any, otherwise: str) -> str | None:
+def _called(dim: object, otherwise: str) -> str | None:
     """The name of a dimension; None where it is fixed."""
     if dim is None or isinstance(dim, int):
         return None

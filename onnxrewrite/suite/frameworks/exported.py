@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from onnxrewrite.api.application import Result
 from onnxrewrite.checks.findings import ModelCheck
@@ -35,7 +35,7 @@ class Exported:
     outcome: Outcome | None = None
     notes: Sequence[str] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain data."""
         return {
             "path": str(self.path),

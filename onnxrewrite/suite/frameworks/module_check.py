@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from onnxrewrite.reference.tolerance import (
     TOLERANCES,
     Comparison,
     Norms,
+    Rounding,
     compare,
     equality,
     identical,
@@ -32,9 +33,7 @@ from onnxrewrite.reference.tolerance import (
     measure,
 )
 from onnxrewrite.runtime.session import Session, open_session, skeleton
-
-Arrays: TypeAlias = Sequence[Any]
-Feeds: TypeAlias = Mapping[str, Any]
+from onnxrewrite.system.arrays import Feeds, Held, is_tensor
 
 BINDINGS = 2
 """Sizes of dynamic dimensions that are tried beside those of the example."""
@@ -48,13 +47,13 @@ _NO_KERNEL = "Could not find an implementation"
 class Subject(Protocol):
     """A module that can be run; arrays in by name, arrays out in order."""
 
-    def run(self, feeds: Feeds) -> Arrays | str:
+    def run(self, feeds: Feeds) -> Sequence[Held] | str:
         """Outputs, or in a line why there are none."""
 
-    def precise(self, feeds: Feeds) -> Arrays | None:
+    def precise(self, feeds: Feeds) -> Sequence[Held] | None:
         """Outputs computed in double precision; None where that is not possible."""
 
-    def disturbed(self, feeds: Feeds, seed: int) -> Arrays | None:
+    def disturbed(self, feeds: Feeds, seed: int) -> Sequence[Held] | None:
         """Outputs with inputs and weights moved by a unit roundoff or two; None where that is not possible."""
 
 
@@ -65,7 +64,7 @@ class Try:
     name: str
     binding: Mapping[str, int]
     feeds: Feeds
-    wanted: Arrays
+    wanted: Sequence[Held]
 
 
 def compare_export(
@@ -133,11 +132,11 @@ def _fill(
             return
 
 
-def _wanted(subject: Subject, feeds: Feeds) -> Arrays | str:
+def _wanted(subject: Subject, feeds: Feeds) -> Sequence[Held] | str:
     return subject.run(feeds)
 
 
-def _repeats(subject: Subject, feeds: Feeds, first: Arrays) -> bool:
+def _repeats(subject: Subject, feeds: Feeds, first: Sequence[Held]) -> bool:
     again = subject.run(feeds)
     return not isinstance(again, str) and len(again) == len(first) and all(map(identical, first, again))
 
@@ -165,7 +164,7 @@ def _made(subject: Subject, sampler: Sampler, samples: int, example: Feeds, note
 
 def _negated(subject: Subject, feeds: Feeds, binding: Mapping[str, int], example: Feeds) -> Iterator[Try]:
     """The first sample with the sign of all floats turned, for a trace follows one side of a branch alone."""
-    turned = {n: -v if hasattr(v, "dtype") and is_float(v.dtype) else v for n, v in feeds.items()}
+    turned = {n: -v if is_tensor(v) and is_float(v.dtype) else v for n, v in feeds.items()}
     wanted = subject.run({**example, **turned})
     if not isinstance(wanted, str) and any(turned[n] is not feeds[n] for n in feeds):
         yield Try(f"sample 0 negated{_at(binding)}", binding, {**example, **turned}, wanted)
@@ -208,7 +207,7 @@ def _compared(check: ModelCheck, subject: Subject, session: Session, each: Try) 
     return not check.failures
 
 
-def _one(subject: Subject, each: Try, index: int, reference: Any, made: Any) -> Comparison:
+def _one(subject: Subject, each: Try, index: int, reference: Held, made: Held) -> Comparison:
     wanted = each.wanted[index]
     found = compare(reference, wanted, made)
     if found.accept or not np.isfinite(found.error_rewritten):
@@ -216,9 +215,9 @@ def _one(subject: Subject, each: Try, index: int, reference: Any, made: Any) -> 
     noise = Norms()
     for seed in (1, 2):
         moved = subject.disturbed(each.feeds, seed)
-        if moved is not None and np.shape(moved[index]) == np.shape(wanted):
+        if moved is not None and np.asarray(moved[index]).shape == np.asarray(wanted).shape:
             noise = noise | measure(np.asarray(wanted), np.asarray(moved[index]))
-    return compare(reference, wanted, made, noise=noise)
+    return compare(reference, wanted, made, Rounding(noise))
 
 
 def _add(check: ModelCheck, found: OutputCheck) -> None:

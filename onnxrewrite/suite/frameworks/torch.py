@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from onnxrewrite import io
+from onnxrewrite.checks.findings import ModelCheck
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir.schema import latest_version
 from onnxrewrite.suite.deploy.pipeline import Pipeline
@@ -38,12 +39,12 @@ OLDEST = 7
 
 def export(
     module: torch.nn.Module,
-    example_inputs: Any,
+    example_inputs: object,
     path: str | Path | None = None,
     *,
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: object = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     opset: int | None = None,
@@ -52,7 +53,7 @@ def export(
     optimize: bool | Optimize | Pipeline = True,
     seed: int = 0,
     samples: int = 3,
-    **options: Any,
+    **options: object,
 ) -> Exported:
     """Export a PyTorch module, compare the export with it, and rewrite what is right.
 
@@ -147,8 +148,8 @@ def _maker(
     return make
 
 
-def _comparer(call: Call, seed: int, samples: int) -> Callable[[Path], Any]:
-    def compare(path: Path) -> Any:
+def _comparer(call: Call, seed: int, samples: int) -> Callable[[Path], ModelCheck]:
+    def compare(path: Path) -> ModelCheck:
         return compare_export(call, path, call.feeds, seed=seed, samples=samples)
 
     return compare

@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -24,6 +23,7 @@ from torch.utils import _pytree as tree
 from onnxrewrite.errors import ModelError, UsageError, one_line
 from onnxrewrite.reference.tolerance import is_float
 from onnxrewrite.suite.frameworks.dynamic import Axes, from_axes, from_shapes
+from onnxrewrite.system.arrays import Array, Feeds, Held, Outputs
 
 _NARROW = {torch.bfloat16: ml_dtypes.bfloat16, torch.float8_e4m3fn: ml_dtypes.float8_e4m3fn}
 
@@ -41,14 +41,14 @@ class Call:
     """
 
     module: torch.nn.Module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
     names: tuple[str, ...]
-    shapes: Any = field(default=None)
+    shapes: object = field(default=None)
 
     @staticmethod
     def of(
-        module: torch.nn.Module, example: Any, keywords: Mapping[str, Any], names: Sequence[str] | None = None
+        module: torch.nn.Module, example: object, keywords: Mapping[str, object], names: Sequence[str] | None = None
     ) -> Call:
         """Bind the arguments to the parameters of ``forward`` and name the tensors among them.
 
@@ -71,7 +71,7 @@ class Call:
         return Call(module, args, named, tuple(names) if names is not None else tuple(found))
 
     @cached_property
-    def _flat(self) -> tuple[list[Any], Any]:
+    def _flat(self) -> tuple[list[object], tree.TreeSpec]:
         leaves, structure = tree.tree_flatten((self.args, self.kwargs))
         return leaves, structure
 
@@ -81,11 +81,11 @@ class Call:
         return dict(zip(self.names, (leaf for leaf in self._flat[0] if isinstance(leaf, torch.Tensor)), strict=True))
 
     @cached_property
-    def feeds(self) -> dict[str, Any]:
+    def feeds(self) -> Outputs:
         """The same as arrays."""
         return {name: to_array(tensor) for name, tensor in self.tensors.items()}
 
-    def axes(self, dynamic_axes: Any, dynamic_shapes: Any, outputs: Sequence[str]) -> Axes:
+    def axes(self, dynamic_axes: object, dynamic_shapes: object, outputs: Sequence[str]) -> Axes:
         """The axes whose size may vary, by name of the input.
 
         Raises:
@@ -103,7 +103,7 @@ class Call:
         names = {id(tensor): name for name, tensor in self.tensors.items()}
         return from_shapes(dynamic_shapes, bound.arguments, names, ranks)
 
-    def arguments(self, given: Mapping[str, torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arguments(self, given: Mapping[str, torch.Tensor]) -> tuple[tuple[object, ...], dict[str, object]]:
         """The arguments with other tensors."""
         leaves, structure = self._flat
         names = iter(self.names)
@@ -112,7 +112,7 @@ class Call:
         return args, kwargs
 
     @cached_property
-    def made(self) -> Any:
+    def made(self) -> object:
         """The module's result on the example.
 
         Raises:
@@ -145,26 +145,26 @@ class Call:
             raise UsageError(f"there are {len(names)} output_names for {len(found)} tensors: {', '.join(found)}")
         return tuple(names or _different(found, self.names))
 
-    def _outputs(self, module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Any:
+    def _outputs(self, module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> object:
         args, kwargs = self.arguments(tensors)
         with torch.no_grad():
             return module(*args, **kwargs)
 
-    def _run(self, module: torch.nn.Module, feeds: Mapping[str, Any], *, double: bool = False) -> list[Any]:
+    def _run(self, module: torch.nn.Module, feeds: Feeds, *, double: bool = False) -> list[Array]:
         tensors = {name: to_tensor(feeds[name], like, double=double) for name, like in self.tensors.items()}
         made = self._outputs(module, tensors)
         return [to_array(leaf) for leaf in tree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
 
     # ---- what ``suite.frameworks.module_check`` asks
 
-    def run(self, feeds: Mapping[str, Any]) -> Sequence[Any] | str:
+    def run(self, feeds: Feeds) -> Sequence[Array] | str:
         """Outputs, or in a line why there are none."""
         try:
             return self._run(self.module, feeds)
         except Exception as error:  # a module may raise anything
             return one_line(error)
 
-    def precise(self, feeds: Mapping[str, Any]) -> Sequence[Any] | None:
+    def precise(self, feeds: Feeds) -> Sequence[Array] | None:
         """Outputs computed in double precision, by a copy of the module; None where it cannot be had."""
         double = self._double
         if double is None:
@@ -175,7 +175,7 @@ class Call:
             return None
         return made if all(each.dtype == np.float64 or not is_float(each.dtype) for each in made) else None
 
-    def disturbed(self, feeds: Mapping[str, Any], seed: int) -> Sequence[Any] | None:
+    def disturbed(self, feeds: Feeds, seed: int) -> Sequence[Array] | None:
         """Outputs with inputs and weights moved by a unit roundoff or two."""
         from onnxrewrite.reference.perturbation import perturbed_feeds
 
@@ -200,13 +200,13 @@ class Call:
             return None
 
 
-def must_be_module(module: Any) -> None:
+def must_be_module(module: object) -> None:
     """UsageError for what is no module."""
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"export takes a torch.nn.Module, not {type(module).__name__}")
 
 
-def _arguments(example: Any, keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(example: object, keywords: Mapping[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
     if isinstance(example, tuple | list):
         return tuple(example), dict(keywords)
     if isinstance(example, Mapping):
@@ -214,7 +214,7 @@ def _arguments(example: Any, keywords: Mapping[str, Any]) -> tuple[tuple[Any, ..
     return (example,), dict(keywords)
 
 
-def _apart(leaves: Sequence[Any]) -> list[Any]:
+def _apart(leaves: Sequence[object]) -> list[object]:
     """The same leaves, a tensor that is there twice copied: it is two inputs."""
     seen: set[int] = set()
     found = []
@@ -226,7 +226,7 @@ def _apart(leaves: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _names(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+def _names(module: torch.nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> list[str]:
     """``x``, or ``x_0``, ``x_key`` where the argument ``x`` is nested; no name twice."""
     bound = inspect.signature(module.forward).bind(*args, **kwargs)
     found: list[str] = []
@@ -264,19 +264,21 @@ def evaluating(module: torch.nn.Module) -> Iterator[bool]:
             part.training = mode
 
 
-def to_array(tensor: torch.Tensor) -> Any:
+def to_array(tensor: torch.Tensor) -> Array:
     """A tensor as an array of its own."""
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     narrow = _NARROW.get(plain.dtype)
     if narrow is not None:
         bits = plain.view(torch.int16 if plain.element_size() == 2 else torch.uint8)
-        return bits.numpy().view(narrow).copy()
-    return plain.numpy().copy()
+        bits_of: Array = bits.numpy().view(narrow).copy()
+        return bits_of
+    found: Array = plain.numpy().copy()
+    return found
 
 
-def to_tensor(array: Any, like: torch.Tensor, *, double: bool = False) -> torch.Tensor:
+def to_tensor(array: Held, like: torch.Tensor, *, double: bool = False) -> torch.Tensor:
     """An array as a tensor of the dtype and on the device of another one; floats in double precision if so asked."""
-    found = np.ascontiguousarray(array).reshape(np.shape(array))
+    found = np.ascontiguousarray(array).reshape(np.asarray(array).shape)
     if found.dtype in (np.dtype(n) for n in _NARROW.values()):
         found = found.astype(np.float32)
     made = torch.from_numpy(found.copy()).to(like.dtype)

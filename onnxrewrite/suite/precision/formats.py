@@ -7,10 +7,10 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.errors import UsageError
+from onnxrewrite.system.arrays import Array, DType
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Format:
 
     name: str
     dtype: ir.DataType
-    numpy: np.dtype[Any] = field(repr=False)
+    numpy: DType = field(repr=False)
     largest: float
     least: float
     epsilon: float
 
-    def rounded(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def rounded(self, array: Array) -> Array:
         """The nearest numbers of this format; infinite where they lie beyond it."""
         with np.errstate(over="ignore"):
             return array.astype(self.numpy)

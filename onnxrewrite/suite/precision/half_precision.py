@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -28,6 +27,7 @@ from onnxrewrite.suite.precision.ranges import Range, misfits, ranges, weight_ra
 from onnxrewrite.suite.precision.support import Places, is_float, places, refusal
 from onnxrewrite.suite.quality.data import Data, Given, load_data
 from onnxrewrite.suite.quality.gate import Gate, Judge, Metric, Quality
+from onnxrewrite.system.plain import Json
 
 BLOCKED = operators(marks="places")
 """Operators that stay in float32 unless asked for otherwise: they count, sort, or compute places in an image, and
@@ -72,7 +72,7 @@ class Halved:
         """The model as a protobuf message."""
         return io.to_proto(self.model)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {
             "dtype": self.dtype,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx_ir as ir
 
@@ -11,6 +10,7 @@ from onnxrewrite import io
 from onnxrewrite.errors import ModelError
 from onnxrewrite.runtime.session import open_session
 from onnxrewrite.suite.quality.data import Data
+from onnxrewrite.system.arrays import Feeds, Outputs
 
 GROUP = 64
 """So many values are held at a time; of more, the model is run again for the next ones."""
@@ -39,7 +39,7 @@ class Taps:
             raise ModelError(f"the model does not open in ONNX Runtime: {session}")
         self._session = session
 
-    def __call__(self, feeds: Mapping[str, Any], names: Sequence[str] | None = None) -> dict[str, Any]:
+    def __call__(self, feeds: Feeds, names: Sequence[str] | None = None) -> Outputs:
         """The values, or those of ``names``, by name.
 
         Raises:
@@ -51,7 +51,7 @@ class Taps:
         return found
 
 
-def activations(model: ir.Model, names: Iterable[str], data: Data) -> Iterator[dict[str, Any]]:
+def activations(model: ir.Model, names: Iterable[str], data: Data) -> Iterator[Outputs]:
     """The values of these names, a group of them on a sample at a time.
 
     Raises:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import onnx
 import onnx_ir as ir
@@ -37,6 +37,7 @@ from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.quantizer import quantize
 from onnxrewrite.suite.quantization.select import select
 from onnxrewrite.system import files
+from onnxrewrite.system.plain import Json
 
 QUANTIZED = ("int8", "int4")
 PRECISIONS = ("float32", *FORMATS, *QUANTIZED)
@@ -96,7 +97,7 @@ class Mixed:
         """The model as a protobuf message."""
         return io.to_proto(self.model)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {
             "counts": self.counts,
@@ -122,9 +123,9 @@ def read_map(given: Map) -> dict[str, str]:
     return found
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def _from_file(path: Path) -> dict[str, str]:
     try:
-        table: dict[str, Any] = tomllib.loads(files.read_text(path))
+        table = tomllib.loads(files.read_text(path))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except OSError as error:
@@ -146,7 +147,7 @@ def assign(named: Named, wanted: Mapping[str, str]) -> dict[str, tuple[str, str]
     Raises:
         UsageError: A key names nothing; the message says what comes nearest.
     """
-    ranked: dict[str, tuple[tuple[Any, ...], str]] = {}
+    ranked: dict[str, tuple[tuple[object, ...], str]] = {}
     for number, key in enumerate(wanted):
         for name, kind in named.match(key, "precision").items():
             rank = (key == ANY, KINDS.index(kind), is_pattern(key), -len(key), number)

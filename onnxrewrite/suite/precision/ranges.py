@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.reference.tolerance import finite
 from onnxrewrite.suite.precision.formats import Format
 from onnxrewrite.suite.precision.intermediate_values import activations
 from onnxrewrite.suite.quality.data import Data
+from onnxrewrite.system.arrays import Array
+from onnxrewrite.system.plain import Json
 
 ROUNDINGS = 4.0
 """A value fits if rounding it changes it, in the root mean square, by no more than so many epsilons: rounding normal
@@ -44,7 +44,7 @@ class Range:
             return f"lies below {form.least:.3g}, the least normal number of {form.name}, in {self.small:.0%} of it"
         return ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data; None for what is infinite."""
         return {"largest": self.largest, "error": finite(self.error), "small": self.small}
 
@@ -57,7 +57,7 @@ class _Gauge:
         self._largest = self._signal = self._noise = 0.0
         self._small = self._count = 0
 
-    def add(self, array: npt.NDArray[Any]) -> None:
+    def add(self, array: Array) -> None:
         known = array[np.isfinite(array)].astype(np.float64)
         sizes = np.abs(known)
         with np.errstate(invalid="ignore"):
@@ -87,7 +87,7 @@ def ranges(model: ir.Model, names: Sequence[str], data: Data, form: Format) -> d
     return {name: gauge.range for name, gauge in gauges.items()}
 
 
-def weight_range(array: npt.NDArray[Any], form: Format) -> Range:
+def weight_range(array: Array, form: Format) -> Range:
     """The same of a weight."""
     gauge = _Gauge(form)
     gauge.add(array)

@@ -6,14 +6,14 @@ Equality up to rounding is another question, see ``tolerance``.  This module kno
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from onnxrewrite.reference.tolerance import finite
+from onnxrewrite.system.arrays import Array, Floats, Held
+from onnxrewrite.system.plain import Json
 
 TOP = 5
 """k of the top-k agreement."""
@@ -50,7 +50,7 @@ class Closeness:
             return 0.0
         return self.cosine if self.agreement is None else self.agreement
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data; None for what is infinite."""
         return {name: finite(v) if isinstance(v, float) else v for name, v in asdict(self).items()}
 
@@ -71,11 +71,13 @@ class Gauge:
         self._rows = self._first = 0
         self._overlap = 0.0
 
-    def add(self, reference: Any, value: Any) -> None:
+    def add(self, reference: Held, value: Held) -> None:
         """One sample's output, and the reference's; another shape counts as broken throughout."""
         if isinstance(reference, list):  # a sequence: each of its tensors
-            same = isinstance(value, list) and len(value) == len(reference)
-            for one, other in zip(reference, value, strict=True) if same else ((np.ones(1), None),):
+            pairs: Iterable[tuple[Held, Held]] = ((np.ones(1), None),)
+            if isinstance(value, list) and len(value) == len(reference):
+                pairs = zip(reference, value, strict=True)
+            for one, other in pairs:
                 self.add(one, other)
             return
         x, y = np.asarray(reference), np.asarray(value)
@@ -89,7 +91,7 @@ class Gauge:
             if self._classes and x.ndim and x.shape[-1] > 1:
                 self._ranks(x.reshape(-1, x.shape[-1]), y.reshape(-1, x.shape[-1]))
 
-    def _numbers(self, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> None:
+    def _numbers(self, x: Floats, y: Floats) -> None:
         both = np.isfinite(x) & np.isfinite(y)
         same = (x == y) | (np.isnan(x) & np.isnan(y))
         self._broken += int(np.count_nonzero(~both & ~same))
@@ -103,7 +105,7 @@ class Gauge:
         self._largest = max(self._largest, float(apart.max(initial=0.0)))
         self._count += x.size
 
-    def _ranks(self, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> None:
+    def _ranks(self, x: Array, y: Array) -> None:
         k = min(TOP, x.shape[-1])
         first, second = (np.argsort(-a.astype(np.float64), axis=-1, kind="stable")[:, :k] for a in (x, y))
         self._rows += len(x)

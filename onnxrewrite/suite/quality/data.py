@@ -25,8 +25,9 @@ from onnxrewrite.inputs.workload import workload
 from onnxrewrite.runtime.session import ModelLike, one_line, skeleton
 from onnxrewrite.suite.quality.functions import function, is_function
 from onnxrewrite.system import files
+from onnxrewrite.system.arrays import Array, Feeds, Held
 
-Given: TypeAlias = "Data | str | os.PathLike[str] | Callable[[], Iterable[Any]] | Iterable[Any] | None"
+Given: TypeAlias = "Data | str | os.PathLike[str] | Callable[[], Iterable[object]] | Iterable[object] | None"
 """The forms in which a caller may give data; see :func:`load_data`."""
 
 LABELS = ("label", "labels")
@@ -45,8 +46,8 @@ class Sample:
         label: The expected result, for a metric of the user's own; None if it is not given.
     """
 
-    inputs: Mapping[str, Any]
-    label: Any = None
+    inputs: Feeds
+    label: object = None
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class _Reader:
             )
         return self.specs[0].name
 
-    def _rows(self, arrays: Mapping[str, Any], labels: Any) -> Iterator[Sample]:
+    def _rows(self, arrays: Mapping[str, Array], labels: Array | None) -> Iterator[Sample]:
         """One sample, or one a row where every array has rows."""
         known = {n: a for n, a in arrays.items() if n in self._names}
         stacked = [_stacking(s, known[s.name]) for s in self.specs if s.name in known]
@@ -206,7 +207,7 @@ class _Reader:
             chosen = {n: a[row] if width == 0 else a[row : row + 1] for n, a in known.items()}
             yield Sample(chosen, labels[row] if labels is not None and np.ndim(labels) else labels)
 
-    def fitted(self, given: Any, number: int) -> Sample:
+    def fitted(self, given: object, number: int) -> Sample:
         """A sample with the dtypes of the model; UsageError where it does not fit."""
         sample = _as_sample(given)
         if sample is None:
@@ -219,7 +220,7 @@ class _Reader:
             inputs[spec.name] = self._cast(spec, sample.inputs[spec.name], number)
         return Sample(inputs, sample.label)
 
-    def _cast(self, spec: InputSpec, value: Any, number: int) -> Any:
+    def _cast(self, spec: InputSpec, value: Held, number: int) -> Held:
         if not spec.tensor:
             return value
         where = f"{self.option}: sample {number}, input {spec.name}"
@@ -236,7 +237,7 @@ class _Reader:
         return np.ascontiguousarray(array, wanted).reshape(array.shape)
 
 
-def _as_sample(given: Any) -> Sample | None:
+def _as_sample(given: object) -> Sample | None:
     if isinstance(given, Sample):
         return given
     if isinstance(given, Mapping):
@@ -252,7 +253,7 @@ def _shaped(shape: Sequence[int], spec: InputSpec) -> bool:
     return same_rank and all(not isinstance(d, int) or d == size for d, size in zip(spec.dims, shape, strict=True))
 
 
-def _stacking(spec: InputSpec, array: Any) -> int | None:
+def _stacking(spec: InputSpec, array: Array) -> int | None:
     """The meaning of the rows of an array: 0, each is a sample; 1, each is a batch of one; None, it is one sample."""
     if spec.dims is None or _shaped(array.shape, spec) or array.ndim == 0:
         return None

@@ -16,6 +16,7 @@ from onnxrewrite.errors import ModelError, OnnxRewriteError
 from onnxrewrite.runtime.session import one_line
 from onnxrewrite.suite.quality.data import Sample
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.system.arrays import Feeds
 
 WEIGHTS_BITS = {"int8": 8, "uint8": 8, "int4": 4, "uint4": 4}
 
@@ -29,7 +30,7 @@ class Reader:
     def __init__(self, samples: Iterable[Sample]):
         self._samples = iter(samples)
 
-    def get_next(self) -> Mapping[str, Any] | None:
+    def get_next(self) -> Feeds | None:
         """The inputs of the next sample; None after the last."""
         sample = next(self._samples, None)
         return None if sample is None else sample.inputs

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from onnxrewrite import io
 from onnxrewrite.errors import CheckError, OnnxRewriteError, UsageError
@@ -16,6 +16,7 @@ from onnxrewrite.suite.quality.gate import Gate, Quality
 from onnxrewrite.suite.quantization.quantize_settings import Calibration, QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
 from onnxrewrite.suite.quantization.workbench import Made, Work
+from onnxrewrite.system.plain import Json
 
 Axis: TypeAlias = Literal["channels", "symmetry", "range"]
 """The settings that may be varied beside mode, format and calibration."""
@@ -47,7 +48,7 @@ class Candidate:
     ratio: Interval | None = None
     failure: str = ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {
             "settings": self.settings.to_json(),
@@ -71,7 +72,7 @@ class Comparison:
     candidates: Sequence[Candidate]
     best: Quantized
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data, without the model."""
         return {**self.best.to_json(), "candidates": [c.to_json() for c in self.candidates]}
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args, get_type_hints
 
 from onnxrewrite.errors import UsageError
+from onnxrewrite.system.plain import Json
 
 Mode: TypeAlias = Literal["dynamic", "static", "weights"]
 Format: TypeAlias = Literal["qdq", "qoperator"]
@@ -119,12 +120,12 @@ class QuantizeSettings:
         words += [] if self.symmetric_weights else ["asymmetric weights"]
         return " ".join(words)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data; ``from_json`` makes the same settings of it."""
         return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> QuantizeSettings:
+    def from_json(cls, data: Mapping[str, object]) -> QuantizeSettings:
         """Settings of what ``to_json`` gave.
 
         Raises:

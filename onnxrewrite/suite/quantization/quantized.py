@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import onnx
 
@@ -14,6 +13,7 @@ from onnxrewrite.measure.timing import Interval
 from onnxrewrite.suite.quality.gate import Quality
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.select import Left
+from onnxrewrite.system.plain import Json
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Quantized:
         """The number of quantized nodes of each operator."""
         return dict(sorted(Counter(self.nodes.values()).items()))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data, without the model."""
         return {
             "output": str(self.model) if isinstance(self.model, Path) else None,

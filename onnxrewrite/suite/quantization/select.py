@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import onnx_ir as ir
 
@@ -12,6 +11,7 @@ from onnxrewrite.ir.operators import TRAITS, operators
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings, names
 from onnxrewrite.suite.quantization.split import is_plain
 from onnxrewrite.suite.quantization.stored import chained
+from onnxrewrite.system.plain import Json
 
 OPERATORS: Mapping[str, tuple[str, ...]] = {
     "dynamic": ("MatMul", "Gemm", "LSTM", "Gather", "Conv"),
@@ -49,7 +49,7 @@ class Left:
     operator: str
     reason: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
         return {"name": self.name, "operator": self.operator, "reason": self.reason}
 

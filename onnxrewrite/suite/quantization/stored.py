@@ -13,11 +13,11 @@ for all of them, which is what the quantizer writes, loses 2 dB of a BERT.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
+
+from onnxrewrite.system.arrays import Array
 
 NARROWEST = 16
 """Rows of fewer numbers are not worth a scale of their own."""
@@ -127,7 +127,7 @@ def _in_8_bits(weight: ir.Value, graph: ir.Graph, rows: bool = False) -> tuple[i
     return _initializer(graph, names[0], made[0]), _initializer(graph, names[1], made[1])
 
 
-def _initializer(graph: ir.Graph, name: str, array: npt.NDArray[Any]) -> ir.Value:
+def _initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
     tensor = ir.tensor(array, name=name)
     value = ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
     graph.register_initializer(value)

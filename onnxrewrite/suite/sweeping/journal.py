@@ -7,13 +7,14 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.system import files
 from onnxrewrite.system.atomic import write_whole
+from onnxrewrite.system.plain import Json
 
 FILE = "sweep.jsonl"
 """The record, in the output folder."""
@@ -58,9 +59,9 @@ class Row:
     files: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data."""
-        plain: dict[str, Any] = _ROW.dump_python(self, mode="json")
+        plain: dict[str, Json] = _ROW.dump_python(self, mode="json")
         return plain
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import onnx
 
@@ -59,7 +59,7 @@ class Work:
         """The path of the output of a model, from the model's path, both relative."""
         return relative
 
-    def state(self) -> Any:
+    def state(self) -> object:
         """All that the outcome depends on, beside the model and the versions of packages: plain data."""
         raise NotImplementedError
 
@@ -97,7 +97,7 @@ class Apply(Work):
         """As it says."""
         return self.lower == "fastest"
 
-    def state(self) -> Any:
+    def state(self) -> object:
         """The settings, and the digests of all rules that are chosen."""
         return ["apply", {**asdict(self), "rules": None}, _rules(self.rules, self.only, self.without)]
 
@@ -142,7 +142,7 @@ class Optimize(Work):
 
         return (relative.with_suffix("") if relative.suffix else relative.with_name(f"{relative.name}.deploy")) / MODEL
 
-    def state(self) -> Any:
+    def state(self) -> object:
         """The settings of all stages, the digests of the rules that these name, and those of the files of data."""
         plain = {f.name: getattr(self.plan, f.name) for f in fields(self.plan) if f.name not in ("stages", "gate")}
         rules = [_rules(*(getattr(s, n, ()) for n in ("rules", "only", "without"))) for s in self.plan.stages]
@@ -193,7 +193,7 @@ def _rules(rules: tuple[str, ...], only: tuple[str, ...], without: tuple[str, ..
     return [f"{rule.name} {fingerprint(rule).sha256}" for rule in registry.load(rules).select(only, without)]
 
 
-def _contents(spec: Any) -> list[str]:
+def _contents(spec: object) -> list[str]:
     """The digests of the files that ``--data`` or ``--metric`` names; a function of a module has none.
 
     Raises:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from onnxrewrite.compiler.loop import Progress
 from onnxrewrite.errors import ModelError, UsageError
@@ -17,6 +17,7 @@ from onnxrewrite.suite.sweeping.find import Found, LeftOut, find
 from onnxrewrite.suite.sweeping.job import Job
 from onnxrewrite.suite.sweeping.journal import Record, Row
 from onnxrewrite.suite.sweeping.tasks import Apply, Work
+from onnxrewrite.system.plain import Json
 
 Models: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -54,7 +55,7 @@ class Sweep:
         met = {row.status for row in self.rows}
         return next((code for status, code in _EXIT_CODES if status in met), 0)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Plain data: bytes, seconds, SHA-256 of the files that were written."""
         return {
             "out": str(self.out),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from onnxrewrite import io
 from onnxrewrite.errors import CheckError
@@ -16,6 +16,7 @@ from onnxrewrite.suite.precision.node_sensitivity import Method
 from onnxrewrite.suite.precision.search import search_precision
 from onnxrewrite.suite.quantization.quantize_settings import Mode
 from onnxrewrite.suite.quantization.quantizer import quantize
+from onnxrewrite.system.plain import Plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class Mixed(Stage):
     default: ClassVar[bool] = False
     precision: Mapping[str, str] = field(default_factory=dict)
     mode: Mode = "static"
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Plain = field(default_factory=dict)
     method: Method = "alone"
     seconds: float = 60.0
 

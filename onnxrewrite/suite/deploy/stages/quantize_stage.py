@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.suite.deploy.artifact import Artifact
 from onnxrewrite.suite.deploy.stage import Context, NothingToDo, Stage
 from onnxrewrite.suite.quantization.quantize_settings import Mode, QuantizeSettings
 from onnxrewrite.suite.quantization.quantizer import quantize
+from onnxrewrite.system.plain import Plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class Quantize(Stage):
     name: ClassVar[str] = "quantize"
     lossy: ClassVar[bool] = True
     modes: tuple[Mode, ...] = ("dynamic", "static")
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Plain = field(default_factory=dict)
 
     def run(self, given: Artifact, context: Context) -> Iterator[Artifact]:
         """One artifact a mode."""
@@ -58,6 +59,6 @@ class Quantize(Stage):
         return replace(given, path=path, source=path, how=plan.name, facts=made.to_json())
 
 
-def settings_of(given: Mapping[str, Any], mode: Mode) -> QuantizeSettings:
+def settings_of(given: Mapping[str, object], mode: Mode) -> QuantizeSettings:
     """Settings by name, hyphens for underscores, and a mode."""
     return QuantizeSettings.from_json({**{name.replace("-", "_"): v for name, v in given.items()}, "mode": mode})
