@@ -134,3 +134,13 @@ def test_a_provider_that_compiles_leaves_to_the_cpu_what_it_cannot(monkeypatch: 
 def test_a_target_that_nobody_knows() -> None:
     with pytest.raises(UsageError, match=r"unknown target 'abacus'; known targets: onnxruntime-cpu, .*, onnx$"):
         target("abacus")
+
+
+def test_packages_are_looked_for_only_where_the_target_is_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(targets, "entry_points", lambda group: asked.append(group) or [])
+    assert target("tensorrt", portable=True).portable
+    assert asked == []
+    with pytest.raises(UsageError):
+        target("abacus")
+    assert asked == [targets.GROUP]
