@@ -83,7 +83,7 @@ class Explainer:
         if at is not None:
             found = _around(found, at)
         applied = tuple(a.value for a in trace.applied if a.rule == rule.name)
-        return Explanation(rule.name, applied, grouped(_told(found, trace, rule.name)))
+        return Explanation(rule.name, applied, grouped(_told(found, trace, rule)))
 
     def _checker(self) -> SiteChecker:
         return SiteChecker(lower=lambda model: make_runnable(model, self.rules, self.target))
@@ -104,11 +104,11 @@ def _around(found: Sequence[tuple[Replay, Place]], at: str) -> list[tuple[Replay
     return near or within or anchored
 
 
-def _told(found: Iterable[tuple[Replay, Place]], trace: Trace, rule: str) -> Iterator[Near]:
+def _told(found: Iterable[tuple[Replay, Place]], trace: Trace, rule: Rule) -> Iterator[Near]:
     """The places to tell, each once: what has most of its nodes in a better one is left out, as is where the rule
     applies; where it could have and another rule came first, that is told."""
     taken, whole = set[str](), set[str]()
-    own = {name for a in trace.applied if a.rule == rule for name in a.before}
+    own = {name for a in trace.applied if a.rule == rule.name for name in a.before}
     for replay, place in sorted(found, key=lambda each: each[1].rank):
         name = place.value.name or ""
         if name in whole or (place.rank[0] and 2 * len(place.nodes & taken) > len(place.nodes)):
@@ -129,10 +129,12 @@ def _told(found: Iterable[tuple[Replay, Place]], trace: Trace, rule: str) -> Ite
             yield Near(name, node.name or "", source_of(node), size, size, other, is_guard=True)
 
 
-def _taker(trace: Trace, nodes: frozenset[str], rule: str) -> str:
+def _taker(trace: Trace, nodes: frozenset[str], rule: Rule) -> str:
     """The other rule that has taken one of these nodes, as a sentence; empty if none has."""
     for applied in trace.applied:
         covered = [name for name in applied.before if name in nodes]
-        if applied.rule != rule and covered:
-            return f"{applied.rule} has taken `{covered[0]}` first, at `{applied.value}`"
+        if applied.rule != rule.name and covered:
+            could_precede = applied.stage == rule.stage.name.lower() and applied.rule not in rule.before
+            way = f'; before=("{applied.rule}",) lets {rule.name} go first' if could_precede else ""
+            return f"{applied.rule} has taken `{covered[0]}` first, at `{applied.value}`{way}"
     return ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -22,12 +22,12 @@ from onnxrewrite.ir.target import Target
 from onnxrewrite.pattern.finder import Matcher, View
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.rewrite import edit
-from onnxrewrite.rewrite.index import index
+from onnxrewrite.rewrite.index import index, precedes
 from onnxrewrite.rewrite.legality import illegal_node
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
 from onnxrewrite.rewrite.transaction import Change, Misbuilt, TooNew, Transaction, TurnedDown, Workspace, telling
-from onnxrewrite.rewrite.worklist import LoopGuard, Worklist
+from onnxrewrite.rewrite.worklist import LoopGuard, Refusals, Worklist
 
 SiteCheck: TypeAlias = Callable[[Site], str | None]
 """Asked about one rewrite before it is applied: None, or the reason why it is wrong, or does not pay."""
@@ -102,6 +102,7 @@ class Driver:
         self._budget = _TOTAL * self._size() + 1000
         self._loops = LoopGuard(self._size())
         self._views: dict[ir.Graph, View[Rule]] = {}
+        self._refusals = Refusals()
 
     def run(self, last: Stage = Stage.LOWER, first: Stage = Stage.CANONICALIZE) -> Trace:
         """Run every stage from the ``first`` to the ``last`` to its fixpoint.  Canonicalization stays active in all.
@@ -124,28 +125,46 @@ class Driver:
         tidying = own.union(r for r in known if r.stage == Stage.CANONICALIZE and rules is None)
         nodes = [n for scope in self._work.scopes() for n in scope]
         edit.sweep(nodes)
-        queue = Worklist(nodes, self._work.order.rank)
+        waiting: Mapping[ir.Node, Container[Rule]] = dict.fromkeys(nodes, own)
         most = len(self.trace.applied) + self._budget
-        visited = 0
-        while queue:
-            if len(self.trace.applied) >= most:
+        directions = itertools.cycle((1, -1))  # guards that look up are served on the way down, others on the way up
+        while waiting:
+            if not self._pass(stage, waiting, tidying, next(directions), most):
                 self._exhausted(stage)
                 break
+            waiting = self._refusals.take(tidying, before=len(self.trace.applied))
+        self.trace.warnings.extend(self._loops.warnings)
+        self._loops.warnings.clear()
+        self._sort()
+
+    def _pass(
+        self,
+        stage: Stage,
+        waiting: Mapping[ir.Node, Container[Rule]],
+        tidying: Container[Rule],
+        direction: int,
+        most: int,
+    ) -> bool:
+        """Try rules at nodes, and the ``tidying`` ones at those that change; False after ``most`` rewrites."""
+        rank = self._work.order.rank
+        queue = Worklist(waiting, lambda node: direction * rank(node))
+        for visited in itertools.count(1):
+            if not queue:
+                return True
+            if len(self.trace.applied) >= most:
+                return False
             node, has_changed = queue.pop()
             if node.graph is None or not self._work.enclosing(node.graph):
                 continue
-            visited += 1
             if self._progress is not None and visited % _TELL == 0:
                 self._progress(stage, visited, len(queue))
             scope = node.graph
-            change = self._visit(node, scope, tidying if has_changed else own)
+            change = self._visit(node, scope, tidying if has_changed else waiting[node])
             if change is not None:
                 again = self._index.reach.after(change.nodes, change.released)
                 self._forget(scope, (*again, *change.removed))
                 queue.extend(again)
-        self.trace.warnings.extend(self._loops.warnings)
-        self._loops.warnings.clear()
-        self._sort()
+        return True
 
     def facts(self, scope: ir.Graph) -> Facts:
         """The facts about the values of one scope."""
@@ -161,13 +180,17 @@ class Driver:
         for rule, output in self._candidates(node, scope, active):
             refusals = list[Refused]()
             for match in self._matches(matcher, rule, output):
+                for other, around in self._preceding(matcher, rule, match, active):
+                    outcome = self._attempt(other, around, scope)
+                    if isinstance(outcome, Change):
+                        return outcome
                 beaten = self._beaten(rule, match, node, scope, active) if self._conflicts else ()
                 outcome = self._attempt(rule, match, scope)
                 if isinstance(outcome, Change):
                     self.trace.conflicts.update((rule.name, other.name) for other in beaten)
                     return outcome
                 refusals.append(outcome)
-            self._note(rule, output.name or "", refusals)
+            self._note(rule, node, output.name or "", refusals)
         return None
 
     def _candidates(self, node: ir.Node, scope: ir.Graph, active: Container[Rule]) -> Iterator[tuple[Rule, ir.Value]]:
@@ -178,6 +201,25 @@ class Driver:
                 continue
             if len(rule.outputs) > 1 or edit.is_read(output):
                 yield rule, output
+
+    def _preceding(
+        self, matcher: Matcher, rule: Rule, match: Match, active: Container[Rule]
+    ) -> list[tuple[Rule, Match]]:
+        """The matches of other rules that are to be tried before a match, the largest first; none where a check or a
+        measurement turned the rule down already."""
+        preceding, anchor = self._index.preceding(rule), match.anchor.producer()
+        if not preceding or anchor is None or not isinstance(anchor.graph, ir.Graph):
+            return []
+        found = [
+            (other, around)
+            for node in self._index.reach.after([anchor])
+            if node.graph is anchor.graph
+            for other, output in self._candidates(node, anchor.graph, active)
+            if other in preceding and not self.trace.has_turned_down((other.name, output.name or ""))
+            for around in self._matches(matcher, other, output)
+            if precedes(other, around.nodes, rule, match.nodes)
+        ]
+        return sorted(found, key=lambda each: -len(each[1].nodes))
 
     def _beaten(
         self, winner: Rule, match: Match, node: ir.Node, scope: ir.Graph, active: Container[Rule]
@@ -247,10 +289,12 @@ class Driver:
             raise TurnedDown(loss)
         return self._record(site) if self._record is not None else None
 
-    def _note(self, rule: Rule, value: str, refusals: Sequence[Refused]) -> None:
+    def _note(self, rule: Rule, node: ir.Node, value: str, refusals: Sequence[Refused]) -> None:
         """Keep why a rule did not apply at a value, of several matches what ``telling`` tells."""
         if refusals:
             self.trace.refuse(rule.name, value, telling(refusals).reason)
+        if any(not isinstance(r, TurnedDown) for r in refusals):
+            self._refusals.note(node, rule, len(self.trace.applied))
         for refusal in refusals:
             if isinstance(refusal, TooNew):
                 self.trace.too_new |= refusal.versions

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.finder import Patterns, View
-from onnxrewrite.rewrite.reach import Reach
-from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.rewrite.reach import Reach, anchors, inner
+from onnxrewrite.rewrite.rule import Rule, Stage
 
 
 @functools.lru_cache(maxsize=16)
@@ -31,7 +31,24 @@ class RuleIndex:
         self.rules = sorted(rules, key=lambda r: (-r.benefit, r.name))
         self.reach = Reach(self.rules)
         self._rank = {rule: rank for rank, rule in enumerate(self.rules)}
+        self._preceding: dict[Rule, frozenset[Rule]] = {}
         self._patterns = Patterns((rule.outputs[0], rule) for rule in self.rules)
+
+    def preceding(self, rule: Rule) -> frozenset[Rule]:
+        """The rules of which some match may have to be tried before one of this rule: see ``precedes``."""
+        if rule not in self._preceding:
+            tops = anchors(rule.outputs[0])
+            self._preceding[rule] = frozenset(
+                other
+                for other in self.rules
+                if rule.name in other.before
+                or (
+                    other is not rule
+                    and other.stage == rule.stage != Stage.CANONICALIZE
+                    and (tops is None or any(o in tops or o is None for t in other.outputs for o in inner(t)))
+                )
+            )
+        return self._preceding[rule]
 
     def view(self, facts: Facts, graph: ir.Graph | None) -> View[Rule]:
         """One graph as these rules see it."""
@@ -43,3 +60,16 @@ class RuleIndex:
         if len(node.outputs) > 1:
             found.sort(key=lambda hit: self._rank[hit[0]])
         return found
+
+
+def precedes(other: Rule, around: Collection[ir.Node], rule: Rule, nodes: Collection[ir.Node]) -> bool:
+    """True if a match of ``other``, which covers the nodes ``around``, is tried before one of ``rule``.
+
+    If neither rule says which goes first, it is the one that covers more: a large fusion is not lost to a small one
+    inside.  Canonicalizations do not ask, for what covers little of a graph makes it canonical as well.
+    """
+    if rule.name in other.before:
+        return not set(around).isdisjoint(nodes)
+    return (
+        other.stage == rule.stage != Stage.CANONICALIZE and other.name not in rule.before and set(nodes) < set(around)
+    )

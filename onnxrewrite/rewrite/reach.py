@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import operator
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -33,11 +32,6 @@ from onnxrewrite.rewrite.rule import Rule
 Operators: TypeAlias = frozenset[str | None]
 """Operator names; None stands for any."""
 
-_ByOperator: TypeAlias = dict[str, list[ir.Node]]
-"""Nodes by their operator."""
-
-Step: TypeAlias = Callable[[ir.Node], Iterable[ir.Node]]
-
 _NONE: Operators = frozenset()
 
 _CROWD = 256
@@ -59,10 +53,6 @@ class Reach:
         self._readers_shared = _Readers([r for r in rules if r.keeps_shared])
         self._most = max((n for rule in rules for t in rule.outputs for n in _inner_uses(t).values()), default=1)
         self._sideways = frozenset(o for r in rules if len(r.outputs) > 1 for t in r.outputs for o in _operators(t))
-        self._lookers = [_Looker(rule) for rule in rules if rule.looks_above or rule.looks_below]
-        self._above = max((each.above for each in self._lookers), default=0)
-        self._under = max((each.below for each in self._lookers), default=0)
-        self._fitting = functools.cache(self._fitting_of)
 
     def after(self, changed: Iterable[ir.Node], released: Iterable[ir.Value] = ()) -> list[ir.Node]:
         """The nodes to visit.
@@ -87,8 +77,6 @@ class Reach:
                 if reader not in found and ahead[1] < self._depth and ahead[2] < MAX_NODES:
                     found[reader] = None
                     (queue.appendleft if is_chained else queue.append)(ahead)
-        found.update(dict.fromkeys(self._looking([n for n in start if n not in freed or n in fresh], _consumers)))
-        found.update(dict.fromkeys(self._looking(list(freed), self._few_consumers)))
         return list(found)
 
     def _below(self, node: ir.Node) -> Iterator[ir.Node]:
@@ -120,98 +108,6 @@ class Reach:
             found.update(dict.fromkeys(c for v in values if use_count(v) <= _CROWD for c in v.consumers()))
             layer = [p for p in (v.producer() for v in values) if p is not None]
         return [n for n in found if n not in known]
-
-    def _few_consumers(self, node: ir.Node) -> Iterator[ir.Node]:
-        """Those who read what not many do: to all others it is the same who else reads something above."""
-        return (c for o in node.outputs if use_count(o) <= self._most for c in o.consumers())
-
-    def _looking(self, nodes: Sequence[ir.Node], below: Step) -> Iterator[ir.Node]:
-        """The anchors of rules that look beyond their patterns, and see some of ``nodes`` there."""
-        if not (nodes and self._lookers):
-            return
-        down = _Levels(nodes, below, self._above)
-        up = _Levels(nodes, _producers, self._under)
-        for looker in self._fitting(down.operators, up.operators):
-            yield from looker.anchors(down.within(looker.above), below)
-            yield from looker.anchors_among(up.within(looker.below))
-
-    def _fitting_of(self, down: Operators, up: Operators) -> tuple[_Looker, ...]:
-        """The rules to which some of these operators, further down or up, are of interest."""
-        return tuple(each for each in self._lookers if each.fits(down, up))
-
-
-class _Levels:
-    """Nodes with what is so many steps further or less; by operator, for most rules ask for a few."""
-
-    def __init__(self, nodes: Sequence[ir.Node], step: Step, most: int):
-        self._layers = [list(dict.fromkeys(nodes))]
-        self._within: dict[int, _ByOperator] = {}
-        seen = set(nodes)
-        for _ in range(most):
-            latest = []
-            for node in self._layers[-1]:
-                for further in step(node):
-                    if further not in seen:
-                        seen.add(further)
-                        latest.append(further)
-            if not latest:
-                break
-            self._layers.append(latest)
-        self.operators: Operators = frozenset(n.op_type for n in seen)
-
-    def within(self, distance: int) -> _ByOperator:
-        """The nodes at most so far away."""
-        if distance not in self._within:
-            self._within[distance] = _by_operator(itertools.chain.from_iterable(self._layers[: distance + 1]))
-        return self._within[distance]
-
-
-def _by_operator(nodes: Iterable[ir.Node]) -> _ByOperator:
-    found: _ByOperator = {}
-    for node in nodes:
-        found.setdefault(node.op_type, []).append(node)
-    return found
-
-
-def _consumers(node: ir.Node) -> Iterator[ir.Node]:
-    return (c for o in node.outputs for c in o.consumers())
-
-
-def _producers(node: ir.Node) -> Iterator[ir.Node]:
-    return (p for i in node.inputs[:_CROWD] if i is not None and (p := i.producer()) is not None)
-
-
-class _Looker:
-    """A rule that looks beyond its pattern: where its anchor can be, around what it sees."""
-
-    def __init__(self, rule: Rule):
-        self.above, self.below = rule.looks_above, rule.looks_below
-        self._depth = max(map(depth, rule.outputs))
-        self._anchors = anchors(rule.outputs[0])
-        self._readers = _Readers([rule])
-
-    def fits(self, down: Operators, up: Operators) -> bool:
-        """True if the pattern has one of the operators ``down``, or one of those ``up`` can be the anchor."""
-        return any(map(self._readers.knows, down)) or self._anchors is None or bool(self._anchors & up)
-
-    def anchors_among(self, nodes: _ByOperator) -> Iterator[ir.Node]:
-        """Those of ``nodes`` that can be the anchor."""
-        operators = self._anchors
-        return (n for o, found in nodes.items() if operators is None or o in operators for n in found)
-
-    def anchors(self, nodes: _ByOperator, below: Step) -> Iterator[ir.Node]:
-        """The anchors at and below those of ``nodes`` that can be in the pattern."""
-        layer = [n for o, found in nodes.items() if self._readers.knows(o) for n in found]
-        seen = dict.fromkeys(layer)
-        for _ in range(self._depth):
-            if not layer:
-                return
-            yield from self.anchors_among(_by_operator(layer))
-            fitting = dict.fromkeys(
-                c for n in layer if (under := self._readers.of(n.op_type)) for c in below(n) if c.op_type in under
-            )
-            layer = [c for c in fitting if c not in seen]
-            seen.update(dict.fromkeys(layer))
 
 
 class _Readers:
@@ -258,6 +154,15 @@ def anchors(item: Term) -> frozenset[str | None] | None:
     """The operators that can compute a term's value; None for any."""
     found = [_operators(form) for form in forms(item)]
     return frozenset[str | None]().union(*found) if all(found) and not any(None in f for f in found) else None
+
+
+@functools.cache
+def inner(item: Term) -> Operators:
+    """The operators that can compute the values below a term."""
+    found = frozenset[str | None]()
+    for below in children(item):
+        found |= _operators(below) | inner(below)
+    return found
 
 
 @functools.cache

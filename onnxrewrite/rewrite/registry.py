@@ -111,7 +111,16 @@ class Registry:
         Besides the rules of ``only`` run those of the lower stage, which make legal what they raise, and, unless only
         canonicalizations were asked for, the canonicalizations, for patterns are written on canonical graphs.
         ``without`` takes out any of them.
+
+        Raises:
+            UsageError: There is no rule or set of a name.
+            RuleError: A rule is to precede another one, which does not exist.
         """
+        for rule in self:
+            for name in rule.before:
+                if name not in self.rules:
+                    known = nearest(name, [r.name for r in self])
+                    raise RuleError(f"rule {rule.name}: it is to go before {name!r}, which is no rule{known}")
         asked = [self.named(name) for name in only]
         wanted = RuleSet("", asked) if asked else self.rules
         helping = {Stage.LOWER} if all(r.stage == Stage.CANONICALIZE for r in wanted) else {*Stage} - {Stage.RAISE}

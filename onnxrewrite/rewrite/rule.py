@@ -83,9 +83,9 @@ class Rule:
             line of its docstring is ``lhs ⟶ rhs``.
         examples: Graphs that it rewrites or refuses; they are its documentation and its tests.
         benefit: Of several rules that match at one value, the one with the largest benefit is tried first.
+        before: The names of rules that this one precedes where the matches of both overlap.  Without it, from the raise
+            stage on, a rule precedes those whose matches lie inside its own.
         keeps_shared: True if it applies where inner values are needed elsewhere too and so are computed anyway.
-        looks_above: The number of nodes above its pattern that the rewrite looks at; tried again when these change.
-        looks_below: The same below its pattern.
         only_faster: True if it is applied only where it was measured to be faster: both sides have as many operators.
         stands_in: True if what it emits stands in for an operator that the model's opset lacks, and is mostly slower:
             where speed is measured, the model is converted to the opset that has it, if it can be.
@@ -99,9 +99,8 @@ class Rule:
     rewrite: Rewrite
     examples: tuple[Example, ...] = ()
     benefit: int = 0
+    before: tuple[str, ...] = ()
     keeps_shared: bool = False
-    looks_above: int = 0
-    looks_below: int = 0
     only_faster: bool = False
     stands_in: bool = False
     assumes: tuple[Assumption, ...] = ()
@@ -117,6 +116,8 @@ class Rule:
             raise RuleError(f"rule {self.name}: stage must be a Stage, not {self.stage!r}")
         if not self.outputs or not all(isinstance(t, Term) for t in self.outputs):
             raise RuleError(f"rule {self.name}: the pattern must be a term or a tuple of terms")
+        if isinstance(self.before, str) or not all(isinstance(name, str) for name in self.before):
+            raise RuleError(f"rule {self.name}: before must be a tuple of names, not {self.before!r}")
         if not callable(self.rewrite):
             raise RuleError(f"rule {self.name}: rewrite must be a function of (match, build)")
         object.__setattr__(self, "_place", place())

@@ -126,6 +126,10 @@ class Trace:
         """Note that ``rule`` matched at ``value`` and was refused; the last reason counts."""
         self.refused.setdefault(rule, {})[value] = reason
 
+    def has_turned_down(self, key: Key) -> bool:
+        """True if a check or a measurement spoke against a rewrite."""
+        return key in self.failed or key in self.declined
+
     def counts(self) -> Counter[str]:
         """The number of times that each rule was applied."""
         return Counter(a.rule for a in self.applied)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 import onnx_ir as ir
 
+from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Key
 
 _LOOP = 32
@@ -61,6 +62,34 @@ class Worklist:
         self._here = (here[0], here[1])
         self._waiting.discard(node)
         return node, node in self._changed
+
+
+class Refusals:
+    """The rules that were refused at nodes, each with the number of rewrites that were applied before.
+
+    A guard can look at any part of the graph, so that any later rewrite can be the one that it waits for.
+    """
+
+    def __init__(self) -> None:
+        self._noted: dict[ir.Node, dict[Rule, int]] = {}
+
+    def note(self, node: ir.Node, rule: Rule, applied: int) -> None:
+        """Keep that a rule was refused."""
+        self._noted.setdefault(node, {})[rule] = applied
+
+    def take(self, rules: Container[Rule], before: int) -> dict[ir.Node, set[Rule]]:
+        """The nodes at which ``rules`` were refused before so many rewrites were applied, with these; forgets them."""
+        found: dict[ir.Node, set[Rule]] = {}
+        for node, noted in list(self._noted.items()):
+            again = {rule for rule, applied in noted.items() if applied < before and rule in rules}
+            left = {rule: applied for rule, applied in noted.items() if rule not in again}
+            if again and node.graph is not None:
+                found[node] = again
+            if left and node.graph is not None:
+                self._noted[node] = left
+            else:
+                del self._noted[node]
+        return found
 
 
 class LoopGuard:

@@ -207,7 +207,6 @@ SIGMOID = Rule(
     stage=Stage.RAISE,
     pattern=1 / (1 + op.Exp(-x)),
     rewrite=to_sigmoid,
-    looks_below=1,
     examples=(
         Rewrites("n = Neg(x)  e = Exp(n)  a = Add(e, 1.0)  y = Div(1.0, a)", to="y = Sigmoid(x)"),
         Rewrites("n = Mul(x, -1.0)  e = Exp(n)  a = Add(1.0, e)  y = Reciprocal(a)", to="y = Sigmoid(x)"),

@@ -249,7 +249,6 @@ ATTENTION = Rule(
     pattern=attention,
     rewrite=to_attention,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
-    looks_above=2,
     examples=(
         Rewrites(
             f"{_MASKED} p = Softmax(a)  y = MatMul(p, v)",

@@ -178,7 +178,6 @@ ATTENTION_LOWER = Rule(
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     keeps_shared=True,
     stands_in=True,
-    looks_above=3,
     examples=(
         Rewrites(
             f"{_HEADS} float[b,1,s,s] mask; y = Attention<scale=0.5>(q4, k4, v4, mask)",
@@ -222,7 +221,6 @@ SDPA_LOWER = Rule(
     pattern=sdpa,
     rewrite=lower_spelled,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
-    looks_above=3,
     examples=(
         Rewrites(
             "float[6,s,8] q; float[6,8,l] kt; float[6,l,8] v; float[s,l] mask;"

@@ -77,7 +77,6 @@ ATTENTION_PACK = Rule(
     pattern=multi_head_attention,
     rewrite=pack,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
-    looks_above=3,
     examples=(
         Rewrites(
             "float[b,s,2] x; q = MatMul(x, float[2,1] {1.0, 2.0})  k = MatMul(x, float[2,1] {3.0, 4.0})"

@@ -105,7 +105,6 @@ WITH_PAST = Rule(
     rewrite=with_past,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     keeps_shared=True,
-    looks_above=3,
     examples=(
         Rewrites(
             _PAST.format(axis=-2, values="pv, v"),

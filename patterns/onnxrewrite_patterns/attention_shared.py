@@ -105,7 +105,6 @@ SHARE = Rule(
     rewrite=share,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     keeps_shared=True,
-    looks_above=3,
     examples=(
         Rewrites(
             f"{_KV} {_REPEAT.format('k')} {_REPEAT.format('v')} y = Attention<scale=0.5>(q, rk, rv)",

@@ -46,7 +46,6 @@ MERGE_HEADS = Rule(
     rewrite=merge_heads,
     assumes=(Assumption.NOT_EMPTY,),
     keeps_shared=True,
-    looks_above=3,
     examples=(
         Rewrites(
             f"{_HEADS} a = Attention<scale=0.5>(q4, k4, v4) {_TURN}",
@@ -70,7 +69,6 @@ TO_MULTI_HEAD = Rule(
     rewrite=to_multi_head,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     keeps_shared=True,
-    looks_above=3,
     only_faster=True,
     examples=(
         Rewrites(

@@ -37,7 +37,6 @@ UNMASKED = Rule(
     pattern=attention,
     rewrite=without_mask,
     keeps_shared=True,
-    looks_above=8,
     examples=(
         Rewrites(
             f"{_QKV} m = Expand(bool[1,1,1,1] {{true}}, {{1, 1, 5, 7}})  y = Attention<scale=0.5>(q, k, v, m)",

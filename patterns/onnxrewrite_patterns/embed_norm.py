@@ -141,7 +141,6 @@ EMBED_NORM = Rule(
     rewrite=to_embed_norm,
     benefit=20,
     keeps_shared=True,
-    looks_below=1,
     assumes=(Assumption.NOT_NEGATIVE,),
     examples=(
         Rewrites(

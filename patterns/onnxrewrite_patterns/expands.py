@@ -148,7 +148,6 @@ WITHOUT_EXPAND = Rule(
     pattern=broadcasting,
     rewrite=without_expand,
     benefit=30,
-    looks_above=1,
     examples=(
         Rewrites(
             "float[1,s] x; float[n,s] z; h = Shape(z)  e = Expand(x, h)  y = Add(e, z)",
@@ -207,7 +206,6 @@ WITHOUT_FILL = Rule(
     rewrite=without_fill,
     benefit=30,
     keeps_shared=True,
-    looks_above=1,
     examples=(
         Rewrites(
             "int64[n,s] x; h = Shape(x)  c = ConstantOfShape<value=int64[1] {3}>(h)  y = Min(x, c)",

@@ -38,7 +38,7 @@ from onnxrewrite import (
     operators,
     same_shape,
 )
-from onnxrewrite_patterns.linear_layers import STEPS, leads_to, require_unquantized
+from onnxrewrite_patterns.linear_layers import leads_to, require_unquantized
 from onnxrewrite_patterns.transpose_frames import Perm, compose
 
 # -- MatMul ----------------------------------------------------------------------------------------------------
@@ -106,7 +106,6 @@ TRANSPOSE = Rule(
     rewrite=absorb_transpose,
     assumes=(Assumption.NOT_EMPTY,),
     keeps_shared=True,
-    looks_below=STEPS,
     examples=(
         Rewrites(
             "float[2,m,k] a; float[2,n,k] b; t = Transpose<perm=[0,2,1]>(b)  y = MatMul(a, t)",
@@ -186,7 +185,6 @@ OPERAND_SCALE = Rule(
     rewrite=absorb_operand_scale,
     assumes=(Assumption.NOT_EMPTY,),
     keeps_shared=True,
-    looks_below=STEPS,
     examples=(
         Rewrites(
             "float[2,m,k] a; float[2,k,n] b; s = Mul(a, 3.0)  t = Div(b, 0.5)  y = MatMul(s, t)",
@@ -211,7 +209,6 @@ SCALE = Rule(
     pattern=scaled_product * scale,
     rewrite=absorb_scale,
     assumes=(Assumption.NOT_EMPTY,),
-    looks_below=STEPS,
     examples=(
         Rewrites(
             "float[2,m,k] a; float[2,k,n] b; p = MatMul(a, b)  y = Mul(3.0, p)",

@@ -107,7 +107,6 @@ GATHER_ALL = Rule(
     pattern=concat,
     rewrite=gather_all,
     benefit=30,
-    looks_above=2,
     examples=(
         Rewrites(
             "int64[4] x; a = Gather(x, {0})  b = Gather(x, {2})  y = Concat<axis=0>(a, b, {7})",

@@ -281,7 +281,6 @@ FLAT = Rule(
     pattern=op.Add(layer, offset),
     rewrite=flat_gemm,
     only_faster=True,
-    looks_below=linear.STEPS,
     examples=(
         Rewrites(
             "float[1,s,2] x; p = MatMul(x, float[2,1] {1, 2})  y = Add(p, {3.0})",

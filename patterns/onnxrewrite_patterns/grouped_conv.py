@@ -307,7 +307,6 @@ MERGE = Rule(
     stage=Stage.CANONICALIZE,
     pattern=concat,
     rewrite=merge_convs,
-    looks_above=8,
     examples=(
         Rewrites(
             "float[n,2,h,w] x; a, b = Split(x, {1, 1}, axis=1)  c = Conv(a, float[1,1,1,1] {2})"

@@ -33,7 +33,7 @@ from onnxrewrite import (
     parameter,
     resolve,
 )
-from onnxrewrite_patterns.linear_layers import STEPS, feeds_attention
+from onnxrewrite_patterns.linear_layers import feeds_attention
 
 Array = npt.NDArray[Any]
 
@@ -181,7 +181,6 @@ PARALLEL = Rule(
     rewrite=merge,
     only_faster=True,
     keeps_shared=True,
-    looks_below=STEPS,
     examples=(
         Rewrites(
             "float[b,s,2] x; p = MatMul(x, float[2,1] {1, 2})  q = MatMul(x, float[2,2] {3, 4, 5, 6})"

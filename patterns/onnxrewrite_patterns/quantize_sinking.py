@@ -73,7 +73,6 @@ SINK = Rule(
     pattern=sinking,
     rewrite=dequantized_later,
     benefit=40,
-    looks_below=1,
     examples=(
         Rewrites(
             "int8[n,4] q; d = DequantizeLinear(q, 0.5, int8 3)  y = Transpose<perm=[1,0]>(d)",

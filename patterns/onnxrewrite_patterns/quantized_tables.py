@@ -33,9 +33,6 @@ KERNELS = frozenset(operators("pointwise broadcast", marks="qlinear"))
 _LARGE = 64
 """No function is looked for beyond so many nodes."""
 
-_FAR = 24
-"""A change at most this many nodes away may complete a function."""
-
 
 class Function(NamedTuple):
     """Nodes, producers first, that compute ``result`` from ``operand`` alone, element by element."""
@@ -233,8 +230,6 @@ TABLE = Rule(
     rewrite=looked_up,
     benefit=40,  # before what takes single steps
     keeps_shared=True,  # dequantized operands; ``_leak`` refuses the rest
-    looks_above=_FAR,
-    looks_below=_FAR,
     assumes=(Assumption.NOT_EMPTY,),  # a size of zero in the target of a Reshape means another size
     examples=(
         Rewrites(

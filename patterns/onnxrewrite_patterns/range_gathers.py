@@ -165,7 +165,6 @@ FLAT = Rule(
     rewrite=flat_ranges,
     benefit=40,
     keeps_shared=True,
-    looks_above=_FAR,
     assumes=(Assumption.NOT_EMPTY,),  # of no rows nothing is gathered, however far the range reaches
     examples=(
         Rewrites(
@@ -243,7 +242,6 @@ COMBINATIONS = Rule(
     rewrite=all_combinations,
     benefit=40,
     keeps_shared=True,
-    looks_above=_FAR,
     examples=(
         Rewrites(
             "bool[n,s] x; h = Shape(x)  p = Gather(h, 0)  q = Gather(h, 1)  r = Range(0, p, 1)  t = Range(0, q, 1)"

@@ -142,7 +142,6 @@ ROTARY = Rule(
     rewrite=to_rotary,
     assumes=(Assumption.NOT_EMPTY,),
     keeps_shared=True,
-    looks_above=8,
     examples=(
         Rewrites(
             f"{_HEADS} {_DOUBLED} {_HALVES} {_TURNED}",

@@ -118,7 +118,6 @@ SLICED = Rule(
     rewrite=piece_by_slice,
     benefit=20,
     keeps_shared=True,
-    looks_above=1,
     examples=(
         Rewrites(
             "float[n,s,t] x; h = Shape(x)  y = Slice(h, {-2}, {9223372036854775807}, {0})",
@@ -289,7 +288,6 @@ ANEW = Rule(
     rewrite=made_anew,
     benefit=5,
     keeps_shared=True,
-    looks_above=4,
     examples=(
         Rewrites(
             "float[n,s,t] x; h = Shape(x)  a = Gather(h, 0)  b = Unsqueeze(a, {0})  c = Slice(h, {1}, {2})"

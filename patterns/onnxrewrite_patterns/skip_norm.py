@@ -107,7 +107,6 @@ SKIP_NORM = Rule(
     pattern=norm,
     rewrite=to_skip_norm,
     keeps_shared=True,
-    looks_below=1,
     examples=(
         Rewrites(
             f"{_X} a = Add(x, z)  y = LayerNormalization<axis=-1, epsilon=1e-12>(a, w, c)",

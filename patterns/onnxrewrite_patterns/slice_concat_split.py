@@ -223,7 +223,6 @@ FLATTER = Rule(
     pattern=concat,
     rewrite=flatter,
     benefit=40,
-    looks_above=1,
     examples=(
         Rewrites(
             "float[n,s] a; float[n,t] b; c = Concat<axis=1>(a, b)  y = Concat<axis=-1>(c, a)",
@@ -270,7 +269,6 @@ REJOINED = Rule(
     pattern=concat,
     rewrite=rejoined,
     benefit=60,
-    looks_above=1,
     examples=(
         Rewrites(
             "float[n,6] x; a, b = Split<axis=1>(x, {2, 4})  c = Concat<axis=-1>(a, b)  y = Relu(c)",
@@ -349,7 +347,6 @@ PIECE = Rule(
     rewrite=operand_itself,
     benefit=60,
     keeps_shared=True,
-    looks_above=1,
     examples=(
         Rewrites(
             "float[n,2] a; float[n,4] b; c = Concat<axis=1>(a, b)  p, q = Split<axis=1>(c, {2, 4})"

@@ -58,7 +58,6 @@ FIRST = Rule(
     rewrite=split_first,
     only_faster=True,
     keeps_shared=True,
-    looks_below=1,
     examples=(
         Rewrites(
             f"{_TURN} {_VIEWS} {_SUM}",

@@ -65,7 +65,6 @@ SPLIT = Rule(
     stage=Stage.LOWER,
     pattern=slice_,
     rewrite=one_split,
-    looks_below=1,
     examples=(
         Rewrites(
             "float[n,6] x; a = Slice(x, {0}, {2}, {1})  b = Slice(x, {2}, {9223372036854775807}, {-1})"

@@ -127,8 +127,6 @@ MEET = Rule(
     rewrite=meet,
     assumes=(Assumption.FINITE,),
     keeps_shared=True,
-    looks_above=8,
-    looks_below=8,
     examples=(
         Rewrites(
             "float[n,8,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  a = Add(t, {1., 2., 3., 4., 5., 6., 7., 8.})"

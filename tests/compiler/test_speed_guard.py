@@ -331,7 +331,7 @@ def to_another(m, build):
     is_read = any(n.op_type == "Neg" for n in m[gelu].consumers())
     return build.microsoft.QuickGelu(m[x], alpha=1.7) if is_read else build.microsoft.Gelu(m[x])
 
-RULES = (Rule("wrong-gelu", Stage.LOWER, gelu, to_another, looks_below=1),)
+RULES = (Rule("wrong-gelu", Stage.LOWER, gelu, to_another),)
 """
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from library import LIBRARY, RULES
 
@@ -198,7 +200,12 @@ def test_what_another_rule_took_first_is_said() -> None:
     model = text.parse("float[n,8] x; s = Softsign(x)  y = Neg(s)", opset=17)
     found = Explainer(io.load(model), [first, second], "onnxruntime-cpu", check=False).explain(second)
     assert not found.applied
-    assert [p.reason for g in found.groups for p in g.places] == ["first has taken `Softsign` first, at `s`"]
+    assert [p.reason for g in found.groups for p in g.places] == [
+        'first has taken `Softsign` first, at `s`; before=("first",) lets second go first'
+    ]
+    second = dataclasses.replace(second, before=("first",))
+    found = Explainer(io.load(model), [first, second], "onnxruntime-cpu", check=False).explain(second)
+    assert found.applied == ("s",)
 
 
 def test_a_node_that_was_just_built_is_named_without_a_name() -> None:

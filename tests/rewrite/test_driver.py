@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 from driving import drive, printed, reason, renaming, rule, valid, x
@@ -141,6 +144,144 @@ def test_long_chains_are_visited_again() -> None:
     )
     driver = drive(graph, [fuse, drop])
     assert [a.rule for a in driver.trace.applied] == ["drop", "fuse"]
+
+
+FAR = "  ".join(f"v{i} = Neg(v{i - 1})" for i in range(1, 60))
+
+
+def sees(sight: Callable[[ir.Node], Iterable[ir.Node]], wanted: str, from_: ir.Node) -> bool:
+    """True if a walk along ``sight`` comes to an operator."""
+    seen, stack = set[ir.Node](), [from_]
+    while stack:
+        node = stack.pop()
+        if node.op_type == wanted:
+            return True
+        fresh = [n for n in sight(node) if n not in seen]
+        seen.update(fresh)
+        stack += fresh
+    return False
+
+
+def producers(node: ir.Node) -> Iterator[ir.Node]:
+    return (p for i in node.inputs if i is not None and (p := i.producer()) is not None)
+
+
+def consumers(node: ir.Node) -> Iterator[ir.Node]:
+    return (c for o in node.outputs for c in o.consumers())
+
+
+def looking(sight: Callable[[ir.Node], Iterable[ir.Node]], wanted: str, old: str = "Exp", new: str = "Cos") -> Rule:
+    """``old(x) ⟶ new(x)`` where its guard sees an operator."""
+
+    def guarded(m: Any, build: Any) -> Any:
+        m.require(sees(sight, wanted, m.nodes[0]), f"sees no {wanted}")
+        return getattr(build, new)(m[x])
+
+    return rule("looking", op[old](x), guarded, benefit=9)
+
+
+@pytest.mark.parametrize(
+    ("graph", "sight"),
+    [
+        (f"float[2] x; v0 = Relu(x)  {FAR}  y = Exp(v59)", producers),
+        (f"float[2] x; v0 = Exp(x)  {FAR}  y = Relu(v59)", consumers),
+    ],
+)
+def test_a_guard_that_waits_for_something_far_away_is_asked_again(graph: str, sight: Any) -> None:
+    driver = drive(graph, [looking(sight, "Abs"), renaming("Relu", "Abs")])
+    assert [a.rule for a in driver.trace.applied] == ["relu-to-abs", "looking"]
+
+
+def test_a_guard_of_an_earlier_stage_is_asked_again_if_that_is_active() -> None:
+    graph = f"float[2] x; v0 = Relu(x)  {FAR}  y = Exp(v59)"
+    driver = drive(graph, [looking(producers, "Abs"), renaming("Relu", "Abs", stage=Stage.RAISE)])
+    assert [a.rule for a in driver.trace.applied] == ["relu-to-abs", "looking"]
+    raised = dataclasses.replace(looking(producers, "Abs"), stage=Stage.RAISE)
+    driver = drive(graph, [raised, renaming("Relu", "Abs", stage=Stage.LOWER)])
+    assert [a.rule for a in driver.trace.applied] == ["relu-to-abs"], "raising is over"
+
+
+@pytest.mark.parametrize("sight", [producers, consumers])
+def test_guards_that_wait_for_one_another_are_served_in_a_few_passes(sight: Any) -> None:
+    """Each of 200 waits for its neighbour, which is further away than the pattern spans."""
+    many, operators = 200, [*(["Exp", "Neg", "Neg", "Neg"] * 200), "Relu"]
+    if sight is producers:
+        operators.reverse()
+    line = "  ".join(f"v{i} = {each}(v{i - 1})" for i, each in enumerate(operators)).replace("v-1", "x")
+    asked = 0
+
+    def neighbour_is_done(m: Any, build: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        near = m.nodes[0]
+        for _ in range(4):
+            (near,) = sight(near)
+        m.require(near.op_type in ("Cos", "Abs"), "the neighbour is not done")
+        return build.Cos(m[x])
+
+    first = renaming("Relu", "Abs", stage=Stage.RAISE)
+    driver = drive(f"float[2] x; {line}", [rule("chained", op.Exp(x), neighbour_is_done), first])
+    assert driver.trace.counts() == {"relu-to-abs": 1, "chained": many}
+    assert asked <= 4 * many
+
+
+def test_a_rewrite_that_its_check_turned_down_is_not_asked_again() -> None:
+    asked = []
+
+    def check(site: Any) -> str | None:
+        asked.append(site.key)
+        return "wrong" if site.key[0] == "exp-to-cos" else None
+
+    graph = f"float[2] x; v0 = Relu(x)  {FAR}  y = Exp(v59)"
+    drive(graph, [renaming("Exp", "Cos", benefit=9), renaming("Relu", "Abs", stage=Stage.RAISE)], check=check)
+    assert asked == [("exp-to-cos", "y"), ("relu-to-abs", "v0")]
+
+
+# -- one match inside another ------------------------------------------------------------------------------------
+
+SMALL = rule("small", op.Neg(op.Exp(x)), lambda m, b: b.Sin(m[x]), Stage.RAISE)
+LARGE = rule("large", op.Abs(op.Neg(op.Exp(x))), lambda m, b: b.Cos(m[x]), Stage.RAISE)
+CROSSING = rule("crossing", op.Relu(op.Neg(x)), lambda m, b: b.Tan(m[x]), Stage.RAISE)
+INSIDE = "float[2] x; a = Exp(x)  b = Neg(a)  y = Abs(b)"
+
+
+@pytest.mark.parametrize("stage", [Stage.RAISE, Stage.LOWER])
+def test_the_rule_that_covers_more_goes_first(stage: Stage) -> None:
+    small, large = (dataclasses.replace(each, stage=stage) for each in (SMALL, LARGE))
+    assert printed(drive(INSIDE, [dataclasses.replace(small, benefit=99), large])) == "[Abs] y = Cos(x)"
+
+
+def test_canonicalizations_do_not_ask_what_covers_more() -> None:
+    rules = [dataclasses.replace(each, stage=Stage.CANONICALIZE) for each in (SMALL, LARGE)]
+    assert [a.rule for a in drive(INSIDE, rules).trace.applied] == ["small"]
+    rules[1] = dataclasses.replace(rules[1], before=("small",))
+    assert [a.rule for a in drive(INSIDE, rules).trace.applied] == ["large"], "unless they are told to"
+
+
+def test_a_large_rule_that_does_not_apply_leaves_it_to_the_small_one() -> None:
+    refusing = dataclasses.replace(LARGE, rewrite=lambda m, b: m.refuse("no"))
+    assert [a.rule for a in drive(INSIDE, [SMALL, refusing]).trace.applied] == ["small"]
+    driver = drive(INSIDE, [SMALL, LARGE], check=lambda site: "wrong" if site.rule == "large" else None)
+    assert [a.rule for a in driver.trace.applied] == ["small"]
+    assert list(driver.trace.failed) == [("large", "y")]
+    shared = "(float[2] x) => (y, z) { a = Exp(x)  b = Neg(a)  y = Abs(b)  z = Sin(b) }"
+    assert [a.rule for a in drive(shared, [SMALL, LARGE]).trace.applied] == ["small"]
+
+
+def test_a_rule_says_which_it_precedes() -> None:
+    small = dataclasses.replace(SMALL, before=("large",))
+    assert [a.rule for a in drive(INSIDE, [small, LARGE]).trace.applied] == ["small"]
+    crossed = "float[2] x; a = Exp(x)  b = Neg(a)  y = Relu(b)"
+    assert [a.rule for a in drive(crossed, [SMALL, CROSSING]).trace.applied] == ["small"]
+    crossing = dataclasses.replace(CROSSING, before=("small",))
+    assert [a.rule for a in drive(crossed, [SMALL, crossing]).trace.applied] == ["crossing"]
+    same = [renaming("Exp", "Sin"), dataclasses.replace(renaming("Exp", "Tan"), before=("exp-to-sin",))]
+    assert [a.rule for a in drive("float[2] x; y = Exp(x)", same).trace.applied] == ["exp-to-tan"]
+
+
+def test_two_rules_that_precede_each_other_do_not_hang() -> None:
+    rules = [dataclasses.replace(SMALL, before=("large",)), dataclasses.replace(LARGE, before=("small",))]
+    assert len(drive(INSIDE, rules).trace.applied) == 1
 
 
 # -- loops --------------------------------------------------------------------------------------------------------

@@ -88,13 +88,6 @@ def test_values_that_lose_a_reader() -> None:
     assert reach.after([], a.outputs) == [a, b]
 
 
-def test_rules_that_look_further() -> None:
-    assert reached(op.Exp(x), LADDER, "a") == "a"
-    assert reached(op.Exp(x), LADDER, "a", looks_above=2) == "a"
-    assert reached(op.Exp(x), LADDER, "a", looks_above=3) == "a d"
-    assert reached(AnyNode(), LADDER, "a", looks_above=1) == "a b"
-
-
 def test_partners_of_several_outputs() -> None:
     graph = "float[2] x; a = Relu(x)  b = Tan(a)  c = Exp(a)"
     assert reached((op.Tan(z), op.Exp(z)), graph, "c") == "b c"

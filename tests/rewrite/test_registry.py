@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Iterable
@@ -266,3 +267,13 @@ def test_what_is_not_there(name: str) -> None:
 def test_a_module_without_rules() -> None:
     with pytest.raises(RuleError, match="defines no Rule"):
         registry.load(["onnxrewrite.errors"], plugins=False)
+
+
+def test_a_rule_that_is_to_precede_one_that_does_not_exist(small: Registry) -> None:
+    small.add([dataclasses.replace(named("mine"), before=("gelu-erv",))])
+    with pytest.raises(
+        RuleError, match=r"rule mine: it is to go before 'gelu-erv', which is no rule; did you mean gelu-erf"
+    ):
+        small.select()
+    with pytest.raises(RuleError, match="before must be a tuple of names, not 'gelu-erf'"):
+        dataclasses.replace(named("mine"), before="gelu-erf")  # type: ignore[arg-type]

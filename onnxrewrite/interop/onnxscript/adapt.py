@@ -73,8 +73,6 @@ def adapt(theirs: RewriteRule, *, name: str, stage: Stage = Stage.CANONICALIZE, 
         rewrite=inside,
         benefit=benefit,
         keeps_shared=not theirs.remove_nodes,
-        looks_above=inside.depth,
-        looks_below=inside.depth if len(theirs._target_pattern.output_nodes) > 1 else 0,
         needs_check=True,
         theirs=theirs,
     )
