@@ -28,18 +28,18 @@ def is_changed(rule: Rule, passed: Mapping[str, str]) -> bool:
     return passed.get(rule.name) != fingerprint(rule).sha256
 
 
-def _asked() -> Iterator[object]:
+def _parameters() -> Iterator[object]:
     passed = json.loads(PASSED.read_text(encoding="utf-8"))
     for number, rule in enumerate(LIBRARY):
         slow = [] if is_changed(rule, passed) or number % SAMPLE == 0 else [pytest.mark.slow]
-        yield pytest.param(rule, id=rule.name, marks=[pytest.mark.xdist_group(f"{GROUP}{rule.name}"), *slow])
+        yield pytest.param(rule, id=rule.name, marks=[pytest.mark.xdist_group(f"rule {rule.name}"), *slow])
 
 
-GROUP = "rule "
-"""How groups of tests begin that are about a rule: one worker is asked all about it, so that its seeds are made once."""
+RULES = list(_parameters())
+"""Every rule as a parameter; one worker is asked all about it, so that its seeds are made once.
 
-RULES = list(_asked())
-"""Every rule as a parameter.  CI asks about all; the quick tests about those that have changed, and some others."""
+CI asks about all rules; the quick tests about those that have changed, and some others.
+"""
 
 
 QUESTIONS = frozenset(
@@ -62,9 +62,10 @@ class Answers:
 
     def add(self, nodeid: str, outcome: str) -> None:
         """Note the outcome of a phase of a test; one that is not about a rule is left out."""
-        test, found, rule = nodeid.partition(f"@{GROUP}")
-        if found:
-            self._asked.setdefault(rule, set()).add(test.partition("[")[0].removeprefix("tests/"))
+        test, _, rest = nodeid.removeprefix("tests/").partition("[")
+        if test in QUESTIONS:
+            rule = rest.partition("]")[0]
+            self._asked.setdefault(rule, set()).add(test)
             if outcome == "failed":
                 self._wrong.add(rule)
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from library import GROUP, LIBRARY, QUESTIONS, Answers, is_changed
+from library import LIBRARY, QUESTIONS, Answers, is_changed
 
 from onnxrewrite.rewrite.fingerprint import fingerprint
 
@@ -18,7 +18,7 @@ NOW = fingerprint(RULE).sha256
 def answered(*outcomes: str) -> Answers:
     answers = Answers()
     for question, outcome in zip(sorted(QUESTIONS), outcomes, strict=False):
-        answers.add(f"tests/{question}[{RULE.name}]@{GROUP}{RULE.name}", outcome)
+        answers.add(f"tests/{question}[{RULE.name}]@rule {RULE.name}", outcome)
     return answers
 
 
