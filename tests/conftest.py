@@ -1,8 +1,11 @@
 """Options of the whole suite."""
 
+import gc
+import json
 import os
 from collections.abc import Callable, Iterator
 
+import library
 import onnx
 import pytest
 from hypothesis import settings
@@ -27,6 +30,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         items.sort(key=lambda item: item.path not in slow)
+
+
+_ANSWERS = library.Answers()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Answers about rules count where the reports of all workers come together."""
+    _ANSWERS.add(report.nodeid, report.outcome)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """``--update-golden`` renews the fingerprints of rules about which everything was asked."""
+    if session.config.getoption("--update-golden") and not hasattr(session.config, "workerinput"):
+        passed = _ANSWERS.renewed(json.loads(library.PASSED.read_text(encoding="utf-8")))
+        library.PASSED.write_text(json.dumps(passed, indent=1) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_heap() -> Iterator[None]:
+    """Collections look at a module's own objects: timing collects often, and of thousands of tests much is left."""
+    gc.freeze()
+    yield
+    gc.collect()
 
 
 @pytest.fixture

@@ -69,6 +69,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scaling, "HELD", 6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_matching(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     code = matching.main(["--nodes", "40", "--rounds", "0", "--cap", "1", "--json", str(tmp_path / "m.json")])
@@ -79,6 +80,7 @@ def test_matching(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert "12 rules against 2" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_scaling(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     command = ["--sizes", "40", "80", "--rounds", "0", "--megabytes", "4", "--json", str(tmp_path / "s.json")]
@@ -160,8 +162,8 @@ def test_mutants_are_the_same_each_time_and_are_refuted(tmp_path: Path):
 @pytest.mark.parametrize(
     ("model", "kind"),
     [
-        ("resnet", sabotage.HIDDEN),
-        ("resnet", sabotage.ONE_SITE),
+        pytest.param("resnet", sabotage.HIDDEN, marks=pytest.mark.slow),
+        pytest.param("resnet", sabotage.ONE_SITE, marks=pytest.mark.slow),
         ("resnet", sabotage.ONE_SIZE),
         ("whisper_encoder", sabotage.EVERYWHERE),
         pytest.param("whisper_encoder", sabotage.HIDDEN, marks=pytest.mark.slow),
@@ -181,6 +183,7 @@ def test_sabotage_that_was_not_found_does_not_pass():
     assert not any(sabotage.passes([good, {**good, goal: False}]) for goal in sabotage.GOALS)
 
 
+@pytest.mark.slow
 def test_checking(tmp_path: Path):
     golden = Path(__file__).resolve().parents[1] / "golden_models" / "resnet" / "model.onnx"
     code = checking.main([str(golden), "--rounds", "0", "--json", str(tmp_path / "c.json")])
@@ -191,6 +194,7 @@ def test_checking(tmp_path: Path):
     assert 0 < row["own (s)"] < row["with checks (s)"]
 
 
+@pytest.mark.slow
 def test_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     code = choice.main(["--quick", "--json", str(tmp_path / "c.json")])
     found = written(tmp_path / "c.json")
@@ -201,6 +205,7 @@ def test_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert "choices that are right" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_why_not(tmp_path: Path):
     why_not.main(["--rules", "gelu-erf", "swish", "--count", "13", "--json", str(tmp_path / "w.json")])
     own, others = written(tmp_path / "w.json")["tables"].values()
@@ -213,6 +218,7 @@ def test_why_not(tmp_path: Path):
         assert found[kind]["named"] == found[kind]["breaks"] > 0
 
 
+@pytest.mark.slow
 def test_effects(tmp_path: Path):
     path = Path(__file__).parents[1] / "golden_models" / "mobilenet_hardswish" / "model.onnx"
     assert effects.main([str(path), "--seconds", "0.2", "--json", str(tmp_path / "e.json")]) == 0
@@ -315,6 +321,7 @@ def test_interop(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     assert "onnxscript/fuse-successive-clip" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_sensitivity(tmp_path: Path):
     golden = Path(__file__).resolve().parents[1] / "golden_models" / "vit" / "model.onnx"
     code = sensitivity.main([str(golden), "--quick", "--method", "local", "--json", str(tmp_path / "s.json")])

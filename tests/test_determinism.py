@@ -52,19 +52,19 @@ def told(seeds: list[int], asked: list[str], at_once: int = 3) -> list[list[str]
     return printed
 
 
-def test_three_processes_three_hash_seeds_the_same_bytes() -> None:
-    asked = ["off:bert_dynamo", "off:yolo", "fast:bert_dynamo", "fast:nhwc_cnn"]
-    printed = told([0, 1, 4242], asked)
+def test_two_processes_two_hash_seeds_the_same_bytes() -> None:
+    asked = ["off:bert_dynamo", "fast:bert_dynamo"]
+    printed = told([0, 4242], asked)
     assert len(printed[0]) == len(asked)
     for lines in zip(*printed, strict=True):
         assert len(set(lines)) == 1, lines
-    assert printed[0][0] == printed[0][2].replace("fast", "off"), "checks do not change the result"
+    assert printed[0][0] == printed[0][1], "checks do not change the result"
 
 
 @pytest.mark.slow
 def test_eight_hash_seeds_the_same_bytes() -> None:
     """Where a set has two elements in the wrong place, one of so many processes tells with all but certainty."""
-    asked = ["off:vit", "off:nhwc_cnn"]
+    asked = ["off:vit", "off:nhwc_cnn", "off:yolo", "fast:nhwc_cnn"]
     printed = told(list(range(8)), asked, at_once=2)
     assert len(printed) == 8
     assert len(printed[0]) == len(asked)

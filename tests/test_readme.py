@@ -128,7 +128,7 @@ def test_python(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 OPTIONAL = {"torch"}
 """Packages that a page may need and that need not be there."""
 
-SLOW = {"optimizing.md", "mixed-precision.md"}
+SLOW = {"optimizing.md", "mixed-precision.md", "measuring.md", "profiling.md"}
 """Pages whose Python measures whole models."""
 
 DOCS = sorted((ROOT / "docs").rglob("*.md"))

@@ -152,9 +152,7 @@ class Targets:
 
 def targets() -> Targets:
     """All targets; one that a package declares wrongly does not affect the others."""
-    found = {name: Target(name, runs_on, kernels=kernels) for name, runs_on, kernels in _BUILT_IN}
-    found["onnx"] = Target("onnx", None, latest_version())
-    broken: list[str] = []
+    found, broken = _built_in(), list[str]()
     for point in sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value)):
         try:
             made = _loaded(point, found)
@@ -163,6 +161,11 @@ def targets() -> Targets:
         else:
             found[made.name] = made
     return Targets(found, tuple(broken))
+
+
+def _built_in() -> dict[str, Target]:
+    found = {name: Target(name, runs_on, kernels=kernels) for name, runs_on, kernels in _BUILT_IN}
+    return {**found, "onnx": Target("onnx", None, latest_version())}
 
 
 def _loaded(point: EntryPoint, known: Mapping[str, Target]) -> Target:
@@ -176,11 +179,14 @@ def _loaded(point: EntryPoint, known: Mapping[str, Target]) -> Target:
 
 def target(name: str, *, portable: bool = False) -> Target:
     """The target called ``name``; UsageError if there is none."""
-    found = targets()
-    if name not in found.known:
-        told = "".join(f"; {line}" for line in found.broken)
-        raise UsageError(f"unknown target '{name}'; known targets: {', '.join(found.known)}{told}")
-    return replace(found.known[name], portable=portable) if portable else found.known[name]
+    known: Mapping[str, Target] = _built_in()  # no package can take their names, and to look for packages takes longer
+    if name not in known:
+        found = targets()
+        known = found.known
+        if name not in known:
+            told = "".join(f"; {line}" for line in found.broken)
+            raise UsageError(f"unknown target '{name}'; known targets: {', '.join(known)}{told}")
+    return replace(known[name], portable=portable) if portable else known[name]
 
 
 def provider(name: str) -> str:

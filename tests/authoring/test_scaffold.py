@@ -14,6 +14,7 @@ from onnxrewrite.cli import main
 from onnxrewrite.errors import UsageError
 
 
+@pytest.mark.slow
 def test_a_new_project_passes_its_own_tests(tmp_path: Path) -> None:
     folder = new_project("my-fusions", tmp_path)
     done = subprocess.run(

@@ -272,7 +272,7 @@ def unloaded(monkeypatch):
         (["--input", "x={folder}/no.npy"], ["--input x", "no such file"]),
         (["--input", "x={folder}/gelu.onnx", "--input", "x={folder}/gelu.onnx"], ["given twice"]),
         (["-q", "-v"], ["--quiet and --verbose"]),
-        (["--target", "tpu"], ["--target", "'tpu'", "onnxruntime-cpu"]),
+        (["--target", "tpu"], ["unknown target 'tpu'", "onnxruntime-cpu"]),
         (["--check", "some"], ["--check", "'some'"]),
         (["--opset", "x"], ["--opset"]),
         (["--opset", "0"], ["--opset"]),

@@ -89,7 +89,6 @@ def test_of_several_models_those_that_run_are_told(cli, relu, tmp_path):
         (("missing.onnx",), "no such file"),
         (("{relu}", "--provider", "cuda"), "provider 'cuda' is CUDAExecutionProvider, which this build"),
         (("{relu}", "--provider", "gpu"), "unknown provider 'gpu'"),
-        (("{relu}", "--target", "onnxruntime-cuda"), "target 'onnxruntime-cuda' needs CUDAExecutionProvider"),
         (("{relu}", "--batch", "1,0"), "--batch 1,0: write sizes of one or more"),
         (("{relu}", "--batch", ""), "--batch : write sizes"),
         (("{relu}", "--plot", "bench.txt"), "the name must end in .png, .svg, .pdf"),

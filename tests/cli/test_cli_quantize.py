@@ -151,16 +151,14 @@ def test_weights_of_the_model_are_not_overwritten(refused: Callable[..., str], t
     assert "the weights of the model lie there" in refused("quantize", path, "-o", tmp_path / "m.onnx.data")
 
 
-def test_a_bad_calibration_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_calibration_is_refused(model: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What it is calibrated on is a thousandth of what it is judged on."""
-    model = Path(__file__).parents[2] / "golden_models" / "mobilenet_hardswish" / "model.onnx"
-    images = np.random.default_rng(0).standard_normal((4, 1, 3, 224, 224), np.float32)
-    np.savez(tmp_path / "good.npz", image=images)
-    np.savez(tmp_path / "bad.npz", image=images * np.float32(1e-3))
-    given = ["quantize", str(model), "--mode", "static", "--data", str(tmp_path / "good.npz"), "--lower", "fused"]
-    bad = [*given, "--calibration-data", str(tmp_path / "bad.npz"), "-o", str(tmp_path / "bad.onnx")]
-    assert main(bad) == 1
+    folder = model.parent
+    bad = {name: [sample[name] * np.float32(1e-3) for sample in samples(mlp())] for name in samples(mlp())[0]}
+    np.savez(folder / "bad.npz", **{name: np.stack(values) for name, values in bad.items()})
+    given = ["quantize", str(model), "--mode", "static", "--data", str(data), "--lower", "fused"]
+    assert main([*given, "--calibration-data", str(folder / "bad.npz"), "-o", str(folder / "bad.onnx")]) == 1
     assert "not good enough, and nothing was written: the cosine similarity" in capsys.readouterr().err
-    assert not (tmp_path / "bad.onnx").exists()
-    assert main([*given, "-o", str(tmp_path / "good.onnx"), "-q"]) == 0
-    assert (tmp_path / "good.onnx").exists()
+    assert not (folder / "bad.onnx").exists()
+    assert main([*given, "-o", str(folder / "good.onnx"), "-q"]) == 0
+    assert (folder / "good.onnx").exists()

@@ -33,7 +33,17 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize(("redirected", "code"), STREAMS.items(), ids=STREAMS)
+FEW_STREAMS = (">/dev/full", "2>&-", "<&- >&- 2>&-")
+"""A stream that is full, one that is closed, and none; the quick tests are content with these."""
+
+
+@pytest.mark.parametrize(
+    ("redirected", "code"),
+    [
+        pytest.param(*each, id=each[0], marks=[] if each[0] in FEW_STREAMS else [pytest.mark.slow])
+        for each in STREAMS.items()
+    ],
+)
 def test_the_model_is_written_whatever_becomes_of_the_report(gelu, tmp_path, redirected, code):
     done = shell(redirected, *APPLY, gelu)
     assert done.returncode == code, done
@@ -49,9 +59,13 @@ def test_the_model_is_written_whatever_becomes_of_the_report(gelu, tmp_path, red
     ]
 
 
-@pytest.mark.parametrize("redirected", [">/dev/full", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("redirected", FEW_STREAMS)
 @pytest.mark.parametrize(
-    ("arguments", "code"), [(("inspect", "no.onnx"), 2), (("check", "gelu.onnx", "relu.onnx"), 1)], ids=["2", "1"]
+    ("arguments", "code"),
+    [
+        pytest.param(("inspect", "no.onnx"), 2, id="2", marks=pytest.mark.slow),
+        pytest.param(("check", "gelu.onnx", "relu.onnx"), 1, id="1"),
+    ],
 )
 def test_a_status_is_what_it_is_wherever_it_is_told(gelu, relu, tmp_path, monkeypatch, redirected, arguments, code):
     monkeypatch.chdir(tmp_path)

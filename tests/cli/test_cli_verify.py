@@ -135,7 +135,7 @@ import os
 import time
 from pathlib import Path
 
-from onnxrewrite import FLOATS, AnyNode, Rule, Stage, Var, op
+from onnxrewrite import FLOATS, AnyNode, Rewrites, Rule, Stage, Var, op
 
 x = Var("x", dtype=FLOATS)
 
@@ -155,7 +155,10 @@ def hangs(m, build):
 
 
 def odd(name, operator, rewrite):
-    return Rule(name, Stage.CANONICALIZE, operator(operator(x)), rewrite)
+    pattern = operator(operator(x))  # with an example, or many graphs are grown of it
+    (name_of,) = pattern.op_types
+    example = f"float[3] x; a = {name_of}(x) y = {name_of}(a)"
+    return Rule(name, Stage.CANONICALIZE, pattern, rewrite, (Rewrites(example, to=""),))
 
 
 RULES = (

@@ -51,8 +51,14 @@ def endless(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("name", ["apply", "check", "bench"])
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        pytest.param(name, number, marks=[] if number == quick else [pytest.mark.slow])
+        for name, quick in (("apply", signal.SIGINT), ("check", signal.SIGTERM), ("bench", signal.SIGHUP))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    ],
+)
 def test_a_signal_is_heard_while_onnx_runtime_runs(name, number, endless, tmp_path):
     more = {"apply": ["-o", tmp_path / "out.onnx"], "check": [endless], "bench": []}[name]
     before = sorted(tmp_path.iterdir())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from library import LIBRARY, SLOW_BUT_SOME
+from library import LIBRARY, RULES
 
 import onnxrewrite as rw
 from onnxrewrite import Rejects, Rule, Stage, Var, io, op
@@ -130,7 +130,7 @@ def test_rules_are_ranked_by_what_they_would_save() -> None:
     assert next(r.gain for r in found if r.explanation.rule == "gelu-erf")
 
 
-@pytest.mark.parametrize("rule", SLOW_BUT_SOME)
+@pytest.mark.parametrize("rule", RULES)
 def test_what_an_example_is_rejected_for_is_told_at_some_value(rule: Rule) -> None:
     lowering = [r for r in LIBRARY if r.stage is Stage.LOWER > rule.stage]
     for example in (e for e in rule.examples if isinstance(e, Rejects) and e.because != NOTHING):

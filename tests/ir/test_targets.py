@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import onnx
 import pytest
 
 from onnxrewrite import apply
+from onnxrewrite.cli import main
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir import target as targets
 from onnxrewrite.ir.target import target
-
-ROOT = Path(__file__).resolve().parents[2]
 
 PACKAGE = '''"""A device that runs every other operator of the standard."""
 
@@ -45,27 +43,37 @@ g (float[n, 8] x) => (float[n, 8] y) {
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Path:
-    """A folder with an installed package, as ``sys.path`` may hold."""
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a package that is installed, which is the current one."""
     (tmp_path / "npu.py").write_text(PACKAGE)
     (tmp_path / "npu-1.0.dist-info").mkdir()
     (tmp_path / "npu-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: npu\nVersion: 1.0\n")
     (tmp_path / "npu-1.0.dist-info" / "entry_points.txt").write_text("[onnxrewrite.targets]\nnpu = npu:NPU\n")
     onnx.save(onnx.parser.parse_model(GELU), str(tmp_path / "model.onnx"))
-    return tmp_path
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    yield tmp_path
+    sys.modules.pop("npu", None)
 
 
-def run(folder: Path, *line: str) -> tuple[int, str]:
-    """What a command prints where that package is installed."""
-    paths = os.pathsep.join(map(str, (folder, ROOT, ROOT / "patterns")))
-    command = [sys.executable, "-m", "onnxrewrite", *line]
-    environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "160"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    return done.returncode, " ".join((done.stdout + done.stderr).split())
+Run = Callable[..., tuple[int, str]]
 
 
-def test_a_target_of_a_package_is_one_like_any_other(installed: Path) -> None:
-    code, said = run(installed, "apply", "model.onnx", "-o", "out.onnx", "--target", "npu", "-v")
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """A command's exit status, and what it prints."""
+
+    def made(*line: str) -> tuple[int, str]:
+        code = main(line)
+        done = capsys.readouterr()
+        return code, " ".join((done.out + done.err).split())
+
+    return made
+
+
+def test_a_target_of_a_package_is_one_like_any_other(installed: Path, run: Run) -> None:
+    code, said = run("apply", "model.onnx", "-o", "out.onnx", "--target", "npu", "-v")
     assert code == 0, said
     assert "for npu, opset 20" in said
     assert "results are checked on the CPU, not on NpuExecutionProvider, which this build" in said
@@ -73,16 +81,16 @@ def test_a_target_of_a_package_is_one_like_any_other(installed: Path) -> None:
     assert "Erf" in made, "the operator that stands for it is refused"
     assert "Identity" in made, "the rule that removes it is not taken"
 
-    code, said = run(installed, "explain", "model.onnx", "gelu-erf", "--target", "npu")
+    code, said = run("explain", "model.onnx", "gelu-erf", "--target", "npu")
     assert code == 0, said
     assert "the NPU has no Gelu" in said
 
-    code, said = run(installed, "rules", "--target", "npu")
+    code, said = run("rules", "--target", "npu")
     assert code == 0, said
     assert "gelu-erf" in said
     assert " identity canonicalize" not in said
 
-    code, said = run(installed, "doctor")
+    code, said = run("doctor")
     assert code == 0, said
     assert "not run here, checked on the CPU: " in said
     assert "npu" in said
@@ -100,13 +108,15 @@ def test_a_target_of_a_package_is_one_like_any_other(installed: Path) -> None:
         ("1 / 0\n", "cannot be used: division by zero"),
     ],
 )
-def test_a_package_that_tells_of_it_wrongly_takes_nobody_else_down(installed: Path, package: str, told: str) -> None:
+def test_a_package_that_tells_of_it_wrongly_takes_nobody_else_down(
+    installed: Path, run: Run, package: str, told: str
+) -> None:
     (installed / "npu.py").write_text(package)
-    code, said = run(installed, "apply", "model.onnx", "--target", "npu")
+    code, said = run("apply", "model.onnx", "--target", "npu")
     assert code == 2
     assert told in said
     assert "Traceback" not in said
-    code, said = run(installed, "apply", "model.onnx", "--target", "onnx", "--lower", "fused")
+    code, said = run("apply", "model.onnx", "--target", "onnx", "--lower", "fused")
     assert code == 0, said
 
 
@@ -134,3 +144,13 @@ def test_a_provider_that_compiles_leaves_to_the_cpu_what_it_cannot(monkeypatch: 
 def test_a_target_that_nobody_knows() -> None:
     with pytest.raises(UsageError, match=r"unknown target 'abacus'; known targets: onnxruntime-cpu, .*, onnx$"):
         target("abacus")
+
+
+def test_packages_are_looked_for_only_where_the_target_is_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(targets, "entry_points", lambda group: asked.append(group) or [])
+    assert target("tensorrt", portable=True).portable
+    assert asked == []
+    with pytest.raises(UsageError):
+        target("abacus")
+    assert asked == [targets.GROUP]

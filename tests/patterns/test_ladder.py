@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 import pytest
-from library import LIBRARY, SLOW_BUT_SOME, seeds_of
+from library import LIBRARY, RULES, seeds_of
 
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.ruletest.fuzz import climb, starts
@@ -25,7 +25,7 @@ def multiplies_bytes(node: ir.Node) -> bool:
     return "Quantize" not in node.op_type.removeprefix("Dynamic") and dtypes >= {ir.DataType.UINT8, ir.DataType.INT8}
 
 
-@pytest.mark.parametrize("rule", SLOW_BUT_SOME)
+@pytest.mark.parametrize("rule", RULES)
 def test_a_rule_climbs_the_ladder(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starts, "each_seed", lambda rule, library: seeds_of(rule.name))  # which are the same
     verdict = climb(rule, LIBRARY, count=COUNT)

@@ -39,6 +39,7 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_a_wrong_rule_fails(tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text(RULE.format(to="Relu"))
     (tmp_path / "test_wrong.py").write_text(
