@@ -66,6 +66,8 @@ class Replacement:
     """
 
     def __init__(self, pattern: Sequence[Term], terms: Sequence[Term], doc: str = "", module: str = ""):
+        if not all(isinstance(item, Term) for item in terms):
+            raise RuleError("the replacement must be a function, a term or a tuple of terms")
         self.terms = tuple(terms)
         self.__doc__ = doc or f"{_listed(pattern)} ⟶ {_listed(terms)}."
         self.__module__ = module

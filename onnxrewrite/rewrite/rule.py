@@ -264,6 +264,8 @@ def rule(
     Raises:
         RuleError: The rule cannot be used.
     """
+    if doc and not isinstance(replacement, Term | tuple):
+        raise RuleError(f"rule {name}: doc is for a replacement of terms, a function has its docstring{place()}")
     if replacement is None:
         return functools.partial(Rule, name, stage, pattern, **settings)
     if isinstance(replacement, Term | tuple):

@@ -30,7 +30,7 @@ def test_it_writes_a_rule_and_its_test(cli, model):
     assert "  epsilon  Scalar  " in done.out
     assert done.out.endswith("Wrote my_norm.py and test_my_norm.py\n")
     folder = model.parent
-    assert 'name="my-norm"' in (folder / "my_norm.py").read_text(encoding="utf-8")
+    assert '"my-norm",' in (folder / "my_norm.py").read_text(encoding="utf-8")
     assert 'MODEL = HERE / "m.onnx"' in (folder / "test_my_norm.py").read_text(encoding="utf-8")
     listed = cli("rules", "my-norm", "--rules", "my_norm.py")
     assert listed.code == 0
@@ -50,7 +50,7 @@ def test_the_model_is_named_as_the_test_sees_it(cli, model):
 def test_to_stdout(cli, model):
     done = cli("capture", model, "--from", "x0", "--to", "n0", "-o", "-")
     assert done.out.startswith('"""')
-    assert "MY_FUSION = Rule(" in done.out
+    assert "def to_my_fusion(" in done.out
     assert not list(model.parent.glob("*.py"))
 
 

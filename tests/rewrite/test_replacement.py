@@ -195,6 +195,7 @@ def test_a_term_is_refused_where_a_function_is() -> None:
             "the replacement has HardSwich, and no operator is called so; did you mean HardSwish",
         ),
         (lambda: op.Relu(x, alpha=1.0), "Relu has no attribute or input 'alpha' in any opset"),
+        (lambda: (1.0,), "the replacement must be a function, a term or a tuple of terms"),
         (lambda: (x, x), "the pattern has 1 values, the replacement 2"),
     ],
 )
@@ -208,6 +209,14 @@ def test_only_what_every_alternative_binds_is_bound() -> None:
     with pytest.raises(RuleError, match="the replacement has y, which not every match of the pattern binds"):
         by(pattern, op.Relu(y))
     assert_rewrites(by(pattern, op.Relu(x)), "m = Max(a, b)  y = Exp(m)", to="y = Relu(a)")
+
+
+def test_a_function_says_itself_what_it_does() -> None:
+    for given in ((), (decorated.rewrite,)):
+        with pytest.raises(
+            RuleError, match=r"^rule tried: doc is for a replacement of terms.* \(test_replacement.py, "
+        ):
+            rule("tried", RAISE, op.Tanh(x), *given, doc="tanh(x) ⟶ x.")  # type: ignore[call-overload]
 
 
 def test_matches_of_the_rest_are_no_values() -> None:
