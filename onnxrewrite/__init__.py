@@ -70,7 +70,7 @@ _FACE = {
     "microsoft": "onnxrewrite.pattern.terms",
     "op": "onnxrewrite.pattern.terms",
     "same_shape": "onnxrewrite.ir.facts",
-    "parameter": "onnxrewrite.pattern.look",
+    "parameter": "onnxrewrite.ir.views",
     "passed": "onnxrewrite.pattern.look",
     "resolve": "onnxrewrite.pattern.look",
     "Match": "onnxrewrite.pattern.match",
@@ -109,7 +109,7 @@ if TYPE_CHECKING:
     from onnxrewrite.ir.operators import TRAITS as TRAITS
     from onnxrewrite.ir.operators import operators as operators
     from onnxrewrite.ir.target import Target as Target
-    from onnxrewrite.pattern.look import parameter as parameter
+    from onnxrewrite.ir.views import parameter as parameter
     from onnxrewrite.pattern.look import passed as passed
     from onnxrewrite.pattern.look import resolve as resolve
     from onnxrewrite.pattern.match import Match as Match

@@ -10,7 +10,8 @@ from onnxrewrite.ir.einsum import einsum_labels
 from onnxrewrite.ir.facts import Facts, same_shape
 from onnxrewrite.ir.min_cut import Cut
 from onnxrewrite.ir.operators import TRAITS, operators
-from onnxrewrite.pattern.look import parameter, passed, resolve
+from onnxrewrite.ir.views import END, FAR, Piece, Slice, Span, parameter, piece_of, slice_of
+from onnxrewrite.pattern.look import passed, resolve
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.numbers import epsilon
 from onnxrewrite.pattern.terms import (
@@ -44,9 +45,12 @@ from onnxrewrite.rewrite.rule import (
     rule,
 )
 from onnxrewrite.rewrite.ruleset import RuleSet
+from onnxrewrite.system.arrays import Array
 
 __all__ = [
     "CANONICALIZE",
+    "END",
+    "FAR",
     "FLOATS",
     "INTS",
     "LOWER",
@@ -54,6 +58,7 @@ __all__ = [
     "SQRT2",
     "TRAITS",
     "AnyNode",
+    "Array",
     "Assumption",
     "Attr",
     "Builder",
@@ -66,11 +71,14 @@ __all__ = [
     "Facts",
     "Match",
     "Operators",
+    "Piece",
     "Rejects",
     "Rewrites",
     "Rule",
     "RuleSet",
     "Scalar",
+    "Slice",
+    "Span",
     "Stage",
     "Term",
     "Value",
@@ -85,10 +93,12 @@ __all__ = [
     "operators",
     "parameter",
     "passed",
+    "piece_of",
     "resolve",
     "rule",
     "rules_of",
     "same_dim",
     "same_shape",
+    "slice_of",
     "use_custom_ops",
 ]

@@ -20,7 +20,7 @@ from onnxrewrite.authoring.region import Region
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.skip_identity import resolve
-from onnxrewrite.pattern.look import parameter
+from onnxrewrite.ir.views import parameter
 from onnxrewrite.pattern.numbers import same_parameter
 from onnxrewrite.pattern.terms import FLOATS
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from onnxrewrite.ir import schema
+from onnxrewrite.ir import schema, views
 from onnxrewrite.ir.facts import Dim, Facts
 from onnxrewrite.pattern import numbers
 from onnxrewrite.pattern.look import called
@@ -181,6 +181,34 @@ class Match:
         node = self.node(call)
         found = schema.schema(node.domain, node.op_type, self.facts.version(node))
         return sorted(found.attributes) if found is not None else []
+
+    # -- nodes in normalized form ----------------------------------------------------------------------------
+
+    def operand(self, node: ir.Node, index: int = 0) -> ir.Value:
+        """An input of a node, which has to be there."""
+        value = node.inputs[index] if index < len(node.inputs) else None
+        if value is None:
+            self.refuse(f"{node.op_type} lacks its input {index}")
+        return value
+
+    def axis(self, node: ir.Node, rank: int | None) -> int:
+        """The ``axis`` of a node, counted from the front of ``rank`` axes; refuses if it cannot be told."""
+        return self._known(views.axis(self.facts, node, rank))
+
+    def slice(self, node: ir.Node) -> views.Slice:
+        """A Slice of any opset; refuses if its bounds are not constant, or its axes cannot be told."""
+        return self._known(views.slice_of(self.facts, node), at=node.outputs[0])
+
+    def piece(self, value: ir.Value, axis: int) -> range:
+        """The elements of an axis that a Slice of that axis alone, or a Split, takes; refuses if they are not known."""
+        found = self._known(views.piece_of(self.facts, value), at=value)
+        self.require(found.axis == axis, "it is a piece along another axis", at=value)
+        return found.elements
+
+    def _known(self, found: T | str, at: ir.Value | None = None) -> T:
+        if isinstance(found, str):
+            self.refuse(found, at)
+        return found
 
     def is_newer(self, call: Call) -> bool:
         """True if a node is written for a newer opset than the model's, so that it has to be lowered."""

@@ -18,8 +18,9 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.views import parameter
 from onnxrewrite.pattern import numbers
-from onnxrewrite.pattern.look import parameter, resolve
+from onnxrewrite.pattern.look import resolve
 
 if TYPE_CHECKING:
     from onnxrewrite.pattern.among import Expected

@@ -14,9 +14,10 @@ import onnx_ir as ir
 from onnxrewrite.errors import foreign
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.views import parameter
 from onnxrewrite.pattern import chain, numbers
 from onnxrewrite.pattern.chain import Piece
-from onnxrewrite.pattern.look import COMMUTATIVE, called, parameter, passed, passes, resolve
+from onnxrewrite.pattern.look import COMMUTATIVE, called, passed, passes, resolve
 from onnxrewrite.pattern.match import Binding, Match
 from onnxrewrite.pattern.misses import Misses, Stands, described, read_by, shown
 from onnxrewrite.pattern.nary import ChainMatch

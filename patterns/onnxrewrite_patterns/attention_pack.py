@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.slice_concat_split import Span, axis_of, cuts
 
 mask = Var("mask", default=None)
 
@@ -109,9 +108,9 @@ def _thirds(m: Match, third: int) -> Iterator[bool]:
     """The checks that the pieces are the thirds that they should be, each True if it passes."""
     for index, each in enumerate(slices):
         if each in m:
-            yield cuts(m, m.node(each), 3) == [Span(2, index * third, (index + 1) * third, 1)]
+            yield m.slice(m.node(each)).spans == (Span(2, index * third, (index + 1) * third),)
     if split in m:
-        yield axis_of(m, m.node(split), 3, default=0) == 2
+        yield m.axis(m.node(split), 3) == 2
         yield [m.dim(piece, 2) for piece in m.node(split).outputs] == [third] * 3
 
 

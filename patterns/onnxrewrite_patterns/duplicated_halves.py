@@ -6,16 +6,10 @@ value is computed: down from a Concat of one value with itself, or from a consta
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.slice_concat_split import axis_of
-
-Array: TypeAlias = npt.NDArray[Any]
 
 _ELEMENTWISE = frozenset(operators("pointwise broadcast"))
 """Computed for each element by itself."""
@@ -107,7 +101,7 @@ def _keeps_last(m: Match, node: ir.Node) -> bool:
     if node.domain or not before or not after or not same_dim(before[-1], after[-1]) or before[-1] == 1:
         return False
     if node.op_type == "Gather":
-        return axis_of(m, node, len(before), default=0) != len(before) - 1
+        return m.axis(node, len(before)) != len(before) - 1
     if node.op_type == "Transpose":
         perm = node.attributes.get("perm")
         return perm is not None and perm.as_ints()[-1] == len(before) - 1
@@ -146,7 +140,7 @@ def _doubled(m: Match, node: ir.Node) -> Value | None:
         return None
     rank = m.rank(node.outputs[0])
     one, other = (resolve(v) for v in node.inputs if v is not None)
-    return one if one is other and rank and axis_of(m, node, rank) == rank - 1 else None
+    return one if one is other and rank and m.axis(node, rank) == rank - 1 else None
 
 
 def _unstacked(m: Match, build: Builder, node: ir.Node) -> Value | None:

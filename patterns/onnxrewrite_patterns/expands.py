@@ -10,7 +10,6 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.identity import operand
 
 x = Var("x")
 
@@ -34,8 +33,8 @@ expand = AnyNode(op_types=("Expand",))
 def expand_constant(m: Match, build: Builder) -> Value:
     """Expand(x, [n, 6, s]) ⟶ Expand(x, {1, 6, 1}) for an x of shape [n, 1, s]."""
     node = m.node(expand)
-    m.require(m.facts.tensor(operand(m, node, 1)) is None, "the shape is constant already", at=node.inputs[1])
-    source, wanted = m.shape(operand(m, node)), m.shape(expand)
+    m.require(m.facts.tensor(m.operand(node, 1)) is None, "the shape is constant already", at=node.inputs[1])
+    source, wanted = m.shape(m.operand(node)), m.shape(expand)
     if source is None or wanted is None:
         m.refuse("a rank is not known", at=m[expand])
     padded = [1] * (len(wanted) - len(source)) + list(source)
@@ -44,7 +43,7 @@ def expand_constant(m: Match, build: Builder) -> Value:
         for size, own in zip(wanted, padded, strict=True)
     ]
     m.require(None not in kept, f"the result is [{', '.join(map(str, wanted))}]", at=m[expand])
-    return build.Expand(operand(m, node), np.array(kept, np.int64))
+    return build.Expand(m.operand(node), np.array(kept, np.int64))
 
 
 inner_expand = op.Expand(x, Var("inner_shape"))

@@ -12,8 +12,6 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.identity import operand
-from onnxrewrite_patterns.slice_concat_split import axis_of
 from onnxrewrite_patterns.view_chains import reshaped
 
 gather = AnyNode(op_types=("Gather", "GatherND"))
@@ -22,7 +20,7 @@ gather = AnyNode(op_types=("Gather", "GatherND"))
 def _indexed(m: Match, node: ir.Node, x: Value, index: np.ndarray) -> tuple[int, ...]:
     """The sizes of the axes that are indexed, zero for one that is not known."""
     if node.op_type == "Gather":
-        axis = axis_of(m, node, m.rank(x), default=0)
+        axis = m.axis(node, m.rank(x))
         axes = range(axis, axis + 1) if axis is not None else range(0)
     else:
         m.require(node.attributes.get_int("batch_dims", 0) == 0, "it has batch_dims")
@@ -60,7 +58,7 @@ def _indexed(m: Match, node: ir.Node, x: Value, index: np.ndarray) -> tuple[int,
 def gather_in_order(m: Match, build: Builder) -> Value:
     """Gather(x, {0, 1, 2, ...}) ⟶ Reshape(x) where that is every index in its order, and likewise GatherND."""
     node = m.node(gather)
-    x, index = operand(m, node), m.facts.constant(operand(m, node, 1))
+    x, index = m.operand(node), m.facts.constant(m.operand(node, 1))
     m.require(index is not None, "the indices are not constant", at=node.inputs[1])
     assert index is not None
     sizes = _indexed(m, node, x, index)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.slice_concat_split import axis_of, used_once
+from onnxrewrite_patterns.slice_concat_split import used_once
 
 x = Var("x")
 concat = AnyNode(op_types=("Concat",))
@@ -39,7 +39,7 @@ unsqueezed = op.Unsqueeze(gather, Each("axes", at_least=0))
 def unsqueeze_of_gather(m: Match, build: Builder) -> Value:
     """Unsqueeze(Gather(x, i)) ⟶ Gather(x, {i}) where the new axis is the one gathered from."""
     rank = m.rank(x)
-    axis, axes = axis_of(m, m.node(gather), rank, default=0), parameter(m.facts, m.node(unsqueezed), "axes")
+    axis, axes = m.axis(m.node(gather), rank), parameter(m.facts, m.node(unsqueezed), "axes")
     axes = (axes,) if isinstance(axes, int) else axes
     m.require(isinstance(axes, tuple) and len(axes) == 1, "more than one axis is added")
     m.require(axes[0] >= 0 or rank is not None, "the rank is not known", at=x)
@@ -55,7 +55,7 @@ def _gathered(m: Match, value: Value, axis: int, reader: ir.Node) -> tuple[Value
     indices = m.facts.constant(node.inputs[1]) if node.inputs[1] is not None else None
     if node.inputs[0] is None or indices is None or indices.ndim != 1 or not used_once(value):
         return None, []
-    if axis_of(m, node, m.rank(node.inputs[0]), default=0) != axis:
+    if m.axis(node, m.rank(node.inputs[0])) != axis:
         return None, []
     return resolve(node.inputs[0]), indices.tolist()
 
@@ -83,7 +83,7 @@ def _gathered(m: Match, value: Value, axis: int, reader: ir.Node) -> tuple[Value
 def concat_of_gathers(m: Match, build: Builder) -> Value:
     """Concat(Gather(x, {i}), Gather(x, {j})) ⟶ Gather(x, {i, j}) along one axis."""
     node = m.node(concat)
-    axis = axis_of(m, node, m.rank(concat))
+    axis = m.axis(node, m.rank(concat))
     groups: list[tuple[Value | None, list[int], list[Value]]] = []
     for value in node.inputs:
         if value is None:

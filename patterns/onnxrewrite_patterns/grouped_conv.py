@@ -15,12 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-
-Array = npt.NDArray[Any]
 
 ELEMENTWISE = frozenset(
     (
@@ -82,17 +79,6 @@ class Branch:
     key: Hashable
 
 
-@dataclass(frozen=True)
-class Span:
-    """The channels ``start`` to ``stop`` of ``source``, which has ``total``, taken by a Split or Slice."""
-
-    node: ir.Node
-    source: Value
-    start: int
-    stop: int
-    total: int
-
-
 parts = Each[Any]("parts")
 axis = Attr[int]("axis")
 concat = op.Concat(parts, axis=axis)
@@ -121,37 +107,22 @@ def over_parts(m: Match, run: Sequence[Branch]) -> int:
     """The number of leading branches that read all the equal parts of one value, in order; 0 if they do not."""
     end, whole = 0, None
     for count, each in enumerate(run, start=1):
-        found = cut(m, each.source, each.weight.ndim)
+        found = cut(m, each.source)
         alike = each.groups == run[0].groups and each.weight.shape == run[0].weight.shape
-        if found is None or not alike or found.start != end or (whole is not None and found.source is not whole):
+        if found is None or not alike or found.elements.start != end or whole not in (None, resolve(found.source)):
             return 0
-        whole, end = found.source, found.stop
-        if end == found.total:
+        whole, end = resolve(found.source), found.elements.stop
+        if end == found.size:
             return count
     return 0
 
 
-def cut(m: Match, part: Value, rank: int) -> Span | None:
+def cut(m: Match, part: Value) -> Piece | None:
     """The channels that ``part`` consists of, if it is taken from another value and read once."""
-    node = part.producer()
-    if node is None or node.domain or node.op_type not in ("Split", "Slice") or not is_private(part):
+    found = piece_of(m.facts, part) if is_private(part) else ""
+    if isinstance(found, str) or found.axis != 1 or not isinstance(found.size, int) or found.elements.step != 1:
         return None
-    assert node.inputs[0] is not None
-    source = resolve(node.inputs[0])
-    if node.op_type == "Split":
-        sizes = [m.dim(o, 1) for o in node.outputs]
-        ends = [0, *itertools.accumulate(s for s in sizes if isinstance(s, int))]
-        if parameter(m.facts, node, "axis") not in (1, 1 - rank) or len(ends) <= len(sizes):
-            return None
-        index = part.index() or 0
-        return Span(node, source, ends[index], ends[index + 1], ends[-1])
-    bounds = [parameter(m.facts, node, name) for name in ("starts", "ends", "axes", "steps")]
-    total = m.dim(source, 1)
-    if not isinstance(total, int) or bounds[2] not in ((1,), (1 - rank,)) or bounds[3] not in (None, (1,)):
-        return None
-    if not all(isinstance(bound, tuple) and bound[0] >= 0 for bound in bounds[:2]):
-        return None
-    return Span(node, source, min(bounds[0][0], total), min(bounds[1][0], total), total)
+    return found
 
 
 # -- one branch ----------------------------------------------------------------------------------------------
@@ -238,11 +209,11 @@ def one_conv(m: Match, build: Builder, run: Sequence[Branch], *, grouped: bool) 
     source = first.source
     for each in run:
         m.cover(each.conv, *each.tail, *each.idle)
-        found = cut(m, each.source, each.weight.ndim) if grouped else None
-        if found is not None:
-            read = each.conv.inputs[0]
-            m.cover(found.node, *(passed(read) if read is not None else ()))
-            source = found.source
+        found = cut(m, each.source) if grouped else None
+        maker = each.source.producer()
+        if found is not None and maker is not None:
+            m.cover(maker, *passed(m.operand(each.conv)))
+            source = resolve(found.source)
     transposed = first.conv.op_type == "ConvTranspose"
     weight = np.concatenate([b.weight for b in run], axis=1 if transposed and not grouped else 0)
     bias = np.concatenate([_bias(b) for b in run]) if any(b.bias is not None for b in run) else None

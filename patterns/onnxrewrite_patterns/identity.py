@@ -16,14 +16,6 @@ import onnx_ir as ir
 from onnxrewrite.rules import *
 
 
-def operand(m: Match, node: ir.Node, index: int = 0) -> Value:
-    """An input that has to be there."""
-    value = node.inputs[index] if index < len(node.inputs) else None
-    if value is None:
-        m.refuse(f"{node.op_type} lacks its input {index}")
-    return value
-
-
 def require_same_shape(m: Match, out: Value, source: Value) -> None:
     """Refuse unless the two values are shown to have one shape."""
     known = m.shape(out), m.shape(source)
@@ -48,7 +40,7 @@ identity = AnyNode(op_types=("Identity",))
 )
 def drop_identity(m: Match, build: Builder) -> Value:
     """Identity(x) ⟶ x."""
-    return operand(m, m.node(identity))
+    return m.operand(m.node(identity))
 
 
 reshape = AnyNode(op_types=(*operators("view repeat"), "CenterCropPad"))
@@ -71,7 +63,7 @@ reshape = AnyNode(op_types=(*operators("view repeat"), "CenterCropPad"))
 )
 def reshape_to_own_shape(m: Match, build: Builder) -> Value:
     """Reshape(x, shape of x) ⟶ x, and likewise Flatten, Squeeze, Unsqueeze, Expand and Tile."""
-    source = operand(m, m.node(reshape))
+    source = m.operand(m.node(reshape))
     require_same_shape(m, m[reshape], source)
     return source
 
@@ -95,7 +87,7 @@ single = AnyNode(
 )
 def single_operand(m: Match, build: Builder) -> Value:
     """Concat(x) ⟶ x, and likewise the Sum, Max, Min or Mean of one operand."""
-    return operand(m, m.node(single))
+    return m.operand(m.node(single))
 
 
 split = AnyNode(op_types=("Split",))
@@ -116,7 +108,7 @@ def split_into_one(m: Match, build: Builder) -> Value:
     """Split(x) into one ⟶ x."""
     node = m.node(split)
     m.require(len(node.outputs) == 1, f"Split has {len(node.outputs)} outputs")
-    return operand(m, node)
+    return m.operand(node)
 
 
 # -- by parameters -------------------------------------------------------------------------------------------
@@ -146,8 +138,8 @@ def slice_of_everything(m: Match, build: Builder) -> Value:
     steps = (steps,) if isinstance(steps, int) else steps
     forward = steps is None or (isinstance(steps, tuple) and all(s > 0 for s in steps))
     m.require(forward, "a step is, or may be, negative: that reverses the axis")
-    require_same_shape(m, m[slice_], operand(m, node))
-    return operand(m, node)
+    require_same_shape(m, m[slice_], m.operand(node))
+    return m.operand(node)
 
 
 pad = AnyNode(op_types=("Pad",))
@@ -174,7 +166,7 @@ def pad_by_nothing(m: Match, build: Builder) -> Value:
         isinstance(pads, tuple) and not any(pads),
         f"the pads are {pads!r}" if isinstance(pads, tuple) else "the pads are not constant",
     )
-    return operand(m, node)
+    return m.operand(node)
 
 
 resize = AnyNode(op_types=("Resize", "Upsample"))
@@ -215,8 +207,8 @@ def resize_to_own_size(m: Match, build: Builder) -> Value:
     scales = scales if isinstance(scales, tuple) else ()
     if not scales or any(s != 1 for s in scales):
         m.require(not scales, f"the scales are {scales}")
-        require_same_shape(m, m[resize], operand(m, node))
-    return operand(m, node)
+        require_same_shape(m, m[resize], m.operand(node))
+    return m.operand(node)
 
 
 dropout = AnyNode(op_types=("Dropout",))
@@ -245,7 +237,7 @@ def dropout_in_inference(m: Match, build: Builder) -> Value:
     node = m.node(dropout)
     m.require(m[dropout].index() == 0, "this is the mask")
     m.require(m.facts.is_deterministic(node), "it is in training mode, or may be", at=m[dropout])
-    return operand(m, node)
+    return m.operand(node)
 
 
 # -- by the other operand ------------------------------------------------------------------------------------

@@ -6,15 +6,11 @@ No rules here.  Folding is computed in float64 and rounded once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-
-Array = npt.NDArray[Any]
 
 x = Var("x", dtype=FLOATS)
 w, b = Const("w"), Const("b", default=0.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.identity import operand, require_same_shape
+from onnxrewrite_patterns.identity import require_same_shape
 
 x = Var("x")
 
@@ -71,13 +71,13 @@ where = AnyNode(op_types=("Where",))
 def where_decided(m: Match, build: Builder) -> Value:
     """Where(true, a, b) ⟶ a, Where(false, a, b) ⟶ b, Where(c, a, a) ⟶ a."""
     node = m.node(where)
-    first, second = operand(m, node, 1), operand(m, node, 2)
-    condition = m.facts.constant(operand(m, node, 0))
+    first, second = m.operand(node, 1), m.operand(node, 2)
+    condition = m.facts.constant(m.operand(node, 0))
     if first is second:
         chosen = first
     else:
         decided = condition is not None and condition.size and bool(condition.all() or not condition.any())
-        m.require(decided, "the condition is not known to be the same everywhere", at=operand(m, node, 0))
+        m.require(decided, "the condition is not known to be the same everywhere", at=m.operand(node, 0))
         assert condition is not None
         chosen = first if condition.all() else second
     require_same_shape(m, m[where], chosen)
@@ -144,7 +144,7 @@ branching = AnyNode(op_types=("If",))
 def if_decided(m: Match, build: Builder) -> list[Value]:
     """If(true, then, else) ⟶ then, its nodes in the place of the If."""
     node = m.node(branching)
-    condition = m.facts.constant(operand(m, node))
+    condition = m.facts.constant(m.operand(node))
     m.require(condition is not None and condition.size == 1, "the condition is not constant", at=node.inputs[0])
     assert condition is not None
     branch = node.attributes["then_branch" if condition.all() else "else_branch"].as_graph()

@@ -11,16 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.linear_layers import feeds_attention
-
-Array = npt.NDArray[Any]
 
 LIMIT = 64 * 2**20
 """Weights of more bytes than this, all together, stay where they are: merging loads them."""

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from onnxrewrite.rules import *
 
-Array = npt.NDArray[Any]
 Axes: TypeAlias = "tuple[int, ...] | int | None"
 
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.quantized_matmul import require_one_number
-
-Array = npt.NDArray[np.float64]
 
 EIGHT_BITS = frozenset({ir.DataType.INT8, ir.DataType.UINT8})
 

@@ -18,8 +18,6 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.identity import operand
-from onnxrewrite_patterns.slice_concat_split import axis_of
 from onnxrewrite_patterns.view_chains import new_axes
 
 _FAR = 12
@@ -55,15 +53,15 @@ def counts(m: Match, value: Value, used: list[ir.Node], far: int = _FAR) -> list
         m.refuse("the indices are not made of ranges", at=value)
     used.append(node)
     if node.op_type == "Range":
-        plain = m.facts.elements(operand(m, node, 0)) == (0,) and m.facts.elements(operand(m, node, 2)) == (1,)
+        plain = m.facts.elements(m.operand(node, 0)) == (0,) and m.facts.elements(m.operand(node, 2)) == (1,)
         m.require(plain, "a range does not count 0, 1, 2, ...", at=node.outputs[0])
         return [Count(-1, 1, node.outputs[0])]
     if node.op_type in ("Cast", "Expand"):
-        return counts(m, operand(m, node), used, far - 1)
+        return counts(m, m.operand(node), used, far - 1)
     if node.op_type in ("Unsqueeze", "Reshape", "Squeeze"):
-        return _moved(m, counts(m, operand(m, node), used, far - 1), operand(m, node), node.outputs[0])
+        return _moved(m, counts(m, m.operand(node), used, far - 1), m.operand(node), node.outputs[0])
     if node.op_type == "Add":
-        both = [c for i in (0, 1) for c in counts(m, operand(m, node, i), used, far - 1)]
+        both = [c for i in (0, 1) for c in counts(m, m.operand(node, i), used, far - 1)]
         m.require(len({c.axis for c in both}) == len(both), "two ranges along one axis are added", at=value)
         return both
     m.require(node.op_type == "Mul", f"the indices are not made of ranges, but by {node.op_type}", at=value)
@@ -72,12 +70,12 @@ def counts(m: Match, value: Value, used: list[ir.Node], far: int = _FAR) -> list
 
 def _scaled(m: Match, node: ir.Node, used: list[ir.Node], far: int) -> list[Count]:
     """A sum times a number."""
-    factors = [m.facts.elements(operand(m, node, index)) for index in (0, 1)]
+    factors = [m.facts.elements(m.operand(node, index)) for index in (0, 1)]
     index = next((i for i, f in enumerate(factors) if f is not None and len(f) == 1), None)
     if index is None:
         m.refuse("no factor of an index is a number", at=node.outputs[0])
     (factor,) = factors[index] or (1,)
-    inner = counts(m, operand(m, node, 1 - index), used, far - 1)
+    inner = counts(m, m.operand(node, 1 - index), used, far - 1)
     return [replace(c, stride=c.stride * factor) for c in inner]
 
 
@@ -102,7 +100,7 @@ def everything(m: Match, build: Builder, x: Value, found: Sequence[Count], out: 
     if sizes is None or wanted is None:
         m.refuse("a rank is not known", at=x)
     axes = [c.axis + rank for c in found]
-    index = operand(m, m.nodes[0], 1)
+    index = m.operand(m.nodes[0], 1)
     m.require(axes == sorted(axes), "the ranges are in another order than the axes", at=index)
     made, indexed = x, [axis for axis, size in enumerate(sizes) if size != 1][: len(found)]
     for axis, count in zip(indexed, found, strict=True):
@@ -168,13 +166,13 @@ gather = AnyNode(op_types=("Gather",))
 def gather_of_all_flat(m: Match, build: Builder) -> Value:
     """Gather(Flatten(x), arange(n)·s + arange(s)) ⟶ x with new axes, or the first of its elements."""
     node, used = m.node(gather), list[ir.Node]()
-    flat, index = operand(m, node), operand(m, node, 1)
+    flat, index = m.operand(node), m.operand(node, 1)
     view = resolve(flat).producer()
     is_view = view is not None and view.op_type in ("Flatten", "Reshape") and not view.domain
     m.require(is_view, "what is gathered from is not flattened", at=flat)
     assert view is not None
-    m.require(axis_of(m, node, m.rank(flat), default=0) == 0, "another axis than the first is gathered from")
-    x, rank = operand(m, view), m.rank(index)
+    m.require(m.axis(node, m.rank(flat)) == 0, "another axis than the first is gathered from")
+    x, rank = m.operand(view), m.rank(index)
     m.require(rank is not None, "the rank of the indices is not known", at=index)
     found = sorted(counts(m, index, used), key=lambda c: c.axis)
     sizes = [d for d in m.shape(x) or () if d != 1]
@@ -226,14 +224,14 @@ gather_nd = AnyNode(op_types=("GatherND",))
 def gather_of_all(m: Match, build: Builder) -> Value:
     """GatherND(x, all combinations of arange(n) and arange(s)) ⟶ x with new axes, or the first of its elements."""
     node, used = m.node(gather_nd), list[ir.Node]()
-    x, index = operand(m, node), operand(m, node, 1)
+    x, index = m.operand(node), m.operand(node, 1)
     m.require(node.attributes.get_int("batch_dims", 0) == 0, "it has batch_dims")
     rank, joined = m.rank(index), resolve(index).producer()
     is_joined = joined is not None and joined.op_type == "Concat" and not joined.domain and rank is not None
     m.require(is_joined, "the indices are not joined", at=index)
     assert joined is not None
     assert rank is not None
-    m.require(axis_of(m, joined, rank) == rank - 1, "the indices are joined along another axis", at=index)
+    m.require(m.axis(joined, rank) == rank - 1, "the indices are joined along another axis", at=index)
     found = list[Count]()
     for place, part in enumerate(joined.inputs):
         assert part is not None

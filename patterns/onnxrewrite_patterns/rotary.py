@@ -13,7 +13,7 @@ from __future__ import annotations
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.duplicated_halves import once
 from onnxrewrite_patterns.rotary_operator import embedded, head_size
-from onnxrewrite_patterns.slice_concat_split import axis_of, taken, used_once
+from onnxrewrite_patterns.slice_concat_split import used_once
 
 x = Var("x", dtype=FLOATS)
 cos, sin = Var("cos"), Var("sin")
@@ -40,9 +40,9 @@ class Part:
         rank = m.rank(x) or 0
         chosen = m.alternative(self.term)
         if chosen not in (self.picked, self.squeezed):
-            return taken(m, resolve(m[self.term]), rank - 1)
+            return m.piece(resolve(m[self.term]), rank - 1)
         picker = m.node(self.picked if chosen is self.picked else split_pairs)
-        by_pairs = _is_by_pairs(m, pairs, axis_of(m, picker, rank + 1, 0))
+        by_pairs = _is_by_pairs(m, pairs, m.axis(picker, rank + 1))
         halved = same_shape(m.shape(self.term), (*(m.shape(x) or ())[:-1], size // 2))
         m.require(halved, "what is picked is not half of the features", at=pairs)
         start, step = (self.number, 2) if by_pairs else (self.number * size // 2, 1)
@@ -78,9 +78,9 @@ class Joined:
         """True if the parts are interleaved; refuses unless they are joined where x was taken apart."""
         rank = m.rank(x) or 0
         if self.beside in m:
-            m.require(axis_of(m, m.node(self.beside), rank) == rank - 1, "Concat goes along another axis", at=x)
+            m.require(m.axis(m.node(self.beside), rank) == rank - 1, "Concat goes along another axis", at=x)
             return False
-        by_pairs = _is_by_pairs(m, self.stack, axis_of(m, m.node(self.stack), rank + 1))
+        by_pairs = _is_by_pairs(m, self.stack, m.axis(m.node(self.stack), rank + 1))
         m.require(same_shape(m.shape(self.paired), m.shape(x)), "the Reshape does not make heads", at=self.paired)
         return by_pairs
 
@@ -247,8 +247,8 @@ def rotary_by_parts(m: Match, build: Builder) -> Value:
         interleaved = whole.is_interleaved(m)
         _require_parts(m, size, interleaved)
         return embedded(m, build, m[x], (m[cos], m[sin]), interleaved=interleaved)
-    m.require(axis_of(m, m.node(with_rest), rank) == rank - 1, "Concat goes along another axis", at=x)
-    kept = taken(m, resolve(m[rest]), rank - 1)
+    m.require(m.axis(m.node(with_rest), rank) == rank - 1, "Concat goes along another axis", at=x)
+    kept = m.piece(resolve(m[rest]), rank - 1)
     _require_parts(m, kept.start, False)
     m.require(kept == range(kept.start, size), f"the rest is features {kept}", at=x)
     return embedded(m, build, m[x], (m[cos], m[sin]), turned=kept.start)

@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.slice_concat_split import axis_of, taken
 
 x, cos, sin = Var("x", dtype=FLOATS), Var("cos"), Var("sin")
 
@@ -175,9 +174,9 @@ _SLICED = f"float[b,3,s,8] x; {_PART} x1 = Slice(x, {{0}}, {{4}}, {{3}})  x2 = S
 def rotary_partial(m: Match, build: Builder) -> Value:
     """(RotaryEmbedding(x[:r], cos, sin), x[r:]) ⟶ RotaryEmbedding(x, cos, sin, rotary_embedding_dim=r)."""
     size, rank = head_size(m, m[x]), m.rank(x)
-    joined = rank == 4 and axis_of(m, m.node(partial), rank) == 3
+    joined = rank == 4 and m.axis(m.node(partial), rank) == 3
     m.require(joined, "heads must be of rank 4, and joined along their last axis", at=x)
-    turned, kept = (taken(m, resolve(m[t]), 3) for t in (front, back))
+    turned, kept = (m.piece(resolve(m[t]), 3) for t in (front, back))
     everything = turned == range(turned.stop) and kept == range(turned.stop, size)
     m.require(everything, f"features {turned} and {kept} are not all of them, in their order", at=x)
     if unflat in m:

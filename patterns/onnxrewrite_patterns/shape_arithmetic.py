@@ -16,8 +16,6 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.identity import operand
-from onnxrewrite_patterns.slice_concat_split import cuts
 
 x = Var("x")
 
@@ -93,11 +91,11 @@ def slice_of_shape(m: Match, build: Builder) -> Value:
     """Shape(x)[1:3] ⟶ Shape(x, start=1, end=3), since opset 15."""
     m.require(build.opset >= WITH_BOUNDS, f"Shape takes bounds since opset {WITH_BOUNDS}")
     node = m.node(sliced)
-    above = operand(m, node).producer()
+    above = m.operand(node).producer()
     plain = above is not None and above.op_type == "Shape" and not above.domain and not above.attributes
-    m.require(plain, "what is sliced is no whole shape", at=operand(m, node))
+    m.require(plain, "what is sliced is no whole shape", at=m.operand(node))
     assert above is not None
-    value, (cut,) = operand(m, above), cuts(m, node, 1) or (None,)
+    value, (cut,) = m.operand(above), m.slice(node).spans or (None,)
     rank = m.rank(value)
     if rank is None or cut is None:
         m.refuse("the rank is not known", at=value)
@@ -129,7 +127,7 @@ computed = AnyNode(op_types=COMPUTING, where=is_shape_tensor)
 
 
 @dataclass(frozen=True)
-class Piece:
+class Run:
     """A part of a shape tensor: sizes of a value, from one axis to another; or numbers.
 
     Attributes:
@@ -181,7 +179,7 @@ def _sources(m: Match, node: ir.Node) -> list[Value]:
     return [*found, *(graph.inputs if isinstance(graph, ir.Graph) else ())]
 
 
-def _pieces(m: Match, elements: Sequence[Dim], sources: Sequence[Value]) -> Iterator[Piece]:
+def _pieces(m: Match, elements: Sequence[Dim], sources: Sequence[Value]) -> Iterator[Run]:
     """The elements as few pieces: from the front, the longest run of sizes, or numbers up to the next size."""
     place = 0
     while place < len(elements):
@@ -192,7 +190,7 @@ def _pieces(m: Match, elements: Sequence[Dim], sources: Sequence[Value]) -> Iter
             yield best
             place += best.end - best.start
         elif numbers:
-            yield Piece(None, numbers=numbers)
+            yield Run(None, numbers=numbers)
             place += len(numbers)
         else:
             m.refuse(f"no value above has a size of {elements[place]}")
@@ -205,7 +203,7 @@ def _leading_numbers(elements: Sequence[Dim]) -> Iterator[int]:
         yield element
 
 
-def _runs(m: Match, value: Value, elements: Sequence[Dim]) -> Iterator[Piece]:
+def _runs(m: Match, value: Value, elements: Sequence[Dim]) -> Iterator[Run]:
     """The longest runs of a value's sizes that the elements begin with, from each axis."""
     shape = m.shape(value) or ()
     for start in range(len(shape)):
@@ -215,10 +213,10 @@ def _runs(m: Match, value: Value, elements: Sequence[Dim]) -> Iterator[Piece]:
                 break
             length += 1
         if length:
-            yield Piece(value, start, start + length)
+            yield Run(value, start, start + length)
 
 
-def _cost(m: Match, pieces: Sequence[Piece], dying: Sequence[ir.Node], takes_bounds: bool, is_scalar: bool) -> int:
+def _cost(m: Match, pieces: Sequence[Run], dying: Sequence[ir.Node], takes_bounds: bool, is_scalar: bool) -> int:
     """The number of nodes that the pieces take."""
     read = [p for p in pieces if p.value is not None]
     nodes = len(read) + (len(pieces) > 1) + is_scalar
@@ -233,7 +231,7 @@ def _has_shape(value: Value, dying: Sequence[ir.Node]) -> bool:
     return any(c.op_type == "Shape" and not c.domain and not c.attributes and c not in dying for c in value.consumers())
 
 
-def _built(m: Match, build: Builder, piece: Piece, takes_bounds: bool) -> Value:
+def _built(m: Match, build: Builder, piece: Run, takes_bounds: bool) -> Value:
     if piece.value is None:
         return build.const(np.array(piece.numbers, np.int64))
     if piece.is_whole(m):

@@ -7,59 +7,15 @@ and a piece cut out of a Concat is one of its operands.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.identity import operand
 
 x = Var("x")
 
-END = 2**63 - 1
-"""As an end: up to the end of the axis, whatever its size."""
-
-_FAR = 2**31 - 1
-"""Exporters write this, or more, for the end of an axis."""
-
-
-def axis_of(m: Match, node: ir.Node, rank: int | None, default: int | None = None) -> int:
-    """The axis attribute of a node, counted from the front."""
-    axis = parameter(m.facts, node, "axis")
-    axis = default if axis is None else axis
-    if not isinstance(axis, int) or (axis < 0 and rank is None):
-        m.refuse("the axis cannot be told, for the rank is unknown")
-    return axis if axis >= 0 else axis + (rank or 0)
-
-
 # -- Slice of Slice ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Span:
-    """``start:end:step`` on one axis."""
-
-    axis: int
-    start: int
-    end: int
-    step: int
-
-
-def cuts(m: Match, node: ir.Node, rank: int | None) -> list[Span]:
-    """The cuts of a Slice of any opset, axis by axis."""
-    given = [parameter(m.facts, node, name) for name in ("starts", "ends", "axes", "steps")]
-    lists = [(g,) if isinstance(g, int) else g for g in given]
-    starts, ends, axes, steps = lists
-    if not isinstance(starts, tuple) or not isinstance(ends, tuple):
-        m.refuse("the bounds of a Slice are not constant", at=node.outputs[0])
-    m.require(all(p is None or isinstance(p, tuple) for p in (axes, steps)), "its axes or steps are not constant")
-    axes = tuple(range(len(starts))) if axes is None else axes
-    steps = (1,) * len(starts) if steps is None else steps
-    m.require(rank is not None or all(a >= 0 for a in axes), "an axis cannot be told, for the rank is unknown")
-    axes = tuple(a if a >= 0 else a + (rank or 0) for a in axes)
-    m.require(len(set(axes)) == len(axes), "an axis is cut twice")
-    return [Span(*cut) for cut in zip(axes, starts, ends, steps, strict=True)]
 
 
 def one_cut(a: Span, b: Span, size: Dim | None) -> Span | None:
@@ -76,9 +32,9 @@ def one_cut(a: Span, b: Span, size: Dim | None) -> Span | None:
     if a.step != 1 or b.step < 1 or a.start < 0 or b.start < 0:
         return None
     start = a.start + b.start
-    if a.end >= _FAR:
-        end = END if b.end >= _FAR else b.end + (a.start if b.end >= 0 else 0)
-    elif b.end >= _FAR:
+    if a.end >= FAR:
+        end = END if b.end >= FAR else b.end + (a.start if b.end >= 0 else 0)
+    elif b.end >= FAR:
         end = a.end
     elif a.end >= 0 and b.end >= 0:
         end = min(a.end, a.start + b.end)
@@ -115,10 +71,9 @@ outer = op.Slice(inner, Each("outer_bounds", at_least=0))
 )
 def slice_of_slice(m: Match, build: Builder) -> Value:
     """x[a:b][c:d] ⟶ x[a+c:min(b, a+d)]."""
-    rank, shape = m.rank(x), m.shape(x)
-    before, after = cuts(m, m.node(inner), rank), cuts(m, m.node(outer), rank)
-    by_axis = {cut.axis: cut for cut in before}
-    for cut in after:
+    shape = m.shape(x)
+    by_axis = {cut.axis: cut for cut in m.slice(m.node(inner)).spans}
+    for cut in m.slice(m.node(outer)).spans:
         earlier = by_axis.get(cut.axis)
         merged = cut if earlier is None else one_cut(earlier, cut, shape[cut.axis] if shape is not None else None)
         if merged is None:
@@ -201,13 +156,13 @@ def _join_constants(m: Match, build: Builder, parts: Sequence[Value], axis: int)
 def concat_of_concat(m: Match, build: Builder) -> Value:
     """Concat(Concat(a, b), c) ⟶ Concat(a, b, c) along one axis; empty operands go, constants join."""
     node, rank = m.node(concat), m.rank(concat)
-    axis = axis_of(m, node, rank)
+    axis = m.axis(node, rank)
     parts, kept_apart = list[Value](), list[str | None]()
     for value in node.inputs:
         producer = resolve(value).producer() if value is not None else None
         if value is None:
             continue
-        if producer is not None and _is_inner_concat(value, producer, node) and axis_of(m, producer, rank) == axis:
+        if producer is not None and _is_inner_concat(value, producer, node) and m.axis(producer, rank) == axis:
             parts += [i for i in producer.inputs if i is not None]
             m.cover(producer, *passed(value))
         else:
@@ -256,7 +211,7 @@ def concat_of_split(m: Match, build: Builder) -> Value:
     )
     rank = m.rank(split.inputs[0])
     m.require(
-        axis_of(m, node, rank) == axis_of(m, split, rank, default=0),
+        m.axis(node, rank) == m.axis(split, rank),
         "Split and Concat go along different axes",
     )
     return split.inputs[0]
@@ -275,30 +230,6 @@ def _at(values: Sequence[Value | None], sizes: Sequence[Dim | None], start: int,
             return value
         offset += size
     return None
-
-
-def taken(m: Match, part: Value, axis: int) -> range:
-    """The elements of an axis that a piece takes: the result of a Slice of that axis alone, or one of a Split."""
-    node = part.producer()
-    assert node is not None
-    shape = m.shape(operand(m, node))
-    if node.op_type == "Slice":
-        found = cuts(m, node, None if shape is None else len(shape))
-        m.require(len(found) == 1 and found[0].axis == axis, "the Slice cuts another axis too")
-        cut, size = found[0], shape[axis] if shape is not None else None
-        if isinstance(size, int):
-            return range(size)[cut.start : cut.end : cut.step]
-        m.require(cut.start >= 0 and 0 <= cut.end < _FAR, "the bounds depend on the size of the axis")
-        return range(cut.start, cut.end, cut.step)
-    m.require(
-        axis_of(m, node, None if shape is None else len(shape), default=0) == axis,
-        "Split goes along another axis",
-    )
-    sizes = [m.dim(o, axis) for o in node.outputs]
-    m.require(all(isinstance(s, int) for s in sizes), "the sizes of the pieces are not known")
-    lengths = [s for s in sizes if isinstance(s, int)]
-    index = part.index() or 0
-    return range(sum(lengths[:index]), sum(lengths[: index + 1]))
 
 
 @rule(
@@ -331,12 +262,12 @@ def taken(m: Match, part: Value, axis: int) -> range:
 def piece_of_concat(m: Match, build: Builder) -> Value:
     """Split(Concat(a, b)) ⟶ a, b where the pieces are the operands, and likewise Slice."""
     node = m.node(piece)
-    joined = resolve(operand(m, node)).producer()
+    joined = resolve(m.operand(node)).producer()
     if joined is None or joined.op_type != "Concat" or joined.domain or joined.graph is not node.graph:
         m.refuse("the input is not a Concat", at=node.inputs[0])
-    axis = axis_of(m, joined, m.rank(operand(m, node)))
+    axis = m.axis(joined, m.rank(m.operand(node)))
     sizes = [m.dim(i, axis) if i is not None else None for i in joined.inputs]
-    found = taken(m, m[piece], axis)
+    found = m.piece(m[piece], axis)
     m.require(found.step == 1, "the Slice leaves out elements in between", at=node.inputs[0])
     value = _at(joined.inputs, sizes, found.start, found.stop)
     if value is None:

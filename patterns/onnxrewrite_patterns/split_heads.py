@@ -13,7 +13,6 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.slice_concat_split import axis_of
 
 x, perm = Var("x"), Attr[tuple[int, ...]]("perm")
 turn = op.Transpose(x, perm=perm)
@@ -66,7 +65,7 @@ def split_before_transpose(m: Match, build: Builder) -> list[Value]:
     """Squeeze(Split(Transpose(x))) of every piece ⟶ Transpose(Squeeze(Split(x))), with an axis less to transpose."""
     order, rank, turned = m[perm], len(m[perm]), m.node(turn).outputs[0]
     m.require(len(turned.uses()) == 1 and not turned.is_graph_output(), "the whole is used, too", at=turn)
-    axis = axis_of(m, m.node(split), rank, default=0)
+    axis = m.axis(m.node(split), rank)
     pieces = m.node(split).outputs
     views = [_only_reader(m, piece, (axis, axis - rank)) for piece in pieces]
     m.widen([m.node(turn), *views], [view.outputs[0] for view in views])

@@ -10,26 +10,15 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.identity import operand
-from onnxrewrite_patterns.slice_concat_split import cuts
 
 slice_ = AnyNode(op_types=("Slice",))
 
 
-def _axis(m: Match, node: ir.Node) -> int | None:
-    """The only axis that a Slice cuts, by one step; None for any other."""
-    rank = m.rank(operand(m, node))
-    given = [parameter(m.facts, node, name) for name in ("starts", "ends", "axes", "steps")]
-    are_known = None not in given[:2] and all(g is None or isinstance(g, int | tuple) for g in given)
-    found = cuts(m, node, rank) if are_known and rank is not None else []
-    return found[0].axis if len(found) == 1 and found[0].step == 1 else None
-
-
-def _range(m: Match, node: ir.Node, size: int) -> tuple[int, int]:
-    """The start and the end of a Slice of one axis."""
-    (cut,) = cuts(m, node, m.rank(operand(m, node)))
-    start, end, _ = slice(cut.start, cut.end).indices(size)
-    return start, end
+def _span(m: Match, node: ir.Node) -> Span | None:
+    """The span of a Slice that cuts one axis, by one step; None for any other."""
+    found = slice_of(m.facts, node)
+    spans = () if isinstance(found, str) else found.spans
+    return spans[0] if len(spans) == 1 and spans[0].step == 1 else None
 
 
 @rule(
@@ -60,28 +49,29 @@ def _range(m: Match, node: ir.Node, size: int) -> tuple[int, int]:
 def slices_into_split(m: Match, build: Builder) -> list[Value]:
     """x[:2], x[2:] ⟶ Split(x, {2, 4}), all pieces of an axis at once."""
     node = m.node(slice_)
-    source = operand(m, node)
+    source = m.operand(node)
     starts = parameter(m.facts, node, "starts")
     m.require(not isinstance(starts, tuple) or max(starts, default=0) <= 0, "it is not the first piece")
-    axis = _axis(m, node)
-    m.require(axis is not None, "it cuts more than one axis, by steps, or by bounds that are not constant")
-    assert axis is not None
-    size = m.dim(source, axis)
+    first = _span(m, node)
+    if first is None:
+        m.refuse("it cuts more than one axis, by steps, or by bounds that are not constant")
+    size = m.dim(source, first.axis)
     if not isinstance(size, int):
         m.refuse("the size of the axis is not known", at=source)
-    m.require(_range(m, node, size)[0] == 0, "it is not the first piece")
     beside = [n for n in source.consumers() if n.op_type == "Slice" and not n.domain and n.graph is node.graph]
-    pieces = {_range(m, n, size): n for n in beside if n.inputs[0] is source and _axis(m, n) == axis}
-    chosen, place = [node], _range(m, node, size)[1]
+    spans = ((n, _span(m, n)) for n in beside if n.inputs[0] is source)
+    pieces = {n: range(size)[s.start : s.end] for n, s in spans if s is not None and s.axis == first.axis}
+    m.require(pieces[node].start == 0, "it is not the first piece")
+    chosen, place = [node], pieces[node].stop
     while place < size:
-        following = [(end, n) for (start, end), n in pieces.items() if start == place and end > start]
+        following = [n for n, piece in pieces.items() if piece and piece.start == place]
         m.require(len(following) == 1, f"no piece, or more than one, begins at {place}", at=source)
-        place, piece = following[0]
-        chosen.append(piece)
+        chosen += following
+        place = pieces[following[0]].stop
     m.require(len(chosen) > 1, "it is not cut into pieces", at=source)
-    sizes = [end - start for start, end in (_range(m, n, size) for n in chosen)]
+    sizes = [len(pieces[n]) for n in chosen]
     m.widen(chosen, [n.outputs[0] for n in chosen])
-    made: tuple[Value, ...] = build.Split(source, split=np.array(sizes, np.int64), axis=axis, outputs=len(sizes))
+    made: tuple[Value, ...] = build.Split(source, split=np.array(sizes, np.int64), axis=first.axis, outputs=len(sizes))
     return list(made)
 
 
@@ -116,6 +106,6 @@ def split_by_sizes(m: Match, build: Builder) -> list[Value]:
     m.require(all(isinstance(size, int) for size in sizes), "the size of a piece is not known", at=m[split])
     m.widen([node], list(node.outputs))
     made: tuple[Value, ...] = build.Split(
-        operand(m, node), split=np.array(sizes, np.int64), axis=axis, outputs=len(sizes)
+        m.operand(node), split=np.array(sizes, np.int64), axis=axis, outputs=len(sizes)
     )
     return list(made)

@@ -14,7 +14,6 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.identity import operand
 
 x = Var("x")
 
@@ -93,10 +92,10 @@ reshape = AnyNode(op_types=("Reshape",))
 
 def _is_plain(m: Match, node: ir.Node) -> bool:
     """True if the target of a Reshape is constant, and is the one that ``target`` makes, if it makes one."""
-    spelled, wanted = m.facts.constant(operand(m, node, 1)), m.shape(node.outputs[0])
+    spelled, wanted = m.facts.constant(m.operand(node, 1)), m.shape(node.outputs[0])
     if spelled is None or wanted is None:
         return spelled is not None
-    made = target(m.shape(operand(m, node)), wanted, tuple(spelled.tolist()))
+    made = target(m.shape(m.operand(node)), wanted, tuple(spelled.tolist()))
     return made is None or (made == spelled.tolist() and not m.attr(reshape, "allowzero"))
 
 
@@ -152,7 +151,7 @@ def reshape_constant(m: Match, build: Builder) -> Value:
     """
     node = m.node(reshape)
     m.require(not _is_plain(m, node), "the target is constant already", at=node.inputs[1])
-    return reshaped(m, build, operand(m, node), m[reshape])
+    return reshaped(m, build, m.operand(node), m[reshape])
 
 
 # -- chains of views -----------------------------------------------------------------------------------------

@@ -1,0 +1,183 @@
+"""Nodes in normalized form: parameters as Python values, whatever the opset; axes from the front; absent ones decoded.
+
+A view of a node whose parameters are not known is a reason in words instead.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from onnxrewrite.ir import schema
+from onnxrewrite.ir.dims import Dim
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.skip_identity import resolve
+
+END = 2**63 - 1
+"""As an end: up to the end of the axis, whatever its size."""
+
+FAR = 2**31 - 1
+"""Exporters write this, or more, for the end of an axis."""
+
+
+def parameter(facts: Facts, node: ir.Node, name: str) -> Any:
+    """A parameter of a node, an attribute or a constant input by the schema's name, as a Python value.
+
+    None when absent; ``schema.UNKNOWN`` when it is an input that is not constant.
+    """
+    if name in node.attributes:
+        return schema.attribute(node, name, None)
+    version = facts.version(node)
+    index = schema.formal_index(schema.schema(node.domain, node.op_type, version), name)
+    if index is None:
+        return schema.attribute(node, name, version)
+    value = node.inputs[index] if index < len(node.inputs) else None
+    if value is None:
+        return None
+    array = facts.constant(resolve(value))
+    if array is None:
+        return schema.UNKNOWN
+    if array.ndim == 0 or (array.size == 1 and schema.is_number(node.domain, node.op_type, name)):
+        return array.item()
+    return tuple(array.ravel().tolist())
+
+
+def axis(facts: Facts, node: ir.Node, rank: int | None) -> int | str:
+    """The ``axis`` of a node whose axes are counted among ``rank``."""
+    found = parameter(facts, node, "axis")
+    found = 0 if found is None else found
+    if not isinstance(found, int) or (found < 0 and rank is None):
+        return "the axis cannot be told, for the rank is unknown"
+    return found if found >= 0 else found + (rank or 0)
+
+
+def axes(facts: Facts, node: ir.Node, rank: int | None) -> tuple[int, ...] | str | None:
+    """The ``axes`` of a node, counted among ``rank``, in their order; None where none are given."""
+    given = parameter(facts, node, "axes")
+    if given is None:
+        return None
+    listed = (given,) if isinstance(given, int) else given
+    if not isinstance(listed, tuple):
+        return "the axes are not constant"
+    if rank is None and any(a < 0 for a in listed):
+        return "an axis cannot be told, for the rank is unknown"
+    return tuple(a if a >= 0 else a + (rank or 0) for a in listed)
+
+
+# -- Slice and Split -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Span:
+    """``start:end:step`` on one axis."""
+
+    axis: int
+    start: int
+    end: int
+    step: int = 1
+
+    def of(self, size: Dim | None) -> range | str:
+        """The elements that it takes of an axis of a size."""
+        if isinstance(size, int):
+            return range(size)[self.start : self.end : self.step]
+        if self.start < 0 or not 0 <= self.end < FAR:
+            return "the bounds depend on the size of the axis"
+        return range(self.start, self.end, self.step)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A Slice: what it cuts, and the spans, one for each axis, in the order in which they are given."""
+
+    source: ir.Value
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The elements of one axis of a value: the result of a Slice of that axis alone, or one of a Split.
+
+    Attributes:
+        source: The value that is cut.
+        axis: The axis.
+        elements: The elements taken.
+        size: The size of the axis before.
+    """
+
+    source: ir.Value
+    axis: int
+    elements: range
+    size: Dim | None
+
+
+def slice_of(facts: Facts, node: ir.Node) -> Slice | str:
+    """A Slice of any opset."""
+    source = node.inputs[0]
+    if source is None:
+        return "Slice lacks its input 0"
+    rank = facts.rank(source)
+    starts, ends, steps = (_listed(parameter(facts, node, name)) for name in ("starts", "ends", "steps"))
+    if not isinstance(starts, tuple) or not isinstance(ends, tuple):
+        return "the bounds of a Slice are not constant"
+    along = axes(facts, node, rank)
+    if isinstance(along, str):
+        return along
+    if steps is not None and not isinstance(steps, tuple):
+        return "its steps are not constant"
+    along = tuple(range(len(starts))) if along is None else along
+    if len(set(along)) != len(along):
+        return "an axis is cut twice"
+    steps = (1,) * len(starts) if steps is None else steps
+    return Slice(source, tuple(Span(*each) for each in zip(along, starts, ends, steps, strict=True)))
+
+
+def piece_of(facts: Facts, value: ir.Value) -> Piece | str:
+    """The piece that a value is, made by a Slice or a Split."""
+    node = value.producer()
+    if node is None or node.domain or node.op_type not in ("Slice", "Split") or node.inputs[0] is None:
+        return "it is no piece of a Slice or a Split"
+    source = node.inputs[0]
+    return _of_slice(facts, node) if node.op_type == "Slice" else _of_split(facts, node, source, value.index() or 0)
+
+
+def _of_slice(facts: Facts, node: ir.Node) -> Piece | str:
+    found = slice_of(facts, node)
+    if isinstance(found, str):
+        return found
+    if len(found.spans) != 1:
+        return "the Slice cuts another axis too"
+    (span,) = found.spans
+    size = _dim(facts, found.source, span.axis)
+    elements = span.of(size)
+    return elements if isinstance(elements, str) else Piece(found.source, span.axis, elements, size)
+
+
+def _of_split(facts: Facts, node: ir.Node, source: ir.Value, index: int) -> Piece | str:
+    along = axis(facts, node, facts.rank(source))
+    if isinstance(along, str):
+        return along
+    sizes = _sizes(facts, node.outputs, along)
+    if sizes is None:
+        return "the sizes of the pieces are not known"
+    ends = [0, *itertools.accumulate(sizes)]
+    return Piece(source, along, range(ends[index], ends[index + 1]), ends[-1])
+
+
+def _sizes(facts: Facts, values: Sequence[ir.Value], along: int) -> list[int] | None:
+    """The sizes of values along an axis; None unless all are numbers."""
+    sizes = [_dim(facts, v, along) for v in values]
+    known = [s for s in sizes if isinstance(s, int)]
+    return known if len(known) == len(sizes) else None
+
+
+def _listed(given: Any) -> Any:
+    return (given,) if isinstance(given, int) else given
+
+
+def _dim(facts: Facts, value: ir.Value, along: int) -> Dim | None:
+    shape = facts.shape(value)
+    return shape[along] if shape is not None and along < len(shape) else None
