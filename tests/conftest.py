@@ -44,7 +44,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """``--update-golden`` renews the fingerprints of rules about which everything was asked."""
     if session.config.getoption("--update-golden") and not hasattr(session.config, "workerinput"):
         passed = _ANSWERS.renewed(json.loads(library.PASSED.read_text(encoding="utf-8")))
-        library.PASSED.write_text(json.dumps(passed, indent=1) + "\n", encoding="utf-8")
+        library.PASSED.write_text(json.dumps(passed, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 @pytest.fixture(autouse=True, scope="module")
