@@ -96,7 +96,7 @@ def _row_source(m: Match, value: Value) -> Value:
 
 def _keeps_last(m: Match, node: ir.Node) -> bool:
     """True if a node picks rows or moves them: a row, along the last axis, stays what it is."""
-    source, result = node.inputs[0], node.outputs[0]
+    source, result = next(iter(node.inputs), None), node.outputs[0]
     before, after = (None if v is None else m.shape(v) for v in (source, result))
     if node.domain or not before or not after or not same_dim(before[-1], after[-1]) or before[-1] == 1:
         return False
