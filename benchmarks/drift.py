@@ -62,7 +62,7 @@ def exports(network: str) -> Iterator[tuple[str, onnx.ModelProto]]:
 
 def raised(model: onnx.ModelProto, check: CheckLevel = "off") -> ir.Model:
     """A model, rewritten by the rules that canonicalize and raise."""
-    lowering = [rule.name for rule in registry.load() if rule.stage == rw.Stage.LOWER]
+    lowering = [rule.name for rule in registry.load() if rule.stage == rw.rules.Stage.LOWER]
     return rw.apply(model, without=lowering, check=check, lower="fused").model
 
 

@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite import Assumption, Builder, Match, Rule, Stage, Term
 from onnxrewrite.ir import text
+from onnxrewrite.rules import Assumption, Builder, Match, Rule, Stage, Term
 
 Rewrite: TypeAlias = Callable[[Match, Builder], Any]
 Condition: TypeAlias = Callable[[Match], object]

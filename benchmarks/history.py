@@ -12,7 +12,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxrewrite import FLOATS, Assumption, Attr, Builder, Const, Match, Rewrites, Rule, Scalar, Stage, Value, Var, op
+from onnxrewrite.rules import (
+    FLOATS,
+    Assumption,
+    Attr,
+    Builder,
+    Const,
+    Match,
+    Rewrites,
+    Rule,
+    Scalar,
+    Stage,
+    Value,
+    Var,
+    op,
+)
 
 
 @dataclass(frozen=True)

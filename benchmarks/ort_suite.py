@@ -234,7 +234,7 @@ def _reasons(case: Case, trace: Trace) -> str:
     return "; ".join([*undone, *told][:_MOST_REASONS]) or "no rule matched"
 
 
-def _library() -> Sequence[rw.Rule]:
+def _library() -> Sequence[rw.rules.Rule]:
     from onnxrewrite.rewrite import registry
 
     return list(registry.load([]).rules)

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from onnxscript.rewriter import pattern as peer
 
 from benchmarks import graphs
-from onnxrewrite import Builder, Const, Match, Rule, Stage, Term, Value, Var, any_of, op
+from onnxrewrite.rules import Builder, Const, Match, Rule, Stage, Term, Value, Var, any_of, op
 
 _SAMPLE = 3000
 """Patterns are cut out of graphs of so many nodes."""

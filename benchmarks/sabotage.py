@@ -28,9 +28,9 @@ import numpy as np
 
 import onnxrewrite as rw
 from benchmarks import report
-from onnxrewrite import FLOATS, Builder, Match, Rule, Stage, Value, Var, op
 from onnxrewrite.checks.model import Baseline
 from onnxrewrite.report.summary import summary
+from onnxrewrite.rules import FLOATS, Builder, Match, Rule, Stage, Value, Var, op
 
 MODELS = ("bert", "clip_text", "gpt2_past", "llama_past", "resnet", "vit", "whisper_encoder", "yolo")
 GOLDEN = Path(__file__).resolve().parents[1] / "golden_models"

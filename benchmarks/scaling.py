@@ -28,9 +28,10 @@ from pathlib import Path
 import onnx_ir as ir
 
 from benchmarks import graphs, report, rules
-from onnxrewrite import Builder, Match, Rule, Stage, Value, Var, apply, io, op
+from onnxrewrite import apply, io
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rules import Builder, Match, Rule, Stage, Value, Var, op
 
 TARGET = "onnxruntime-cpu"
 GROWTH = 1.5

@@ -49,7 +49,7 @@ FEWER_LINES = 4500
 
 _LONG, _WIDE, _TABLE = 50, 7, 3
 
-_FACES = {"__init__", "__main__", "_moved", "errors", "rules"}
+_FACES = {"__init__", "__main__", "_moved", "deploy", "errors", "rules", "sessions"}
 
 _WALK = re.compile(r"\.(?:producer|consumers|uses|predecessors|successors)\(|\.inputs\b|\.outputs\b|\.users\b")
 
@@ -86,7 +86,7 @@ class Checkout:
     @cached_property
     def rooms(self) -> set[str]:
         """Folders and modules of the package, its face aside."""
-        return {_room(name) for name in self.own} - {"__init__", "_moved", "rules"}
+        return {_room(name) for name in self.own} - (_FACES - {"__main__", "errors"})
 
     @cached_property
     def ranks(self) -> dict[str, int]:

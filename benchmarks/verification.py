@@ -129,14 +129,14 @@ class Bench:
 
 def left_in(wrong: Wrong) -> str:
     """The error that ``apply``, with all of its checks, leaves in the model of a wrong rule; empty if there is none."""
-    model, rules = wrong.model(), rw.RuleSet("by-hand", [wrong.rule])
+    model, rules = wrong.model(), rw.rules.RuleSet("by-hand", [wrong.rule])
     result = rw.apply(model, rules=[rules], only=["by-hand"], lower="fused")
     return differs_at(wrong.model(), result.model, wrong.feeds()) or ""
 
 
 def is_wrong(wrong: Wrong) -> str:
     """The error of a wrong rule on its model, without checks; empty if there is none, or the rule does not apply."""
-    rules = rw.RuleSet("by-hand", [wrong.rule])
+    rules = rw.rules.RuleSet("by-hand", [wrong.rule])
     result = rw.apply(wrong.model(), rules=[rules], only=["by-hand"], lower="fused", check="off")
     applied = result.trace.counts().get(wrong.rule.name, 0)
     return (differs_at(wrong.model(), result.model, wrong.feeds()) or "") if applied else ""

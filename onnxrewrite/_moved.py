@@ -1,4 +1,4 @@
-"""Modules under the names that they had before version 0.2: still imported, with a warning that tells the new name."""
+"""Names of modules, and of the face, before version 0.2: still found, with a warning that tells the new name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 MOVED: Final = {
     "certify": "certificate.repetition",
@@ -52,6 +52,36 @@ MOVED: Final = {
     "whynot.explain": "api.explanations",
 }
 """What the documentation named, without the name of the package, and what it is called now."""
+
+
+SPACES: Final = {
+    name: space
+    for space, names in (
+        (
+            "rules",
+            "AnyNode Assumption Attr Builder Call Const CustomOp Cut Dim Each FLOATS Facts INTS Match Operators "
+            "Rejects Rewrites Rule RuleSet SQRT2 Scalar Stage TRAITS Term Value Var any_of at_least einsum_labels "
+            "epsilon is_cut_to microsoft op operators parameter passed resolve same_dim same_shape use_custom_ops",
+        ),
+        (
+            "deploy",
+            "Gate Pipeline QuantizeSettings exclusion export mixed_precision quantize search_precision sensitivity "
+            "sweep to_half within_latency",
+        ),
+        ("sessions", "CachedSession Deployment Machine machine read_options write_options"),
+    )
+    for name in names.split()
+}
+"""Names of the public face before version 0.2, and the name spaces that have them now."""
+
+
+def name_of_face(name: str) -> Any:
+    """A name of the face that a name space has now; AttributeError if it never was one."""
+    if name not in SPACES:
+        raise AttributeError(f"module {__package__!r} has no attribute {name!r}")
+    space = f"{__package__}.{SPACES[name]}"
+    warnings.warn(f"{__package__}.{name} is {space}.{name} now", DeprecationWarning, stacklevel=3)
+    return getattr(importlib.import_module(space), name)
 
 
 class _Finder(MetaPathFinder, Loader):

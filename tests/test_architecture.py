@@ -67,6 +67,10 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
 
 
+FACES = {"__init__", "_moved", "rules", "deploy", "sessions"}
+"""The public face and its name spaces, which no room imports."""
+
+
 def room(full_name: str) -> str | None:
     """The room of the package that an import reaches, None for the public face and for other packages."""
     parts = full_name.split(".")
@@ -80,7 +84,7 @@ def test_every_room_has_a_rank() -> None:
         for p in PACKAGE.iterdir()
         if p.suffix == ".py" or (p / "__init__.py").exists()
     }
-    assert found - {"__init__", "_moved", "rules"} == set(RANKS)
+    assert found - FACES == set(RANKS)
 
 
 def test_a_name_of_a_module_is_taken_once() -> None:
@@ -96,7 +100,7 @@ def test_imports_run_one_way() -> None:
     wrong = []
     for path in PACKAGE.rglob("*.py"):
         own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        if own in ("__init__", "rules"):
+        if own in FACES:
             continue
         for line, name in imports(path):
             assert not name.startswith("."), f"{named(path)}:{line}: relative import"
@@ -129,14 +133,16 @@ def test_rules_import_their_face_only() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_face_of_rules_has_what_the_public_face_has_for_them() -> None:
+def test_former_names_of_the_face_are_found_with_a_warning() -> None:
     import onnxrewrite
-    from onnxrewrite import rules
+    from onnxrewrite import _moved
 
-    assert all(getattr(onnxrewrite, name) is getattr(rules, name) for name in {*rules.__all__} & {*onnxrewrite._FACE})
-    rooms = ("onnxrewrite.ir.", "onnxrewrite.pattern.", "onnxrewrite.rewrite.")
-    missing = {n for n, at in onnxrewrite._FACE.items() if at.startswith(rooms)} - {*rules.__all__}
-    assert missing == {"Target"}
+    for name, space in _moved.SPACES.items():
+        with pytest.warns(DeprecationWarning, match=rf"onnxrewrite\.{name} is onnxrewrite\.{space}\.{name} now"):
+            found = onnxrewrite.__getattr__(name)
+        assert found is getattr(getattr(onnxrewrite, space), name)
+    with pytest.raises(AttributeError, match="'onnxrewrite' has no attribute 'Rulez'"):
+        _ = onnxrewrite.Rulez
 
 
 def test_the_package_does_not_import_its_rules() -> None:
@@ -156,8 +162,8 @@ def test_the_public_face_is_whole() -> None:
         if isinstance(inner, ast.ImportFrom)
         for alias in inner.names
     }
-    assert seen == set(onnxrewrite._FACE)
-    for name in onnxrewrite._FACE:
+    assert seen == set(onnxrewrite.__all__)
+    for name in onnxrewrite.__all__:
         assert getattr(onnxrewrite, name) is not None
 
 

@@ -27,7 +27,7 @@ MODEL = """<ir_version: 8, opset_import: ["": 17]>
 g (float[n, 8] x) => (float[n, 8] y) { s = Softmax(x)  t = Log(s)  y = Abs(t) }"""
 
 RULE = '''"""A rule of somebody else."""
-from onnxrewrite import Rule, Stage, Var, op
+from onnxrewrite.rules import Rule, Stage, Var, op
 
 x = Var("x")
 

@@ -18,7 +18,7 @@ from onnxrewrite.rewrite import registry
 Install = Callable[..., None]
 
 TWELVE_LINES = '''"""Log(Softmax(x)) in one operator."""
-from onnxrewrite import FLOATS, Attr, Rule, Stage, Var, op
+from onnxrewrite.rules import FLOATS, Attr, Rule, Stage, Var, op
 
 x, axis = Var("x", dtype=FLOATS), Attr[int]("axis")
 
@@ -116,7 +116,7 @@ def test_from_python(model: Path, tmp_path: Path) -> None:
     assert rw.apply(model, rules=[str(rules)]).trace.counts()["my-log-softmax"] == 1
     (rule,) = registry.rules_of(registry.load_module(str(rules)))
     assert rw.apply(model, rules=[rule]).trace.counts()["my-log-softmax"] == 1
-    mine = rw.RuleSet("mine", [rule])
+    mine = rw.rules.RuleSet("mine", [rule])
     for chosen in ({}, {"only": ["mine"]}, {"only": ["my-log-softmax"]}):
         assert rw.apply(model, rules=[mine], **chosen).trace.counts()["my-log-softmax"] == 1
     assert rw.apply(model, rules=[mine], without=["mine"]).trace.counts()["my-log-softmax"] == 0
@@ -166,11 +166,11 @@ def test_a_file_of_the_library_by_path() -> None:
         ("RULES = []\n", ["defines no Rule"]),
         ("raise SystemExit(0)\n", ["my_rule.py", "SystemExit"]),
         (
-            'from onnxrewrite import Rule, Stage\nR = Rule("a", Stage.RAISE, 5, print)\n',
+            'from onnxrewrite.rules import Rule, Stage\nR = Rule("a", Stage.RAISE, 5, print)\n',
             ["my_rule.py", "rule a: the pattern must be a term"],
         ),
         (
-            'from onnxrewrite import Rule, Var\nR = Rule("a", "raise", Var("x"), print)\n',
+            'from onnxrewrite.rules import Rule, Var\nR = Rule("a", "raise", Var("x"), print)\n',
             ["my_rule.py", "rule a: stage must be a Stage"],
         ),
         ("from onnxrewrite import Nonsense\n", ["ImportError", "Nonsense"]),
@@ -285,7 +285,7 @@ def test_what_is_installed_while_we_run_is_found(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("target", ["my_good", "my_good:RULE", "my_good:rules", "my_good:both", "my_good:named"])
 def test_what_an_entry_point_may_name(installed: Install, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     more = "\nRULE = LOG\nboth = (LOG,)\ndef rules():\n    return [LOG]\n"
-    more += "from onnxrewrite import RuleSet\nnamed = RuleSet('my-set', both)\n"
+    more += "from onnxrewrite.rules import RuleSet\nnamed = RuleSet('my-set', both)\n"
     installed(my_good=TWELVE_LINES + more)
     points = [EntryPoint("good", target, registry.GROUP)]
     monkeypatch.setattr(registry, "entry_points", lambda group: points)

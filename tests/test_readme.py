@@ -108,7 +108,7 @@ def test_everything_can_be_imported_at_once() -> None:
     exec("from onnxrewrite import *", names)
     import onnxrewrite
 
-    assert set(onnxrewrite._FACE) <= names.keys()
+    assert set(onnxrewrite.__all__) <= names.keys()
 
 
 def test_python(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ _MODEL = """<ir_version: 8, opset_import: ["": 17]> g (float[n, 32] x) => (float
 _RULES = f'''"""Rules that leave a trace when they are loaded."""
 
 import os
-from onnxrewrite import Rule, Stage, Var, op
+from onnxrewrite.rules import Rule, Stage, Var, op
 %s
 with open(os.environ["{CANARY}"], "a") as file:
     file.write("my_rules\\n")

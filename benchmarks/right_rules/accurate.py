@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.handwritten import right
-from onnxrewrite import Assumption, Attr, Builder, Const, Match, Scalar, Value, Var, op
 from onnxrewrite.pattern.terms import FLOATS
+from onnxrewrite.rules import Assumption, Attr, Builder, Const, Match, Scalar, Value, Var, op
 
 x, z, w, b = Var("x", dtype=FLOATS), Var("z", dtype=FLOATS), Const("w"), Const("b", default=None)
 axes, keep, axis, c, d = Attr[Any]("axes"), Attr[int]("keepdims", 1), Attr[int]("axis", -1), Scalar("c"), Scalar("d")

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from benchmarks.handwritten import right
-from onnxrewrite import Const, Scalar, Var, op
+from onnxrewrite.rules import Const, Scalar, Var, op
 
 D = ir.DataType
 NUMBERS, SMALL = frozenset({D.INT32, D.INT64}), frozenset({D.UINT8, D.INT8, D.INT32, D.INT64})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.handwritten import right
-from onnxrewrite import Assumption, Builder, Const, Match, Scalar, Value, Var, op
 from onnxrewrite.pattern.terms import FLOATS
+from onnxrewrite.rules import Assumption, Builder, Const, Match, Scalar, Value, Var, op
 
 x, z, w, v = Var("x", dtype=FLOATS), Var("z", dtype=FLOATS), Const("w"), Const("v")
 b, s, c = Const("b", default=None), Const("s"), Scalar("c")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from benchmarks.handwritten import right
-from onnxrewrite import Assumption, Scalar, Var, op
 from onnxrewrite.pattern.terms import FLOATS
+from onnxrewrite.rules import Assumption, Scalar, Var, op
 
 D = ir.DataType
 a, e, g = (Var(n, dtype=D.BOOL) for n in "aeg")

@@ -7,8 +7,8 @@ from typing import Any
 import onnx_ir as ir
 
 from benchmarks.handwritten import right
-from onnxrewrite import Attr, Scalar, Var, op
 from onnxrewrite.pattern.terms import FLOATS
+from onnxrewrite.rules import Attr, Scalar, Var, op
 
 D = ir.DataType
 BYTES = frozenset({D.UINT8, D.INT8})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.handwritten import right
-from onnxrewrite import Assumption, Attr, Const, Scalar, Var, op
 from onnxrewrite.pattern.terms import FLOATS
+from onnxrewrite.rules import Assumption, Attr, Const, Scalar, Var, op
 
 x, z = Var("x", dtype=FLOATS), Var("z", dtype=FLOATS)
 axes, axis, keep, shape, c, perm = (

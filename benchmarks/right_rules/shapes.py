@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.handwritten import right
-from onnxrewrite import Attr, Builder, Const, Match, Value, Var, op
+from onnxrewrite.rules import Attr, Builder, Const, Match, Value, Var, op
 
 x, z = Var("x"), Var("z")
 perm, perm2, axes, axes2, axis, axis2 = (Attr[Any](n) for n in ("perm", "perm2", "axes", "axes2", "axis", "axis2"))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.handwritten import Condition, wrong
-from onnxrewrite import Const, Var, op
 from onnxrewrite.pattern.terms import FLOATS
+from onnxrewrite.rules import Const, Var, op
 
 x, z, shape, shape2 = Var("x", dtype=FLOATS), Var("z", dtype=FLOATS), Var("shape"), Var("shape2")
 SAME = lambda m: m.shape(x) is not None and m.shape(x) == m.shape(z)  # noqa: E731

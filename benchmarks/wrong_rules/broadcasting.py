@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.handwritten import Rewrite, wrong
-from onnxrewrite import Attr, Const, Var, op
 from onnxrewrite.pattern.terms import FLOATS
+from onnxrewrite.rules import Attr, Const, Var, op
 
 x, z, shape = Var("x", dtype=FLOATS), Var("z", dtype=FLOATS), Var("shape")
 b, w, s = Const("b"), Const("w"), Const("s")

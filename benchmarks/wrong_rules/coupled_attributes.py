@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.handwritten import wrong
-from onnxrewrite import Attr, Builder, Const, Match, Value, Var, op
 from onnxrewrite.pattern.terms import FLOATS
+from onnxrewrite.rules import Attr, Builder, Const, Match, Value, Var, op
 
 x, q, z, s = Var("x", dtype=FLOATS), Var("q"), Var("z"), Var("s")
 perm, perm2, axes, axes2 = (Attr[Any](n) for n in ("perm", "perm2", "axes", "axes2"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.handwritten import wrong
-from onnxrewrite import Const, Scalar, Var, op
 from onnxrewrite.pattern.terms import FLOATS, INTS
+from onnxrewrite.rules import Const, Scalar, Var, op
 
 x, n = Var("x", dtype=FLOATS), Var("n", dtype=INTS)
 c, d, low, high, low2, high2 = map(Scalar, ("c", "d", "low", "high", "low2", "high2"))

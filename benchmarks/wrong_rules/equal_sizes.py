@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.handwritten import wrong
-from onnxrewrite import Attr, Builder, Const, Match, Scalar, Value, Var, op
 from onnxrewrite.pattern.terms import FLOATS
+from onnxrewrite.rules import Attr, Builder, Const, Match, Scalar, Value, Var, op
 
 x, q, k, v = Var("x", dtype=FLOATS), *(Var(n, dtype=FLOATS, rank=4) for n in "qkv")
 w, b, s, g, c, perm = Const("w"), Const("b"), Const("s"), Const("g"), Scalar("c"), Attr[Any]("perm")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.handwritten import Rewrite, wrong
-from onnxrewrite import Attr, Builder, Const, Match, Value, Var, op
 from onnxrewrite.pattern.terms import FLOATS, Call
+from onnxrewrite.rules import Attr, Builder, Const, Match, Value, Var, op
 
 x, z, k = Var("x", dtype=FLOATS), Var("z", dtype=FLOATS), Var("k", dtype=FLOATS, rank=4)
 w, v, s, b, index = Const("w"), Const("v"), Const("s"), Const("b"), Const("index")

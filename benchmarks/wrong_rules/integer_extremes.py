@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from benchmarks.handwritten import wrong
-from onnxrewrite import Builder, Match, Value, Var, op
+from onnxrewrite.rules import Builder, Match, Value, Var, op
 
 D = ir.DataType
 NUMBERS = frozenset({D.INT32, D.INT64})

@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 from benchmarks.handwritten import wrong
-from onnxrewrite import Builder, Match, Scalar, Value, Var, op
 from onnxrewrite.pattern.terms import FLOATS
+from onnxrewrite.rules import Builder, Match, Scalar, Value, Var, op
 
 D = ir.DataType
 x, v = Var("x", dtype=FLOATS), Var("v", dtype=FLOATS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.handwritten import wrong
-from onnxrewrite import Scalar, Var, op
 from onnxrewrite.pattern.terms import FLOATS
+from onnxrewrite.rules import Scalar, Var, op
 
 x, z, c, mask = Var("x", dtype=FLOATS), Var("z", dtype=FLOATS), Scalar("c"), Var("mask")
 INF, NAN = np.inf, np.nan

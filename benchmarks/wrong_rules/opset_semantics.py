@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.handwritten import Rewrite, wrong
-from onnxrewrite import Attr, Builder, Match, Term, Value, Var, op
 from onnxrewrite.pattern.terms import FLOATS
+from onnxrewrite.rules import Attr, Builder, Match, Term, Value, Var, op
 
 x, z, i = Var("x", dtype=FLOATS), Var("z", dtype=FLOATS), Var("i")
 LAST = (0, 2, 1)

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from benchmarks.handwritten import Rewrite, wrong
-from onnxrewrite import Attr, Builder, Const, Match, Scalar, Value, Var, op
 from onnxrewrite.pattern.terms import FLOATS, Call
+from onnxrewrite.rules import Attr, Builder, Const, Match, Scalar, Value, Var, op
 
 x, w, b, c = Var("x", dtype=FLOATS), Const("w"), Const("b", default=None), Scalar("c")
 pads, pads2 = Attr[Any]("pads"), Attr[Any]("pads2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from benchmarks.handwritten import wrong
-from onnxrewrite import Builder, Match, Scalar, Term, Value, Var, op
+from onnxrewrite.rules import Builder, Match, Scalar, Term, Value, Var, op
 
 D = ir.DataType
 x, w = Var("x", dtype=D.FLOAT), Var("w", dtype=D.DOUBLE)

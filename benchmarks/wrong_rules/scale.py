@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from benchmarks.handwritten import Rewrite, wrong
-from onnxrewrite import Attr, Builder, Const, Match, Scalar, Value, Var, op
 from onnxrewrite.pattern.terms import FLOATS
+from onnxrewrite.rules import Attr, Builder, Const, Match, Scalar, Value, Var, op
 
 x, q, k, v = Var("x", dtype=FLOATS), *(Var(n, dtype=FLOATS, rank=4) for n in "qkv")
 w, b = Const("w"), Const("b", default=None)

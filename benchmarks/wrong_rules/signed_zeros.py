@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.handwritten import wrong
-from onnxrewrite import Builder, Term, Value, Var, op
 from onnxrewrite.pattern.terms import FLOATS
+from onnxrewrite.rules import Builder, Term, Value, Var, op
 
 x, z = Var("x", dtype=FLOATS), Var("z", dtype=FLOATS)
 

@@ -24,7 +24,10 @@ def doctor_report(data: Plain, *, verbose: bool = False) -> RenderableType:
     if verbose:
         for name in data["runtime"]["providers"]:
             parts += _options(name)
-        parts += ["", Text("  Entries of a session's configuration: onnxrewrite.Deployment(entries={...})", "bold")]
+        parts += [
+            "",
+            Text("  Entries of a session's configuration: sessions.Deployment(entries={...})", "bold"),
+        ]
         parts.append(_named(ENTRIES.items()))
     return Group(*parts)
 

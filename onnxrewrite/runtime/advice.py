@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from onnxrewrite.runtime.machine import Machine
 
 EXTRAS: Mapping[str, tuple[str, str]] = {
-    "torch": ("onnxrewrite[torch]", "to export PyTorch modules: onnxrewrite.export"),
+    "torch": ("onnxrewrite[torch]", "to export PyTorch modules: onnxrewrite.deploy.export"),
     "matplotlib": ("onnxrewrite[plot]", "to draw: bench --plot"),
     "onnxruntime-extensions": ("onnxrewrite[prototypes]", "to run custom operators that are written in Python"),
     "onnxslim": ("onnxrewrite[peers]", "to compare with it: bench --peers"),

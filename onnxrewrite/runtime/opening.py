@@ -46,7 +46,7 @@ def session(
 
     Stored options that are damaged, unknown, or that this machine lacks are ignored with a Python warning; so are those
     that name files or that are not known to be harmless, for a model may come from anybody.  Who trusts it says
-    ``deployment=onnxrewrite.read_options(path)``.
+    ``deployment=onnxrewrite.sessions.read_options(path)``.
 
     Raises:
         ModelError: There is no such file, or ONNX Runtime refuses it.

@@ -7,7 +7,7 @@ import platform
 from pathlib import Path
 from typing import Final
 
-VERSION: Final = "0.1.0"
+VERSION: Final = "0.2.0"
 """Of this program."""
 
 

@@ -12,13 +12,14 @@ import pytest
 from corpus import ROOT
 
 import onnxrewrite as rw
-from onnxrewrite import Stage, io
+from onnxrewrite import io
 from onnxrewrite.authoring.capture_checks import load_rule, matching, places
 from onnxrewrite.authoring.template import Captured
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir import text
 from onnxrewrite.pattern.terms import notation
 from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.rules import Stage
 from onnxrewrite.testing import check_example
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import onnxrewrite as rw
-from onnxrewrite import Stage
 from onnxrewrite.authoring.example import Cut, _small_sizes
 from onnxrewrite.ir import text
+from onnxrewrite.rules import Stage
 
 
 def cut(graph: str, starts: str, ends: str, opset: int = 17) -> Cut:

@@ -19,7 +19,7 @@ g (float[batch, 8] x) => (float[batch, 8] y) { y = Relu(x) }"""
 
 WRONG_RULE = '''"""A rule that is wrong: Relu is not Abs."""
 
-from onnxrewrite import Rule, Stage, Var, op
+from onnxrewrite.rules import Rule, Stage, Var, op
 
 x = Var("x")
 

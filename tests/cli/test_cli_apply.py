@@ -97,7 +97,7 @@ def test_verbose_names_every_site(cli, gelu):
 def test_verbose_names_conflicts(cli, gelu, tmp_path):
     rule = tmp_path / "my_gelu.py"
     rule.write_text(
-        "from onnxrewrite import Rule, Stage\nfrom onnxrewrite_patterns.gelu import GELU_ERF\n"
+        "from onnxrewrite.rules import Rule, Stage\nfrom onnxrewrite_patterns.gelu import GELU_ERF\n"
         'MINE = Rule("my-gelu", Stage.RAISE, GELU_ERF.pattern, lambda m, build: GELU_ERF.rewrite(m, build), benefit=7)\n'
         "RULES = (MINE,)\n"
     )
@@ -170,7 +170,7 @@ def test_undone_rewrites_are_reported_and_the_rest_is_done(cli, relu, wrong_rule
 def test_a_rule_that_raises_is_noted(cli, relu, tmp_path):
     rule = tmp_path / "raises.py"
     rule.write_text(
-        "from onnxrewrite import Rule, Stage, Var, op\n"
+        "from onnxrewrite.rules import Rule, Stage, Var, op\n"
         'x = Var("x")\n'
         "def f(m, build):\n"
         "    return 1 / 0\n"

@@ -199,7 +199,7 @@ def test_a_terminal_without_unicode(gelu):
 
 SIGNALS = """
 import os, signal
-from onnxrewrite import Rule, Stage, Var, op
+from onnxrewrite.rules import Rule, Stage, Var, op
 
 x = Var("x")
 

@@ -99,7 +99,7 @@ def test_a_rule_without_documentation(cli, tmp_path):
     rule = tmp_path / "bare.py"
     rule.write_text(
         "import functools\n"
-        "from onnxrewrite import Rule, Stage, Var, op\n"
+        "from onnxrewrite.rules import Rule, Stage, Var, op\n"
         'x = Var("x")\n'
         "def f(extra, m, build):\n"
         "    return build.Abs(m[x])\n"

@@ -64,7 +64,7 @@ def test_the_same_as_apply(cli, zoo, tmp_path):
 CRASHING = """
 import os
 
-from onnxrewrite import Rule, Stage, Var, op
+from onnxrewrite.rules import Rule, Stage, Var, op
 
 x = Var("x")
 

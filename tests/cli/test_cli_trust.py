@@ -21,7 +21,7 @@ from onnxrewrite.system.digests import sha256_of
 CANARY = "TRUST_CANARY"
 TWICE = RELU.replace("y = Relu(x)", "n = Neg(x) m = Neg(n) y = Relu(m)")
 RULE = f'''import os
-from onnxrewrite import Rule, Stage, Var, op
+from onnxrewrite.rules import Rule, Stage, Var, op
 {{import_}}
 open(os.environ["{CANARY}"], "a").write(__file__ + " ")
 x = Var("x")

@@ -12,7 +12,7 @@ import pytest
 from onnxrewrite.ruletest.fuzz import many
 
 GOOD = """
-from onnxrewrite import FLOATS, Rule, Stage, Var, op
+from onnxrewrite.rules import FLOATS, Rule, Stage, Var, op
 
 x = Var("x", dtype=FLOATS)
 
@@ -135,7 +135,7 @@ import os
 import time
 from pathlib import Path
 
-from onnxrewrite import FLOATS, AnyNode, Rewrites, Rule, Stage, Var, op
+from onnxrewrite.rules import FLOATS, AnyNode, Rewrites, Rule, Stage, Var, op
 
 x = Var("x", dtype=FLOATS)
 

@@ -23,7 +23,7 @@ g (float[1] x) => (float[1] y) <int64 n = {1000000000}, bool c = {1}> {
 
 DEAF = """
     import ctypes, os, sys, time
-    from onnxrewrite import FLOATS, Rule, Stage, Var, op
+    from onnxrewrite.rules import FLOATS, Rule, Stage, Var, op
     x = Var("x", dtype=FLOATS)
     def tell():
         sys.stderr.write("working\\n")

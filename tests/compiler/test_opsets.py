@@ -11,9 +11,10 @@ import pytest
 from onnx import parser
 
 import onnxrewrite as rw
-from onnxrewrite import FLOATS, Attr, Builder, Match, Result, Rule, Stage, Value, Var, io, op
+from onnxrewrite import Result, io
 from onnxrewrite.certificate.repetition import Original
 from onnxrewrite.compiler.opsets import Opsets
+from onnxrewrite.rules import FLOATS, Attr, Builder, Match, Rule, Stage, Value, Var, op
 
 x, scale = Var("x", dtype=FLOATS), Var("scale", dtype=FLOATS)
 normal = op.Mul(op.Div(x, op.Sqrt(op.ReduceMean(op.Mul(x, x), axes=(-1,), keepdims=1) + 1e-5)), scale)
@@ -127,7 +128,7 @@ def test_what_the_converter_cannot_bring_there_stays() -> None:
 
 
 RULES = """
-from onnxrewrite import FLOATS, Rule, Stage, Var, op
+from onnxrewrite.rules import FLOATS, Rule, Stage, Var, op
 
 x, scale = Var("x", dtype=FLOATS), Var("scale", dtype=FLOATS)
 normal = op.Mul(op.Div(x, op.Sqrt(op.ReduceMean(op.Mul(x, x), axes=(-1,), keepdims=1) + 1e-5)), scale)

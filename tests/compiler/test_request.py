@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from onnxrewrite import Rule, Stage, Var, op
 from onnxrewrite.compiler.request import Request
 from onnxrewrite.errors import UsageError
+from onnxrewrite.rules import Rule, Stage, Var, op
 
 RULE = Rule("a", Stage.CANONICALIZE, op.Neg(op.Neg(Var("x"))), lambda m, build: None)
 

@@ -14,12 +14,13 @@ import onnx_ir as ir
 import pytest
 
 import onnxrewrite as rw
-from onnxrewrite import AnyNode, Rule, Stage, Var, io, op
+from onnxrewrite import io
 from onnxrewrite.checks.rewrites import SiteChecker
 from onnxrewrite.compiler import run
 from onnxrewrite.compiler.loop import Rounds
 from onnxrewrite.errors import CheckError, ModelError, RuleError, UsageError
 from onnxrewrite.ir import text
+from onnxrewrite.rules import AnyNode, Rule, Stage, Var, op
 
 x = Var("x")
 GELU = "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)"
@@ -119,7 +120,7 @@ def test_rules_of_ones_own(tmp_path: Path) -> None:
     assert operators(result) == ["Abs"]
     path = tmp_path / "mine.py"
     path.write_text(
-        "from onnxrewrite import Rule, Stage, Var, op\nx = Var('x')\n"
+        "from onnxrewrite.rules import Rule, Stage, Var, op\nx = Var('x')\n"
         "R = Rule('mine', Stage.RAISE, op.Relu(x), lambda m, build: build.Max(m[x], 0.0))\n"
     )
     assert operators(rw.apply(graph, rules=[str(path)])) == ["Max"]

@@ -13,12 +13,12 @@ import pytest
 from onnx import parser
 
 import onnxrewrite as rw
-from onnxrewrite import Assumption, Builder, Const, Match, Rule, Stage, Value, Var, op
 from onnxrewrite.checks.site_record import SiteRecord
 from onnxrewrite.errors import UsageError
 from onnxrewrite.measure import ab_timing
 from onnxrewrite.measure.choice import Chooser, Weighed
 from onnxrewrite.measure.timing import Interval
+from onnxrewrite.rules import Assumption, Builder, Const, Match, Rule, Stage, Value, Var, op
 from onnxrewrite.runtime.opening import SESSION_KEY, options_for
 
 SIZE = 192
@@ -112,8 +112,8 @@ def test_what_promises_only_speed_is_applied_where_it_is_measured(tmp_path: Path
     ("ratio", "assumes", "taken"),
     [
         ((0.99, 0.97, 1.01), (), True),
-        ((0.99, 0.97, 1.01), (rw.Assumption.NOT_EMPTY,), False),
-        ((0.98, 0.97, 0.99), (rw.Assumption.NOT_EMPTY,), True),
+        ((0.99, 0.97, 1.01), (rw.rules.Assumption.NOT_EMPTY,), False),
+        ((0.98, 0.97, 0.99), (rw.rules.Assumption.NOT_EMPTY,), True),
     ],
     ids=["nothing assumed", "assumed and no faster", "assumed and faster"],
 )
@@ -147,7 +147,7 @@ def test_the_same_run_gives_the_same_bytes(model: Path, tmp_path: Path) -> None:
 
 RULES = """
 import numpy as np
-from onnxrewrite import Assumption, Rule, Stage, Var, op
+from onnxrewrite.rules import Assumption, Rule, Stage, Var, op
 
 x = Var("x")
 
@@ -199,7 +199,7 @@ def spelled_gelu() -> onnx.ModelProto:
 
 SLOW_GELU = """
 import numpy as np
-from onnxrewrite import Assumption, Rule, Stage, Var, op
+from onnxrewrite.rules import Assumption, Rule, Stage, Var, op
 
 x = Var("x")
 
@@ -321,7 +321,7 @@ def test_what_a_session_cannot_do_is_said_in_a_line(model: Path, tmp_path: Path)
 
 
 WRONG_GELU = """
-from onnxrewrite import Assumption, Rule, Stage, Var, op
+from onnxrewrite.rules import Assumption, Rule, Stage, Var, op
 
 x = Var("x")
 gelu = op.Gelu(x)

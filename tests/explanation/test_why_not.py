@@ -8,12 +8,13 @@ import pytest
 from library import LIBRARY, RULES
 
 import onnxrewrite as rw
-from onnxrewrite import Rejects, Rule, Stage, Var, io, op
+from onnxrewrite import io
 from onnxrewrite.errors import UsageError
 from onnxrewrite.explanation.near_miss import Explanation
 from onnxrewrite.explanation.ranking import ranking
 from onnxrewrite.explanation.why_not import Explainer
 from onnxrewrite.ir import schema, text
+from onnxrewrite.rules import Rejects, Rule, Stage, Var, op
 
 NOTHING = "no operator"
 """Why a rule rejects a graph that has nothing to do with it."""
@@ -75,7 +76,7 @@ def test_a_value_that_is_read_elsewhere_is_named_with_its_reader() -> None:
 def test_what_a_guard_refuses_is_tried_without_it() -> None:
     x = Var("x")
 
-    def refuse(m: rw.Match, build: rw.Builder) -> rw.Value:
+    def refuse(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
         """relu(x) ⟶ max(x, 0)."""
         m.require(m.rank(x) == 3, "x must be of rank 3", at=x)
         return build.Max(m[x], 0.0)
@@ -185,12 +186,14 @@ def test_a_place_that_is_asked_for_may_be_any_part_of_it() -> None:
     assert found.groups[0].first.reason == "expected constant 0.5, found 0.6 (at `Mul_1`)"
 
 
-def rule_of(name: str, pattern: rw.Term, benefit: int = 0) -> Rule:
-    def keep(m: rw.Match, build: rw.Builder) -> rw.Value:
+def rule_of(name: str, pattern: rw.rules.Term, benefit: int = 0) -> Rule:
+    def keep(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
         """f(x) ⟶ Relu(x)."""
         return build.Relu(m[value])
 
-    value = next(t for t in [pattern.inputs[0]] if isinstance(t, Var)) if isinstance(pattern, rw.Call) else Var("x")
+    value = (
+        next(t for t in [pattern.inputs[0]] if isinstance(t, Var)) if isinstance(pattern, rw.rules.Call) else Var("x")
+    )
     return Rule(name, Stage.RAISE, pattern, keep, benefit=benefit)
 
 
@@ -212,7 +215,7 @@ def test_a_node_that_was_just_built_is_named_without_a_name() -> None:
     model = text.parse("float[n,8] x; y = Softsign(x)", opset=17)
     x = Var("x")
 
-    def refuse(m: rw.Match, build: rw.Builder) -> rw.Value:
+    def refuse(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
         """Softsign(x) ⟶ Relu(Abs(x))."""
         inner = build.Abs(m[x])
         m.require(False, "never", at=inner)

@@ -8,11 +8,26 @@ from typing import Any
 import pytest
 from onnxscript.rewriter import RewriteRule
 
-from onnxrewrite import FLOATS, AnyNode, Attr, Call, Const, Each, Rewrites, Rule, Scalar, Stage, Term, Var, any_of, op
 from onnxrewrite.interop.onnxscript import NotExpressible, export
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.rewrite import registry
+from onnxrewrite.rules import (
+    FLOATS,
+    AnyNode,
+    Attr,
+    Call,
+    Const,
+    Each,
+    Rewrites,
+    Rule,
+    Scalar,
+    Stage,
+    Term,
+    Var,
+    any_of,
+    op,
+)
 
 LIBRARY = list(registry.load(plugins=False))
 x, y, z = Var("x"), Var("y"), Var("z")

@@ -105,7 +105,7 @@ def test_ort_fusions_make_contrib_operators() -> None:
     )
     result = applied(graph, "ort_fusions", lower="fused")
     assert operators(result) == ["BiasGelu"]
-    assert {r.stage for r in load("ort_fusions")} == {rw.Stage.LOWER}
+    assert {r.stage for r in load("ort_fusions")} == {rw.rules.Stage.LOWER}
 
 
 def test_provenance_and_order_of_bytes() -> None:
@@ -196,7 +196,7 @@ def test_reported_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[s
 # ------------------------------------------------------------------------------------------------- they misbehave
 
 
-def rule_of(name: str) -> rw.Rule:
+def rule_of(name: str) -> rw.rules.Rule:
     return adapt(getattr(foreign_rules, name), name=f"onnxscript/{name.replace('_', '-')}")
 
 

@@ -38,8 +38,8 @@ RULE_FILE = f'''
 """x·σ(αx) in one operator of our own."""
 import onnxrewrite as rw
 
-FUSED_SWISH = rw.CustomOp("my.domain", "FusedSwish", function="""{BODY}""")
-swish = rw.op.Swish(rw.Var("x", dtype=rw.FLOATS), alpha=(alpha := rw.Attr[float]("alpha")))
+FUSED_SWISH = rw.rules.CustomOp("my.domain", "FusedSwish", function="""{BODY}""")
+swish = rw.rules.op.Swish(rw.rules.Var("x", dtype=rw.rules.FLOATS), alpha=(alpha := rw.rules.Attr[float]("alpha")))
 x = swish.inputs[0]
 
 
@@ -49,9 +49,9 @@ def to_fused_swish(m, build):
 
 
 FACTOR = 1.0
-RULE = rw.Rule(
-    name="fused-swish", stage=rw.Stage.LOWER, pattern=swish, rewrite=to_fused_swish, benefit=100,
-    examples=(rw.Rewrites("y = Swish(x)", to="y = my.domain.FusedSwish<alpha = 1.0>(x)"),),
+RULE = rw.rules.Rule(
+    name="fused-swish", stage=rw.rules.Stage.LOWER, pattern=swish, rewrite=to_fused_swish, benefit=100,
+    examples=(rw.rules.Rewrites("y = Swish(x)", to="y = my.domain.FusedSwish<alpha = 1.0>(x)"),),
 )
 '''
 SILU = "float[n,8] x; s = Sigmoid(x)  y = Mul(x, s)"
@@ -132,7 +132,7 @@ def test_inside_a_branch(rules: str) -> None:
 
 
 def test_a_model_that_has_the_operator_already() -> None:
-    rw.CustomOp(DOMAIN, "FusedSwish", function=BODY)
+    rw.rules.CustomOp(DOMAIN, "FusedSwish", function=BODY)
     model = text.parse("float[n,8] x; r = my.domain.FusedSwish(x)  i = Identity(r)  y = Tanh(i)", opset=17)
     result = rw.apply(model)
     assert [n.op_type for n in result.to_proto().graph.node] == ["FusedSwish", "Tanh"]
@@ -170,7 +170,7 @@ def test_the_ladder(rules: str) -> None:
 
 
 def test_facts_of_a_call() -> None:
-    rw.CustomOp(
+    rw.rules.CustomOp(
         DOMAIN,
         "Pair",
         function="""<opset_import: ["": 17]> Pair (a, b) => (s, t) {
@@ -185,7 +185,7 @@ def test_facts_of_a_call() -> None:
 
 
 def test_sizes_that_nobody_knows() -> None:
-    rw.CustomOp(DOMAIN, "Found", function='<opset_import: ["": 17]> Found (a) => (s) { s = NonZero (a) }')
+    rw.rules.CustomOp(DOMAIN, "Found", function='<opset_import: ["": 17]> Found (a) => (s) { s = NonZero (a) }')
     model = text.parse("float[n,3] a; s = my.domain.Found(a)  z = Neg(s)", opset=17)
     facts = Facts(model.graph, dict(model.opset_imports))
     (s,) = model.graph[0].outputs
@@ -197,13 +197,15 @@ def test_sizes_that_nobody_knows() -> None:
 
 
 def test_schema() -> None:
-    rw.CustomOp(DOMAIN, "FusedSwish", function=BODY)
+    rw.rules.CustomOp(DOMAIN, "FusedSwish", function=BODY)
     found = schema.schema(DOMAIN, "FusedSwish", 1)
     assert found is not None
     assert [f.name for f in found.inputs] == ["x"]
     assert found.attributes["alpha"].default == 1.0
     assert found.deterministic
-    rw.CustomOp(DOMAIN, "Noise", function='<opset_import: ["": 17]> Noise (x) => (y) { y = RandomNormalLike (x) }')
+    rw.rules.CustomOp(
+        DOMAIN, "Noise", function='<opset_import: ["": 17]> Noise (x) => (y) { y = RandomNormalLike (x) }'
+    )
     assert schema.is_random(ir.Node(DOMAIN, "Noise", []))
     assert not schema.is_random(ir.Node(DOMAIN, "FusedSwish", []))
 
@@ -217,7 +219,7 @@ def test_a_function_of_onnxscript() -> None:
     def Doubled(x, factor: float = 2.0):
         return op.Mul(x, op.CastLike(op.Constant(value_float=factor), x))
 
-    found = rw.CustomOp(DOMAIN, "Doubled", function=Doubled)
+    found = rw.rules.CustomOp(DOMAIN, "Doubled", function=Doubled)
     assert found.proto.domain == DOMAIN
     model = text.parse("float[n] x; y = my.domain.Doubled(x, factor=3.0)", opset=17)
     (y,) = outputs(io.to_proto(model), {"x": np.ones(2, np.float32)})
@@ -248,16 +250,16 @@ def test_misuse_is_refused(tmp_path: Path) -> None:
 )
 def test_declarations_that_cannot_be_used(domain: str, name: str, function: object, part: str) -> None:
     with pytest.raises(RuleError) as raised:
-        rw.CustomOp(domain, name, function=function)
+        rw.rules.CustomOp(domain, name, function=function)
     assert part in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
 def test_declared_twice() -> None:
-    rw.CustomOp(DOMAIN, "FusedSwish", function=BODY)
-    rw.CustomOp(DOMAIN, "FusedSwish", function=BODY)
+    rw.rules.CustomOp(DOMAIN, "FusedSwish", function=BODY)
+    rw.rules.CustomOp(DOMAIN, "FusedSwish", function=BODY)
     with pytest.raises(RuleError, match="is declared twice, with different functions"):
-        rw.CustomOp(DOMAIN, "FusedSwish", function=BODY.replace("1.0", "2.0"))
+        rw.rules.CustomOp(DOMAIN, "FusedSwish", function=BODY.replace("1.0", "2.0"))
 
 
 def test_a_broken_declaration_in_a_rule_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -282,7 +284,7 @@ def kernel(x, alpha):
 
 
 calls = []
-FUSED_SWISH = rw.CustomOp("my.domain", "FusedSwish", function=FUSED_SWISH.function, kernel=kernel)
+FUSED_SWISH = rw.rules.CustomOp("my.domain", "FusedSwish", function=FUSED_SWISH.function, kernel=kernel)
 """
 
 
@@ -370,14 +372,14 @@ def test_a_kernel_of_ones_own(library: str, rules: str, tmp_path: Path, capsys: 
 
 @pytest.mark.parametrize("library", ["1.001f"], indirect=True)
 def test_a_wrong_kernel_is_found(library: str, rules: str) -> None:
-    rw.use_custom_ops([library])
+    rw.rules.use_custom_ops([library])
     result = fused(SILU, rules)
     assert "FusedSwish" not in [n.op_type for n in result.to_proto().graph.node]
     assert result.checks.undone
 
 
 def test_a_kernel_for_another_dtype(library: str, rules: str) -> None:
-    rw.use_custom_ops([library])
+    rw.rules.use_custom_ops([library])
     result = fused("double[n,8] x; s = Sigmoid(x)  y = Mul(x, s)", rules)
     assert "FusedSwish" not in [n.op_type for n in result.to_proto().graph.node]
     assert result.checks.model is not None
@@ -385,16 +387,16 @@ def test_a_kernel_for_another_dtype(library: str, rules: str) -> None:
 
 
 def test_a_body_is_added_where_the_library_has_no_kernel(library: str) -> None:
-    rw.use_custom_ops([library])
-    rw.CustomOp(DOMAIN, "Other", function='<opset_import: ["": 17]> Other (x) => (y) { y = Neg (x) }')
+    rw.rules.use_custom_ops([library])
+    rw.rules.CustomOp(DOMAIN, "Other", function='<opset_import: ["": 17]> Other (x) => (y) { y = Neg (x) }')
     model = io.to_proto(text.parse("float[n] x; y = my.domain.Other(x)", opset=17))
     assert [f.name for f in model.functions] == ["Other"]
 
 
 def test_from_python() -> None:
     with pytest.raises(UsageError, match="no such file"):
-        rw.use_custom_ops(["nowhere.so"])
-    rw.use_custom_ops([])
+        rw.rules.use_custom_ops(["nowhere.so"])
+    rw.rules.use_custom_ops([])
     assert custom.libraries() == ()
 
 
@@ -414,16 +416,16 @@ DOCUMENTED = """<opset_import: ["": 17], domain: "d"> FusedSwish <alpha: float =
 }"""
 
 
-def emitting(domain: str, function: str = DOCUMENTED, pattern=None) -> rw.Rule:
+def emitting(domain: str, function: str = DOCUMENTED, pattern=None) -> rw.rules.Rule:
     """A rule that emits ``FusedSwish`` of a domain for a Swish."""
-    rw.CustomOp(domain, "FusedSwish", function=function)
-    x = rw.Var("x", dtype=rw.FLOATS)
+    rw.rules.CustomOp(domain, "FusedSwish", function=function)
+    x = rw.rules.Var("x", dtype=rw.rules.FLOATS)
 
-    def emit(m: rw.Match, build: rw.Builder) -> rw.Value:
+    def emit(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
         """Swish(x) ⟶ FusedSwish(x)."""
         return build.domain(domain).FusedSwish(m[x])
 
-    return rw.Rule("emitting", rw.Stage.LOWER, pattern or rw.op.Swish(x), emit, benefit=100)
+    return rw.rules.Rule("emitting", rw.rules.Stage.LOWER, pattern or rw.rules.op.Swish(x), emit, benefit=100)
 
 
 @pytest.mark.parametrize("opset", [12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23])
@@ -443,8 +445,8 @@ def test_a_body_with_what_an_opset_spells_otherwise_is_converted() -> None:
         m = ReduceMean <axes = [-1], keepdims = 1> (x)
         y = Sub (x, m)
     }"""
-    x = rw.Var("x", dtype=rw.FLOATS)
-    rule = emitting("converted.domain", function, rw.op.Sub(x, rw.op.ReduceMean(x, axes=(-1,), keepdims=1)))
+    x = rw.rules.Var("x", dtype=rw.rules.FLOATS)
+    rule = emitting("converted.domain", function, rw.rules.op.Sub(x, rw.rules.op.ReduceMean(x, axes=(-1,), keepdims=1)))
     object.__setattr__(rule, "rewrite", lambda m, build: build.domain("converted.domain").FusedSwish(m[x]))
     model = text.parse("float[n,8] x; m = ReduceMean<keepdims=1>(x, {-1})  d = Sub(x, m)  y = Relu(d)", opset=18)
     done = rw.apply(model, rules=[rule], lower="fused")

@@ -8,28 +8,34 @@ import onnxrewrite as rw
 from onnxrewrite.ir import schema, text
 from onnxrewrite.ir.facts import Facts
 
-x, gamma = rw.Var("x", dtype=rw.FLOATS), rw.Var("gamma")
-epsilon = rw.Attr[float]("epsilon", default=1e-5)
+x, gamma = rw.rules.Var("x", dtype=rw.rules.FLOATS), rw.rules.Var("gamma")
+epsilon = rw.rules.Attr[float]("epsilon", default=1e-5)
 
 SPELLED = "float[n,8] x; float[8] g; r = RMSNormalization<epsilon=1e-6>(x, g)  y = Relu(r)"
 SQUATTING = "float[n,8] x; float[8] g; r = SimplifiedLayerNormalization<epsilon=1e-6>(x, g)  y = Relu(r)"
 
 
-def emit(m: rw.Match, build: rw.Builder) -> rw.Value:
+def emit(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
     """RMSNormalization(x, γ) ⟶ SimplifiedLayerNormalization(x, γ)."""
     return build.SimplifiedLayerNormalization(m[x], m[gamma], epsilon=m[epsilon], axis=-1)
 
 
-def spell(m: rw.Match, build: rw.Builder) -> rw.Value:
+def spell(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
     """SimplifiedLayerNormalization(x, γ) ⟶ x/√(mean(x²) + ε)·γ."""
     mean = build.ReduceMean(build.Mul(m[x], m[x]), axes=(-1,), keepdims=1)
     root = build.Sqrt(build.Add(mean, build.const(m[epsilon], like=x)))
     return build.Mul(build.Div(m[x], root), m[gamma])
 
 
-EMITS = rw.Rule("emits", rw.Stage.LOWER, rw.op.RMSNormalization(x, gamma, epsilon=epsilon), emit, benefit=1000)
-READS = rw.Rule(
-    "reads", rw.Stage.RAISE, rw.op.SimplifiedLayerNormalization(x, gamma, epsilon=epsilon), spell, benefit=1000
+EMITS = rw.rules.Rule(
+    "emits", rw.rules.Stage.LOWER, rw.rules.op.RMSNormalization(x, gamma, epsilon=epsilon), emit, benefit=1000
+)
+READS = rw.rules.Rule(
+    "reads",
+    rw.rules.Stage.RAISE,
+    rw.rules.op.SimplifiedLayerNormalization(x, gamma, epsilon=epsilon),
+    spell,
+    benefit=1000,
 )
 
 

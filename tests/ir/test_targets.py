@@ -17,7 +17,8 @@ from onnxrewrite.ir.target import target
 
 PACKAGE = '''"""A device that runs every other operator of the standard."""
 
-from onnxrewrite import TRAITS, Target
+from onnxrewrite import Target
+from onnxrewrite.rules import TRAITS
 
 HAS = frozenset(sorted(TRAITS)[::2]) - {"Gelu"}
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxrewrite import FLOATS, AnyNode, Attr, Const, Each, Scalar, Var, any_of, op
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.finder import Matcher, Patterns, View
@@ -20,6 +19,7 @@ from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.recursive import RecursiveMatcher
 from onnxrewrite.pattern.terms import Term
 from onnxrewrite.rewrite import registry
+from onnxrewrite.rules import FLOATS, AnyNode, Attr, Const, Each, Scalar, Var, any_of, op
 
 Found = set[tuple[Any, ...]]
 

@@ -24,13 +24,13 @@ def test_bounds_of_a_fused_convolution(low: str, high: str) -> None:
 
 
 def test_lists_stay_lists() -> None:
-    x = rw.Var("x")
-    axes = rw.Attr[tuple[int, ...]]("axes")
+    x = rw.rules.Var("x")
+    axes = rw.rules.Attr[tuple[int, ...]]("axes")
 
-    def keep(m: rw.Match, build: rw.Builder) -> rw.Value:
+    def keep(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
         """ReduceSum(x, axes) ⟶ x."""
         m.refuse(f"axes {m[axes]!r}")
 
-    rule = rw.Rule("axes", rw.Stage.RAISE, rw.op.ReduceSum(x, axes=axes), keep)
+    rule = rw.rules.Rule("axes", rw.rules.Stage.RAISE, rw.rules.op.ReduceSum(x, axes=axes), keep)
     found = rw.explain(text.parse("float[2,3] x; y = ReduceSum(x, {1})", opset=17), rule, check=False)
     assert found.groups[0].first.reason.startswith("axes (1,)")

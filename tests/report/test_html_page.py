@@ -261,8 +261,10 @@ def test_nothing_applied():
 
 
 def test_what_was_undone_is_seen():
-    x = rw.Var("x")
-    wrong = rw.Rule("relu-is-abs", rw.Stage.CANONICALIZE, rw.op.Relu(x), lambda m, build: build.Abs(m[x]))
+    x = rw.rules.Var("x")
+    wrong = rw.rules.Rule(
+        "relu-is-abs", rw.rules.Stage.CANONICALIZE, rw.rules.op.Relu(x), lambda m, build: build.Abs(m[x])
+    )
     result = rw.apply(
         parsed('<ir_version: 8, opset_import: ["": 17]>\ng (float[2] x) => (float[2] y) { y = Relu(x) }'), rules=[wrong]
     )

@@ -18,39 +18,39 @@ g (float[batch, 8] x) => (float[batch, 8] y, float[batch, 8] m) {
   r = Relu(x)  m = Neg(r)  s = Relu(m)  y = Abs(s)
 }"""
 
-x = rw.Var("x")
+x = rw.rules.Var("x")
 
 
-def to_clip(m: rw.Match, build: rw.Builder) -> rw.Value:
+def to_clip(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
     """Relu(x) ⟶ Max(x, 0)."""
     return build.Max(m[x], build.const(0.0, like=x))
 
 
-def to_product(m: rw.Match, build: rw.Builder) -> rw.Value:
+def to_product(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
     """Neg(x) ⟶ x·(-1)."""
     return build.Mul(m[x], build.const(-1.0, like=x))
 
 
-def to_half(m: rw.Match, build: rw.Builder) -> rw.Value:
+def to_half(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
     """Abs(x) ⟶ x/2, which is wrong."""
     return build.Mul(m[x], build.const(0.5, like=x))
 
 
-def never(m: rw.Match, build: rw.Builder) -> rw.Value:
+def never(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
     """Neg(x) ⟶ x, which is refused."""
     m.require(False, "`m` must not be negated, nor [1, 2]", at=x)
     return m[x]
 
 
-def nothing(m: rw.Match, build: rw.Builder) -> rw.Value:
+def nothing(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
     """Erf(x) ⟶ x, which never matches."""
     return m[x]
 
 
-CLIP = rw.Rule("t-relu", rw.Stage.CANONICALIZE, rw.op.Relu(x), to_clip)
-WRONG = rw.Rule("t-abs", rw.Stage.RAISE, rw.op.Abs(x), to_half)
-NEVER = rw.Rule("t-neg", rw.Stage.CANONICALIZE, rw.op.Neg(x), never)
-NOTHING = rw.Rule("t-erf", rw.Stage.RAISE, rw.op.Erf(x), nothing)
+CLIP = rw.rules.Rule("t-relu", rw.rules.Stage.CANONICALIZE, rw.rules.op.Relu(x), to_clip)
+WRONG = rw.rules.Rule("t-abs", rw.rules.Stage.RAISE, rw.rules.op.Abs(x), to_half)
+NEVER = rw.rules.Rule("t-neg", rw.rules.Stage.CANONICALIZE, rw.rules.op.Neg(x), never)
+NOTHING = rw.rules.Rule("t-erf", rw.rules.Stage.RAISE, rw.rules.op.Erf(x), nothing)
 RULES = [NOTHING, WRONG, CLIP, NEVER]
 
 
@@ -100,12 +100,12 @@ def test_undone_and_refused(result):
 def test_assumes(result, monkeypatch):
     assert summary(result)["assumes"] == {}
     monkeypatch.setattr("onnxrewrite.compiler.run.registry.load", lambda names: rw_registry())
-    finite, not_empty = rw.Assumption.FINITE, rw.Assumption.NOT_EMPTY
+    finite, not_empty = rw.rules.Assumption.FINITE, rw.rules.Assumption.NOT_EMPTY
     rules = [
         dataclasses.replace(CLIP, assumes=(finite,)),
         dataclasses.replace(NEVER, assumes=(finite,)),
         dataclasses.replace(WRONG, assumes=(not_empty,)),
-        rw.Rule("t-mul", rw.Stage.RAISE, rw.op.Neg(x), to_product, assumes=(not_empty, finite)),
+        rw.rules.Rule("t-mul", rw.rules.Stage.RAISE, rw.rules.op.Neg(x), to_product, assumes=(not_empty, finite)),
     ]
     data = summary(rw.apply(onnx.parser.parse_model(MODEL), rules=rules))
     assert data["assumes"] == {"inputs are finite": ["t-relu", "t-mul"], "no dimension is zero": ["t-mul"]}
@@ -115,7 +115,8 @@ def test_conflicts(result, monkeypatch):
     assert summary(result)["conflicts"] == []
     monkeypatch.setattr("onnxrewrite.compiler.run.registry.load", lambda names: rw_registry())
     rivals = [
-        rw.Rule(f"t-{n}", rw.Stage.CANONICALIZE, rw.op.Relu(x), to_clip, benefit=b) for n, b in (("a", 3), ("b", -2))
+        rw.rules.Rule(f"t-{n}", rw.rules.Stage.CANONICALIZE, rw.rules.op.Relu(x), to_clip, benefit=b)
+        for n, b in (("a", 3), ("b", -2))
     ]
     asked = rw.apply(onnx.parser.parse_model(MODEL), rules=[*RULES, *rivals], conflicts=True)
     assert summary(asked)["conflicts"] == [

@@ -8,12 +8,13 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from onnxrewrite import Rule, Stage, io, op
+from onnxrewrite import io
 from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
 from onnxrewrite.pattern.terms import Term, Var
 from onnxrewrite.rewrite.driver import Driver, Limits
 from onnxrewrite.rewrite.edit import drop_unused_initializers
+from onnxrewrite.rules import Rule, Stage, op
 
 x = Var("x")
 

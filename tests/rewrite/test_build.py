@@ -12,13 +12,13 @@ from driving import drive, printed, reason, rule, x
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxrewrite import Attr, Const, op
 from onnxrewrite.errors import RuleError
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.pattern.recursive import RecursiveMatcher
 from onnxrewrite.rewrite.build import Builder
+from onnxrewrite.rules import Attr, Const, op
 
 
 class Tape:

@@ -15,10 +15,11 @@ from driving import drive, printed, reason, renaming, rule, valid, x
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onnxrewrite import AnyNode, Rule, Stage, Var, any_of, io, op
+from onnxrewrite import io
 from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rules import AnyNode, Rule, Stage, Var, any_of, op
 
 z = Var("z")
 

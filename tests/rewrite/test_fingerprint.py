@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxrewrite import FLOATS, AnyNode, Attr, Each, Rule, Stage, Var, any_of, op
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.fingerprint import fingerprint
+from onnxrewrite.rules import FLOATS, AnyNode, Attr, Each, Rule, Stage, Var, any_of, op
 
 ROOT = Path(__file__).resolve().parents[2]
 x, y = Var("x"), Var("y")
@@ -111,7 +111,7 @@ def test_the_same_in_every_process() -> None:
 
 FILES = {
     "__init__.py": "",
-    "rules.py": "from onnxrewrite import Rule, Stage, Var, op\nfrom .parts import (\n    helper,\n)\nimport my_pack.plain\n"
+    "rules.py": "from onnxrewrite.rules import Rule, Stage, Var, op\nfrom .parts import (\n    helper,\n)\nimport my_pack.plain\n"
     'x = Var("x")\ndef f(m, build):\n    from my_pack.late import LATE\n    return m[x]\n'
     'R = Rule("r", Stage.RAISE, op.Relu(x), f)\n',
     "parts/__init__.py": "",

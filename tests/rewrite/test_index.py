@@ -6,11 +6,11 @@ from typing import Any
 
 from driving import rule, x
 
-from onnxrewrite import AnyNode, op
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.rewrite.index import RuleIndex, index
 from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.rules import AnyNode, op
 
 
 def keep(m: Any, build: Any) -> Any:

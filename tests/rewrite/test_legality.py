@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 from driving import drive, printed, reason, renaming, rule, valid, x
 
-from onnxrewrite import AnyNode, Stage, Var, op
+from onnxrewrite.rules import AnyNode, Stage, Var, op
 
 z = Var("z")
 RELU = "float[2,3] x; y = Relu(x)"

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 import onnxrewrite as rw
-from onnxrewrite import Attr, Call, Each, Rule, Stage, Term, Var, any_of, microsoft, op
 from onnxrewrite.errors import RuleError
 from onnxrewrite.pattern.terms import AnyNode
 from onnxrewrite.rewrite import registry
+from onnxrewrite.rules import Attr, Call, Each, Rule, Stage, Term, Var, any_of, microsoft, op
 
 x, y = Var("x"), Var("y", default=None)
 
 
-def keep(m: rw.Match, build: rw.Builder) -> rw.Value:
+def keep(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
     """f(x) ⟶ x."""
     return m[x]
 
@@ -59,7 +59,7 @@ def test_what_no_opset_has(pattern, told) -> None:
         op.Concat(Each("all"), axis=1),
         op.Split(x, num_outputs=2)[7],
         op["Relu", "LeakyRelu"](x, alpha=Attr("alpha", default=0.0)),
-        rw.Operators("nobody.knows").Anything(x, x, whatever=1),
+        rw.rules.Operators("nobody.knows").Anything(x, x, whatever=1),
         op.SimplifiedLayerNormalization(x, x, epsilon=Attr("e"))[1],
         Call("Relu", [x, None]),
     ],
@@ -69,8 +69,10 @@ def test_what_some_opset_has(pattern: Term) -> None:
 
 
 def test_an_operator_of_ones_own_is_known_by_its_function() -> None:
-    rw.CustomOp("possible.domain", "Twice", '<opset_import: ["": 17], domain: "d"> Twice (x) => (y) { y = Add (x, x) }')
-    own = rw.Operators("possible.domain")
+    rw.rules.CustomOp(
+        "possible.domain", "Twice", '<opset_import: ["": 17], domain: "d"> Twice (x) => (y) { y = Add (x, x) }'
+    )
+    own = rw.rules.Operators("possible.domain")
     assert made(own.Twice(x))
     with pytest.raises(RuleError, match="Twice takes 1 input, the pattern has 2"):
         made(own.Twice(x, x))
@@ -86,7 +88,7 @@ def test_the_whole_library_is_possible() -> None:
 def test_a_rule_file_is_named_with_the_line(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
-        "from onnxrewrite import Rule, Stage, Var, op\n\nx = Var('x')\n"
+        "from onnxrewrite.rules import Rule, Stage, Var, op\n\nx = Var('x')\n"
         "def keep(m, build):\n    'f(x) ⟶ x'\n    return m[x]\n\n"
         "RULE = Rule('mine', Stage.RAISE, op.SoftMax(x), keep)\n"
     )

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from driving import drive, printed, rule, x
 
-from onnxrewrite import AnyNode, Const, Each, Scalar, Var, any_of, op
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.terms import Term
 from onnxrewrite.rewrite.reach import Reach, anchors, depth
+from onnxrewrite.rules import AnyNode, Const, Each, Scalar, Var, any_of, op
 
 z = Var("z")
 

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from driving import rule, x
 
-from onnxrewrite import Rule, RuleSet, Stage, op
 from onnxrewrite.errors import RuleError, UsageError
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.registry import Registry, load_module, rules_of, sets_of
+from onnxrewrite.rules import Rule, RuleSet, Stage, op
 
 FILES = sorted((Path(__file__).resolve().parents[2] / "patterns" / "onnxrewrite_patterns").glob("[a-z]*.py"))
 
 FILE = '''
-from onnxrewrite import Rule, Stage, Var, op
+from onnxrewrite.rules import Rule, Stage, Var, op
 x = Var("x")
 def drop(m, build):
     """Identity(x) ⟶ x."""
@@ -275,7 +275,7 @@ SET = 'S = RuleSet("my-set", [R])\n'
 )
 def test_the_sets_of_a_file(tmp_path: Path, content: str, expected: dict[str, list[str]]) -> None:
     path = tmp_path / "my_file.py"
-    path.write_text('"""What it is about."""\n' + FILE + "from onnxrewrite import RuleSet\n" + content)
+    path.write_text('"""What it is about."""\n' + FILE + "from onnxrewrite.rules import RuleSet\n" + content)
     made = Registry()
     made.add(sets_of(load_module(str(path))))
     assert {name: names(rules) for name, rules in made.sets.items()} == expected

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from driving import rule, x
 
-from onnxrewrite import Rule, Stage, Var, op
 from onnxrewrite.errors import RuleError
+from onnxrewrite.rules import Rule, Stage, Var, op
 
 z = Var("z")
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from driving import rule, x
 
-from onnxrewrite import Rule, RuleSet, Stage, op
 from onnxrewrite.errors import RuleError, UsageError
+from onnxrewrite.rules import Rule, RuleSet, Stage, op
 
 
 def named(name: str, stage: Stage = Stage.RAISE) -> Rule:

@@ -8,12 +8,12 @@ import onnx_ir as ir
 import pytest
 from driving import drive, rule, x
 
-from onnxrewrite import AnyNode, Rule, Stage, Var, op
 from onnxrewrite.checks import site as site_module
 from onnxrewrite.checks.rewrites import SiteChecker, _widened, cut
 from onnxrewrite.ir import text
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.trace import Site
+from onnxrewrite.rules import AnyNode, Rule, Stage, Var, op
 
 z = Var("z")
 

@@ -8,27 +8,27 @@ import onnxrewrite as rw
 from onnxrewrite.ir import text
 from onnxrewrite.report.summary import summary
 
-x = rw.Var("x")
+x = rw.rules.Var("x")
 GRAPH = "float[n,8] x; a = Relu(x)  b = Relu(a)  y = Neg(b)"
 
 
-def unknown_attribute(m: rw.Match, build: rw.Builder) -> rw.Value:
+def unknown_attribute(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
     """Relu(x) ⟶ Softmax(x, axi=1)."""
     return build.Softmax(m[x], axi=1)
 
 
-def key_error(m: rw.Match, build: rw.Builder) -> rw.Value:
+def key_error(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
     """Relu(x) ⟶ ?."""
     return build.Relu({}["no"])
 
 
-def in_a_guard(m: rw.Match, build: rw.Builder) -> rw.Value:
+def in_a_guard(m: rw.rules.Match, build: rw.rules.Builder) -> rw.rules.Value:
     """Relu(x) ⟶ ?."""
     m.require((m.shape(x) or ())[7] == 3, "seven")
     return build.Relu(m[x])
 
 
-@pytest.mark.parametrize("stage", list(rw.Stage))
+@pytest.mark.parametrize("stage", list(rw.rules.Stage))
 @pytest.mark.parametrize(
     ("rewrite", "told"),
     [
@@ -37,8 +37,8 @@ def in_a_guard(m: rw.Match, build: rw.Builder) -> rw.Value:
         (in_a_guard, "the rule raised IndexError: tuple index out of range at test_told.py:"),
     ],
 )
-def test_once_and_in_the_notes(stage: rw.Stage, rewrite: object, told: str) -> None:
-    rule = rw.Rule("wrong", stage, rw.op.Relu(x), rewrite)  # type: ignore[arg-type]
+def test_once_and_in_the_notes(stage: rw.rules.Stage, rewrite: object, told: str) -> None:
+    rule = rw.rules.Rule("wrong", stage, rw.rules.op.Relu(x), rewrite)  # type: ignore[arg-type]
     done = rw.apply(text.parse(GRAPH, opset=17), rules=[rule], only=["wrong"])
     assert len([note for note in done.notes if note.startswith(f"wrong: {told}")]) == 1, done.notes
     (row,) = [r for r in summary(done)["rules"] if r["rule"] == "wrong"]

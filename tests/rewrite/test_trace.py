@@ -7,9 +7,9 @@ import json
 import onnx_ir as ir
 from driving import drive, renaming, rule, valid, x
 
-from onnxrewrite import Stage, op
 from onnxrewrite.ir import text
 from onnxrewrite.rewrite.trace import FROM_KEY, RULE_KEY, Applied, Trace
+from onnxrewrite.rules import Stage, op
 
 
 def origin(node: ir.Node) -> tuple[str, list[str]]:

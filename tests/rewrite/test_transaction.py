@@ -11,8 +11,9 @@ import onnxruntime
 import pytest
 from driving import drive, printed, reason, renaming, rule, valid, x
 
-from onnxrewrite import AnyNode, Const, Var, io, op
+from onnxrewrite import io
 from onnxrewrite.ir import text
+from onnxrewrite.rules import AnyNode, Const, Var, op
 
 z = Var("z")
 

@@ -9,9 +9,9 @@ import onnx_ir as ir
 import pytest
 from library import RULES, seeds_of
 
-from onnxrewrite import FLOATS, AnyNode, Builder, Match, Rewrites, Scalar, Stage, Var, op
 from onnxrewrite.ir import text
 from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.rules import FLOATS, AnyNode, Builder, Match, Rewrites, Scalar, Stage, Var, op
 from onnxrewrite.ruletest.metamorphic import near_misses, seeds, spellings
 from onnxrewrite.ruletest.metamorphic.running import difference
 

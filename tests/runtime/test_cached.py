@@ -38,7 +38,7 @@ def x(*values: float) -> dict[str, Any]:
 
 
 def test_the_second_time_nothing_is_computed(squares: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = rw.CachedSession(squares)
+    opened = rw.sessions.CachedSession(squares)
     first = opened.run(None, x(1, 2, 3))
     monkeypatch.setattr(opened, "_computed", pytest.fail)
     again = opened.run(["y", "z"], x(1, 2, 3))
@@ -55,7 +55,7 @@ def test_the_second_time_nothing_is_computed(squares: Path, monkeypatch: pytest.
 
 
 def test_every_difference_counts(squares: Path) -> None:
-    opened = rw.CachedSession(squares)
+    opened = rw.sessions.CachedSession(squares)
     runs: list[tuple[list[str] | None, dict[str, Any]]] = [
         (None, x(1, 2)),
         (None, x(2, 1)),
@@ -76,7 +76,7 @@ def test_every_difference_counts(squares: Path) -> None:
 
 
 def test_what_is_given_away_cannot_corrupt_the_cache(squares: Path) -> None:
-    opened = rw.CachedSession(squares)
+    opened = rw.sessions.CachedSession(squares)
     feeds = x(1, 2)
     for _ in range(2):
         found = opened.run(None, feeds)
@@ -91,7 +91,7 @@ def test_what_is_given_away_cannot_corrupt_the_cache(squares: Path) -> None:
 
 
 def test_the_least_recently_used_goes_first(squares: Path) -> None:
-    opened = rw.CachedSession(squares, maxsize=2)
+    opened = rw.sessions.CachedSession(squares, maxsize=2)
     for value in (1, 2, 1, 3, 1, 2):
         opened.run(None, x(value))
     assert (opened.hits, opened.misses) == (2, 4)  # 1 and 1 again; 2 was driven out by 3
@@ -99,7 +99,7 @@ def test_the_least_recently_used_goes_first(squares: Path) -> None:
 
 
 def test_bytes_are_limited_too(squares: Path) -> None:
-    opened = rw.CachedSession(squares, max_bytes=100)
+    opened = rw.sessions.CachedSession(squares, max_bytes=100)
     for value in range(5):
         opened.run(None, x(value, 0, 0, 0))  # 32 bytes of outputs
     assert opened.info.entries == 3
@@ -110,14 +110,14 @@ def test_bytes_are_limited_too(squares: Path) -> None:
 
 @pytest.mark.parametrize("limits", [{"maxsize": 0}, {"max_bytes": 0}])
 def test_nothing_may_be_remembered(squares: Path, limits: dict[str, int]) -> None:
-    opened = rw.CachedSession(squares, **limits)
+    opened = rw.sessions.CachedSession(squares, **limits)
     for _ in range(2):
         np.testing.assert_array_equal(opened.run(["y"], x(3))[0], [9])
     assert opened.info == CacheInfo(0, 2, 0, 0)
 
 
 def test_arrays_of_no_elements_and_other_strides(squares: Path) -> None:
-    opened = rw.CachedSession(squares)
+    opened = rw.sessions.CachedSession(squares)
     assert opened.run(["y"], x())[0].shape == (0,)
     assert opened.run(["y"], x())[0].shape == (0,)
     wide = np.arange(6, dtype=np.float32)
@@ -129,7 +129,7 @@ def test_arrays_of_no_elements_and_other_strides(squares: Path) -> None:
 
 def test_texts(tmp_path: Path) -> None:
     source = '<ir_version: 8, opset_import: ["": 17]> g (string[n] x) => (string[n] y) { y = Identity(x) }'
-    opened = rw.CachedSession(written(tmp_path / "texts.onnx", source))
+    opened = rw.sessions.CachedSession(written(tmp_path / "texts.onnx", source))
     for words in (["a", "bc"], ["ab", "c"], ["", "Zürich"], []):
         for _ in range(2):
             found = opened.run(None, {"x": np.array(words, dtype=object)})[0]
@@ -143,7 +143,7 @@ def test_texts(tmp_path: Path) -> None:
 
 def test_bfloat16(tmp_path: Path) -> None:
     source = '<ir_version: 10, opset_import: ["": 21]> g (bfloat16[n] x) => (bfloat16[n] y) { y = Identity(x) }'
-    opened = rw.CachedSession(written(tmp_path / "narrow.onnx", source))
+    opened = rw.sessions.CachedSession(written(tmp_path / "narrow.onnx", source))
     feeds = {"x": np.array([1.5, -2, 0], ml_dtypes.bfloat16)}
     for _ in range(2):
         found = opened.run(None, feeds)[0]
@@ -156,7 +156,7 @@ def test_bfloat16(tmp_path: Path) -> None:
 def test_sequences_in_and_out(tmp_path: Path) -> None:
     source = """<ir_version: 8, opset_import: ["": 17]>
     g (seq(float[n]) x, float[n] e) => (seq(float[n]) y) { y = SequenceInsert(x, e) }"""
-    opened = rw.CachedSession(written(tmp_path / "sequences.onnx", source))
+    opened = rw.sessions.CachedSession(written(tmp_path / "sequences.onnx", source))
     one, two = np.ones(2, np.float32), np.zeros(2, np.float32)
     for _ in range(2):
         found = opened.run(None, {"x": [one, two], "e": one})[0]
@@ -168,7 +168,7 @@ def test_sequences_in_and_out(tmp_path: Path) -> None:
 
 
 def test_values_of_onnxruntime_and_lists_are_inputs_too(squares: Path) -> None:
-    opened = rw.CachedSession(squares)
+    opened = rw.sessions.CachedSession(squares)
     opened.run(None, x(1, 2))
     value = ort.OrtValue.ortvalue_from_numpy(np.array([1, 2], np.float32))
     np.testing.assert_array_equal(opened.run(["y"], {"x": value})[0], [1, 4])
@@ -177,7 +177,7 @@ def test_values_of_onnxruntime_and_lists_are_inputs_too(squares: Path) -> None:
 
 
 def test_run_options_go_past_the_cache(squares: Path) -> None:
-    opened = rw.CachedSession(squares)
+    opened = rw.sessions.CachedSession(squares)
     found = opened.run(["y"], x(2), ort.RunOptions())
     found[0][0] = 1  # nobody else has it
     assert opened.info == CacheInfo(0, 0, 0, 0)
@@ -192,11 +192,11 @@ def test_run_options_go_past_the_cache(squares: Path) -> None:
 )
 def test_names_are_checked(squares: Path, names: Any, feeds: Any, line: str) -> None:
     with pytest.raises(UsageError, match=line):
-        rw.CachedSession(squares).run(names, feeds)
+        rw.sessions.CachedSession(squares).run(names, feeds)
 
 
 def test_what_does_not_run_is_one_line_and_not_remembered(squares: Path) -> None:
-    opened = rw.CachedSession(squares)
+    opened = rw.sessions.CachedSession(squares)
     for feeds in ({}, {"x": np.zeros((2, 2), np.float32)}, {"x": np.zeros(2, np.int64)}):
         with pytest.raises(ModelError, match="the model does not run: "):
             opened.run(None, feeds)
@@ -218,34 +218,34 @@ def test_a_random_model_is_no_function(tmp_path: Path, source: str, is_open: boo
     path = written(tmp_path / "random.onnx", f'<ir_version: 8, opset_import: ["": 17]> {source}')
     model = ort.InferenceSession(path) if is_open else path
     with pytest.raises(UsageError, match=r"the model is random \(Random\w+Like\), so its outputs cannot be remembered"):
-        rw.CachedSession(model)
+        rw.sessions.CachedSession(model)
 
 
 def test_an_open_session_will_do(squares: Path) -> None:
     for source in (squares, squares.read_bytes()):
-        opened = rw.CachedSession(ort.InferenceSession(source), 4)
+        opened = rw.sessions.CachedSession(ort.InferenceSession(source), 4)
         assert opened.run(["y"], x(3))[0].tolist() == [9]
         assert [i.name for i in opened.get_inputs()] == ["x"]
         assert [o.name for o in opened.get_outputs()] == ["y", "z"]
         assert "CPUExecutionProvider" in opened.get_providers()
     with pytest.raises(UsageError, match="takes no options"):
-        rw.CachedSession(ort.InferenceSession(squares), threads=1)
+        rw.sessions.CachedSession(ort.InferenceSession(squares), threads=1)
     gone = ort.InferenceSession(squares)
     squares.unlink()
     with pytest.raises(UsageError, match="give the path of its file"):
-        rw.CachedSession(gone)
+        rw.sessions.CachedSession(gone)
 
 
 def test_options_go_to_the_session(squares: Path) -> None:
-    assert rw.CachedSession(squares, threads=1).session.get_session_options().intra_op_num_threads == 1
+    assert rw.sessions.CachedSession(squares, threads=1).session.get_session_options().intra_op_num_threads == 1
     with pytest.raises(UsageError, match="must not be negative"):
-        rw.CachedSession(squares, maxsize=-1)
+        rw.sessions.CachedSession(squares, maxsize=-1)
     with pytest.raises(ModelError, match="no such file"):
-        rw.CachedSession("none.onnx")
+        rw.sessions.CachedSession("none.onnx")
 
 
 def test_several_threads_at_a_time(squares: Path) -> None:
-    opened = rw.CachedSession(squares, maxsize=4)
+    opened = rw.sessions.CachedSession(squares, maxsize=4)
     wrong: list[Any] = []
 
     def work(seed: int) -> None:

@@ -117,13 +117,13 @@ def test_missing_packages_are_named_once_each() -> None:
 
 
 def test_every_piece_of_advice_has_a_reason() -> None:
-    for machine in (a_machine(), a_machine("i8mm", "bf16", family="aarch64"), rw.machine()):
+    for machine in (a_machine(), a_machine("i8mm", "bf16", family="aarch64"), rw.sessions.machine()):
         assert all(each.says and each.because for each in machine.advice)
 
 
 def test_this_machine() -> None:
-    found = rw.machine()
-    assert (found.processor, found.runtime) == (rw.machine().processor, rw.machine().runtime)
+    found = rw.sessions.machine()
+    assert (found.processor, found.runtime) == (rw.sessions.machine().processor, rw.sessions.machine().runtime)
     assert found.threads >= 1
     assert found.saturates in (True, False)
     assert found.int8.reduce_range == found.saturates

@@ -17,7 +17,7 @@ from onnxrewrite.testing import assert_rejects, assert_rewrites, golden_tests, r
 ROOT = Path(__file__).resolve().parents[2]
 
 RULE = '''"""A rule, right or wrong."""
-from onnxrewrite import FLOATS, Rewrites, Rule, Stage, Var, op
+from onnxrewrite.rules import FLOATS, Rewrites, Rule, Stage, Var, op
 
 x = Var("x", dtype=FLOATS)
 

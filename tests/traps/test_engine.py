@@ -12,9 +12,9 @@ import onnx_ir as ir
 import pytest
 
 import onnxrewrite
-from onnxrewrite import AnyNode, Const, Rule, Stage, Var, microsoft, op
 from onnxrewrite.checks.rewrites import SiteChecker
 from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rules import AnyNode, Const, Rule, Stage, Var, microsoft, op
 
 from .helpers import LEVELS, Seen, beside, gelu, one_line, operators, proto, run, trap
 

@@ -762,7 +762,7 @@ def test_file_size_limit(tmp_path):
 
 SLOW = """
     import os, sys, time
-    from onnxrewrite import Rule, Stage, Var, op
+    from onnxrewrite.rules import Rule, Stage, Var, op
 
     def tell():
         print("working", file=sys.stderr, flush=True)

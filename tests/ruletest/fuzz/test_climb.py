@@ -8,12 +8,12 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from onnxrewrite import FLOATS, AnyNode, Attr, Const, Match, Rewrites, Rule, Scalar, Stage, Value, Var, op
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.terms import microsoft
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.rule import Assumption
+from onnxrewrite.rules import FLOATS, AnyNode, Attr, Const, Match, Rewrites, Rule, Scalar, Stage, Value, Var, op
 from onnxrewrite.ruletest.fuzz import Verdict, climb, starts
 from onnxrewrite.ruletest.fuzz.counterexample import save
 from onnxrewrite.ruletest.fuzz.generation import grown
@@ -300,7 +300,7 @@ def test_a_counterexample_is_small() -> None:
 def test_a_saved_counterexample_fails_until_the_rule_is_right(tmp_path: Path) -> None:
     source, mended = tmp_path / "mine.py", tmp_path / "mended.py"
     wrong = (
-        "from onnxrewrite import FLOATS, Rule, Stage, Var, op\n"
+        "from onnxrewrite.rules import FLOATS, Rule, Stage, Var, op\n"
         "x = Var('x', dtype=FLOATS)\n"
         "def rewrite(m, build):\n    return {}\n"
         "MINE = Rule('mine', Stage.CANONICALIZE, op.Relu(op.Relu(x)), rewrite)\n"

@@ -76,7 +76,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A module exported as one does, which takes seconds the first time."""
     path = tmp_path_factory.mktemp("torch") / "mlp.onnx"
     module = Mlp().train()
-    return rw.export(module, X[:1], path, dynamic_axes={"x": {0: "batch"}}, lower="fused"), path, module
+    return rw.deploy.export(module, X[:1], path, dynamic_axes={"x": {0: "batch"}}, lower="fused"), path, module
 
 
 def test_a_module_becomes_a_checked_model(exported: Any) -> None:
@@ -102,9 +102,9 @@ def test_a_module_in_training_mode_is_put_back_part_by_part(exported: Any) -> No
     assert "the module was in training mode; it was exported in evaluation mode" in made.notes
     module = Mlp().train()
     module.norm.eval()  # frozen, as one does
-    made = rw.export(module, X, **TRACED)
+    made = rw.deploy.export(module, X, **TRACED)
     assert [m.training for m in (module, module.norm, module.drop)] == [True, False, True]
-    assert rw.export(Mlp().eval(), X, **TRACED).notes == ()
+    assert rw.deploy.export(Mlp().eval(), X, **TRACED).notes == ()
     with pytest.raises(RuntimeError), evaluating(module):
         raise RuntimeError
     assert module.training
@@ -119,7 +119,7 @@ def test_a_size_of_one_is_dynamic_all_the_same(exported: Any) -> None:
 def test_nested_arguments_and_outputs(exporter: Any) -> None:
     states = {"a": X, "b": [X + 1]}
     shapes = {"ids": None, "states": {"a": {0: "n"}, "b": [{0: "n"}]}}
-    made = rw.export(
+    made = rw.deploy.export(
         Nested(),
         (torch.arange(3), states),
         kwargs={"scale": 2.0},
@@ -135,24 +135,24 @@ def test_nested_arguments_and_outputs(exporter: Any) -> None:
 
 
 def test_names_are_those_of_forward_or_those_given() -> None:
-    assert ends(rw.export(Add(), (X, X), **TRACED).path) == (["a", "b"], ["output"])
-    assert ends(rw.export(Add(), {"b": X, "a": X}, **TRACED).path) == (["a", "b"], ["output"])
-    made = rw.export(Add(), (X, X), input_names=["p", "q"], output_names=["r"], **TRACED)
+    assert ends(rw.deploy.export(Add(), (X, X), **TRACED).path) == (["a", "b"], ["output"])
+    assert ends(rw.deploy.export(Add(), {"b": X, "a": X}, **TRACED).path) == (["a", "b"], ["output"])
+    made = rw.deploy.export(Add(), (X, X), input_names=["p", "q"], output_names=["r"], **TRACED)
     assert ends(made.path) == (["p", "q"], ["r"])
-    assert ends(rw.export(Of(lambda x: (x + 1, x - 1)), X, **TRACED).path)[1] == ["output_0", "output_1"]
+    assert ends(rw.deploy.export(Of(lambda x: (x + 1, x - 1)), X, **TRACED).path)[1] == ["output_0", "output_1"]
 
 
 def test_axes_without_names_and_dimensions_of_torch() -> None:
-    assert dims(rw.export(Mlp(), X, dynamic_axes={"x": [0]}, **TRACED).path) == ["x_dim0", 16]
+    assert dims(rw.deploy.export(Mlp(), X, dynamic_axes={"x": [0]}, **TRACED).path) == ["x_dim0", 16]
     shapes = ({0: torch.export.Dim("rows", min=2, max=64)},)
-    assert dims(rw.export(Mlp(), X, dynamic_shapes=shapes, **TRACED).path) == ["rows", 16]
+    assert dims(rw.deploy.export(Mlp(), X, dynamic_shapes=shapes, **TRACED).path) == ["rows", 16]
 
 
 def test_one_exporter_stands_in_for_the_other() -> None:
     def looks_at_its_values(x: Any) -> Any:
         return x * 2 if bool(x.abs().sum() >= 0) else x
 
-    made = rw.export(Of(looks_at_its_values), X, optimize=False)
+    made = rw.deploy.export(Of(looks_at_its_values), X, optimize=False)
     assert made.exporter == "torchscript"
     assert any(note.startswith("not by dynamo: GuardOnDataDependent") for note in made.notes)
     assert any(note.startswith("the tracer warns: ") for note in made.notes)
@@ -164,12 +164,12 @@ def test_a_trace_that_holds_for_the_example_alone_is_refused(tmp_path: Path) -> 
     with pytest.raises(
         CheckError, match=r"no export computes what Of computes.*torchscript: its model is wrong: output"
     ):
-        rw.export(branch, X.abs(), path, **TRACED)
+        rw.deploy.export(branch, X.abs(), path, **TRACED)
     rows = Of(lambda x: sum(x[i] for i in range(len(x))))
     with pytest.raises(CheckError, match=r"its model is wrong: on sample 0 at batch=2 the export fails"):
-        rw.export(rows, X, path, dynamic_axes={"x": {0: "batch"}}, **TRACED)
+        rw.deploy.export(rows, X, path, dynamic_axes={"x": {0: "batch"}}, **TRACED)
     assert list(tmp_path.iterdir()) == []
-    assert rw.export(branch, X.abs(), path, check=False, **TRACED).comparison is None  # who asks for it gets it
+    assert rw.deploy.export(branch, X.abs(), path, check=False, **TRACED).comparison is None  # who asks for it gets it
     assert path.exists()
 
 
@@ -177,17 +177,17 @@ def test_what_neither_takes_is_told_of_both(capfd: pytest.CaptureFixture[str]) -
     logger = logging.getLogger("onnxrewrite.test")
     eigenvalues = Of(lambda x: torch.linalg.eigvals(x).real)
     with pytest.raises(ModelError, match=r"^Of cannot be exported: dynamo: \w+: .*; torchscript: UnsupportedOperator"):
-        rw.export(eigenvalues, torch.eye(3))
+        rw.deploy.export(eigenvalues, torch.eye(3))
     assert capfd.readouterr() == ("", "")
     assert logger.isEnabledFor(logging.ERROR)
     with pytest.raises(ModelError, match=r"^Of cannot be exported: torchscript: "):
-        rw.export(eigenvalues, torch.eye(3), **TRACED)
+        rw.deploy.export(eigenvalues, torch.eye(3), **TRACED)
 
 
 def test_nothing_is_printed_and_no_warning_is_left_over(capfd: pytest.CaptureFixture[str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        rw.export(Mlp().eval(), X, **TRACED)
+        rw.deploy.export(Mlp().eval(), X, **TRACED)
     assert capfd.readouterr() == ("", "")
 
 
@@ -209,37 +209,37 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
 @pytest.mark.parametrize(("module", "options", "line"), WRONG.values(), ids=list(WRONG))
 def test_what_cannot_be_used_is_one_line(module: Any, options: dict[str, Any], line: str) -> None:
     with pytest.raises(UsageError, match=line):
-        rw.export(module, X, **options)
+        rw.deploy.export(module, X, **options)
 
 
 def test_a_module_that_does_not_run_is_one_line() -> None:
     with pytest.raises(
         ModelError, match=r"^Mlp does not run on the example: mat1 and mat2 shapes cannot be multiplied"
     ):
-        rw.export(Mlp(), torch.ones(2, 3))
+        rw.deploy.export(Mlp(), torch.ones(2, 3))
     with pytest.raises(UsageError, match="the example has no tensor"):
-        rw.export(Add(), (1, 2))
+        rw.deploy.export(Add(), (1, 2))
     with pytest.raises(ModelError, match="Of returns no tensor"):
-        rw.export(Of(lambda x: None), X)
+        rw.deploy.export(Of(lambda x: None), X)
 
 
 def test_an_opset_is_kept_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = rw.export(Mlp(), X, opset=15, **TRACED)
+    made = rw.deploy.export(Mlp(), X, opset=15, **TRACED)
     assert [i.version for i in onnx.load(made.path).opset_import if not i.domain] == [15]
     monkeypatch.setattr(torch_exporters.io, "opset", lambda model: 14)
     with pytest.raises(ModelError, match="it made a model of opset 14, not 15"):
-        rw.export(Mlp(), X, opset=15, **TRACED)
+        rw.deploy.export(Mlp(), X, opset=15, **TRACED)
 
 
 def test_no_folder_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    rw.export(Mlp(), X, tmp_path / "m.onnx", **TRACED)
+    rw.deploy.export(Mlp(), X, tmp_path / "m.onnx", **TRACED)
     assert list((tmp_path / "temporary").iterdir()) == []
     with pytest.raises(ModelError):
-        rw.export(Of(lambda x: torch.linalg.eigvals(x).real), X, **TRACED)
+        rw.deploy.export(Of(lambda x: torch.linalg.eigvals(x).real), X, **TRACED)
     assert list((tmp_path / "temporary").iterdir()) == []
-    result = rw.export(Mlp(), X, tmp_path / "m.onnx", exporter="torchscript", check=False, lower="fused").result
+    result = rw.deploy.export(Mlp(), X, tmp_path / "m.onnx", exporter="torchscript", check=False, lower="fused").result
     assert result.certificate  # reads the original
     del result
     gc.collect()
@@ -253,7 +253,7 @@ def test_something_else_may_optimize(tmp_path: Path) -> None:
         seen.append(path)
         return rw.apply(path, check="off")
 
-    made = rw.export(Mlp(), X, tmp_path / "m.onnx", exporter="torchscript", optimize=optimize)
+    made = rw.deploy.export(Mlp(), X, tmp_path / "m.onnx", exporter="torchscript", optimize=optimize)
     assert made.result is not None
     assert len(seen) == 1
     assert seen[0] != made.path == tmp_path / "m.onnx"
@@ -261,7 +261,7 @@ def test_something_else_may_optimize(tmp_path: Path) -> None:
 
 
 def test_rewriting_comes_after_the_comparison() -> None:
-    made = rw.export(Mlp(), X, exporter="torchscript", opset=17, lower="fused")
+    made = rw.deploy.export(Mlp(), X, exporter="torchscript", opset=17, lower="fused")
     assert made.result is not None
     assert made.result.trace.counts()
     assert made.comparison is not None
@@ -270,7 +270,7 @@ def test_rewriting_comes_after_the_comparison() -> None:
 
 
 def test_a_random_module_is_not_compared() -> None:
-    made = rw.export(Of(lambda x: x + torch.rand_like(x)), X, **TRACED)
+    made = rw.deploy.export(Of(lambda x: x + torch.rand_like(x)), X, **TRACED)
     assert "the module is random; nothing was compared" in made.notes
 
 
@@ -278,12 +278,12 @@ def test_random_numbers_of_the_caller_stay() -> None:
     torch.manual_seed(7)
     wanted = torch.rand(3)
     torch.manual_seed(7)
-    rw.export(Of(lambda x: x + torch.rand_like(x)), X, **TRACED)
+    rw.deploy.export(Of(lambda x: x + torch.rand_like(x)), X, **TRACED)
     assert torch.equal(torch.rand(3), wanted)
 
 
 def test_a_module_of_float32_at_heart_is_compared_with_itself() -> None:
-    made = rw.export(Of(lambda x: x.to(torch.float32) @ torch.ones(16, 4)), X, **TRACED)
+    made = rw.deploy.export(Of(lambda x: x.to(torch.float32) @ torch.ones(16, 4)), X, **TRACED)
     assert made.comparison is not None
     assert made.comparison.reference == "float32"
     assert "the module does not run in float64: compared with its own float32" in made.notes
@@ -298,7 +298,7 @@ def test_a_wrong_constant_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch.onnx, "export", by_tanh)
     with pytest.raises(CheckError, match=r"torchscript: its model is wrong: output output on the example: error"):
-        rw.export(Of(nn.functional.gelu), X, **TRACED)
+        rw.deploy.export(Of(nn.functional.gelu), X, **TRACED)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "bool", "uint8"])
@@ -324,7 +324,7 @@ def test_noise_is_a_unit_roundoff_or_two() -> None:
 
 
 def test_a_tensor_given_twice_is_two_inputs() -> None:
-    made = rw.export(Add(), (X, X), dynamic_shapes=({0: "n"}, {0: "n"}), **TRACED)
+    made = rw.deploy.export(Add(), (X, X), dynamic_shapes=({0: "n"}, {0: "n"}), **TRACED)
     assert ends(made.path)[0] == ["a", "b"]
     assert made.comparison is not None
     assert made.comparison.runs == 9

@@ -14,9 +14,9 @@ from onnxrewrite.errors import UsageError
 def test_a_missing_torch_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(UsageError, match=r"^exporting needs torch.*: pip install 'onnxrewrite\[torch\]'$"):
-        rw.export(object(), ())
+        rw.deploy.export(object(), ())
 
 
 def test_nothing_imports_torch_before_it_is_needed() -> None:
-    code = "import sys, onnxrewrite as rw; rw.export, rw.session, rw.machine(); assert 'torch' not in sys.modules"
+    code = "import sys, onnxrewrite as rw; rw.deploy.export, rw.session, rw.sessions.machine(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

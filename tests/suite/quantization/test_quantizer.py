@@ -182,7 +182,7 @@ def test_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     onnx.save(conv(), tmp_path / "m.onnx")
     code = (
         "import sys, hashlib, onnxrewrite as rw\n"
-        "q = rw.quantize(sys.argv[1], rw.QuantizeSettings(mode='static'), samples=2, lower='fused')\n"
+        "q = rw.deploy.quantize(sys.argv[1], rw.deploy.QuantizeSettings(mode='static'), samples=2, lower='fused')\n"
         "print(hashlib.sha256(q.model.SerializeToString(deterministic=True)).hexdigest())"
     )
     runs = [

@@ -47,7 +47,7 @@ def test_a_model_that_fails_costs_itself_only(zoo: Callable[..., Path]) -> None:
     zoo("abort", "bug", "crash", "deep/good", "good", "odd", "wrong")
     Path("zoo/text.onnx").write_text("hello")
     os.symlink("nowhere", "zoo/gone.onnx")
-    swept = rw.sweep("zoo", Copy(log=Path("log").absolute()), "out", jobs=2)
+    swept = rw.deploy.sweep("zoo", Copy(log=Path("log").absolute()), "out", jobs=2)
     found = told(swept)
     assert found.pop("good") == ("done", "")
     assert found == {
@@ -67,11 +67,11 @@ def test_a_model_that_fails_costs_itself_only(zoo: Callable[..., Path]) -> None:
 def test_what_is_done_is_not_done_again(zoo: Callable[..., Path]) -> None:
     zoo("a", "b", "c", "wrong")
     work = Copy(log=Path("log").absolute())
-    first = rw.sweep("zoo", work, "out")
+    first = rw.deploy.sweep("zoo", work, "out")
     assert runs() == ["a", "b", "c", "wrong"]
     write(Path("zoo/a.onnx"), RELU_TWICE)  # another model
     Path("out/b.onnx").write_text("damaged")
-    second = rw.sweep("zoo", work, "out")
+    second = rw.deploy.sweep("zoo", work, "out")
     assert {row.model: row.resumed for row in second.rows} == {
         "zoo/a.onnx": False,
         "zoo/b.onnx": False,
@@ -80,8 +80,8 @@ def test_what_is_done_is_not_done_again(zoo: Callable[..., Path]) -> None:
     }
     assert runs() == ["a", "a", "b", "b", "c", "wrong", "wrong"]
     assert [row.files for row in second.rows][1:] == [row.files for row in first.rows][1:]
-    third = rw.sweep("zoo/c.onnx", Copy(log=work.log, setting=1), "out")
-    fourth = rw.sweep("zoo/c.onnx", Copy(log=work.log, setting=1), "out", fresh=True)
+    third = rw.deploy.sweep("zoo/c.onnx", Copy(log=work.log, setting=1), "out")
+    fourth = rw.deploy.sweep("zoo/c.onnx", Copy(log=work.log, setting=1), "out", fresh=True)
     assert [row.resumed for row in (*third.rows, *fourth.rows)] == [False, False]
 
 
@@ -106,7 +106,7 @@ class Failing(Executor):
 
 def test_an_executor_that_fails_is_replaced(zoo: Callable[..., Path]) -> None:
     zoo("a", "b", "c", "crash")
-    swept = rw.sweep("zoo", Copy(log=Path("log").absolute()), "out", executor=Failing())
+    swept = rw.deploy.sweep("zoo", Copy(log=Path("log").absolute()), "out", executor=Failing())
     found = told(swept)
     assert found.pop("crash")[0] == "died"
     assert set(found.values()) == {("done", "")}
@@ -118,14 +118,14 @@ def test_an_executor_that_fails_is_replaced(zoo: Callable[..., Path]) -> None:
 def test_a_pool_whose_processes_die_is_replaced(zoo: Callable[..., Path]) -> None:
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, initializer=os._exit, initargs=(1,)) as pool:
-        swept = rw.sweep(zoo("a"), Copy(log=Path("log").absolute()), "out", executor=pool)
+        swept = rw.deploy.sweep(zoo("a"), Copy(log=Path("log").absolute()), "out", executor=pool)
     assert swept.ok
     assert swept.notes[0].startswith("the executor failed (BrokenProcessPool")
 
 
 def test_a_crash_does_not_reach_the_executor(zoo: Callable[..., Path]) -> None:
     with ThreadPoolExecutor(2) as pool:
-        swept = rw.sweep(zoo("a", "crash"), Copy(log=Path("log").absolute()), "out", executor=pool)
+        swept = rw.deploy.sweep(zoo("a", "crash"), Copy(log=Path("log").absolute()), "out", executor=pool)
         assert told(swept) == {
             "a": ("done", ""),
             "crash": ("died", "its process ended with status 3"),
@@ -139,7 +139,7 @@ def test_a_crash_does_not_reach_the_executor(zoo: Callable[..., Path]) -> None:
 def test_a_model_that_takes_too_long_is_given_up(zoo: Callable[..., Path], on_executor: bool) -> None:
     with ThreadPoolExecutor(1) as pool:
         where = pool if on_executor else None
-        swept = rw.sweep(zoo("slow"), Copy(log=Path("log").absolute()), "out", executor=where, limit=1)
+        swept = rw.deploy.sweep(zoo("slow"), Copy(log=Path("log").absolute()), "out", executor=where, limit=1)
     assert told(swept) == {"slow": ("died", "its process took longer than 1 s")}
 
 
@@ -159,7 +159,7 @@ def test_exit_status(statuses: list[Any], code: int) -> None:
 
 def test_measuring_side_by_side_is_refused(zoo: Callable[..., Path]) -> None:
     with pytest.raises(UsageError, match="models at a time would disturb each other"):
-        rw.sweep(zoo("a"), Measuring(log=Path("log")), "out", jobs=2)
+        rw.deploy.sweep(zoo("a"), Measuring(log=Path("log")), "out", jobs=2)
     with pytest.raises(UsageError, match="--jobs 2"):
         check_company(Apply(lower="fastest"), 2)
     check_company(Apply(), 2)
@@ -168,16 +168,16 @@ def test_measuring_side_by_side_is_refused(zoo: Callable[..., Path]) -> None:
 
 def test_bad_settings_are_told_before_anything_is_written(zoo: Callable[..., Path]) -> None:
     with pytest.raises(UsageError, match="no rule"):
-        rw.sweep(zoo("a"), Apply(only=("no-such-rule",)), "out")
+        rw.deploy.sweep(zoo("a"), Apply(only=("no-such-rule",)), "out")
     with pytest.raises(UsageError, match="--jobs 0"):
-        rw.sweep("zoo", Apply(), "out", jobs=0)
+        rw.deploy.sweep("zoo", Apply(), "out", jobs=0)
     assert not Path("out").exists()
 
 
 def test_an_output_folder_that_cannot_be_made_is_told(zoo: Callable[..., Path]) -> None:
     Path("file").touch()
     with pytest.raises(ModelError, match="cannot be made"):
-        rw.sweep(zoo("a"), Apply(), "file/out")
+        rw.deploy.sweep(zoo("a"), Apply(), "file/out")
 
 
 def test_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,7 @@ def test_optimize_writes_a_folder_each_and_goes_on(zoo: Callable[..., Path]) -> 
 
     plan = parse({"stages": ["rewrite"], "rewrite": {"lower": "fused"}, "seconds": 0.1, "dims": {"n": 2, "none": 3}})
     zoo("deep/a")
-    swept = rw.sweep("zoo", Optimize(plan=plan), "out")
+    swept = rw.deploy.sweep("zoo", Optimize(plan=plan), "out")
     assert swept.ok, swept.rows
     (row,) = swept.rows
     assert row.output == "deep/a/model.onnx"
@@ -210,7 +210,7 @@ def test_optimize_writes_a_folder_each_and_goes_on(zoo: Callable[..., Path]) -> 
         "report.json",
         "run.py",
     ]
-    assert rw.sweep("zoo", Optimize(plan=plan), "out").rows[0].resumed
+    assert rw.deploy.sweep("zoo", Optimize(plan=plan), "out").rows[0].resumed
 
 
 def files(swept: Sweep) -> dict[str, str]:
@@ -219,7 +219,7 @@ def files(swept: Sweep) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
-    return rw.sweep(_golden(), Apply(check="fast"), tmp_path_factory.mktemp("one"))
+    return rw.deploy.sweep(_golden(), Apply(check="fast"), tmp_path_factory.mktemp("one"))
 
 
 def _golden() -> list[Path]:
@@ -231,7 +231,7 @@ def _golden() -> list[Path]:
 def test_two_processes_make_the_same_bytes(one_by_one: Sweep, tmp_path: Path) -> None:
     assert one_by_one.ok
     assert len(files(one_by_one)) == 6
-    assert models(rw.sweep(_golden(), Apply(check="fast"), tmp_path, jobs=2)) == models(one_by_one)
+    assert models(rw.deploy.sweep(_golden(), Apply(check="fast"), tmp_path, jobs=2)) == models(one_by_one)
 
 
 @pytest.mark.slow
@@ -241,7 +241,7 @@ def test_a_cluster_makes_the_same_bytes(one_by_one: Sweep, tmp_path: Path) -> No
     from onnxrewrite.suite.sweeping.cluster import connected
 
     with connected("dask://local", 2) as cluster:
-        swept = rw.sweep(_golden(), Apply(check="fast"), tmp_path, executor=cluster)
+        swept = rw.deploy.sweep(_golden(), Apply(check="fast"), tmp_path, executor=cluster)
     assert swept.notes == []
     assert models(swept) == models(one_by_one)
 

@@ -1,0 +1,30 @@
+"""Everything that turns a model into one to ship: quantization, precision, pipelines, PyTorch modules, whole zoos."""
+
+from __future__ import annotations
+
+from onnxrewrite.suite.deploy.pipeline import Pipeline
+from onnxrewrite.suite.frameworks.torch import export
+from onnxrewrite.suite.precision.exclude import exclusion, within_latency
+from onnxrewrite.suite.precision.half_precision import to_half
+from onnxrewrite.suite.precision.mixed import mixed_precision
+from onnxrewrite.suite.precision.node_sensitivity import sensitivity
+from onnxrewrite.suite.precision.search import search_precision
+from onnxrewrite.suite.quality.gate import Gate
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.suite.quantization.quantizer import quantize
+from onnxrewrite.suite.sweeping.zoo import sweep
+
+__all__ = [
+    "Gate",
+    "Pipeline",
+    "QuantizeSettings",
+    "exclusion",
+    "export",
+    "mixed_precision",
+    "quantize",
+    "search_precision",
+    "sensitivity",
+    "sweep",
+    "to_half",
+    "within_latency",
+]
