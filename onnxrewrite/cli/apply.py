@@ -89,6 +89,7 @@ def apply(
 
     from onnxrewrite import io
     from onnxrewrite.api import application
+    from onnxrewrite.report.summary import summary
 
     _, made_for = options.place(provider, target)
     with progress_bar(wanted=not quiet) as progress:
@@ -126,9 +127,11 @@ def apply(
     record, page = (None if rest.lacks("its certificate") else record, None if rest.lacks("the page") else page)
     with rest.part("what was done"):
         written = None if dry_run else path
-        told = _report(result, model, written, json, data, rest)
+        told = summary(result, model=model, output=written)
+        with rest.part("the report"):
+            write_json(told, json, data)
         if json != "-":
-            _tell(told, written, record, page, result.seconds["total"], quiet=quiet, verbose=verbose)
+            _tell(told, written, record, page, quiet=quiet, verbose=verbose)
     rest.end()
 
 
@@ -161,28 +164,11 @@ def _write_page(result: Result, model: str, path: Path | None, page: Path, progr
     result.seconds["report"] = time.perf_counter() - start
 
 
-def _report(
-    result: Result,
-    model: str,
-    path: Path | None,
-    json: str | None,
-    written: Path | None,
-    rest: Rest,
-) -> Summary:
-    from onnxrewrite.report.summary import summary
-
-    data = summary(result, model=model, output=path)
-    with rest.part("the report"):
-        write_json(data, json, written)
-    return data
-
-
 def _tell(
     data: Summary,
     path: Path | None,
     record: Path | None,
     page: Path | None,
-    seconds: float,
     *,
     quiet: bool,
     verbose: bool,
@@ -195,7 +181,7 @@ def _tell(
     from onnxrewrite.report.table import apply_report
 
     show(apply_report, data, verbose=verbose)
-    took = f"in {seconds:.1f} s"
+    took = f"in {data['seconds']['total']:.1f} s"
     say("")
     say(
         f"Wrote {path} ({size(data['size']['after'])}){' and its certificate' if record is not None else ''} {took}"
