@@ -384,25 +384,6 @@ def test_apply_from_python(gelu, tmp_path, kind):
     assert json.loads(json.dumps(result.to_json()))["nodes"] == {"before": 5, "after": 1}
 
 
-def test_the_face_has_what_rules_need():
-    for name in (
-        "Rule",
-        "Var",
-        "Const",
-        "Scalar",
-        "Attr",
-        "Each",
-        "op",
-        "any_of",
-        "Stage",
-        "Rewrites",
-        "Rejects",
-    ):
-        assert getattr(onnxrewrite, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
-        _ = onnxrewrite.Nonsense
-
-
 STRANGE = """<ir_version: 8, opset_import: ["": 17, "my.own": 1]>
 g (float[batch, 8] x) => (float[batch, 8] y) {{ {} }}"""
 
