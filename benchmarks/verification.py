@@ -36,7 +36,7 @@ from benchmarks.mutants import KINDS, Mutant, Observed, mutants, mutate, observe
 from benchmarks.mutants.equivalent import EQUIVALENT
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.ruletest.fuzz import INSTANCES, climb
+from onnxrewrite.ruletest.fuzz import INSTANCES, fuzz
 from onnxrewrite.ruletest.fuzz.judge import differs_at
 from onnxrewrite.ruletest.fuzz.verdict import UNTRIED, Verdict
 
@@ -85,12 +85,12 @@ class Bench:
 
     def try_wrong(self, wrong: Wrong) -> tuple[Verdict, str]:
         """The ladder's verdict on a wrong rule, and the error that ``apply`` leaves in its model."""
-        return self.climb(wrong.rule), left_in(wrong)
+        return self.fuzz(wrong.rule), left_in(wrong)
 
-    def climb(self, rule: Rule) -> Verdict:
+    def fuzz(self, rule: Rule) -> Verdict:
         """The ladder's verdict on a rule that is not built in, as a user would get it; without the models of a
         counterexample, which a rule that fires on its own result makes too long for a pipe."""
-        verdict = climb(rule, [*self.library, rule], seed=self.seed, count=INSTANCES, thorough=False)
+        verdict = fuzz(rule, [*self.library, rule], seed=self.seed, count=INSTANCES, thorough=False)
         return replace(verdict, counterexample=None)
 
     def watch(self, name: str) -> Observed:
@@ -102,7 +102,7 @@ class Bench:
         start = time.perf_counter()
         right = self.rules[mutant.rule]
         wrong, tally = mutate(right, mutant)
-        verdict = climb(
+        verdict = fuzz(
             wrong, [wrong if r is right else r for r in self.library], seed=self.seed, count=self.count, thorough=False
         )
         if verdict.refuted:
@@ -124,7 +124,7 @@ class Bench:
     def recall(self, name: str) -> Verdict:
         """The ladder's verdict on a published bug."""
         rule = next(b.rule for b in HISTORY if b.rule.name == name)
-        return climb(rule, self.library, seed=self.seed, count=max(self.count, OLD), thorough=False)
+        return fuzz(rule, self.library, seed=self.seed, count=max(self.count, OLD), thorough=False)
 
 
 def left_in(wrong: Wrong) -> str:
@@ -185,7 +185,7 @@ def right_by_hand(bench: Bench, tell: report.Report) -> None:
     """The rules that are written right: whether they are refuted, or not tried."""
     families: dict[str, Sequence[Rule]] = collected(right_rules)
     given = [r for rules in families.values() for r in rules]
-    verdicts = {o.task.name: o for o in forked(given, bench.climb)}
+    verdicts = {o.task.name: o for o in forked(given, bench.fuzz)}
     rows: list[dict[str, report.Cell]] = []
     alarms: list[dict[str, report.Cell]] = []
     for family, rules in families.items():

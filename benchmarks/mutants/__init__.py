@@ -2,7 +2,7 @@
 
     for mutant in mutants(rule, observed(rule, library, count=30)):
         wrong, tally = mutate(rule, mutant)  # in a process of its own, for terms are changed where they are
-        climb(wrong, ...)
+        fuzz(wrong, ...)
 
 A mutant is data: which rule, what kind of mistake, what was changed in words, and the change.  What can be changed on
 the tape, and which guards there are, is observed while the right rule runs; what can be changed in the pattern is read

@@ -19,7 +19,7 @@ from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.terms import Call, Term
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.rule import Rejects, Rule
-from onnxrewrite.ruletest.fuzz import Verdict, climb
+from onnxrewrite.ruletest.fuzz import Verdict, fuzz
 from onnxrewrite.ruletest.metamorphic.firing import Trial
 
 
@@ -76,7 +76,7 @@ def observed(rule: Rule, library: Sequence[Rule], *, count: int, seed: int = 0) 
     seen = Observed()
     watched, _ = attended(rule, _Watching(seen, terms_of(rule)))
     whole = [watched if r is rule else r for r in library]
-    seen.verdict = climb(watched, whole, seed=seed, count=count, thorough=False)
+    seen.verdict = fuzz(watched, whole, seed=seed, count=count, thorough=False)
     for example in rule.examples:
         if isinstance(example, Rejects):
             Trial.of(watched, whole, example.target).drive(text.parse(example.graph, opset=example.opset))

@@ -73,7 +73,7 @@ def certificate(
     after = {target.name: path for target, path in sorted((files or {}).items())}
     digests = sha256_of([*before.values(), *after.values()])
     prints = {rule.name: fingerprint(rule) for rule in result.rules}
-    turned_down = (*result.ledger.failed, *result.ledger.declined)
+    turned_down = (*result.rewrite_log.failed, *result.rewrite_log.declined)
     records = (*(a.record for a in result.trace.applied), *(record for _, record, _ in turned_down))
     return Certificate(
         versions=versions(),
@@ -132,10 +132,10 @@ def _options(request: Request, folder: Path, arrays: Mapping[str, Path]) -> Opti
 
 
 def _undone(result: Result) -> list[Undone]:
-    failed = [Undone(*key, "site", reason, record.id) for key, record, reason in result.ledger.failed]
+    failed = [Undone(*key, "site", reason, record.id) for key, record, reason in result.rewrite_log.failed]
     at_sites = result.trace.failed
     guilty = [Undone(*key, "model", why, None) for key, why in result.checks.undone.items() if key not in at_sites]
-    declined = [Undone(*key, "speed", reason, record.id) for key, record, reason in result.ledger.declined]
+    declined = [Undone(*key, "speed", reason, record.id) for key, record, reason in result.rewrite_log.declined]
     slower = [Undone(rule, "", "speed", reason, None) for rule, reason in result.speed.slower.items()]
     return [*dict.fromkeys(failed), *guilty, *dict.fromkeys(declined), *slower]
 

@@ -44,7 +44,7 @@ class Verdicts:
 
 
 @dataclass
-class Ledger:
+class RewriteLog:
     """Checks sites and weighs them, and keeps what was turned down; to be called by the driver.
 
     Args:

@@ -11,7 +11,7 @@ Attempt: TypeAlias = Callable[[set[Key]], tuple[bool, Sequence[Key]]]
 """Runs without certain rewrites: whether the result is right then, and which rewrites were applied."""
 
 
-def culprit(applied: Sequence[Key], quarantine: Collection[Key], attempt: Attempt) -> Key | None:
+def bisect(applied: Sequence[Key], quarantine: Collection[Key], attempt: Attempt) -> Key | None:
     """The rewrite that makes a right result wrong; None if there is none: it is wrong without any rewrite too.
 
     At every step the result is wrong without the ``innocent`` rewrites, and right without the suspects as well.

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import onnx_ir as ir
 
 from onnxrewrite import io
-from onnxrewrite.checks.rewrite_log import Ledger, Loss, Verdicts
+from onnxrewrite.checks.rewrite_log import Loss, RewriteLog, Verdicts
 from onnxrewrite.compiler.opsets import Opsets
 from onnxrewrite.compiler.request import Request
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import Target
 from onnxrewrite.rewrite.driver import Driver, Limits, make_runnable
 from onnxrewrite.rewrite.finish import finish
-from onnxrewrite.rewrite.purity import Tampered
+from onnxrewrite.rewrite.purity import ImpureRule
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Key, Site, Trace
@@ -67,17 +67,17 @@ class Round(NamedTuple):
     Attributes:
         model: The rewritten copy.
         trace: The trace of its rewrites, each with its record.
-        ledger: The rewrites that were turned down on the way.
+        rewrite_log: The rewrites that were turned down on the way.
         sites: The checks of its rewrites; None where there were none.
     """
 
     model: ir.Model
     trace: Trace
-    ledger: Ledger
+    rewrite_log: RewriteLog
     sites: SiteChecker | None
 
 
-class Rounds:
+class RewriteLoop:
     """Rewrites copies of one model.
 
     Args:
@@ -114,7 +114,7 @@ class Rounds:
         self._keep_types = keep_types
         self._verdicts = verdicts
         self._clock = clock
-        self._tampered: dict[str, Tampered] = {}
+        self._impure: dict[str, ImpureRule] = {}
         # Of all rounds: who repeats this run takes the same way through those that came to nothing.
         self._declined: list[Loss] = []
 
@@ -130,13 +130,13 @@ class Rounds:
         while True:
             try:
                 found = self._lowered(quarantine, absent, failed)
-            except Tampered as error:
-                self._tampered[error.rule] = error
+            except ImpureRule as error:
+                self._impure[error.rule] = error
                 continue
             if self._opsets.settled(absent, found.trace):
                 break
         found.trace.warnings += self._opsets.notes(absent, found.trace)
-        for tampering in self._tampered.values():
+        for tampering in self._impure.values():
             found.trace.refuse(tampering.rule, tampering.value, tampering.reason)
             found.trace.warnings.append(f"{tampering}; it was left out")
         return found
@@ -147,8 +147,8 @@ class Rounds:
         while True:
             with self._clock.phase("rewrite"):
                 sites = self._site_checker() if self._request.check != "off" else None
-                ledger = Ledger(sites, self.cost, self._verdicts, failed=failed, declined=self._declined)
-                driver = self._driver(self._opsets.source(absent), banned, ledger)
+                rewrite_log = RewriteLog(sites, self.cost, self._verdicts, failed=failed, declined=self._declined)
+                driver = self._driver(self._opsets.source(absent), banned, rewrite_log)
                 trace = driver.run(last=Stage.RAISE)
                 if self._opsets.grows(absent, trace):
                     continue
@@ -161,24 +161,24 @@ class Rounds:
         for (rule, value), op_type in unlowerable.items():
             trace.refuse(rule, value, f"{op_type} could not be lowered after all")
         finish(driver.model, keep_types=self._keep_types)
-        return Round(driver.model, trace, replace(ledger, declined=[*self._declined]), sites)
+        return Round(driver.model, trace, replace(rewrite_log, declined=[*self._declined]), sites)
 
-    def _driver(self, source: ir.Model, banned: set[Key], ledger: Ledger) -> Driver:
+    def _driver(self, source: ir.Model, banned: set[Key], rewrite_log: RewriteLog) -> Driver:
         """A driver for a round, with checks that count this round only."""
         return Driver(
             io.load(source),
             self._taking_part(),
             self._target,
-            check=ledger,
-            cost=ledger.weigh,
-            record=ledger.record,
+            check=rewrite_log,
+            cost=rewrite_log.weigh,
+            record=rewrite_log.record,
             limits=Limits(quarantine=banned),
             progress=self._clock.stage if self._clock.progress is not None else None,
             conflicts=self._request.conflicts,
         )
 
     def _taking_part(self) -> list[Rule]:
-        return [r for r in self._rules if r.name not in self._tampered and r.name not in self.without]
+        return [r for r in self._rules if r.name not in self._impure and r.name not in self.without]
 
     def _site_checker(self) -> SiteChecker:
         from onnxrewrite.checks.rewrites import SiteChecker

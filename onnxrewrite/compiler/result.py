@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from onnxrewrite.checks.rewrite_log import Ledger
+from onnxrewrite.checks.rewrite_log import RewriteLog
 from onnxrewrite.compiler.request import CheckLevel, Lowering, Request
 from onnxrewrite.ir.sums import named_sums
 from onnxrewrite.ir.target import Target
@@ -89,7 +89,7 @@ class Result:
         model: The optimized model.
         original: The model as loaded, before any conversion to another opset.
         trace: The rewrites, in text with their checks, too; the refused ones and why.
-        ledger: The rewrites that were turned down, in text, with their checks.
+        rewrite_log: The rewrites that were turned down, in text, with their checks.
         checks: The checks.
         speed: The measurements.
         rules: The rules that ran.
@@ -102,7 +102,7 @@ class Result:
     model: ir.Model
     original: ir.Model
     trace: Trace
-    ledger: Ledger
+    rewrite_log: RewriteLog
     checks: Checks
     speed: Speed
     rules: RuleSet

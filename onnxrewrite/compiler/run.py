@@ -17,12 +17,12 @@ import onnx_ir as ir
 
 from onnxrewrite import io
 from onnxrewrite.checks.rewrite_log import Verdicts
-from onnxrewrite.compiler.bisection import culprit
-from onnxrewrite.compiler.loop import Clock, Progress, Round, Rounds
+from onnxrewrite.compiler.bisection import bisect
+from onnxrewrite.compiler.loop import Clock, Progress, RewriteLoop, Round
 from onnxrewrite.compiler.opsets import Opsets
 from onnxrewrite.compiler.request import CheckLevel, Request
 from onnxrewrite.compiler.result import Checks, Result
-from onnxrewrite.compiler.speed_guard import Pace
+from onnxrewrite.compiler.speed_guard import SpeedGuard
 from onnxrewrite.errors import CheckError
 from onnxrewrite.io.opset_conversion import in_opset
 from onnxrewrite.ir.sums import named_sums, with_plain_names
@@ -118,8 +118,10 @@ class _Run:
         named = source if request.named_sums else with_plain_names(source)
         opsets = Opsets(named, self._newest_opset(), for_speed=request.lowering == "fastest")
         types = has_inner_types(original)
-        self.rounds = Rounds(opsets, rules, self.target, request, keep_types=types, verdicts=verdicts, clock=self.clock)
-        self.pace = Pace(self.rounds, rules, self.target, request, verdicts, self.clock)
+        self.loop = RewriteLoop(
+            opsets, rules, self.target, request, keep_types=types, verdicts=verdicts, clock=self.clock
+        )
+        self.speed_guard = SpeedGuard(self.loop, rules, self.target, request, verdicts, self.clock)
         self._excused: list[str] = []
 
     def execute(self) -> Result:
@@ -128,10 +130,10 @@ class _Run:
         found: Counter[str] = Counter()
         with self._original() as original:
             baseline = self._baseline(original)
-            self.pace.start(original, baseline.hindrance if baseline is not None else "")
+            self.speed_guard.start(original, baseline.hindrance if baseline is not None else "")
             while True:
                 made, checked = self._right(baseline, guilty, found)
-                if not self.pace.finish(made, lambda: self.rounds.rewrite(set(guilty))):
+                if not self.speed_guard.finish(made, lambda: self.loop.rewrite(set(guilty))):
                     break
         trace = made.trace
         for (rule, value), reason in guilty.items():
@@ -140,10 +142,10 @@ class _Run:
             model=made.model,
             original=self.original,
             trace=trace,
-            ledger=made.ledger,
+            rewrite_log=made.rewrite_log,
             checks=self._checks(made, checked, {**trace.failed, **guilty}),
-            speed=self.pace.speed,
-            rules=RuleSet("", (r for r in self.rules if r.name not in self.rounds.without)),
+            speed=self.speed_guard.speed,
+            rules=RuleSet("", (r for r in self.rules if r.name not in self.loop.without)),
             target=self.target,
             request=self.request,
             notes=list(dict.fromkeys([*filter(None, [self._checked_on]), *trace.warnings])),
@@ -155,7 +157,7 @@ class _Run:
     ) -> tuple[Round, ModelCheck | None]:
         """A result that is right; rewrites that make it wrong become ``guilty``, and ``found`` counts their rules."""
         while True:
-            made = self.rounds.rewrite(set(guilty))
+            made = self.loop.rewrite(set(guilty))
             # Also where it can be applied only now.
             distrusted = [a for a in made.trace.applied if found[a.rule] >= _WRONG_RULE]
             if distrusted:
@@ -201,10 +203,10 @@ class _Run:
         """The rewrite that makes a right result wrong; None if the result is wrong without any rewrite too."""
 
         def attempt(quarantine: set[Key]) -> tuple[bool, list[Key]]:
-            made = self.rounds.rewrite(quarantine)
+            made = self.loop.rewrite(quarantine)
             return not self.verify(made.model, baseline)[0], [a.key for a in made.trace.applied]
 
-        return culprit([a.key for a in trace.applied], guilty, attempt)
+        return bisect([a.key for a in trace.applied], guilty, attempt)
 
     @contextmanager
     def _opened(self, model: ir.Model) -> Iterator[onnx.ModelProto | str]:

@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxrewrite.checks.rewrite_log import Verdicts
-from onnxrewrite.compiler.loop import Clock, Round, Rounds
+from onnxrewrite.compiler.loop import Clock, RewriteLoop, Round
 from onnxrewrite.compiler.request import Request
 from onnxrewrite.compiler.result import Speed
 from onnxrewrite.errors import NOT_RUN, reason
@@ -25,7 +25,7 @@ from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Trace
 
 if TYPE_CHECKING:
-    from onnxrewrite.measure.ab_timing import Race
+    from onnxrewrite.measure.ab_timing import ABTiming
     from onnxrewrite.measure.choice import Chooser
     from onnxrewrite.runtime.settings import Setting
 
@@ -35,7 +35,7 @@ _MOST = 3
 """So many rules at most are left out because the whole is slower with them."""
 
 
-class Pace:
+class SpeedGuard:
     """Measures the speed of one run, and leaves out rules that slow its result down.
 
     Args:
@@ -52,7 +52,7 @@ class Pace:
 
     def __init__(
         self,
-        rounds: Rounds,
+        rounds: RewriteLoop,
         rules: RuleSet,
         target: Target,
         request: Request,
@@ -60,21 +60,21 @@ class Pace:
         clock: Clock,
     ):
         self.speed = Speed(request.lowering, threads=request.threads)
-        self._rounds = rounds
+        self._loop = rounds
         self._rules = {r.name: r for r in rules}
         self._target = target
         self._request = request
         self._verdicts = verdicts
         self._clock = clock
         self._chooser: Chooser | None = None
-        self._race: Race | None = None
+        self._timing: ABTiming | None = None
 
     def start(self, original: Opened | None, hindrance: str) -> None:
         """Before the first round; ``original`` is None where nothing is to be run, and ``hindrance`` says why it cannot
         be, if that is known."""
         if self._repeats:
             self.speed.slower = dict(self._verdicts.slow)
-            self._rounds.without |= self.speed.slower.keys()
+            self._loop.without |= self.speed.slower.keys()
             return
         self.speed.skipped = self._reason_to_skip(original) or hindrance
         if not self.speed.skipped:
@@ -84,7 +84,7 @@ class Pace:
             except NOT_RUN as error:
                 self.speed.skipped = reason(error)
         if self.speed.skipped:
-            self._rounds.without |= {n for n, r in self._rules.items() if r.needs_speedup}
+            self._loop.without |= {n for n, r in self._rules.items() if r.needs_speedup}
 
     def finish(self, made: Round, rewrite: Callable[[], Round]) -> bool:
         """After a round whose result is right: whether a rule slows it down, which is left out from now on.
@@ -96,7 +96,7 @@ class Pace:
         if self._chooser is not None:
             self.speed.weighed = list(self._chooser.weighed.values())
             self.speed.assumed = dict(Counter(self._chooser.assumed.values()))
-        if self._race is None or not made.trace.applied:
+        if self._timing is None or not made.trace.applied:
             self._remember(made.model)
             return False
         with self._clock.phase("measure"):
@@ -114,7 +114,7 @@ class Pace:
             name = self._brake(made.trace, rewrite)
             if name is not None:
                 self.speed.slower[name] = f"with it the model takes {seen.median:.2f} times as long as the original"
-                self._rounds.without.add(name)
+                self._loop.without.add(name)
                 return True
         self.speed.ratio = seen
         self._choose_level(made.model)
@@ -137,17 +137,15 @@ class Pace:
 
     def _measure(self, original: Opened) -> None:
         from onnxrewrite.inputs.workload import workload
-        from onnxrewrite.measure.ab_timing import Race
+        from onnxrewrite.measure.ab_timing import ABTiming
         from onnxrewrite.measure.choice import Chooser
 
         asked = self._request
         found = workload(original, dims=asked.dims, inputs=asked.inputs, seed=asked.seed)
         self.speed.binding = found.binding
-        self._chooser = Chooser(
-            self._rules, self._rounds.lower, found.binding, self._setting(), asked.seed, asked.budget
-        )
-        self._rounds.cost = self._chooser
-        self._race = Race(original, found, self._setting())
+        self._chooser = Chooser(self._rules, self._loop.lower, found.binding, self._setting(), asked.seed, asked.budget)
+        self._loop.cost = self._chooser
+        self._timing = ABTiming(original, found, self._setting())
 
     def _setting(self) -> Setting:
         from onnxrewrite.runtime.settings import Setting
@@ -158,9 +156,9 @@ class Pace:
     def _timed(self, model: ir.Model) -> Any:
         from onnxrewrite.runtime.session import openable
 
-        assert self._race is not None
+        assert self._timing is not None
         with openable(model) as candidate:
-            return self._race.against(candidate)
+            return self._timing.against(candidate)
 
     def _brake(self, trace: Trace, rewrite: Callable[[], Round]) -> str | None:
         """The rule that makes the result slower than the original; lowered ones are suspected first."""
@@ -168,23 +166,23 @@ class Pace:
 
         order = [stage.name.lower() for stage in Stage][::-1]
         groups = sorted(trace.counts(), key=lambda name: order.index(self._rules[name].stage.name.lower()))
-        before = set(self._rounds.without)
+        before = set(self._loop.without)
 
         def is_slow(without: Any) -> bool:
-            self._rounds.without = before | set(without)
+            self._loop.without = before | set(without)
             return is_slower(self._timed(rewrite().model))
 
         try:
             return slowest(groups, is_slow)
         finally:
-            self._rounds.without = before
+            self._loop.without = before
 
     def _choose_level(self, model: ir.Model) -> None:
         from onnxrewrite.runtime.session import openable
 
-        assert self._race is not None
+        assert self._timing is not None
         with openable(model) as candidate:
-            self.speed.level, self.speed.level_ratio = self._race.best_level(candidate)
+            self.speed.level, self.speed.level_ratio = self._timing.best_level(candidate)
 
     def _remember(self, model: ir.Model) -> None:
         """Store with the model how it is to be opened, where that is not the default."""

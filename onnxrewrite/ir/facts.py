@@ -27,7 +27,7 @@ from onnxrewrite.ir.dims import UNKNOWN, Dim, declared, is_known, plain, same_di
 from onnxrewrite.ir.graph import dense_tensor, filled, subgraphs
 from onnxrewrite.ir.skip_identity import passes
 from onnxrewrite.ir.symbolic_elements import LIMIT
-from onnxrewrite.ir.value_numbering import Twins
+from onnxrewrite.ir.value_numbering import ValueNumbering
 
 __all__ = ["Dim", "Facts", "plain", "same_dim", "same_shape"]
 
@@ -99,7 +99,7 @@ class Facts:
         self._context.reserve_symbol_names(_symbol_names(graph.inputs))
         self._contexts: dict[int, _Context] = {}
         self._by_elements: dict[tuple[object, ...], ir.Value] = {}
-        self._twins = Twins()
+        self._numbering = ValueNumbering()
         self._numbers: dict[int, tuple[ir.TensorProtocol, float | int | None]] = {}
         self._infer_graph(graph)
 
@@ -182,7 +182,7 @@ class Facts:
 
     def twin(self, node: ir.Node) -> ir.Node | None:
         """The first node asked for of the same operator, attributes and inputs; which may be random all the same."""
-        return self._twins.find(node)
+        return self._numbering.find(node)
 
     def equal_shape_tensor(self, value: ir.Value) -> ir.Value | None:
         """The first shape tensor of the graph, of those asked for, with the same elements as ``value``."""

@@ -26,7 +26,7 @@ _SAMPLED = 16
 _FLOATS = (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS)
 
 
-class Twins:
+class ValueNumbering:
     """The first node met of every expression.
 
     A node whose inputs change is met again under another expression; what stands under the old one is looked at

@@ -26,7 +26,7 @@ SECONDS = 1.5
 
 
 @dataclass
-class Race:
+class ABTiming:
     """Times candidates against the original.
 
     Args:

@@ -108,7 +108,7 @@ class Driver:
         """Run every stage from the ``first`` to the ``last`` to its fixpoint.  Canonicalization stays active in all.
 
         Raises:
-            Tampered: A rule changed the graph by itself; the model is of no use any more.
+            ImpureRule: A rule changed the graph by itself; the model is of no use any more.
         """
         for stage in Stage:
             if not first <= stage <= last:

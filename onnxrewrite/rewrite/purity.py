@@ -32,7 +32,7 @@ _GRAPH = (
 """The names in a report of the items of ``_of_graph``."""
 
 
-class Tampered(RuleError):
+class ImpureRule(RuleError):
     """A rule changed the graph by itself.  ``rule`` and ``value`` say which and where, ``reason`` what."""
 
     def __init__(self, rule: str, value: str, reason: str):
@@ -46,8 +46,8 @@ class Tampered(RuleError):
 
 
 @contextmanager
-def untouched(rule: str, value: ir.Value, nodes: Sequence[ir.Node], graph: ir.Graph | None) -> Iterator[None]:
-    """Raise ``Tampered`` if what happens inside changes any of ``nodes``, their readers, or ``graph``."""
+def pure(rule: str, value: ir.Value, nodes: Sequence[ir.Node], graph: ir.Graph | None) -> Iterator[None]:
+    """Raise ``ImpureRule`` if what happens inside changes any of ``nodes``, their readers, or ``graph``."""
     outputs = [o for n in nodes for o in (value, *islice(n.outputs, _FEW)) if use_count(o) <= _FEW]
     members = list(dict.fromkeys((*nodes, *(c for o in outputs for c in o.consumers()))))
     name = value.name or ""
@@ -58,7 +58,7 @@ def untouched(rule: str, value: ir.Value, nodes: Sequence[ir.Node], graph: ir.Gr
         pairs = [*zip(before, map(_of_node, members), strict=True), (around, _of_graph(graph))]
         changed = next((_what(old, new) for old, new in pairs if old != new), None)
         if changed is not None:
-            raise Tampered(rule, name, f"the rule itself changed {changed}")
+            raise ImpureRule(rule, name, f"the rule itself changed {changed}")
 
 
 def _of_node(node: ir.Node) -> tuple[object, ...]:

@@ -23,7 +23,7 @@ from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.rewrite import edit, legality
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.index import index
-from onnxrewrite.rewrite.purity import Tampered, untouched
+from onnxrewrite.rewrite.purity import ImpureRule, pure
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Applied, Site, provenance
 from onnxrewrite.runtime import bounds
@@ -306,7 +306,7 @@ class Transaction:
     # -- proposing -------------------------------------------------------------------------------------------
 
     def _replacement(self) -> list[ir.Value]:
-        with untouched(self.rule.name, self.match.anchor, self.match.nodes, self.scope):
+        with pure(self.rule.name, self.match.anchor, self.match.nodes, self.scope):
             made, results = self._made()
         outputs = self.match.outputs
         are_values = bool(results) and all(isinstance(r, ir.Value) for r in results)
@@ -333,7 +333,7 @@ class Transaction:
             ):  # what overflows is the rule's to refuse, and its check's to find
                 made: Any = self.rule.rewrite(self.match, self.build)
             return made, [made] if isinstance(made, ir.Value) else list(made) if made is not None else []
-        except (Refused, Tampered):
+        except (Refused, ImpureRule):
             raise
         except Exception as error:  # a rule can fail in any way, and must not take the run down
             raise Refused(f"the rule raised {described(error, self.rule.source)}") from error

@@ -1,4 +1,4 @@
-"""Assertions about rules and models: an example comes true, a rule climbs the ladder, a model is as expected."""
+"""Assertions about rules and models: an example comes true, a rule passes the fuzzer, a model is as expected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.rule import Example, Rejects, Rewrites, Rule, Stage
-from onnxrewrite.ruletest.fuzz import INSTANCES, climb
+from onnxrewrite.ruletest.fuzz import INSTANCES, fuzz
 from onnxrewrite.ruletest.fuzz.counterexample import INPUTS, MODEL
 from onnxrewrite.ruletest.fuzz.instances import fitted
 from onnxrewrite.ruletest.fuzz.judge import differs_at, judged
@@ -75,7 +75,7 @@ def check_ladder(rule: Rule, library: Sequence[Rule] = (), *, count: int = INSTA
     Raises:
         AssertionError: It is refuted, or could not be tried on any graph; the message is the reason and the graph.
     """
-    verdict = climb(rule, library or [rule], count=count)
+    verdict = fuzz(rule, library or [rule], count=count)
     found = verdict.counterexample
     shown = f"\n{text.print_model(found.before)}\nbecame\n{text.print_model(found.after)}" if found is not None else ""
     reason = verdict.reason or (found.reason if found is not None else f"{verdict.status}: {dict(verdict.refusals)}")

@@ -17,7 +17,7 @@ import onnxrewrite as rw
 from onnxrewrite import io
 from onnxrewrite.checks.rewrites import SiteChecker
 from onnxrewrite.compiler import run
-from onnxrewrite.compiler.loop import Rounds
+from onnxrewrite.compiler.loop import RewriteLoop
 from onnxrewrite.errors import CheckError, ModelError, RuleError, UsageError
 from onnxrewrite.ir import text
 from onnxrewrite.rules import AnyNode, Rule, Stage, Var, op
@@ -55,13 +55,13 @@ def blind(monkeypatch: pytest.MonkeyPatch) -> None:
 def rounds(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[set[Any]]]:
     """What was in quarantine in each round of rewriting."""
     seen: list[set[Any]] = []
-    original = Rounds.rewrite
+    original = RewriteLoop.rewrite
 
     def rewrite(self: Any, quarantine: set[Any]) -> Any:
         seen.append(set(quarantine))
         return original(self, quarantine)
 
-    monkeypatch.setattr(Rounds, "rewrite", rewrite)
+    monkeypatch.setattr(RewriteLoop, "rewrite", rewrite)
     return iter([seen])
 
 

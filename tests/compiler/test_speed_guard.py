@@ -238,10 +238,10 @@ def test_whatever_the_clock_says_the_certificate_tells_of_the_model_that_is_writ
     dice = random.Random(seed)
     slow = [dice.random() < 0.6 or seed == 0 for _ in range(99)]  # 0: slow whatever is left out
 
-    def against(self: ab_timing.Race, candidate: object) -> Interval:
+    def against(self: ab_timing.ABTiming, candidate: object) -> Interval:
         return Interval(1.5, 1.4, 1.6) if slow.pop() else Interval(1.0, 0.9, 1.1)
 
-    monkeypatch.setattr(ab_timing.Race, "against", against)
+    monkeypatch.setattr(ab_timing.ABTiming, "against", against)
     rules = tmp_path / "rules.py"
     rules.write_text(RULES.replace("range(24)", "range(1)"))
     result = rw.apply(model, rules=[str(rules)], lower="fastest", threads=1)

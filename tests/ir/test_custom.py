@@ -20,7 +20,7 @@ from onnxrewrite.errors import RuleError, UsageError
 from onnxrewrite.ir import custom, schema, text
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.rewrite import registry
-from onnxrewrite.ruletest.fuzz.fuzzer import climb
+from onnxrewrite.ruletest.fuzz.fuzzer import fuzz
 
 DOMAIN = "my.domain"
 pytestmark = pytest.mark.usefixtures("nothing_stays")
@@ -162,7 +162,7 @@ def test_commands(rules: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_the_ladder(rules: str) -> None:
     library = registry.load([rules], plugins=False)
-    verdict = climb(library.rules["fused-swish"], list(library), count=6)
+    verdict = fuzz(library.rules["fused-swish"], list(library), count=6)
     assert verdict.status == "ring-checked", verdict
 
 

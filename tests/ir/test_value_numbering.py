@@ -8,7 +8,7 @@ import pytest
 
 from onnxrewrite.ir import text
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.ir.value_numbering import Twins, same_tensor
+from onnxrewrite.ir.value_numbering import ValueNumbering, same_tensor
 
 
 def is_twin(a: str, b: str, before: str = "float[2] x; float[2] w;") -> bool:
@@ -16,7 +16,7 @@ def is_twin(a: str, b: str, before: str = "float[2] x; float[2] w;") -> bool:
     model = text.parse(f"{before} {a}  {b}")
     Facts(model.graph, dict(model.opset_imports))
     *_, left, right = model.graph
-    twins = Twins()
+    twins = ValueNumbering()
     assert twins.find(left) is None
     found = twins.find(right)
     assert found in (left, None)
@@ -70,7 +70,7 @@ def test_references_to_different_attributes_of_a_function_are_no_twins() -> None
         ]
         return list(ir.Graph([x], [n.outputs[0] for n in nodes], nodes=nodes))
 
-    twins = Twins()
+    twins = ValueNumbering()
     a, b = body("slope", "slope")
     assert [twins.find(a), twins.find(b)] == [None, a]
     a, b = body("slope", "other")
@@ -94,7 +94,7 @@ def test_nodes_of_different_graphs_are_no_twins() -> None:
     model = text.parse(
         "float[2] x; bool c; a = Neg(x)  y = If<then_branch = () => (p) { p = Neg(x) }, else_branch = () => (q) { q = Abs(x) }>(c)"
     )
-    twins = Twins()
+    twins = ValueNumbering()
     assert not any(twins.find(n) for n in model.graph.all_nodes())
 
 
@@ -102,17 +102,17 @@ def test_nodes_of_different_versions_are_no_twins() -> None:
     model = text.parse("float[2] x; a = Neg(x)  b = Neg(x)")
     left, right = model.graph
     left.version = 20
-    twins = Twins()
+    twins = ValueNumbering()
     assert [twins.find(n) for n in (left, right)] == [None, None]
     right.version = 20
-    twins = Twins()
+    twins = ValueNumbering()
     assert [twins.find(n) for n in (left, right)] == [None, left]
 
 
 def test_a_node_that_left_or_changed_is_no_twin() -> None:
     model = text.parse("float[2] x; float[2] w; a = Neg(x)  b = Neg(x)  c = Neg(x)")
     a, b, c = model.graph
-    twins = Twins()
+    twins = ValueNumbering()
     assert [twins.find(n) for n in (a, b)] == [None, a]
     a.replace_input_with(0, model.graph.inputs[1])
     assert [twins.find(n) for n in (b, c, a)] == [None, b, None]
@@ -124,7 +124,7 @@ def test_a_node_that_left_or_changed_is_no_twin() -> None:
 def test_a_crowd_is_searched_as_fast_as_a_pair() -> None:
     readers = "  ".join(f"v{i} = Neg(x)" for i in range(300))
     model = text.parse(f"float[2] x; {readers}")
-    twins = Twins()
+    twins = ValueNumbering()
     first, *others = model.graph
     assert twins.find(first) is None
     assert {twins.find(n) for n in others} == {first}
@@ -138,7 +138,7 @@ def test_large_constants_are_compared_by_content() -> None:
     for node, content in zip(model.graph, (numbers, numbers.copy(), other), strict=True):
         node.replace_input_with(1, ir.Value(const_value=ir.tensor(content)))
     a, b, c = model.graph
-    twins = Twins()
+    twins = ValueNumbering()
     assert [twins.find(n) for n in (a, b, c)] == [None, a, None]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import parser
 
 from onnxrewrite.inputs.workload import workload
-from onnxrewrite.measure.ab_timing import Race, is_slower, slowest
+from onnxrewrite.measure.ab_timing import ABTiming, is_slower, slowest
 from onnxrewrite.measure.cache import Cache
 from onnxrewrite.measure.timing import Interval
 from onnxrewrite.runtime.settings import Setting
@@ -54,10 +54,10 @@ def chain(length: int) -> str:
 
 def test_twice_the_work_takes_longer_and_is_remembered(tmp_path: Path) -> None:
     original, longer = parser.parse_model(chain(4)), parser.parse_model(chain(16))
-    race = Race(original, workload(original), Setting(threads=1), Cache(tmp_path))
+    race = ABTiming(original, workload(original), Setting(threads=1), Cache(tmp_path))
     seen = race.against(longer)
     assert is_slower(seen)
     assert not is_slower(race.against(original))
-    again = Race(original, workload(original), Setting(threads=1), Cache(tmp_path))
+    again = ABTiming(original, workload(original), Setting(threads=1), Cache(tmp_path))
     assert again.against(longer) == seen
     assert (race.measured, again.measured) == (2, 0)

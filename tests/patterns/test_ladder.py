@@ -7,7 +7,7 @@ import pytest
 from library import LIBRARY, RULES, seeds_of
 
 from onnxrewrite.rewrite.rule import Rule
-from onnxrewrite.ruletest.fuzz import climb, starts
+from onnxrewrite.ruletest.fuzz import fuzz, starts
 from onnxrewrite.runtime.installed import saturates
 
 COUNT = 8
@@ -28,7 +28,7 @@ def multiplies_bytes(node: ir.Node) -> bool:
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_climbs_the_ladder(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starts, "each_seed", lambda rule, library: seeds_of(rule.name))  # which are the same
-    verdict = climb(rule, LIBRARY, count=COUNT)
+    verdict = fuzz(rule, LIBRARY, count=COUNT)
     found = verdict.counterexample
     if found is not None and saturates() and any(map(multiplies_bytes, found.after.graph)):
         pytest.skip(f"products of uint8 and int8 saturate on this processor, as they do here: {found.reason}")

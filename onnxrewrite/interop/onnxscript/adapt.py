@@ -24,7 +24,7 @@ from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.terms import AnyNode
 from onnxrewrite.rewrite import edit
 from onnxrewrite.rewrite.build import Builder
-from onnxrewrite.rewrite.purity import untouched
+from onnxrewrite.rewrite.purity import pure
 from onnxrewrite.rewrite.rule import Rule, Stage
 
 _LONGEST = 240
@@ -111,7 +111,7 @@ class _Foreign:
             covered, outputs = list(found.nodes), list(found.outputs)
             m.require(all(o.producer() in covered for o in outputs), "its pattern gives back what it reads")
             above = [p for n in covered for i in n.inputs if i is not None and (p := i.producer()) is not None]
-            with untouched(self._name, m.anchor, list(dict.fromkeys((*covered, *above))), node.graph):
+            with pure(self._name, m.anchor, list(dict.fromkeys((*covered, *above))), node.graph):
                 made = _Tape.of(self._theirs, found)
             if made is None:
                 m.refuse(_reason(found, "its replacement gives nothing and no reason"), _blamed(found))

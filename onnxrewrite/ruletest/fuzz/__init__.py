@@ -1,6 +1,6 @@
 """The rule ladder: what a rule does in general, tried on graphs that nobody has written down.
 
-    verdict = climb(rule, library)
+    verdict = fuzz(rule, library)
     assert not verdict.refuted, verdict.counterexample
 
 Rung by rung: instances are made from the pattern and from the examples and varied (``instances``); both sides are
@@ -11,7 +11,7 @@ the rule refuses, its guards are asked whether they are too strict (``guards``);
 A verdict is never a proof: it says what was tried.
 """
 
-from onnxrewrite.ruletest.fuzz.fuzzer import INSTANCES, climb
+from onnxrewrite.ruletest.fuzz.fuzzer import INSTANCES, fuzz
 from onnxrewrite.ruletest.fuzz.verdict import Counterexample, Verdict
 
-__all__ = ["INSTANCES", "Counterexample", "Verdict", "climb"]
+__all__ = ["INSTANCES", "Counterexample", "Verdict", "fuzz"]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxrewrite.checks.assumed import classes
-from onnxrewrite.rewrite.purity import Tampered
+from onnxrewrite.rewrite.purity import ImpureRule
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.ruletest.fuzz.guards import Guards
 from onnxrewrite.ruletest.fuzz.instances import Instance, instances
@@ -31,7 +31,7 @@ INSTANCES = 160
 """The number of graphs that a rule is tried on."""
 
 
-def climb(
+def fuzz(
     rule: Rule, library: Sequence[Rule], *, seed: int = 0, count: int = INSTANCES, thorough: bool = True
 ) -> Verdict:
     """Try a rule on ``count`` graphs, up to the first that it rewrites wrongly; the same for the same ``seed``.
@@ -53,10 +53,10 @@ def climb(
         verdict = ascent.verdict()
         if thorough and verdict.status == UNTRIED and not (verdict.refusals or verdict.not_run):
             verdict = replace(verdict, refusals=why_untried(rule, library, seed))
-    except Tampered as error:
+    except ImpureRule as error:
         if error.rule != rule.name:  # that is not this rule's fault
             others = [r for r in library if r.name != error.rule]
-            return climb(rule, others, seed=seed, count=count, thorough=thorough)
+            return fuzz(rule, others, seed=seed, count=count, thorough=thorough)
         verdict = replace(ascent.verdict(), status=REFUTED, reason=error.reason)
     return replace(verdict, seconds=time.perf_counter() - start)
 

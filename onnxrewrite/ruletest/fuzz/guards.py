@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from onnxrewrite.pattern.match import overruled
-from onnxrewrite.rewrite.purity import Tampered
+from onnxrewrite.rewrite.purity import ImpureRule
 from onnxrewrite.rewrite.rule import Assumption
 from onnxrewrite.ruletest.fuzz.instances import Instance, fitted
 from onnxrewrite.ruletest.fuzz.judge import judged
@@ -43,7 +43,7 @@ class Guards:
             with overruled():
                 forced = fitted(instance.trial, instance.before, instance.variations)
             finding = judged(forced, assumes, seed)
-        except Tampered:  # a guard may keep the rule from that
+        except ImpureRule:  # a guard may keep the rule from that
             finding = None
         kind = self.equal if finding is not None and finding.status == "equal" else self.needed
         kind[reason] = kind.get(reason, 0) + 1

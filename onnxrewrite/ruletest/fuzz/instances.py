@@ -17,7 +17,7 @@ from functools import partial
 import onnx_ir as ir
 
 from onnxrewrite.errors import OnnxRewriteError
-from onnxrewrite.rewrite.purity import Tampered
+from onnxrewrite.rewrite.purity import ImpureRule
 from onnxrewrite.rewrite.rule import Stage
 from onnxrewrite.ruletest.fuzz.variations import VARIATIONS, along_others, is_veil
 from onnxrewrite.ruletest.metamorphic import Seed
@@ -145,7 +145,7 @@ def fitted(trial: Trial, model: ir.Model, variations: tuple[str, ...] = ()) -> I
     """The instance that a model becomes: the graph before the rule, after it, and after lowering.
 
     Raises:
-        Tampered: A rule changed the graph by itself.
+        ImpureRule: A rule changed the graph by itself.
     """
     try:
         driver = trial.drive(model)
@@ -155,7 +155,7 @@ def fitted(trial: Trial, model: ir.Model, variations: tuple[str, ...] = ()) -> I
         raised = driver.model.clone()
         if trial.rule.stage is not Stage.LOWER:
             driver.run_stage(Stage.LOWER, trial.lowering)
-    except Tampered:
+    except ImpureRule:
         raise
     except OnnxRewriteError:  # the changes left no valid model
         return Instance(trial, model, None, None, variations)

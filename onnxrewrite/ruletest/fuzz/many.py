@@ -10,7 +10,7 @@ from pathlib import Path
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.ruletest.fuzz.counterexample import save
-from onnxrewrite.ruletest.fuzz.fuzzer import INSTANCES, climb
+from onnxrewrite.ruletest.fuzz.fuzzer import INSTANCES, fuzz
 from onnxrewrite.ruletest.fuzz.verdict import UNTRIED, Verdict
 from onnxrewrite.ruletest.fuzz.verdict_cache import Memory, to_json
 from onnxrewrite.system.plain import Json, Plain
@@ -75,7 +75,7 @@ def _tried(request: Request, name: str) -> tuple[dict[str, Json], str | None]:
     """The verdict on a rule, and the path of the test that was written."""
     library = _library(request.rules)
     rule = _named(library, name)
-    verdict = climb(rule, list(library), seed=request.seed, count=request.count)
+    verdict = fuzz(rule, list(library), seed=request.seed, count=request.count)
     if request.folder is None or verdict.counterexample is None:
         return to_json(verdict), None
     saved = save(verdict.counterexample, rule, request.folder / rule.name, request.rules)

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.ir import text
-from onnxrewrite.rewrite.purity import Tampered
+from onnxrewrite.rewrite.purity import ImpureRule
 from onnxrewrite.rewrite.rule import Rewrites, Rule
 from onnxrewrite.ruletest.fuzz.generation import TARGET, attempts
 from onnxrewrite.ruletest.fuzz.starts import how_many
@@ -24,7 +24,7 @@ def why_untried(rule: Rule, library: Sequence[Rule], seed: int = 0) -> dict[str,
     Returns: Reason to number of graphs, the most frequent first.
 
     Raises:
-        Tampered: A rule changed a graph by itself.
+        ImpureRule: A rule changed a graph by itself.
     """
     found = Reasons()
     for trial, made in _made(rule, library, seed):
@@ -44,7 +44,7 @@ def _made(rule: Rule, library: Sequence[Rule], seed: int) -> Iterator[tuple[Tria
 def _obstacle(trial: Trial, model: ir.Model) -> str:
     try:
         driver = trial.drive(model)
-    except Tampered:
+    except ImpureRule:
         raise
     except OnnxRewriteError as error:
         return str(error)

@@ -1,4 +1,4 @@
-"""Verdicts as plain data, remembered between runs: the same rule, versions, seed and count need no second climb."""
+"""Verdicts as plain data, remembered between runs: the same rule, versions, seed and count need no second run."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from onnxrewrite.pattern.terms import microsoft
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.rule import Assumption
 from onnxrewrite.rules import FLOATS, AnyNode, Attr, Const, Match, Rewrites, Rule, Scalar, Stage, Value, Var, op
-from onnxrewrite.ruletest.fuzz import Verdict, climb, starts
+from onnxrewrite.ruletest.fuzz import Verdict, fuzz, starts
 from onnxrewrite.ruletest.fuzz.counterexample import save
 from onnxrewrite.ruletest.fuzz.generation import grown
 from onnxrewrite.ruletest.fuzz.instances import instances
@@ -36,7 +36,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def verdict(tried: Rule, count: int = 40, *, thorough: bool = True) -> Verdict:
-    return climb(tried, [tried], count=count, thorough=thorough)
+    return fuzz(tried, [tried], count=count, thorough=thorough)
 
 
 # -- wrong rules ---------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_what_never_fires_is_not_called_tested() -> None:
 
 REFUSING = {
     "refuses": (lambda m, b: m.refuse("never"), "never"),
-    "raises": (lambda m, b: 1 / 0, "the rule raised ZeroDivisionError: division by zero at test_climb.py:"),
+    "raises": (lambda m, b: 1 / 0, "the rule raised ZeroDivisionError: division by zero at test_fuzzer.py:"),
     "returns nothing": (lambda m, b: None, "the rule must return 1 values, it returned None"),
 }
 
@@ -173,7 +173,7 @@ UNGROWN = {
     ),
     "an example that does not match": (
         rule(AnyNode(["Relu"], where=lambda n, f: 1 / 0), lambda m, b: m.anchor, "float[3] x; y = Relu(x)"),
-        "its pattern raised ZeroDivisionError: division by zero at test_climb.py:",
+        "its pattern raised ZeroDivisionError: division by zero at test_fuzzer.py:",
     ),
 }
 
@@ -229,8 +229,8 @@ def test_what_another_rule_does_is_not_its_fault() -> None:
 
     right = rule(op.Relu(op.Relu(x)), lambda m, b: b.Relu(m[x]))
     bad = Rule("bad", Stage.LOWER, op.Relu(x), renaming)
-    assert climb(right, [right, bad], count=10).passed
-    assert climb(bad, [right, bad], count=10).reason == "the rule itself changed an operator"
+    assert fuzz(right, [right, bad], count=10).passed
+    assert fuzz(bad, [right, bad], count=10).reason == "the rule itself changed an operator"
 
 
 def test_an_assumption_is_told_and_not_tested() -> None:
