@@ -158,6 +158,25 @@ class Checkout:
         }
 
 
+FAMILIES = ("gelu", "grouped_conv", "quantized_tables", "shape_arithmetic", "transpose_operators")
+"""Rule files that are looked at one by one."""
+
+
+def family(checkout: Checkout, name: str) -> dict[str, int]:
+    """The figures of one rule file."""
+    path = f"patterns/onnxrewrite_patterns/{name}.py"
+    text, tree = checkout.texts[path], checkout.modules[path]
+    shown = [n.value for n in ast.walk(tree) if isinstance(n, ast.keyword) and n.arg == "examples"]
+    imported = [n for n in tree.body if isinstance(n, ast.ImportFrom | ast.Import)]
+    return {
+        "lines": len(text.splitlines()),
+        "of examples": sum((n.end_lineno or 0) - n.lineno + 1 for n in shown),
+        "of imports": sum((n.end_lineno or 0) - n.lineno + 1 for n in imported),
+        "functions": sum(isinstance(n, ast.FunctionDef) for n in ast.walk(tree)),
+        "walks": len(_WALK.findall(text)),
+    }
+
+
 def _room(name: str) -> str:
     return name.split("/")[0].removesuffix(".py")
 
@@ -220,6 +239,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         {"figure": name, **({"before": then[name]} if then else {}), "now": value} for name, value in now.items()
     ]
     out.table("The structure of the code", rows)
+    checkouts = [("before", given.before.resolve())] if given.before else []
+    sides = [(when, Checkout(root)) for when, root in (*checkouts, ("now", ROOT))]
+    out.table("Rule files", [{"file": n, "when": w, **family(c, n)} for n in FAMILIES for w, c in sides])
     for name, limit in GOALS.items():
         out.goal(name, now[name], limit, unit="")
     if then:
