@@ -89,8 +89,9 @@ def test_the_first_line_is_enough(gelu):
 def test_any_width(cli, gelu, columns, monkeypatch):
     """What is no sensible number of columns is none."""
     usual = cli("inspect", gelu).out
-    monkeypatch.setenv("COLUMNS", columns)
-    done = cli("inspect", gelu)
+    with monkeypatch.context() as patch:  # pytest asks how wide it is, too
+        patch.setenv("COLUMNS", columns)
+        done = cli("inspect", gelu)
     assert (done.code, done.err) == (0, "")
     assert len(done.out) >= len(usual)
     assert max(map(len, done.out.splitlines())) <= 1000
