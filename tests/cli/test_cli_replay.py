@@ -16,7 +16,7 @@ from onnxrewrite.checks.site_record import CheckRecord
 from onnxrewrite.io import external
 from onnxrewrite.system.versions import versions
 
-RULE = '''from onnxrewrite import Rule, Stage, Var, op
+RULE = '''from onnxrewrite.rules import Rule, Stage, Var, op
 {import_}
 x = Var("x")
 
