@@ -14,7 +14,6 @@ from typing import Any, Final
 
 MOVED: Final = {
     "certify": "certificate.repetition",
-    "deploy": "suite.deploy",
     "deploy.artifact": "suite.deploy.artifact",
     "deploy.outcome": "suite.deploy.outcome",
     "deploy.pipeline": "suite.deploy.pipeline",

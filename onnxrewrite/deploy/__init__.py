@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxrewrite.suite.deploy.pipeline import Pipeline
+from onnxrewrite.suite.deploy import Artifact, Context, NothingToDo, Outcome, Pipeline, Stage
 from onnxrewrite.suite.frameworks.torch import export
 from onnxrewrite.suite.precision.exclude import exclusion, within_latency
 from onnxrewrite.suite.precision.half_precision import to_half
@@ -15,9 +15,14 @@ from onnxrewrite.suite.quantization.quantizer import quantize
 from onnxrewrite.suite.sweeping.zoo import sweep
 
 __all__ = [
+    "Artifact",
+    "Context",
     "Gate",
+    "NothingToDo",
+    "Outcome",
     "Pipeline",
     "QuantizeSettings",
+    "Stage",
     "exclusion",
     "export",
     "mixed_precision",
