@@ -1,20 +1,25 @@
-"""Everything that turns a model into one to ship: quantization, precision, pipelines, PyTorch modules, whole zoos."""
+"""Everything that turns a model into one to ship: quantization, precision, pipelines, PyTorch modules, whole zoos; and
+``bench``, which compares what came of it."""
 
 from __future__ import annotations
 
+from onnxrewrite.suite.bench.benchmark import bench
 from onnxrewrite.suite.deploy import Artifact, Context, NothingToDo, Outcome, Pipeline, Stage
 from onnxrewrite.suite.frameworks.torch import export
-from onnxrewrite.suite.precision.exclude import exclusion, within_latency
+from onnxrewrite.suite.precision.exclude import excluding, exclusion, within_latency
 from onnxrewrite.suite.precision.half_precision import to_half
 from onnxrewrite.suite.precision.mixed import mixed_precision
 from onnxrewrite.suite.precision.node_sensitivity import sensitivity
 from onnxrewrite.suite.precision.search import search_precision
+from onnxrewrite.suite.quality.data import Sample
 from onnxrewrite.suite.quality.gate import Gate
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.quantizer import quantize
+from onnxrewrite.suite.sweeping.tasks import Apply
 from onnxrewrite.suite.sweeping.zoo import sweep
 
 __all__ = [
+    "Apply",
     "Artifact",
     "Context",
     "Gate",
@@ -22,7 +27,10 @@ __all__ = [
     "Outcome",
     "Pipeline",
     "QuantizeSettings",
+    "Sample",
     "Stage",
+    "bench",
+    "excluding",
     "exclusion",
     "export",
     "mixed_precision",

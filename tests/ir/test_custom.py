@@ -264,7 +264,9 @@ def test_declared_twice() -> None:
 
 def test_a_broken_declaration_in_a_rule_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rules, model = tmp_path / "my_broken.py", tmp_path / "m.onnx"
-    rules.write_text('import onnxrewrite as rw\nrw.rules.CustomOp("my.domain", "A", function="nonsense")\n', encoding="utf-8")
+    rules.write_text(
+        'import onnxrewrite as rw\nrw.rules.CustomOp("my.domain", "A", function="nonsense")\n', encoding="utf-8"
+    )
     io.save(text.parse(SILU, opset=17), model)
     assert main(["apply", str(model), "--rules", str(rules)]) == 2
     err = capsys.readouterr().err
