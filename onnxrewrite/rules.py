@@ -8,12 +8,44 @@ from onnxrewrite.ir.custom import CustomOp, use_custom_ops
 from onnxrewrite.ir.dims import Dim, at_least, is_cut_to, same_dim
 from onnxrewrite.ir.einsum import einsum_labels
 from onnxrewrite.ir.facts import Facts, same_shape
+from onnxrewrite.ir.graph import topological
 from onnxrewrite.ir.min_cut import Cut
 from onnxrewrite.ir.operators import TRAITS, operators
-from onnxrewrite.ir.views import END, FAR, Piece, Slice, Span, parameter, piece_of, slice_of
+from onnxrewrite.ir.views import (
+    END,
+    FAR,
+    Gather,
+    Piece,
+    Reduce,
+    Slice,
+    Span,
+    gather_of,
+    input_of,
+    inputs_of,
+    named_input,
+    parameter,
+    permutation,
+    piece_of,
+    reduce_of,
+    slice_of,
+    unit_axes,
+)
 from onnxrewrite.pattern.look import passed, resolve
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.numbers import epsilon
+from onnxrewrite.pattern.paths import (
+    Path,
+    climb,
+    is_read_once,
+    leaks,
+    made_by,
+    need_outside,
+    needed_for,
+    only_reader,
+    path,
+    readers,
+    upstream,
+)
 from onnxrewrite.pattern.terms import (
     FLOATS,
     INTS,
@@ -69,9 +101,12 @@ __all__ = [
     "Dim",
     "Each",
     "Facts",
+    "Gather",
     "Match",
     "Operators",
+    "Path",
     "Piece",
+    "Reduce",
     "Rejects",
     "Rewrites",
     "Rule",
@@ -85,20 +120,38 @@ __all__ = [
     "Var",
     "any_of",
     "at_least",
+    "climb",
     "einsum_labels",
     "epsilon",
+    "gather_of",
+    "input_of",
+    "inputs_of",
     "is_cut_to",
+    "is_read_once",
+    "leaks",
+    "made_by",
     "microsoft",
+    "named_input",
+    "need_outside",
+    "needed_for",
+    "only_reader",
     "op",
     "operators",
     "parameter",
     "passed",
+    "path",
+    "permutation",
     "piece_of",
+    "readers",
+    "reduce_of",
     "resolve",
     "rule",
     "rules_of",
     "same_dim",
     "same_shape",
     "slice_of",
+    "topological",
+    "unit_axes",
+    "upstream",
     "use_custom_ops",
 ]

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema, views
 from onnxrewrite.ir.facts import Dim, Facts
-from onnxrewrite.pattern import numbers
+from onnxrewrite.pattern import numbers, paths
 from onnxrewrite.pattern.look import called
 from onnxrewrite.pattern.terms import AnyNode, AnyOf, Attr, Call, Capture, Const, Each, Scalar, Term
 
@@ -190,6 +190,13 @@ class Match:
         if value is None:
             self.refuse(f"{node.op_type} lacks its input {index}")
         return value
+
+    def made_by(self, value: ir.Value, *op_types: str, because: str) -> ir.Node:
+        """The node that computes a value, behind Identities; refuses, ``because``, any but these standard operators."""
+        node = paths.made_by(value, *op_types)
+        if node is None:
+            self.refuse(because, at=value)
+        return node
 
     def axis(self, node: ir.Node, rank: int | None) -> int:
         """The ``axis`` of a node, counted from the front of ``rank`` axes; refuses if it cannot be told."""
