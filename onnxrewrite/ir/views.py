@@ -62,7 +62,7 @@ def inputs_of(node: ir.Node) -> list[ir.Value]:
     return [v for v in node.inputs if v is not None]
 
 
-def axis(facts: Facts, node: ir.Node, rank: int | None) -> int | str:
+def axis_of(facts: Facts, node: ir.Node, rank: int | None) -> int | str:
     """The ``axis`` of a node whose axes are counted among ``rank``."""
     found = parameter(facts, node, "axis")
     if not isinstance(found, int | None):
@@ -79,7 +79,7 @@ def _from_front(listed: tuple[int, ...], rank: int | None) -> tuple[int, ...] | 
     return tuple(a if a >= 0 else a + (rank or 0) for a in listed)
 
 
-def axes(facts: Facts, node: ir.Node, rank: int | None) -> tuple[int, ...] | str | None:
+def axes_of(facts: Facts, node: ir.Node, rank: int | None) -> tuple[int, ...] | str | None:
     """The ``axes`` of a node, counted among ``rank``, in their order; None where none are given."""
     given = parameter(facts, node, "axes")
     if given is None:
@@ -96,7 +96,7 @@ def unit_axes(facts: Facts, node: ir.Node) -> tuple[int, ...] | str:
     count = parameter(facts, node, "axes")
     if node.op_type == "Unsqueeze" and rank is not None:
         rank += len(count) if isinstance(count, tuple) else 1
-    found = axes(facts, node, rank)
+    found = axes_of(facts, node, rank)
     if found is None:
         return f"the axes of {node.op_type} are not given"
     return found if isinstance(found, str) else tuple(sorted(found))
@@ -139,9 +139,9 @@ def reduce_of(facts: Facts, node: ir.Node) -> Reduce | str:
         return "the rank of what is reduced is unknown"
     keepdims = bool(parameter(facts, node, "keepdims"))
     if node.op_type in ("ArgMax", "ArgMin"):
-        one = axis(facts, node, rank)
+        one = axis_of(facts, node, rank)
         return one if isinstance(one, str) else Reduce(source, (one,), keepdims, "axis")
-    along = axes(facts, node, rank)
+    along = axes_of(facts, node, rank)
     if isinstance(along, str):
         return along
     if along:
@@ -174,7 +174,7 @@ def gather_of(facts: Facts, node: ir.Node) -> Gather | str:
     array = None if indices is None else facts.constant(resolve(indices))
     if source is None or array is None:
         return "the indices are not constant"
-    along = axis(facts, node, facts.rank(source))
+    along = axis_of(facts, node, facts.rank(source))
     return along if isinstance(along, str) else Gather(source, along, array)
 
 
@@ -233,7 +233,7 @@ def slice_of(facts: Facts, node: ir.Node) -> Slice | str:
     starts, ends, steps = (_listed(parameter(facts, node, name)) for name in ("starts", "ends", "steps"))
     if not isinstance(starts, tuple) or not isinstance(ends, tuple):
         return "the bounds of a Slice are not constant"
-    along = axes(facts, node, rank)
+    along = axes_of(facts, node, rank)
     if isinstance(along, str):
         return along
     if steps is not None and not isinstance(steps, tuple):
@@ -267,7 +267,7 @@ def _of_slice(facts: Facts, node: ir.Node) -> Piece | str:
 
 
 def _of_split(facts: Facts, node: ir.Node, source: ir.Value, index: int) -> Piece | str:
-    along = axis(facts, node, facts.rank(source))
+    along = axis_of(facts, node, facts.rank(source))
     if isinstance(along, str):
         return along
     sizes = _sizes(facts, node.outputs, along)

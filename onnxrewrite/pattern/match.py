@@ -200,7 +200,11 @@ class Match:
 
     def axis(self, node: ir.Node, rank: int | None) -> int:
         """The ``axis`` of a node, counted from the front of ``rank`` axes; refuses if it cannot be told."""
-        return self._known(views.axis(self.facts, node, rank))
+        return self._known(views.axis_of(self.facts, node, rank))
+
+    def unit_axes(self, node: ir.Node) -> tuple[int, ...]:
+        """The axes that a Squeeze takes out, or an Unsqueeze puts in; refuses if they are not known."""
+        return self._known(views.unit_axes(self.facts, node))
 
     def slice(self, node: ir.Node) -> views.Slice:
         """A Slice of any opset; refuses if its bounds are not constant, or its axes cannot be told."""

@@ -113,6 +113,5 @@ def attention_shared_heads(m: Match, build: Builder) -> Value:
         m.refuse("keys and values are not heads repeated one after the other", at=k if key is None else v)
     m.require(same_dim(m.dim(key, 1) or 0, m.dim(value, 1) or 0), "keys and values have different heads", at=k)
     node = m.node(attention)
-    m.require(len(node.inputs) <= 4 and len(node.outputs) == 1, "keys and values are joined to earlier ones", at=q)
-    made: Value = build.Attention(m[q], key, value, *node.inputs[3:], **m.attrs(attention))
-    return made
+    m.require(input_of(node, 4) is None and len(node.outputs) == 1, "keys and values are joined to earlier ones", at=q)
+    return build.again(node, m[q], key, value)[0]
