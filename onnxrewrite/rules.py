@@ -36,7 +36,7 @@ from onnxrewrite.pattern.look import passed, resolve
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.numbers import epsilon
 from onnxrewrite.pattern.paths import (
-    Path,
+    NodePath,
     climb,
     is_read_once,
     leaks,
@@ -105,8 +105,8 @@ __all__ = [
     "Facts",
     "Gather",
     "Match",
+    "NodePath",
     "Operators",
-    "Path",
     "Piece",
     "Reduce",
     "Rejects",

@@ -24,14 +24,14 @@ Operator: TypeAlias = str | Collection[str]
 
 
 @dataclass(frozen=True)
-class Path:
+class NodePath:
     """Nodes in a row, from a value up.
 
     Attributes:
         source: The value that the last node reads, behind Identities.
         nodes: The nodes, the one that computes the value first.
         idle: The nodes in between that change nothing.
-        values: What each node computes, and the source, as they are read: an Identity may stand in between.
+        values: The results of the nodes, and the source, as they are read: an Identity may stand in between.
     """
 
     source: ir.Value
@@ -49,7 +49,7 @@ def made_by(value: ir.Value | None, *op_types: str, domain: str = "") -> ir.Node
     return node if node is not None and node.op_type in op_types and node.domain == domain else None
 
 
-def climb(value: ir.Value, through: Callable[[ir.Node], ir.Value | int | None], most: int = _FAR) -> Path:
+def climb(value: ir.Value, through: Callable[[ir.Node], ir.Value | int | None], most: int = _FAR) -> NodePath:
     """The path from a value up, as long as ``through`` names the operand, or its place, along which to pass a node."""
     nodes, idle, values = list[ir.Node](), list[ir.Node](), [value]
     while True:
@@ -59,13 +59,13 @@ def climb(value: ir.Value, through: Callable[[ir.Node], ir.Value | int | None], 
         named = through(node) if node is not None and len(nodes) < most else None
         above = input_of(node, named) if node is not None and isinstance(named, int) else named
         if node is None or not isinstance(above, ir.Value):
-            return Path(value, tuple(nodes), tuple(idle), tuple(values))
+            return NodePath(value, tuple(nodes), tuple(idle), tuple(values))
         nodes.append(node)
         value = above
         values.append(value)
 
 
-def path(value: ir.Value | None, *operators: Operator) -> Path | None:
+def path(value: ir.Value | None, *operators: Operator) -> NodePath | None:
     """The path along first operands through one node of each of these operators, the lowest first; None for others."""
     if value is None:
         return None

@@ -60,13 +60,13 @@ def is_merged_before(m: Match, x: Value) -> bool:
     return any(found(m, source) is not None for found in (_turned, _packed, _one_token))
 
 
-def _turned(m: Match, x: Value) -> Path | None:
+def _turned(m: Match, x: Value) -> NodePath | None:
     """The Transpose that made x, of shape [B, H, S, D], of [B, S, H, D]."""
     found = path(x, "Transpose")
     return found if found is not None and m.rank(x) == 4 and permutation(m.facts, found.nodes[0]) == HEADS else None
 
 
-def _one_token(m: Match, x: Value) -> Path | None:
+def _one_token(m: Match, x: Value) -> NodePath | None:
     """The Reshape that made x, of shape [B, H, 1, D], of [B, 1, H·D]: there is no Transpose."""
     found, shape = path(x, "Reshape"), m.shape(x) or ()
     if found is None or len(shape) != 4 or shape[2] != 1:
@@ -74,7 +74,7 @@ def _one_token(m: Match, x: Value) -> Path | None:
     return found if same_shape(m.shape(found.source), (shape[0], 1, shape[1] * shape[3])) else None
 
 
-def before_split(m: Match, x: Value) -> Path | None:
+def before_split(m: Match, x: Value) -> NodePath | None:
     """The nodes that split [B, S, H·D] into x, of shape [B, H, S, D]; None if none did."""
     one_token, found = _one_token(m, x), path(x, "Transpose", "Reshape")
     if one_token is not None or found is None or _turned(m, x) is None:
@@ -109,7 +109,7 @@ def _packed(m: Match, x: Value) -> tuple[Value, int, tuple[ir.Node, ...]] | None
     return whole.source, index, (*picked.nodes, *whole.nodes)
 
 
-def _index(m: Match, picked: Path) -> int | None:
+def _index(m: Match, picked: NodePath) -> int | None:
     """The index along the first axis that a Gather takes, or a Squeeze of an output of a Split into single elements."""
     if len(picked.nodes) == 1:
         gather = gather_of(m.facts, picked.nodes[0])

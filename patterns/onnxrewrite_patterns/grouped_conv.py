@@ -116,7 +116,7 @@ def _is_number(m: Match, value: Value) -> bool:
     return tensor is not None and tensor.size == 1
 
 
-def _with_constants(m: Match, conv: ir.Node, tail: Path) -> Branch | None:
+def _with_constants(m: Match, conv: ir.Node, tail: NodePath) -> Branch | None:
     array, bias = m.facts.constant(resolve(m.operand(conv, 1))), named_input(m.facts, conv, "B")
     offsets = m.facts.constant(resolve(bias)) if bias is not None else None
     if array is None or (bias is not None and offsets is None):

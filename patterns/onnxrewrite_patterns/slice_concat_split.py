@@ -79,9 +79,10 @@ def slice_of_slice(m: Match, build: Builder) -> Value:
             m.refuse(f"what both cut of axis {cut.axis} depends on its size", at=inner)
         by_axis[cut.axis] = merged
     made = list(by_axis.values())
-    steps = {"steps": [c.step for c in made]} if any(c.step != 1 for c in made) else {}
-    starts, ends, axes = [c.start for c in made], [c.end for c in made], [c.axis for c in made]
-    sliced: Value = build.Slice(m[x], starts=starts, ends=ends, axes=axes, **steps)
+    bounds = {"starts": [c.start for c in made], "ends": [c.end for c in made], "axes": [c.axis for c in made]}
+    if any(c.step != 1 for c in made):
+        bounds["steps"] = [c.step for c in made]
+    sliced: Value = build.Slice(m[x], **{name: np.array(b, np.int64) for name, b in bounds.items()})
     return sliced
 
 

@@ -31,7 +31,7 @@ class _NoFrame(Exception):
 
 
 def _known(found: T | str | None) -> T:
-    """What was found; a reason in words, or None, ends the search for a frame."""
+    """The finding itself; a reason in words, or None, ends the search for a frame."""
     if found is None or isinstance(found, str):
         raise _NoFrame(found)
     return found
@@ -98,9 +98,11 @@ def _pointwise(node: ir.Node, facts: Facts) -> Frame:
 @_frames(*operators("broadcast"))
 def _broadcasting(node: ir.Node, facts: Facts) -> Frame:
     """f(a, b, ...) of operands that are broadcast against each other."""
-    values = list(map(_known, node.inputs))
+    if facts.version(node) < 7:
+        raise _NoFrame
+    values = [_known(v) for v in node.inputs]
     ranks = [_known(facts.rank(v)) for v in values]
-    rank = max(ranks) if facts.version(node) >= 7 else _known(None)
+    rank = max(ranks)
     moving = {i: _all(rank) for i, v in enumerate(values) if ranks[i] == rank and facts.tensor(v) is None}
     relaid = frozenset(range(len(ranks))) - set(moving)
     return Frame(rank, moving, _moving(node, rank), _with(node, lambda order: {}), relaid)
@@ -108,7 +110,9 @@ def _broadcasting(node: ir.Node, facts: Facts) -> Frame:
 
 @_frames("Dropout")
 def _dropout(node: ir.Node, facts: Facts) -> Frame:
-    return _pointwise(node, facts) if facts.is_deterministic(node) else _known(None)
+    if not facts.is_deterministic(node):
+        raise _NoFrame
+    return _pointwise(node, facts)
 
 
 @_frames("QuantizeLinear", "DequantizeLinear")
@@ -215,7 +219,7 @@ def _pad(node: ir.Node, facts: Facts) -> Frame:
 
     def emit(build: Builder, inputs: list[Value | None], order: Perm) -> tuple[Value, ...]:
         if axes is not None:
-            return build.again(node, *inputs, axes=_places(order, axes))
+            return build.again(node, *inputs, axes=np.array(_places(order, axes), np.int64))
         both = (*order, *(a + rank for a in order))
         if pads is not None:
             return build.again(node, inputs[0], _permuted(build, facts, inputs[1], both), *inputs[2:])

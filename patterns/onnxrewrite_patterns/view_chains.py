@@ -274,6 +274,7 @@ def _origin(m: Match, value: Value) -> Value:
     examples=(
         Rewrites("float[n,s] x; a = Relu(x)  b = Softmax(a)  y = Shape(b)", to="float[n,s] x; y = Shape(x)"),
         Rejects("float[n,s] x; a = Transpose(x)  y = Shape(a)", because="no earlier value"),
+        Rejects("float[n,2] x; a, b = LayerNormalization(x, {1.0, 1.0})  y = Shape(b)", because="no earlier value"),
     ),
 )
 def shape_of_earlier_value(m: Match, build: Builder) -> Value:
