@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
@@ -32,10 +33,9 @@ def parameter(facts: Facts, node: ir.Node, name: str) -> Any:
     if name in node.attributes:
         return schema.attribute(node, name, None)
     version = facts.version(node)
-    index = schema.formal_index(schema.schema(node.domain, node.op_type, version), name)
-    if index is None:
+    if schema.formal_index(schema.schema(node.domain, node.op_type, version), name) is None:
         return schema.attribute(node, name, version)
-    value = node.inputs[index] if index < len(node.inputs) else None
+    value = named_input(facts, node, name)
     if value is None:
         return None
     array = facts.constant(resolve(value))
@@ -46,16 +46,40 @@ def parameter(facts: Facts, node: ir.Node, name: str) -> Any:
     return tuple(array.ravel().tolist())
 
 
-def axis(facts: Facts, node: ir.Node, rank: int | None) -> int | str:
+def named_input(facts: Facts, node: ir.Node, name: str) -> ir.Value | None:
+    """The input that the schema calls so; None where it is absent, or an attribute."""
+    index = schema.formal_index(schema.schema(node.domain, node.op_type, facts.version(node)), name)
+    return input_of(node, index) if index is not None else None
+
+
+def input_of(node: ir.Node, index: int = 0) -> ir.Value | None:
+    """An input of a node; None where it is absent."""
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def inputs_of(node: ir.Node) -> list[ir.Value]:
+    """The inputs of a node, without absent ones."""
+    return [v for v in node.inputs if v is not None]
+
+
+def axis_of(facts: Facts, node: ir.Node, rank: int | None) -> int | str:
     """The ``axis`` of a node whose axes are counted among ``rank``."""
     found = parameter(facts, node, "axis")
-    found = 0 if found is None else found
-    if not isinstance(found, int) or (found < 0 and rank is None):
-        return "the axis cannot be told, for the rank is unknown"
-    return found if found >= 0 else found + (rank or 0)
+    if not isinstance(found, int | None):
+        return "the axis is not constant"
+    counted = _from_front((found or 0,), rank)
+    return counted if isinstance(counted, str) else counted[0]
 
 
-def axes(facts: Facts, node: ir.Node, rank: int | None) -> tuple[int, ...] | str | None:
+def _from_front(listed: tuple[int, ...], rank: int | None) -> tuple[int, ...] | str:
+    if rank is None and any(a < 0 for a in listed):
+        return "an axis cannot be told, for the rank is unknown"
+    if rank is not None and not all(-rank <= a < rank for a in listed):
+        return f"the axes {list(listed)} are not all among {rank}"
+    return tuple(a if a >= 0 else a + (rank or 0) for a in listed)
+
+
+def axes_of(facts: Facts, node: ir.Node, rank: int | None) -> tuple[int, ...] | str | None:
     """The ``axes`` of a node, counted among ``rank``, in their order; None where none are given."""
     given = parameter(facts, node, "axes")
     if given is None:
@@ -63,9 +87,95 @@ def axes(facts: Facts, node: ir.Node, rank: int | None) -> tuple[int, ...] | str
     listed = (given,) if isinstance(given, int) else given
     if not isinstance(listed, tuple):
         return "the axes are not constant"
-    if rank is None and any(a < 0 for a in listed):
-        return "an axis cannot be told, for the rank is unknown"
-    return tuple(a if a >= 0 else a + (rank or 0) for a in listed)
+    return _from_front(listed, rank)
+
+
+def unit_axes(facts: Facts, node: ir.Node) -> tuple[int, ...] | str:
+    """The axes of size 1 that a Squeeze takes out of its operand, or an Unsqueeze puts into its result, sorted."""
+    rank = None if (source := input_of(node)) is None else facts.rank(source)
+    count = parameter(facts, node, "axes")
+    if node.op_type == "Unsqueeze" and rank is not None:
+        rank += len(count) if isinstance(count, tuple) else 1
+    found = axes_of(facts, node, rank)
+    if found is None:
+        return f"the axes of {node.op_type} are not given"
+    return found if isinstance(found, str) else tuple(sorted(found))
+
+
+def permutation(facts: Facts, node: ir.Node) -> tuple[int, ...] | str:
+    """The permutation of a Transpose, reversal where it names none."""
+    perm = parameter(facts, node, "perm")
+    if perm is None:
+        rank = None if (source := input_of(node)) is None else facts.rank(source)
+        return "the rank is not known, which is reversed" if rank is None else tuple(reversed(range(rank)))
+    return perm if isinstance(perm, tuple) else "the permutation is not known"
+
+
+# -- reductions ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """A reduction, ArgMax and ArgMin among them.
+
+    Attributes:
+        source: The value that is reduced.
+        axes: The axes that it is reduced along, as they are named; all where none are, unless that means none.
+        keepdims: True if they stay, of size 1.
+        names: The parameter that names the axes, ``axis`` or ``axes``; empty where none does.
+    """
+
+    source: ir.Value
+    axes: tuple[int, ...]
+    keepdims: bool
+    names: str
+
+
+def reduce_of(facts: Facts, node: ir.Node) -> Reduce | str:
+    """A reduction of any opset."""
+    source = input_of(node)
+    rank = None if source is None else facts.rank(source)
+    if source is None or rank is None:
+        return "the rank of what is reduced is unknown"
+    keepdims = bool(parameter(facts, node, "keepdims"))
+    if node.op_type in ("ArgMax", "ArgMin"):
+        one = axis_of(facts, node, rank)
+        return one if isinstance(one, str) else Reduce(source, (one,), keepdims, "axis")
+    along = axes_of(facts, node, rank)
+    if isinstance(along, str):
+        return along
+    if along:
+        return Reduce(source, along, keepdims, "axes")
+    all_axes = () if parameter(facts, node, "noop_with_empty_axes") else tuple(range(rank))
+    return Reduce(source, all_axes, keepdims, "")
+
+
+# -- Gather --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gather:
+    """A Gather of constant indices.
+
+    Attributes:
+        source: The value that is gathered from.
+        axis: The axis.
+        indices: The indices, in their shape.
+    """
+
+    source: ir.Value
+    axis: int
+    indices: npt.NDArray[Any]
+
+
+def gather_of(facts: Facts, node: ir.Node) -> Gather | str:
+    """A Gather of constant indices, of any opset."""
+    source, indices = input_of(node, 0), input_of(node, 1)
+    array = None if indices is None else facts.constant(resolve(indices))
+    if source is None or array is None:
+        return "the indices are not constant"
+    along = axis_of(facts, node, facts.rank(source))
+    return along if isinstance(along, str) else Gather(source, along, array)
 
 
 # -- Slice and Split -----------------------------------------------------------------------------------------
@@ -123,7 +233,7 @@ def slice_of(facts: Facts, node: ir.Node) -> Slice | str:
     starts, ends, steps = (_listed(parameter(facts, node, name)) for name in ("starts", "ends", "steps"))
     if not isinstance(starts, tuple) or not isinstance(ends, tuple):
         return "the bounds of a Slice are not constant"
-    along = axes(facts, node, rank)
+    along = axes_of(facts, node, rank)
     if isinstance(along, str):
         return along
     if steps is not None and not isinstance(steps, tuple):
@@ -157,7 +267,7 @@ def _of_slice(facts: Facts, node: ir.Node) -> Piece | str:
 
 
 def _of_split(facts: Facts, node: ir.Node, source: ir.Value, index: int) -> Piece | str:
-    along = axis(facts, node, facts.rank(source))
+    along = axis_of(facts, node, facts.rank(source))
     if isinstance(along, str):
         return along
     sizes = _sizes(facts, node.outputs, along)

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema, views
 from onnxrewrite.ir.facts import Dim, Facts
-from onnxrewrite.pattern import numbers
+from onnxrewrite.pattern import numbers, paths
 from onnxrewrite.pattern.look import called
 from onnxrewrite.pattern.terms import AnyNode, AnyOf, Attr, Call, Capture, Const, Each, Scalar, Term
 
@@ -191,9 +191,20 @@ class Match:
             self.refuse(f"{node.op_type} lacks its input {index}")
         return value
 
+    def made_by(self, value: ir.Value, *op_types: str, because: str) -> ir.Node:
+        """The node that computes a value, behind Identities; refuses, ``because``, any but these standard operators."""
+        node = paths.made_by(value, *op_types)
+        if node is None:
+            self.refuse(because, at=value)
+        return node
+
     def axis(self, node: ir.Node, rank: int | None) -> int:
         """The ``axis`` of a node, counted from the front of ``rank`` axes; refuses if it cannot be told."""
-        return self._known(views.axis(self.facts, node, rank))
+        return self._known(views.axis_of(self.facts, node, rank))
+
+    def unit_axes(self, node: ir.Node) -> tuple[int, ...]:
+        """The axes that a Squeeze takes out, or an Unsqueeze puts in; refuses if they are not known."""
+        return self._known(views.unit_axes(self.facts, node))
 
     def slice(self, node: ir.Node) -> views.Slice:
         """A Slice of any opset; refuses if its bounds are not constant, or its axes cannot be told."""

@@ -98,6 +98,14 @@ class Builder:
         self._facts.infer(node)
         return tuple(node.outputs)
 
+    def again(self, node: ir.Node, *operands: Input, **changed: Any) -> tuple[ir.Value, ...]:
+        """Build a node once more, its first inputs replaced by ``operands``, and with some parameters changed."""
+        if any(each.is_ref() for each in node.attributes.values()):
+            raise Refused(f"{node.op_type} refers to an attribute of the function that it is in")
+        attributes = {name: each.value for name, each in node.attributes.items()} | changed
+        inputs = [*operands, *node.inputs[len(operands) :]]
+        return self.domain(node.domain).node(node.op_type, inputs, attributes, len(node.outputs))
+
     def const(self, array: Any, like: Term | ir.Value | ir.DataType | None = None) -> ir.Value:
         """A constant tensor.
 

@@ -16,6 +16,7 @@ from onnxrewrite.ir.target import Target
 from onnxrewrite.ir.topological_rank import Order
 from onnxrewrite.pattern.look import resolve
 from onnxrewrite.pattern.match import Match
+from onnxrewrite.pattern.paths import leaks
 
 Lowerable: TypeAlias = Callable[[ir.Node], bool]
 """True for a node that is not legal itself and that the lower stage can make legal."""
@@ -190,16 +191,8 @@ def shared_inside(match: Match, built: Iterable[ir.Node] = ()) -> str | None:
     """An inner value of the match that is needed elsewhere too, by other nodes than those ``built`` to replace it,
     told as a reason; None where there is none."""
     covered = {*match.nodes, *built}
-    for node in match.nodes:
-        for value in node.outputs:
-            if value in match.outputs:
-                continue
-            if value.is_graph_output():
-                return f"`{value.name}` inside the match is a graph output"
-            other = next((u for u in value.consumers() if u not in covered), None)
-            if other is not None:
-                return f"`{value.name}` inside the match is also used by {other.op_type} `{other.name}`"
-    return None
+    found = ((v, need) for v, need in leaks(match.nodes, covered) if v not in match.outputs)
+    return next((f"`{value.name}` inside the match is {need}" for value, need in found), None)
 
 
 def _dtype(dtype: ir.DataType | None) -> str:

@@ -176,7 +176,7 @@ TELLS_TINY = frozenset(operators(marks="tiny"))
 )
 def sigmoid(m: Match, build: Builder) -> Value:
     """1/(1 + exp(-x)) ⟶ Sigmoid(x), which is zero for x below -18."""
-    reader = next((r for r in m.anchor.consumers() if r.op_type in TELLS_TINY), None)
+    reader = next((r for r in readers(m.anchor, within=1) if r.op_type in TELLS_TINY), None)
     m.require(reader is None, f"{reader and reader.op_type} may tell a tiny number from zero", at=m.anchor)
     return build.Sigmoid(m[x])
 

@@ -153,7 +153,7 @@ def _query(m: Match, build: Builder) -> Value:
 
 def _kt(m: Match) -> Value:
     """The second operand of q·kᵀ."""
-    value = m.node(scores).inputs[1]
+    value = input_of(m.node(scores), 1)
     assert value is not None
     return value
 
@@ -212,7 +212,7 @@ def _by_head(m: Match, build: Builder, query: Value, apart: bool) -> tuple[Three
         return None
     one, two, three = (s for s in sources if s is not None)
     key = build.Transpose(two, perm=(0, 1, 3, 2)) if plain_kt in m else two
-    return (one, key, three), None if apart else q_node.inputs[1]
+    return (one, key, three), None if apart else input_of(q_node, 1)
 
 
 # -- raise ---------------------------------------------------------------------------------------------------

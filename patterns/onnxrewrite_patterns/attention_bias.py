@@ -64,18 +64,19 @@ def countable(m: Match, build: Builder, mask: Value) -> Value:
     if m.dtype(mask) == ir.DataType.BOOL or magnitude(m, mask) <= limit:
         return mask
     m.require(limit > ROUNDS, "float16 rounds scores to which such a mask is added", at=mask)
-    node = mask.producer()
-    if node is not None and node.op_type == "Add" and not node.domain:
-        a, b = sorted((x for x in node.inputs if x is not None), key=lambda x: magnitude(m, x))
+    add, where = made_by(mask, "Add"), made_by(mask, "Where")
+    if add is not None:
+        a, b = sorted(inputs_of(add), key=lambda x: magnitude(m, x))
         m.require(magnitude(m, a) <= MODERATE, "several masks may hide a score", at=mask)
         return build.Add(a, countable(m, build, b))
-    if node is None or node.op_type != "Where" or node.domain or node.inputs[0] is None:
+    if where is None:
         m.refuse("the mask may be the lowest number throughout a row", at=mask)
-    choices = [_number(m, x) for x in node.inputs[1:]]
+    condition, *rest = inputs_of(where)
+    choices = [_number(m, x) for x in rest]
     hidden = [n is not None and -math.inf < n <= NEVER_AT_ALL for n in choices]
     m.require(0 in choices and any(hidden), "the mask may be the lowest number throughout a row", at=mask)
     never = build.const(NEVER_AT_ALL, like=mask)
-    return build.Where(node.inputs[0], 0.0, never) if hidden[1] else build.Where(node.inputs[0], never, 0.0)
+    return build.Where(condition, 0.0, never) if hidden[1] else build.Where(condition, never, 0.0)
 
 
 def _number(m: Match, x: Value | None) -> float | None:

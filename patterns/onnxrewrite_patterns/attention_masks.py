@@ -238,12 +238,12 @@ def _guarded(m: Match, build: Builder, query: Value) -> Value | None:
         return None
     if fixed is not None and np.isin(fixed, (0, -math.inf)).all():
         return _placed(m, build, build.const(fixed == 0), query)
-    node = only.producer()
-    if node is None or node.op_type != "Where" or node.domain:
+    node = made_by(only, "Where")
+    if node is None:
         m.refuse("NaN become zeros, and nobody knows which entries are masked", at=softmax)
-    condition, *choices = node.inputs
+    condition, *choices = inputs_of(node)
     yes, no = (_number(m, choice) for choice in choices)
-    if condition is None or yes is None or no is None or 0 not in (yes, no) or math.inf in (yes, no):
+    if yes is None or no is None or 0 not in (yes, no) or math.inf in (yes, no):
         m.refuse("NaN become zeros, and the mask is not one of zeros and a negative number", at=only)
     if -math.inf not in (yes, no):
         return _placed(m, build, only, query)

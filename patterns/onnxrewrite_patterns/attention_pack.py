@@ -66,7 +66,7 @@ def attention_pack(m: Match, build: Builder) -> Value:
     """MultiHeadAttention(x·wq + bq, x·wk + bk, x·wv + bv, mask) ⟶ com.microsoft.Attention(x, w, b, mask)."""
     values = [v for w in weights if (v := m.value(w)) is not None]
     m.require(len({m.shape(v) for v in values}) == 1, "the projections differ in size", at=x)
-    m.require(all(len(v.uses()) == 1 for v in values), "a weight is used elsewhere, too", at=x)
+    m.require(all(map(is_read_once, values)), "a weight is used elsewhere, too", at=x)
     size = sum(m.facts.nbytes(v) or 0 for v in values)
     m.require(size <= PACK_LIMIT, f"the weights are {size} bytes", at=x)
     weight = np.concatenate([a for v in values if (a := m.facts.constant(v)) is not None], axis=1)

@@ -115,9 +115,8 @@ def attention_past_standard(m: Match, build: Builder) -> tuple[Value, ...]:
     m.require(not m.is_newer(standard), "the model's opset has no Attention")
     _require_alike(m)
     node = m.node(standard)
-    m.require(len(node.inputs) <= 4 and len(node.outputs) == 1, "there is a past already", at=m.anchor)
+    m.require(input_of(node, 4) is None and len(node.outputs) == 1, "there is a past already", at=m.anchor)
     m.require(not m.attr(standard, "is_causal"), "queries would see the past, too", at=m.anchor)
     m.widen(m.nodes, [m.anchor, m[keys], m[values]])
-    mask = node.inputs[3] if len(node.inputs) > 3 else None
-    attributes = m.attrs(standard)
-    return build.Attention(m[query4], m[new_k], m[new_v], mask, m[past_k], m[past_v], **attributes, outputs=3)
+    inputs = (m[query4], m[new_k], m[new_v], input_of(node, 3), m[past_k], m[past_v])
+    return build.Attention(*inputs, **m.attrs(standard), outputs=3)

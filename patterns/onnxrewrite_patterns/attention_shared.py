@@ -12,7 +12,6 @@ from __future__ import annotations
 import numpy as np
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.attention_heads import made_by
 
 q, k, v = (Var(name, dtype=FLOATS, rank=4) for name in ("q", "k", "v"))
 rest = Each[Value]("rest", at_least=0)
@@ -21,22 +20,16 @@ attention = op.Attention(q, k, v, rest)
 
 def before_repeat(m: Match, x: Value) -> Value | None:
     """The [B, K, L, D] of which each head was repeated G times, to x of shape [B, K·G, L, D]."""
-    gather = made_by(x, "Gather")
-    if gather is not None:
-        return _before_gather(m, x)
-    node = made_by(x, "Reshape")
-    wide = node.inputs[0] if node is not None else x
-    repeated = made_by(wide, "Expand", "Tile")
-    narrow = repeated.inputs[0] if repeated is not None else None
-    if wide is None or narrow is None:
+    repeat, view = ("Expand", "Tile"), ("Unsqueeze", "Reshape")
+    gathered = _before_gather(m, x)
+    found = path(x, "Reshape", repeat, view) or path(x, "Reshape", repeat) or path(x, repeat)
+    if found is None or gathered is not None:
+        return gathered
+    wide, narrow = found.values[len(found.nodes) > 1 :][:2]
+    if m.rank(found.source) != 4 or not _repeats(m, m.shape(x) or (), m.shape(found.source) or (), wide, narrow):
         return None
-    view = made_by(narrow, "Unsqueeze", "Reshape")
-    source = view.inputs[0] if node is not None and view is not None else narrow
-    of_x, of_source = m.shape(x) or (), m.shape(source) if source is not None else None
-    if of_source is None or len(of_source) != 4 or not _repeats(m, of_x, of_source, wide, narrow):
-        return None
-    m.cover(*(n for n in (node, repeated, view if node is not None else None) if n is not None))
-    return source
+    m.cover(*found.nodes)
+    return found.source
 
 
 def _repeats(m: Match, of_x: tuple[Dim, ...], of_source: tuple[Dim, ...], wide: Value, narrow: Value) -> bool:
@@ -54,16 +47,16 @@ def _repeats(m: Match, of_x: tuple[Dim, ...], of_source: tuple[Dim, ...], wide: 
 def _before_gather(m: Match, x: Value) -> Value | None:
     """The same where the heads were picked by number: 0, 0, 1, 1."""
     node = made_by(x, "Gather")
-    source = node.inputs[0] if node is not None else None
-    if node is None or source is None or parameter(m.facts, node, "axis") != 1:
+    found = gather_of(m.facts, node) if node is not None else ""
+    if node is None or isinstance(found, str) or found.axis != 1 or found.indices.ndim != 1:
         return None
-    heads, picked = m.dim(source, 1), parameter(m.facts, node, "indices")
-    if not isinstance(heads, int) or not heads or not isinstance(picked, tuple) or len(picked) % heads:
+    heads, picked = m.dim(found.source, 1), found.indices
+    if not isinstance(heads, int) or not heads or len(picked) % heads or len(picked) == heads:
         return None
-    if picked != tuple(np.repeat(np.arange(heads), len(picked) // heads)) or len(picked) == heads:
+    if not np.array_equal(picked, np.repeat(np.arange(heads), len(picked) // heads)):
         return None
     m.cover(node)
-    return source
+    return found.source
 
 
 _REPEAT = "u{0} = Unsqueeze({0}, {{2}})  e{0} = Expand(u{0}, {{1, 1, 3, 1, 1}})  r{0} = Reshape(e{0}, {{0, 6, -1, 8}})"
@@ -120,6 +113,5 @@ def attention_shared_heads(m: Match, build: Builder) -> Value:
         m.refuse("keys and values are not heads repeated one after the other", at=k if key is None else v)
     m.require(same_dim(m.dim(key, 1) or 0, m.dim(value, 1) or 0), "keys and values have different heads", at=k)
     node = m.node(attention)
-    m.require(len(node.inputs) <= 4 and len(node.outputs) == 1, "keys and values are joined to earlier ones", at=q)
-    made: Value = build.Attention(m[q], key, value, *node.inputs[3:], **m.attrs(attention))
-    return made
+    m.require(input_of(node, 4) is None and len(node.outputs) == 1, "keys and values are joined to earlier ones", at=q)
+    return build.again(node, m[q], key, value)[0]

@@ -64,7 +64,7 @@ cast = AnyNode(op_types=("Cast", "CastLike"))
 )
 def cast_to_own_dtype(m: Match, build: Builder) -> Value:
     """Cast(x, dtype of x) ⟶ x."""
-    source = m.node(cast).inputs[0]
+    source = input_of(m.node(cast))
     assert source is not None
     known = m.dtype(source) is not None and m.dtype(source) == m.dtype(cast)
     m.require(known, f"the dtype changes from {m.dtype(source)} to {m.dtype(cast)}", at=source)

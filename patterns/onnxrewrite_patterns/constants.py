@@ -18,7 +18,7 @@ def of_constants(found: ir.Node, facts: Facts) -> bool | str:
     """True, or the reason why not: all inputs of a node are constant, or its result is known without them."""
     if found.op_type == "Constant":
         return False
-    constant = all(i is None or facts.tensor(i) is not None for i in found.inputs)
+    constant = all(facts.tensor(v) is not None for v in inputs_of(found))
     return constant or any(_all_known(facts, o) for o in found.outputs[:_SIZES]) or "not all that it reads is constant"
 
 
@@ -60,10 +60,8 @@ def fold_constants(m: Match, build: Builder) -> Value:
         return build.const(data.reshape([-1] if rank else []), like=node)
     m.require(m.facts.is_deterministic(found), f"{found.op_type} is random, or nobody knows that it is not")
     m.require(found.op_type not in QUANTIZED, "a quantized constant stays quantized")
-    values = [v for v in (*found.inputs, m[node]) if v is not None]
-    m.require(all(m.dtype(v) != ir.DataType.STRING for v in values), "strings are left alone")
-    inputs = (m.facts.tensor(i) for i in found.inputs if i is not None)
-    m.require(all(t is not None for t in inputs), "not all inputs are constant")
+    m.require(all(m.dtype(v) != ir.DataType.STRING for v in (*inputs_of(found), m[node])), "strings are left alone")
+    m.require(all(m.facts.tensor(v) is not None for v in inputs_of(found)), "not all inputs are constant")
     return build.const(build.evaluate(found)[m[node].index() or 0], like=node)
 
 

@@ -38,35 +38,32 @@ def once(m: Match, build: Builder, value: Value, interleaved: bool) -> Value:
     node = value.producer()
     if node is None or node.domain:
         m.refuse("it is not shown to repeat itself along its last axis", at=value)
-    repeated = _unstacked(m, build, node) if interleaved else _doubled(m, node)
+    repeated = _unstacked(m, build, value) if interleaved else _doubled(m, value)
     if repeated is not None:
         m.cover(node)
         return repeated
+    m.require(
+        node.op_type in _ELEMENTWISE or _keeps_last(m, node),
+        f"{node.op_type} is not shown to repeat itself along its last axis",
+        at=value,
+    )
     return _recomputed(m, build, node, interleaved)
 
 
 def _recomputed(m: Match, build: Builder, node: ir.Node, interleaved: bool) -> Value:
     """The node's result, from operands that repeat themselves and others that are the same all along the last axis."""
-    by_element = node.op_type in _ELEMENTWISE
-    if not by_element and not _keeps_last(m, node):
-        m.refuse(f"{node.op_type} is not shown to repeat itself along its last axis", at=node.outputs[0])
-    inputs: list[Value | None] = list(node.inputs)
-    for place, operand in enumerate(node.inputs if by_element else node.inputs[:1]):
-        if operand is not None and not _is_even(m, operand):
-            inputs[place] = once(m, build, operand, interleaved)
-    if node.op_type == "Reshape":
-        inputs[1] = build.const(_narrower(m, node))
+    data = list(node.inputs) if node.op_type in _ELEMENTWISE else [m.operand(node)]
+    narrow = [v if v is None or _is_even(m, v) else once(m, build, v, interleaved) for v in data]
+    target = [build.const(_narrower(m, node))] if node.op_type == "Reshape" else []
     m.cover(node)
-    made: Value = build.node(node.op_type, inputs, {a.name: a.value for a in node.attributes.values()})[0]
-    return made
+    return build.again(node, *narrow, *target)[0]
 
 
 def _narrower(m: Match, node: ir.Node) -> Array:
     """The target of a Reshape for rows of half the size."""
-    source, given = node.inputs[0], node.inputs[1]
-    target = None if given is None else m.facts.constant(resolve(given))
-    if source is None or target is None or (target[-1] == 0 and len(target) != m.rank(source)):
-        m.refuse("the target of Reshape does not say the size of its last axis", at=node.outputs[0])
+    source, target = m.operand(node), m.facts.constant(resolve(m.operand(node, 1)))
+    if target is None or (target[-1] == 0 and len(target) != m.rank(source)):
+        m.refuse("the target of Reshape does not say the size of its last axis", at=source)
     return np.array([*target[:-1], target[-1] // 2 if target[-1] > 0 else target[-1]], np.int64)
 
 
@@ -84,30 +81,27 @@ def _seen(m: Match, value: Value) -> Value:
 
 def _row_source(m: Match, value: Value) -> Value:
     """The source of the rows of a value, through nodes that leave each row as it is."""
-    nodes = []
-    while (node := value.producer()) is not None and _keeps_last(m, node):
-        nodes.append(node)
-        assert node.inputs[0] is not None
-        value = resolve(node.inputs[0])
-    if m.facts.tensor(value) is not None:
-        m.cover(*nodes)
-    return value
+    rows = climb(value, lambda node: 0 if _keeps_last(m, node) else None)
+    if m.facts.tensor(rows.source) is not None:
+        m.cover(*rows.nodes)
+    return rows.source
 
 
 def _keeps_last(m: Match, node: ir.Node) -> bool:
     """True if a node picks rows or moves them: a row, along the last axis, stays what it is."""
-    source, result = next(iter(node.inputs), None), node.outputs[0]
-    before, after = (None if v is None else m.shape(v) for v in (source, result))
+    source, result = input_of(node), node.outputs[0]
+    before, after = (m.shape(v) if v is not None else None for v in (source, result))
     if node.domain or not before or not after or not same_dim(before[-1], after[-1]) or before[-1] == 1:
         return False
+    last = len(before) - 1
     if node.op_type == "Gather":
-        return m.axis(node, len(before)) != len(before) - 1
+        return m.axis(node, len(before)) != last
     if node.op_type == "Transpose":
-        perm = node.attributes.get("perm")
-        return perm is not None and perm.as_ints()[-1] == len(before) - 1
+        perm = permutation(m.facts, node)
+        return isinstance(perm, tuple) and perm[-1] == last
     if node.op_type == "Slice":
-        axes = parameter(m.facts, node, "axes")
-        return isinstance(axes, tuple) and all((a - len(before) + 1) % len(before) for a in axes)
+        axes = axes_of(m.facts, node, len(before))
+        return isinstance(axes, tuple) and last not in axes
     return node.op_type in operators("view")
 
 
@@ -130,32 +124,31 @@ def _part(m: Match, build: Builder, value: Value, interleaved: bool) -> Value:
     size = m.dim(value, -1)
     assert isinstance(size, int)
     end, step = (size, 2) if interleaved else (size // 2, 1)
-    bounds = {"starts": [0], "ends": [end], "axes": [-1], "steps": [step]}
-    return build.node("Slice", [value], {name: np.array(b, np.int64) for name, b in bounds.items()})[0]
+    sliced: Value = build.Slice(value, starts=[0], ends=[end], axes=[-1], steps=[step])
+    return sliced
 
 
-def _doubled(m: Match, node: ir.Node) -> Value | None:
+def _doubled(m: Match, value: Value) -> Value | None:
     """The operand of Concat(f, f) along the last axis."""
-    if node.op_type != "Concat" or len(node.inputs) != 2 or None in node.inputs:
+    node, rank = made_by(value, "Concat"), m.rank(value)
+    if node is None or not rank or m.axis(node, rank) != rank - 1:
         return None
-    rank = m.rank(node.outputs[0])
-    one, other = (resolve(v) for v in node.inputs if v is not None)
-    return one if one is other and rank and m.axis(node, rank) == rank - 1 else None
+    halves = [resolve(v) for v in inputs_of(node)]
+    return halves[0] if len(halves) == 2 and halves[0] is halves[1] else None
 
 
-def _unstacked(m: Match, build: Builder, node: ir.Node) -> Value | None:
+def _unstacked(m: Match, build: Builder, value: Value) -> Value | None:
     """The operand f of Reshape(f spread over a new last axis of size 2), by Concat, Expand or Tile."""
-    spread = resolve(node.inputs[0]) if node.op_type == "Reshape" and node.inputs[0] is not None else None
-    maker = None if spread is None else spread.producer()
-    if spread is None or maker is None or maker.domain or maker.op_type not in ("Concat", "Expand", "Tile"):
+    found = path(value, "Reshape", ("Concat", "Expand", "Tile"))
+    before = m.shape(found.source) if found is not None else None
+    if found is None or before is None or len(before) < 2 or before[-1] != 1:
         return None
-    sources = {resolve(v) for v in (maker.inputs if maker.op_type == "Concat" else maker.inputs[:1]) if v is not None}
-    source = sources.pop()
-    before = m.shape(source)
-    if sources or before is None or len(before) < 2 or before[-1] != 1:
+    spread = found.nodes[1]
+    if spread.op_type == "Concat" and {resolve(v) for v in inputs_of(spread)} != {found.source}:
         return None
-    twice = same_shape(m.shape(spread), (*before[:-1], 2))
-    if not twice or not same_shape(m.shape(node.outputs[0]), (*before[:-2], before[-2] * 2)):
+    if not same_shape(m.shape(found.values[1]), (*before[:-1], 2)):
         return None
-    m.cover(maker)
-    return build.Squeeze(source, axes=(len(before) - 1,))
+    if not same_shape(m.shape(value), (*before[:-2], before[-2] * 2)):
+        return None
+    m.cover(spread)
+    return build.Squeeze(found.source, axes=(len(before) - 1,))

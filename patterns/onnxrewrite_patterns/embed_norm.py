@@ -62,14 +62,14 @@ def _positions(m: Match, build: Builder, found: list[Lookup], shape: Sequence[Di
 
 def _is_cut(m: Match, rows: Value, size: Dim) -> bool:
     """True if rows are the first ``size`` of a constant, not of a single row: with fewer the sum would be invalid."""
-    node = resolve(rows).producer()
-    if node is None or node.op_type != "Slice" or node.domain or node.inputs[0] is None:
+    node = made_by(rows, "Slice")
+    if node is None:
         return False
-    table = m.facts.tensor(node.inputs[0])
+    table, ends = m.facts.tensor(m.operand(node)), named_input(m.facts, node, "ends")
     given = [parameter(m.facts, node, name) for name in ("starts", "axes", "steps")]
-    ends = m.facts.elements(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else None
     at_start = given[0] == (0,) and given[1] in ((1,), (-1,)) and given[2] in (None, (1,))
-    return table is not None and table.shape[-1] != 1 and at_start and ends is not None and same_shape(ends, (size,))
+    whole = table is not None and table.shape[-1] != 1 and at_start and ends is not None
+    return whole and same_shape(m.facts.elements(ends), (size,))  # type: ignore[arg-type]
 
 
 def _int32(m: Match, build: Builder, rows: Value | None) -> Value | None:

@@ -33,7 +33,7 @@ expand = AnyNode(op_types=("Expand",))
 def expand_constant(m: Match, build: Builder) -> Value:
     """Expand(x, [n, 6, s]) ⟶ Expand(x, {1, 6, 1}) for an x of shape [n, 1, s]."""
     node = m.node(expand)
-    m.require(m.facts.tensor(m.operand(node, 1)) is None, "the shape is constant already", at=node.inputs[1])
+    m.require(m.facts.tensor(m.operand(node, 1)) is None, "the shape is constant already", at=m.operand(node, 1))
     source, wanted = m.shape(m.operand(node)), m.shape(expand)
     if source is None or wanted is None:
         m.refuse("a rank is not known", at=m[expand])
@@ -77,25 +77,17 @@ def expand_of_expand(m: Match, build: Builder) -> Value:
 BROADCASTING = operators("broadcast", but="PRelu")
 
 
-def _before_expands(node: ir.Node) -> list[Value | None]:
-    """The operands of a node, without the Expands in between."""
-    return [None if i is None else _before_expand(i, node) for i in node.inputs]
-
-
-def _before_expand(value: Value, reader: ir.Node) -> Value:
-    """The input of the Expand, or the Tile of axes of size 1, that computes a value, also if nodes that change nothing
-    follow it; else the value itself."""
-    node = resolve(value).producer()
-    is_expand = node is not None and node.op_type in ("Expand", "Tile") and not node.domain
-    if not is_expand or node is None or node.graph is not reader.graph or node.inputs[0] is None:
-        return value
-    return value if node.op_type == "Tile" and not _repeats_ones(node) else node.inputs[0]
+def _expanded(value: Value | None, reader: ir.Node) -> Value | None:
+    """The operand of the Expand, or of the Tile of axes of size 1, that computes a value; None for others."""
+    found = path(value, ("Expand", "Tile"))
+    if found is None or found.nodes[0].graph is not reader.graph:
+        return None
+    return None if found.nodes[0].op_type == "Tile" and not _repeats_ones(found.nodes[0]) else found.source
 
 
 def _repeats_ones(node: ir.Node) -> bool:
     """True if a Tile repeats only axes of size 1: all others have the same size before and after."""
-    value = node.inputs[0]
-    before, after = (None if v is None else v.shape for v in (value, node.outputs[0]))
+    before, after = (None if v is None else v.shape for v in (input_of(node), node.outputs[0]))
     if before is None or after is None or len(before) != len(after):
         return False
     return all(old == 1 or same_dim(old, new) for old, new in zip(before.dims, after.dims, strict=True))
@@ -103,7 +95,7 @@ def _repeats_ones(node: ir.Node) -> bool:
 
 def reads_expand(node: ir.Node, facts: Facts) -> bool | str:
     """True, or the reason why not: an operand is an Expand."""
-    return any(a is not b for a, b in zip(_before_expands(node), node.inputs, strict=True)) or "no operand is an Expand"
+    return any(_expanded(v, node) for v in inputs_of(node)) or "no operand is an Expand"
 
 
 broadcasting = AnyNode(op_types=BROADCASTING, where=reads_expand)
@@ -136,9 +128,7 @@ broadcasting = AnyNode(op_types=BROADCASTING, where=reads_expand)
 def expand_into_elementwise(m: Match, build: Builder) -> Value:
     """Expand(x, s) + y ⟶ x + y where the sum broadcasts x by itself, and likewise elementwise operators, and Tile."""
     node = m.node(broadcasting)
-    inputs = _before_expands(node)
-    attributes = {name: a.value for name, a in node.attributes.items()}
-    made: Value = build.node(node.op_type, inputs, attributes)[0]
+    (made,) = build.again(node, *(_expanded(v, node) or v for v in node.inputs))
     same = same_shape(m.shape(made), m.shape(broadcasting))
     m.require(same, "without the Expand the result is not shown to have the same shape", at=m[broadcasting])
     return made
@@ -146,13 +136,13 @@ def expand_into_elementwise(m: Match, build: Builder) -> Value:
 
 def reads_fill(node: ir.Node, facts: Facts) -> bool | str:
     """True, or the reason why not: an operand is a ConstantOfShape, one number throughout."""
-    return any(_fill(i, node) is not None for i in node.inputs) or "no operand is a ConstantOfShape"
+    return any(_fill(v, node) is not None for v in inputs_of(node)) or "no operand is a ConstantOfShape"
 
 
 def _fill(value: Value | None, reader: ir.Node) -> ir.TensorProtocol | None:
     """The number that a ConstantOfShape fills its result with; None for another operator."""
-    node = resolve(value).producer() if value is not None else None
-    if node is None or node.op_type != "ConstantOfShape" or node.domain or node.graph is not reader.graph:
+    node = made_by(value, "ConstantOfShape")
+    if node is None or node.graph is not reader.graph:
         return None
     zero = ir.tensor(np.zeros(1, np.float32))
     return node.attributes["value"].as_tensor() if "value" in node.attributes else zero
@@ -183,11 +173,13 @@ filled = AnyNode(op_types=BROADCASTING, where=reads_fill)
 def fill_into_elementwise(m: Match, build: Builder) -> Value:
     """ConstantOfShape(s, value=c) + y ⟶ c + y where y gives the sum its shape, and likewise elementwise operators."""
     node = m.node(filled)
-    fills = [(i, _fill(i, node)) for i in node.inputs]
-    inputs = [i if f is None else build.const(f.numpy().reshape(()), like=i) for i, f in fills]
-    for value in (i for i, f in fills if i is not None and f is not None):
-        m.cover(*filter(None, [resolve(value).producer(), *passed(value)]))
-    made: Value = build.node(node.op_type, inputs, {name: a.value for name, a in node.attributes.items()})[0]
+    operands: list[Value | None] = []
+    for value in node.inputs:
+        number, source = _fill(value, node), made_by(value, "ConstantOfShape")
+        operands.append(value if number is None else build.const(number.numpy().reshape(()), like=value))
+        if value is not None and source is not None and number is not None:
+            m.cover(source, *passed(value))
+    (made,) = build.again(node, *operands)
     same = same_shape(m.shape(made), m.shape(filled))
     m.require(same, "with the number alone the result is not shown to have the same shape", at=m[filled])
     return made

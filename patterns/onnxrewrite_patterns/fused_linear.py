@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.linear_layers import leads_to, require_unquantized
+from onnxrewrite_patterns.linear_layers import STEPS, require_unquantized
 from onnxrewrite_patterns.transpose_frames import Perm, compose
 
 # -- MatMul ----------------------------------------------------------------------------------------------------
@@ -53,8 +53,9 @@ _TO_SOFTMAX = frozenset((*operators("view broadcast", but="comparison logic bits
 
 def require_free(m: Match, build: Builder, call: Call) -> None:
     """Leave what has kernels of its own, and the scores of an attention that the lower stage has yet to find."""
-    require_unquantized(m, *m.node(call).inputs, m[a], m[b])
-    is_score = build.opset >= 23 and leads_to(m[call], lambda n: n.op_type == "Softmax", _TO_SOFTMAX)
+    require_unquantized(m, *inputs_of(m.node(call)), m[a], m[b])
+    below = readers(m[call], through=_TO_SOFTMAX, within=STEPS)
+    is_score = build.opset >= 23 and any(n.op_type == "Softmax" for n in below)
     m.require(not is_score, "these are the scores of an attention", at=call)
 
 
@@ -169,7 +170,7 @@ def rescaled(m: Match, build: Builder, call: Call, factor: float) -> Value:
 def scale_into_fused_matmul(m: Match, build: Builder) -> Value:
     """MatMul(α·a, β·b) ⟶ com.microsoft.FusedMatMul(a, b, alpha=α·β)."""
     call = matched(m, of_scaled)
-    before = [m.facts.rank(v) for v in m.node(call).inputs if v is not None]
+    before = [m.facts.rank(v) for v in inputs_of(m.node(call))]
     m.require(before == [m.rank(a), m.rank(b)], "the scale raises the rank of what it scales", at=call)
     return rescaled(m, build, call, math.prod(m[s] for s in (a_scale, b_scale) if s in m))
 

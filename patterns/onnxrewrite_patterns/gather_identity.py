@@ -58,15 +58,16 @@ def _indexed(m: Match, node: ir.Node, x: Value, index: np.ndarray) -> tuple[int,
 def gather_in_order(m: Match, build: Builder) -> Value:
     """Gather(x, {0, 1, 2, ...}) ⟶ Reshape(x) where that is every index in its order, and likewise GatherND."""
     node = m.node(gather)
-    x, index = m.operand(node), m.facts.constant(m.operand(node, 1))
-    m.require(index is not None, "the indices are not constant", at=node.inputs[1])
+    x, indices = m.operand(node), m.operand(node, 1)
+    index = m.facts.constant(indices)
+    m.require(index is not None, "the indices are not constant", at=indices)
     assert index is not None
     sizes = _indexed(m, node, x, index)
     m.require(bool(sizes) and all(sizes), "what is indexed has a size that is not known, or zero", at=x)
     columns = np.moveaxis(index, -1, 0) if node.op_type == "GatherND" else index[np.newaxis]
     places = tuple(c.ravel() + np.where(c.ravel() < 0, size, 0) for c, size in zip(columns, sizes, strict=True))
     inside = all(((p >= 0) & (p < size)).all() for p, size in zip(places, sizes, strict=True))
-    m.require(inside, "an index is out of range", at=node.inputs[1])
+    m.require(inside, "an index is out of range", at=indices)
     order = np.ravel_multi_index(places, sizes)
-    m.require(np.array_equal(order, np.arange(np.prod(sizes))), "not all is gathered in its order", at=node.inputs[1])
+    m.require(np.array_equal(order, np.arange(np.prod(sizes))), "not all is gathered in its order", at=indices)
     return x if same_shape(m.shape(x), m.shape(gather)) else reshaped(m, build, x, m[gather])

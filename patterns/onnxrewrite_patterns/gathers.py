@@ -9,7 +9,6 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.slice_concat_split import used_once
 
 x = Var("x")
 concat = AnyNode(op_types=("Concat",))
@@ -49,15 +48,11 @@ def unsqueeze_of_gather(m: Match, build: Builder) -> Value:
 
 def _gathered(m: Match, value: Value, axis: int, reader: ir.Node) -> tuple[Value | None, list[int]]:
     """The source and the indices of a Gather along ``axis`` by a constant list; None and no indices for others."""
-    node = resolve(value).producer()
-    if node is None or node.op_type != "Gather" or node.domain or node.graph is not reader.graph:
+    node = made_by(value, "Gather")
+    found = gather_of(m.facts, node) if node is not None and node.graph is reader.graph else ""
+    if isinstance(found, str) or found.axis != axis or found.indices.ndim != 1 or not is_read_once(value):
         return None, []
-    indices = m.facts.constant(node.inputs[1]) if node.inputs[1] is not None else None
-    if node.inputs[0] is None or indices is None or indices.ndim != 1 or not used_once(value):
-        return None, []
-    if m.axis(node, m.rank(node.inputs[0])) != axis:
-        return None, []
-    return resolve(node.inputs[0]), indices.tolist()
+    return resolve(found.source), found.indices.tolist()
 
 
 @rule(
@@ -85,16 +80,14 @@ def concat_of_gathers(m: Match, build: Builder) -> Value:
     node = m.node(concat)
     axis = m.axis(node, m.rank(concat))
     groups: list[tuple[Value | None, list[int], list[Value]]] = []
-    for value in node.inputs:
-        if value is None:
-            m.refuse("an operand is missing")
+    for value in inputs_of(node):
         source, indices = _gathered(m, value, axis, node)
         if source is not None and groups and groups[-1][0] is source:
             groups[-1][1].extend(indices)
             groups[-1][2].append(value)
         else:
             groups.append((source, indices, [value]))
-    m.require(len(groups) < len(node.inputs), "no two neighbours gather from one value")
+    m.require(len(groups) < len(inputs_of(node)), "no two neighbours gather from one value")
     made = [
         values[0] if len(values) == 1 else build.Gather(source, np.array(indices, np.int64), axis=axis)
         for source, indices, values in groups

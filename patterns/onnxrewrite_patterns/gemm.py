@@ -140,7 +140,7 @@ def gemm_factors(m: Match, build: Builder) -> Value:
     )
     weight = m.value(linear.w)
     assert weight is not None
-    m.require(alpha == 1 or len(weight.uses()) == 1, "the weight is used elsewhere, too", at=weight)
+    m.require(alpha == 1 or is_read_once(weight), "the weight is used elsewhere, too", at=weight)
     bias = linear.rounded(m, build, linear.bias_of(m, constant)) if linear.b in m else None
     attributes = {name: value for name, value in m.attrs(constant).items() if name not in ("alpha", "beta")}
     return build.node("Gemm", [m[linear.x], linear.weighted(m, build, alpha), bias], attributes)[0]

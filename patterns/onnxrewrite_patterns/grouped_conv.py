@@ -19,37 +19,7 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 
-ELEMENTWISE = frozenset(
-    (
-        *(
-            "Abs",
-            "Celu",
-            "Clip",
-            "Elu",
-            "Erf",
-            "Exp",
-            "FastGelu",
-            "Gelu",
-            "HardSigmoid",
-            "HardSwish",
-            "LeakyRelu",
-        ),
-        *(
-            "Mish",
-            "Neg",
-            "PRelu",
-            "QuickGelu",
-            "Relu",
-            "Selu",
-            "Sigmoid",
-            "Softplus",
-            "Softsign",
-            "Sqrt",
-            "Swish",
-        ),
-        *("Tanh", "ThresholdedRelu"),
-    )
-)
+ELEMENTWISE = frozenset((*operators("pointwise"), "PRelu", "FastGelu", "QuickGelu"))
 """Functions of each element alone, if all inputs but the first are single numbers."""
 
 
@@ -119,7 +89,7 @@ def over_parts(m: Match, run: Sequence[Branch]) -> int:
 
 def cut(m: Match, part: Value) -> Piece | None:
     """The channels that ``part`` consists of, if it is taken from another value and read once."""
-    found = piece_of(m.facts, part) if is_private(part) else ""
+    found = piece_of(m.facts, part) if is_read_once(part) else ""
     if isinstance(found, str) or found.axis != 1 or not isinstance(found.size, int) or found.elements.step != 1:
         return None
     return found
@@ -130,47 +100,31 @@ def cut(m: Match, part: Value) -> Piece | None:
 
 def branch(m: Match, part: Value) -> Branch | None:
     """The convolution behind an input of Concat; None if it is something else, or is read elsewhere, too."""
-    tail: list[ir.Node] = []
-    idle: list[ir.Node] = []
-    value = part
-    while True:
-        node = value.producer()
-        if node is None or node.graph is not m.node(concat).graph or not is_private(value):
-            return None
-        if node.op_type in ("Conv", "ConvTranspose") and not node.domain:
-            return _with_constants(m, node, tail[::-1], idle)
-        if resolve(value) is not value:
-            idle.append(node)
-        elif node.op_type in ELEMENTWISE and all(_is_number(m, i) for i in node.inputs[1:]):
-            tail.append(node)
-        else:
-            return None
-        first = node.inputs[0]
-        assert first is not None
-        value = first
+
+    def is_function(node: ir.Node) -> int | None:
+        return 0 if node.op_type in ELEMENTWISE and all(_is_number(m, i) for i in inputs_of(node)[1:]) else None
+
+    tail = climb(part, is_function)
+    conv = made_by(tail.source, "Conv", "ConvTranspose")
+    if conv is None or conv.graph is not m.node(concat).graph or not all(map(is_read_once, tail.values)):
+        return None
+    return _with_constants(m, conv, tail)
 
 
-def is_private(value: Value) -> bool:
-    """True if a value has one use and is not a graph output."""
-    return len(value.uses()) == 1 and not value.is_graph_output()
+def _is_number(m: Match, value: Value) -> bool:
+    tensor = m.facts.tensor(resolve(value))
+    return tensor is not None and tensor.size == 1
 
 
-def _is_number(m: Match, value: Value | None) -> bool:
-    tensor = None if value is None else m.facts.tensor(resolve(value))
-    return value is None or (tensor is not None and tensor.size == 1)
-
-
-def _with_constants(m: Match, conv: ir.Node, tail: Sequence[ir.Node], idle: Sequence[ir.Node]) -> Branch | None:
-    source, weight, bias = (*conv.inputs, None)[:3]
-    assert source is not None
-    assert weight is not None
-    array = m.facts.constant(resolve(weight))
+def _with_constants(m: Match, conv: ir.Node, tail: NodePath) -> Branch | None:
+    array, bias = m.facts.constant(resolve(m.operand(conv, 1))), named_input(m.facts, conv, "B")
     offsets = m.facts.constant(resolve(bias)) if bias is not None else None
     if array is None or (bias is not None and offsets is None):
         return None
     groups: int = parameter(m.facts, conv, "group")
-    key = (conv.op_type, array.dtype, _geometry(m, conv, array), tuple(_function(m, n) for n in tail))
-    return Branch(conv, tuple(tail), tuple(idle), resolve(source), array, offsets, groups, key)
+    functions = tail.nodes[::-1]
+    key = (conv.op_type, array.dtype, _geometry(m, conv, array), tuple(_function(m, n) for n in functions))
+    return Branch(conv, functions, tail.idle, resolve(m.operand(conv)), array, offsets, groups, key)
 
 
 def _geometry(m: Match, conv: ir.Node, weight: Array) -> Hashable:
@@ -190,8 +144,9 @@ def _geometry(m: Match, conv: ir.Node, weight: Array) -> Hashable:
 
 def _function(m: Match, node: ir.Node) -> Hashable:
     attributes = tuple((name, parameter(m.facts, node, name)) for name in sorted(node.attributes))
-    numbers = [None if i is None else m.facts.constant(resolve(i)) for i in node.inputs[1:]]
-    return (node.domain, node.op_type, attributes, tuple(None if n is None else n.item() for n in numbers))
+    numbers = [m.facts.constant(resolve(i)) for i in inputs_of(node)[1:]]
+    places = tuple(input_of(node, i) is None for i in range(3))
+    return (node.domain, node.op_type, attributes, places, tuple(n.item() for n in numbers if n is not None))
 
 
 def _input_width(each: Branch) -> int:
@@ -209,23 +164,19 @@ def one_conv(m: Match, build: Builder, run: Sequence[Branch], *, grouped: bool) 
     source = first.source
     for each in run:
         m.cover(each.conv, *each.tail, *each.idle)
-        found = cut(m, each.source) if grouped else None
-        maker = each.source.producer()
+        found, maker = cut(m, each.source) if grouped else None, made_by(each.source, "Slice", "Split")
         if found is not None and maker is not None:
             m.cover(maker, *passed(m.operand(each.conv)))
             source = resolve(found.source)
     transposed = first.conv.op_type == "ConvTranspose"
     weight = np.concatenate([b.weight for b in run], axis=1 if transposed and not grouped else 0)
     bias = np.concatenate([_bias(b) for b in run]) if any(b.bias is not None for b in run) else None
-    attributes = {name: parameter(m.facts, first.conv, name) for name in first.conv.attributes}
-    if grouped:
-        attributes["group"] = len(run) * first.groups
-    like = first.conv.inputs[1]
+    like = m.operand(first.conv, 1)
     constants = [build.const(c, like=like) if c is not None else None for c in (weight, bias)]
-    (result,) = build.node(first.conv.op_type, [source, *constants], attributes)
+    groups = {"group": len(run) * first.groups} if grouped else {}
+    (result,) = build.again(first.conv, source, *constants, **groups)
     for function in first.tail:
-        own = {name: parameter(m.facts, function, name) for name in function.attributes}
-        (result,) = build.domain(function.domain).node(function.op_type, [result, *function.inputs[1:]], own)
+        (result,) = build.again(function, result)
     return result
 
 
@@ -300,7 +251,7 @@ def parallel_convs(m: Match, build: Builder) -> Value:
         count = max(same, groups, 1)
         merged.append(m[parts][at] if count == 1 else one_conv(m, build, run[:count], grouped=groups > same))
         at += count
-    shared = [f"`{part.name}`" for part in m[parts] if len(part.uses()) > 1]
+    shared = [f"`{part.name}`" for part in m[parts] if not is_read_once(part)]
     told = f", for others read {' and '.join(shared)}" if shared else ""
     why = f"no neighbouring inputs are convolutions that make one{told}"
     m.require(len(merged) < len(branches), why, at=m[parts][0])

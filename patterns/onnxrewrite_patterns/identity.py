@@ -70,7 +70,7 @@ def reshape_to_own_shape(m: Match, build: Builder) -> Value:
 
 single = AnyNode(
     op_types=operators(marks="variadic"),
-    where=lambda found, _: len(found.inputs) == 1 or "it has several operands",
+    where=lambda found, _: len(inputs_of(found)) == 1 or "it has several operands",
 )
 
 
@@ -276,9 +276,9 @@ _NEUTRAL: dict[str, tuple[str, _Test]] = {
 
 def split_operands(node: ir.Node, facts: Facts) -> tuple[Value, Value] | None:
     """The operand of a binary operator that could be kept, and the constant that could be neutral."""
-    a, b = node.inputs if len(node.inputs) == 2 else (None, None)
-    if a is None or b is None:
+    if len(inputs_of(node)) != 2:
         return None
+    a, b = inputs_of(node)
     if facts.tensor(b) is not None:
         return a, b
     return (b, a) if node.op_type in operators(marks="commutative") and facts.tensor(a) is not None else None

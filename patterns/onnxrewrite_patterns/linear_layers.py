@@ -5,10 +5,7 @@ No rules here.  Folding is computed in float64 and rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-import onnx_ir as ir
 
 from onnxrewrite.rules import *
 
@@ -146,28 +143,13 @@ _ATTENTIONS = frozenset({"Attention", "GroupQueryAttention", "MultiHeadAttention
 def feeds_attention(m: Match, value: Value) -> bool:
     """True if an attention that may absorb a layer reads its result, with a bias or split into heads: one of ONNX
     Runtime's own operators, or one that will be lowered to them."""
-
-    def takes_in(node: ir.Node) -> bool:
-        return node.op_type in _ATTENTIONS and (bool(node.domain) or m.facts.is_newer(node))
-
-    return leads_to(value, takes_in, frozenset({"Add", "Reshape", "Transpose"}))
-
-
-def leads_to(value: Value, is_end: Callable[[ir.Node], bool], through: frozenset[str]) -> bool:
-    """True if a node that ``is_end`` reads a value, directly or ``through`` some operators."""
-    layer = [value]
-    for _ in range(STEPS):
-        readers = dict.fromkeys(n for v in layer for n in v.consumers())
-        if any(map(is_end, readers)):
-            return True
-        layer = [o for n in readers if n.op_type in through for o in n.outputs]
-    return False
+    below = readers(value, through=("Add", "Reshape", "Transpose"), within=STEPS)
+    return any(n.op_type in _ATTENTIONS and (bool(n.domain) or m.facts.is_newer(n)) for n in below)
 
 
 def require_unquantized(m: Match, *operands: Value | None) -> None:
     """Refuse a layer of quantized operands: ONNX Runtime has kernels for it, and looks for the plain operator."""
-    producers = [resolve(value).producer() for value in operands if value is not None]
-    quantized = any(node is not None and node.op_type == "DequantizeLinear" for node in producers)
+    quantized = any(made_by(value, "DequantizeLinear") for value in operands)
     m.require(not quantized, "quantized operands have kernels of their own")
 
 

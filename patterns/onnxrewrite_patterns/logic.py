@@ -145,7 +145,7 @@ def if_decided(m: Match, build: Builder) -> list[Value]:
     """If(true, then, else) ⟶ then, its nodes in the place of the If."""
     node = m.node(branching)
     condition = m.facts.constant(m.operand(node))
-    m.require(condition is not None and condition.size == 1, "the condition is not constant", at=node.inputs[0])
+    m.require(condition is not None and condition.size == 1, "the condition is not constant", at=m.operand(node))
     assert condition is not None
     branch = node.attributes["then_branch" if condition.all() else "else_branch"].as_graph()
     m.widen([node], node.outputs)
@@ -159,8 +159,6 @@ def if_decided(m: Match, build: Builder) -> list[Value]:
         m.require(not nested, f"the branch has a subgraph of its own, in {inner.op_type} `{inner.name}`")
         refers = inner.overload or any(a.is_ref() for a in inner.attributes.values())
         m.require(not refers, f"{inner.op_type} `{inner.name}` refers to an attribute or an overload of a function")
-        inputs = [None if i is None else copies.get(i, i) for i in inner.inputs]
-        attributes = {name: a.value for name, a in inner.attributes.items()}
-        made = build.domain(inner.domain).node(inner.op_type, inputs, attributes, outputs=len(inner.outputs))
+        made = build.again(inner, *(copies.get(v, v) if v is not None else None for v in inner.inputs))
         copies.update(zip(inner.outputs, made, strict=True))
     return [copies.get(o, o) for o in branch.outputs]

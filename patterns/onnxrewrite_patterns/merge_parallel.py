@@ -9,7 +9,7 @@ What is concatenated right away is merged without a Split, by ``grouped_conv.py`
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,25 +56,21 @@ def _in_blocks(each: Branch) -> bool:
     """True if another convolution follows, directly or after one node, which measuring it alone does not show."""
     if each.nodes[0].op_type != "Conv":
         return False
-    below = [n for n in each.output.consumers() if n.op_type in BLOCKED]
-    further = (n for reader in below for o in reader.outputs for n in o.consumers())
-    return any(n.op_type == "Conv" for n in (*below, *further))
+    return any(n.op_type == "Conv" for n in readers(each.output, through=BLOCKED, within=2))
 
 
-def alongside(m: Match) -> Iterator[Branch]:
+def alongside(m: Match) -> list[Branch]:
     """The layers that read x, each with a weight of its own."""
-    for node in dict.fromkeys(m[x].consumers()):
-        found = branch(m, node)
-        if found is not None:
-            yield found
+    found = (branch(m, node) for node in readers(m[x], within=1))
+    return [each for each in found if each is not None]
 
 
 def branch(m: Match, node: ir.Node) -> Branch | None:
     """A node as a layer to merge; None if it is something else."""
     if node.domain or node.op_type not in layer.op_types or node.graph is not m.node(layer).graph:
         return None
-    source, weight, bias = (*node.inputs, None)[:3]
-    if source is not m[x] or weight is None or m.facts.tensor(weight) is None or len(weight.uses()) > 1:
+    source, weight, bias = (input_of(node, i) for i in range(3))
+    if source is not m[x] or weight is None or m.facts.tensor(weight) is None or not is_read_once(weight):
         return None
     shape = tuple(d for d in m.shape(weight) or () if isinstance(d, int))
     axis = output_axis(m, node)
@@ -98,13 +94,12 @@ def output_axis(m: Match, node: ir.Node) -> int:
 
 def added(m: Match, node: ir.Node, channels: int) -> tuple[tuple[ir.Node, ...], Value | None]:
     """The Add of a bias that alone reads a product, and the bias."""
-    result = node.outputs[0]
-    readers = [] if result.is_graph_output() else [u.node for u in result.uses()]
-    if len(readers) == 1 and readers[0].op_type == "Add" and not readers[0].domain:
-        for addend in readers[0].inputs:
-            if addend is not None and addend is not result and is_by_channel(m, addend, channels):
-                return (readers[0],), addend
-    return (), None
+    (result,) = node.outputs
+    add = only_reader(result, "Add")
+    if add is None:
+        return (), None
+    bias = next((v for v in inputs_of(add) if v is not result and is_by_channel(m, v, channels)), None)
+    return ((add,) if bias is not None else (), bias)
 
 
 def is_by_channel(m: Match, bias: Value, channels: int) -> bool:
@@ -186,7 +181,7 @@ def parallel_layers(m: Match, build: Builder) -> Sequence[Value]:
     if own is None:
         m.refuse("its weight is used elsewhere, or its channels are not those of one matrix or one group", at=w)
     branches = [each for each in alongside(m) if each.key == own.key]
-    others = [f"{n.op_type} `{n.name}`" for n in dict.fromkeys(m[x].consumers()) if n is not m.node(layer)]
+    others = [f"{n.op_type} `{n.name}`" for n in readers(m[x], within=1) if n is not m.node(layer)]
     told = f", only {' and '.join(others)}" if others else ""
     m.require(len(branches) > 1, f"no other layer like it reads the same{told}", at=x)
     m.require(not any(feeds_attention(m, each.output) for each in branches), "an attention may take them in")

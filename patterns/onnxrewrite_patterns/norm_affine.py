@@ -51,7 +51,7 @@ def _finite(m: Match, made: Value) -> Value:
 
 def _read_by(m: Match, own: Value) -> Value:
     """The result of the normalization that reads the parameter ``own``."""
-    return next((n.outputs[0] for n in own.consumers() if n in m.nodes), own)
+    return next((n.outputs[0] for n in readers(own, within=1) if n in m.nodes), own)
 
 
 def _combined(m: Match, build: Builder, op_type: str, own: Value, other: Value) -> Value:

@@ -80,7 +80,6 @@ def with_sum(m: Match, total: Term, *computed_twice: Term) -> bool:
     """
     whole, inside = m[total], set(m.nodes)
     free = {whole, m.anchor, *(m[t] for t in computed_twice if t in m)}
-    for value in (o for n in m.nodes for o in n.outputs if o not in free):
-        alone = not value.is_graph_output() and inside.issuperset(value.consumers())
-        m.require(alone, f"`{value.name}` inside the match is needed elsewhere, too")
-    return whole.is_graph_output() or not inside.issuperset(whole.consumers())
+    leaking = next((v for v, _ in leaks(m.nodes, inside) if v not in free), None)
+    m.require(leaking is None, f"`{leaking and leaking.name}` inside the match is needed elsewhere, too")
+    return bool(need_outside(whole, inside))

@@ -42,7 +42,7 @@ def quantize(of: Term) -> Call:
 def require_alone(m: Match, call: Call) -> None:
     """Refuse what is needed as a float, too.  Dequantized operands may be: each reader has its own kernel."""
     value = m[call]
-    m.require(len(value.uses()) == 1 and not value.is_graph_output(), "it is needed as a float, too", at=value)
+    m.require(is_read_once(value), "it is needed as a float, too", at=value)
 
 
 def whole(m: Match, build: Builder, of: Grid) -> list[Value]:

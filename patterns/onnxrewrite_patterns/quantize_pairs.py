@@ -127,7 +127,4 @@ moved = op.QuantizeLinear(moving, own_scale, own_zero)
 def quantize_of_moved(m: Match, build: Builder) -> Value:
     """QuantizeLinear(f(DequantizeLinear(q, s, z)), s, z) ⟶ f(q) for an f that only moves data."""
     _same_numbers(m)
-    node = m.node(moving)
-    inputs = [m[q], *node.inputs[1:]]
-    attributes = {name: a.value for name, a in node.attributes.items()}
-    return build.node(node.op_type, inputs, attributes)[0]
+    return build.again(m.node(moving), m[q])[0]

@@ -34,7 +34,7 @@ def _without(m: Match, build: Builder, quantized: Call, least: float, most: floa
     m.require(least <= most, "the limits are crossed", at=quantized)
     m.require((_steps(m, least) <= bottom).all(), f"the lower limit is not quantized to {bottom}", at=quantized)
     m.require((_steps(m, most) >= top).all(), f"the upper limit is not quantized to {top}", at=quantized)
-    return build.node("QuantizeLinear", [m[x], *m.node(quantized).inputs[1:]], m.attrs(quantized))[0]
+    return build.again(m.node(quantized), m[x])[0]
 
 
 def _steps(m: Match, limit: float) -> npt.NDArray[np.float64]:

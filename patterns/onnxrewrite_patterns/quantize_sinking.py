@@ -39,13 +39,7 @@ def _require_largest(m: Match) -> None:
 
 
 def _meets(value: Value, op_type: str) -> bool:
-    return any(n.op_type == op_type for n in value.consumers())
-
-
-def _moved(m: Match, build: Builder, call: Call, data: Value) -> Value:
-    node = m.node(call)
-    attributes = {name: a.value for name, a in node.attributes.items()}
-    return build.node(node.op_type, [data, *node.inputs[1:]], attributes)[0]
+    return any(n.op_type == op_type for n in readers(value, within=1))
 
 
 @rule(
@@ -97,8 +91,8 @@ def dequantize_after_move(m: Match, build: Builder) -> Value:
     m.require(not _meets(m[sinking], "QuantizeLinear"), "it is quantized again", at=sinking)
     if m.node(sinking).op_type == "MaxPool":
         _require_largest(m)
-    moved = _moved(m, build, sinking, m[q])
-    return build.node("DequantizeLinear", [moved, *m.node(dequantized).inputs[1:]], m.attrs(dequantized))[0]
+    (moved,) = build.again(m.node(sinking), m[q])
+    return build.again(m.node(dequantized), moved)[0]
 
 
 @rule(
@@ -130,5 +124,5 @@ def quantize_before_move(m: Match, build: Builder) -> Value:
     """QuantizeLinear(f(x), s, z) ⟶ f(QuantizeLinear(x, s, z)) for an f that moves data, leaving none out."""
     _require_one_scale(m)
     m.require(m.dtype(rising) in NARROW, "it is not of at most 16 bits", at=rising)
-    integers = build.node("QuantizeLinear", [m[x], *m.node(rising).inputs[1:]], m.attrs(rising))[0]
-    return _moved(m, build, moving, integers)
+    (integers,) = build.again(m.node(rising), m[x])
+    return build.again(m.node(moving), integers)[0]

@@ -139,6 +139,5 @@ def quantized_matmul_bias(m: Match, build: Builder) -> Value:
     m.require(isinstance(columns, int) and m.shape(bias) == (columns,), "it is not one number for each column", at=bias)
     call = matched(m, biasless)
     wanted = 4 if call.op_types == ("DynamicQuantizeMatMul",) else 6
-    given = list(m.node(call).inputs)
-    inputs = [*given, *[None] * (wanted - len(given)), m[bias]]
-    return build.microsoft.node(call.op_types[0], inputs)[0]
+    node = m.node(call)
+    return build.again(node, *(input_of(node, i) for i in range(wanted)), m[bias])[0]

@@ -11,7 +11,7 @@ Gather copies every entry by a call of its own; GatherElements is a loop over nu
 
 from __future__ import annotations
 
-from collections import deque
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -47,15 +47,24 @@ class Function(NamedTuple):
 
 def _is_fixed(facts: Facts, value: Value) -> bool:
     """True if a value is constant, or a constant that is dequantized."""
-    if facts.tensor(value) is not None:
-        return True
+    return facts.tensor(value) is not None or _constant_maker(facts, value) is not None
+
+
+def _constant_maker(facts: Facts, value: Value) -> ir.Node | None:
+    """The DequantizeLinear that computes a value of constants alone."""
     node = value.producer()
-    return node is not None and node.op_type == "DequantizeLinear" and not _variable(facts, node)
+    of_constants = node is not None and node.op_type == "DequantizeLinear" and not _variable(facts, node)
+    return node if of_constants else None
 
 
 def _variable(facts: Facts, node: ir.Node) -> list[Value]:
     """The inputs of a node that are not constant tensors."""
-    return [v for v in node.inputs if v is not None and facts.tensor(v) is None]
+    return [v for v in inputs_of(node) if facts.tensor(v) is None]
+
+
+def _computed(facts: Facts, node: ir.Node) -> list[Value]:
+    """The inputs of a node that are not fixed."""
+    return [v for v in inputs_of(node) if not _is_fixed(facts, v)]
 
 
 def _obstacle(facts: Facts, node: ir.Node) -> str:
@@ -64,86 +73,48 @@ def _obstacle(facts: Facts, node: ir.Node) -> str:
         return f"{node.op_type} is not known to compute element by element"
     if node.attributes.get_int("block_size", 0):
         return "it is scaled by blocks"
-    for value in node.inputs:
-        shape = facts.shape(value) if value is not None and _is_fixed(facts, value) else ()
-        if shape is None or any(d != 1 for d in shape):
-            return f"{node.op_type} has an operand of several numbers"
+    shapes = [facts.shape(v) for v in inputs_of(node) if _is_fixed(facts, v)]
+    if any(shape is None or any(d != 1 for d in shape) for shape in shapes):
+        return f"{node.op_type} has an operand of several numbers"
     return ""
 
 
 def _above(facts: Facts, root: ir.Node) -> tuple[list[ir.Node], list[str]]:
     """The nodes that compute element by element up from a root, consumers first; and what ends them."""
-    found, obstacles = dict[ir.Node, None](), list[str]()
-    queue = deque([root])
-    while queue and len(found) < _LARGE:
-        node = queue.popleft()
-        obstacle = _obstacle(facts, node)
-        if obstacle:
-            obstacles.append(obstacle)
-        elif node not in found:
-            found[node] = None
-            above = (v.producer() for v in node.inputs if v is not None and not _is_fixed(facts, v))
-            queue.extend(n for n in above if n is not None and n.graph is root.graph)
-    return _consumers_first(found), obstacles
-
-
-def _consumers_first(nodes: Iterable[ir.Node]) -> list[ir.Node]:
-    """The nodes in an order in which each comes after all that read it."""
-    members = dict.fromkeys(nodes)
-    done: dict[ir.Node, None] = {}
-    stack = list(reversed(members))
-    while stack:
-        readers = (n for o in stack[-1].outputs for n in o.consumers())
-        missing = [n for n in readers if n in members and n not in done]
-        if missing:
-            stack.extend(missing)
-        else:
-            done[stack.pop()] = None
-    return list(done)
+    met = upstream(root, lambda n: () if _obstacle(facts, n) else _computed(facts, n))
+    obstacles = {n: _obstacle(facts, n) for n in met}
+    return [*reversed(topological([n for n in met if not obstacles[n]]))], [o for o in obstacles.values() if o]
 
 
 def functions(facts: Facts, root: ir.Node) -> Iterator[Function]:
     """The result of a root as functions of one 8-bit tensor each, the smallest first."""
     nodes, _ = _above(facts, root)
-    covered: list[ir.Node] = []
-    open_values: set[Value] = set(root.outputs) if nodes else set()
+    covered, read = list[ir.Node](), set[Value]()
     for node in nodes:
-        fixed = {v for v in node.inputs if v is not None and _is_fixed(facts, v)}
-        makers = (v.producer() for v in fixed if facts.tensor(v) is None)
+        makers = (_constant_maker(facts, v) for v in inputs_of(node))
         covered += [node, *(n for n in makers if n is not None)]
-        open_values.difference_update(node.outputs)
-        open_values.update(v for v in node.inputs if v is not None and v not in fixed)
-        if len(open_values) == 1:
-            (operand,) = open_values
-            if facts.dtype(operand) in EIGHT_BITS:
-                yield Function(operand, tuple(dict.fromkeys(reversed(covered))), root.outputs[0])
+        read = read.difference(node.outputs).union(_computed(facts, node))
+        if len(read) == 1 and facts.dtype(operand := next(iter(read))) in EIGHT_BITS:
+            yield Function(operand, tuple(dict.fromkeys(reversed(covered))), root.outputs[0])
 
 
 def _leak(facts: Facts, found: Function) -> str:
     """An inner value of a function that others need, but dequantized operands, which cost as much as they are; as a
     reason, empty where there is none."""
-    inside = set(found.nodes)
-    for node in found.nodes:
-        if node.op_type == "DequantizeLinear" and all(v is found.operand for v in _variable(facts, node)):
-            continue
-        for value in node.outputs:
-            if value is found.result:
-                continue
-            if value.is_graph_output():
-                return f"`{value.name}` inside is a graph output"
-            other = next((n for n in value.consumers() if n not in inside), None)
-            if other is not None:
-                return f"`{value.name}` inside is also used by {other.op_type}"
-    return ""
+
+    def is_copied(node: ir.Node) -> bool:
+        return node.op_type == "DequantizeLinear" and set(_variable(facts, node)) <= {found.operand}
+
+    needs = leaks((n for n in found.nodes if not is_copied(n)), found.nodes)
+    return next((f"`{value.name}` inside is {need}" for value, need in needs if value is not found.result), "")
 
 
 def _fits(facts: Facts, found: Function) -> str:
     """The reason why a table cannot replace a function, or would not pay; empty if there is none."""
     rank = facts.rank(found.operand) or 0
-    values = (v for n in found.nodes if n.op_type not in PASSING for v in n.inputs if v is not None)
-    if any(_is_fixed(facts, v) and (facts.rank(v) or 0) > rank for v in values):
-        return "a constant may raise the rank"
     steps = [n for n in found.nodes if n.op_type not in PASSING]
+    if any(_is_fixed(facts, v) and (facts.rank(v) or 0) > rank for n in steps for v in inputs_of(n)):
+        return "a constant may raise the rank"
     if len(steps) < 2:
         return "it is one operator at most"
     if all(_has_kernel(facts, n) for n in steps):
@@ -153,22 +124,19 @@ def _fits(facts: Facts, found: Function) -> str:
 
 def _has_kernel(facts: Facts, node: ir.Node) -> bool:
     """True if a node reads and gives quantized integers, and has a kernel for them."""
-    above = [v.producer() for v in _variable(facts, node)]
-    around = {(n.op_type if n is not None else "", "DequantizeLinear") for n in above}
-    around |= {(n.op_type, "QuantizeLinear") for n in node.outputs[0].consumers()}
-    return node.op_type in KERNELS and all(one == wanted for one, wanted in around)
+    reads = all(made_by(v, "DequantizeLinear") for v in _variable(facts, node))
+    gives = all(n.op_type == "QuantizeLinear" for n in readers(node, within=1))
+    return node.op_type in KERNELS and reads and gives
 
 
 def _below(facts: Facts, first: ir.Node) -> list[ir.Node]:
     """The QuantizeLinears that could end a function that a first one is part of, itself among them, the last first."""
-    found = {first: None}
-    queue = deque([first])
-    while queue and len(found) < _LARGE:
-        for node in queue.popleft().outputs[0].consumers():
-            if node not in found and node.graph is first.graph and not _obstacle(facts, node):
-                found[node] = None
-                queue.append(node)
-    return [n for n in reversed(found) if n.op_type == "QuantizeLinear"]
+
+    def goes_on(node: ir.Node) -> bool:
+        return node.graph is first.graph and not _obstacle(facts, node)
+
+    met = itertools.islice(readers(first, through=goes_on), _LARGE)
+    return [n for n in reversed([first, *filter(goes_on, met)]) if n.op_type == "QuantizeLinear"]
 
 
 def _largest(m: Match) -> Function:

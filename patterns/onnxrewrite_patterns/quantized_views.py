@@ -62,7 +62,6 @@ apart = op.Reshape(product, Var("shape of the product"))
 def quantized_matmul_of_view(m: Match, build: Builder) -> Value:
     """Reshape(DynamicQuantizeMatMul(Reshape(x), b)) ⟶ DynamicQuantizeMatMul(x, b), and MatMulIntegerToFloat."""
     call = matched(m, product)
-    node = m.node(call)
     m.node(flat), m.node(apart)  # of both the results count, whatever their attributes
     before, matrix = m.shape(x) or (), m.shape(flat) or ()
     m.require(len(before) > 1 and len(matrix) > 1, "the rank of x is not known, or too small", at=x)
@@ -70,7 +69,7 @@ def quantized_matmul_of_view(m: Match, build: Builder) -> Value:
     after = m.shape(apart) or ()
     kept = len(after) == len(before) and same_shape(after[:-1], before[:-1])
     m.require(kept, "the result is not given the batch again", at=apart)
-    return build.microsoft.node(call.op_types[0], [m[x], *node.inputs[1:]])[0]
+    return build.again(m.node(call), m[x])[0]
 
 
 source, target = Var("x"), Var("shape")

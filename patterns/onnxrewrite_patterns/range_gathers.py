@@ -54,12 +54,12 @@ def counts(m: Match, value: Value, used: list[ir.Node], far: int = _FAR) -> list
     used.append(node)
     if node.op_type == "Range":
         plain = m.facts.elements(m.operand(node, 0)) == (0,) and m.facts.elements(m.operand(node, 2)) == (1,)
-        m.require(plain, "a range does not count 0, 1, 2, ...", at=node.outputs[0])
-        return [Count(-1, 1, node.outputs[0])]
+        m.require(plain, "a range does not count 0, 1, 2, ...", at=value)
+        return [Count(-1, 1, resolve(value))]
     if node.op_type in ("Cast", "Expand"):
         return counts(m, m.operand(node), used, far - 1)
     if node.op_type in ("Unsqueeze", "Reshape", "Squeeze"):
-        return _moved(m, counts(m, m.operand(node), used, far - 1), m.operand(node), node.outputs[0])
+        return _moved(m, counts(m, m.operand(node), used, far - 1), m.operand(node), value)
     if node.op_type == "Add":
         both = [c for i in (0, 1) for c in counts(m, m.operand(node, i), used, far - 1)]
         m.require(len({c.axis for c in both}) == len(both), "two ranges along one axis are added", at=value)
@@ -73,7 +73,7 @@ def _scaled(m: Match, node: ir.Node, used: list[ir.Node], far: int) -> list[Coun
     factors = [m.facts.elements(m.operand(node, index)) for index in (0, 1)]
     index = next((i for i, f in enumerate(factors) if f is not None and len(f) == 1), None)
     if index is None:
-        m.refuse("no factor of an index is a number", at=node.outputs[0])
+        m.refuse("no factor of an index is a number", at=m.operand(node))
     (factor,) = factors[index] or (1,)
     inner = counts(m, m.operand(node, 1 - index), used, far - 1)
     return [replace(c, stride=c.stride * factor) for c in inner]
@@ -167,10 +167,7 @@ def gather_of_all_flat(m: Match, build: Builder) -> Value:
     """Gather(Flatten(x), arange(n)·s + arange(s)) ⟶ x with new axes, or the first of its elements."""
     node, used = m.node(gather), list[ir.Node]()
     flat, index = m.operand(node), m.operand(node, 1)
-    view = resolve(flat).producer()
-    is_view = view is not None and view.op_type in ("Flatten", "Reshape") and not view.domain
-    m.require(is_view, "what is gathered from is not flattened", at=flat)
-    assert view is not None
+    view = m.made_by(flat, "Flatten", "Reshape", because="what is gathered from is not flattened")
     m.require(m.axis(node, m.rank(flat)) == 0, "another axis than the first is gathered from")
     x, rank = m.operand(view), m.rank(index)
     m.require(rank is not None, "the rank of the indices is not known", at=index)
@@ -226,15 +223,12 @@ def gather_of_all(m: Match, build: Builder) -> Value:
     node, used = m.node(gather_nd), list[ir.Node]()
     x, index = m.operand(node), m.operand(node, 1)
     m.require(node.attributes.get_int("batch_dims", 0) == 0, "it has batch_dims")
-    rank, joined = m.rank(index), resolve(index).producer()
-    is_joined = joined is not None and joined.op_type == "Concat" and not joined.domain and rank is not None
-    m.require(is_joined, "the indices are not joined", at=index)
-    assert joined is not None
-    assert rank is not None
+    rank, joined = m.rank(index), m.made_by(index, "Concat", because="the indices are not joined")
+    if rank is None:
+        m.refuse("the rank of the indices is not known", at=index)
     m.require(m.axis(joined, rank) == rank - 1, "the indices are joined along another axis", at=index)
     found = list[Count]()
-    for place, part in enumerate(joined.inputs):
-        assert part is not None
+    for place, part in enumerate(inputs_of(joined)):
         m.require(m.dim(part, -1) == 1, "an operand has more than one index", at=part)
         one = counts(m, part, used)
         m.require(len(one) == 1 and one[0].stride == 1, f"index {place} is not one range", at=part)

@@ -30,13 +30,12 @@ narrowed = op.Cast(1 / root(widened), to=Attr[int]("back"))
 
 def _is_centred(value: Value) -> bool:
     """True if a value is the difference of another value and its mean."""
-    difference = resolve(value).producer()
-    if difference is None or difference.op_type != "Sub":
+    difference = made_by(value, "Sub")
+    if difference is None:
         return False
-    minuend, mean = (None if v is None else resolve(v) for v in difference.inputs)
-    node = mean.producer() if mean is not None else None
-    source = node.inputs[0] if node is not None and node.op_type == "ReduceMean" else None
-    return source is not None and resolve(source) is minuend
+    minuend, mean = inputs_of(difference)
+    of_mean = path(mean, "ReduceMean")
+    return of_mean is not None and of_mean.source is resolve(minuend)
 
 
 _ROOT = "p = Pow(x, 2.0)  v = ReduceMean<axes=[-1]>(p)  a = Add(v, 1e-6)  r = Sqrt(a)"

@@ -13,7 +13,6 @@ from __future__ import annotations
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.duplicated_halves import once
 from onnxrewrite_patterns.rotary_operator import embedded, head_size
-from onnxrewrite_patterns.slice_concat_split import used_once
 
 x = Var("x", dtype=FLOATS)
 cos, sin = Var("cos"), Var("sin")
@@ -174,7 +173,7 @@ def rotary(m: Match, build: Builder) -> Value:
     """x·cos + (-x₂, x₁)·sin ⟶ RotaryEmbedding(x, cos, sin), of cos and sin that repeat themselves."""
     interleaved = turned.is_interleaved(m)
     _require_parts(m, head_size(m, m[x]), interleaved)
-    m.require(used_once(m[turned.term]), "the turned heads are used elsewhere, too", at=m[turned.term])
+    m.require(is_read_once(m[turned.term]), "the turned heads are used elsewhere, too", at=m[turned.term])
     tables = [once(m, build, m[t], interleaved) for t in (cos, sin)]
     return embedded(m, build, m[x], tables, interleaved=interleaved)
 

@@ -91,10 +91,8 @@ def slice_of_shape(m: Match, build: Builder) -> Value:
     """Shape(x)[1:3] ⟶ Shape(x, start=1, end=3), since opset 15."""
     m.require(build.opset >= WITH_BOUNDS, f"Shape takes bounds since opset {WITH_BOUNDS}")
     node = m.node(sliced)
-    above = m.operand(node).producer()
-    plain = above is not None and above.op_type == "Shape" and not above.domain and not above.attributes
-    m.require(plain, "what is sliced is no whole shape", at=m.operand(node))
-    assert above is not None
+    above = m.made_by(m.operand(node), "Shape", because="what is sliced is no whole shape")
+    m.require(not above.attributes, "what is sliced is no whole shape", at=m.operand(node))
     value, (cut,) = m.operand(above), m.slice(node).spans or (None,)
     rank = m.rank(value)
     if rank is None or cut is None:
@@ -147,36 +145,19 @@ class Run:
         return self.value is not None and (self.start, self.end) == (0, m.rank(self.value))
 
 
-def _dying(node: ir.Node) -> list[ir.Node]:
-    """The nodes that are needed for this one alone, itself first."""
-    found = {node: None}
-    queue = [node]
-    while queue and len(found) < _MOST:
-        for value in queue.pop(0).inputs:
-            above = value.producer() if value is not None else None
-            if above is None or above in found or above.graph is not node.graph or above.op_type == "Constant":
-                continue
-            alone = all(c in found for o in above.outputs for c in o.consumers())
-            if alone and not any(o.is_graph_output() for o in above.outputs):
-                found[above] = None
-                queue.append(above)
-    return list(found)
-
-
 def _sources(m: Match, node: ir.Node) -> list[Value]:
     """The values whose sizes may be read: those that are asked for theirs above the node, then the graph's inputs."""
-    found: dict[Value, None] = {}
-    seen, queue = {node}, [node]
-    while queue and len(seen) < _MOST:
-        each = queue.pop(0)
-        if each.op_type == "Shape" and not each.domain and each.inputs[0] is not None:
-            found[each.inputs[0]] = None
-            continue
-        above = (v.producer() for v in each.inputs if v is not None and m.dtype(v) in (*INTS, ir.DataType.BOOL))
-        queue += (new := [p for p in dict.fromkeys(above) if p is not None and p not in seen])
-        seen.update(new)
+
+    def integers(each: ir.Node) -> list[Value]:
+        return [v for v in inputs_of(each) if m.dtype(v) in (*INTS, ir.DataType.BOOL) and not _is_shape(each)]
+
+    asked = [m.operand(n) for n in upstream(node, integers, most=_MOST) if _is_shape(n)]
     graph = node.graph
-    return [*found, *(graph.inputs if isinstance(graph, ir.Graph) else ())]
+    return [*dict.fromkeys(asked), *(graph.inputs if isinstance(graph, ir.Graph) else ())]
+
+
+def _is_shape(node: ir.Node) -> bool:
+    return node.op_type == "Shape" and not node.domain
 
 
 def _pieces(m: Match, elements: Sequence[Dim], sources: Sequence[Value]) -> Iterator[Run]:
@@ -228,7 +209,7 @@ def _cost(m: Match, pieces: Sequence[Run], dying: Sequence[ir.Node], takes_bound
 
 def _has_shape(value: Value, dying: Sequence[ir.Node]) -> bool:
     """True if a node that stays computes the whole shape of a value."""
-    return any(c.op_type == "Shape" and not c.domain and not c.attributes and c not in dying for c in value.consumers())
+    return any(_is_shape(n) and not n.attributes and n not in dying for n in readers(value, within=1))
 
 
 def _built(m: Match, build: Builder, piece: Run, takes_bounds: bool) -> Value:
@@ -279,7 +260,7 @@ def shape_tensor_anew(m: Match, build: Builder) -> Value:
     """[n, s] as computed here ⟶ Shape(x, start=0, end=2) for an x of shape [n, s, ...], if that takes fewer nodes."""
     node, elements = m.node(computed), m.facts.elements(m[computed])
     assert elements is not None
-    dying = _dying(node)
+    dying = needed_for(node, most=_MOST)
     pieces = list(_pieces(m, elements, _sources(m, node)))
     is_scalar, takes_bounds = m.rank(computed) == 0, build.opset >= WITH_BOUNDS
     cost = _cost(m, pieces, dying, takes_bounds, is_scalar)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import onnx_ir as ir
 
 from onnxrewrite.rules import *
 
@@ -80,35 +79,16 @@ def slice_of_slice(m: Match, build: Builder) -> Value:
             m.refuse(f"what both cut of axis {cut.axis} depends on its size", at=inner)
         by_axis[cut.axis] = merged
     made = list(by_axis.values())
-    bounds = {
-        "starts": [c.start for c in made],
-        "ends": [c.end for c in made],
-        "axes": [c.axis for c in made],
-    }
+    bounds = {"starts": [c.start for c in made], "ends": [c.end for c in made], "axes": [c.axis for c in made]}
     if any(c.step != 1 for c in made):
         bounds["steps"] = [c.step for c in made]
-    return build.node("Slice", [m[x]], {name: np.array(b, np.int64) for name, b in bounds.items()})[0]
+    sliced: Value = build.Slice(m[x], **{name: np.array(b, np.int64) for name, b in bounds.items()})
+    return sliced
 
 
 # -- Concat --------------------------------------------------------------------------------------------------
 
 concat = AnyNode(op_types=("Concat",))
-
-
-def used_once(value: Value | None) -> bool:
-    """True if a value, and each value that Identities pass on to it, has one use and is not a graph output."""
-    if value is None:
-        return False
-    values = [value, *(n.inputs[0] for n in passed(value))]
-    return all(v is not None and len(v.uses()) == 1 and not v.is_graph_output() for v in values)
-
-
-def _is_inner_concat(value: Value | None, producer: ir.Node, reader: ir.Node) -> bool:
-    return _is_concat(producer, reader) and used_once(value)
-
-
-def _is_concat(producer: ir.Node, reader: ir.Node) -> bool:
-    return producer.op_type == "Concat" and not producer.domain and producer.graph is reader.graph
 
 
 def _join_constants(m: Match, build: Builder, parts: Sequence[Value], axis: int) -> Iterator[Value]:
@@ -158,20 +138,20 @@ def concat_of_concat(m: Match, build: Builder) -> Value:
     node, rank = m.node(concat), m.rank(concat)
     axis = m.axis(node, rank)
     parts, kept_apart = list[Value](), list[str | None]()
-    for value in node.inputs:
-        producer = resolve(value).producer() if value is not None else None
-        if value is None:
-            continue
-        if producer is not None and _is_inner_concat(value, producer, node) and m.axis(producer, rank) == axis:
-            parts += [i for i in producer.inputs if i is not None]
-            m.cover(producer, *passed(value))
+    for value in inputs_of(node):
+        inner = made_by(value, "Concat")
+        if inner is None or inner.graph is not node.graph:
+            parts.append(value)
+        elif is_read_once(value) and m.axis(inner, rank) == axis:
+            parts += inputs_of(inner)
+            m.cover(inner, *passed(value))
         else:
             parts.append(value)
-            kept_apart += [value.name] if producer is not None and _is_concat(producer, node) else []
+            kept_apart.append(value.name)
     lengths = [m.dim(p, axis) for p in parts]
     kept = [p for p, length in zip(parts, lengths, strict=True) if length != 0] or parts[:1]
     joined = list(_join_constants(m, build, kept, axis))
-    if len(joined) == len(node.inputs) and len(m.nodes) == 1:
+    if len(joined) == len(inputs_of(node)) and len(m.nodes) == 1:
         m.require(kept_apart, "no operand is a Concat of the same axis, empty, or constant next to one")
         m.refuse(f"`{kept_apart[0]}` is used by others too, or joined along another axis")
     made: Value = joined[0] if len(joined) == 1 else build.Concat(*joined, axis=axis)
@@ -201,26 +181,20 @@ def concat_of_concat(m: Match, build: Builder) -> Value:
 def concat_of_split(m: Match, build: Builder) -> Value:
     """Concat(Split(x)) ⟶ x, all pieces in their order along the same axis."""
     node = m.node(concat)
-    splits = {resolve(i).producer() for i in node.inputs if i is not None}
-    split = splits.pop() if len(splits) == 1 else None
-    if split is None or split.op_type != "Split" or split.domain or split.inputs[0] is None:
+    pieces = [resolve(v) for v in inputs_of(node)]
+    split = made_by(pieces[0], "Split") if len({made_by(piece, "Split") for piece in pieces}) == 1 else None
+    if split is None:
         m.refuse("the operands are not the pieces of one Split")
-    m.require(
-        [resolve(i) for i in node.inputs if i is not None] == list(split.outputs),
-        "not all pieces in their order",
-    )
-    rank = m.rank(split.inputs[0])
-    m.require(
-        m.axis(node, rank) == m.axis(split, rank),
-        "Split and Concat go along different axes",
-    )
-    return split.inputs[0]
+    source = m.operand(split)
+    m.require(pieces == list(split.outputs), "not all pieces in their order")
+    m.require(m.axis(node, m.rank(source)) == m.axis(split, m.rank(source)), "Split and Concat go along different axes")
+    return source
 
 
 piece = AnyNode(op_types=("Split", "Slice"))
 
 
-def _at(values: Sequence[Value | None], sizes: Sequence[Dim | None], start: int, end: int) -> Value | None:
+def _at(values: Sequence[Value], sizes: Sequence[Dim | None], start: int, end: int) -> Value | None:
     """The one of ``values``, which lie side by side, that goes from ``start`` to ``end``; None if none does."""
     offset = 0
     for value, size in zip(values, sizes, strict=True):
@@ -262,14 +236,13 @@ def _at(values: Sequence[Value | None], sizes: Sequence[Dim | None], start: int,
 def piece_of_concat(m: Match, build: Builder) -> Value:
     """Split(Concat(a, b)) ⟶ a, b where the pieces are the operands, and likewise Slice."""
     node = m.node(piece)
-    joined = resolve(m.operand(node)).producer()
-    if joined is None or joined.op_type != "Concat" or joined.domain or joined.graph is not node.graph:
-        m.refuse("the input is not a Concat", at=node.inputs[0])
-    axis = m.axis(joined, m.rank(m.operand(node)))
-    sizes = [m.dim(i, axis) if i is not None else None for i in joined.inputs]
+    whole, because = m.operand(node), "the input is not a Concat"
+    joined = m.made_by(whole, "Concat", because=because)
+    m.require(joined.graph is node.graph, because, at=whole)
+    axis, parts = m.axis(joined, m.rank(whole)), inputs_of(joined)
     found = m.piece(m[piece], axis)
-    m.require(found.step == 1, "the Slice leaves out elements in between", at=node.inputs[0])
-    value = _at(joined.inputs, sizes, found.start, found.stop)
+    m.require(found.step == 1, "the Slice leaves out elements in between", at=whole)
+    value = _at(parts, [m.dim(part, axis) for part in parts], found.start, found.stop)
     if value is None:
-        m.refuse(f"elements {found.start} to {found.stop} are no operand of the Concat", at=node.inputs[0])
+        m.refuse(f"elements {found.start} to {found.stop} are no operand of the Concat", at=whole)
     return value

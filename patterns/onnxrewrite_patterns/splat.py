@@ -31,10 +31,10 @@ def uniform(facts: Facts, value: Value | None, used: list[ir.Node], far: int = _
         return None
     used.append(node)
     if node.op_type in VIEWS:
-        return uniform(facts, node.inputs[0], used, far - 1)
+        return uniform(facts, input_of(node), used, far - 1)
     if node.op_type != "Where":
         return None
-    condition, *choices = (uniform(facts, v, used, far - 1) for v in node.inputs)
+    condition, *choices = (uniform(facts, v, used, far - 1) for v in inputs_of(node))
     if condition is not None:
         return choices[0] if condition else choices[1]
     return choices[0] if choices[0] == choices[1] else None

@@ -21,15 +21,13 @@ axis_of_view = Attr[tuple[int, ...]]("axes")
 first = op.Squeeze(split[0], axes=axis_of_view)
 
 
-def _only_reader(m: Match, piece: Value, axes: tuple[int, int]) -> ir.Node:
+def _view(m: Match, piece: Value, axis: int) -> ir.Node:
     """The Squeeze that alone reads a piece, and takes out the axis of the Split."""
-    readers = list(piece.consumers())
-    alone = len(readers) == 1 and readers[0].op_type == "Squeeze" and not piece.is_graph_output()
-    m.require(alone, "a piece is read by something else than a Squeeze", at=piece)
-    given = parameter(m.facts, readers[0], "axes")
-    same = isinstance(given, tuple) and len(given) == 1 and given[0] in axes
-    m.require(same, "a piece is not squeezed along the axis of the Split", at=piece)
-    return readers[0]
+    view = only_reader(piece, "Squeeze")
+    if view is None:
+        m.refuse("a piece is read by something else than a Squeeze", at=piece)
+    m.require(unit_axes(m.facts, view) == (axis,), "a piece is not squeezed along the axis of the Split", at=piece)
+    return view
 
 
 _TURN = "float[b,5,3,4,2] x; t = Transpose<perm=[2,0,3,4,1]>(x)  p, q, r = Split<axis=0>(t, {1, 1, 1})"
@@ -63,11 +61,11 @@ _SUM = "d = Sub(a, b)  y = Mul(d, c)"
 )
 def split_before_transpose(m: Match, build: Builder) -> list[Value]:
     """Squeeze(Split(Transpose(x))) of every piece ⟶ Transpose(Squeeze(Split(x))), with an axis less to transpose."""
-    order, rank, turned = m[perm], len(m[perm]), m.node(turn).outputs[0]
-    m.require(len(turned.uses()) == 1 and not turned.is_graph_output(), "the whole is used, too", at=turn)
+    order, rank, turned = m[perm], len(m[perm]), m[turn]
+    m.require(is_read_once(turned), "the whole is used, too", at=turn)
     axis = m.axis(m.node(split), rank)
     pieces = m.node(split).outputs
-    views = [_only_reader(m, piece, (axis, axis - rank)) for piece in pieces]
+    views = [_view(m, piece, axis) for piece in pieces]
     m.widen([m.node(turn), *views], [view.outputs[0] for view in views])
     source, sizes = order[axis], np.ones(len(pieces), np.int64)
     parts: tuple[Value, ...] = build.Split(m[x], split=sizes, axis=source, outputs=len(pieces))

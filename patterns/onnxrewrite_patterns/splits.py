@@ -58,8 +58,8 @@ def slices_into_split(m: Match, build: Builder) -> list[Value]:
     size = m.dim(source, first.axis)
     if not isinstance(size, int):
         m.refuse("the size of the axis is not known", at=source)
-    beside = [n for n in source.consumers() if n.op_type == "Slice" and not n.domain and n.graph is node.graph]
-    spans = ((n, _span(m, n)) for n in beside if n.inputs[0] is source)
+    beside = (n for n in readers(source, within=1) if n.op_type == "Slice" and not n.domain and n.graph is node.graph)
+    spans = ((n, _span(m, n)) for n in beside if input_of(n) is source)
     pieces = {n: range(size)[s.start : s.end] for n, s in spans if s is not None and s.axis == first.axis}
     m.require(pieces[node].start == 0, "it is not the first piece")
     chosen, place = [node], pieces[node].stop
@@ -100,7 +100,7 @@ split = AnyNode(op_types=("Split",))
 def split_by_sizes(m: Match, build: Builder) -> list[Value]:
     """Split(x, num_outputs=2) ⟶ Split(x, {3, 3}), the one spelling that every opset has."""
     node = m.node(split)
-    m.require(parameter(m.facts, node, "split") is None and len(node.inputs) < 2, "the sizes are given already")
+    m.require(parameter(m.facts, node, "split") is None, "the sizes are given already")
     axis = parameter(m.facts, node, "axis") or 0
     sizes = [m.dim(piece, axis) for piece in node.outputs]
     m.require(all(isinstance(size, int) for size in sizes), "the size of a piece is not known", at=m[split])

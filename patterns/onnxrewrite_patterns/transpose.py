@@ -82,7 +82,7 @@ def transpose_identity(m: Match, build: Builder) -> Value:
 
 def _is_fixed(value: Value, graph: ir.Graph) -> bool:
     """True if a value is needed as it is: as a graph output, or by a node of another graph."""
-    return value.is_graph_output() or any(n.graph is not graph for n in value.consumers())
+    return value.is_graph_output() or any(n.graph is not graph for n in readers(value, within=1))
 
 
 def _for(stops: dict[str, None], kept: dict[str, None]) -> str:

@@ -45,14 +45,6 @@ def is_identity(perm: Perm) -> bool:
     return perm == tuple(range(len(perm)))
 
 
-def perm_of(node: ir.Node, rank: int | None) -> Perm | None:
-    """The permutation of a Transpose, reversal where it has none; None where it is not known."""
-    if "perm" in node.attributes:
-        attribute = node.attributes["perm"]
-        return None if attribute.is_ref() else tuple(attribute.as_ints())
-    return None if rank is None else tuple(reversed(range(rank)))
-
-
 @dataclass(frozen=True, eq=False)
 class Frame:
     """The axes of one node.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -16,12 +16,25 @@ import onnx_ir as ir
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.transpose_frames import MOVE, SMALL, Axes, Frame, Perm, inverse
 
-_Maker: TypeAlias = Callable[[ir.Node, Facts], Frame | None]
+T = TypeVar("T")
+
+_Maker: TypeAlias = Callable[[ir.Node, Facts], Frame]
 
 _STANDARD: dict[str, _Maker] = {}
 
 _MICROSOFT = frozenset({"FastGelu", "Gelu", "QuickGelu"})
 """Operators of one operand, element by element."""
+
+
+class _NoFrame(Exception):
+    """A node needs its operands as they are, or nobody can tell."""
+
+
+def _known(found: T | str | None) -> T:
+    """The finding itself; a reason in words, or None, ends the search for a frame."""
+    if found is None or isinstance(found, str):
+        raise _NoFrame(found)
+    return found
 
 
 def _frames(*names: str) -> Callable[[_Maker], _Maker]:
@@ -37,40 +50,32 @@ def _frames(*names: str) -> Callable[[_Maker], _Maker]:
 def frame_of(node: ir.Node, facts: Facts) -> Frame | None:
     """The frame of a node; None where it needs its operands as they are, or where nobody knows."""
     make = _STANDARD.get(node.op_type) if node.domain == "" else None
-    if node.domain == "com.microsoft" and node.op_type in _MICROSOFT and len(node.inputs) == 1:
+    if node.domain == "com.microsoft" and node.op_type in _MICROSOFT and input_of(node, 1) is None:
         make = _pointwise
     if make is None or any(a.is_ref() or a.type == ir.AttributeType.GRAPH for a in node.attributes.values()):
         return None
-    return make(node, facts)
+    try:
+        return make(node, facts)
+    except _NoFrame:
+        return None
 
 
-def _again(build: Builder, node: ir.Node, inputs: Sequence[Value | None], **changed: Any) -> tuple[Value, ...]:
-    """The node once more, on other inputs and with some parameters changed."""
-    attributes = {name: a.value for name, a in node.attributes.items()} | changed
-    tape = build.domain(node.domain) if node.domain else build
-    return tape.node(node.op_type, list(inputs), attributes, outputs=len(node.outputs))
-
-
-def _rank(node: ir.Node, facts: Facts, index: int = 0) -> int | None:
-    value = node.inputs[index] if index < len(node.inputs) else None
-    return None if value is None or facts.tensor(value) is not None else facts.rank(value)
+def _rank(node: ir.Node, facts: Facts) -> int:
+    """The rank of the first operand; a constant moves with nobody."""
+    data = _known(input_of(node))
+    return _known(None if facts.tensor(data) is not None else facts.rank(data))
 
 
 def _all(rank: int) -> Axes:
     return tuple(range(rank))
 
 
-def _axes(node: ir.Node, facts: Facts, name: str, rank: int) -> Axes | None:
-    """A parameter that names axes, made non-negative; None where it is absent or not constant."""
-    found = parameter(facts, node, name)
-    found = (found,) if isinstance(found, int) else found
-    if not isinstance(found, tuple) or not all(-rank <= a < rank for a in found):
-        return None
-    return tuple(int(a) % rank for a in found)
-
-
 def _places(order: Perm, axes: Axes) -> Axes:
     return tuple(order.index(a) for a in axes)
+
+
+def _but(rank: int, axes: Axes) -> Axes:
+    return tuple(a for a in range(rank) if a not in axes)
 
 
 def _moving(node: ir.Node, rank: int, axes: Axes | None = None) -> dict[int, Axes]:
@@ -78,179 +83,122 @@ def _moving(node: ir.Node, rank: int, axes: Axes | None = None) -> dict[int, Axe
     return dict.fromkeys(range(len(node.outputs)), _all(rank) if axes is None else axes)
 
 
+def _with(node: ir.Node, changed: Callable[[Perm], dict[str, Any]]) -> Callable[..., tuple[Value, ...]]:
+    """Emits the node once more, with the parameters that the order of axes changes."""
+    return lambda build, inputs, order: build.again(node, *inputs, **changed(order))
+
+
 @_frames(*operators("pointwise"))
-def _pointwise(node: ir.Node, facts: Facts) -> Frame | None:
+def _pointwise(node: ir.Node, facts: Facts) -> Frame:
     """f(x): every output has the shape of the first input; further inputs are parameters."""
     rank = _rank(node, facts)
-    if rank is None:
-        return None
-    return Frame(rank, {0: _all(rank)}, _moving(node, rank), lambda build, inputs, _: _again(build, node, inputs))
+    return Frame(rank, {0: _all(rank)}, _moving(node, rank), _with(node, lambda order: {}))
 
 
 @_frames(*operators("broadcast"))
-def _broadcasting(node: ir.Node, facts: Facts) -> Frame | None:
+def _broadcasting(node: ir.Node, facts: Facts) -> Frame:
     """f(a, b, ...) of operands that are broadcast against each other."""
-    ranks = [None if v is None else facts.rank(v) for v in node.inputs]
-    if facts.version(node) < 7 or any(r is None for r in ranks):
-        return None
-    rank = max(r for r in ranks if r is not None)
-    constant = {i for i, v in enumerate(node.inputs) if v is not None and facts.tensor(v) is not None}
-    moving = {i: _all(rank) for i, r in enumerate(ranks) if r == rank and i not in constant}
+    if facts.version(node) < 7:
+        raise _NoFrame
+    values = [_known(v) for v in node.inputs]
+    ranks = [_known(facts.rank(v)) for v in values]
+    rank = max(ranks)
+    moving = {i: _all(rank) for i, v in enumerate(values) if ranks[i] == rank and facts.tensor(v) is None}
     relaid = frozenset(range(len(ranks))) - set(moving)
-    return Frame(rank, moving, _moving(node, rank), lambda build, inputs, _: _again(build, node, inputs), relaid)
+    return Frame(rank, moving, _moving(node, rank), _with(node, lambda order: {}), relaid)
 
 
 @_frames("Dropout")
-def _dropout(node: ir.Node, facts: Facts) -> Frame | None:
-    return _pointwise(node, facts) if facts.is_deterministic(node) else None
+def _dropout(node: ir.Node, facts: Facts) -> Frame:
+    if not facts.is_deterministic(node):
+        raise _NoFrame
+    return _pointwise(node, facts)
 
 
 @_frames("QuantizeLinear", "DequantizeLinear")
-def _quantize(node: ir.Node, facts: Facts) -> Frame | None:
+def _quantize(node: ir.Node, facts: Facts) -> Frame:
     """QuantizeLinear, DequantizeLinear: per tensor, or along an axis; not in blocks."""
-    frame, scale = _pointwise(node, facts), node.inputs[1]
-    shape = facts.shape(scale) if scale is not None else None
-    if frame is None or shape is None or len(shape) > 1:
-        return None
-    if all(d == 1 for d in shape):
-        return frame
-    axis = _axes(node, facts, "axis", frame.rank)
-    return None if axis is None else _along(node, frame, axis[0])
+    shape = _known(facts.shape(_known(input_of(node, 1))))
+    if len(shape) > 1:
+        raise _NoFrame
+    return _pointwise(node, facts) if all(d == 1 for d in shape) else _along_axis(node, facts)
 
 
 def _along(node: ir.Node, frame: Frame, axis: int) -> Frame:
-    return Frame(
-        frame.rank,
-        frame.inputs,
-        frame.outputs,
-        lambda build, inputs, order: _again(build, node, inputs, axis=order.index(axis)),
-        frame.relaid,
-    )
+    return replace(frame, emit=_with(node, lambda order: {"axis": order.index(axis)}))
 
 
 @_frames("Split", "TopK", "CumSum", "LpNormalization")
-def _along_axis(node: ir.Node, facts: Facts) -> Frame | None:
+def _along_axis(node: ir.Node, facts: Facts) -> Frame:
     """Softmax of opset 13, Split, TopK, CumSum, ...: one axis is special."""
     frame = _pointwise(node, facts)
-    axis = _axes(node, facts, "axis", frame.rank) if frame is not None else None
-    return None if frame is None or axis is None or len(axis) != 1 else _along(node, frame, axis[0])
+    return _along(node, frame, _known(axis_of(facts, node, frame.rank)))
 
 
 @_frames(*operators("softmax"))
-def _softmax(node: ir.Node, facts: Facts) -> Frame | None:
+def _softmax(node: ir.Node, facts: Facts) -> Frame:
     """Before opset 13 all axes from ``axis`` on are one: they stay together, and in order for Hardmax."""
-    if facts.version(node) >= 13:
-        frame = _along_axis(node, facts)
-        axis = _axes(node, facts, "axis", frame.rank) if frame is not None else None
-        if frame is None or axis != (frame.rank - 1,):
-            return frame
-        # ORT computes it along the last axis; elsewhere it moves the data there and back.
-        last = axis[0]
-        return replace(frame, extra=lambda order: 0 if order[-1] == last else MOVE)
     frame = _pointwise(node, facts)
-    axis = _axes(node, facts, "axis", frame.rank) if frame is not None else None
-    if frame is None or axis is None:
-        return None
-    tail = _all(frame.rank)[axis[0] :]
+    axis = _known(axis_of(facts, node, frame.rank))
+    if facts.version(node) >= 13:
+        # ORT computes it along the last axis; elsewhere it moves the data there and back.
+        is_last = axis == frame.rank - 1
+        return replace(_along(node, frame, axis), extra=lambda order: MOVE * (is_last and order[-1] != axis))
+    tail = _all(frame.rank)[axis:]
     ordered = node.op_type == "Hardmax"
 
     def fits(order: Perm) -> bool:
         new = order[len(order) - len(tail) :]
         return new == tail if ordered else set(new) == set(tail)
 
-    return Frame(frame.rank, frame.inputs, frame.outputs, frame.emit, fits=fits)
+    return replace(frame, fits=fits)
 
 
 @_frames("Concat")
-def _concat(node: ir.Node, facts: Facts) -> Frame | None:
-    values = [v for v in node.inputs if v is not None]
-    rank = facts.rank(values[0]) if values else None
-    axis = _axes(node, facts, "axis", rank) if rank is not None else None
-    if rank is None or axis is None or any(facts.rank(v) != rank for v in values):
-        return None
+def _concat(node: ir.Node, facts: Facts) -> Frame:
+    values = inputs_of(node)
+    ranks = {facts.rank(v) for v in values}
+    rank = _known(ranks.pop() if len(ranks) == 1 else None)
     constant = frozenset(i for i, v in enumerate(values) if facts.tensor(v) is not None)
     moving = {i: _all(rank) for i in range(len(values)) if i not in constant}
-    return _along(node, Frame(rank, moving, _moving(node, rank), lambda *_: (), constant), axis[0])
+    frame = Frame(rank, moving, _moving(node, rank), lambda *_: (), constant)
+    return _along(node, frame, _known(axis_of(facts, node, rank)))
 
 
 @_frames(*operators("reduce"))
-def _reduce(node: ir.Node, facts: Facts) -> Frame | None:
+def _reduce(node: ir.Node, facts: Facts) -> Frame:
     """Reduce*, ArgMax, ArgMin: what is kept of the axes moves, with keepdims all of them."""
-    rank = _rank(node, facts)
-    if rank is None:
-        return None
-    one = node.op_type in ("ArgMax", "ArgMin")
-    name = "axis" if one else "axes"
-    given = parameter(facts, node, name)
-    axes = _axes(node, facts, name, rank)
-    if given in (None, ()) and not parameter(facts, node, "noop_with_empty_axes"):
-        axes = _all(rank)
-    if not axes:
-        return None
-    kept = _all(rank) if parameter(facts, node, "keepdims") else tuple(a for a in range(rank) if a not in axes)
+    rank, found = _rank(node, facts), _known(reduce_of(facts, node))
+    if not found.axes:
+        raise _NoFrame
 
-    def emit(build: Builder, inputs: list[Value | None], order: Perm) -> tuple[Value, ...]:
-        if given in (None, ()):
-            return _again(build, node, inputs)
-        new = sorted(_places(order, axes))
-        return _again(build, node, inputs, **{name: new[0] if one else tuple(new)})
+    def changed(order: Perm) -> dict[str, Any]:
+        new = tuple(sorted(_places(order, found.axes)))
+        return {found.names: new[0] if found.names == "axis" else new} if found.names else {}
 
-    return Frame(rank, {0: _all(rank)}, _moving(node, rank, kept), emit)
+    kept = _all(rank) if found.keepdims else _but(rank, found.axes)
+    return Frame(rank, {0: _all(rank)}, _moving(node, rank, kept), _with(node, changed))
 
 
-@_frames("Squeeze")
-def _squeeze(node: ir.Node, facts: Facts) -> Frame | None:
-    rank = _rank(node, facts)
-    axes = _axes(node, facts, "axes", rank) if rank is not None else None
-    if rank is None or axes is None:
-        return None
-    kept = tuple(a for a in range(rank) if a not in axes)
-
-    def emit(build: Builder, inputs: list[Value | None], order: Perm) -> tuple[Value, ...]:
-        return _again(build, node, inputs, axes=tuple(sorted(_places(order, axes))))
-
-    return Frame(rank, {0: _all(rank)}, {0: kept}, emit)
-
-
-@_frames("Unsqueeze")
-def _unsqueeze(node: ir.Node, facts: Facts) -> Frame | None:
-    inner = _rank(node, facts)
-    given = parameter(facts, node, "axes")
-    if inner is None or not isinstance(given, tuple | int):
-        return None
-    rank = inner + (len(given) if isinstance(given, tuple) else 1)
-    axes = _axes(node, facts, "axes", rank)
-    if axes is None:
-        return None
-    old = tuple(a for a in range(rank) if a not in axes)
-
-    def emit(build: Builder, inputs: list[Value | None], order: Perm) -> tuple[Value, ...]:
-        return _again(build, node, inputs, axes=tuple(sorted(_places(order, axes))))
-
-    return Frame(rank, {0: old}, _moving(node, rank), emit)
+@_frames("Squeeze", "Unsqueeze")
+def _unit_axes(node: ir.Node, facts: Facts) -> Frame:
+    """Squeeze, Unsqueeze: the frame has the axes that go, or come."""
+    inner, axes = _rank(node, facts), _known(unit_axes(facts, node))
+    rank = inner if node.op_type == "Squeeze" else inner + len(axes)
+    held = (_all(rank), _but(rank, axes))
+    read, made = held if node.op_type == "Squeeze" else held[::-1]
+    return Frame(rank, {0: read}, {0: made}, _with(node, lambda order: {"axes": tuple(sorted(_places(order, axes)))}))
 
 
 @_frames("Slice")
-def _slice(node: ir.Node, facts: Facts) -> Frame | None:
-    rank = _rank(node, facts)
-    if rank is None:
-        return None
-    starts = node.inputs[1] if len(node.inputs) > 1 else None
-    given = parameter(facts, node, "axes")
-    if given is None:  # then the first axes, as many as there are starts
-        shape = facts.shape(starts) if starts is not None else None
-        count = len(node.attributes["starts"].as_ints()) if starts is None else shape[0] if shape else None
-        axes = _all(count) if isinstance(count, int) else None
-    else:
-        axes = _axes(node, facts, "axes", rank)
-    if axes is None:
-        return None
-
-    def emit(build: Builder, inputs: list[Value | None], order: Perm) -> tuple[Value, ...]:
-        new = _places(order, axes)
-        return _again(build, node, inputs, axes=new if starts is None else build.const(np.array(new), like=starts))
-
-    return Frame(rank, {0: _all(rank)}, {0: _all(rank)}, emit)
+def _slice(node: ir.Node, facts: Facts) -> Frame:
+    rank, starts = _rank(node, facts), named_input(facts, node, "starts")
+    axes = axes_of(facts, node, rank)
+    if axes is None:  # then the first axes, as many as there are starts
+        counted = _known(facts.shape(starts)) if starts is not None else (len(parameter(facts, node, "starts")),)
+        axes = _all(counted[0]) if isinstance(counted[0], int) else None
+    cut = _known(axes)
+    return Frame(rank, {0: _all(rank)}, {0: _all(rank)}, _with(node, lambda order: {"axes": _places(order, cut)}))
 
 
 def _permuted(build: Builder, facts: Facts, value: Value | None, places: Axes) -> Value:
@@ -263,53 +211,47 @@ def _permuted(build: Builder, facts: Facts, value: Value | None, places: Axes) -
 
 
 @_frames("Pad")
-def _pad(node: ir.Node, facts: Facts) -> Frame | None:
+def _pad(node: ir.Node, facts: Facts) -> Frame:
     rank = _rank(node, facts)
-    if rank is None or facts.version(node) < 2:
-        return None
-    pads = node.inputs[1] if len(node.inputs) > 1 else None
-    axes = _axes(node, facts, "axes", rank) if len(node.inputs) > 3 and node.inputs[3] is not None else None
-    if len(node.inputs) > 3 and node.inputs[3] is not None and axes is None:
-        return None
+    pads, axes = named_input(facts, node, "pads"), axes_of(facts, node, rank)
+    if facts.version(node) < 2 or isinstance(axes, str):
+        raise _NoFrame
 
     def emit(build: Builder, inputs: list[Value | None], order: Perm) -> tuple[Value, ...]:
         if axes is not None:
-            return _again(build, node, inputs, axes=build.const(np.array(_places(order, axes)), like=node.inputs[3]))
+            return build.again(node, *inputs, axes=np.array(_places(order, axes), np.int64))
         both = (*order, *(a + rank for a in order))
-        if pads is None:
-            old = tuple(node.attributes["pads"].as_ints())
-            return _again(build, node, inputs, pads=tuple(old[i] for i in both))
-        return _again(build, node, [inputs[0], _permuted(build, facts, inputs[1], both), *inputs[2:]])
+        if pads is not None:
+            return build.again(node, inputs[0], _permuted(build, facts, inputs[1], both), *inputs[2:])
+        old = parameter(facts, node, "pads")
+        return build.again(node, *inputs, pads=tuple(old[i] for i in both))
 
     dynamic = pads is not None and axes is None and facts.tensor(pads) is None
     return Frame(rank, {0: _all(rank)}, {0: _all(rank)}, emit, extra=lambda order: SMALL * dynamic)
 
 
 @_frames("Gather")
-def _gather(node: ir.Node, facts: Facts) -> Frame | None:
+def _gather(node: ir.Node, facts: Facts) -> Frame:
     """Gather by a scalar or a list of indices."""
-    rank, indices = _rank(node, facts), node.inputs[1]
-    count = facts.rank(indices) if indices is not None else None
-    axis = _axes(node, facts, "axis", rank) if rank is not None else None
-    if rank is None or axis is None or count not in (0, 1):
-        return None
-    kept = _all(rank) if count else tuple(a for a in range(rank) if a != axis[0])
-    return _along(node, Frame(rank, {0: _all(rank)}, {0: kept}, lambda *_: ()), axis[0])
+    rank, indices = _rank(node, facts), _known(input_of(node, 1))
+    axis, count = _known(axis_of(facts, node, rank)), facts.rank(indices)
+    if count not in (0, 1):
+        raise _NoFrame
+    kept = _all(rank) if count else _but(rank, (axis,))
+    return _along(node, Frame(rank, {0: _all(rank)}, {0: kept}, lambda *_: ()), axis)
 
 
 @_frames(*operators("repeat"))
-def _expand(node: ir.Node, facts: Facts) -> Frame | None:
+def _expand(node: ir.Node, facts: Facts) -> Frame:
     """Expand, Tile: the target has one element per axis."""
-    data, target = node.inputs[0], node.inputs[1]
-    length = facts.shape(target) if target is not None else None
-    rank = length[0] if length else None
-    inner = None if data is None else facts.rank(data)
-    if data is None or target is None or not isinstance(rank, int) or inner is None or inner > rank:
-        return None
+    data, target = _known(input_of(node, 0)), _known(input_of(node, 1))
+    inner, (rank, *_) = _known(facts.rank(data)), _known(facts.shape(target)) or (None,)
+    if not isinstance(rank, int) or inner > rank:
+        raise _NoFrame
     moves = inner == rank and facts.tensor(data) is None
 
     def emit(build: Builder, inputs: list[Value | None], order: Perm) -> tuple[Value, ...]:
-        return _again(build, node, [inputs[0], _permuted(build, facts, inputs[1], order)])
+        return build.again(node, inputs[0], _permuted(build, facts, inputs[1], order))
 
     moving = {0: _all(rank)} if moves else {}
     relaid = frozenset(() if moves else (0,))
@@ -318,11 +260,9 @@ def _expand(node: ir.Node, facts: Facts) -> Frame | None:
 
 
 @_frames("Shape")
-def _shape(node: ir.Node, facts: Facts) -> Frame | None:
+def _shape(node: ir.Node, facts: Facts) -> Frame:
     """Shape can be read off any layout: its elements are put back in order."""
     rank = _rank(node, facts)
-    if rank is None:
-        return None
     window = slice(parameter(facts, node, "start") or 0, parameter(facts, node, "end"))
 
     def emit(build: Builder, inputs: list[Value | None], order: Perm) -> tuple[Value, ...]:
@@ -334,35 +274,32 @@ def _shape(node: ir.Node, facts: Facts) -> Frame | None:
 
 
 @_frames("Size")
-def _size(node: ir.Node, facts: Facts) -> Frame | None:
-    frame = _pointwise(node, facts)
-    return None if frame is None else Frame(frame.rank, frame.inputs, {}, frame.emit)
+def _size(node: ir.Node, facts: Facts) -> Frame:
+    return replace(_pointwise(node, facts), outputs={})
 
 
 @_frames("DynamicQuantizeLinear")
-def _quantize_dynamically(node: ir.Node, facts: Facts) -> Frame | None:
+def _quantize_dynamically(node: ir.Node, facts: Facts) -> Frame:
     """DynamicQuantizeLinear: one scale for the whole tensor."""
     frame = _pointwise(node, facts)
-    return None if frame is None else Frame(frame.rank, frame.inputs, {0: _all(frame.rank)}, frame.emit)
+    return replace(frame, outputs={0: _all(frame.rank)})
 
 
 @_frames("Resize")
-def _resize(node: ir.Node, facts: Facts) -> Frame | None:
+def _resize(node: ir.Node, facts: Facts) -> Frame:
     """Resize to constant scales or sizes; ORT interpolates inner axes, so the first two keep their size."""
-    rank, data = _rank(node, facts), node.inputs[0]
-    shape = None if data is None else facts.shape(data)
-    if rank is None or shape is None or "axes" in node.attributes or facts.version(node) < 10:
-        return None
+    rank, shape = _rank(node, facts), _known(facts.shape(_known(input_of(node))))
+    if "axes" in node.attributes or facts.version(node) < 10:
+        raise _NoFrame
     lists: dict[int, Sequence[Any]] = {}
-    for index, value in enumerate(node.inputs[1:], start=1):
-        known = None if value is None else facts.constant(value)
-        if value is not None and known is None:
-            return None
+    for index in (1, 2, 3):
+        value = input_of(node, index)
+        known = None if value is None else _known(facts.constant(value))
         if known is not None and known.size:
             lists[index] = known.ravel().tolist()
     targets = lists.get(3) or lists.get(2) or lists.get(1, ())
     if len(targets) != rank or parameter(facts, node, "keep_aspect_ratio_policy") not in (None, "stretch"):
-        return None
+        raise _NoFrame
     same = shape if 3 in lists else (1.0,) * rank
     resized = {a for a in range(rank) if same[a] != targets[a]}
     nearest = parameter(facts, node, "mode") == "nearest"
@@ -372,7 +309,7 @@ def _resize(node: ir.Node, facts: Facts) -> Frame | None:
         for index, numbers in lists.items():
             places = order if len(numbers) == rank else (*order, *(a + rank for a in order))
             new[index] = _permuted(build, facts, inputs[index], places)
-        return _again(build, node, new)
+        return build.again(node, *new)
 
     return Frame(
         rank,

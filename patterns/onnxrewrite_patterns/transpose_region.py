@@ -41,7 +41,6 @@ from onnxrewrite_patterns.transpose_frames import (
     is_single,
     layout_of,
     operand_layout,
-    perm_of,
     price,
 )
 from onnxrewrite_patterns.transpose_operators import frame_of
@@ -67,6 +66,9 @@ _SCALES = frozenset(
         *("Cast", "Identity"),
     )
 )
+
+_STEPS = 5
+"""So far below a Transpose a product may be that takes it in."""
 
 _KEPT, _TURNED = "kept", "turned"
 
@@ -109,7 +111,7 @@ class Region:
         cheap = price(self.facts.shape(value), self.layouts[value]) < MOVE
         if cheap and maker not in self.frames and self.above(value) is None:
             return  # a table that many read, and that costs nothing in either layout, ties nobody together
-        for node in dict.fromkeys(value.consumers()):
+        for node in readers(value, within=1):
             self._enter(node, value)
 
     def _enter(self, node: ir.Node | None, value: Value) -> None:
@@ -165,10 +167,11 @@ class Region:
 
     def turn(self, node: ir.Node) -> tuple[Value, Perm] | None:
         """The operand of a Transpose, and how it is permuted."""
-        if node.op_type != "Transpose" or node.domain or node.graph is not self.graph or node.inputs[0] is None:
+        source = input_of(node)
+        if node.op_type != "Transpose" or node.domain or node.graph is not self.graph or source is None:
             return None
-        perm = perm_of(node, self.facts.rank(node.inputs[0]))
-        return None if perm is None else (node.inputs[0], perm)
+        perm = permutation(self.facts, node)
+        return None if isinstance(perm, str) else (source, perm)
 
     def turned_shape(self, value: Value) -> Shape:
         """The shape of a value in its other layout."""
@@ -220,7 +223,7 @@ class Region:
 
     def _prices(self, value: Value, turns: Iterable[ir.Node]) -> tuple[int, int]:
         """The price of a value as it is once its producer is turned, and in its other layout while that is kept."""
-        fused = any(n.op_type in FUSES for n in value.consumers())
+        fused = reads(value, FUSES)
         beside = is_made_by(value, FUSES) or any(map(is_beside, turns))
         layout = self.layouts[value]
         as_it_is = price(self.turned_shape(value), inverse(layout)) + BESIDE * fused
@@ -237,7 +240,7 @@ class Region:
         for node, index in value.uses():
             if self.follows(node, index) or node in turns:
                 readers[node] = None
-            elif self.turn(node) is None or _feeds_product(node):
+            elif self.turn(node) is None or reads(node, _PRODUCTS, through=_SCALES):
                 readers[_KEPT] = None
         if value.is_graph_output():
             readers[_KEPT] = None
@@ -246,9 +249,9 @@ class Region:
     def _turns(self, value: Value) -> dict[ir.Node, Perm]:
         """The Transposes that read a value, but those that feed a product or lead back into the region."""
         found = {}
-        for node in dict.fromkeys(value.consumers()):
+        for node in readers(value, within=1):
             turn = self.turn(node)
-            if turn is not None and node.outputs[0] not in self.layouts and not _feeds_product(node):
+            if turn is not None and node.outputs[0] not in self.layouts and not reads(node, _PRODUCTS, through=_SCALES):
                 found[node] = turn[1]
         return found
 
@@ -269,7 +272,7 @@ def is_beside(turn: ir.Node | None) -> bool:
     """True if a Transpose directly precedes or follows a convolution or the like."""
     if turn is None:
         return False
-    return is_made_by(turn.inputs[0], FUSES) or any(n.op_type in FUSES for n in turn.outputs[0].consumers())
+    return is_made_by(input_of(turn), FUSES) or reads(turn, FUSES)
 
 
 def is_made_by(value: Value | None, operators: frozenset[str]) -> bool:
@@ -278,12 +281,9 @@ def is_made_by(value: Value | None, operators: frozenset[str]) -> bool:
     return producer is not None and producer.op_type in operators
 
 
-def _feeds_product(node: ir.Node, depth: int = 4) -> bool:
-    """True if a matrix product reads the result of a node, directly or scaled, cast or quantized."""
-    readers = set(node.outputs[0].consumers())
-    if any(n.op_type in _PRODUCTS for n in readers):
-        return True
-    return depth > 0 and any(n.op_type in _SCALES and _feeds_product(n, depth - 1) for n in readers)
+def reads(of: Value | ir.Node, operators: frozenset[str], through: frozenset[str] = frozenset()) -> bool:
+    """True if one of ``operators`` reads a value or a node's results, directly or a few steps ``through`` others."""
+    return any(n.op_type in operators for n in readers(of, through, within=_STEPS))
 
 
 def _operands(node: ir.Node, frame: Frame) -> Iterator[tuple[Value, tuple[int, ...]]]:

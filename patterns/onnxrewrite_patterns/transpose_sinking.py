@@ -19,7 +19,7 @@ from onnxrewrite_patterns.transpose_frames import (
     price,
     reshaped,
 )
-from onnxrewrite_patterns.transpose_region import BESIDE, FUSES, Region, is_beside, is_made_by
+from onnxrewrite_patterns.transpose_region import BESIDE, FUSES, Region, is_beside, is_made_by, reads
 
 
 class Turning:
@@ -45,7 +45,7 @@ class Turning:
             if self._is_read(value):
                 replaced[value] = self.plain(value)
             if self.region.makes(value):
-                for turn in dict.fromkeys(value.consumers()):
+                for turn in readers(value, within=1):
                     if self.region.turn(turn) is not None and self._is_read(turn.outputs[0]):
                         replaced[turn.outputs[0]] = self.plain(turn.outputs[0])
         for node, new in self._same.items():
@@ -57,11 +57,9 @@ class Turning:
         """The nodes that are replaced: those turned, and the Transposes around them."""
         around: dict[ir.Node, None] = dict(self.nodes) | dict.fromkeys(self._same)
         for node in self.nodes:
-            for value in node.inputs:
-                producer = value.producer() if value is not None else None
-                if producer is not None and self.region.turn(producer) is not None:
-                    around[producer] = None
-            turns = (c for o in node.outputs for c in o.consumers() if self.region.turn(c) is not None)
+            makers = (value.producer() for value in inputs_of(node))
+            around.update({n: None for n in makers if n is not None and self.region.turn(n) is not None})
+            turns = (c for c in readers(node, within=1) if self.region.turn(c) is not None)
             around.update(dict.fromkeys(turns))
         return list(around)
 
@@ -75,7 +73,7 @@ class Turning:
             if turn is not None and goes:
                 before += price(self._facts.shape(turn[0]), turn[1]) + BESIDE * is_beside(node)
         after = sum(frame.extra(order) for frame, order in map(self.region.frames.__getitem__, self.nodes))
-        fused = {new for old, new in replaced.items() if any(c.op_type in FUSES for c in old.consumers())}
+        fused = {new for old, new in replaced.items() if reads(old, FUSES)}
         for node in self._build.nodes:
             if node.op_type == "Transpose":
                 beside = node.outputs[0] in fused or is_made_by(node.inputs[0], FUSES)
@@ -170,17 +168,14 @@ class Turning:
         return list(done)
 
     def _before(self, node: ir.Node) -> Iterable[ir.Node]:
-        for value in node.inputs:
-            if value is not None:
-                above = self.region.above(value)
-                producer = (value if above is None else above[0]).producer()
-                if producer is not None and producer in self.nodes:
-                    yield producer
+        for value in inputs_of(node):
+            source, _ = self.region.above(value) or (value, ())
+            producer = source.producer()
+            if producer is not None and producer in self.nodes:
+                yield producer
 
     def _is_read(self, value: Value) -> bool:
         """True if anything but the turned nodes, and the Transposes that go with them, reads a value."""
-        if value.is_graph_output():
-            return True
         gone = self.region.makes(value) and value.producer() in self.nodes
-        readers = (n for n in value.consumers() if n not in self.nodes)
-        return any(not gone or self.region.turn(n) is None for n in readers)
+        turns = [n for n in readers(value, within=1) if gone and self.region.turn(n) is not None]
+        return bool(need_outside(value, {*self.nodes, *turns}))

@@ -21,11 +21,7 @@ gelu = any_of(op.Gelu(total), microsoft["Gelu", "FastGelu"](total))
 
 def of_sum(m: Match, build: Builder, call: Call) -> Value:
     """The node of ``call`` over a Sum in place of the Add."""
-    node = m.node(call)
-    attributes = {name: each.value for name, each in node.attributes.items()}
-    inputs = [build.Sum(m[x], m[y]), *node.inputs[1:]]
-    (result,) = build.domain(node.domain).node(node.op_type, inputs, attributes)
-    return result
+    return build.again(m.node(call), build.Sum(m[x], m[y]))[0]
 
 
 @rule(

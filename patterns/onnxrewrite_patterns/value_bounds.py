@@ -38,12 +38,12 @@ def magnitude(m: Match, x: Value | None, *, of_products: float = math.inf, depth
     if node.op_type in _PRODUCTS:
         return of_products
     if node.op_type in _SAME:
-        return magnitude(m, node.inputs[0], of_products=of_products, depth=depth - 1)
+        return magnitude(m, input_of(node), of_products=of_products, depth=depth - 1)
     if node.op_type == "ConstantOfShape":
         given = node.attributes.get("value")
         return abs(float(given.as_tensor().numpy().reshape(()))) if given is not None else 0.0
     if node.op_type in ("Where", "Add", "Sub", "Mul", "Concat"):
-        inputs = node.inputs[node.op_type == "Where" :]
+        inputs = inputs_of(node)[node.op_type == "Where" :]
         parts = [magnitude(m, i, of_products=of_products, depth=depth - 1) for i in inputs]
         return math.prod(parts) if node.op_type == "Mul" else sum(parts)
     return math.inf

@@ -63,20 +63,13 @@ def new_axes(source: Sequence[Dim] | None, wanted: Sequence[Dim]) -> list[int] |
     return added if source is not None and place == len(source) else None
 
 
-def _spelled(m: Match, node: ir.Node) -> tuple[Dim, ...] | None:
-    """The elements of a Reshape's target."""
-    if node.op_type != "Reshape" or len(node.inputs) < 2 or node.inputs[1] is None:
-        return None
-    return m.facts.elements(node.inputs[1])
-
-
 def reshaped(m: Match, build: Builder, source: Value, out: Value) -> Value:
     """``source`` in the shape of ``out``, by a constant target; or with axes of size 1 that come or go."""
-    wanted, node = m.shape(out), out.producer()
-    if wanted is None or node is None:
+    wanted, own = m.shape(out), made_by(out, "Reshape")
+    if wanted is None:
         m.refuse("the rank of the result is not known", at=out)
     m.require(all(not isinstance(d, int) or d >= 0 for d in wanted), "the result has no shape", at=out)
-    found = target(m.shape(source), wanted, _spelled(m, node))
+    found = target(m.shape(source), wanted, m.facts.elements(m.operand(own, 1)) if own is not None else None)
     if found is None and (added := new_axes(m.shape(source), wanted)) is not None:
         return build.Unsqueeze(source, axes=added)
     if found is None and (removed := new_axes(wanted, m.shape(source) or ())) is not None:
@@ -92,7 +85,7 @@ reshape = AnyNode(op_types=("Reshape",))
 
 def _is_plain(m: Match, node: ir.Node) -> bool:
     """True if the target of a Reshape is constant, and is the one that ``target`` makes, if it makes one."""
-    spelled, wanted = m.facts.constant(m.operand(node, 1)), m.shape(node.outputs[0])
+    spelled, wanted = m.facts.constant(m.operand(node, 1)), m.shape(reshape)
     if spelled is None or wanted is None:
         return spelled is not None
     made = target(m.shape(m.operand(node)), wanted, tuple(spelled.tolist()))
@@ -150,7 +143,7 @@ def reshape_constant(m: Match, build: Builder) -> Value:
     will do.
     """
     node = m.node(reshape)
-    m.require(not _is_plain(m, node), "the target is constant already", at=node.inputs[1])
+    m.require(not _is_plain(m, node), "the target is constant already", at=m.operand(node, 1))
     return reshaped(m, build, m.operand(node), m[reshape])
 
 
@@ -200,16 +193,11 @@ second = op[AXES](first, Each("second_axes", at_least=0))
 
 def _places(m: Match, node: ir.Node, places: list[int | None]) -> list[int | None]:
     """The input axis of each axis of the result, None for a new one."""
-    axes = parameter(m.facts, node, "axes")
-    axes = (axes,) if isinstance(axes, int) else axes
-    if not isinstance(axes, tuple):
-        m.refuse(f"the axes of {node.op_type} are not given")
-    rank = len(places) + len(axes) if node.op_type == "Unsqueeze" else len(places)
-    at = sorted(a % rank for a in axes)
+    axes = m.unit_axes(node)
     if node.op_type == "Squeeze":
-        return [place for axis, place in enumerate(places) if axis not in at]
+        return [place for axis, place in enumerate(places) if axis not in axes]
     result = list(places)
-    for axis in at:
+    for axis in axes:
         result.insert(axis, None)
     return result
 
@@ -268,19 +256,13 @@ _FAR = 32
 
 def _origin(m: Match, value: Value) -> Value:
     """The earliest value above, along inputs of the same shape."""
-    here = m[shape_of].producer()
-    for _ in range(_FAR):
-        node = value.producer()
-        if node is None or here is None or node.graph is not here.graph:
-            return value
-        same = (
-            i for i in node.inputs if i is not None and i.const_value is None and same_shape(m.shape(i), m.shape(value))
-        )
-        above = next(same, None)
-        if above is None:
-            return value
-        value = above
-    return value
+    graph, wanted = m.nodes[0].graph, m.shape(value)
+
+    def keeps_shape(node: ir.Node) -> Value | None:
+        data = (v for v in inputs_of(node) if m.facts.tensor(v) is None) if node.graph is graph else ()
+        return next((v for v in data if same_shape(m.shape(v), wanted)), None)
+
+    return climb(value, keeps_shape, most=_FAR).source
 
 
 @rule(
@@ -292,6 +274,7 @@ def _origin(m: Match, value: Value) -> Value:
     examples=(
         Rewrites("float[n,s] x; a = Relu(x)  b = Softmax(a)  y = Shape(b)", to="float[n,s] x; y = Shape(x)"),
         Rejects("float[n,s] x; a = Transpose(x)  y = Shape(a)", because="no earlier value"),
+        Rejects("float[n,2] x; a, b = LayerNormalization(x, {1.0, 1.0})  y = Shape(b)", because="no earlier value"),
     ),
 )
 def shape_of_earlier_value(m: Match, build: Builder) -> Value:

@@ -118,6 +118,36 @@ def test_numbers_take_the_schemas_dtype(declared: str, op_type: str, inputs: tup
     assert shown(tape.node) == expected
 
 
+@pytest.mark.parametrize(
+    ("written", "opset", "changed", "expected"),
+    [
+        ("y = Clip(x, 0.0, 6.0)", 17, {}, "Clip(*, float[] [0.0], float[] [6.0]) {}"),
+        ("y = Clip(x, , 6.0)", 17, {}, "Clip(*, -, float[] [6.0]) {}"),
+        ("y = Softmax<axis=1>(x)", 17, {"axis": 2}, "Softmax(*) {'axis': 2}"),
+        ("y = ReduceSum<axes=[1]>(x)", 11, {"axes": (0, 2)}, "ReduceSum(*) {'axes': (0, 2)}"),
+        ("y = ReduceSum(x, {1})", 13, {"axes": (0, 2)}, "ReduceSum(*, int64[2] [0, 2]) {}"),
+        ("y = Slice(x, int32[1] {0}, int32[1] {1})", 13, {"axes": (2,)}, "Slice(*, int32[1] [0], int32[1] [1], int32[1] [2]) {}"),
+        ("y = com.microsoft.QuickGelu<alpha=2.0>(x)", 17, {}, "QuickGelu(*) {'alpha': 2.0}"),
+    ],
+)  # fmt: skip
+def test_a_node_once_more(written: str, opset: int, changed: dict[str, Any], expected: str) -> None:
+    """On another first operand: further inputs and attributes stay as they are unless they are changed."""
+    tape = Tape(opset)
+    node = text.parse(f"float[2,3,4] x; {written}", opset=opset).graph[-1]
+    (made,) = tape.build.again(node, tape.x, **changed)
+    assert made is tape.node.outputs[0]
+    assert made.producer() is not node
+    assert tape.node.inputs[0] is tape.x
+    assert (tape.node.domain, shown(tape.node)) == (node.domain, expected)
+
+
+def test_a_node_that_refers_to_its_function_is_not_built_again() -> None:
+    tape = Tape()
+    reference = ir.RefAttr("axis", "outer", ir.AttributeType.INT)
+    with pytest.raises(Refused, match="refers to an attribute"):
+        tape.build.again(ir.Node("", "Softmax", [tape.x], [reference]), tape.y)
+
+
 def test_the_dtype_may_come_from_a_later_operand() -> None:
     tape = Tape(declared="float16[3] x")
     tape.build.Sub(1, tape.x)
