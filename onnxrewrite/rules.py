@@ -37,7 +37,6 @@ from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.numbers import epsilon
 from onnxrewrite.pattern.paths import (
     NodePath,
-    climb,
     is_read_once,
     leaks,
     made_by,
@@ -45,6 +44,7 @@ from onnxrewrite.pattern.paths import (
     needed_for,
     only_reader,
     path,
+    path_through,
     readers,
     upstream,
 )
@@ -124,7 +124,6 @@ __all__ = [
     "at_least",
     "axes_of",
     "axis_of",
-    "climb",
     "einsum_labels",
     "epsilon",
     "gather_of",
@@ -144,6 +143,7 @@ __all__ = [
     "parameter",
     "passed",
     "path",
+    "path_through",
     "permutation",
     "piece_of",
     "readers",

@@ -49,15 +49,16 @@ def made_by(value: ir.Value | None, *op_types: str, domain: str = "") -> ir.Node
     return node if node is not None and node.op_type in op_types and node.domain == domain else None
 
 
-def climb(value: ir.Value, through: Callable[[ir.Node], ir.Value | int | None], most: int = _FAR) -> NodePath:
-    """The path from a value up, as long as ``through`` names the operand, or its place, along which to pass a node."""
+def path_through(value: ir.Value, through: Callable[[ir.Node], ir.Value | bool | None], most: int = _FAR) -> NodePath:
+    """The path from a value up, as long as ``through`` lets a node pass: True goes on along the node's first operand, a
+    value along that one."""
     nodes, idle, values = list[ir.Node](), list[ir.Node](), [value]
     while True:
         idle += passed(value)
         value = resolve(value)
         node = value.producer()
-        named = through(node) if node is not None and len(nodes) < most else None
-        above = input_of(node, named) if node is not None and isinstance(named, int) else named
+        passes = through(node) if node is not None and len(nodes) < most else None
+        above = input_of(node) if node is not None and passes is True else passes
         if node is None or not isinstance(above, ir.Value):
             return NodePath(value, tuple(nodes), tuple(idle), tuple(values))
         nodes.append(node)
@@ -72,10 +73,10 @@ def path(value: ir.Value | None, *operators: Operator) -> NodePath | None:
     wanted = [(each,) if isinstance(each, str) else each for each in operators]
     steps = iter(wanted)
 
-    def through(node: ir.Node) -> int | None:
-        return 0 if not node.domain and node.op_type in next(steps, ()) else None
+    def through(node: ir.Node) -> bool:
+        return not node.domain and node.op_type in next(steps, ())
 
-    found = climb(value, through, most=len(wanted))
+    found = path_through(value, through, most=len(wanted))
     return found if len(found.nodes) == len(wanted) else None
 
 

@@ -81,7 +81,7 @@ def _seen(m: Match, value: Value) -> Value:
 
 def _row_source(m: Match, value: Value) -> Value:
     """The source of the rows of a value, through nodes that leave each row as it is."""
-    rows = climb(value, lambda node: 0 if _keeps_last(m, node) else None)
+    rows = path_through(value, lambda node: _keeps_last(m, node))
     if m.facts.tensor(rows.source) is not None:
         m.cover(*rows.nodes)
     return rows.source

@@ -101,10 +101,10 @@ def cut(m: Match, part: Value) -> Piece | None:
 def branch(m: Match, part: Value) -> Branch | None:
     """The convolution behind an input of Concat; None if it is something else, or is read elsewhere, too."""
 
-    def is_function(node: ir.Node) -> int | None:
-        return 0 if node.op_type in ELEMENTWISE and all(_is_number(m, i) for i in inputs_of(node)[1:]) else None
+    def is_function(node: ir.Node) -> bool:
+        return node.op_type in ELEMENTWISE and all(_is_number(m, i) for i in inputs_of(node)[1:])
 
-    tail = climb(part, is_function)
+    tail = path_through(part, is_function)
     conv = made_by(tail.source, "Conv", "ConvTranspose")
     if conv is None or conv.graph is not m.node(concat).graph or not all(map(is_read_once, tail.values)):
         return None

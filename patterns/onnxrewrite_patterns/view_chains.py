@@ -262,7 +262,7 @@ def _origin(m: Match, value: Value) -> Value:
         data = (v for v in inputs_of(node) if m.facts.tensor(v) is None) if node.graph is graph else ()
         return next((v for v in data if same_shape(m.shape(v), wanted)), None)
 
-    return climb(value, keeps_shape, most=_FAR).source
+    return path_through(value, keeps_shape, most=_FAR).source
 
 
 @rule(

@@ -67,17 +67,20 @@ def test_no_path_of_other_operators(operators: tuple[str, ...]) -> None:
 
 def test_climbing_goes_along_the_operand_that_is_named() -> None:
     graph = Graph("float[2] x; float[2] z; a = Neg(z)  b = Add(x, a)  y = Relu(b)")
-    found = paths.climb(graph["y"], lambda node: {"Relu": 0, "Add": 1}.get(node.op_type))
+    found = paths.path_through(
+        graph["y"], lambda node: node.inputs[1] if node.op_type == "Add" else node.op_type == "Relu"
+    )
     assert kinds(found.nodes) == ["Relu", "Add"]
     assert found.source is graph["a"]
-    by_value = paths.climb(graph["y"], lambda node: node.inputs[0])
-    assert by_value.source is graph["x"]
+    assert paths.path_through(graph["y"], lambda node: True).source is graph["x"]
+    assert paths.path_through(graph["y"], lambda node: False).source is graph["y"]
+    assert paths.path_through(graph["y"], lambda node: None).nodes == ()
 
 
 def test_climbing_ends_above_constants_and_after_so_many_nodes() -> None:
     graph = Graph("c = Constant<value=float[1] {1.0}>()  a = Neg(c)  y = Abs(a)")
-    assert kinds(paths.climb(graph["y"], lambda node: 0).nodes) == ["Abs", "Neg"]
-    assert kinds(paths.climb(graph["y"], lambda node: 0, most=1).nodes) == ["Abs"]
+    assert kinds(paths.path_through(graph["y"], lambda node: True).nodes) == ["Abs", "Neg"]
+    assert kinds(paths.path_through(graph["y"], lambda node: True, most=1).nodes) == ["Abs"]
 
 
 DIAMOND = Graph("float[2] x; a = Relu(x)  b = Neg(a)  c = Abs(a)  d = Add(b, c)  y = Mul(d, x)  z = Exp(c)")
