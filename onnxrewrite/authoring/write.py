@@ -238,7 +238,7 @@ MODEL = HERE / {model}
 
 PLACES = {{
 {places}}}
-"""What it replaced where it was captured."""
+"""The values that it replaced in the model that it was captured from."""
 
 
 @pytest.mark.parametrize("example", RULE.examples)

@@ -148,14 +148,14 @@ class Driver:
         """Try rules at nodes, and the ``tidying`` ones at those that change; False after ``most`` rewrites."""
         rank = self._work.order.rank
         queue = Worklist(waiting, lambda node: direction * rank(node))
-        for visited in itertools.count(1):
-            if not queue:
-                return True
+        visited = 0
+        while queue:
             if len(self.trace.applied) >= most:
                 return False
             node, has_changed = queue.pop()
             if node.graph is None or not self._work.enclosing(node.graph):
                 continue
+            visited += 1
             if self._progress is not None and visited % _TELL == 0:
                 self._progress(stage, visited, len(queue))
             scope = node.graph
