@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from onnxrewrite.ir import schema
 from onnxrewrite.pattern.terms import AnyNode, Call, Capture, Each, Output, Term, walk
+from onnxrewrite.rewrite.source import is_engine
 from onnxrewrite.rewrite.suggestions import nearest
 
 _NUMBERS = (ir.AttributeType.INT, ir.AttributeType.FLOAT)
@@ -113,9 +114,8 @@ class Place(NamedTuple):
 
 def place() -> Place:
     """The line from which this program was called; empty where nobody else did."""
-    ours = str(Path(__file__).resolve().parents[1])
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (frame.f_code.co_filename.startswith((ours, "<"))):
+    while frame is not None and is_engine(frame.f_code.co_filename):
         frame = frame.f_back
     if frame is None:
         return Place("", "", 0)

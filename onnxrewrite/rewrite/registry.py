@@ -355,9 +355,7 @@ def _one_line(error: BaseException) -> str:
     """The error, and where in somebody else's module it arose; a SyntaxError says that itself."""
     text = " ".join(str(error).split())
     text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    ours = str(Path(__file__).resolve().parents[1])
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [f for f in frames if not f.filename.startswith((ours, "<"))]
+    theirs = [f for f in traceback.extract_tb(error.__traceback__) if not source.is_engine(f.filename)]
     if isinstance(error, SyntaxError) or not theirs:
         return text
     return f"{text} ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,6 +30,14 @@ LOOSE = "onnxrewrite_rules_"
 
 _EXECUTED: dict[str, str] = {}
 """Digest of what was executed, by the name of the module."""
+
+_ENGINE = f"{Path(__file__).resolve().parents[1]}{os.sep}"  # rules may be installed in a folder of a longer name
+
+
+def is_engine(file: str) -> bool:
+    """True if the code of a file is this program's, or generated, and not somebody's rules."""
+    return file.startswith((_ENGINE, "<"))
+
 
 Refusal = Callable[[str, Path, bool], OnnxRewriteError]
 """Given what a module is called, its file, and whether a digest of it was expected: the error to raise."""
