@@ -56,7 +56,7 @@ def listen() -> list[Stopped]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         for each in SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
+            signal.signal(each, _unheard)
         heard.append(Stopped(number))
         raise heard[0]
 
@@ -64,6 +64,10 @@ def listen() -> list[Stopped]:
         for each in SIGNALS:
             signal.signal(each, stop)
     return heard
+
+
+def _unheard(number: int, frame: FrameType | None) -> None:
+    """Hear a signal no more; Python complains of one that waits already where ``SIG_IGN`` takes its handler's place."""
 
 
 def supervised(work: Callable[[], int]) -> int:
@@ -166,7 +170,7 @@ def _silence_native_code() -> None:
 def _leave(code: int) -> NoReturn:
     """End this process; at once where it was asked to, or where native code was abandoned and is still at work."""
     for number in SIGNALS:  # what there was to do is done
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, _unheard)
     limited = sys.modules.get("onnxrewrite.runtime.limited")
     if code > 128 or (limited is not None and limited.is_busy()):
         for stream in (sys.stdout, sys.stderr):
