@@ -43,16 +43,20 @@ def once(m: Match, build: Builder, value: Value, interleaved: bool) -> Value:
         m.cover(node)
         return repeated
     m.require(
-        node.op_type in _ELEMENTWISE or _keeps_last(m, node),
+        _is_elementwise(node) or _keeps_last(m, node),
         f"{node.op_type} is not shown to repeat itself along its last axis",
         at=value,
     )
     return _recomputed(m, build, node, interleaved)
 
 
+def _is_elementwise(node: ir.Node) -> bool:
+    return node.op_type in _ELEMENTWISE and not node.domain
+
+
 def _recomputed(m: Match, build: Builder, node: ir.Node, interleaved: bool) -> Value:
     """The node's result, from operands that repeat themselves and others that are the same all along the last axis."""
-    data = list(node.inputs) if node.op_type in _ELEMENTWISE else [m.operand(node)]
+    data = list(node.inputs) if _is_elementwise(node) else [m.operand(node)]
     narrow = [v if v is None or _is_even(m, v) else once(m, build, v, interleaved) for v in data]
     target = [build.const(_narrower(m, node))] if node.op_type == "Reshape" else []
     m.cover(node)

@@ -19,8 +19,8 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 
-ELEMENTWISE = frozenset((*operators("pointwise"), "PRelu", "FastGelu", "QuickGelu"))
-"""Functions of each element alone, if all inputs but the first are single numbers."""
+ELEMENTWISE = {"": frozenset((*operators("pointwise"), "PRelu")), "com.microsoft": {"FastGelu", "Gelu", "QuickGelu"}}
+"""Functions of each element alone, if all inputs but the first are single numbers; by domain."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def branch(m: Match, part: Value) -> Branch | None:
     """The convolution behind an input of Concat; None if it is something else, or is read elsewhere, too."""
 
     def is_function(node: ir.Node) -> bool:
-        return node.op_type in ELEMENTWISE and all(_is_number(m, i) for i in inputs_of(node)[1:])
+        return node.op_type in ELEMENTWISE.get(node.domain, ()) and all(_is_number(m, i) for i in inputs_of(node)[1:])
 
     tail = path_through(part, is_function)
     conv = made_by(tail.source, "Conv", "ConvTranspose")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnxrewrite_patterns import constants, conv_batchnorm, grouped_conv
 from sides import Array, Sides, rewrite
 
+from onnxrewrite import io
+from onnxrewrite.ir.target import target
 from onnxrewrite.reference.evaluation import build_reference
+from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.registry import rules_of
 
 RULES = (*rules_of(constants), *rules_of(conv_batchnorm), *rules_of(grouped_conv))
@@ -230,3 +234,21 @@ def test_identities_in_between_do_not_matter() -> None:
         "  c = Conv(j, float[1,1,1] {2})  k = Cast<to=1>(c)  d = Conv(b, float[1,1,1] {3})  y = Concat<axis=1>(k, d)"
     )
     check(graph, feed(3, 2, 5), ["Conv"])
+
+
+OWN_FUNCTION = """<ir_version: 10, opset_import: ["" : 17, "my" : 1]>
+graph (float[n,2,w] x) => (float[n,4,w] y)
+<float[2,2,1] p = {1,2,3,4}, float[2,2,1] q = {5,6,7,8}, float[n,2,w] c, float[n,2,w] d> {
+  a = Conv(x, p)  b = Conv(x, q)  c = my.Relu(a)  d = my.Relu(b)  y = Concat<axis = 1>(c, d)
+}
+<domain: "my", opset_import: ["" : 17]>
+Relu (v) => (r) { mean = ReduceMean<axes = [1]>(v)  r = Sub(v, mean) }
+"""
+
+
+def test_trap_a_function_that_is_called_like_one_of_each_element() -> None:
+    """It takes the mean over the channels, of which there are more in one convolution."""
+    driver = Driver(io.load(onnx.parser.parse_model(OWN_FUNCTION)), RULES, target("onnxruntime-cpu"))
+    trace = driver.run()
+    assert trace.applied == []
+    assert "dtype" not in trace.refused["parallel-convs"]["y"], "the rule sees it, not only the engine"
