@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import TypedDict
 
 import numpy as np
 
+from onnxrewrite.inputs.classes import CLASSES
 from onnxrewrite.reference.tolerance import Comparison, finite
 from onnxrewrite.system.arrays import Feeds, Outputs
 from onnxrewrite.system.plain import Json
@@ -19,18 +21,19 @@ ROUNDED = "the number that was rounded"
 """The same for integers that a quantizer made."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
-    """One set of inputs: where they came from, and what the original made of them."""
+    """One run of the original: its inputs, and what it made of them."""
 
     binding: dict[str, int]
-    sample: int
-    special: str
-    """The property that makes the inputs special; empty for ordinary ones."""
+    label: str
+    """A sample or a class of values."""
     feeds: Feeds = field(repr=False)
     outputs: Outputs = field(repr=False)
+    values: str = CLASSES[0]
+    """The class of values, see ``inputs.classes``."""
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Elements of all inputs together."""
         return sum(int(np.asarray(value).size) for value in self.feeds.values())
@@ -38,8 +41,7 @@ class Run:
     def describe(self) -> str:
         """For a failure's line."""
         sizes = " ".join(f"{k}={v}" for k, v in self.binding.items())
-        parts = [f"sample {self.sample}", sizes, self.special]
-        return " ".join(p for p in parts if p)
+        return f"{self.label}{' at ' + sizes if sizes else ''}"
 
 
 @dataclass

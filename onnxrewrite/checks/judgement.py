@@ -1,10 +1,12 @@
-"""Comparison of two runs side by side, against the original in float64 where their outputs differ.
+"""Comparison of two models' runs side by side, against the original in float64 where their outputs differ.
 
 Opening models takes most of the time: the float64 reference is only made when outputs differ by more than is allowed
 whatever the reference, and what the original makes of its own rounding is only measured when a comparison fails.
 
 A rewrite that is nearer to the truth than the original is right: where the original overflows, and float64 does not,
 the reference says what the rewrite must come to.
+
+Whole models and the parts at a site are judged alike; ``Depth`` says what is measured for which.
 """
 
 from __future__ import annotations
@@ -12,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import onnx
 
-from onnxrewrite.inputs.bindings import Binding
+from onnxrewrite.checks.findings import ORIGINAL, ROUNDED, Run
 from onnxrewrite.inputs.classes import EXACT_INPUTS, MAYBE_OVERFLOWS, NOT_FINITE, UNIFORM
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.ir.protos import all_nodes
@@ -37,11 +38,8 @@ from onnxrewrite.reference.tolerance import (
     measure,
     near_enough,
 )
-from onnxrewrite.runtime.session import Session, open_session
-from onnxrewrite.system.arrays import Array, DType, Feeds, Floats, Held, Mask, Outputs, is_tensor
-
-PERTURBATIONS = 8
-"""The number of times that inputs, and inner results, are moved to see how far results follow."""
+from onnxrewrite.runtime.session import ModelLike, Session, as_proto, open_session
+from onnxrewrite.system.arrays import Array, DType, Feeds, Floats, Held, Mask, Outputs
 
 BESIDE_OVERFLOW = 1e-2
 """The relative tolerance beside an overflow, without a better reference: a float64 result there can come from a
@@ -53,126 +51,175 @@ FEW = 8
 JUMPS = frozenset(operators(marks="jumps"))
 """Operators whose result jumps: at a number that is exact, it is on one side of the step or on the other."""
 
-
-@dataclass
-class Run:
-    """Both models' outputs at the same inputs."""
-
-    values: str
-    binding: Binding
-    feeds: Feeds
-    original: Outputs
-    rewritten: Outputs
-
-    def describe(self) -> str:
-        """The class of values and the sizes."""
-        sizes = " ".join(f"{k}={v}" for k, v in self.binding.items())
-        return f"{self.values} inputs{' at ' + sizes if sizes else ''}"
+_STEPPED_PERTURBATIONS = 8
+"""Steps are few, and to be met."""
 
 
-class Judgement(NamedTuple):
-    """The worst comparison, the first that fails if one does, and at which output of which run."""
+@dataclass(frozen=True)
+class Depth:
+    """The effort that a judgement takes.
 
-    found: Comparison
-    place: str = ""
-    run: Run | None = None
+    Attributes:
+        perturbations: The number of times that a model is moved to see how far its results follow.
+        in_double: True if the float64 reference and its inner results are moved, too; else the original alone.
+        trust: The original's error against the reference, in units roundoff (at most 0.05), up to which the reference
+            is believed.  Beyond it a model is discontinuous or the reference wrong, and either way it is no measure.
+            None: always.
+        in_range: True if no intermediate result is assumed to overflow: where the reference itself does, nothing is
+            required of the rewrite.
+        threads: Of sessions; 0 is ONNX Runtime's choice.
+    """
+
+    perturbations: int = 8
+    in_double: bool = True
+    trust: float | None = None
+    in_range: bool = False
+    threads: int = 1
+
+
+PART = Depth()
+WHOLE = Depth(perturbations=2, in_double=False, trust=2.0**14, threads=0)
+
+
+class Finding(NamedTuple):
+    """The worst comparison of an output over runs of one class of values, the first that fails if one does."""
+
+    name: str
+    comparison: Comparison
+    reference: str
+    run: Run
+
+
+Pairs: TypeAlias = Sequence[tuple[Run, Outputs]]
+"""Runs of the original, and what the rewritten model makes of the same inputs."""
 
 
 class Judge:
-    """Compares the runs of a model with those of what replaces it.
+    """Compares the runs of a model with those of what replaces it; what is known of the original is kept.
 
     Args:
         original: The model.
         session: The same, open.
-        in_range: True if no intermediate result is assumed to overflow: where the reference itself does, nothing is
-            required of the rewrite.
+        depth: The effort.
     """
 
-    def __init__(self, original: onnx.ModelProto, session: Session, *, in_range: bool = False) -> None:
-        self.original, self.session = original, session
-        self.in_range = in_range
-        self.reference: Reference | None = None
+    def __init__(self, original: ModelLike, session: Session, depth: Depth = PART) -> None:
+        self.original, self.session, self.depth = original, session, depth
         self.unrounded = Unrounded(original)
         self.notes: list[str] = []
+        self._references: dict[Run, Outputs | None] = {}
+        self._noise: dict[tuple[Run, ...], dict[str, Norms]] = {}
+        self._spreads: dict[tuple[Run, ...], dict[tuple[Run, str], Floats]] = {}
 
-    def judge(self, runs: Sequence[Run]) -> Judgement:
-        """All outputs of all runs, those of one class of values together."""
-        worst = Judgement(EXACT)
+    @cached_property
+    def reference(self) -> Reference:
+        """The float64 reference, built when first needed."""
+        return build_reference(self.original, threads=self.depth.threads)
+
+    @property
+    def used_reference(self) -> bool:
+        """True if a comparison needed the reference."""
+        return "reference" in vars(self)
+
+    def judge(self, runs: Sequence[Run], made: Sequence[Outputs]) -> Iterator[Finding]:
+        """All outputs that are not equal in all runs; those of one class of values together."""
         for values in dict.fromkeys(r.values for r in runs):
-            group = [r for r in runs if r.values == values]
-            for name in group[0].original:
-                if all(identical(r.original[name], r.rewritten.get(name)) for r in group):
-                    continue
-                found, run = self._compare(group, name)
-                judgement = Judgement(found, f"output {name}, {run.describe()}", run)
-                if not found.accept:
-                    return judgement
-                if found.error_rewritten >= worst.found.error_rewritten:
-                    worst = judgement
-        return worst
+            pairs = [(r, m) for r, m in zip(runs, made, strict=True) if r.values == values]
+            for name in pairs[0][0].outputs:
+                if not all(identical(run.outputs[name], new.get(name)) for run, new in pairs):
+                    yield self._compare(pairs, name)
 
-    def _compare(self, group: Sequence[Run], name: str) -> tuple[Comparison, Run]:
-        """The first comparison that fails, else the worst.
+    def _compare(self, pairs: Pairs, name: str) -> Finding:
+        """The first comparison that fails, else the worst; small runs ask for the reference first."""
+        if is_rounded(pairs[0][0].outputs[name]):
+            return self._rounded(pairs, name)
+        close, far, own = list[Finding](), list[int](), Norms()
+        for index in sorted(range(len(pairs)), key=lambda i: pairs[i][0].size):
+            run, new = pairs[index]
+            near = near_enough(run.outputs[name], new.get(name), own)
+            if near is None:
+                far.append(index)
+                own = own | self._error(run, name)
+            else:
+                close.append(Finding(name, near, ORIGINAL, run))
+        if not far:
+            return max(close, key=_severity)
+        far.sort()
+        known = self._believed([pairs[i][0] for i in far], name)
+        own = own if any(k is not None for k in known) else Norms()
+        kind = self.reference.kind if any(k is not None for k in known) else "float32"
+        found = [*close]
+        for index, reference in zip(far, known, strict=True):
+            run, new = pairs[index]
+            one = self._one(pairs, run, new.get(name), reference, name, own)
+            if not one.accept and np.asarray(run.outputs[name]).size < FEW:
+                together = self._together(pairs, name, own)
+                one = together if together is not None and together.accept else one
+            found.append(Finding(name, one, kind, run))
+            if not one.accept:
+                return found[-1]
+        return max(found, key=_severity)
 
-        A reference is only made where the two differ by more than any would allow, conditioning only measured when one
-        fails.
-        """
-        if is_rounded(group[0].original[name]):
-            return self._rounded(group, name)
-        own, far, references, close = Norms(), list[Run](), list[Held](), list[tuple[Comparison, Run]]()
-        for run in group:
-            near = near_enough(run.original[name], run.rewritten.get(name), own)
-            if near is not None:
-                close.append((near, run))
-                continue
-            reference = self._reference(run.feeds, name, run.original[name])
-            if reference is not None and not self._is_stepped and _has_scale(reference, run.original[name]):
-                own = own | measure(reference, run.original[name])
-            far.append(run)
-            references.append(reference)
-        results = list(close)
-        for run, reference in zip(far, references, strict=True):
-            found = self._one(run, reference, name, own)
-            if not found.accept and np.asarray(run.original[name]).size < FEW:
-                together = self._together(group, name, own)
-                found = together if together is not None and together.accept else found
-            if not found.accept:
-                return found, run
-            results.append((found, run))
-        return max(results, key=lambda pair: pair[0].error_rewritten)
+    def _error(self, run: Run, name: str) -> Norms:
+        """The original's own error, where that is a measure."""
+        known, old = self._known(run, name), run.outputs[name]
+        if known is None or self.reference.stepped or not _has_scale(known, old):
+            return Norms()
+        error = measure(known, old)
+        return error if self._is_believable(error, old) else Norms()
 
-    def _together(self, group: Sequence[Run], name: str, own: Norms) -> Comparison | None:
+    def _known(self, run: Run, name: str) -> Held:
+        """The reference of an output of a run, where it has one of the same shape."""
+        old = run.outputs[name]
+        if old is None or (not isinstance(old, list) and np.asarray(old).dtype not in TOLERANCES):
+            return None
+        return _alike((self._in_double(run) or {}).get(name), old)
+
+    def _in_double(self, run: Run) -> Outputs | None:
+        if run not in self._references:
+            self._references[run] = self.reference.run(run.feeds)
+        return self._references[run]
+
+    def _believed(self, runs: Sequence[Run], name: str) -> list[Held]:
+        """The references of runs; none where one of them is not believed."""
+        known = [self._known(run, name) for run in runs]
+        if self.depth.trust is None:
+            return known
+        pairs = [(k, run.outputs[name]) for k, run in zip(known, runs, strict=True)]
+        believed = all(k is not None and self._is_believable(measure(k, old), old) for k, old in pairs)
+        return known if believed else [None] * len(known)
+
+    def _is_believable(self, error: Norms, old: Held) -> bool:
+        if self.depth.trust is None or isinstance(old, list):
+            return True
+        return error.worst <= min(self.depth.trust * TOLERANCES[np.asarray(old).dtype].unit, 0.05)
+
+    def _together(self, pairs: Pairs, name: str, own: Norms) -> Comparison | None:
         """The comparison of all runs as one; None where they cannot be one.
 
         An error is measured against the largest element of a result, and of a single element that is any number: the
         digits of σ(-700) are nobody's concern beside those of σ(0).
         """
-        made = [
-            (self._reference(r.feeds, name, r.original[name]), r.original[name], r.rewritten.get(name)) for r in group
-        ]
-        if any(
-            part is None or np.asarray(part).shape != np.asarray(old).shape
-            for _, old, new in made
-            for part in (old, new)
-        ):
-            return None
-        if any(reference is None for reference, _, _ in made):
+        known = self._believed([run for run, _ in pairs], name)
+        made = [(k, run.outputs[name], new.get(name)) for k, (run, new) in zip(known, pairs, strict=True)]
+        if any(_alike(part, old) is None for reference, old, new in made for part in (reference, new)):
             return None
         joined = [np.concatenate([np.ravel(np.asarray(parts[place])) for parts in made]) for place in range(3)]
-        return self._against(joined[0], group[0], joined[1], joined[2], own)
+        return self._against(joined[0], pairs[0][0], joined[1], joined[2], own)
 
-    def _one(self, run: Run, reference: Held, name: str, own: Norms) -> Comparison:
+    def _one(self, pairs: Pairs, run: Run, new: Held, reference: Held, name: str, own: Norms) -> Comparison:
         """One comparison; where it fails, again with what the original makes of its own rounding, and then without the
         elements in which it overflows."""
-        old, new = run.original[name], run.rewritten.get(name)
-        steps = self._spread(run, reference, name) if self._is_stepped and reference is not None else None
+        old = run.outputs[name]
+        runs = [each for each, _ in pairs]
+        steps = self._spread(runs).get((run, name)) if reference is not None and self._is_stepped else None
         found = self._against(reference, run, old, new, own, steps)
         overflows = not found.accept and self._may_overflow(run, old, new)
         if found.accept or not (np.isfinite(found.error_rewritten) or overflows):
             return found
         if steps is not None and not overflows:
             return found
-        own = own | self._conditioning(run, reference, name)
+        own = own | self.noise(runs).get(name, Norms())
         if not overflows:
             return self._against(reference, run, old, new, own)
         beside = self._beside_overflow(run, reference, np.asarray(old), np.asarray(new), own)
@@ -184,86 +231,88 @@ class Judge:
     def _against(
         self, reference: Held, run: Run, original: Held, rewritten: Held, own: Norms, spread: Floats | None = None
     ) -> Comparison:
-        stated = self.reference is not None and self.reference.islands
-        rounding = Rounding(own, stated, run.values not in UNIFORM, self._is_stepped, spread)
-        return compare(reference, original, rewritten, rounding)
+        islands, averaged = self.used_reference and self.reference.islands, run.values not in UNIFORM
+        return compare(reference, original, rewritten, Rounding(own, islands, averaged, self._is_stepped, spread))
 
     @property
     def _is_stepped(self) -> bool:
         """True if the model rounds to fewer digits than it computes with, see ``tolerance``."""
-        return self.reference is not None and self.reference.stepped
+        return self.used_reference and self.reference.stepped
 
-    def _rounded(self, group: Sequence[Run], name: str) -> tuple[Comparison, Run]:
+    def _rounded(self, pairs: Pairs, name: str) -> Finding:
         """The same of integers, which a quantizer may have made: exactly equal, or right roundings of one number."""
-        worst: tuple[Comparison, Run] = EXACT, group[0]
-        for run in group:
-            found = self.unrounded.compare(run.feeds, name, run.original[name], run.rewritten.get(name))
-            if not found.accept:
-                return found, run
-            worst = max(worst, (found, run), key=lambda pair: pair[0].error_rewritten)
+        worst = Finding(name, EXACT, ROUNDED, pairs[0][0])
+        for run, new in pairs:
+            one = self.unrounded.compare(run.feeds, name, run.outputs[name], new.get(name))
+            if not one.accept:
+                return Finding(name, one, ROUNDED, run)
+            worst = max(worst, Finding(name, one, ROUNDED, run), key=_severity)
         return worst
-
-    def _reference(self, feeds: Feeds, name: str, original: Held) -> Held:
-        if not is_tensor(original) or original.dtype not in TOLERANCES:
-            return None
-        if self.reference is None:
-            self.reference = build_reference(self.original, threads=1)
-        outputs = self.reference.run(feeds)
-        value = outputs.get(name) if outputs is not None else None
-        return value if value is not None and np.asarray(value).shape == np.asarray(original).shape else None
 
     # -- how far the original is off by itself -----------------------------------------------------------------
 
-    def _conditioning(self, run: Run, reference: Held, name: str) -> Norms:
-        """The distance that the result moves when inputs (without a reference: weights too) move by one unit roundoff,
-        or inner results by theirs, and the original's own error there: where two scores of a softmax nearly tie, either
-        may win.  At inputs that are exact, a step does not come from rounding."""
-        if run.values in EXACT_INPUTS and self._jumps:
-            return Norms()
-        worst, dtype = Norms(), getattr(run.original[name], "dtype", None)
-        for still, moved in (*self._moves(run, reference, name), *self._shakes(run, reference, name)):
-            worst = worst | measure(still, moved, dtype if dtype in TOLERANCES else None)
-        return worst
+    def noise(self, runs: Sequence[Run]) -> dict[str, Norms]:
+        """The distance that outputs of runs of one class move when inputs and weights, or inner results, move by one
+        unit roundoff or two, and the original's own error there: where two scores of a softmax nearly tie, either may
+        win.  At inputs that are exact, a step does not come from rounding."""
+        if runs[0].values in EXACT_INPUTS and self._jumps:
+            return {}
+        key = tuple(runs)
+        if key not in self._noise:
+            worst = self._noise[key] = dict[str, Norms]()
+            for run, name, still, moved in (*self._moves(runs), *self._shakes(runs)):
+                dtype = getattr(run.outputs[name], "dtype", None)
+                distance = measure(still, moved, dtype if dtype in TOLERANCES else None)
+                worst[name] = worst.get(name, Norms()) | distance
+        return self._noise[key]
 
-    def _spread(self, run: Run, reference: Held, name: str) -> Floats | None:
-        """The distance that each element moves when inputs do; None if the output is not an array."""
-        if isinstance(run.original[name], list):
-            return None
-        return farthest(np.asarray(run.original[name]).shape, self._moves(run, reference, name))
+    def _spread(self, runs: Sequence[Run]) -> dict[tuple[Run, str], Floats]:
+        """The distance that each element of the runs' outputs moves when inputs do."""
+        key = tuple(runs)
+        if key not in self._spreads:
+            spread = self._spreads[key] = dict[tuple[Run, str], Floats]()
+            for run, name, still, moved in self._moves(runs):
+                if not isinstance(run.outputs[name], list):
+                    moves = farthest(np.asarray(run.outputs[name]).shape, [(still, moved)])
+                    spread[run, name] = np.maximum(spread.get((run, name), 0.0), moves)
+        return self._spreads[key]
 
-    def _moves(self, run: Run, reference: Held, name: str) -> Iterator[tuple[Held, Held]]:
-        """Pairs of a result and what it becomes when inputs move: of the original where there is no reference or the
-        model has steps, then of the reference, and of the original against it."""
-        for seed in range(PERTURBATIONS):
-            feeds = perturbed_feeds(run.feeds, seed, 0.5)
-            if reference is None or self._is_stepped:
+    def _moves(self, runs: Sequence[Run]) -> Iterator[tuple[Run, str, Held, Held]]:
+        """Results, and what becomes of them when inputs move: of the original, weights too, where there is no reference
+        or the model has steps; then of the reference, and of the original against it."""
+        stepped, in_double = self.reference.stepped, self.depth.in_double and self.reference.trusted
+        for seed in range(_STEPPED_PERTURBATIONS if stepped else self.depth.perturbations):
+            feeds = [perturbed_feeds(run.feeds, seed, 0.5) for run in runs]
+            if stepped or not in_double:
                 model = perturbed_model(self.original, seed)
-                session = open_session(model, threads=1) if model else self.session
-                yield from _run(run.original[name], session, feeds, name)
-            if reference is None:
-                continue
-            moved = self._reference(feeds, name, run.original[name])
-            if moved is not None:
-                yield reference, moved
-                yield from _run(moved, self.session, feeds, name)
+                session = open_session(model, threads=self.depth.threads) if model else self.session
+                for run, fed in zip(runs, feeds, strict=True):
+                    yield from _moved(run, run.outputs, session, fed)
+            for run, fed in zip(runs, feeds, strict=True) if in_double else ():
+                still, moved = self._in_double(run), self.reference.run(fed)
+                if still is not None and moved is not None:
+                    yield from ((run, n, v, moved[n]) for n, v in still.items() if _alike(v, moved[n]) is not None)
+                    yield from _moved(run, moved, self.session, fed)
 
-    def _shakes(self, run: Run, reference: Held, name: str) -> Iterator[tuple[Held, Held]]:
-        """Pairs of the reference, or an original in float64, and what it becomes when inner results are rounded."""
-        still = reference if reference is not None else run.original[name]
-        for seed in range(PERTURBATIONS if getattr(still, "dtype", None) == np.float64 else 0):
-            outputs = self._shaken.run(run.feeds, seed)
-            if outputs is not None and name in outputs:
-                yield still, outputs[name]
+    def _shakes(self, runs: Sequence[Run]) -> Iterator[tuple[Run, str, Held, Held]]:
+        """The reference, or an original in float64, and what becomes of it when inner results are rounded."""
+        for seed in range(self.depth.perturbations if self.depth.in_double else 0):
+            for run in runs:
+                still = (self._in_double(run) if self.reference.trusted else None) or run.outputs
+                outputs = self._shaken.run(run.feeds, seed) or {}
+                for name, value in still.items():
+                    if name in outputs and getattr(value, "dtype", None) == np.float64:
+                        yield run, name, value, outputs[name]
 
     @cached_property
     def _shaken(self) -> Shaken:
         """The reference with the roundings of the original's own dtypes."""
-        return Shaken(self.original)
+        return Shaken(as_proto(self.original))
 
     @cached_property
     def _jumps(self) -> bool:
         """True if the result of some operator in the original jumps."""
-        return any(n.op_type in JUMPS for n in all_nodes(self.original))
+        return any(n.op_type in JUMPS for n in all_nodes(as_proto(self.original)))
 
     # -- overflow ----------------------------------------------------------------------------------------------
 
@@ -291,7 +340,7 @@ class Judge:
             rounded = truth.astype(old.dtype)
         known = lost & np.isfinite(truth)
         unknown = lost & ~known
-        if not (self.in_range or (run.values in MAYBE_OVERFLOWS and np.isfinite(made[unknown]).all())):
+        if not (self.depth.in_range or (run.values in MAYBE_OVERFLOWS and np.isfinite(made[unknown]).all())):
             same = _same_pattern(wide[unknown], made[unknown])
             if not same:
                 return None
@@ -306,14 +355,29 @@ class Judge:
 
     def _beside_unknown(self, run: Run, old: Floats, new: Floats, lost: Mask, dtype: DType) -> Comparison | None:
         """The same without a reference that knows better."""
-        if not self.in_range and (run.values not in MAYBE_OVERFLOWS or not np.isfinite(new).all()):
+        if not self.depth.in_range and (run.values not in MAYBE_OVERFLOWS or not np.isfinite(new).all()):
             return None
         near = np.allclose(old[~lost], new[~lost], rtol=BESIDE_OVERFLOW)
         return EXACT if near else None
 
 
+def _severity(finding: Finding) -> float:
+    return finding.comparison.error_rewritten
+
+
+def _alike(value: Held, other: Held) -> Held:
+    """A value of another one's shape, or a sequence of as many; None where it is neither."""
+    if value is None or isinstance(value, list) != isinstance(other, list):
+        return None
+    if isinstance(value, list) and isinstance(other, list):
+        return value if len(value) == len(other) else None
+    return value if np.asarray(value).shape == np.asarray(other).shape else None
+
+
 def _has_scale(reference: Held, original: Held) -> bool:
     """True if a reference is above the least normal number, so that an error relative to it is meaningful."""
+    if isinstance(original, list):
+        return True
     known = np.asarray(reference)
     largest = float(np.max(np.abs(known), initial=0.0, where=np.isfinite(known)))
     return largest > TOLERANCES[np.asarray(original).dtype].least
@@ -324,8 +388,9 @@ def _same_pattern(old: Floats, new: Floats) -> bool:
     return bool(np.all((old == new) | (np.isnan(old) & np.isnan(new))))
 
 
-def _run(value: Held, session: Session | str, feeds: Feeds, name: str) -> Iterator[tuple[Held, Held]]:
-    """A value, and what a session gives for it; nothing where it does not run."""
+def _moved(run: Run, still: Outputs, session: Session | str, feeds: Feeds) -> Iterator[tuple[Run, str, Held, Held]]:
+    """Values, and what a session gives for them; nothing where it does not run."""
     outputs = session.run(feeds) if isinstance(session, Session) else session
-    if not isinstance(outputs, str) and not isinstance(outputs[name], list):
-        yield np.asarray(value), np.asarray(outputs[name])
+    for name, value in outputs.items() if not isinstance(outputs, str) else ():
+        if not isinstance(value, list) and _alike(value, still.get(name)) is not None:
+            yield run, name, np.asarray(still[name]), np.asarray(value)

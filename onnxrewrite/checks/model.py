@@ -8,7 +8,7 @@ The float64 reference is only computed when a candidate is not equal.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -17,38 +17,18 @@ import onnx
 
 from onnxrewrite.checks.findings import ORIGINAL, ROUNDED, ModelCheck, OutputCheck, Run
 from onnxrewrite.checks.interface import interface_problems
+from onnxrewrite.checks.judgement import WHOLE, Finding, Judge
 from onnxrewrite.errors import UsageError, reason
 from onnxrewrite.inputs.sample import Sampler, Trial, is_finite, usable
 from onnxrewrite.ir.random_operators import stochastic_ops
-from onnxrewrite.reference.evaluation import Reference, build_reference
-from onnxrewrite.reference.perturbation import perturbed_feeds, perturbed_model
-from onnxrewrite.reference.rounding import Unrounded, is_rounded
-from onnxrewrite.reference.tolerance import (
-    EXACT,
-    STEPS,
-    TOLERANCES,
-    Norms,
-    Rounding,
-    compare,
-    equality,
-    farthest,
-    measure,
-    near_enough,
-)
+from onnxrewrite.reference.tolerance import EXACT, STEPS, TOLERANCES, equality
 from onnxrewrite.runtime.session import ModelLike, Session, is_short_of_memory, open_session, skeleton
-from onnxrewrite.system.arrays import Array, Feeds, Floats, Held, Outputs
+from onnxrewrite.system.arrays import Feeds, Outputs
 
 ENDS = "integers at the ends of their range"
-"""The ``special`` of runs with such inputs."""
-
-TRUST = 2.0**14
-"""A reference is believed up to an original's error of this many units roundoff (at most 0.05); beyond it the
-model is discontinuous or the reference wrong, and either way it is no measure."""
-
+"""The ``label`` of runs with such inputs."""
 
 _PATIENCE = 3
-
-_STEPPED_PERTURBATIONS = 8
 
 
 class Baseline:
@@ -73,7 +53,6 @@ class Baseline:
         self.threads = threads
         self.bare = skeleton(model)
         self.notes: list[str] = []
-        self._references: dict[int, Outputs | None] = {}
         self._short = ""
         self.random = stochastic_ops(self.bare)
         self.sampler = Sampler(self.bare, given=inputs or {}, dims=_known_dims(self.bare, dims or {}), seed=seed)
@@ -114,30 +93,30 @@ class Baseline:
         """Inputs and the original's outputs: every binding, every sample, overridable initializers too."""
         made: list[Run] = []
         for trial in self.trials:
-            self._add(made, Run(trial.binding, 0, "", trial.feeds, trial.outputs))
+            self._add(made, Run(trial.binding, "sample 0", trial.feeds, trial.outputs))
             for sample in range(1, self.samples):
                 feeds = self.sampler.feeds(trial.binding, sample, trial.care)
-                self._run(made, Run(trial.binding, sample, "", feeds, {}))
+                self._run(made, Run(trial.binding, f"sample {sample}", feeds, {}))
             overrides = self.overrides()
-            for turn, extremes in enumerate(self.sampler.extremes(trial.binding)):
-                self._run(made, Run(trial.binding, turn, ENDS, {**trial.feeds, **extremes}, {}))
+            for extremes in self.sampler.extremes(trial.binding):
+                self._run(made, Run(trial.binding, ENDS, {**trial.feeds, **extremes}, {}))
             if overrides:
-                self._run(made, Run(trial.binding, 0, "overridden initializers", {**trial.feeds, **overrides}, {}))
+                self._run(made, Run(trial.binding, "overridden initializers", {**trial.feeds, **overrides}, {}))
         return made
 
     def _run(self, made: list[Run], run: Run) -> None:
         assert isinstance(self.session, Session)
         outputs = self.session.run(run.feeds)
-        if isinstance(outputs, str) and run.special == ENDS:
+        if isinstance(outputs, str) and run.label == ENDS:
             return  # a model need not take every number
         if isinstance(outputs, str):
-            self.notes.append(f"the original fails at sample {run.sample} {run.binding}: {outputs}")
+            self.notes.append(f"the original fails, {run.describe()}: {outputs}")
         else:
             self._add(made, replace(run, outputs=outputs))
 
     def _add(self, made: list[Run], run: Run) -> None:
-        if run.special != ENDS and not all(is_finite(v) for v in run.outputs.values()):
-            self.notes.append(f"the original is not finite at sample {run.sample} {run.binding}")
+        if run.label != ENDS and not all(is_finite(v) for v in run.outputs.values()):
+            self.notes.append(f"the original is not finite, {run.describe()}")
         made.append(run)
 
     def overrides(self) -> Outputs:
@@ -156,63 +135,10 @@ class Baseline:
         return found
 
     @cached_property
-    def reference(self) -> Reference:
-        """The float64 reference, built when first needed."""
-        return build_reference(self.model, threads=self.threads)
-
-    @cached_property
-    def unrounded(self) -> Unrounded:
-        """The numbers that the original's quantizers round, made when first needed."""
-        return Unrounded(self.model)
-
-    def reference_of(self, index: int) -> Outputs | None:
-        """Reference outputs of one run."""
-        if index not in self._references:
-            self._references[index] = self.reference.run(self.runs[index].feeds)
-        return self._references[index]
-
-    def trusted(self, name: str) -> bool:
-        """True if the reference is a measure for an output in the runs for which it was computed: see ``TRUST``."""
-        found = ((self.runs[i].outputs[name], r) for i, r in self._references.items())
-        return all(r is not None and _believable(r.get(name), value) for value, r in found)
-
-    def error(self, name: str) -> Norms:
-        """The original's own error against the reference, the worst over the runs for which that was asked."""
-        worst = Norms()
-        for index, reference in self._references.items():
-            if reference is not None and self.trusted(name):
-                worst = worst | measure(reference[name], self.runs[index].outputs[name])
-        return worst
-
-    @cached_property
-    def noise(self) -> dict[str, Norms]:
-        """The distance that outputs move when inputs and weights move by a unit roundoff or two."""
-        worst: dict[str, Norms] = {}
-        for index, name, value in self._moved(_STEPPED_PERTURBATIONS if self.reference.stepped else 2):
-            base = self.runs[index].outputs[name]
-            worst[name] = worst.get(name, Norms()) | measure(np.asarray(base), value)
-        return worst
-
-    @cached_property
-    def spread(self) -> dict[tuple[int, str], Floats]:
-        """The same of each element, by run and output, for models with steps: these are few, and to be met."""
-        spread: dict[tuple[int, str], Floats] = {}
-        for index, name, value in self._moved(_STEPPED_PERTURBATIONS):
-            base = np.asarray(self.runs[index].outputs[name])
-            before = spread.get((index, name), np.zeros(base.shape))
-            spread[index, name] = np.maximum(before, farthest(base.shape, [(base, value)]))
-        return spread
-
-    def _moved(self, perturbations: int) -> Iterator[tuple[int, str, Array]]:
-        """The outputs at perturbed inputs and weights, by run and name."""
-        for seed in range(1, perturbations + 1):
-            proto = perturbed_model(self.model, seed)
-            session = open_session(proto, threads=self.threads) if proto is not None else self.session
-            for index, run in enumerate(self.runs if isinstance(session, Session) else ()):
-                moved = session.run(perturbed_feeds(run.feeds, seed))  # type: ignore[union-attr]
-                for name, value in moved.items() if not isinstance(moved, str) else ():
-                    if np.asarray(value).shape == np.asarray(run.outputs[name]).shape and not isinstance(value, list):
-                        yield index, name, np.asarray(value)
+    def judge(self) -> Judge:
+        """The judgement of candidates, which keeps what is known of the original."""
+        assert isinstance(self.session, Session)
+        return Judge(self.model, self.session, replace(WHOLE, threads=self.threads))
 
     def check(self, candidate: ModelLike, session: Session | str | None = None) -> ModelCheck:
         """Compare a candidate with the original.  ``session``: what came of opening it, where it was opened before."""
@@ -237,17 +163,14 @@ class Baseline:
                 feeds = self.sampler.feeds(binding, 0, trial.care) if size >= 0 else {}
                 old = self.session.run(feeds)
                 if not isinstance(old, str):
-                    return self._difference(old, candidate.run(feeds), f"at {name}={size}")
+                    return self._difference(Run(binding, "other sizes", feeds, old), candidate.run(feeds))
         return None
 
-    def _difference(self, old: Outputs, new: Outputs | str, place: str) -> str | None:
+    def _difference(self, run: Run, new: Outputs | str) -> str | None:
         if isinstance(new, str):
-            return f"{place} it fails: {new}"
-        for output, value in old.items():
-            found = compare(None, value, new[output], Rounding(self.noise.get(output, Norms())))
-            if not found.accept:
-                return f"output {output} {place}: {found.reason}"
-        return None
+            return f"{run.describe()} it fails: {new}"
+        found = next((f for f in self.judge.judge([run], [new]) if not f.comparison.accept), None)
+        return None if found is None else f"output {found.name}, {run.describe()}: {found.comparison.reason}"
 
     def _check(self, candidate: ModelLike, session: Session | str | None, result: ModelCheck) -> None:
         result.failures += interface_problems(self.bare, skeleton(candidate))
@@ -283,81 +206,32 @@ class Baseline:
         self._compare(outputs, result)
 
     def _compare(self, outputs: Sequence[Outputs], result: ModelCheck) -> None:
-        names = list(self.runs[0].outputs)
-        equal = {n: equality((r.outputs[n], o[n]) for r, o in zip(self.runs, outputs, strict=True)) for n in names}
-        moved = [n for n in names if not equal[n]]
-        for name in names:
-            same = OutputCheck(name, EXACT, "not needed", equality=equal[name])
-            check = self._output(name, outputs) if name in moved else same
-            result.outputs.append(check)
-            if not check.comparison.accept:
-                result.failures.append(f"output {name}, {check.run}: {check.comparison.reason}")
-        if moved:
-            rounded = {c.reference for c in result.outputs if c.name in moved} == {ROUNDED}
+        worst: dict[str, Finding] = {}
+        for found in self.judge.judge(self.runs, outputs):
+            worst[found.name] = max(worst.get(found.name, found), found, key=_severity)
+        for name in self.runs[0].outputs:
+            if name not in worst:
+                equal = equality((r.outputs[name], o[name]) for r, o in zip(self.runs, outputs, strict=True))
+                result.outputs.append(OutputCheck(name, EXACT, "not needed", equality=equal))
+                continue
+            _, comparison, reference, run = worst[name]
+            result.outputs.append(OutputCheck(name, comparison, reference, run.describe()))
+            if not comparison.accept:
+                result.failures.append(f"output {name}, {run.describe()}: {comparison.reason}")
+        references = {found.reference for found in worst.values()}
+        if references:
             result.tolerance = (
                 "a right rounding of the same number"
-                if rounded
+                if references == {ROUNDED}
                 else "nearer to the original than any reference could object to"
             )
-        if self._references:
-            result.reference = self.reference.kind
-            result.tolerance = self._tolerance(moved)
-            if self.reference.reason:
-                result.notes = [*result.notes, f"no float64 reference: {self.reference.reason}"]
-
-    def _output(self, name: str, outputs: Sequence[Outputs]) -> OutputCheck:
-        """The worst comparison of an output; the reference is asked for as few runs as will do, small ones first."""
-        close, far = list[OutputCheck](), list[int]()
-        for index in sorted(range(len(self.runs)), key=lambda i: self.runs[i].size):
-            run = self.runs[index]
-            if is_rounded(run.outputs[name]):
-                return self._rounded(name, outputs)
-            own = self.error(name) if far and not self.reference.stepped else None
-            near = near_enough(run.outputs[name], outputs[index][name], own)
-            if near is None:
-                self.reference_of(index)
-                far.append(index)
-            else:
-                close.append(OutputCheck(name, near, ORIGINAL, run.describe()))
-        if not far:
-            return max(close, key=lambda check: check.comparison.error_rewritten)
-        far.sort()
-        if self.reference.stepped and self.reference.trusted:
-            return self._worst(name, outputs, far, Norms())
-        check = self._worst(name, outputs, far, self.error(name))
-        if check.comparison.accept or not np.isfinite(check.comparison.error_rewritten):
-            return check
-        return self._worst(name, outputs, far, self.error(name) | self.noise.get(name, Norms()))
-
-    def _rounded(self, name: str, outputs: Sequence[Outputs]) -> OutputCheck:
-        """The same of integers: the first comparison that fails, else the worst."""
-        worst = OutputCheck(name, EXACT, ROUNDED)
-        for run, made in zip(self.runs, outputs, strict=True):
-            found = self.unrounded.compare(run.feeds, name, run.outputs[name], made[name])
-            if not found.accept or found.error_rewritten > worst.comparison.error_rewritten:
-                worst = OutputCheck(name, found, ROUNDED, run.describe())
-            if not found.accept:
-                break
-        return worst
-
-    def _worst(self, name: str, outputs: Sequence[Outputs], indices: Sequence[int], own: Norms) -> OutputCheck:
-        """The first comparison with the reference that fails, else the one of the largest error."""
-        trusted = self.trusted(name)
-        kind = self.reference.kind if trusted else "float32"
-        worst = OutputCheck(name, EXACT, kind, self.runs[indices[0]].describe())
-        for index in indices:
-            run, reference = self.runs[index], self.reference_of(index)
-            known = reference[name] if trusted and reference is not None else None
-            stepped = self.reference.stepped
-            spread = self.spread.get((index, name)) if stepped and known is not None else None
-            rounding = Rounding(own, self.reference.islands, stepped=stepped, spread=spread)
-            one = compare(known, run.outputs[name], outputs[index][name], rounding)
-            found = OutputCheck(name, one, kind, run.describe())
-            if not one.accept:
-                return found
-            if one.error_rewritten >= worst.comparison.error_rewritten:
-                worst = found
-        return worst
+        if references - {ORIGINAL, ROUNDED}:
+            result.tolerance = self._tolerance(list(worst))
+        result.notes = [*result.notes, *self.judge.notes]
+        if self.judge.used_reference:
+            result.reference = self.judge.reference.kind
+            if self.judge.reference.reason:
+                result.notes.append(f"no float64 reference: {self.judge.reference.reason}")
 
     def _tolerance(self, names: Sequence[str]) -> str:
         dtypes = {
@@ -368,12 +242,12 @@ class Baseline:
             row = TOLERANCES.get(dtype)
             if row is None:
                 lines.append(f"{dtype}: equal")
-            elif self.reference.stepped:
+            elif self.judge.reference.stepped:
                 lines.append(
                     f"{dtype}: of each element {row.k:g}x what a one-ulp perturbation makes of it, {STEPS:g}x where it "
                     f"makes whole steps, at least {row.floor * row.unit:.1e}"
                 )
-            elif self.reference.trusted:
+            elif self.judge.reference.trusted:
                 lines.append(
                     f"{dtype}: {row.k:g}x the original's error (rms {row.k_rms:g}x), "
                     f"at least {row.floor * row.unit:.1e}"
@@ -391,15 +265,8 @@ def _patient(seconds: float | None) -> float | None:
     return None if seconds is None else _PATIENCE * seconds
 
 
-def _believable(reference: Held, value: Held) -> bool:
-    if isinstance(value, list) or isinstance(reference, list):
-        return isinstance(value, list) and isinstance(reference, list) and len(value) == len(reference)
-    if reference is None or value is None:
-        return False
-    row = TOLERANCES.get(np.asarray(value).dtype)
-    if row is None or np.asarray(reference).shape != np.asarray(value).shape:
-        return False
-    return measure(reference, value).worst <= min(TRUST * row.unit, 0.05)
+def _severity(found: Finding) -> tuple[bool, float]:
+    return not found.comparison.accept, found.comparison.error_rewritten
 
 
 def _known_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> dict[str, int]:

@@ -18,7 +18,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from onnxrewrite.checks.judgement import Judge, Run
+from onnxrewrite.checks.findings import Run
+from onnxrewrite.checks.judgement import PART, Finding, Judge
 from onnxrewrite.checks.site_record import Status
 from onnxrewrite.checks.smaller import shrunk, smaller
 from onnxrewrite.errors import NOT_RUN, UsageError, reason
@@ -43,6 +44,7 @@ from onnxrewrite.inputs.classes import (
 )
 from onnxrewrite.inputs.sample import CARE, Sampler, Trial
 from onnxrewrite.ir.random_operators import draws, stochastic_ops
+from onnxrewrite.reference.tolerance import EXACT
 from onnxrewrite.runtime.session import Session, as_proto, is_short_of_memory, open_session
 from onnxrewrite.system.arrays import Array, Feeds, Outputs
 from onnxrewrite.system.plain import Json
@@ -200,24 +202,33 @@ class _Site:
         rewritten = open_session(self.after, threads=1)
         if isinstance(rewritten, str):
             return SiteCheck("failed", f"the replacement does not open: {rewritten}")
-        runs = self._runs(original, rewritten, found)
-        if isinstance(runs, SiteCheck):
-            return runs
-        return replace(self._judged(original, runs), bindings=[t.binding for t in found], runs=len(runs))
+        both = self._runs(original, rewritten, found)
+        if isinstance(both, SiteCheck):
+            return both
+        runs, made = both
+        return replace(self._judged(original, runs, made), bindings=[t.binding for t in found], runs=len(runs))
 
-    def _judged(self, original: Session, runs: Sequence[Run]) -> SiteCheck:
-        judge = Judge(self.before, original, in_range=self.trials.in_range)
-        found, place, run = judge.judge(runs)
+    def _judged(self, original: Session, runs: Sequence[Run], made: Sequence[Outputs]) -> SiteCheck:
+        judge = Judge(self.before, original, replace(PART, in_range=self.trials.in_range))
+        worst: Finding | None = None
+        for found in judge.judge(runs, made):
+            if worst is None or found.comparison.error_rewritten >= worst.comparison.error_rewritten:
+                worst = found
+            if not found.comparison.accept:
+                worst = found
+                break
+        comparison = worst.comparison if worst is not None else EXACT
+        place = f"output {worst.name}, {worst.run.describe()}" if worst is not None else ""
         return SiteCheck(
-            "ok" if found.accept else "failed",
-            "" if found.accept else f"{place}: {found.reason}",
-            judge.reference.kind if judge.reference else "not needed",
-            found.error_original,
-            found.error_rewritten,
-            found.bound,
+            "ok" if comparison.accept else "failed",
+            "" if comparison.accept else f"{place}: {comparison.reason}",
+            judge.reference.kind if judge.used_reference else "not needed",
+            comparison.error_original,
+            comparison.error_rewritten,
+            comparison.bound,
             place,
             notes=judge.notes,
-            feeds=None if found.accept or run is None else run.feeds,
+            feeds=None if comparison.accept or worst is None else worst.run.feeds,
         )
 
     def _interface(self) -> str:
@@ -261,8 +272,10 @@ class _Site:
         """Inputs that are of one class of values, or one of them ``alone``."""
         return site_feeds(self.sampler, self.elements, binding, values, care, alone, turn)
 
-    def _runs(self, original: Session, rewritten: Session, found: Sequence[Trial]) -> list[Run] | SiteCheck:
-        runs: list[Run] = []
+    def _runs(
+        self, original: Session, rewritten: Session, found: Sequence[Trial]
+    ) -> tuple[list[Run], list[Outputs]] | SiteCheck:
+        runs, made = list[Run](), list[Outputs]()
         for number, (values, alone, turn) in enumerate(self._fed(found[0])):
             in_turn = values in self.trials.in_turn or self._is_large(found[0].binding)
             for trial in [found[number % len(found)]] if in_turn else found:
@@ -276,8 +289,9 @@ class _Site:
                     raise MemoryError
                 if isinstance(new, str):
                     return SiteCheck("failed", f"the replacement fails where the original runs: {new}", feeds=feeds)
-                runs.append(Run(values, trial.binding, feeds, old, new))
-        return runs
+                runs.append(Run(trial.binding, f"{values} inputs", feeds, old, values))
+                made.append(new)
+        return runs, made
 
     def _fed(self, trial: Trial) -> Iterator[tuple[str, str | None, int]]:
         """The classes of values to feed, to which input alone, and at which turn: of integers and truth values not all

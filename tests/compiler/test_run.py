@@ -248,7 +248,7 @@ def test_check_finds_a_difference(gelu: onnx.ModelProto) -> None:
     other = model("(float[n,8] x) => (float[n,8] y) { y = Relu(x) }")
     found = rw.check(gelu, other)
     assert not found.ok
-    assert found.failures[0].startswith("output y, sample 0 n=")
+    assert found.failures[0].startswith("output y, sample 0 at n=")
     renamed = model("(float[n,8] x) => (float[n,8] z) { z = Relu(x) }")
     assert "output" in rw.check(other, renamed).failures[0]
     one = rw.check(gelu, gelu, dims={"n": 4}, samples=1)
