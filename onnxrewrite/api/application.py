@@ -157,7 +157,7 @@ def check(
 ) -> ModelCheck:
     """Compare what models ``a`` and ``b`` compute, at two bindings of every symbolic dimension."""
     from onnxrewrite.checks.model import compare_models
-    from onnxrewrite.runtime.session import openable
+    from onnxrewrite.runtime.references import by_reference
 
-    with limited.run_limit(run_limit), openable(io.load(a)) as first, openable(io.load(b)) as second:
+    with limited.run_limit(run_limit), by_reference(io.load(a)) as first, by_reference(io.load(b)) as second:
         return compare_models(first, second, dims=dims, inputs=inputs, seed=seed, samples=samples)

@@ -22,6 +22,7 @@ from onnxrewrite.errors import UsageError, reason
 from onnxrewrite.inputs.sample import Sampler, Trial, is_finite, usable
 from onnxrewrite.ir.random_operators import stochastic_ops
 from onnxrewrite.reference.tolerance import EXACT, STEPS, TOLERANCES, equality
+from onnxrewrite.runtime.references import array_of, referred
 from onnxrewrite.runtime.session import ModelLike, Session, is_short_of_memory, open_session, skeleton
 from onnxrewrite.system.arrays import Feeds, Outputs
 
@@ -127,9 +128,10 @@ class Baseline:
         rng = np.random.default_rng([self.seed, 77])
         found: Outputs = {}
         for tensor in self.bare.graph.initializer:
-            if tensor.name not in names or tensor.data_location == onnx.TensorProto.EXTERNAL:
+            is_elsewhere = tensor.data_location == onnx.TensorProto.EXTERNAL and referred(tensor) is None
+            if tensor.name not in names or is_elsewhere:
                 continue
-            value = onnx.numpy_helper.to_array(tensor)
+            value = array_of(tensor)
             if value.dtype in TOLERANCES:
                 found[tensor.name] = (value * rng.uniform(0.5, 1.5, value.shape)).astype(value.dtype)
         return found

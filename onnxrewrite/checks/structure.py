@@ -87,7 +87,7 @@ def _standard_checks(model: ModelLike, bare: onnx.ModelProto) -> list[str]:
         if isinstance(model, (str, Path)):
             checker.check_model(str(model))
         else:
-            checkable = _checkable(model)
+            checkable = _weightless(_checkable(model))
             if weight_bytes(checkable) <= PROTO_LIMIT:
                 checker.check_model(checkable)
     except Exception as error:  # ValidationError, and protobuf's own
@@ -109,9 +109,7 @@ def _told_apart(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _checkable(model: ModelLike) -> onnx.ModelProto:
-    if isinstance(model, ir.Model) and weight_bytes(model) <= PROTO_LIMIT:
-        return as_proto(model)
-    return _weightless(skeleton(model))
+    return as_proto(model) if isinstance(model, ir.Model) and weight_bytes(model) <= PROTO_LIMIT else skeleton(model)
 
 
 def _weightless(model: onnx.ModelProto) -> onnx.ModelProto:

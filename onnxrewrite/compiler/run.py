@@ -209,14 +209,11 @@ class _Run:
         return bisect([a.key for a in trace.applied], guilty, attempt)
 
     @contextmanager
-    def _opened(self, model: ir.Model) -> Iterator[onnx.ModelProto | str]:
-        """A model to be checked; nothing of its weights is read where it need not run."""
-        if self.level == "off":
-            yield io.to_bare_proto(model)
-            return
-        from onnxrewrite.runtime.session import openable
+    def _opened(self, model: ir.Model) -> Iterator[onnx.ModelProto]:
+        """A model to be checked."""
+        from onnxrewrite.runtime.references import by_reference
 
-        with openable(model) as opened:
+        with by_reference(model) as opened:
             yield opened
 
     @property

@@ -154,10 +154,10 @@ class SpeedGuard:
         return Setting(self._target.provider, self._request.threads)
 
     def _timed(self, model: ir.Model) -> Any:
-        from onnxrewrite.runtime.session import openable
+        from onnxrewrite.runtime.references import by_reference
 
         assert self._timing is not None
-        with openable(model) as candidate:
+        with by_reference(model) as candidate:
             return self._timing.against(candidate)
 
     def _brake(self, trace: Trace, rewrite: Callable[[], Round]) -> str | None:
@@ -178,10 +178,10 @@ class SpeedGuard:
             self._loop.without = before
 
     def _choose_level(self, model: ir.Model) -> None:
-        from onnxrewrite.runtime.session import openable
+        from onnxrewrite.runtime.references import by_reference
 
         assert self._timing is not None
-        with openable(model) as candidate:
+        with by_reference(model) as candidate:
             self.speed.level, self.speed.level_ratio = self._timing.best_level(candidate)
 
     def _remember(self, model: ir.Model) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
@@ -152,9 +152,10 @@ def _contents(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 
 @contextlib.contextmanager
-def inlined(model: ir.Model) -> Iterator[None]:
-    """For the time of serialization, external tensors are written into the model file."""
-    held = [slot for slot in slots(model) if isinstance(slot.tensor, ir.ExternalTensor)]
+def inlined(model: ir.Model, *, besides: Container[int] = ()) -> Iterator[None]:
+    """For the time of serialization, external tensors go into the model file; ``besides``: ids of others."""
+    outside = (slot for slot in slots(model) if isinstance(slot.tensor, ir.ExternalTensor))
+    held = [slot for slot in outside if id(slot.tensor) not in besides]
     try:
         for slot in held:
             slot.put(_contents(slot.tensor))

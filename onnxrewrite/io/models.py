@@ -21,7 +21,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxrewrite.errors import IncompleteError, ModelError, Rest
-from onnxrewrite.io import external, preserved, repair
+from onnxrewrite.io import external, mapped, preserved, repair
 from onnxrewrite.io.strings import repair_strings
 from onnxrewrite.ir.names import repeated
 from onnxrewrite.system import address_space, files, temporary
@@ -40,6 +40,7 @@ class Companion(NamedTuple):
     made: Callable[[Path, Mapping[Path, Path]], tuple[Path, bytes]]
 
 
+_T = TypeVar("_T")
 _P = TypeVar("_P", onnx.ValueInfoProto, onnx.TrainingInfoProto)
 
 Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model
@@ -64,7 +65,13 @@ def load(source: Source, *, folder: str | os.PathLike[str] | None = None) -> ir.
         return _from_proto(copied, os.path.abspath(folder) if folder is not None else None, "model", None)
     path = os.path.abspath(source)
     where = os.fspath(source)
-    return _from_proto(read_proto(path, where), os.path.dirname(path), where, path)
+    proto, weights = _read(path, where)
+    return _from_proto(proto, os.path.dirname(path), where, path, weights)
+
+
+def load_weightless(proto: onnx.ModelProto, weights: mapped.Mapped) -> ir.Model:
+    """The model of a message of ``to_weightless``, which becomes the model's own."""
+    return _from_proto(proto, None, "model", None, weights)
 
 
 def repairs(model: ir.Model) -> tuple[str, ...]:
@@ -93,8 +100,22 @@ def read_proto(path: str, where: str) -> onnx.ModelProto:
     Raises:
         ModelError: It cannot be read, or holds no model; the message begins with ``where``.
     """
+    return _parsed(_reading(lambda: files.read_bytes(path, external.PROTOBUF_LIMIT - 1), where), where)
+
+
+def _read(path: str, where: str) -> tuple[onnx.ModelProto, mapped.Mapped]:
+    """The same with large weights left where they are; these by name."""
+    found = _reading(lambda: mapped.read(path), where)
+    if found is None:
+        return read_proto(path, where), {}
+    data, weights = found
+    return _parsed(data, where), weights
+
+
+def _reading(read: Callable[[], _T], where: str) -> _T:
+    """The result of reading a file; ModelError where it cannot be read."""
     try:
-        data = files.read_bytes(path, external.PROTOBUF_LIMIT - 1)
+        return read()
     except FileNotFoundError:
         raise ModelError(f"{where}: no such file") from None
     except IsADirectoryError:
@@ -103,6 +124,9 @@ def read_proto(path: str, where: str) -> onnx.ModelProto:
         if error.errno == errno.EFBIG:
             raise ModelError(f"{where}: is 2 GB or larger, which protobuf cannot read; use external data") from None
         raise ModelError(f"{where}: cannot be read: {error.strerror or error}") from None
+
+
+def _parsed(data: bytes, where: str) -> onnx.ModelProto:
     if not data:
         raise ModelError(f"{where}: is empty")
     proto, parsed = onnx.ModelProto(), True
@@ -125,13 +149,16 @@ def _what_else(data: bytes, *, parsed: bool) -> str:
     return "is not an ONNX model, or a truncated one; export or download it again"
 
 
-def _from_proto(proto: onnx.ModelProto, folder: str | None, where: str, path: str | None) -> ir.Model:
-    """Takes the proto over: its tensors become the model's."""
+def _from_proto(
+    proto: onnx.ModelProto, folder: str | None, where: str, path: str | None, beside: mapped.Mapped | None = None
+) -> ir.Model:
+    """Takes the proto over: its tensors become the model's, and those ``beside`` it, which it only names."""
+    beside = beside or {}
     if not proto.HasField("graph"):
         raise ModelError(f"{where}: has no graph; it is not a complete ONNX model")
     try:
         said = repair_strings(proto, where)
-        repair.check(proto, folder, where)
+        repair.check(proto, folder, where, beside.keys())
         said += repair.repair_header(proto)
         inputs = {each.name for each in proto.graph.input}
         sparse = tuple(t for t in proto.graph.sparse_initializer if t.values.name in inputs)
@@ -139,7 +166,11 @@ def _from_proto(proto: onnx.ModelProto, folder: str | None, where: str, path: st
         preserved.hide_functions(proto)
         with preserved.quiet():
             model = ir.from_proto(proto)
-        stored = [s.tensor for s in external.slots(model) if isinstance(s.tensor, ir.ExternalTensor)]
+        for name, weight in beside.items():
+            model.graph.initializers[name].const_value = weight
+        known = set(map(id, beside.values()))
+        tensors = [slot.tensor for slot in external.slots(model)]
+        stored = [t for t in tensors if isinstance(t, ir.ExternalTensor) and id(t) not in known]
         for tensor in stored:
             tensor.base_dir = folder or ""
         said += repair.repair(model, where)
@@ -244,10 +275,13 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
         return preserved.serialized(model)
 
 
-def to_bare_proto(model: ir.Model) -> onnx.ModelProto:
-    """The model as one proto whose external weights stay in their files; to be looked at, not to be run."""
+def to_weightless(model: ir.Model) -> tuple[onnx.ModelProto, mapped.Mapped]:
+    """The model as a message in which large initializers only bear their names, and these by name."""
     with preserved.completed(model):
-        return preserved.serialized(model)
+        weights = [v.const_value for v in model.graph.initializers.values() if v.const_value is not None]
+        large = {id(t) for t in weights if t.nbytes >= external.EXTERNAL_THRESHOLD}
+        with external.inlined(model, besides=large):
+            return mapped.weightless(model, lambda tensor: id(tensor) in large)
 
 
 def to_bytes(model: ir.Model) -> bytes:
@@ -282,6 +316,7 @@ def save(
     except OSError as error:
         raise ModelError(f"{os.fspath(path)}: cannot be written: {error.strerror}; nothing was changed") from None
     _check_interface(model, target)
+    mapped.check_unchanged(model, os.fspath(path))
     if os.path.isdir(target):
         raise ModelError(f"{target}: is a folder; give a file name")
     if os.path.exists(target) and not files.is_regular(target):
@@ -322,10 +357,13 @@ def replace_proto(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> None:
 
 
 def _save_alone(model: ir.Model, target: Path, companion: Companion | None) -> IncompleteError | None:
-    with preserved.completed(model), external.inlined(model):
-        data = _bytes(preserved.serialized(model), str(target))
     with temporary.beside(target) as file:
-        _write(file, data)
+        with preserved.completed(model), external.inlined(model):
+            proto, weights = mapped.weightless(model, lambda t: t.nbytes >= external.EXTERNAL_THRESHOLD)
+            with open(file, "wb") as stream:
+                mapped.write(proto, weights, stream, str(target))
+                stream.flush()
+                os.fsync(stream.fileno())
         return _accompanied(target, {target: file}, companion)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import onnx
 import onnx_ir as ir
 
@@ -20,20 +22,18 @@ def to_opset(model: ir.Model, version: int) -> ir.Model:
 
     if not 7 <= version <= schema.latest_version():
         raise UsageError(f"opset {version}: must lie between 7 and {schema.latest_version()}")
-    if io.needs_external_data(model):
-        raise UsageError(f"opset {version}: a model of 2 GB or more cannot be converted")
     if model.functions:
         raise UsageError(f"opset {version}: a model with functions of its own cannot be converted")
-    original = io.to_proto(model)
+    original, weights = io.to_weightless(model)
     try:
-        converted = onnx.version_converter.convert_version(original, version)
+        converted = onnx.version_converter.convert_version(_with_inputs(original, weights), version)
     except Exception as error:  # the converter raises whatever its C++ code does
         text = " ".join(str(error).split())[:200]
         raise UsageError(
             f"opset {version}: the model cannot be converted from opset {io.opset(model)}: {text}"
         ) from error
     _restore(converted, original)
-    return io.load(converted)
+    return io.load_weightless(converted, weights)
 
 
 def in_opset(model: ir.Model, version: int | None) -> ir.Model:
@@ -41,8 +41,29 @@ def in_opset(model: ir.Model, version: int | None) -> ir.Model:
     return model if version is None or version == io.opset(model) else to_opset(model, version)
 
 
+def _with_inputs(model: onnx.ModelProto, weights: Mapping[str, object]) -> onnx.ModelProto:
+    """A copy with inputs in place of weights, whose numbers the converter wants; it has no use for them."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    own, inputs = [t for t in copy.graph.initializer if t.name not in weights], {v.name for v in copy.graph.input}
+    taken = [t for t in copy.graph.initializer if t.name in weights and t.name not in inputs]
+    copy.graph.input.extend(onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in taken)
+    del copy.graph.initializer[:]
+    copy.graph.initializer.extend(own)
+    return copy
+
+
 def _restore(converted: onnx.ModelProto, original: onnx.ModelProto) -> None:
-    """Give back what the converter loses: the interface as it was declared, and what exporters say of nodes."""
+    """Give back what the converter loses or never had: the interface, what exporters say of nodes, and weights."""
+    inputs = {v.name for v in original.graph.input}
+    kept = [v for v in converted.graph.input if v.name in inputs]
+    del converted.graph.input[:]
+    converted.graph.input.extend(kept)
+    made = {t.name: t for t in converted.graph.initializer}
+    old = [made.pop(t.name, t) for t in original.graph.initializer]
+    initializers = [*old, *made.values()]
+    del converted.graph.initializer[:]
+    converted.graph.initializer.extend(initializers)
     for kind in ("input", "output"):
         declared = {v.name: v for v in getattr(original.graph, kind)}
         for value in getattr(converted.graph, kind):

@@ -7,7 +7,7 @@ This module must not know how models are stored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import onnx
@@ -32,13 +32,17 @@ _Called: TypeAlias = tuple[str, str, str]
 """Domain, name and overload of an operator or a function."""
 
 
-def check(proto: onnx.ModelProto, folder: str | None, where: str) -> None:
-    """ModelError unless every name is defined once, opsets are known and external data are there."""
+def check(proto: onnx.ModelProto, folder: str | None, where: str, weights: Container[str] = ()) -> None:
+    """ModelError unless every name is defined once, opsets are known and external data are there.
+
+    ``weights``: initializers of the main graph whose data are known to be there.
+    """
     _check_header(proto, where)
     _check_functions(proto, where)
     for graph in (proto.graph, *proto.functions):
-        _check_opsets(graph if isinstance(graph, onnx.FunctionProto) else proto, where)
-        _Checker(folder, where).body(graph, [])
+        is_function = isinstance(graph, onnx.FunctionProto)
+        _check_opsets(graph if is_function else proto, where)
+        _Checker(folder, where, () if is_function else weights).body(graph, [])
     for info in proto.training_info:  # not looked at, but written as it is
         for graph in (info.initialization, info.algorithm):
             for tensor in graph.initializer:
@@ -125,9 +129,10 @@ def _called(node: onnx.NodeProto) -> str:
 class _Checker:
     """Definitions and uses, scope by scope."""
 
-    def __init__(self, folder: str | None, where: str) -> None:
+    def __init__(self, folder: str | None, where: str, weights: Container[str]) -> None:
         self.folder = folder
         self.where = where
+        self.weights = weights
 
     def body(self, graph: onnx.GraphProto | onnx.FunctionProto, outer: Sequence[Definers]) -> None:
         if len(outer) > DEEPEST:
@@ -139,7 +144,7 @@ class _Checker:
                 raise ModelError(f"{self.where}: graph input '{name}' is listed twice")
             own[name] = "a graph input"
         if not is_function:
-            self.initializers(graph, own)
+            self.initializers(graph, own, () if outer else self.weights)
         values = (graph.value_info,) if is_function else (graph.input, graph.output, graph.value_info)
         for info in (each for kind in values for each in kind):
             fields.check_type(info.type, f"{self.where}: value '{info.name}'")
@@ -158,9 +163,9 @@ class _Checker:
             if name not in own:
                 raise ModelError(f"{self.where}: graph output '{name}' is not produced by anything")
 
-    def initializers(self, graph: onnx.GraphProto, own: Definers) -> None:
+    def initializers(self, graph: onnx.GraphProto, own: Definers, weights: Container[str]) -> None:
         seen: set[str] = set()
-        for tensor in graph.initializer:
+        for tensor in (t for t in graph.initializer if t.name not in weights):
             fields.check_tensor(tensor, self.folder, f"{self.where}: initializer '{tensor.name}'")
         for sparse in graph.sparse_initializer:
             fields.check_sparse(sparse, self.folder, f"{self.where}: initializer '{sparse.values.name}'")

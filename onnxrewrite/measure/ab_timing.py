@@ -12,6 +12,7 @@ from onnxrewrite.inputs.workload import Workload
 from onnxrewrite.measure import cache
 from onnxrewrite.measure.cache import Cache
 from onnxrewrite.measure.timing import Interval, interleave, ratio
+from onnxrewrite.runtime import references
 from onnxrewrite.runtime.settings import DEFAULT, Level, Runner, Setting, open_runner
 from onnxrewrite.system.plain import Json
 
@@ -66,6 +67,7 @@ class ABTiming:
         name = self._key(candidate, [list(OTHER_LEVELS)])
         found = self.known.intervals(name, OTHER_LEVELS)
         if found is None:
+            self._runner = None
             settings = [replace(self.setting, level=level) for level in (self.setting.level, *OTHER_LEVELS)]
             tasks: dict[str, Runner] = {s.level: open_runner(candidate, self.workload.feeds, s) for s in settings}
             timings = interleave(tasks, seconds=SECONDS)
@@ -105,4 +107,4 @@ def _digest(model: onnx.ModelProto | str) -> str:
     if isinstance(model, str):
         with open(model, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
+    return references.digest(model)

@@ -25,6 +25,7 @@ from onnxrewrite.ir.operators import operators
 from onnxrewrite.reference import convolve, fused, normalize, recurrent  # noqa: F401  (register their expansions)
 from onnxrewrite.reference.double_kernels import Parameter, canonical, has_double_kernel, parameters
 from onnxrewrite.reference.expand import EXPANSIONS, Attributes, Constant, Emit, Unsupported
+from onnxrewrite.runtime.references import referred
 from onnxrewrite.runtime.session import one_line
 
 T = onnx.TensorProto
@@ -217,12 +218,15 @@ class _Doubler:
         for value in graph.input:
             floats[value.name] = _is_float_value(value)
             _double_value(value)
+        nodes: list[onnx.NodeProto] = []
         for i, tensor in enumerate(graph.initializer):
             floats[tensor.name] = tensor.data_type in FLOATS
-            if tensor.data_type in NARROW:
+            if tensor.data_type in NARROW and referred(tensor) is not None:
+                nodes.append(helper.make_node("Cast", [f"{tensor.name}::narrow"], [tensor.name], to=T.DOUBLE))
+                tensor.name = f"{tensor.name}::narrow"
+            elif tensor.data_type in NARROW:
                 graph.initializer[i].CopyFrom(doubled_tensor(tensor))
         del graph.value_info[:]
-        nodes: list[onnx.NodeProto] = []
         around, self.constants = self.constants, {}
         for node in graph.node:
             nodes.extend(self.node(node, floats))

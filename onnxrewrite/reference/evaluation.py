@@ -24,9 +24,9 @@ from onnxrewrite.runtime.session import (
     ModelLike,
     Session,
     as_proto,
+    message_bytes,
     one_line,
     open_session,
-    weight_bytes,
 )
 from onnxrewrite.system.arrays import Feeds, Held, Outputs, is_tensor
 
@@ -85,7 +85,7 @@ def quantized_ops(model: onnx.ModelProto) -> list[str]:
 
 def build_reference(model: ModelLike, *, threads: int = 0) -> Reference:
     """The best reference this model allows."""
-    if weight_bytes(model) > REFERENCE_LIMIT:
+    if message_bytes(model) > REFERENCE_LIMIT:
         return Reference("float32", "the weights are too large for a double copy")
     try:
         proto = as_proto(model)

@@ -13,7 +13,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from onnxrewrite.reference.tolerance import TOLERANCES
-from onnxrewrite.runtime.session import ModelLike, as_proto, weight_bytes
+from onnxrewrite.runtime.references import array_of, referred
+from onnxrewrite.runtime.session import ModelLike, as_proto, message_bytes
 from onnxrewrite.system.arrays import Array, Feeds, Outputs, is_tensor
 
 WEIGHT_LIMIT = 400_000_000
@@ -50,22 +51,56 @@ def perturbed_feeds(feeds: Feeds, seed: int, units: float = 1.0) -> Outputs:
 def perturbed_model(model: ModelLike, seed: int) -> onnx.ModelProto | None:
     """A copy with every float weight perturbed, quantization scales excepted, and with what is about to be rounded to
     fewer digits; None if there is nothing of the kind."""
-    if weight_bytes(model) > WEIGHT_LIMIT:
+    if message_bytes(model) > WEIGHT_LIMIT:
         return None
     copy = onnx.ModelProto()
     copy.CopyFrom(as_proto(model))
     grid = {name for node in copy.graph.node if node.op_type in _GRID for name in node.input[1:]}
     rng = np.random.default_rng([seed, 4712])
-    changed = False
+    changed, steps, added = False, list[onnx.NodeProto](), list[onnx.TensorProto]()
     for i, tensor in enumerate(copy.graph.initializer):
         if tensor.name in grid or int(np.prod(tensor.dims)) < 2:
             continue
-        value = numpy_helper.to_array(tensor)
-        if value.dtype in TOLERANCES:
+        value = array_of(tensor)
+        if value.dtype in TOLERANCES and referred(tensor) is not None:
+            steps += _moved_weight(tensor, value, rng, added)
+        elif value.dtype in TOLERANCES:
             copy.graph.initializer[i].CopyFrom(numpy_helper.from_array(perturbed(value, rng), tensor.name))
             changed = True
-    changed = _perturbed_steps(copy, rng) or changed
+    changed = _perturbed_steps(copy, rng) or changed or bool(steps)
+    nodes = [*steps, *map(_copied, copy.graph.node)]
+    del copy.graph.node[:]
+    copy.graph.node.extend(nodes)
+    copy.graph.initializer.extend(added)
     return copy if changed else None
+
+
+def _moved_weight(
+    tensor: onnx.TensorProto, value: Array, rng: np.random.Generator, added: list[onnx.TensorProto]
+) -> list[onnx.NodeProto]:
+    """Nodes that make a weight, which becomes another one's name, times 1 ± 2u: the sign is a product of signs, one for
+    each index of each axis, so that no array of the weight's size is held."""
+    name, unit, narrow = tensor.name, TOLERANCES[value.dtype].unit, value.dtype == np.float16
+    tensor.name = f"{name}::still"
+    wide = np.float32 if narrow else value.dtype
+    signs = [rng.choice((-1.0, 1.0), (size,) + (1,) * (value.ndim - axis - 1)) for axis, size in enumerate(value.shape)]
+    constants = [*signs[:-1], 2.0 * unit * signs[-1], np.ones(())]
+    names = [f"{name}::{place}" for place in range(len(constants))]
+    added += [numpy_helper.from_array(np.asarray(c, wide), n) for c, n in zip(constants, names, strict=True)]
+    nodes, product = list[onnx.NodeProto](), names[-2]
+    for each in reversed(names[:-2]):
+        nodes.append(helper.make_node("Mul", [each, product], [f"{each}::product"]))
+        product = f"{each}::product"
+    nodes.append(helper.make_node("Add", [names[-1], product], [f"{name}::factor"]))
+    still = tensor.name
+    if narrow:
+        nodes.append(helper.make_node("Cast", [still], [f"{name}::wide"], to=onnx.TensorProto.FLOAT))
+        still = f"{name}::wide"
+    moved = f"{name}::moved" if narrow else name
+    nodes.append(helper.make_node("Mul", [still, f"{name}::factor"], [moved]))
+    if narrow:
+        nodes.append(helper.make_node("Cast", [moved], [name], to=onnx.TensorProto.FLOAT16))
+    return nodes
 
 
 def _perturbed_steps(model: onnx.ModelProto, rng: np.random.Generator) -> bool:

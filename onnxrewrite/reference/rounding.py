@@ -22,7 +22,7 @@ from onnx import helper
 from onnxrewrite.reference.double import NotDoublable, double_model, known
 from onnxrewrite.reference.evaluation import REFERENCE_LIMIT, quantized_ops, widened
 from onnxrewrite.reference.tolerance import TOLERANCES, Comparison, compare, refuse
-from onnxrewrite.runtime.session import ModelLike, Session, as_proto, open_session, weight_bytes
+from onnxrewrite.runtime.session import ModelLike, Session, as_proto, message_bytes, open_session
 from onnxrewrite.system.arrays import Array, Feeds, Floats, Held
 
 _FLOAT = onnx.TensorProto.FLOAT
@@ -54,7 +54,7 @@ class Unrounded:
         return found if exact is None else compare_rounded(exact, np.asarray(original), np.asarray(rewritten))
 
     def _open(self) -> Session | str:
-        if weight_bytes(self._model) > REFERENCE_LIMIT:
+        if message_bytes(self._model) > REFERENCE_LIMIT:
             return "the weights are too large for a double copy"
         copy, self._names = unrounded(as_proto(self._model))
         if not self._names or quantized_ops(copy):

@@ -29,7 +29,7 @@ from onnxrewrite import io
 from onnxrewrite.errors import one_line as one_line
 from onnxrewrite.io import external, preserved
 from onnxrewrite.ir import custom
-from onnxrewrite.runtime import native
+from onnxrewrite.runtime import native, references
 from onnxrewrite.runtime.limited import Overrun, seconds_for
 from onnxrewrite.system import temporary
 from onnxrewrite.system.arrays import Array, Feeds, Held, Outputs
@@ -80,6 +80,11 @@ def weight_bytes(model: ModelLike) -> int:
     return total
 
 
+def message_bytes(model: ModelLike) -> int:
+    """The same of initializers that lie in the model itself, and not elsewhere in memory."""
+    return weight_bytes(model) - (references.referred_bytes(model) if isinstance(model, onnx.ModelProto) else 0)
+
+
 def _stored_bytes(tensor: onnx.TensorProto) -> int:
     """The size of a tensor's contents; protobuf would make a copy to tell it."""
     known = external.tensor_bytes(tensor.dims, tensor.data_type) if tensor.HasField("raw_data") else None
@@ -97,7 +102,7 @@ class Session:
     seconds: float | None = None
     """The time limit of one run."""
     keep: object = field(default=None, repr=False)
-    """Keeps a temporary folder alive that external data lies in."""
+    """What has to live as long as the session: weights, or the folder that they lie in."""
     overrun: str = ""
     """That a run took longer: none is tried again."""
 
@@ -192,7 +197,7 @@ def open_session(model: ModelLike, *, threads: int = 0) -> Session | str:
         seconds = seconds_for(weight_bytes(model))
         handle, keep = _prototype(model, threads), None
         if handle is None:
-            source, keep = source_of(model)
+            source, keep = source_of(model, options)
             handle = native.opened(source, options, seconds=seconds)
     except Exception as error:  # see Session.run
         return one_line(error)
@@ -218,13 +223,15 @@ def _prototype(model: ModelLike, threads: int) -> ort.InferenceSession | None:
         return None
     options = prototypes.equipped(session_options(threads))
     try:
-        return native.opened(changed.SerializeToString(), options, seconds=seconds_for(0))
+        source, keep = references.source(changed, options, timed=False)
+        return None if keep is not None else native.opened(source, options, seconds=seconds_for(0))
     except Exception:  # see Session.run
         return None
 
 
-def source_of(model: ModelLike) -> tuple[bytes | str, object]:
-    """The bytes or the path that ONNX Runtime opens, and an object to keep as long as the session, or None."""
+def source_of(model: ModelLike, options: ort.SessionOptions, *, timed: bool = False) -> tuple[bytes | str, object]:
+    """The bytes or the path that ONNX Runtime opens with these options, and an object to keep with the session, or
+    None; ``timed`` as for ``references.source``."""
     if isinstance(model, (str, Path)):
         return os.fspath(model), None
     if isinstance(model, ir.Model) and weight_bytes(model) > PROTO_LIMIT:
@@ -232,7 +239,7 @@ def source_of(model: ModelLike) -> tuple[bytes | str, object]:
         path = keep.enter_context(temporary.folder()) / "model.onnx"
         io.save(model, path, external_data=True)
         return os.fspath(path), keep
-    return as_proto(model).SerializeToString(), None
+    return references.source(as_proto(model), options, timed=timed)
 
 
 @contextmanager

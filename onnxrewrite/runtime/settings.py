@@ -125,7 +125,7 @@ def open_runner(
     """
     options = options_of(setting) if options is None else options
     try:
-        source, keep = source_of(model)
+        source, keep = source_of(model, options, timed=True)
         seconds = seconds_for(weight_bytes(model))
         start = time.perf_counter()
         handle = native.opened(
