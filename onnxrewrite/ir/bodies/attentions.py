@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from onnxrewrite.ir.bodies.contributed import defines, integer_product
+from onnxrewrite.ir.bodies.contributed import defines
 from onnxrewrite.ir.bodies.emitter import Attributes, Emit, Unsupported, operands
 
 
@@ -27,9 +27,9 @@ def _multi_head(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     parts = [query, *(_joined(e, x) for x in (key, value))]
     if bias:
         size = e.sizes(query)[-1]
-        terms = _split(e, bias, [size, size, e.sizes(bias)[0] - 2 * size])
+        terms = split(e, bias, [size, size, e.sizes(bias)[0] - 2 * size])
         parts = [e.add(x, term) for x, term in zip(parts, terms, strict=True)]
-    return _attend(e, [*parts, mask, *past], attrs, outputs=len(made))
+    return attend(e, [*parts, mask, *past], attrs, outputs=len(made))
 
 
 @defines("Attention")
@@ -40,20 +40,11 @@ def _attention(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
         raise Unsupported("mask_index, past or rotation")
     whole = e.add(e.op("MatMul", x, w), b)
     sizes = attrs.given("qkv_hidden_sizes", list[int]()) or [e.sizes(w)[-1] // 3] * 3
-    return _attend(e, [*_split(e, whole, sizes), mask], attrs)
+    return attend(e, [*split(e, whole, sizes), mask], attrs)
 
 
-@defines("QAttention")
-def _quantized_attention(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
-    """The same of integers; no mask index and no past."""
-    x, w, bias, x_scale, w_scale, index, x_zero, w_zero, past = operands(node, 9)
-    if index or past or any(node.output[1:]) or attrs.given("do_rotary", 0):
-        raise Unsupported("mask_index, past or rotation")
-    whole = integer_product(e, [x, w, x_zero, w_zero], [x_scale, w_scale], bias)
-    return _attend(e, _split(e, whole, [e.sizes(w)[-1] // 3] * 3), attrs)
-
-
-def _attend(e: Emit, inputs: list[str], attrs: Attributes, outputs: int = 1) -> list[str]:
+def attend(e: Emit, inputs: list[str], attrs: Attributes, outputs: int = 1) -> list[str]:
+    """The standard's of as many heads of keys as of queries; its outputs."""
     heads, scale = attrs["num_heads"], attrs.given("scale", 0.0)
     how: dict[str, Any] = {"scale": scale} if scale else {}
     how |= {"q_num_heads": heads, "kv_num_heads": heads, "is_causal": attrs.given("unidirectional", 0)}
@@ -61,7 +52,7 @@ def _attend(e: Emit, inputs: list[str], attrs: Attributes, outputs: int = 1) -> 
     return [made] if outputs == 1 else list(made)
 
 
-def _split(e: Emit, x: str, sizes: list[int]) -> list[str]:
+def split(e: Emit, x: str, sizes: list[int]) -> list[str]:
     """Pieces of these sizes along the last axis."""
     ends = itertools.accumulate(sizes)
     return [e.slice(x, [end - size], [end], [-1], [1]) for size, end in zip(sizes, ends, strict=True)]
@@ -84,7 +75,7 @@ def _rotary(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     if len(e.shape(positions)) < 2:
         sizes = e.op("Shape", x)
         length = e.op("Gather", sizes, e.const(2 if rank == 4 else 1, np.int64))
-        row = e.add(e.op("Range", e.const(0, np.int64), length, e.const(1, np.int64)), positions)
+        row = e.op("Add", e.op("Range", e.const(0, np.int64), length, e.const(1, np.int64)), positions)
         positions = e.op("Expand", row, e.op("Concat", e.slice(sizes, [0], [1], [0], [1]), e.ints([1]), axis=0))
     how = {name: attrs[name] for name in ("interleaved", "num_heads", "rotary_embedding_dim") if attrs.get(name)}
     if rank == 3 and "num_heads" not in how:

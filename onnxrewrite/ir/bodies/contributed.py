@@ -83,8 +83,8 @@ def _embed_layer_norm(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[
     rows = rows or e.op("Range", e.const(0, np.int64), length, e.const(1, np.int64))
     looked_up = ((words, ids), (positions, rows), (segments, segment_ids))
     total = e.add(*(str(e.op("Gather", table, indices)) for table, indices in looked_up if table and indices))
-    none = e.const(0, np.int32)
-    tokens = e.reduce_sum(mask, [1], keepdims=0) if mask else e.op("Expand", none, e.unsqueeze(batch, [0]))
+    zeros = e.op("Expand", e.const(0, np.int32), e.unsqueeze(batch, [0]))
+    tokens = e.reduce_sum(mask, [1], keepdims=0) if mask else zeros
     return [_layer_norm(e, total, gamma, beta, attrs), tokens, total]
 
 
@@ -160,22 +160,3 @@ def as_read(axes: Iterable[Value], which: str, given: Callable[[str, int], int |
     if given(f"trans{which}", 0) and len(found) > 1:
         found[-2:] = found[:-3:-1]
     return found
-
-
-@defines("MatMulIntegerToFloat")
-def _integers_to_float(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
-    a, b, a_scale, b_scale, a_zero, b_zero, bias = operands(node, 7)
-    return [integer_product(e, [a, b, a_zero, b_zero], [a_scale, b_scale], bias)]
-
-
-@defines("DynamicQuantizeMatMul")
-def _dynamic_product(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
-    x, b, scale, zero, bias = operands(node, 5)
-    a, a_scale, a_zero = e.op("DynamicQuantizeLinear", x, outputs=3)
-    return [integer_product(e, [a, b, a_zero, zero], [a_scale, scale], bias)]
-
-
-def integer_product(e: Emit, integers: list[str], scales: list[str], bias: str) -> str:
-    """A product of two matrices of integers, given with their zero points, times scales, and a bias."""
-    product = str(e.op("Cast", e.op("MatMulInteger", *integers), to=onnx.TensorProto.FLOAT))
-    return e.add(e.mul(product, *scales), bias)

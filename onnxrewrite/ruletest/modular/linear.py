@@ -74,12 +74,8 @@ def _matmul_integer(
 
 
 def _from_zero(integers: Array, zero: Array | None) -> Array:
-    elements = _elements(integers)
-    return elements if zero is None else ring.sub(elements, _elements(zero))
-
-
-def _elements(integers: Array) -> Array:
-    return integers if integers.dtype == np.uint64 else ring.integers(integers)
+    elements = ring.elements(integers)
+    return elements if zero is None else ring.sub(elements, ring.elements(zero))
 
 
 def _unpacked(packed: Array, bits: int) -> Array:
