@@ -147,7 +147,7 @@ def _copied(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _by_body(op: str, opset: int) -> bool:
-    if op in EXPANSIONS or has_double_kernel("", op, opset) or not defs.has(op):
+    if ("", op) in EXPANSIONS or has_double_kernel("", op, opset) or not defs.has(op):
         return False
     try:
         schema: Any = defs.get_schema(op, opset, "")
@@ -237,15 +237,15 @@ class _Doubler:
     def node(self, node: onnx.NodeProto, floats: dict[str, bool]) -> list[onnx.NodeProto]:
         """The nodes that take its place."""
         domain, opset = canonical(node.domain), self.opsets.get(canonical(node.domain), 1)
-        body = None if self._has_kernel(node) else BODIES.get((domain, node.op_type))
+        key = domain, node.op_type
+        body = None if self._has_kernel(node) else BODIES.get(key)
         if body is not None:
             try:
                 return self._defined(node, body, floats)
             except Unsupported:
                 pass
         inputs, outputs = parameters(domain, node.op_type, opset)
-        expansion = EXPANSIONS.get(node.op_type) if not domain else None
-        if not outputs and domain == "" and expansion is None:
+        if not outputs and domain == "" and key not in EXPANSIONS:
             raise NotDoublable(f"unknown operator {node.op_type}")
         rounding = self._rounding(node)
         if rounding is not None:
@@ -261,9 +261,9 @@ class _Doubler:
         if node.op_type == "BitCast" or (node.op_type == "Cast" and original_cast == T.STRING):
             raise NotDoublable(f"{node.op_type} looks at a float's representation")
         has_kernel = self._has_kernel(node)
-        if expansion is not None and not has_kernel and node.op_type not in self.forced:
+        if key in EXPANSIONS and not has_kernel and node.op_type not in self.forced:
             try:
-                return self._spelled(node, expansion)
+                return self._spelled(node, EXPANSIONS[key])
             except Unsupported:
                 pass
         island = node.op_type in self.forced or not (bodies or has_kernel)
@@ -336,7 +336,7 @@ class _Doubler:
         before = self.constants
         nodes = self._spelled(node, body)
         used = {node.op_type, *(n.op_type for n in nodes)}
-        if used & self.forced or not all(n.op_type in EXPANSIONS or self._has_kernel(n) for n in nodes):
+        if used & self.forced or not all(("", n.op_type) in EXPANSIONS or self._has_kernel(n) for n in nodes):
             self.constants = before
             raise Unsupported("a part that does not compute in double")
         return [made for each in nodes for made in self.node(each, floats)]

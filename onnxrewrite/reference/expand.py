@@ -7,7 +7,6 @@ formula is exact up to double rounding.  Emits for any opset from 11 on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -15,22 +14,15 @@ import numpy as np
 import onnx
 
 from onnxrewrite.ir.bodies.emitter import Attributes, Body, Emit
+from onnxrewrite.ir.by_operator import ByOperator
 
 DOUBLE = onnx.TensorProto.DOUBLE
 INT64 = onnx.TensorProto.INT64
 
-EXPANSIONS: dict[str, Body] = {}
-"""Operator of the standard to what it computes."""
+EXPANSIONS = ByOperator[Body]()
+"""(domain, operator) to what it computes, by operators with a double kernel."""
 
-
-def expands(*ops: str) -> Callable[[Body], Body]:
-    """Register an expansion for operators."""
-
-    def register(function: Body) -> Body:
-        EXPANSIONS.update(dict.fromkeys(ops, function))
-        return function
-
-    return register
+expands = EXPANSIONS.of
 
 
 @cache

@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from onnxrewrite.ir import schema, text
 from onnxrewrite.ir.bodies import BODIES
 from onnxrewrite.ir.bodies.emitter import Emit, Unsupported
+from onnxrewrite.ir.by_operator import ByOperator
 from onnxrewrite.reference.expand import EXPANSIONS
 from onnxrewrite.ruletest.modular.evaluate import OPERATORS
 from onnxrewrite.runtime.session import Session, as_proto, open_session
@@ -148,7 +149,14 @@ def test_every_body_is_tried() -> None:
 
 def test_no_operator_has_two_definitions() -> None:
     assert not BODIES.keys() & OPERATORS.keys()
-    assert not {op_type for domain, op_type in BODIES if not domain} & EXPANSIONS.keys()
+    assert not BODIES.keys() & EXPANSIONS.keys()
+
+
+@pytest.mark.parametrize("functions", [BODIES, OPERATORS, EXPANSIONS], ids=["bodies", "operators", "expansions"])
+def test_a_second_function_of_an_operator_is_refused(functions: ByOperator[Any]) -> None:
+    domain, op_type = next(iter(functions))
+    with pytest.raises(ValueError, match=f"a second function of {op_type}"):
+        functions.of(op_type, domain=domain)(functions[domain, op_type])
 
 
 UNCOVERED = {

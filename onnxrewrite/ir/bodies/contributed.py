@@ -7,6 +7,7 @@ says it, whatever the opset around it: each of the two evaluates that operator i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,23 +15,14 @@ import onnx
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.bodies.emitter import Attributes, Body, Emit, Unsupported, operands
-
-MS = "com.microsoft"
+from onnxrewrite.ir.by_operator import ByOperator
 
 Value = TypeVar("Value")
 
-BODIES: dict[tuple[str, str], Body] = {}
+BODIES = ByOperator[Body]()
 """(domain, operator) to what it computes."""
 
-
-def defines(*ops: str, domain: str = MS) -> Callable[[Body], Body]:
-    """Register the body of operators."""
-
-    def register(body: Body) -> Body:
-        BODIES.update({(domain, op): body for op in ops})
-        return body
-
-    return register
+defines = partial(BODIES.of, domain="com.microsoft")
 
 
 # -- activations -----------------------------------------------------------------------------------------------------

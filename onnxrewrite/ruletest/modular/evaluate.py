@@ -21,6 +21,7 @@ from onnx import helper
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.bodies import BODIES
 from onnxrewrite.ir.bodies.emitter import Emit, Unsupported
+from onnxrewrite.ir.by_operator import ByOperator
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.ruletest.modular import arithmetic as ring
 from onnxrewrite.ruletest.modular.ring_elements import Constants
@@ -92,19 +93,11 @@ Results: TypeAlias = tuple[Array | None, ...]
 """Of an operator that has several, as many as are asked for."""
 
 Operator: TypeAlias = Callable[..., Array | Results]
-OPERATORS: dict[tuple[str, str], Operator] = {}
-"""(domain, operator) to a function of a run, a call and the inputs: elements for floats, other arrays as they are."""
+OPERATORS = ByOperator[Operator]()
+"""(domain, operator) to a function of a run, a call and the inputs: elements for floats, other arrays as they are.  A
+uint64 result is elements, any other an ordinary array."""
 
-
-def computes(*ops: str, domain: str = "") -> Callable[[Operator], Operator]:
-    """Register what operators are in the ring; a uint64 result is elements, any other an ordinary array."""
-
-    def register(function: Operator) -> Operator:
-        OPERATORS.update({(domain, op): function for op in ops})
-        return function
-
-    return register
-
+computes = OPERATORS.of
 
 MOVES = frozenset((*operators("view permute select repeat gather join pad shape"), "Identity", "Where"))
 """Operators whose result is made of elements of their inputs and zeros."""
