@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import RuleError, UsageError
 from onnxrewrite.ir import schema, shapes
-from onnxrewrite.ir.bodies import CannotConvert, in_opset, same
+from onnxrewrite.ir.bodies.conversion import CannotConvert, in_opset, same
 from onnxrewrite.ir.protos import nested
 from onnxrewrite.ir.schema import normal_domain
 from onnxrewrite.system import files

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import onnx_ir as ir
 
 from onnxrewrite.ir import dims, symbolic_elements
+from onnxrewrite.ir.bodies.contributed import as_read
 from onnxrewrite.ir.dims import UNKNOWN, Dim
 from onnxrewrite.ir.einsum import einsum_labels
 from onnxrewrite.ir.symbolic_elements import Infer, known, length_of, set_shape
@@ -126,24 +127,12 @@ def _matmul(context: Context, node: ir.Node) -> None:
     set_shape(context, node.outputs[0], None, dtype)
     if a.shape is None or b.shape is None or not len(a.shape) or not len(b.shape):
         return
-    left, right = _as_read(node, "A", a.shape.dims), _as_read(node, "B", b.shape.dims)
+    given = node.attributes.get_int
+    left, right = as_read(a.shape.dims, "A", given), as_read(b.shape.dims, "B", given)
     result = dims.broadcast([left[:-2], right[:-2]])
     result += [left[-2]] if len(left) > 1 else []
     result += [right[-1]] if len(right) > 1 else []
     set_shape(context, node.outputs[0], result, dtype)
-
-
-def _as_read(node: ir.Node, operand: str, sizes: Sequence[Dim]) -> list[Dim]:
-    """The sizes in the order in which FusedMatMul reads them: the first behind the batches, the last two swapped.
-
-    The library knows the second only.
-    """
-    found = list(sizes)
-    if node.attributes.get_int(f"transBatch{operand}", 0) and len(found) > 2:
-        found.insert(-1, found.pop(0))
-    if node.attributes.get_int(f"trans{operand}", 0) and len(found) > 1:
-        found[-2:] = found[:-3:-1]
-    return found
 
 
 def _einsum(context: Context, node: ir.Node) -> None:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from onnxrewrite.reference.expand import Attributes, Emit, Unsupported, expands
+from onnxrewrite.ir.bodies.emitter import Attributes, Emit, Unsupported
+from onnxrewrite.reference.expand import expands
 
 BIG = np.iinfo(np.int64).max
 
@@ -124,13 +125,6 @@ def _columns(e: Emit, parts: Sequence[str], groups: int, per_group: int) -> str:
     return str(e.op("Reshape", joined, e.ints([0, groups, len(parts) * per_group, -1])))
 
 
-def _weight_shape(e: Emit, name: str) -> tuple[int, ...]:
-    shape = e.shapes.get(name)
-    if shape is None or any(d is None for d in shape):
-        raise Unsupported("a weight of unknown shape")
-    return tuple(int(d) for d in shape if d is not None)
-
-
 def _bias(e: Emit, y: str, bias: str, rank: int) -> str:
     return e.add(y, e.op("Reshape", bias, e.ints([1, -1, *[1] * rank])))
 
@@ -138,7 +132,7 @@ def _bias(e: Emit, y: str, bias: str, rank: int) -> str:
 @expands("Conv")
 def _conv(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x, weight = node.input[:2]
-    out, per_group, *kernel = _weight_shape(e, weight)
+    out, per_group, *kernel = e.sizes(weight)
     w = window(attrs, kernel, e.shapes.get(x))
     y = correlate(e, padded(e, x, w), weight, w, attrs.given("group", 1), out, per_group)
     return [_bias(e, y, node.input[2], w.rank) if len(node.input) > 2 and node.input[2] else y]
@@ -148,7 +142,7 @@ def _conv(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
 def _conv_transpose(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     """Zeros between the elements, then the convolution with the mirrored, transposed weight."""
     x, weight = node.input[:2]
-    channels, per_group, *kernel = _weight_shape(e, weight)
+    channels, per_group, *kernel = e.sizes(weight)
     rank, groups = len(kernel), attrs.given("group", 1)
     if attrs.get("output_shape") or attrs.given("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
         raise Unsupported("ConvTranspose with output_shape or auto_pad")
@@ -204,20 +198,14 @@ def _window_sum(e: Emit, x: str, w: Window) -> str:
 
 @expands("GlobalAveragePool", "GlobalMaxPool")
 def _global_pool(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
-    shape = e.shapes.get(node.input[0])
-    if shape is None:
-        raise Unsupported("a global pool of unknown rank")
     kind = "ReduceMean" if node.op_type == "GlobalAveragePool" else "ReduceMax"
-    return [e.reduce(kind, node.input[0], range(2, len(shape)))]
+    return [e.reduce(kind, node.input[0], range(2, len(e.shape(node.input[0]))))]
 
 
 @expands("InstanceNormalization")
 def _instance_norm(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x, scale, bias = node.input
-    shape = e.shapes.get(x)
-    if shape is None:
-        raise Unsupported("InstanceNormalization of unknown rank")
-    axes = list(range(2, len(shape)))
+    axes = list(range(2, len(e.shape(x))))
     centred = e.op("Sub", x, e.reduce("ReduceMean", x, axes))
     variance = e.reduce("ReduceMean", e.mul(centred, centred), axes)
     eps = float(np.float32(attrs.given("epsilon", 1e-5)))

@@ -3,8 +3,8 @@
 Every float, float16 and bfloat16 tensor becomes double: inputs, weights, constants, dtype attributes.  What the graph
 itself asks to be rounded is rounded all the same: a Cast to a narrower dtype goes through that dtype, and the copy then
 has *steps*, at which a number next to the middle of two may become either.
-Operators without a double kernel are expanded (``expand``, ``convolve``, the standard's own function
-bodies); what is left runs as a *float32 island* between two Casts and is named in the result.  Parameters
+Operators without a double kernel are expanded (``ir.bodies``, ``expand``, ``convolve``, the standard's own
+function bodies); what is left runs as a *float32 island* between two Casts and is named in the result.  Parameters
 that a schema fixes to float (the scales of Resize) get a Cast.
 """
 
@@ -20,11 +20,13 @@ import onnx_ir as ir
 from onnx import defs, helper, inliner, numpy_helper, version_converter
 
 from onnxrewrite.ir import custom
+from onnxrewrite.ir.bodies import BODIES
+from onnxrewrite.ir.bodies.emitter import Body, Constant, Emit, Unsupported
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.operators import operators
-from onnxrewrite.reference import convolve, fused, normalize, recurrent  # noqa: F401  (register their expansions)
+from onnxrewrite.reference import convolve, recurrent  # noqa: F401  (register their expansions)
 from onnxrewrite.reference.double_kernels import Parameter, canonical, has_double_kernel, parameters
-from onnxrewrite.reference.expand import EXPANSIONS, Attributes, Constant, Emit, Unsupported
+from onnxrewrite.reference.expand import EXPANSIONS
 from onnxrewrite.runtime.references import referred
 from onnxrewrite.runtime.session import one_line
 
@@ -47,7 +49,6 @@ _KEEPS_STASH = {
     "LayerNormalization",
     "RMSNormalization",
     "SimplifiedLayerNormalization",
-    "SkipLayerNormalization",
 }
 _ANY = {"Constant", "CastLike"}
 """Operators without a kernel of their own, which ORT takes in any type."""
@@ -240,8 +241,15 @@ class _Doubler:
     def node(self, node: onnx.NodeProto, floats: dict[str, bool]) -> list[onnx.NodeProto]:
         """The nodes that take its place."""
         domain, opset = canonical(node.domain), self.opsets.get(canonical(node.domain), 1)
+        key = domain, node.op_type
+        body = None if self._has_kernel(node) else BODIES.get(key)
+        if body is not None:
+            try:
+                return self._defined(node, body, floats)
+            except Unsupported:
+                pass
         inputs, outputs = parameters(domain, node.op_type, opset)
-        if not outputs and domain == "":
+        if not outputs and domain == "" and key not in EXPANSIONS:
             raise NotDoublable(f"unknown operator {node.op_type}")
         rounding = self._rounding(node)
         if rounding is not None:
@@ -256,14 +264,13 @@ class _Doubler:
             return [node]
         if node.op_type == "BitCast" or (node.op_type == "Cast" and original_cast == T.STRING):
             raise NotDoublable(f"{node.op_type} looks at a float's representation")
-        key = (domain, node.op_type)
-        if key in EXPANSIONS and node.op_type not in self.forced and not has_double_kernel(*key, opset):
+        has_kernel = self._has_kernel(node)
+        if key in EXPANSIONS and not has_kernel and node.op_type not in self.forced:
             try:
-                return self._expand(node)
+                return self._spelled(node, EXPANSIONS[key])
             except Unsupported:
                 pass
-        kernel = bodies or node.op_type in _ANY or has_double_kernel(*key, opset)
-        island = node.op_type in self.forced or not kernel
+        island = node.op_type in self.forced or not (bodies or has_kernel)
         nodes = self._with_casts(node, inputs, outputs, touches, made, island)
         scale = self.dtypes.get(output) if node.op_type == "DequantizeLinear" else None
         return nodes if scale not in (T.FLOAT16, T.BFLOAT16) else [*nodes, *self._rounded_after(nodes[-1], scale)]
@@ -315,16 +322,28 @@ class _Doubler:
         _explicit_dtype(node)
         return bodies
 
-    def _expand(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    def _has_kernel(self, node: onnx.NodeProto) -> bool:
+        """True if some kernel computes a node in double."""
+        domain = canonical(node.domain)
+        return node.op_type in _ANY or has_double_kernel(domain, node.op_type, self.opsets.get(domain, 1))
+
+    def _spelled(self, node: onnx.NodeProto, body: Body) -> list[onnx.NodeProto]:
+        """The nodes of a body, all of which are of double already."""
         self.count += 1
         emit = Emit(self.opsets.get("", 13), f"{node.output[0]}::{self.count}", self.shapes, self.constants)
-        attrs = Attributes({a.name: helper.get_attribute_value(a) for a in node.attribute})
-        names = EXPANSIONS[canonical(node.domain), node.op_type](emit, node, attrs)
-        for name, output in zip(names, node.output, strict=False):
-            if output:
-                emit.nodes.append(helper.make_node("Identity", [name], [output]))
+        nodes = emit.define(body, node)
         self.constants = emit.constants
-        return emit.nodes
+        return nodes
+
+    def _defined(self, node: onnx.NodeProto, body: Body, floats: dict[str, bool]) -> list[onnx.NodeProto]:
+        """The nodes of a definition, each in double in turn; better one island than several of its parts."""
+        before = self.constants
+        nodes = self._spelled(node, body)
+        used = {node.op_type, *(n.op_type for n in nodes)}
+        if used & self.forced or not all(("", n.op_type) in EXPANSIONS or self._has_kernel(n) for n in nodes):
+            self.constants = before
+            raise Unsupported("a part that does not compute in double")
+        return [made for each in nodes for made in self.node(each, floats)]
 
     def _with_casts(
         self,

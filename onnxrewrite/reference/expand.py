@@ -1,134 +1,28 @@
 """Operators without a double kernel, spelled in operators that have one.
 
-Only the few primitives that the standard's own function bodies bottom out in, and the contributed operators
-that have no function body.  Every formula is exact up to double rounding.  Emits for any opset from 11 on.
+Only the few primitives that the standard's own function bodies, and those of ``ir.bodies``, bottom out in.  Every
+formula is exact up to double rounding.  Emits for any opset from 11 on.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
-from onnx import helper, numpy_helper
+
+from onnxrewrite.ir.bodies.emitter import Attributes, Body, Emit
+from onnxrewrite.ir.by_operator import ByOperator
 
 DOUBLE = onnx.TensorProto.DOUBLE
 INT64 = onnx.TensorProto.INT64
 
-Constant: TypeAlias = tuple[str, tuple[int, ...], bytes]
-"""The dtype, the shape and the bytes of a constant."""
+EXPANSIONS = ByOperator[Body]()
+"""(domain, operator) to what it computes, by operators with a double kernel."""
 
-
-Value = TypeVar("Value")
-
-
-class Unsupported(Exception):
-    """A use of an operator that has no expansion here; it becomes a float32 island."""
-
-
-class Attributes(dict[str, Any]):
-    """The attributes of a node by name, each of the kind that the operator gives it."""
-
-    def given(self, name: str, default: Value) -> Value:
-        """The attribute, or its default, which is of the same kind."""
-        found: Value = self.get(name, default)
-        return found
-
-
-class Emit:
-    """Writes nodes with fresh names, in the spelling of one opset.
-
-    ``constants``: names of those that are there already, by dtype, shape and bytes.
-    """
-
-    def __init__(
-        self,
-        opset: int,
-        prefix: str,
-        shapes: dict[str, tuple[int | None, ...]],
-        constants: Mapping[Constant, str] | None = None,
-    ) -> None:
-        self.opset = opset
-        self.prefix = prefix
-        self.shapes = shapes
-        self.nodes: list[onnx.NodeProto] = []
-        self._count = itertools.count()
-        self.constants: dict[Constant, str] = dict(constants or {})
-
-    def op(self, op_type: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any) -> Any:
-        """Add a node; its output's name, or a list of names."""
-        names = [f"{self.prefix}.{next(self._count)}" for _ in range(outputs)]
-        self.nodes.append(helper.make_node(op_type, list(inputs), names, domain=domain, **attributes))
-        return names[0] if outputs == 1 else names
-
-    def const(self, value: npt.ArrayLike, dtype: npt.DTypeLike = np.float64) -> str:
-        """A constant."""
-        array = np.asarray(value, dtype)
-        key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self.constants:
-            self.constants[key] = self.op("Constant", value=numpy_helper.from_array(array))
-        return self.constants[key]
-
-    def ints(self, values: Sequence[int]) -> str:
-        """A one-dimensional int64 constant."""
-        return self.const(list(values), np.int64)
-
-    def slice(
-        self, x: str, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]
-    ) -> str:
-        """Slice with constant limits."""
-        return str(self.op("Slice", x, self.ints(starts), self.ints(ends), self.ints(axes), self.ints(steps)))
-
-    def reduce_sum(self, x: str, axes: Sequence[int], keepdims: int = 1) -> str:
-        """ReduceSum over constant axes."""
-        if self.opset >= 13:
-            return str(self.op("ReduceSum", x, self.ints(axes), keepdims=keepdims))
-        return str(self.op("ReduceSum", x, axes=list(axes), keepdims=keepdims))
-
-    def reduce(self, kind: str, x: str, axes: Sequence[int], keepdims: int = 1) -> str:
-        """ReduceMean, ReduceMax, ... over constant axes."""
-        if self.opset >= 18:
-            return str(self.op(kind, x, self.ints(axes), keepdims=keepdims))
-        return str(self.op(kind, x, axes=list(axes), keepdims=keepdims))
-
-    def unsqueeze(self, x: str, axes: Sequence[int]) -> str:
-        """Unsqueeze at constant axes."""
-        if self.opset >= 13:
-            return str(self.op("Unsqueeze", x, self.ints(axes)))
-        return str(self.op("Unsqueeze", x, axes=list(axes)))
-
-    def mul(self, *terms: str) -> str:
-        """Product."""
-        total = terms[0]
-        for term in terms[1:]:
-            total = str(self.op("Mul", total, term))
-        return total
-
-    def add(self, *terms: str) -> str:
-        """Sum."""
-        total = terms[0]
-        for term in terms[1:]:
-            total = str(self.op("Add", total, term))
-        return total
-
-
-Expansion = Callable[[Emit, onnx.NodeProto, Attributes], list[str]]
-EXPANSIONS: dict[tuple[str, str], Expansion] = {}
-
-
-def expands(*ops: str, domain: str = "") -> Callable[[Expansion], Expansion]:
-    """Register an expansion for operators."""
-
-    def register(function: Expansion) -> Expansion:
-        EXPANSIONS.update({(domain, op): function for op in ops})
-        return function
-
-    return register
+expands = EXPANSIONS.of
 
 
 @cache
@@ -184,22 +78,6 @@ def gelu_tanh(e: Emit, x: str) -> str:
     cube = e.mul(x, x, x, e.const(0.044715))
     inner = e.op("Mul", e.op("Add", x, cube), e.const(math.sqrt(2 / math.pi)))
     return e.mul(x, e.const(0.5), e.op("Add", e.const(1.0), e.op("Tanh", inner)))
-
-
-@expands("Gelu", "BiasGelu", domain="com.microsoft")
-def _ms_gelu(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
-    return [gelu(e, e.add(*node.input))]
-
-
-@expands("FastGelu", domain="com.microsoft")
-def _fast_gelu(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
-    return [gelu_tanh(e, e.add(*[i for i in node.input if i]))]
-
-
-@expands("QuickGelu", domain="com.microsoft")
-def _quick_gelu(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
-    x = node.input[0]
-    return [e.mul(x, e.op("Sigmoid", e.op("Mul", x, e.const(attrs.given("alpha", 1.702)))))]
 
 
 @expands("Gelu")

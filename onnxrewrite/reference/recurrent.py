@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from onnxrewrite.reference.expand import DOUBLE, Attributes, Emit, Unsupported, expands
+from onnxrewrite.ir.bodies.emitter import Attributes, Emit, Unsupported
+from onnxrewrite.reference.expand import DOUBLE, expands
 
 
 def _argument(node: onnx.NodeProto, index: int) -> str:

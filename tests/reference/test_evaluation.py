@@ -296,6 +296,14 @@ def test_islands_are_named(model: Any) -> None:
     assert outputs["y"].dtype == np.float64
 
 
+def test_a_definition_that_does_not_compute_in_double_is_one_island(model: Any) -> None:
+    call = "MultiHeadAttention<num_heads=2>(x, x, x)"
+    proto = model(f"g (float[2,3,8] x) => (float[2,3,8] y) {{ a = com.microsoft.{call} y = com.microsoft.Gelu(a) }}")
+    kind, outputs = exact(proto, {"x": RNG.standard_normal((2, 3, 8)).astype(np.float32)})
+    assert kind == "float64 with float32 islands: MultiHeadAttention"
+    assert outputs["y"].dtype == np.float64
+
+
 def test_old_opsets_are_raised(model: Any) -> None:
     proto = model(
         "g (float[n,3,h,w] x) => (float[n,3,h,w] y)"

@@ -299,6 +299,23 @@ RIGHT: dict[str, tuple[str, str]] = {
         "float[b,s,6] x; float[b,s,6] z; float[6] w; float[6] v; "
         "y = com.microsoft.SkipLayerNormalization<epsilon=0.00001>(x, z, w, v)",
     ),
+    "skip layer normalization and the sum, without mean and deviation": (
+        "float[b,s,6] x; float[b,s,6] z; float[6] w; float[6] v; a = Add(x, z)  t = Add(a, v)  y = LayerNormalization(t, w)"
+        "  u = Neg(t)",
+        "float[b,s,6] x; float[b,s,6] z; float[6] w; float[6] v; "
+        "y, , , t = com.microsoft.SkipLayerNormalization<epsilon=0.00001>(x, z, w, , v)  u = Neg(t)",
+    ),
+    "integers between floats": (
+        "uint8[a,b] x; int8[b,3] w; float[3] v; p = MatMulInteger(x, w, uint8 3)  f = Cast<to=1>(p)  q = Mul(f, 0.125)"
+        "  y = Add(q, v)",
+        "uint8[a,b] x; int8[b,3] w; float[3] v; y = com.microsoft.MatMulIntegerToFloat(x, w, 0.5, 0.25, uint8 3, , v)",
+    ),
+    "an operator between two grids": (
+        "float[a] x; q = QuantizeLinear(x, 0.5, uint8 3)  d = DequantizeLinear(q, 0.5, uint8 3)  s = Sigmoid(d)"
+        "  r = QuantizeLinear(s, 0.25, uint8 2)  y = DequantizeLinear(r, 0.25, uint8 2)",
+        "float[a] x; q = QuantizeLinear(x, 0.5, uint8 3)"
+        "  r = com.microsoft.QLinearSigmoid(q, 0.5, uint8 3, 0.25, uint8 2)  y = DequantizeLinear(r, 0.25, uint8 2)",
+    ),
     "rms normalization": (
         X + "float[6] w; q = Mul(x, x)  m = ReduceMean(q, {-1})  e = Add(m, 0.000001)  s = Sqrt(e)  i = Reciprocal(s)  "
         "n = Mul(x, i)  y = Mul(w, n)",

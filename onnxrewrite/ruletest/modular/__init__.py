@@ -25,7 +25,6 @@ difference inside it is not seen.
 """
 
 from onnxrewrite.ruletest.modular import (  # noqa: F401  (register operators)
-    contributed,
     elementwise,
     grid_rounding,
     linear,

@@ -55,6 +55,11 @@ def integers(values: object) -> Array:
     return np.asarray(np.asarray(values, np.int64) % MODULUS).astype(np.uint64)
 
 
+def elements(values: Array) -> Array:
+    """Integers as elements; elements as they are."""
+    return values if values.dtype == np.uint64 else integers(values)
+
+
 def element(numerator: int, denominator: int = 1) -> Array:
     """A fraction; undefined where the denominator is no unit."""
     if denominator % PRIME == 0:

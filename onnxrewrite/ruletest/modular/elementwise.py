@@ -89,8 +89,7 @@ def _hyperbolic(run: Run, call: Call, a: Array) -> Array:
 @computes("Pow")
 def _pow(run: Run, call: Call, a: Array, exponent: Array) -> Array:
     """Integer and half powers as such; others as a hash of both."""
-    if exponent.dtype != np.uint64:
-        exponent = ring.integers(exponent)
+    exponent = ring.elements(exponent)
     halves = np.unique(ring.signed(ring.add(exponent, exponent)))
     if len(halves) != 1 or abs(int(halves[0])) > _SMALL or ring.is_undefined(exponent).any():
         return _loose(run, "Pow", a, exponent)

@@ -2,13 +2,12 @@
 
 A value is an ordinary array while it depends on no float input (integers, booleans, shapes, weights and what is
 computed of them), else a ``Ring`` of elements.  An operator on known values alone is the reference evaluator's.  One
-that only moves data is, too, on elements instead of numbers.  The others are in ``OPERATORS``, or are the standard's
-function bodies, or a function of the model's own.
+that only moves data is, too, on elements instead of numbers.  The others are in ``OPERATORS``, or are defined by
+others: by ``ir.bodies``, by the standard's function bodies, or by a function of the model's own.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -20,6 +19,9 @@ import onnx_ir as ir
 from onnx import helper
 
 from onnxrewrite.ir import schema
+from onnxrewrite.ir.bodies import BODIES
+from onnxrewrite.ir.bodies.emitter import Emit, Unsupported
+from onnxrewrite.ir.by_operator import ByOperator
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.ruletest.modular import arithmetic as ring
 from onnxrewrite.ruletest.modular.ring_elements import Constants
@@ -91,19 +93,11 @@ Results: TypeAlias = tuple[Array | None, ...]
 """Of an operator that has several, as many as are asked for."""
 
 Operator: TypeAlias = Callable[..., Array | Results]
-OPERATORS: dict[tuple[str, str], Operator] = {}
-"""(domain, operator) to a function of a run, a call and the inputs: elements for floats, other arrays as they are."""
+OPERATORS = ByOperator[Operator]()
+"""(domain, operator) to a function of a run, a call and the inputs: elements for floats, other arrays as they are.  A
+uint64 result is elements, any other an ordinary array."""
 
-
-def computes(*ops: str, domain: str = "") -> Callable[[Operator], Operator]:
-    """Register what operators are in the ring; a uint64 result is elements, any other an ordinary array."""
-
-    def register(function: Operator) -> Operator:
-        OPERATORS.update({(domain, op): function for op in ops})
-        return function
-
-    return register
-
+computes = OPERATORS.of
 
 MOVES = frozenset((*operators("view permute select repeat gather join pad shape"), "Identity", "Where"))
 """Operators whose result is made of elements of their inputs and zeros."""
@@ -356,12 +350,30 @@ def _type(value: Value) -> onnx.TypeProto:
 
 
 def _body(call: Call) -> ir.Function | None:
-    """The standard's own definition of an operator by simpler ones, the newest where its version has none."""
+    """The definition of an operator by simpler ones; of the standard's the newest where its version has none."""
     types = tuple(_type(v).SerializeToString() for v in call.inputs)
+    if (call.domain, call.op_type) in BODIES:
+        try:
+            return _contributed_body(call.domain, call.proto().SerializeToString(), types)
+        except Unsupported as reason:
+            raise NotApplicable(f"{call.op_type}: {reason}") from None
     for version in dict.fromkeys((call.version, None)):
         if schema.has_body(schema.schema(call.domain, call.op_type, version)):
             return _standard_body(call.domain, call.op_type, version, call.proto().SerializeToString(), types)
     return None
+
+
+@lru_cache(maxsize=256)
+def _contributed_body(domain: str, text: bytes, types: tuple[bytes, ...]) -> ir.Function:
+    node, opset = onnx.NodeProto.FromString(text), schema.latest_version()
+    tensors = [onnx.TypeProto.FromString(each).tensor_type for each in types]
+    sizes = [tuple(d.dim_value for d in tensor.shape.dim) for tensor in tensors]
+    emit = Emit(opset, "inner", dict(zip(node.input, sizes, strict=True)))
+    nodes = emit.define(BODIES[domain, node.op_type], node)
+    formals = [f"i{k}" for k in range(len(types))]
+    imports = [helper.make_opsetid("", opset)]
+    made = helper.make_function("contributed", node.op_type, formals, node.output, nodes, imports)
+    return ir.serde.deserialize_function(_without_missing(made))
 
 
 @lru_cache(maxsize=256)
@@ -380,8 +392,7 @@ def _standard_body(
 
 
 def _without_missing(function: onnx.FunctionProto) -> onnx.FunctionProto:
-    """Without the outputs that the body does not compute, those that a node left out."""
-    made = {name for node in function.node for name in node.output}
-    kept = list(itertools.takewhile(made.__contains__, function.output))
-    del function.output[len(kept) :]
+    """The outputs that the body does not compute are inputs, which nobody gives."""
+    made = {*function.input, *(name for node in function.node for name in node.output)}
+    function.input.extend(name for name in function.output if name not in made)
     return function

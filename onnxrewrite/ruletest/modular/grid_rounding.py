@@ -6,33 +6,27 @@ that quantizing what was dequantized gives it back.  Where two sides round other
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
-import numpy as np
-
 from onnxrewrite.ruletest.modular import arithmetic as ring
-from onnxrewrite.ruletest.modular.evaluate import OPERATORS, Call, NotApplicable, Run, computes
+from onnxrewrite.ruletest.modular.evaluate import Call, NotApplicable, Run, computes
 from onnxrewrite.system.arrays import Array
 
 
-def dequantized(run: Run, integers: Array, scale: Array, zero: Array | None = None, axis: int = 1) -> Array:
+@computes("DequantizeLinear")
+def _dequantize(run: Run, call: Call, q: Array, scale: Array, zero: Array | None = None) -> Array:
     """(q - zero)·scale."""
-    elements = _elements(integers)
-    centred = elements if zero is None else ring.sub(elements, _along(_elements(zero), elements.ndim, axis))
+    elements, axis = ring.elements(q), call.get("axis", 1)
+    centred = elements if zero is None else ring.sub(elements, _along(ring.elements(zero), elements.ndim, axis))
     return ring.mul(centred, _along(scale, elements.ndim, axis))
 
 
-def quantized(run: Run, x: Array, scale: Array, zero: Array | None = None, axis: int = 1) -> Array:
+@computes("QuantizeLinear")
+def _quantize(run: Run, call: Call, x: Array, scale: Array, zero: Array | None = None) -> Array:
     """x/scale + zero."""
+    axis = call.get("axis", 1)
     result = ring.div(x, _along(scale, x.ndim, axis))
-    result = result if zero is None else ring.add(result, _along(_elements(zero), x.ndim, axis))
+    result = result if zero is None else ring.add(result, _along(ring.elements(zero), x.ndim, axis))
     run.note("QuantizeLinear", result)
     return result
-
-
-def _elements(integers: Array) -> Array:
-    return integers if integers.dtype == np.uint64 else ring.integers(integers.astype(np.int64))
 
 
 def _along(parameter: Array, rank: int, axis: int) -> Array:
@@ -42,105 +36,3 @@ def _along(parameter: Array, rank: int, axis: int) -> Array:
     if parameter.ndim != 1:
         raise NotApplicable("blocks of a quantized tensor")
     return parameter.reshape([-1 if i == axis % rank else 1 for i in range(rank)])
-
-
-@computes("DequantizeLinear")
-@computes("DequantizeLinear", domain="com.microsoft")
-def _dequantize(run: Run, call: Call, q: Array, scale: Array, zero: Array | None = None) -> Array:
-    return dequantized(run, q, scale, zero, call.get("axis", 1))
-
-
-@computes("QuantizeLinear")
-@computes("QuantizeLinear", domain="com.microsoft")
-def _quantize(run: Run, call: Call, x: Array, scale: Array, zero: Array | None = None) -> Array:
-    return quantized(run, x, scale, zero, call.get("axis", 1))
-
-
-def _as(run: Run, call: Call, op_type: str, inputs: Sequence[Array | None]) -> Array:
-    """The result of a standard operator on these inputs, with the attributes of the call."""
-    own = replace(call, domain="", op_type=op_type, version=None)
-    result = OPERATORS["", op_type](run, own, *inputs)
-    return result[0] if isinstance(result, tuple) and result[0] is not None else np.asarray(result)
-
-
-@computes("QLinearMatMul")
-def _matmul(
-    run: Run, call: Call, a: Array, sa: Array, za: Array, b: Array, sb: Array, zb: Array, scale: Array, zero: Array
-) -> Array:
-    factors = dequantized(run, a, sa, za, -2), dequantized(run, b, sb, zb, -1)
-    return quantized(run, _as(run, call, "MatMul", factors), scale, zero)
-
-
-@computes("QLinearConv")
-def _conv(
-    run: Run,
-    call: Call,
-    x: Array,
-    sx: Array,
-    zx: Array,
-    w: Array,
-    sw: Array,
-    zw: Array,
-    scale: Array,
-    zero: Array,
-    bias: Array | None = None,
-) -> Array:
-    steps = None if bias is None else ring.mul(_elements(bias), ring.mul(sx, sw))
-    factors = dequantized(run, x, sx, zx), dequantized(run, w, sw, zw, 0)
-    return quantized(run, _as(run, call, "Conv", (*factors, steps)), scale, zero)
-
-
-@computes("QGemm", domain="com.microsoft")
-def _gemm(
-    run: Run,
-    call: Call,
-    a: Array,
-    sa: Array,
-    za: Array,
-    b: Array,
-    sb: Array,
-    zb: Array,
-    bias: Array | None = None,
-    scale: Array | None = None,
-    zero: Array | None = None,
-) -> Array:
-    """α·a·b + c, where the scale of c is α·(scale of a)·(scale of b)."""
-    unit = ring.mul(ring.mul(sa, sb), run.attribute(call, "alpha", 1.0))
-    steps = None if bias is None else ring.mul(_elements(bias), unit)
-    factors = dequantized(run, a, sa, za), dequantized(run, b, sb, zb, 0 if call.get("transB", 0) else 1)
-    result = _as(run, call, "Gemm", (*factors, steps))
-    return result if scale is None else quantized(run, result, scale, zero)
-
-
-@computes("QLinearAdd", "QLinearMul", domain="com.microsoft")
-def _two(
-    run: Run,
-    call: Call,
-    a: Array,
-    sa: Array,
-    za: Array | None,
-    b: Array,
-    sb: Array,
-    zb: Array | None,
-    scale: Array,
-    zero: Array | None = None,
-) -> Array:
-    operands = dequantized(run, a, sa, za), dequantized(run, b, sb, zb)
-    return quantized(run, _as(run, call, call.op_type.removeprefix("QLinear"), operands), scale, zero)
-
-
-@computes(
-    "QLinearSigmoid", "QLinearLeakyRelu", "QLinearAveragePool", "QLinearGlobalAveragePool", domain="com.microsoft"
-)
-def _one(run: Run, call: Call, x: Array, sx: Array, zx: Array | None, scale: Array, zero: Array | None = None) -> Array:
-    if call.get("channels_last", 0):
-        raise NotApplicable(f"{call.op_type} of channels last")
-    operand = dequantized(run, x, sx, zx)
-    return quantized(run, _as(run, call, call.op_type.removeprefix("QLinear"), (operand,)), scale, zero)
-
-
-@computes("QLinearConcat", domain="com.microsoft")
-def _concat(run: Run, call: Call, scale: Array, zero: Array, *parts: Array) -> Array:
-    triples = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
-    whole = np.concatenate([dequantized(run, *triple) for triple in triples], axis=call.get("axis", 0))
-    return quantized(run, whole, scale, zero)

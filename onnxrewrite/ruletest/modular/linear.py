@@ -27,19 +27,6 @@ def _matmul(run: Run, call: Call, a: Array, b: Array) -> Array:
     return ring.bilinear(np.matmul, a, b)
 
 
-@computes("FusedMatMul", domain="com.microsoft")
-def _fused_matmul(run: Run, call: Call, a: Array, b: Array) -> Array:
-    """α·a·b, each with its batches in the middle, its matrices transposed, or both."""
-    a, b = (
-        np.moveaxis(m, 0, -2) if call.get(f"transBatch{name}", 0) and m.ndim > 2 else m
-        for m, name in ((a, "A"), (b, "B"))
-    )
-    a, b = (
-        np.swapaxes(m, -1, -2) if call.get(f"trans{name}", 0) and m.ndim > 1 else m for m, name in ((a, "A"), (b, "B"))
-    )
-    return ring.mul(ring.bilinear(np.matmul, a, b), run.attribute(call, "alpha", 1.0))
-
-
 @computes("Gemm")
 def _gemm(run: Run, call: Call, a: Array, b: Array, c: Array | None = None) -> Array:
     """α·a·b + β·c."""
@@ -73,10 +60,6 @@ def _quantized_product(
 
 @computes("DynamicQuantizeLinear")
 def _dynamic(run: Run, call: Call, x: Array) -> tuple[Array, ...]:
-    return _quantized(x)
-
-
-def _quantized(x: Array) -> tuple[Array, Array, Array]:
     """Elements, scale and zero, of which no law is known but that they depend on all of x, in any order."""
     whole = reduce(ring.add, ring.hashed("DynamicQuantizeLinear", x).ravel(), np.zeros((), np.uint64))
     scale, zero = (ring.hashed(f"DynamicQuantizeLinear {name}", whole) for name in ("scale", "zero"))
@@ -91,38 +74,8 @@ def _matmul_integer(
 
 
 def _from_zero(integers: Array, zero: Array | None) -> Array:
-    elements = _elements(integers)
-    return elements if zero is None else ring.sub(elements, _elements(zero))
-
-
-def _elements(integers: Array) -> Array:
-    return integers if integers.dtype == np.uint64 else ring.integers(integers)
-
-
-@computes("MatMulIntegerToFloat", domain="com.microsoft")
-def _matmul_integer_to_float(run: Run, call: Call, a: Array, b: Array, *rest: Array | None) -> Array:
-    return integers_to_float(run, a, b, *rest)
-
-
-@computes("DynamicQuantizeMatMul", domain="com.microsoft")
-def _dynamic_product(
-    run: Run, call: Call, x: Array, b: Array, scale: Array, zero: Array | None = None, bias: Array | None = None
-) -> Array:
-    a, a_scale, a_zero = _quantized(x)
-    return integers_to_float(run, a, b, a_scale, scale, a_zero, zero, bias)
-
-
-def integers_to_float(run: Run, a: Array, b: Array, *rest: Array | None) -> Array:
-    """(a - zero)·(b - zero), times both scales, and a bias."""
-    a_scale, b_scale, a_zero, b_zero, bias = (*rest, None, None, None)[:5]
-    if a.dtype == np.uint64:
-        product = ring.bilinear(np.matmul, _from_zero(a, a_zero), _from_zero(b, b_zero))
-    else:  # known, so the int32 product is, too, and carried over as such
-        wide = [each.astype(np.int64) - (0 if zero is None else zero) for each, zero in ((a, a_zero), (b, b_zero))]
-        product = run.constants.carry(np.matmul(*wide).astype(np.float32))
-    for scale in (a_scale, b_scale):
-        product = product if scale is None else ring.mul(product, scale)
-    return product if bias is None else ring.add(product, bias)
+    elements = ring.elements(integers)
+    return elements if zero is None else ring.sub(elements, ring.elements(zero))
 
 
 def _unpacked(packed: Array, bits: int) -> Array:
