@@ -25,6 +25,7 @@ from onnxrewrite.cli.check import check
 from onnxrewrite.cli.console import all_printed, complain, open_standard_streams, say, show_traceback
 from onnxrewrite.cli.doctor import doctor
 from onnxrewrite.cli.explain import explain
+from onnxrewrite.cli.groups import ungrouped
 from onnxrewrite.cli.half import half
 from onnxrewrite.cli.inspect import inspect
 from onnxrewrite.cli.mine import mine
@@ -76,7 +77,7 @@ _COMMANDS = (
     doctor,
 )
 for _command in _COMMANDS:
-    app.command(epilog=EXIT_CODES if _command is apply else None)(_command)
+    app.command(epilog=EXIT_CODES if _command is apply else None)(ungrouped(_command))
 
 
 def _show_version(wanted: bool) -> None:

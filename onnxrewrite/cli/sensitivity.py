@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import Progress, progress_bar, say, show
+from onnxrewrite.cli.input_arrays import feeds, sizes
 from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import Rest, UsageError
 from onnxrewrite.system.plain import Json
@@ -26,12 +28,11 @@ class Method(enum.StrEnum):
     ACCUMULATED = "accumulated"
 
 
-def sensitivity(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="OUT", help="Write the model quantized without those.")
-    ] = None,
-    data: options.Data = None,
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """How nodes are ranked, and which of them the model that is written keeps in float."""
+
+    data: options.Data = None
     method: Annotated[
         Method,
         typer.Option(
@@ -39,23 +40,32 @@ def sensitivity(
             help="alone: quantize one node at a time; local: compare each node's own result, in one run; "
             "accumulated: the same with the errors of the nodes before it.",
         ),
-    ] = Method.ALONE,
-    mode: Annotated[options.Mode, typer.Option("--mode", help="How nodes are quantized.")] = options.Mode.DYNAMIC,
+    ] = Method.ALONE
+    mode: Annotated[options.Mode, typer.Option("--mode", help="How nodes are quantized.")] = options.Mode.DYNAMIC
     weights: Annotated[
         str, typer.Option("--weights", metavar="DTYPE", help="int8 or uint8; int4 or uint4 where the mode has it.")
-    ] = "int8",
+    ] = "int8"
     exclude: Annotated[
         list[str],
         typer.Option("--exclude", metavar="NAME", help="Leave this node, scope or operator in float.  Repeatable."),
-    ] = [],  # noqa: B006
+    ] = field(default_factory=list)
     exclude_top: Annotated[
         int, typer.Option("--exclude-top", min=0, metavar="N", help="Leave the N most sensitive nodes in float.")
-    ] = 0,
+    ] = 0
     min_snr: Annotated[
         float | None,
         typer.Option("--min-snr", metavar="DB", help="Leave in float what comes below so many decibels."),
+    ] = None
+    dim: options.Dims = field(default_factory=list)
+
+
+def sensitivity(
+    model: options.Model,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="OUT", help="Write the model quantized without those.")
     ] = None,
-    dim: options.Dims = [],  # noqa: B006
+    *,
+    asked: _Asked,
     top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="Lines of the table.")] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw the ranking: .png, .svg or .pdf.")
@@ -73,29 +83,35 @@ def sensitivity(
     """
     path = options.writable(output, "-o") if output is not None else None
     report = options.json_path(json, model, path, plot)
-    if (exclude_top or min_snr is not None) and path is None:
+    if (asked.exclude_top or asked.min_snr is not None) and path is None:
         raise UsageError("--exclude-top and --min-snr choose what -o leaves in float; give -o OUT")
     if plot is not None:
         from onnxrewrite.report.bench_report import plottable
 
         plottable(options.writable(plot, "--plot"))
-    dims = options.sizes(dim)
+    dims = sizes(asked.dim)
 
     from onnxrewrite import io
     from onnxrewrite.report.sensitivity_report import plot_sensitivity, sensitivity_report
     from onnxrewrite.suite.precision.node_sensitivity import sensitivity as ranked
     from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 
-    settings = QuantizeSettings(mode=mode.value, weights=weights, exclude=tuple(exclude))  # type: ignore[arg-type]
+    settings = QuantizeSettings(
+        mode=asked.mode.value,
+        weights=asked.weights,  # type: ignore[arg-type]
+        exclude=tuple(asked.exclude),
+    )
     with progress_bar(wanted=True) as progress:
         loaded = io.load(model)
         options.keep_weights(loaded, path, "-o")
         options.keep_weights(loaded, report, "--json")
-        options.feeds(loaded, {}, dims)
-        found = ranked(loaded, settings, method=method.value, data=data, dims=dims, seed=seed, progress=progress)
+        feeds(loaded, {}, dims)
+        found = ranked(
+            loaded, settings, method=asked.method.value, data=asked.data, dims=dims, seed=seed, progress=progress
+        )
         told: dict[str, Json] = {"model": model, **found.to_json(), "excluded": [], "output": None, "result": None}
         if path is not None:
-            told |= _write(loaded, found, path, progress, top=exclude_top, min_snr=min_snr)
+            told |= _write(loaded, found, path, progress, top=asked.exclude_top, min_snr=asked.min_snr)
     rest = Rest(f"{path} was written" if path is not None else "the ranking is right")
     with rest.part("the report"):
         write_json(told, json, report)
