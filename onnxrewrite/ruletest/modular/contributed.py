@@ -123,21 +123,10 @@ def _attend(run: Run, call: Call, q: Array, k: Array, v: Array, mask: Array | No
 
 
 @computes("MultiHeadAttention", domain=MS)
-def _multi_head(
-    run: Run,
-    call: Call,
-    query: Array,
-    key: Array | None = None,
-    value: Array | None = None,
-    bias: Array | None = None,
-    padding: Array | None = None,
-    mask: Array | None = None,
-    past_key: Array | None = None,
-    past_value: Array | None = None,
-    *cache: object,
-) -> Array | Results:
+def _multi_head(run: Run, call: Call, query: Array, *given: Array | None) -> Array | Results:
     """Query of shape (batch, length, heads·size); key and value too, or (batch, heads, length, size) like the past."""
-    if key is None or value is None or key.ndim == 5 or padding is not None or any(c is not None for c in cache):
+    key, value, bias, padding, mask, past_key, past_value = (*given, None, None, None, None, None, None, None)[:7]
+    if key is None or value is None or key.ndim == 5 or padding is not None or any(c is not None for c in given[7:]):
         raise NotApplicable("MultiHeadAttention: packed inputs, key_padding_mask or a shared cache")
     if call.outputs > 3 or (call.outputs == 1) != (past_key is None):
         raise NotApplicable("MultiHeadAttention: a past without a present, or a present without a past")

@@ -2,12 +2,16 @@
 
 An integer that QuantizeLinear makes is x/scale + zero here, neither rounded nor limited to the range of its dtype, so
 that quantizing what was dequantized gives it back.  Where two sides round other numbers, a difference is a doubt.
+
+Inputs come as the operators have them: of each tensor its integers, its scale and its zero; of the result its scale and
+its zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,14 +20,14 @@ from onnxrewrite.ruletest.modular.evaluate import OPERATORS, Call, NotApplicable
 from onnxrewrite.system.arrays import Array
 
 
-def dequantized(run: Run, integers: Array, scale: Array, zero: Array | None = None, axis: int = 1) -> Array:
+def dequantized(run: Run, integers: Array, scale: Array, zero: Array | None = None, *, axis: int = 1) -> Array:
     """(q - zero)·scale."""
     elements = _elements(integers)
     centred = elements if zero is None else ring.sub(elements, _along(_elements(zero), elements.ndim, axis))
     return ring.mul(centred, _along(scale, elements.ndim, axis))
 
 
-def quantized(run: Run, x: Array, scale: Array, zero: Array | None = None, axis: int = 1) -> Array:
+def quantized(run: Run, x: Array, scale: Array, zero: Array | None = None, *, axis: int = 1) -> Array:
     """x/scale + zero."""
     result = ring.div(x, _along(scale, x.ndim, axis))
     result = result if zero is None else ring.add(result, _along(_elements(zero), x.ndim, axis))
@@ -47,13 +51,13 @@ def _along(parameter: Array, rank: int, axis: int) -> Array:
 @computes("DequantizeLinear")
 @computes("DequantizeLinear", domain="com.microsoft")
 def _dequantize(run: Run, call: Call, q: Array, scale: Array, zero: Array | None = None) -> Array:
-    return dequantized(run, q, scale, zero, call.get("axis", 1))
+    return dequantized(run, q, scale, zero, axis=call.get("axis", 1))
 
 
 @computes("QuantizeLinear")
 @computes("QuantizeLinear", domain="com.microsoft")
 def _quantize(run: Run, call: Call, x: Array, scale: Array, zero: Array | None = None) -> Array:
-    return quantized(run, x, scale, zero, call.get("axis", 1))
+    return quantized(run, x, scale, zero, axis=call.get("axis", 1))
 
 
 def _as(run: Run, call: Call, op_type: str, inputs: Sequence[Array | None]) -> Array:
@@ -64,69 +68,35 @@ def _as(run: Run, call: Call, op_type: str, inputs: Sequence[Array | None]) -> A
 
 
 @computes("QLinearMatMul")
-def _matmul(
-    run: Run, call: Call, a: Array, sa: Array, za: Array, b: Array, sb: Array, zb: Array, scale: Array, zero: Array
-) -> Array:
-    factors = dequantized(run, a, sa, za, -2), dequantized(run, b, sb, zb, -1)
-    return quantized(run, _as(run, call, "MatMul", factors), scale, zero)
+def _matmul(run: Run, call: Call, *inputs: Any) -> Array:
+    factors = dequantized(run, *inputs[:3], axis=-2), dequantized(run, *inputs[3:6], axis=-1)
+    return quantized(run, _as(run, call, "MatMul", factors), *inputs[6:])
 
 
 @computes("QLinearConv")
-def _conv(
-    run: Run,
-    call: Call,
-    x: Array,
-    sx: Array,
-    zx: Array,
-    w: Array,
-    sw: Array,
-    zw: Array,
-    scale: Array,
-    zero: Array,
-    bias: Array | None = None,
-) -> Array:
-    steps = None if bias is None else ring.mul(_elements(bias), ring.mul(sx, sw))
-    factors = dequantized(run, x, sx, zx), dequantized(run, w, sw, zw, 0)
+def _conv(run: Run, call: Call, *inputs: Any) -> Array:
+    scale, zero, bias = (*inputs[6:], None)[:3]
+    steps = None if bias is None else ring.mul(_elements(bias), ring.mul(inputs[1], inputs[4]))
+    factors = dequantized(run, *inputs[:3]), dequantized(run, *inputs[3:6], axis=0)
     return quantized(run, _as(run, call, "Conv", (*factors, steps)), scale, zero)
 
 
 @computes("QGemm", domain="com.microsoft")
-def _gemm(
-    run: Run,
-    call: Call,
-    a: Array,
-    sa: Array,
-    za: Array,
-    b: Array,
-    sb: Array,
-    zb: Array,
-    bias: Array | None = None,
-    scale: Array | None = None,
-    zero: Array | None = None,
-) -> Array:
+def _gemm(run: Run, call: Call, *inputs: Any) -> Array:
     """α·a·b + c, where the scale of c is α·(scale of a)·(scale of b)."""
-    unit = ring.mul(ring.mul(sa, sb), run.attribute(call, "alpha", 1.0))
+    bias, scale, zero = (*inputs[6:], None, None, None)[:3]
+    unit = ring.mul(ring.mul(inputs[1], inputs[4]), run.attribute(call, "alpha", 1.0))
     steps = None if bias is None else ring.mul(_elements(bias), unit)
-    factors = dequantized(run, a, sa, za), dequantized(run, b, sb, zb, 0 if call.get("transB", 0) else 1)
+    axis = 0 if call.get("transB", 0) else 1
+    factors = dequantized(run, *inputs[:3]), dequantized(run, *inputs[3:6], axis=axis)
     result = _as(run, call, "Gemm", (*factors, steps))
     return result if scale is None else quantized(run, result, scale, zero)
 
 
 @computes("QLinearAdd", "QLinearMul", domain="com.microsoft")
-def _two(
-    run: Run,
-    call: Call,
-    a: Array,
-    sa: Array,
-    za: Array | None,
-    b: Array,
-    sb: Array,
-    zb: Array | None,
-    scale: Array,
-    zero: Array | None = None,
-) -> Array:
-    operands = dequantized(run, a, sa, za), dequantized(run, b, sb, zb)
-    return quantized(run, _as(run, call, call.op_type.removeprefix("QLinear"), operands), scale, zero)
+def _two(run: Run, call: Call, *inputs: Any) -> Array:
+    operands = dequantized(run, *inputs[:3]), dequantized(run, *inputs[3:6])
+    return quantized(run, _as(run, call, call.op_type.removeprefix("QLinear"), operands), *inputs[6:])
 
 
 @computes(
