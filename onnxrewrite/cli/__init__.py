@@ -25,12 +25,12 @@ from onnxrewrite.cli.check import check
 from onnxrewrite.cli.console import all_printed, complain, open_standard_streams, say, show_traceback
 from onnxrewrite.cli.doctor import doctor
 from onnxrewrite.cli.explain import explain
-from onnxrewrite.cli.groups import ungrouped
 from onnxrewrite.cli.half import half
 from onnxrewrite.cli.inspect import inspect
 from onnxrewrite.cli.mine import mine
 from onnxrewrite.cli.new import new
 from onnxrewrite.cli.optimize import optimize
+from onnxrewrite.cli.option_groups import ungrouped
 from onnxrewrite.cli.profile import profile
 from onnxrewrite.cli.quantize import quantize
 from onnxrewrite.cli.replay import replay

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Output:
-    """What is written and printed."""
+    """The files that are wanted, and how much is printed."""
 
     json: options.Json = None
     report: Annotated[

@@ -34,7 +34,7 @@ class Level(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class _Variants:
-    """What is timed."""
+    """The variants that are timed."""
 
     with_: Annotated[
         list[str],
@@ -58,7 +58,7 @@ class _Variants:
 
 @dataclass(frozen=True, kw_only=True)
 class _Timing:
-    """Where, at which sizes and for how long it is timed."""
+    """The timing: on which processor, at which sizes, for how long."""
 
     place: options.Place
     threads: options.Threads = 0

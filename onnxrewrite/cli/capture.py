@@ -26,7 +26,7 @@ class StageName(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class _Region:
-    """What is cut out."""
+    """The region that is cut out."""
 
     from_: Annotated[
         list[str], typer.Option("--from", metavar="NAME", help="A value, or node, where it begins.  Repeatable.")

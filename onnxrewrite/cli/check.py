@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
 _SAMPLES = 3
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Inputs(options.Inputs):
+    """The same, and the random ones."""
+
+    samples: Annotated[
+        int,
+        typer.Option("--samples", min=1, metavar="N", help="Sets of random inputs at each binding of the dimensions."),
+    ] = _SAMPLES
+    seed: options.Seed = 0
+
+
 def check(
     a: Annotated[str | None, typer.Argument(metavar="A", help="The original.", show_default=False)] = None,
     b: Annotated[
@@ -35,12 +47,7 @@ def check(
     ] = None,
     *,
     code: options.Repetition,
-    inputs: options.Inputs,
-    samples: Annotated[
-        int,
-        typer.Option("--samples", min=1, metavar="N", help="Sets of random inputs at each binding of the dimensions."),
-    ] = _SAMPLES,
-    seed: options.Seed = 0,
+    inputs: _Inputs,
     told: options.DetailedOutput,
 ) -> None:
     """Compare the outputs of two models, or see whether a certificate holds.
@@ -60,7 +67,7 @@ def check(
     report = options.json_path(told.json, a, b, certificate)
     inputs.check()
     if certificate is not None:
-        if inputs.dims or samples != _SAMPLES or seed:
+        if inputs.dims or inputs.samples != _SAMPLES or inputs.seed:
             raise UsageError("--certificate says what --dim, --samples and --seed are; leave them out")
         from onnxrewrite.certificate.repetition import Original
 
@@ -82,7 +89,9 @@ def check(
         arrays = inputs.feeds(first)
         if progress is not None:
             progress("compare", 0, 0)
-        found = application.check(first, second, dims=inputs.dims, inputs=arrays, seed=seed, samples=samples)
+        found = application.check(
+            first, second, dims=inputs.dims, inputs=arrays, seed=inputs.seed, samples=inputs.samples
+        )
     findings = model_check(found)
     write_json({"a": a, "b": b, **findings, "seconds": {"check": round(found.seconds, 3)}}, told.json, report)
     if told.line:

@@ -26,7 +26,7 @@ Shown: TypeAlias = "Callable[[], None]"
 
 @dataclass(frozen=True, kw_only=True)
 class _Question:
-    """What is asked about it."""
+    """The question about the rules."""
 
     at: Annotated[
         str | None, typer.Option("--at", metavar="NODE", help="Only there: a node, or the value that it computes.")
@@ -42,7 +42,7 @@ class _Question:
 
 @dataclass(frozen=True, kw_only=True)
 class _View:
-    """Which rules are looked at, and where."""
+    """The rules and the target of the model that is looked at."""
 
     rules: options.Rules = field(default_factory=list)
     without: options.Without = field(default_factory=list)

@@ -25,7 +25,7 @@ class Dtype(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class _Conversion:
-    """What is converted, and how close it must come."""
+    """The conversion: what takes part, and how close the result must come."""
 
     dtype: Annotated[Dtype, typer.Option("--dtype", help="The precision.")] = Dtype.FLOAT16
     keep: Annotated[

@@ -70,7 +70,7 @@ class _Asked:
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Of the generated data.")] = None
 
     def settings(self) -> dict[str, Any]:
-        """What the options say of the whole pipeline."""
+        """The options that hold for the whole pipeline."""
         given = {
             "target_speedup": self.target_speedup,
             "budget": self.budget,

@@ -163,7 +163,7 @@ class Repetition:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What a model must run on."""
+    """The hardware that a model must run on."""
 
     target: AnyTarget = None
     provider: Provider = None
@@ -218,7 +218,7 @@ class Inputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """Where the report of a result goes: to a file, to the terminal, or nowhere."""
+    """The report of a result: in a file, on the terminal, or nowhere."""
 
     json: Json = None
     quiet: Quiet = False

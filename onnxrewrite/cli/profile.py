@@ -30,7 +30,7 @@ class OrtLevel(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class _Session:
-    """How the model is run."""
+    """The session in which the model is run."""
 
     threads: options.Threads = 0
     level: Annotated[OrtLevel, typer.Option("--level", help="Of ONNX Runtime's own graph optimizations.")] = (

@@ -69,7 +69,7 @@ class Axis(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class _Settings:
-    """How a model is quantized."""
+    """The quantization settings."""
 
     mode: Annotated[
         options.Mode,
@@ -145,7 +145,7 @@ class _Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class _Data:
-    """What ranges are found on, and results judged."""
+    """The data on which ranges are found and results are judged."""
 
     data: options.Data = None
     calibration_data: Annotated[
@@ -164,7 +164,7 @@ class _Data:
 
 @dataclass(frozen=True, kw_only=True)
 class _Choice:
-    """Which results are good enough, and what is tried."""
+    """The choice: what is tried, and what is good enough."""
 
     max_drop: Annotated[
         float,

@@ -30,7 +30,7 @@ class Method(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """How nodes are ranked, and which of them the model that is written keeps in float."""
+    """The ranking of nodes, and the nodes that the model that is written keeps in float."""
 
     data: options.Data = None
     method: Annotated[

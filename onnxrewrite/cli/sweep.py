@@ -35,7 +35,7 @@ class Command(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class _How:
-    """What is done, and where."""
+    """The command for each model, and the processes that run it."""
 
     command: Annotated[Command, typer.Option("--command", help="What is done with each model.")] = Command.APPLY
     jobs: Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Models at a time, a process each.")] = 1
@@ -83,7 +83,7 @@ class _Asked:
     ] = None
 
     def work(self, how: _How) -> Work:
-        """What is done with each model; UsageError where an option is none of the command's."""
+        """The work on each model; UsageError where an option is none of the command's."""
         shared: dict[str, Any] = {
             "rules": tuple(self.rules.rules),
             "only": tuple(self.rules.only),

@@ -18,7 +18,7 @@ from onnxrewrite.system import files
 
 @dataclass(frozen=True, kw_only=True)
 class _Effort:
-    """How much is tried."""
+    """The extent of the trials."""
 
     count: Annotated[
         int | None,

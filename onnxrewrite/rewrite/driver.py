@@ -47,7 +47,7 @@ _TELL = 64
 
 @dataclass(frozen=True)
 class Review:
-    """What is asked about every rewrite before it is applied.
+    """The questions about every rewrite, before it is applied.
 
     Attributes:
         check: Whether it is right.

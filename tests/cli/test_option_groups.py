@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from onnxrewrite.cli.groups import ungrouped
+from onnxrewrite.cli.option_groups import ungrouped
 
 
 @dataclass(frozen=True, kw_only=True)
