@@ -14,11 +14,11 @@ from onnxrewrite.cli import options
 from onnxrewrite.cli.console import complain, progress_bar, show
 from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import ModelError, UsageError
-from onnxrewrite.system.plain import Json
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from onnxrewrite.report.plain_reports import BenchReport
     from onnxrewrite.suite.bench.benchmark import Bench
     from onnxrewrite.system.arrays import Outputs
 
@@ -116,7 +116,7 @@ def bench(
     timing.place.found()  # what is wrong with it is told before a model is read
     loaded = {model: io.load(model) for model in models}
     arrays = {model: timing.inputs.feeds(loaded[model]) for model in models}
-    found: list[dict[str, Json]] = []
+    found: list[BenchReport] = []
     failed: list[ModelError] = []
     for model in loaded:
         try:

@@ -13,7 +13,6 @@ from onnxrewrite.cli.console import progress_bar, say, show
 from onnxrewrite.cli.input_arrays import feeds, sizes
 from onnxrewrite.cli.output import refusal_told, write_json
 from onnxrewrite.errors import Rest
-from onnxrewrite.system.plain import Json
 
 
 class Dtype(enum.StrEnum):
@@ -97,7 +96,7 @@ def half(
                 check=asked.check,
             )
         found.save(path)
-    data: dict[str, Json] = {"model": model, "output": str(path), **found.to_json()}
+    data = {"model": model, "output": str(path), **found.to_json()}
     rest = Rest(f"{path} was written")
     with rest.part("the report"):
         write_json(data, told.json, report)

@@ -15,11 +15,11 @@ from onnxrewrite.cli.console import Progress, progress_bar, say, show
 from onnxrewrite.cli.input_arrays import sizes
 from onnxrewrite.cli.output import refusal_told, write_json
 from onnxrewrite.errors import Rest, UsageError
-from onnxrewrite.system.plain import Json
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from onnxrewrite.report.plain_reports import QuantizedReport
     from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
     from onnxrewrite.suite.quantization.quantized import Quantized
     from onnxrewrite.suite.quantization.workbench import Work
@@ -261,7 +261,7 @@ def _work(model: ir.Model, data: _Data, rewrite: _Rewrite, progress: Progress | 
     )
 
 
-def _found(work: Work, settings: QuantizeSettings, choice: _Choice, path: Path) -> tuple[Quantized, dict[str, Json]]:
+def _found(work: Work, settings: QuantizeSettings, choice: _Choice, path: Path) -> tuple[Quantized, QuantizedReport]:
     """Quantize, or compare; the model that came of it, and all that did as plain data."""
     from onnxrewrite.runtime.settings import Setting
     from onnxrewrite.suite.quality.gate import Gate

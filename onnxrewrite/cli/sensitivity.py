@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,9 +15,11 @@ from onnxrewrite.cli.console import Progress, progress_bar, say, show
 from onnxrewrite.cli.input_arrays import feeds, sizes
 from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import Rest, UsageError
-from onnxrewrite.system.plain import Json
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from onnxrewrite.report.plain_reports import QualityReport, SensitivityReport
     from onnxrewrite.suite.precision.node_sensitivity import Sensitivity
 
 
@@ -93,6 +96,7 @@ def sensitivity(
 
     from onnxrewrite import io
     from onnxrewrite.report.sensitivity_report import plot_sensitivity, sensitivity_report
+    from onnxrewrite.suite.precision.exclude import exclusion
     from onnxrewrite.suite.precision.node_sensitivity import sensitivity as ranked
     from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 
@@ -109,9 +113,11 @@ def sensitivity(
         found = ranked(
             loaded, settings, method=asked.method.value, data=asked.data, dims=dims, seed=seed, progress=progress
         )
-        told: dict[str, Json] = {"model": model, **found.to_json(), "excluded": [], "output": None, "result": None}
+        told: SensitivityReport = {**found.to_json(), "model": model, "excluded": [], "output": None, "result": None}
         if path is not None:
-            told |= _write(loaded, found, path, progress, top=asked.exclude_top, min_snr=asked.min_snr)
+            names = exclusion(found, top=asked.exclude_top, min_snr=asked.min_snr)
+            told["excluded"], told["output"] = list(names), str(path)
+            told["result"] = _written(loaded, found, names, path, progress)
     rest = Rest(f"{path} was written" if path is not None else "the ranking is right")
     with rest.part("the report"):
         write_json(told, json, report)
@@ -125,13 +131,13 @@ def sensitivity(
     rest.end()
 
 
-def _write(loaded: Any, found: Sensitivity, path: Path, progress: Progress | None, **chosen: Any) -> dict[str, Json]:
-    """Quantize all but what was chosen, and write it; what the report says of it."""
-    from onnxrewrite.suite.precision.exclude import excluding, exclusion
+def _written(
+    loaded: ir.Model, found: Sensitivity, names: Sequence[str], path: Path, progress: Progress | None
+) -> QualityReport | None:
+    """Quantize all but some nodes, and write it; its quality."""
+    from onnxrewrite.suite.precision.exclude import excluding
     from onnxrewrite.suite.quantization.quantizer import quantize
 
-    names = exclusion(found, **chosen)
     settings = excluding(found.settings, names)
     result = quantize(loaded, settings, data=found.variants.data, out=path, progress=progress)
-    quality = result.quality.to_json() if result.quality is not None else None
-    return {"excluded": list(names), "output": str(path), "result": quality}
+    return result.quality.to_json() if result.quality is not None else None
