@@ -11,6 +11,7 @@ from onnxrewrite.ir.facts import Facts, same_shape
 from onnxrewrite.ir.graph import topological
 from onnxrewrite.ir.min_cut import Cut
 from onnxrewrite.ir.operators import TRAITS, operators
+from onnxrewrite.ir.splat import uniform
 from onnxrewrite.ir.views import (
     END,
     FAR,
@@ -33,6 +34,7 @@ from onnxrewrite.ir.views import (
     unit_axes,
 )
 from onnxrewrite.pattern.look import passed, resolve
+from onnxrewrite.pattern.magnitude import magnitude
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.numbers import epsilon
 from onnxrewrite.pattern.paths import (
@@ -67,6 +69,7 @@ from onnxrewrite.pattern.terms import (
 )
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.registry import rules_of
+from onnxrewrite.rewrite.reshape import new_axes, reshape_target, reshaped_as
 from onnxrewrite.rewrite.rule import (
     CANONICALIZE,
     LOWER,
@@ -133,10 +136,12 @@ __all__ = [
     "is_read_once",
     "leaks",
     "made_by",
+    "magnitude",
     "microsoft",
     "named_input",
     "need_outside",
     "needed_for",
+    "new_axes",
     "only_reader",
     "op",
     "operators",
@@ -148,6 +153,8 @@ __all__ = [
     "piece_of",
     "readers",
     "reduce_of",
+    "reshape_target",
+    "reshaped_as",
     "resolve",
     "rule",
     "rules_of",
@@ -155,6 +162,7 @@ __all__ = [
     "same_shape",
     "slice_of",
     "topological",
+    "uniform",
     "unit_axes",
     "upstream",
     "use_custom_ops",

@@ -30,6 +30,7 @@ from onnxrewrite.cli.inspect import inspect
 from onnxrewrite.cli.mine import mine
 from onnxrewrite.cli.new import new
 from onnxrewrite.cli.optimize import optimize
+from onnxrewrite.cli.option_groups import ungrouped
 from onnxrewrite.cli.profile import profile
 from onnxrewrite.cli.quantize import quantize
 from onnxrewrite.cli.replay import replay
@@ -76,7 +77,7 @@ _COMMANDS = (
     doctor,
 )
 for _command in _COMMANDS:
-    app.command(epilog=EXIT_CODES if _command is apply else None)(_command)
+    app.command(epilog=EXIT_CODES if _command is apply else None)(ungrouped(_command))
 
 
 def _show_version(wanted: bool) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,62 +12,63 @@ import typer
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import Progress, progress_bar, say, show
 from onnxrewrite.cli.output import refusal_told, write_json
+from onnxrewrite.cli.rewriting import Rewriting
 from onnxrewrite.errors import IncompleteError, Rest
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from onnxrewrite.api.application import Result
     from onnxrewrite.report.summary import Summary
 
 
-class Level(enum.StrEnum):
-    """Values of ``--check``."""
+@dataclass(frozen=True, kw_only=True)
+class _Output:
+    """The files that are wanted, and how much is printed."""
 
-    FULL = "full"
-    FAST = "fast"
-    OFF = "off"
-
-
-def apply(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write; else MODEL.opt.onnx.")
-    ] = None,
-    rules: options.Rules = [],  # noqa: B006
-    only: options.Only = [],  # noqa: B006
-    without: options.Without = [],  # noqa: B006
-    custom_ops: options.CustomOps = [],  # noqa: B006
-    target: options.AnyTarget = None,
-    provider: options.Provider = None,
-    opset: Annotated[
-        int | None, typer.Option("--opset", min=1, metavar="N", help="Bring it to this ai.onnx opset, and keep it.")
-    ] = None,
-    dim: options.Dims = [],  # noqa: B006
-    input_: options.Inputs = [],  # noqa: B006
-    check: Annotated[
-        Level,
+    json: options.Json = None
+    report: Annotated[
+        str | None,
         typer.Option(
-            "--check",
-            help="full: every rewrite, and the whole model on several samples; fast: on one sample; "
-            "off: only whether the result is valid.",
+            "--report", metavar="FILE.html", help="The report as one HTML page, with the graph before and after."
         ),
-    ] = Level.FULL,
-    lower: options.Lower = options.Lowering.FASTEST,
-    threads: options.Threads = 0,
-    budget: options.Budget = 20.0,
-    named_sums: options.NamedSums = True,
-    seed: options.Seed = 0,
-    json: options.Json = None,
-    report: options.Report = None,
+    ] = None
     certificate: Annotated[
         bool,
         typer.Option(
             "--certificate/--no-certificate",
             help="Write OUT.certificate.json: what was done, how it was checked, and what onnxrewrite replay needs.",
         ),
-    ] = True,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do everything but write the model.")] = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    ] = True
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do everything but write the model.")] = False
+    quiet: options.Quiet = False
+    verbose: options.Verbose = False
+
+
+@dataclass
+class _Paths:
+    """The files that are written; None for what is not."""
+
+    model: Path | None
+    certificate: Path | None
+    page: Path | None
+    report: Path | None
+
+    def keep_weights(self, loaded: ir.Model) -> None:
+        """UsageError if the weights of the model lie in one of them."""
+        named = (self.model, "-o"), (self.certificate, "-o"), (self.report, "--json"), (self.page, "--report")
+        for path, option in named:
+            options.keep_weights(loaded, path, option)
+
+
+def apply(
+    model: options.Model,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write; else MODEL.opt.onnx.")
+    ] = None,
+    *,
+    asked: Rewriting,
+    told: _Output,
 ) -> None:
     """Rewrite a model, check it, write it.
 
@@ -76,63 +77,50 @@ def apply(
     completely.
     """
     start = time.perf_counter()
-    options.one_voice(quiet, verbose)
+    options.one_voice(told.quiet, told.verbose)
+    paths = _paths(model, output, told)
+    asked.inputs.check()
+
+    from onnxrewrite import io
+    from onnxrewrite.report.summary import summary
+
+    _, target = asked.place.found()
+    with progress_bar(wanted=not told.quiet) as progress:
+        loaded = io.load(model)
+        paths.keep_weights(loaded)
+        with refusal_told(model, told.json, paths.report):
+            result = asked.rewritten(loaded, target, progress, conflicts=told.verbose)
+        rest = Rest(f"{paths.model} was written" if paths.model is not None else "the model is right")
+        if paths.model is not None:
+            _save(result, paths.model, progress, rest, asked.inputs.files if told.certificate else None)
+        if paths.page is not None:
+            with rest.part("the page"):
+                _write_page(result, model, paths.model, paths.page, progress)
+    result.seconds["total"] = time.perf_counter() - start
+    if rest.lacks("its certificate"):
+        paths.certificate = None
+    if rest.lacks("the page"):
+        paths.page = None
+    with rest.part("what was done"):
+        data = summary(result, model=model, output=paths.model)
+        with rest.part("the report"):
+            write_json(data, told.json, paths.report)
+        if told.json != "-":
+            _tell(data, paths, quiet=told.quiet, verbose=told.verbose)
+    rest.end()
+
+
+def _paths(model: str, output: str | None, told: _Output) -> _Paths:
+    """The files to write; UsageError if one of them cannot be, or would overwrite another."""
     from onnxrewrite.certificate.record import path_for
 
     path = options.output_path(model, output, "opt")
-    record = path_for(path) if certificate and not dry_run else None
-    for each in () if dry_run else filter(None, (path, record)):
+    record = path_for(path) if told.certificate and not told.dry_run else None
+    for each in () if told.dry_run else filter(None, (path, record)):
         options.writable(each, "-o" if output is not None else "MODEL")
-    page = options.report_path(report, model, path, record)
-    data = options.json_path(json, model, path, record, page)
-    dims, files = options.sizes(dim), options.files(input_)
-
-    from onnxrewrite import io
-    from onnxrewrite.api import application
-    from onnxrewrite.report.summary import summary
-
-    _, made_for = options.place(provider, target)
-    with progress_bar(wanted=not quiet) as progress:
-        loaded = io.load(model)
-        options.keep_weights(loaded, None if dry_run else path, "-o")
-        options.keep_weights(loaded, record, "-o")
-        options.keep_weights(loaded, data, "--json")
-        options.keep_weights(loaded, page, "--report")
-        with refusal_told(model, json, data):
-            result = application.apply(
-                loaded,
-                rules=rules,
-                only=only,
-                without=without,
-                target=made_for,
-                opset=opset,
-                dims=dims,
-                inputs=options.feeds(loaded, files, dims),
-                check=check.value,
-                lower=lower.value,
-                threads=threads,
-                budget=budget,
-                named_sums=named_sums,
-                seed=seed,
-                progress=progress,
-                conflicts=verbose,
-            )
-        rest = Rest(f"{path} was written" if not dry_run else "the model is right")
-        if not dry_run:
-            _save(result, path, progress, rest, files if certificate else None)
-        if page is not None:
-            with rest.part("the page"):
-                _write_page(result, model, None if dry_run else path, page, progress)
-    result.seconds["total"] = time.perf_counter() - start
-    record, page = (None if rest.lacks("its certificate") else record, None if rest.lacks("the page") else page)
-    with rest.part("what was done"):
-        written = None if dry_run else path
-        told = summary(result, model=model, output=written)
-        with rest.part("the report"):
-            write_json(told, json, data)
-        if json != "-":
-            _tell(told, written, record, page, quiet=quiet, verbose=verbose)
-    rest.end()
+    page = options.report_path(told.report, model, path, record)
+    report = options.json_path(told.json, model, path, record, page)
+    return _Paths(None if told.dry_run else path, record, page, report)
 
 
 def _save(result: Result, path: Path, progress: Progress | None, rest: Rest, certified: dict[str, Path] | None) -> None:
@@ -164,29 +152,22 @@ def _write_page(result: Result, model: str, path: Path | None, page: Path, progr
     result.seconds["report"] = time.perf_counter() - start
 
 
-def _tell(
-    data: Summary,
-    path: Path | None,
-    record: Path | None,
-    page: Path | None,
-    *,
-    quiet: bool,
-    verbose: bool,
-) -> None:
+def _tell(data: Summary, paths: _Paths, *, quiet: bool, verbose: bool) -> None:
     if quiet:
-        if path is not None:
-            say(str(path))
+        if paths.model is not None:
+            say(str(paths.model))
         return
     from onnxrewrite.report.human import size
     from onnxrewrite.report.table import apply_report
 
     show(apply_report, data, verbose=verbose)
     took = f"in {data['seconds']['total']:.1f} s"
+    certified = " and its certificate" if paths.certificate is not None else ""
     say("")
     say(
-        f"Wrote {path} ({size(data['size']['after'])}){' and its certificate' if record is not None else ''} {took}"
-        if path is not None
+        f"Wrote {paths.model} ({size(data['size']['after'])}){certified} {took}"
+        if paths.model is not None
         else f"Nothing written (--dry-run) {took}"
     )
-    if page is not None:
-        say(f"The report is {page}")
+    if paths.page is not None:
+        say(f"The report is {paths.page}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import functools
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,10 +14,13 @@ from onnxrewrite.cli import options
 from onnxrewrite.cli.console import complain, progress_bar, show
 from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import ModelError, UsageError
-from onnxrewrite.system.plain import Json
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+    from onnxrewrite.report.plain_reports import BenchReport
+    from onnxrewrite.suite.bench.benchmark import Bench
+    from onnxrewrite.system.arrays import Outputs
 
 
 class Level(enum.StrEnum):
@@ -28,15 +32,14 @@ class Level(enum.StrEnum):
     ALL = "all"
 
 
-def bench(
-    models: Annotated[
-        list[str],
-        typer.Argument(metavar="MODEL", help="The originals, each with a table of its own.", show_default=False),
-    ],
+@dataclass(frozen=True, kw_only=True)
+class _Variants:
+    """The variants that are timed."""
+
     with_: Annotated[
         list[str],
         typer.Option("--with", metavar="FILE", help="Another variant of the one MODEL.  Repeatable."),
-    ] = [],  # noqa: B006
+    ] = field(default_factory=list)
     level: Annotated[
         list[Level],
         typer.Option(
@@ -44,33 +47,44 @@ def bench(
             help="Of ONNX Runtime's own optimizations, at which the original is run; all others run at the highest.  "
             "Repeatable; without it, all.",
         ),
-    ] = [],  # noqa: B006
+    ] = field(default_factory=list)
     peers: Annotated[
         bool, typer.Option("--peers", help="Add what the other optimizers that are installed make of it.")
-    ] = False,
-    no_ours: Annotated[bool, typer.Option("--no-ours", help="Leave out what onnxrewrite makes of it.")] = False,
-    rules: options.Rules = [],  # noqa: B006
-    only: options.Only = [],  # noqa: B006
-    without: options.Without = [],  # noqa: B006
-    custom_ops: options.CustomOps = [],  # noqa: B006
-    lower: options.Lower = options.Lowering.FASTEST,
-    target: options.AnyTarget = None,
-    provider: options.Provider = None,
-    threads: options.Threads = 0,
-    dim: options.Dims = [],  # noqa: B006
-    input_: options.Inputs = [],  # noqa: B006
+    ] = False
+    no_ours: Annotated[bool, typer.Option("--no-ours", help="Leave out what onnxrewrite makes of it.")] = False
+    rules: options.Selection
+    lower: options.Lower = options.Lowering.FASTEST
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Timing:
+    """The timing: on which processor, at which sizes, for how long."""
+
+    place: options.Place
+    threads: options.Threads = 0
+    inputs: options.Inputs
     seconds: Annotated[
         float,
         typer.Option("--seconds", min=0.0, metavar="S", help="To run all variants by turns, and again for each batch."),
-    ] = 5.0,
+    ] = 5.0
     batch: Annotated[
         str | None,
         typer.Option("--batch", metavar="N,N,...", help="Batch sizes at which to tell the throughput, as in 1,4,16."),
-    ] = None,
+    ] = None
     memory: Annotated[
         bool, typer.Option("--memory/--no-memory", help="Whether to measure memory, in a process for each variant.")
-    ] = True,
-    seed: options.Seed = 0,
+    ] = True
+    seed: options.Seed = 0
+
+
+def bench(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL", help="The originals, each with a table of its own.", show_default=False),
+    ],
+    *,
+    variants: _Variants,
+    timing: _Timing,
     json: options.Json = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw the latencies: .png, .svg or .pdf.")
@@ -84,9 +98,10 @@ def bench(
 
     Exit status: 0 done, whatever became of single variants; 2 a model that cannot be read or run.
     """
-    report = options.json_path(json, *models, *with_, plot)
-    dims, files, batches = options.sizes(dim), options.files(input_), _batches(batch)
-    if with_ and len(models) > 1:
+    report = options.json_path(json, *models, *variants.with_, plot)
+    timing.inputs.check()
+    _batches(timing.batch)
+    if variants.with_ and len(models) > 1:
         raise UsageError("--with is for one MODEL; give the others a run of their own")
     if plot is not None:
         from onnxrewrite.report.bench_report import plottable
@@ -96,53 +111,23 @@ def bench(
     from onnxrewrite import io
     from onnxrewrite.report.bench_report import bench_report
     from onnxrewrite.report.bench_report import plot as draw
-    from onnxrewrite.runtime.settings import Setting
-    from onnxrewrite.suite.bench.benchmark import bench as measure
-    from onnxrewrite.suite.bench.peers import PEERS
     from onnxrewrite.system.versions import versions
 
-    runs_on, made_for = options.place(provider, target)
-    setting = Setting(runs_on, threads)
+    timing.place.found()  # what is wrong with it is told before a model is read
     loaded = {model: io.load(model) for model in models}
-    arrays = {model: options.feeds(loaded[model], files, dims) for model in models}
-    optimize = functools.partial(
-        _optimized,
-        rules=rules,
-        only=only,
-        without=without,
-        target=made_for,
-        lower=lower.value,
-        threads=threads,
-        dims=dims,
-        seed=seed,
-    )
-    found: list[dict[str, Json]] = []
+    arrays = {model: timing.inputs.feeds(loaded[model]) for model in models}
+    found: list[BenchReport] = []
     failed: list[ModelError] = []
     for model in loaded:
         try:
-            with progress_bar(wanted=True) as progress:
-                result = measure(
-                    model,
-                    files=with_,
-                    ours=None if no_ours else functools.partial(optimize, loaded[model], inputs=arrays[model]),
-                    levels=[each.value for each in level or Level],
-                    peers=PEERS if peers else (),
-                    setting=setting,
-                    dims=dims,
-                    inputs=arrays[model],
-                    seconds=seconds,
-                    batches=batches,
-                    memory=memory,
-                    seed=seed,
-                    progress=progress,
-                )
+            found.append(_measured(model, loaded[model], arrays[model], variants, timing).to_json())
         except ModelError as error:  # the others are measured all the same
             failed.append(error)
             continue
-        found.append(result.to_json())
         if json != "-":
             show(bench_report, found[-1])
-    write_json({"models": found, "seconds": seconds, "seed": seed, "versions": versions()}, json, report)
+    told = {"models": found, "seconds": timing.seconds, "seed": timing.seed, "versions": versions()}
+    write_json(told, json, report)
     if plot is not None and found:
         draw(found, plot)
     for other in failed[:-1]:
@@ -151,11 +136,47 @@ def bench(
         raise failed[-1]
 
 
-def _optimized(model: ir.Model, **how: Any) -> ir.Model:
+def _measured(model: str, loaded: ir.Model, arrays: Outputs, variants: _Variants, timing: _Timing) -> Bench:
+    from onnxrewrite.runtime.settings import Setting
+    from onnxrewrite.suite.bench.benchmark import bench as measure
+    from onnxrewrite.suite.bench.peers import PEERS
+
+    provider, target = timing.place.found()
+    ours = functools.partial(_optimized, loaded, arrays, target, variants, timing)
+    with progress_bar(wanted=True) as progress:
+        return measure(
+            model,
+            files=variants.with_,
+            ours=None if variants.no_ours else ours,
+            levels=[each.value for each in variants.level or Level],
+            peers=PEERS if variants.peers else (),
+            setting=Setting(provider, timing.threads),
+            dims=timing.inputs.dims,
+            inputs=arrays,
+            seconds=timing.seconds,
+            batches=_batches(timing.batch),
+            memory=timing.memory,
+            seed=timing.seed,
+            progress=progress,
+        )
+
+
+def _optimized(loaded: ir.Model, arrays: Outputs, target: str, variants: _Variants, timing: _Timing) -> ir.Model:
     """The model as ``apply`` rewrites it."""
     from onnxrewrite.api import application
 
-    return application.apply(model, **how).model
+    return application.apply(
+        loaded,
+        rules=variants.rules.rules,
+        only=variants.rules.only,
+        without=variants.rules.without,
+        target=target,
+        dims=timing.inputs.dims,
+        inputs=arrays,
+        lower=variants.lower.value,
+        threads=timing.threads,
+        seed=timing.seed,
+    ).model
 
 
 def _batches(option: str | None) -> list[int]:

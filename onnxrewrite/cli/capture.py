@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -23,30 +24,55 @@ class StageName(enum.StrEnum):
     LOWER = "lower"
 
 
-def capture(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
+@dataclass(frozen=True, kw_only=True)
+class _Region:
+    """The region that is cut out."""
+
     from_: Annotated[
         list[str], typer.Option("--from", metavar="NAME", help="A value, or node, where it begins.  Repeatable.")
-    ],
-    to: Annotated[
-        list[str], typer.Option("--to", metavar="NAME", help="A value, or node, where it ends.  Repeatable.")
-    ],
-    name: Annotated[str, typer.Option("--name", metavar="RULE", help="What to call the rule.")] = "my-fusion",
+    ]
+    to: Annotated[list[str], typer.Option("--to", metavar="NAME", help="A value, or node, where it ends.  Repeatable.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rule:
+    """The rule that comes of it."""
+
+    name: Annotated[str, typer.Option("--name", metavar="RULE", help="What to call the rule.")] = "my-fusion"
     output: Annotated[
         str | None,
         typer.Option(
             "--output", "-o", metavar="FILE.py", help="The rule file; a test is written beside it.  - for stdout."
         ),
-    ] = None,
+    ] = None
     stage: Annotated[
         StageName, typer.Option("--stage", help="When the rule is to run; the model is cut as that stage finds it.")
-    ] = StageName.RAISE,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Overwrite files.")] = False,
+    ] = StageName.RAISE
+    force: Annotated[bool, typer.Option("--force", "-f", help="Overwrite files.")] = False
+
+    def paths(self) -> tuple[Path, Path] | None:
+        """The files of the rule and of its test, None for stdout; UsageError unless both can be written."""
+        if self.output == "-":
+            return None
+        rule = Path(self.output or f"{self.name.replace('-', '_').replace('.', '_')}.py")
+        if rule.suffix != ".py":
+            raise UsageError(f"--output {rule}: a rule file ends in .py")
+        test = rule.with_name(f"test_{rule.name}")
+        for path in (rule, test):
+            options.writable(path, "--output")
+            if os.path.lexists(path) and not self.force:
+                raise UsageError(f"--output {path}: is there already; give another name, or --force")
+        return rule, test
+
+
+def capture(
+    model: options.Model,
+    *,
+    region: _Region,
+    rule: _Rule,
     rules: options.Rules = [],  # noqa: B006
     target: options.Target = options.CPU,
-    opset: Annotated[
-        int | None, typer.Option("--opset", min=1, metavar="N", help="Bring it to this ai.onnx opset first.")
-    ] = None,
+    opset: options.Opset = None,
     json: options.Json = None,
 ) -> None:
     """Write a rule that matches what lies between named values, in all layers; you fill in what it becomes.
@@ -56,10 +82,7 @@ def capture(
     Exit status: 0 written; 2 bad arguments, an unreadable model, or no region that a pattern can have.
     """
     report = options.json_path(json, model)
-    rule_path = None if output == "-" else Path(output or f"{name.replace('-', '_').replace('.', '_')}.py")
-    test_path = None if rule_path is None else rule_path.with_name(f"test_{rule_path.name}")
-    if rule_path is not None and test_path is not None:
-        _check(rule_path, test_path, force)
+    paths = rule.paths()
 
     from onnxrewrite.authoring.captured_rule import capture as captured_from
     from onnxrewrite.report.authoring_report import captured_report
@@ -68,30 +91,21 @@ def capture(
 
     found = captured_from(
         model,
-        from_,
-        to,
-        name=name,
-        stage=Stage[stage.name],
+        region.from_,
+        region.to,
+        name=rule.name,
+        stage=Stage[rule.stage.name],
         rules=rules,
         target=target,
         opset=opset,
     )
-    if rule_path is None or test_path is None:
+    if paths is None:
         say_text(found.rule.rstrip("\n"))
         return
+    rule_path, test_path = paths
     write_whole(test_path, found.test(rule_path.name, os.path.relpath(model, test_path.parent)), "--output")
     write_whole(rule_path, found.rule, "--output")
     data = {**found.to_json(), "model": model, "files": [str(rule_path), str(test_path)]}
     write_json(data, json, report)
     if json != "-":
         show(captured_report, data)
-
-
-def _check(rule_path: Path, test_path: Path, force: bool) -> None:
-    """UsageError unless both files can be written."""
-    if rule_path.suffix != ".py":
-        raise UsageError(f"--output {rule_path}: a rule file ends in .py")
-    for path in (rule_path, test_path):
-        options.writable(path, "--output")
-        if os.path.lexists(path) and not force:
-            raise UsageError(f"--output {path}: is there already; give another name, or --force")

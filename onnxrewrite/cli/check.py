@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
+from onnxrewrite.cli.input_arrays import feeds
 from onnxrewrite.cli.output import write_json
 from onnxrewrite.cli.replay import tell_versions
 from onnxrewrite.errors import CheckError, UsageError
@@ -17,6 +19,17 @@ if TYPE_CHECKING:
     from onnxrewrite.certificate.repetition import Original
 
 _SAMPLES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Inputs(options.Inputs):
+    """The same, and the random ones."""
+
+    samples: Annotated[
+        int,
+        typer.Option("--samples", min=1, metavar="N", help="Sets of random inputs at each binding of the dimensions."),
+    ] = _SAMPLES
+    seed: options.Seed = 0
 
 
 def check(
@@ -32,19 +45,10 @@ def check(
             help="Repeat the rewriting and the checks that a certificate tells of; A and B are then where it says.",
         ),
     ] = None,
-    rules: options.Rules = [],  # noqa: B006
-    trust: options.Trust = False,
-    custom_ops: options.CustomOps = [],  # noqa: B006
-    dim: options.Dims = [],  # noqa: B006
-    input_: options.Inputs = [],  # noqa: B006
-    samples: Annotated[
-        int,
-        typer.Option("--samples", min=1, metavar="N", help="Sets of random inputs at each binding of the dimensions."),
-    ] = _SAMPLES,
-    seed: options.Seed = 0,
-    json: options.Json = None,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    *,
+    code: options.Repetition,
+    inputs: _Inputs,
+    told: options.DetailedOutput,
 ) -> None:
     """Compare the outputs of two models, or see whether a certificate holds.
 
@@ -59,21 +63,20 @@ def check(
     Exit status: 0 equal; 1 not equal, or other inputs or outputs; 2 a model that cannot be read or run, or code that is
     not trusted.
     """
-    options.one_voice(quiet, verbose)
-    report = options.json_path(json, a, b, certificate)
-    dims, files = options.sizes(dim), options.files(input_)
+    options.one_voice(told.quiet, told.verbose)
+    report = options.json_path(told.json, a, b, certificate)
+    inputs.check()
     if certificate is not None:
-        if dims or samples != _SAMPLES or seed:
+        if inputs.dims or inputs.samples != _SAMPLES or inputs.seed:
             raise UsageError("--certificate says what --dim, --samples and --seed are; leave them out")
         from onnxrewrite.certificate.repetition import Original
 
-        original = Original(certificate, a, b, rules, trust=trust)
-        _recheck(original, files, json, report, quiet=quiet, verbose=verbose)
+        _recheck(Original(certificate, a, b, code.rules, trust=code.trust), inputs.files, told, report)
         return
     if a is None or b is None:
         raise UsageError(f"missing argument '{'A' if a is None else 'B'}'; see onnxrewrite check --help")
-    if rules or trust:
-        option = "--rules" if rules else "--trust"
+    if code.rules or code.trust:
+        option = "--rules" if code.rules else "--trust"
         raise UsageError(f"{option} is for --certificate; two models are compared without rules")
 
     from onnxrewrite import io
@@ -81,50 +84,46 @@ def check(
     from onnxrewrite.checks.findings import model_check
     from onnxrewrite.report.table import check_report, verdict
 
-    with progress_bar(wanted=not quiet) as progress:
+    with progress_bar(wanted=not told.quiet) as progress:
         first, second = io.load(a), io.load(b)
-        arrays = options.feeds(first, files, dims)
+        arrays = inputs.feeds(first)
         if progress is not None:
             progress("compare", 0, 0)
-        found = application.check(first, second, dims=dims, inputs=arrays, seed=seed, samples=samples)
+        found = application.check(
+            first, second, dims=inputs.dims, inputs=arrays, seed=inputs.seed, samples=inputs.samples
+        )
     findings = model_check(found)
-    write_json({"a": a, "b": b, **findings, "seconds": {"check": round(found.seconds, 3)}}, json, report)
-    if json != "-":
-        say(verdict(findings)) if quiet else show(check_report, findings, a, b, verbose=verbose)
+    write_json({"a": a, "b": b, **findings, "seconds": {"check": round(found.seconds, 3)}}, told.json, report)
+    if told.line:
+        say(verdict(findings))
+    if told.table:
+        show(check_report, findings, a, b, verbose=told.verbose)
     if not found.ok:
         raise typer.Exit(1)
     if found.skipped:
         raise UsageError(f"the models were not compared: {found.skipped}")
 
 
-def _recheck(
-    original: Original,
-    files: dict[str, Path],
-    json: str | None,
-    report: Path | None,
-    *,
-    quiet: bool,
-    verbose: bool,
-) -> None:
+def _recheck(original: Original, files: dict[str, Path], told: options.DetailedOutput, report: Path | None) -> None:
     from onnxrewrite import io
     from onnxrewrite.checks.findings import model_check
     from onnxrewrite.report.table import check_report
 
     certificate = original.where
-    with progress_bar(wanted=not quiet) as progress:
+    with progress_bar(wanted=not told.quiet) as progress:
         found = {**original.arrays(), **files}
-        arrays = options.feeds(io.load(original.source), found, original.then.options.dims) if found else {}
+        arrays = feeds(io.load(original.source), found, original.then.options.dims) if found else {}
         repeated, differences = original.recheck(arrays, progress)
     checked = repeated.result.checks
     assert checked.model is not None
     findings, a, b = model_check(checked.model), str(original.source), str(original.output)
     renewed = {"path": certificate, "rewrites": len(repeated.now.rewrites), "differences": differences}
-    write_json({"a": a, "b": b, **findings, "certificate": renewed}, json, report)
+    write_json({"a": a, "b": b, **findings, "certificate": renewed}, told.json, report)
     tell_versions(repeated)
-    if json != "-" and not quiet:
-        show(check_report, findings, a, b, verbose=verbose)
+    if told.table:
+        show(check_report, findings, a, b, verbose=told.verbose)
     if differences:
         more = f", and {len(differences) - 1} more" if len(differences) > 1 else ""
         raise CheckError(f"{certificate}: the checks say otherwise now: {differences[0]}{more}")
-    if json != "-":
+    if told.json != "-":
         say(f"{certificate}: holds; {len(repeated.now.rewrites)} rewrites, {checked.sites} run by themselves again")

@@ -28,7 +28,7 @@ def doctor(
     from onnxrewrite.runtime.machine import machine
 
     here = machine()
-    data = here.to_json()
+    data: dict[str, object] = {**here.to_json()}
     if measure:
         from onnxrewrite.measure.number_formats import speeds
 

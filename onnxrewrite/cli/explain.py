@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -23,31 +24,44 @@ Shown: TypeAlias = "Callable[[], None]"
 """Prints what was found."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """The question about the rules."""
+
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="NODE", help="Only there: a node, or the value that it computes.")
+    ] = None
+    everything: Annotated[bool, typer.Option("--all", help="All rules that come near, in one table.")] = False
+    profile: Annotated[
+        bool, typer.Option("--profile", help="With --all: ranked by the time that they would save at the most.")
+    ] = False
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="NAME", help="A node's story: which rules made, took or refused it.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _View:
+    """The rules and the target of the model that is looked at."""
+
+    rules: options.Rules = field(default_factory=list)
+    without: options.Without = field(default_factory=list)
+    custom_ops: options.CustomOps = field(default_factory=list)
+    target: options.Target = options.CPU
+    opset: options.Opset = None
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Run what would come of it without what is in the way.")
+    ] = True
+
+
 def explain(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
+    model: options.Model,
     rule: Annotated[
         str | None, typer.Argument(metavar="[RULE]", help="The rule that is asked about.", show_default=False)
     ] = None,
-    at: Annotated[
-        str | None, typer.Option("--at", metavar="NODE", help="Only there: a node, or the value that it computes.")
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All rules that come near, in one table.")] = False,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="With --all: ranked by the time that they would save at the most.")
-    ] = False,
-    node: Annotated[
-        str | None, typer.Option("--node", metavar="NAME", help="A node's story: which rules made, took or refused it.")
-    ] = None,
-    rules: options.Rules = [],  # noqa: B006
-    without: options.Without = [],  # noqa: B006
-    custom_ops: options.CustomOps = [],  # noqa: B006
-    target: options.Target = options.CPU,
-    opset: Annotated[
-        int | None, typer.Option("--opset", min=1, metavar="N", help="Bring it to this ai.onnx opset first.")
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Run what would come of it without what is in the way.")
-    ] = True,
+    *,
+    question: _Question,
+    view: _View,
     json: options.Json = None,
     verbose: options.Verbose = False,
 ) -> None:
@@ -57,9 +71,9 @@ def explain(
 
     Exit status: 0 told; 2 bad arguments, an unreadable model, no such rule or node.
     """
-    if (rule is not None) + everything + (node is not None) > 1:
+    if (rule is not None) + question.everything + (question.node is not None) > 1:
         raise UsageError("give a RULE, or --all, or --node NAME; nothing for an overview")
-    if (at is not None and rule is None) or (profile and not everything):
+    if (question.at is not None and rule is None) or (question.profile and not question.everything):
         raise UsageError("--at goes with a RULE, --profile with --all")
     report = options.json_path(json, model)
 
@@ -68,24 +82,26 @@ def explain(
     from onnxrewrite.io.opset_conversion import in_opset
     from onnxrewrite.rewrite import registry
 
-    library = registry.load(rules)
+    library = registry.load(view.rules)
     for line in library.broken:
         complain(line)
-    chosen = list(library.select(without=without))
+    chosen = list(library.select(without=view.without))
     subject = only_rule(library, rule) if rule is not None else None
     if subject is not None and subject not in chosen:
         raise UsageError(f"{rule} is asked about, and left out by --without")
     loaded = io.load(model)
     options.keep_weights(loaded, report, "--json")
-    loaded = in_opset(loaded, opset)
-    if node is not None:
-        data, shown = _story(loaded, chosen, target, node)
+    loaded = in_opset(loaded, view.opset)
+    if question.node is not None:
+        data, shown = _story(loaded, chosen, view.target, question.node)
     elif subject is not None:
-        data, shown = _rule(Explainer(loaded, chosen, target, check=check), subject, at, model, verbose)
-    elif everything:
-        data, shown = _all(loaded, chosen, target, profile, verbose)
+        data, shown = _rule(
+            Explainer(loaded, chosen, view.target, check=view.check), subject, question.at, model, verbose
+        )
+    elif question.everything:
+        data, shown = _all(loaded, chosen, view.target, question.profile, verbose)
     else:
-        data, shown = _overview(loaded, chosen, target, model, verbose)
+        data, shown = _overview(loaded, chosen, view.target, model, verbose)
     write_json(data, json, report)
     if json != "-":
         shown()

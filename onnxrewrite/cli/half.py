@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import progress_bar, say, show
+from onnxrewrite.cli.input_arrays import feeds, sizes
 from onnxrewrite.cli.output import refusal_told, write_json
 from onnxrewrite.errors import Rest
-from onnxrewrite.system.plain import Json
 
 
 class Dtype(enum.StrEnum):
@@ -21,34 +22,41 @@ class Dtype(enum.StrEnum):
     BFLOAT16 = "bfloat16"
 
 
-def half(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write; else MODEL.DTYPE.onnx.")
-    ] = None,
-    dtype: Annotated[Dtype, typer.Option("--dtype", help="The precision.")] = Dtype.FLOAT16,
+@dataclass(frozen=True, kw_only=True)
+class _Conversion:
+    """The conversion: what takes part, and how close the result must come."""
+
+    dtype: Annotated[Dtype, typer.Option("--dtype", help="The precision.")] = Dtype.FLOAT16
     keep: Annotated[
         list[str],
         typer.Option("--keep", metavar="NAME", help="Keep this node, scope or operator in float32.  Repeatable."),
-    ] = [],  # noqa: B006
-    data: options.Data = None,
-    target: options.Target = options.CPU,
+    ] = field(default_factory=list)
+    data: options.Data = None
+    target: options.Target = options.CPU
     native: Annotated[
         bool, typer.Option("--native", help="Convert only what the target has kernels of that precision for.")
-    ] = False,
+    ] = False
     keep_io: Annotated[
         bool, typer.Option("--keep-io/--no-keep-io", help="Whether inputs and outputs stay float32.")
-    ] = True,
+    ] = True
     max_drop: Annotated[
         float, typer.Option("--max-drop", min=0.0, metavar="X", help="Cosine similarity may fall so far below 1.")
-    ] = 0.02,
+    ] = 0.02
     check: Annotated[
         bool, typer.Option("--check/--no-check", help="Whether to run the model for ranges and quality.")
-    ] = True,
-    dim: options.Dims = [],  # noqa: B006
-    seed: options.Seed = 0,
-    json: options.Json = None,
-    quiet: options.Quiet = False,
+    ] = True
+    dim: options.Dims = field(default_factory=list)
+    seed: options.Seed = 0
+
+
+def half(
+    model: options.Model,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write; else MODEL.DTYPE.onnx.")
+    ] = None,
+    *,
+    asked: _Conversion,
+    told: options.Output,
 ) -> None:
     """Convert a model to half precision where its values fit, and check how close it comes.
 
@@ -57,45 +65,45 @@ def half(
 
     Exit status: 0 done; 1 the result is not close enough and was not written; 2 bad arguments or an unreadable model.
     """
-    path = options.writable(options.output_path(model, output, dtype.value), "-o" if output is not None else "MODEL")
-    report = options.json_path(json, model, path)
-    dims = options.sizes(dim)
+    path = options.writable(options.output_path(model, output, asked.dtype), "-o" if output is not None else "MODEL")
+    report = options.json_path(told.json, model, path)
+    dims = sizes(asked.dim)
 
     from onnxrewrite import io
     from onnxrewrite.report.sensitivity_report import half_report
     from onnxrewrite.suite.precision.half_precision import to_half
     from onnxrewrite.suite.quality.gate import Gate
 
-    with progress_bar(wanted=not quiet) as progress:
+    with progress_bar(wanted=not told.quiet) as progress:
         loaded = io.load(model)
         options.keep_weights(loaded, path, "-o")
         options.keep_weights(loaded, report, "--json")
-        options.feeds(loaded, {}, dims)
+        feeds(loaded, {}, dims)
         if progress is not None:
             progress("convert", 0, 0)
-        with refusal_told(model, json, report):
+        with refusal_told(model, told.json, report):
             found = to_half(
                 loaded,
-                dtype.value,
-                keep=keep,
-                data=data,
+                asked.dtype.value,
+                keep=asked.keep,
+                data=asked.data,
                 dims=dims,
-                seed=seed,
-                target=target,
-                native=native,
-                keep_io=keep_io,
-                gate=Gate(max_drop=max_drop),
-                check=check,
+                seed=asked.seed,
+                target=asked.target,
+                native=asked.native,
+                keep_io=asked.keep_io,
+                gate=Gate(max_drop=asked.max_drop),
+                check=asked.check,
             )
         found.save(path)
-    told: dict[str, Json] = {"model": model, "output": str(path), **found.to_json()}
+    data = {"model": model, "output": str(path), **found.to_json()}
     rest = Rest(f"{path} was written")
     with rest.part("the report"):
-        write_json(told, json, report)
-    if quiet and json != "-":
+        write_json(data, told.json, report)
+    if told.line:
         say(str(path))
-    if not quiet and json != "-":
-        show(half_report, told)
+    if told.table:
+        show(half_report, data)
         say("")
         say(f"Wrote {path}")
     rest.end()

@@ -13,7 +13,7 @@ from onnxrewrite.errors import UsageError
 
 
 def inspect(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
+    model: options.Model,
     text: Annotated[bool, typer.Option("--text", help="Print the whole graph in text form.")] = False,
     json: options.Json = None,
     verbose: options.Verbose = False,

@@ -1,4 +1,4 @@
-"""Options that several commands share, and reading them: ``--dim``, ``--input``, paths to write to.
+"""Options that several commands share, one by one and in groups, and checks of the paths to write to.
 
 All of it is checked before any long work starts.
 """
@@ -9,19 +9,21 @@ import enum
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onnxrewrite.cli import input_arrays
 from onnxrewrite.errors import UsageError
 from onnxrewrite.system import files as regular
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from onnxrewrite.inputs.bindings import InputSpec
-    from onnxrewrite.system.arrays import Array, Outputs
+    from onnxrewrite.system.arrays import Outputs
 
 
 class Mode(enum.StrEnum):
@@ -32,6 +34,8 @@ class Mode(enum.StrEnum):
     WEIGHTS = "weights"
 
 
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)]
+Opset = Annotated[int | None, typer.Option("--opset", min=1, metavar="N", help="Bring it to this ai.onnx opset first.")]
 Data = Annotated[
     str | None,
     typer.Option(
@@ -54,14 +58,6 @@ Dims = Annotated[
     list[str],
     typer.Option("--dim", metavar="NAME=SIZE", help="Size of a named dimension.  Repeatable."),
 ]
-Inputs = Annotated[
-    list[str],
-    typer.Option(
-        "--input",
-        metavar="NAME=FILE.npy",
-        help="Array for an input; the others are generated.  Repeatable.",
-    ),
-]
 Rules = Annotated[
     list[str],
     typer.Option(
@@ -69,11 +65,6 @@ Rules = Annotated[
         metavar="FILE|PACKAGE",
         help="Rules beside the library's; onnxscript:default for those of onnxscript.  Repeatable.",
     ),
-]
-
-Trust = Annotated[
-    bool,
-    typer.Option("--trust", help="Run the rule files and packages that the certificate names, if they are unchanged."),
 ]
 
 
@@ -96,9 +87,6 @@ CustomOps = Annotated[
         help="Library of custom operators for ONNX Runtime.  Repeatable.",
     ),
 ]
-Only = Annotated[
-    list[str], typer.Option("--only", metavar="RULE", help="Apply only this rule or rule set.  Repeatable.")
-]
 Without = Annotated[
     list[str], typer.Option("--without", metavar="RULE", help="Leave this rule or rule set out.  Repeatable.")
 ]
@@ -114,10 +102,6 @@ Threads = Annotated[
 Json = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="The report for machines; - for stdout, in place of the table."),
-]
-Report = Annotated[
-    str | None,
-    typer.Option("--report", metavar="FILE.html", help="The report as one HTML page, with the graph before and after."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result in one line, or errors; nothing else.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all details.")]
@@ -140,11 +124,6 @@ Lower = Annotated[
         "portable: standard operators only.",
     ),
 ]
-Budget = Annotated[float, typer.Option("--budget", min=0, metavar="SECONDS", help="For measuring rewrites one by one.")]
-NamedSums = Annotated[
-    bool,
-    typer.Option("--named-sums/--no-named-sums", help="Take a dimension called a + b for the sum, or for a name."),
-]
 CPU = "onnxruntime-cpu"
 """The target where none is asked for."""
 
@@ -156,19 +135,110 @@ AnyTarget = Annotated[
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the generated inputs.")]
 
 
-def place(provider: str | None, target: str | None) -> tuple[str, str]:
-    """The execution provider, by ONNX Runtime's name, and the target: either follows from the other, and is the CPU's
-    where neither is given.
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The rules that are applied."""
 
-    Raises:
-        UsageError: There is no such provider, or this ONNX Runtime lacks it.
-    """
-    from onnxrewrite.ir import target as targets
+    rules: Rules = field(default_factory=list)
+    only: Annotated[
+        list[str], typer.Option("--only", metavar="RULE", help="Apply only this rule or rule set.  Repeatable.")
+    ] = field(default_factory=list)
+    without: Without = field(default_factory=list)
+    custom_ops: CustomOps = field(default_factory=list)
 
-    known = targets.target(target) if target is not None else None
-    own = known.provider if known is not None else None
-    chosen = targets.provider(provider) if provider is not None else own or targets.provider("cpu")
-    return chosen, known.name if known is not None else targets.target_on(chosen)
+
+@dataclass(frozen=True, kw_only=True)
+class Repetition:
+    """The code with which the work of a certificate is done again."""
+
+    rules: Rules = field(default_factory=list)
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust", help="Run the rule files and packages that the certificate names, if they are unchanged."
+        ),
+    ] = False
+    custom_ops: CustomOps = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The hardware that a model must run on."""
+
+    target: AnyTarget = None
+    provider: Provider = None
+
+    def found(self) -> tuple[str, str]:
+        """The execution provider, by ONNX Runtime's name, and the target: either follows from the other, and is the
+        CPU's where neither is given.
+
+        Raises:
+            UsageError: There is no such provider, or this ONNX Runtime lacks it.
+        """
+        from onnxrewrite.ir import target as targets
+
+        known = targets.target(self.target) if self.target is not None else None
+        own = known.provider if known is not None else None
+        chosen = targets.provider(self.provider) if self.provider is not None else own or targets.provider("cpu")
+        return chosen, known.name if known is not None else targets.target_on(chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """Sizes and arrays for the inputs of a model."""
+
+    dim: Dims = field(default_factory=list)
+    input_: Annotated[
+        list[str],
+        typer.Option(
+            "--input",
+            metavar="NAME=FILE.npy",
+            help="Array for an input; the others are generated.  Repeatable.",
+        ),
+    ] = field(default_factory=list)
+
+    @cached_property
+    def dims(self) -> dict[str, int]:
+        """Sizes by the names of dimensions; UsageError if an option is none."""
+        return input_arrays.sizes(self.dim)
+
+    @cached_property
+    def files(self) -> dict[str, Path]:
+        """Files by the names of inputs; UsageError if an option is none, or a file is not there."""
+        return input_arrays.files(self.input_)
+
+    def check(self) -> None:
+        """UsageError if the options cannot be read; whether they fit the model, ``feeds`` sees."""
+        _ = self.dims, self.files
+
+    def feeds(self, model: ir.Model) -> Outputs:
+        """The arrays; UsageError if they, or the sizes, do not fit the model."""
+        return input_arrays.feeds(model, self.files, self.dims)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """The report of a result: in a file, on the terminal, or nowhere."""
+
+    json: Json = None
+    quiet: Quiet = False
+
+    @property
+    def table(self) -> bool:
+        """True if it is printed as tables."""
+        return not self.quiet and self.json != "-"
+
+    @property
+    def line(self) -> bool:
+        """True if the result is printed in one line."""
+        return self.quiet and self.json != "-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetailedOutput(Output):
+    """The same, with all details if they are wanted."""
+
+    verbose: Verbose = False
 
 
 def one_voice(quiet: bool, verbose: bool) -> None:
@@ -261,119 +331,3 @@ def keep_weights(model: ir.Model, path: Path | None, option: str) -> None:
 
     if path is not None and external.reads_from(model, os.path.abspath(path)):
         raise UsageError(f"{option} {path}: the weights of the model lie there")
-
-
-def sizes(options: Sequence[str]) -> dict[str, int]:
-    """``--dim`` options by name."""
-    found: dict[str, int] = {}
-    for option in options:
-        name, equals, value = option.rpartition("=")
-        if not equals or not name or not value.isdecimal():
-            raise UsageError(f"--dim {option}: write NAME=SIZE, as in --dim batch=2")
-        if found.setdefault(name, int(value)) != int(value):
-            raise UsageError(f"--dim {name}: given twice, as {found[name]} and as {value}")
-    return found
-
-
-def files(options: Sequence[str]) -> dict[str, Path]:
-    """``--input`` options by name; UsageError if a file is not there."""
-    found: dict[str, Path] = {}
-    for option in options:
-        name, equals, path = option.partition("=")
-        if not equals or not name or not path:
-            raise UsageError(f"--input {option}: write NAME=FILE.npy, as in --input pixels=cat.npy")
-        if name in found:
-            raise UsageError(f"--input {name}: given twice")
-        found[name] = Path(path)
-        if not regular.is_regular(path):
-            raise UsageError(f"--input {name}: no such file: {path}")
-    return found
-
-
-def feeds(model: ir.Model, inputs: dict[str, Path], dims: dict[str, int]) -> Outputs:
-    """The arrays of ``--input``; UsageError if they, or ``dims``, do not fit the model."""
-    if not inputs and not dims:
-        return {}
-    from onnxrewrite.inputs.bindings import symbols
-
-    specs = _specs(model)
-    known = symbols(list(specs.values()))
-    for name in dims:
-        if name not in known:
-            raise UsageError(
-                f"--dim {name}: no such dimension; the inputs have {', '.join(known) or 'fixed sizes only'}"
-            )
-    bound = dict(dims)
-    arrays: Outputs = {}
-    for name, path in inputs.items():
-        if name not in specs:
-            raise UsageError(f"--input {name}: the model has no such input; it has {', '.join(specs) or 'none'}")
-        arrays[name] = array = _typed(_array(name, path), specs[name])
-        _fits(array, specs[name], bound)
-    return arrays
-
-
-def _specs(model: ir.Model) -> dict[str, InputSpec]:
-    """The inputs by name."""
-    import onnx
-
-    from onnxrewrite.inputs.bindings import input_specs
-    from onnxrewrite.io import preserved
-
-    known = preserved.origin(model)
-    assert known is not None
-    bare = onnx.ModelProto()
-    bare.graph.input.extend(known.inputs)
-    return {s.name: s for s in input_specs(bare)}
-
-
-def _array(name: str, path: Path) -> Array:
-    import numpy as np
-
-    try:
-        with regular.open_regular(path) as file:
-            loaded = np.load(file, allow_pickle=False)
-    except Exception:  # numpy raises half a dozen types, and advises to load what may be malicious
-        raise UsageError(f"--input {name}: {path} is not a .npy file of numbers, or is damaged") from None
-    if not isinstance(loaded, np.ndarray):
-        raise UsageError(f"--input {name}: {path} holds several arrays; give one as .npy")
-    return loaded
-
-
-def _typed(array: Array, spec: InputSpec) -> Array:
-    """The array in the input's dtype: numpy stores narrow floats as raw bytes, and strings with a length."""
-    import numpy as np
-    import onnx
-
-    if not spec.tensor:
-        raise UsageError(f"--input {spec.name}: is no tensor, a .npy file cannot hold it")
-    wanted = onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)
-    if spec.elem_type == onnx.TensorProto.STRING and array.dtype.kind in "US":
-        return array.astype(str).astype(object)
-    if array.dtype.kind == "V" and array.dtype.itemsize == np.dtype(wanted).itemsize and array.dtype.names is None:
-        return array.view(wanted)
-    if array.dtype != wanted:
-        raise UsageError(
-            f"--input {spec.name}: holds {array.dtype}, the model wants {_dtype_name(spec.elem_type, wanted)}"
-        )
-    return array
-
-
-def _dtype_name(elem_type: int, wanted: object) -> str:
-    import onnx
-
-    return "strings" if elem_type == onnx.TensorProto.STRING else str(wanted)
-
-
-def _fits(array: Array, spec: InputSpec, bound: dict[str, int]) -> None:
-    """UsageError unless the array has a shape of the input; notes the sizes that it gives."""
-    if spec.dims is None:
-        return
-    wanted = f"[{', '.join(map(str, spec.dims))}]"
-    if len(spec.dims) != array.ndim:
-        raise UsageError(f"--input {spec.name}: has shape {list(array.shape)}, the model wants {wanted}")
-    for dim, size in zip(spec.dims, array.shape, strict=True):
-        if isinstance(dim, int) and dim != size:
-            raise UsageError(f"--input {spec.name}: has shape {list(array.shape)}, the model wants {wanted}")
-        if isinstance(dim, str) and bound.setdefault(dim, size) != size:
-            raise UsageError(f"--input {spec.name}: has {dim}={size}, elsewhere {dim}={bound[dim]} was given")

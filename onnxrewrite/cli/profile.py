@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,19 +28,23 @@ class OrtLevel(enum.StrEnum):
     ALL = "all"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Session:
+    """The session in which the model is run."""
+
+    threads: options.Threads = 0
+    level: Annotated[OrtLevel, typer.Option("--level", help="Of ONNX Runtime's own graph optimizations.")] = (
+        OrtLevel.ALL
+    )
+    provider: options.Provider = None
+
+
 def profile(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
-    rules: options.Rules = [],  # noqa: B006
-    only: options.Only = [],  # noqa: B006
-    without: options.Without = [],  # noqa: B006
-    custom_ops: options.CustomOps = [],  # noqa: B006
-    dim: options.Dims = [],  # noqa: B006
-    input_: options.Inputs = [],  # noqa: B006
-    threads: options.Threads = 0,
-    level: Annotated[
-        OrtLevel, typer.Option("--level", help="Of ONNX Runtime's own graph optimizations.")
-    ] = OrtLevel.ALL,
-    provider: options.Provider = None,
+    model: options.Model,
+    *,
+    rules: options.Selection,
+    inputs: options.Inputs,
+    session: _Session,
     top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Lines of each table.")] = 6,
     seed: options.Seed = 0,
     json: options.Json = None,
@@ -51,22 +56,22 @@ def profile(
     are not checked here: apply does that.
     """
     report = options.json_path(json, model)
-    dims, files = options.sizes(dim), options.files(input_)
+    inputs.check()
 
     from onnxrewrite import io
     from onnxrewrite.measure.profiling import profile as measured
     from onnxrewrite.runtime.settings import Setting
 
-    runs_on, made_for = options.place(provider, None)
-    setting = Setting(runs_on, threads, level.value)
+    provider, target = options.Place(provider=session.provider).found()
+    setting = Setting(provider, session.threads, session.level.value)
     with progress_bar(wanted=True) as progress:
         loaded = io.load(model)
         options.keep_weights(loaded, report, "--json")
-        feeds = options.feeds(loaded, files, dims)
-        rewritten, notes = _rewritten(loaded, made_for, progress, rules=rules, only=only, without=without)
+        feeds = inputs.feeds(loaded)
+        rewritten, notes = _rewritten(loaded, target, rules, progress)
         if progress is not None:
             progress("measure", 0, 0)
-        found = measured(loaded, rewritten=rewritten, setting=setting, dims=dims, inputs=feeds, seed=seed)
+        found = measured(loaded, rewritten=rewritten, setting=setting, dims=inputs.dims, inputs=feeds, seed=seed)
     data = {"model": model, **found.to_json(), "notes": [*notes, *found.notes]}
     write_json(data, json, report)
     if json != "-":
@@ -76,14 +81,22 @@ def profile(
 
 
 def _rewritten(
-    loaded: ir.Model, target: str, progress: Progress | None, **chosen: Any
+    loaded: ir.Model, target: str, rules: options.Selection, progress: Progress | None
 ) -> tuple[Rewritten | None, list[str]]:
     """The model as the rules rewrite it, None if the result would not be valid; and notes."""
     from onnxrewrite.api import application
     from onnxrewrite.measure.profiling import Rewritten
 
     try:
-        result = application.apply(loaded, target=target, check="off", progress=progress, **chosen)
+        result = application.apply(
+            loaded,
+            rules=rules.rules,
+            only=rules.only,
+            without=rules.without,
+            target=target,
+            check="off",
+            progress=progress,
+        )
     except CheckError as error:
         return None, [f"without the rules: {error}"]
     return Rewritten(result.model, result.trace, tuple(result.rules)), result.notes

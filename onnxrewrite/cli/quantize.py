@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import enum
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onnxrewrite.cli import options
-from onnxrewrite.cli.console import progress_bar, say, show
+from onnxrewrite.cli.console import Progress, progress_bar, say, show
+from onnxrewrite.cli.input_arrays import sizes
 from onnxrewrite.cli.output import refusal_told, write_json
 from onnxrewrite.errors import Rest, UsageError
-from onnxrewrite.system.plain import Json
 
 if TYPE_CHECKING:
-    from onnxrewrite.suite.quality.gate import Gate
+    import onnx_ir as ir
+
+    from onnxrewrite.report.plain_reports import QuantizedReport
     from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
     from onnxrewrite.suite.quantization.quantized import Quantized
     from onnxrewrite.suite.quantization.workbench import Work
@@ -64,11 +67,10 @@ class Axis(enum.StrEnum):
     RANGE = "range"
 
 
-def quantize(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write; else MODEL.quant.onnx.")
-    ] = None,
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    """The quantization settings."""
+
     mode: Annotated[
         options.Mode,
         typer.Option(
@@ -76,82 +78,129 @@ def quantize(
             help="dynamic: weights ahead of time, activations as they come; static: both, by ranges seen on data; "
             "weights: weights only, in blocks.",
         ),
-    ] = options.Mode.DYNAMIC,
+    ] = options.Mode.DYNAMIC
     format_: Annotated[
         Format, typer.Option("--format", help="Of static: pairs around float operators, or operators on integers.")
-    ] = Format.QDQ,
-    calibrate: Annotated[
-        Calibration, typer.Option("--calibrate", help="Of static: how ranges are found.")
-    ] = Calibration.MINMAX,
-    activations: Annotated[Activations, typer.Option("--activations", help="Dtype of activations.")] = (
-        Activations.UINT8
-    ),
-    weights: Annotated[Weights, typer.Option("--weights", help="Dtype of weights.")] = Weights.INT8,
+    ] = Format.QDQ
+    calibrate: Annotated[Calibration, typer.Option("--calibrate", help="Of static: how ranges are found.")] = (
+        Calibration.MINMAX
+    )
+    activations: Annotated[Activations, typer.Option("--activations", help="Dtype of activations.")] = Activations.UINT8
+    weights: Annotated[Weights, typer.Option("--weights", help="Dtype of weights.")] = Weights.INT8
     per_channel: Annotated[
         bool, typer.Option("--per-channel/--per-tensor", help="A scale for each channel of a weight, or one for all.")
-    ] = True,
+    ] = True
     symmetric_activations: Annotated[
         bool, typer.Option("--symmetric-activations", help="Zero in the middle of the range.")
-    ] = False,
-    asymmetric_weights: Annotated[
-        bool, typer.Option("--asymmetric-weights", help="Zero where the range has it.")
-    ] = False,
+    ] = False
+    asymmetric_weights: Annotated[bool, typer.Option("--asymmetric-weights", help="Zero where the range has it.")] = (
+        False
+    )
     reduce_range: Annotated[
         bool, typer.Option("--reduce-range", help="7 bits for weights, for processors without VNNI.")
-    ] = False,
+    ] = False
     moving_average: Annotated[
         float | None,
         typer.Option("--moving-average", metavar="W", help="Average the ranges of samples; weight of a new one."),
-    ] = None,
+    ] = None
     percentile: Annotated[
         float, typer.Option("--percentile", metavar="P", help="What --calibrate percentile keeps, in percent.")
-    ] = 99.999,
+    ] = 99.999
     block_size: Annotated[
         int, typer.Option("--block-size", metavar="N", help="Of weights: elements that share a scale.")
-    ] = 32,
+    ] = 32
     operator: Annotated[
         list[str], typer.Option("--operator", metavar="TYPE", help="Quantize these only, as in MatMul.  Repeatable.")
-    ] = [],  # noqa: B006
+    ] = field(default_factory=list)
     include: Annotated[
         list[str],
         typer.Option("--include", metavar="NODE", help="Quantize only these: a name, *, or op:TYPE.  Repeatable."),
-    ] = [],  # noqa: B006
+    ] = field(default_factory=list)
     exclude: Annotated[
         list[str], typer.Option("--exclude", metavar="NODE", help="Leave these in float, likewise.  Repeatable.")
-    ] = [],  # noqa: B006
-    data: options.Data = None,
+    ] = field(default_factory=list)
+
+    def settings(self) -> QuantizeSettings:
+        """The same as the library has it."""
+        from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+
+        return QuantizeSettings(
+            mode=self.mode.value,
+            format=self.format_.value,
+            calibration=self.calibrate.value,
+            activations=self.activations.value,
+            weights=self.weights.value,
+            per_channel=self.per_channel,
+            symmetric_activations=self.symmetric_activations,
+            symmetric_weights=not self.asymmetric_weights,
+            reduce_range=self.reduce_range,
+            moving_average=self.moving_average,
+            percentile=self.percentile,
+            operators=tuple(self.operator) or None,
+            include=tuple(self.include),
+            exclude=tuple(self.exclude),
+            block_size=self.block_size,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Data:
+    """The data on which ranges are found and results are judged."""
+
+    data: options.Data = None
     calibration_data: Annotated[
         str | None,
         typer.Option("--calibration-data", metavar="DIR|NPZ|MODULE:FUNCTION", help="To calibrate on, if not --data."),
-    ] = None,
-    samples: options.Samples = None,
+    ] = None
+    samples: options.Samples = None
     augment: Annotated[
         str | None,
         typer.Option(
             "--augment", metavar="MODULE:FUNCTION", help="Called on each sample; yields those to calibrate on."
         ),
-    ] = None,
-    metric: options.Metric = None,
+    ] = None
+    metric: options.Metric = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Choice:
+    """The choice: what is tried, and what is good enough."""
+
     max_drop: Annotated[
         float,
         typer.Option("--max-drop", metavar="D", help="Largest loss: of the metric, else of the cosine similarity, 1."),
-    ] = 0.02,
-    no_gate: Annotated[bool, typer.Option("--no-gate", help="Write the result, however far off it is.")] = False,
+    ] = 0.02
+    no_gate: Annotated[bool, typer.Option("--no-gate", help="Write the result, however far off it is.")] = False
     compare: Annotated[
         bool, typer.Option("--compare", help="Try all modes and calibrations, and keep the best that is good enough.")
-    ] = False,
-    vary: Annotated[
-        list[Axis], typer.Option("--vary", help="With --compare: each of them both ways.  Repeatable.")
-    ] = [],  # noqa: B006
-    no_prepare: Annotated[bool, typer.Option("--no-prepare", help="Do not rewrite the model before and after.")] = (
-        False
-    ),
-    lower: options.Lower = options.Lowering.FASTEST,
-    dim: options.Dims = [],  # noqa: B006
-    threads: options.Threads = 0,
-    seed: options.Seed = 0,
-    json: options.Json = None,
-    quiet: options.Quiet = False,
+    ] = False
+    vary: Annotated[list[Axis], typer.Option("--vary", help="With --compare: each of them both ways.  Repeatable.")] = (
+        field(default_factory=list)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rewrite:
+    """The rewrites before and after."""
+
+    no_prepare: Annotated[bool, typer.Option("--no-prepare", help="Do not rewrite the model before and after.")] = False
+    lower: options.Lower = options.Lowering.FASTEST
+    dim: options.Dims = field(default_factory=list)
+    threads: options.Threads = 0
+    seed: options.Seed = 0
+
+
+def quantize(
+    model: options.Model,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="OUT", help="Where to write; else MODEL.quant.onnx.")
+    ] = None,
+    *,
+    asked: _Settings,
+    data: _Data,
+    choice: _Choice,
+    rewrite: _Rewrite,
+    told: options.Output,
 ) -> None:
     """Quantize a model, judge it against the float one, write it.
 
@@ -163,81 +212,67 @@ def quantize(
     """
     start = time.perf_counter()
     path = options.writable(options.output_path(model, output, "quant"), "-o" if output is not None else "MODEL")
-    report = options.json_path(json, model, path)
-    if vary and not compare:
+    report = options.json_path(told.json, model, path)
+    if choice.vary and not choice.compare:
         raise UsageError("--vary is for --compare")
 
     from onnxrewrite import io
-    from onnxrewrite.suite.quality.functions import function
-    from onnxrewrite.suite.quality.gate import Gate
-    from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
-    from onnxrewrite.suite.quantization.workbench import Work, augmentation
 
-    settings = QuantizeSettings(
-        mode=mode.value,
-        format=format_.value,
-        calibration=calibrate.value,
-        activations=activations.value,
-        weights=weights.value,
-        per_channel=per_channel,
-        symmetric_activations=symmetric_activations,
-        symmetric_weights=not asymmetric_weights,
-        reduce_range=reduce_range,
-        moving_average=moving_average,
-        percentile=percentile,
-        operators=tuple(operator) or None,
-        include=tuple(include),
-        exclude=tuple(exclude),
-        block_size=block_size,
-    )
+    settings = asked.settings()
     loaded = io.load(model)
     options.keep_weights(loaded, path, "-o")
     options.keep_weights(loaded, report, "--json")
-    with progress_bar(wanted=not quiet) as progress:
-        work = Work(
-            loaded,
-            data,
-            samples,
-            not no_prepare,
-            lower.value,
-            threads=threads,
-            dims=options.sizes(dim),
-            calibration=calibration_data,
-            metric=function(metric, "--metric") if metric is not None else None,
-            augment=augmentation(augment),
-            seed=seed,
-            progress=progress,
-        )
-        gate = None if no_gate else Gate(max_drop=max_drop)
-        with refusal_told(model, json, report):
-            found, told = _found(work, settings, gate, path, vary if compare else None, threads)
+    with progress_bar(wanted=not told.quiet) as progress:
+        work = _work(loaded, data, rewrite, progress)
+        with refusal_told(model, told.json, report):
+            found, made = _found(work, settings, choice, path)
     rest = Rest(f"{path} was written")
     with rest.part("the report"):
-        write_json({"model": model, **told}, json, report)
-    if quiet and json != "-":
+        write_json({"model": model, **made}, told.json, report)
+    if told.line:
         say(str(path))
-    if not quiet and json != "-":
+    if told.table:
         from onnxrewrite.report.human import size
         from onnxrewrite.report.quantize_report import quantize_report
 
-        show(quantize_report, {"model": model, **told})
+        show(quantize_report, {"model": model, **made})
         say("")
         say(f"Wrote {path} ({size(found.after)}) in {time.perf_counter() - start:.1f} s")
     rest.end()
 
 
-def _found(
-    work: Work, settings: QuantizeSettings, gate: Gate | None, path: Path, vary: list[Axis] | None, threads: int
-) -> tuple[Quantized, dict[str, Json]]:
+def _work(model: ir.Model, data: _Data, rewrite: _Rewrite, progress: Progress | None) -> Work:
+    from onnxrewrite.suite.quality.functions import function
+    from onnxrewrite.suite.quantization.workbench import Work, augmentation
+
+    return Work(
+        model,
+        data.data,
+        data.samples,
+        not rewrite.no_prepare,
+        rewrite.lower.value,
+        threads=rewrite.threads,
+        dims=sizes(rewrite.dim),
+        calibration=data.calibration_data,
+        metric=function(data.metric, "--metric") if data.metric is not None else None,
+        augment=augmentation(data.augment),
+        seed=rewrite.seed,
+        progress=progress,
+    )
+
+
+def _found(work: Work, settings: QuantizeSettings, choice: _Choice, path: Path) -> tuple[Quantized, QuantizedReport]:
     """Quantize, or compare; the model that came of it, and all that did as plain data."""
     from onnxrewrite.runtime.settings import Setting
+    from onnxrewrite.suite.quality.gate import Gate
     from onnxrewrite.suite.quantization.modes import candidates, compare, single
 
-    setting = Setting(threads=threads)
+    setting = Setting(threads=work.threads)
+    gate = None if choice.no_gate else Gate(max_drop=choice.max_drop)
     with work:
-        if vary is None:
+        if not choice.compare:
             made = single(work, settings, gate=gate, out=path, setting=setting)
             return made, made.to_json()
-        tried = candidates(settings, [axis.value for axis in vary])
+        tried = candidates(settings, [axis.value for axis in choice.vary])
         compared = compare(work, tried, gate=gate, out=path, setting=setting)
         return compared.best, compared.to_json()

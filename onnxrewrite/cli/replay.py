@@ -25,9 +25,8 @@ def replay(
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Keep the result; else it is only compared.")
     ] = None,
-    rules: options.Rules = [],  # noqa: B006
-    trust: options.Trust = False,
-    custom_ops: options.CustomOps = [],  # noqa: B006
+    *,
+    code: options.Repetition,
     quiet: options.Quiet = False,
 ) -> None:
     """Repeat the rewriting that a certificate tells of.
@@ -47,7 +46,7 @@ def replay(
     from onnxrewrite.certificate.repetition import Original
 
     with progress_bar(wanted=not quiet) as progress:
-        repeated = Original(certificate, input_, rules=rules, trust=trust).replay(progress)
+        repeated = Original(certificate, input_, rules=code.rules, trust=code.trust).replay(progress)
         if output is not None:
             options.keep_weights(repeated.result.original, Path(output), "-o")
             io.save(repeated.result.model, output)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import Progress, progress_bar, say, show
+from onnxrewrite.cli.input_arrays import feeds, sizes
 from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import Rest, UsageError
-from onnxrewrite.system.plain import Json
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from onnxrewrite.report.plain_reports import QualityReport, SensitivityReport
     from onnxrewrite.suite.precision.node_sensitivity import Sensitivity
 
 
@@ -26,12 +31,11 @@ class Method(enum.StrEnum):
     ACCUMULATED = "accumulated"
 
 
-def sensitivity(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="The .onnx file.", show_default=False)],
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="OUT", help="Write the model quantized without those.")
-    ] = None,
-    data: options.Data = None,
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """The ranking of nodes, and the nodes that the model that is written keeps in float."""
+
+    data: options.Data = None
     method: Annotated[
         Method,
         typer.Option(
@@ -39,23 +43,32 @@ def sensitivity(
             help="alone: quantize one node at a time; local: compare each node's own result, in one run; "
             "accumulated: the same with the errors of the nodes before it.",
         ),
-    ] = Method.ALONE,
-    mode: Annotated[options.Mode, typer.Option("--mode", help="How nodes are quantized.")] = options.Mode.DYNAMIC,
+    ] = Method.ALONE
+    mode: Annotated[options.Mode, typer.Option("--mode", help="How nodes are quantized.")] = options.Mode.DYNAMIC
     weights: Annotated[
         str, typer.Option("--weights", metavar="DTYPE", help="int8 or uint8; int4 or uint4 where the mode has it.")
-    ] = "int8",
+    ] = "int8"
     exclude: Annotated[
         list[str],
         typer.Option("--exclude", metavar="NAME", help="Leave this node, scope or operator in float.  Repeatable."),
-    ] = [],  # noqa: B006
+    ] = field(default_factory=list)
     exclude_top: Annotated[
         int, typer.Option("--exclude-top", min=0, metavar="N", help="Leave the N most sensitive nodes in float.")
-    ] = 0,
+    ] = 0
     min_snr: Annotated[
         float | None,
         typer.Option("--min-snr", metavar="DB", help="Leave in float what comes below so many decibels."),
+    ] = None
+    dim: options.Dims = field(default_factory=list)
+
+
+def sensitivity(
+    model: options.Model,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="OUT", help="Write the model quantized without those.")
     ] = None,
-    dim: options.Dims = [],  # noqa: B006
+    *,
+    asked: _Asked,
     top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="Lines of the table.")] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw the ranking: .png, .svg or .pdf.")
@@ -73,29 +86,38 @@ def sensitivity(
     """
     path = options.writable(output, "-o") if output is not None else None
     report = options.json_path(json, model, path, plot)
-    if (exclude_top or min_snr is not None) and path is None:
+    if (asked.exclude_top or asked.min_snr is not None) and path is None:
         raise UsageError("--exclude-top and --min-snr choose what -o leaves in float; give -o OUT")
     if plot is not None:
         from onnxrewrite.report.bench_report import plottable
 
         plottable(options.writable(plot, "--plot"))
-    dims = options.sizes(dim)
+    dims = sizes(asked.dim)
 
     from onnxrewrite import io
     from onnxrewrite.report.sensitivity_report import plot_sensitivity, sensitivity_report
+    from onnxrewrite.suite.precision.exclude import exclusion
     from onnxrewrite.suite.precision.node_sensitivity import sensitivity as ranked
     from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 
-    settings = QuantizeSettings(mode=mode.value, weights=weights, exclude=tuple(exclude))  # type: ignore[arg-type]
+    settings = QuantizeSettings(
+        mode=asked.mode.value,
+        weights=asked.weights,  # type: ignore[arg-type]
+        exclude=tuple(asked.exclude),
+    )
     with progress_bar(wanted=True) as progress:
         loaded = io.load(model)
         options.keep_weights(loaded, path, "-o")
         options.keep_weights(loaded, report, "--json")
-        options.feeds(loaded, {}, dims)
-        found = ranked(loaded, settings, method=method.value, data=data, dims=dims, seed=seed, progress=progress)
-        told: dict[str, Json] = {"model": model, **found.to_json(), "excluded": [], "output": None, "result": None}
+        feeds(loaded, {}, dims)
+        found = ranked(
+            loaded, settings, method=asked.method.value, data=asked.data, dims=dims, seed=seed, progress=progress
+        )
+        told: SensitivityReport = {**found.to_json(), "model": model, "excluded": [], "output": None, "result": None}
         if path is not None:
-            told |= _write(loaded, found, path, progress, top=exclude_top, min_snr=min_snr)
+            names = exclusion(found, top=asked.exclude_top, min_snr=asked.min_snr)
+            told["excluded"], told["output"] = list(names), str(path)
+            told["result"] = _written(loaded, found, names, path, progress)
     rest = Rest(f"{path} was written" if path is not None else "the ranking is right")
     with rest.part("the report"):
         write_json(told, json, report)
@@ -109,13 +131,13 @@ def sensitivity(
     rest.end()
 
 
-def _write(loaded: Any, found: Sensitivity, path: Path, progress: Progress | None, **chosen: Any) -> dict[str, Json]:
-    """Quantize all but what was chosen, and write it; what the report says of it."""
-    from onnxrewrite.suite.precision.exclude import excluding, exclusion
+def _written(
+    loaded: ir.Model, found: Sensitivity, names: Sequence[str], path: Path, progress: Progress | None
+) -> QualityReport | None:
+    """Quantize all but some nodes, and write it; its quality."""
+    from onnxrewrite.suite.precision.exclude import excluding
     from onnxrewrite.suite.quantization.quantizer import quantize
 
-    names = exclusion(found, **chosen)
     settings = excluding(found.settings, names)
     result = quantize(loaded, settings, data=found.variants.data, out=path, progress=progress)
-    quality = result.quality.to_json() if result.quality is not None else None
-    return {"excluded": list(names), "output": str(path), "result": quality}
+    return result.quality.to_json() if result.quality is not None else None

@@ -6,7 +6,7 @@ import contextlib
 import enum
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onnxrewrite.cli import options
-from onnxrewrite.cli.apply import Level
 from onnxrewrite.cli.console import complain, progress_bar, say, show
+from onnxrewrite.cli.input_arrays import sizes
 from onnxrewrite.cli.output import write_json
+from onnxrewrite.cli.rewriting import Level
 from onnxrewrite.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +33,79 @@ class Command(enum.StrEnum):
     OPTIMIZE = "optimize"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _How:
+    """The command for each model, and the processes that run it."""
+
+    command: Annotated[Command, typer.Option("--command", help="What is done with each model.")] = Command.APPLY
+    jobs: Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Models at a time, a process each.")] = 1
+    executor: Annotated[
+        str | None,
+        typer.Option("--executor", metavar="dask://HOST:PORT|dask://local", help="Where, if not in own processes."),
+    ] = None
+    limit: Annotated[
+        float | None, typer.Option("--limit", min=0.0, metavar="SECONDS", help="Give a model up after so long.")
+    ] = None
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what earlier sweeps have done.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """The settings of what is done."""
+
+    lower: Annotated[
+        options.Lowering | None,
+        typer.Option(
+            "--lower", envvar="ONNXREWRITE_LOWER", help="As for apply; else fused for several models at a time."
+        ),
+    ] = None
+    rules: options.Selection
+    opset: Annotated[int | None, typer.Option("--opset", min=1, metavar="N", help="As for apply.")] = None
+    dim: options.Dims = field(default_factory=list)
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=0, metavar="N", help="Within an operator, where it measures.")
+    ] = None
+    seed: Annotated[int | None, typer.Option("--seed", min=0, metavar="N", help="Of the generated inputs.")] = None
+    target: options.AnyTarget = None
+    check: Annotated[Level | None, typer.Option("--check", help="Of apply: as there.")] = None
+    config: Annotated[Path | None, typer.Option("--config", metavar="FILE.toml", help="Of optimize: the pipeline.")] = (
+        None
+    )
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DIR|NPZ|MODULE:FUNCTION", help="Of optimize: as there.")
+    ] = None
+    max_drop: Annotated[float | None, typer.Option("--max-drop", metavar="D", help="Of optimize: as there.")] = None
+    target_speedup: Annotated[
+        float | None, typer.Option("--target-speedup", min=0.0, metavar="X", help="Of optimize: as there.")
+    ] = None
+    budget: Annotated[
+        float | None, typer.Option("--budget", min=0.0, metavar="SECONDS", help="For measuring each model.")
+    ] = None
+
+    def work(self, how: _How) -> Work:
+        """The work on each model; UsageError where an option is none of the command's."""
+        shared: dict[str, Any] = {
+            "rules": tuple(self.rules.rules),
+            "only": tuple(self.rules.only),
+            "without": tuple(self.rules.without),
+            "lower": self.lower.value if self.lower is not None else None,
+            "opset": self.opset,
+        }
+        general = {"dims": sizes(self.dim), "threads": self.threads, "budget": self.budget, "seed": self.seed}
+        of_apply = {"target": self.target, "check": self.check.value if self.check else None}
+        of_optimize = {n: getattr(self, n) for n in ("config", "data", "max_drop", "target_speedup")}
+        _only_own(of_optimize if how.command is Command.APPLY else of_apply, how.command)
+        jobs, executor = how.jobs, how.executor
+        if executor is not None and executor != "dask://local" and jobs > 1:
+            raise UsageError(f"--jobs {jobs}: how many are done at a time is for the cluster {executor} to say")
+        if how.command is Command.OPTIMIZE:
+            return _optimize(_given(shared), _given(general), of_optimize)
+        from onnxrewrite.suite.sweeping.tasks import Apply
+
+        shared["lower"] = shared["lower"] or ("fused" if jobs > 1 or executor is not None else "fastest")
+        return Apply(**_given({**shared, **general, **of_apply}))
+
+
 def sweep(
     models: Annotated[
         list[str],
@@ -40,50 +114,10 @@ def sweep(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="OUT_DIR", help="Where to write; else DIR.swept.")
     ] = None,
-    command: Annotated[Command, typer.Option("--command", help="What is done with each model.")] = Command.APPLY,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Models at a time, a process each.")] = 1,
-    executor: Annotated[
-        str | None,
-        typer.Option("--executor", metavar="dask://HOST:PORT|dask://local", help="Where, if not in own processes."),
-    ] = None,
-    limit: Annotated[
-        float | None, typer.Option("--limit", min=0.0, metavar="SECONDS", help="Give a model up after so long.")
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what earlier sweeps have done.")] = False,
-    lower: Annotated[
-        options.Lowering | None,
-        typer.Option(
-            "--lower", envvar="ONNXREWRITE_LOWER", help="As for apply; else fused for several models at a time."
-        ),
-    ] = None,
-    rules: options.Rules = [],  # noqa: B006
-    only: options.Only = [],  # noqa: B006
-    without: options.Without = [],  # noqa: B006
-    custom_ops: options.CustomOps = [],  # noqa: B006
-    opset: Annotated[int | None, typer.Option("--opset", min=1, metavar="N", help="As for apply.")] = None,
-    dim: options.Dims = [],  # noqa: B006
-    threads: Annotated[
-        int | None, typer.Option("--threads", min=0, metavar="N", help="Within an operator, where it measures.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, metavar="N", help="Of the generated inputs.")] = None,
-    target: options.AnyTarget = None,
-    check: Annotated[Level | None, typer.Option("--check", help="Of apply: as there.")] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE.toml", help="Of optimize: the pipeline.")
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option("--data", metavar="DIR|NPZ|MODULE:FUNCTION", help="Of optimize: as there.")
-    ] = None,
-    max_drop: Annotated[float | None, typer.Option("--max-drop", metavar="D", help="Of optimize: as there.")] = None,
-    target_speedup: Annotated[
-        float | None, typer.Option("--target-speedup", min=0.0, metavar="X", help="Of optimize: as there.")
-    ] = None,
-    budget: Annotated[
-        float | None, typer.Option("--budget", min=0.0, metavar="SECONDS", help="For measuring each model.")
-    ] = None,
-    json: options.Json = None,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    *,
+    how: _How,
+    asked: _Asked,
+    told: options.DetailedOutput,
 ) -> None:
     """Apply, or optimize, all models of a folder.
 
@@ -95,50 +129,33 @@ def sweep(
     Exit status: 0 every model is done; 1 a check failed, or a process died or took too long; else 2 bad arguments, or
     a model that cannot be read or used; 3 an internal error, which comes before 1.
     """
-    options.one_voice(quiet, verbose)
+    options.one_voice(told.quiet, told.verbose)
     out = output if output is not None else _beside(models)
-    many = jobs > 1 or executor is not None
-    shared: dict[str, Any] = {
-        "rules": tuple(rules),
-        "only": tuple(only),
-        "without": tuple(without),
-        "lower": lower.value if lower is not None else None,
-        "opset": opset,
-    }
-    general = {"dims": options.sizes(dim), "threads": threads, "budget": budget, "seed": seed}
-    of_apply = {"target": target, "check": check.value if check else None}
-    of_optimize = {"config": config, "data": data, "max_drop": max_drop, "target_speedup": target_speedup}
-    _only_own(of_optimize if command is Command.APPLY else of_apply, command)
-    if executor is not None and executor != "dask://local" and jobs > 1:
-        raise UsageError(f"--jobs {jobs}: how many are done at a time is for the cluster {executor} to say")
-
-    if command is Command.APPLY:
-        shared["lower"] = shared["lower"] or ("fused" if many else "fastest")
-        work = _apply(_given({**shared, **general, **of_apply}))
-    else:
-        work = _optimize(_given(shared), _given(general), of_optimize)
+    work = asked.work(how)
     from onnxrewrite.report.sweep_report import sweep_line, sweep_report
     from onnxrewrite.suite.sweeping.cluster import connected
     from onnxrewrite.suite.sweeping.find import find
     from onnxrewrite.suite.sweeping.zoo import check_company
     from onnxrewrite.suite.sweeping.zoo import sweep as swept
 
-    check_company(work, jobs)
-    if executor is not None and work.measures:
+    check_company(work, how.jobs)
+    if how.executor is not None and work.measures:
         complain("warning: this work measures: it tells something only where each worker has a machine to itself")
-    report = _report_path(json, find(models, out, work.place)[0], out)
+    report = _report_path(told.json, find(models, out, work.place)[0], out)
     options.folder(out, "-o")
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(connected(executor, jobs)) if executor is not None else None
-        progress = stack.enter_context(progress_bar(wanted=not quiet))
-        done = swept(models, work, out, executor=pool, jobs=jobs, limit=limit, fresh=fresh, progress=progress)
-    told = done.to_json()
-    write_json(told, json, report)
-    if json != "-":
-        if not quiet:
-            show(sweep_report, told, verbose=verbose)
-            say("")
-        say(f"{sweep_line(told)}, in {out}, {done.seconds:.1f} s")
+        pool = stack.enter_context(connected(how.executor, how.jobs)) if how.executor is not None else None
+        progress = stack.enter_context(progress_bar(wanted=not told.quiet))
+        done = swept(
+            models, work, out, executor=pool, jobs=how.jobs, limit=how.limit, fresh=how.fresh, progress=progress
+        )
+    data = done.to_json()
+    write_json(data, told.json, report)
+    if told.table:
+        show(sweep_report, data, verbose=told.verbose)
+        say("")
+    if told.json != "-":
+        say(f"{sweep_line(data)}, in {out}, {done.seconds:.1f} s")
     if done.exit_code:
         raise typer.Exit(done.exit_code)
 
@@ -183,12 +200,6 @@ def _only_own(others: Mapping[str, object], command: Command) -> None:
         if value is not None:
             other = Command.OPTIMIZE if command is Command.APPLY else Command.APPLY
             raise UsageError(f"--{name.replace('_', '-')}: is an option of {other}, and this is --command {command}")
-
-
-def _apply(settings: dict[str, Any]) -> Work:
-    from onnxrewrite.suite.sweeping.tasks import Apply
-
-    return Apply(**settings)
 
 
 def _optimize(shared: dict[str, Any], general: dict[str, Any], own: dict[str, Any]) -> Work:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -15,30 +16,36 @@ from onnxrewrite.errors import UsageError
 from onnxrewrite.system import files
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Effort:
+    """The extent of the trials."""
+
+    count: Annotated[
+        int | None,
+        typer.Option("--count", min=1, metavar="N", help="How many graphs to try each rule on, if not 160."),
+    ] = None
+    seed: options.Seed = 0
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=0, metavar="N", help="Rules at a time; 0: one for each processor.")
+    ] = 0
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="FOLDER", help="Write counterexamples there: model, inputs, failing test."),
+    ] = None
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Whether verdicts of earlier runs count.")] = True
+
+
 def verify(
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[RULE|FILE]...", help="Rules, rule sets, or files of rules.", show_default=False),
     ] = None,
+    *,
     everything: Annotated[bool, typer.Option("--all", help="All rules there are.")] = False,
     extra: options.Rules = [],  # noqa: B006
     custom_ops: options.CustomOps = [],  # noqa: B006
-    count: Annotated[
-        int | None,
-        typer.Option("--count", min=1, metavar="N", help="How many graphs to try each rule on, if not 160."),
-    ] = None,
-    seed: options.Seed = 0,
-    jobs: Annotated[
-        int, typer.Option("--jobs", min=0, metavar="N", help="Rules at a time; 0: one for each processor.")
-    ] = 0,
-    save: Annotated[
-        Path | None,
-        typer.Option("--save", metavar="FOLDER", help="Write counterexamples there: model, inputs, failing test."),
-    ] = None,
-    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Whether verdicts of earlier runs count.")] = True,
-    json: options.Json = None,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    effort: _Effort,
+    told: options.DetailedOutput,
 ) -> None:
     """Try rules on many graphs, made from their patterns and examples, and compare both sides.
 
@@ -46,12 +53,12 @@ def verify(
 
     Exit status: 0 nothing was found wrong; 1 a rule is refuted, or could not be tried; 2 no such rule.
     """
-    options.one_voice(quiet, verbose)
-    report = options.json_path(json)
+    options.one_voice(told.quiet, told.verbose)
+    report = options.json_path(told.json)
     if bool(names) == everything:
         raise UsageError("give the names of rules, or files of rules, or --all")
-    if save is not None:
-        options.folder(save, "--save")
+    if effort.save is not None:
+        options.folder(effort.save, "--save")
 
     from onnxrewrite.report.verdicts import verdict_line, verdict_pages, verdict_table
     from onnxrewrite.rewrite import registry
@@ -67,19 +74,18 @@ def verify(
     chosen = list(library) if everything else [r for n in asked for r in library.named(n)]
     chosen += [r for file in given for r in registry.sets_called(file)[0]]
     wanted = list(dict.fromkeys(r.name for r in chosen))
-    request = Request(rules, seed, count or INSTANCES, save, cache)
+    request = Request(rules, effort.seed, effort.count or INSTANCES, effort.save, effort.cache)
     found = []
-    with progress_bar(wanted=not quiet) as progress:
-        for verdict in verify(wanted, request, jobs or os.cpu_count() or 1):
+    with progress_bar(wanted=not told.quiet) as progress:
+        for verdict in verify(wanted, request, effort.jobs or os.cpu_count() or 1):
             found.append(verdict)
             if progress is not None:
                 progress("verify", len(found), len(wanted) - len(found))
     found.sort(key=lambda verdict: wanted.index(verdict["rule"]))
-    write_json({"rules": found, "seed": seed, "count": request.count}, json, report)
-    if json != "-":
-        if quiet:
-            say(verdict_line(found))
-        else:
-            render(verdict_pages(found) if verbose or len(found) == 1 else verdict_table(found))
+    write_json({"rules": found, "seed": request.seed, "count": request.count}, told.json, report)
+    if told.line:
+        say(verdict_line(found))
+    if told.table:
+        render(verdict_pages(found) if told.verbose or len(found) == 1 else verdict_table(found))
     if not all(v["status"] in ("ring-checked", "tested") for v in found):
         raise typer.Exit(1)

@@ -21,7 +21,7 @@ from onnxrewrite.compiler.opsets import Opsets
 from onnxrewrite.compiler.request import Request
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import Target
-from onnxrewrite.rewrite.driver import Driver, Limits, make_runnable
+from onnxrewrite.rewrite.driver import Driver, Review, make_runnable
 from onnxrewrite.rewrite.finish import finish
 from onnxrewrite.rewrite.purity import ImpureRule
 from onnxrewrite.rewrite.rule import Rule, Stage
@@ -169,10 +169,8 @@ class RewriteLoop:
             io.load(source),
             self._taking_part(),
             self._target,
-            check=rewrite_log,
-            cost=rewrite_log.weigh,
-            record=rewrite_log.record,
-            limits=Limits(quarantine=banned),
+            review=Review(rewrite_log, rewrite_log.weigh, rewrite_log.record),
+            quarantine=banned,
             progress=self._clock.stage if self._clock.progress is not None else None,
             conflicts=self._request.conflicts,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import onnx_ir as ir
 
@@ -12,7 +13,29 @@ from onnxrewrite.errors import UsageError
 from onnxrewrite.explanation.near_miss import source_of
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.rewrite.trace import FROM_KEY, RULE_KEY, Applied, Trace
-from onnxrewrite.system.plain import Json
+
+
+class StepRow(TypedDict):
+    """A rewrite that a node had a part in, see ``Step``."""
+
+    rule: str
+    value: str
+    made: bool
+    before: list[str]
+    after: list[str]
+
+
+class StoryReport(TypedDict):
+    """The story of a node, see ``Story``."""
+
+    name: str
+    operator: str
+    source: str
+    is_there: bool
+    rules: list[str]
+    origin: list[str]
+    steps: list[StepRow]
+    refused: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -25,7 +48,7 @@ class Step:
     before: tuple[str, ...]
     after: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> StepRow:
         """Plain data."""
         return {
             "rule": self.rule,
@@ -60,7 +83,7 @@ class Story:
     steps: tuple[Step, ...]
     refused: dict[str, str]
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> StoryReport:
         """Plain data."""
         return {
             "name": self.name,

@@ -7,13 +7,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypedDict
 
 import onnx_ir as ir
 
 from onnxrewrite.pattern.match import Binding
 from onnxrewrite.pattern.misses import Stands
 from onnxrewrite.pattern.terms import AnyNode, AnyOf, Call, Power, Product, Sum, Term, children, walk
-from onnxrewrite.system.plain import Json
 
 _SOURCES = ("pkg.torch.onnx.name_scopes", "namespace")
 """Metadata in which exporters say what a node comes from."""
@@ -21,6 +21,34 @@ _SOURCES = ("pkg.torch.onnx.name_scopes", "namespace")
 OPERATORS = Call | Power | Sum | Product | AnyNode
 
 _NAME = re.compile(r"`[^`]*`")
+
+
+class PlaceRow(TypedDict):
+    """A place where a rule came near, see ``Near``; ``guard``: the whole pattern matches."""
+
+    value: str
+    node: str
+    source: str
+    matched: int
+    operators: int
+    reason: str
+    guard: bool
+    otherwise: str
+
+
+class ReasonRow(TypedDict):
+    """The places of one reason."""
+
+    reason: str
+    places: list[PlaceRow]
+
+
+class ExplanationReport(TypedDict):
+    """A rule in a model as plain data, see ``Explanation``."""
+
+    rule: str
+    applied: list[str]
+    groups: list[ReasonRow]
 
 
 @dataclass(frozen=True)
@@ -60,7 +88,7 @@ class Near:
         """The number of operators that are not there."""
         return self.operators - self.matched
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> PlaceRow:
         """Plain data."""
         return {
             "value": self.value,
@@ -85,7 +113,7 @@ class Group:
         """The place that stands for all."""
         return self.places[0]
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> ReasonRow:
         """Plain data."""
         return {"reason": self.first.reason, "places": [p.to_json() for p in self.places]}
 
@@ -104,7 +132,7 @@ class Explanation:
     applied: tuple[str, ...]
     groups: tuple[Group, ...]
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> ExplanationReport:
         """Plain data."""
         return {"rule": self.rule, "applied": list(self.applied), "groups": [g.to_json() for g in self.groups]}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import onnx_ir as ir
 
@@ -11,7 +12,17 @@ from onnxrewrite.explanation.near_miss import Explanation
 from onnxrewrite.explanation.why_not import Explainer
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Trace
-from onnxrewrite.system.plain import Json
+
+
+class RankedRow(TypedDict):
+    """A rule, how often it applies and comes near, and the first reason; ``gain``: seconds of a run."""
+
+    rule: str
+    stage: str
+    applied: int
+    near: int
+    gain: float | None
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -28,7 +39,7 @@ class Ranked:
     stage: str
     gain: float | None = None
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> RankedRow:
         """Plain data."""
         groups = self.explanation.groups
         return {

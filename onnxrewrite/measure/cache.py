@@ -25,7 +25,6 @@ from onnxrewrite.measure.timing import Interval
 from onnxrewrite.runtime.features import brand
 from onnxrewrite.runtime.settings import Setting
 from onnxrewrite.system import files
-from onnxrewrite.system.plain import Json
 
 FORMAT = 3
 """Of what is remembered; another one is forgotten."""
@@ -70,7 +69,7 @@ class Cache:
             return json.loads(row[0]) if row is not None else None
         return None
 
-    def put(self, key: str, data: Mapping[str, Json]) -> None:
+    def put(self, key: str, data: Mapping[str, object]) -> None:
         """Remember something under a key."""
         self._ask("INSERT OR REPLACE INTO measured VALUES (?, ?)", key, json.dumps(data, sort_keys=True))
 

@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxrewrite.errors import ModelError
-from onnxrewrite.measure.timing import interleave, ratio
+from onnxrewrite.measure.timing import Span, interleave, ratio
 from onnxrewrite.runtime.settings import Runner, Setting, open_runner
 from onnxrewrite.system.arrays import Array
 
@@ -28,7 +28,7 @@ FORMS: Final[Mapping[str, tuple[str, int, int]]] = {
 """Operator, dtype of the activations, dtype of the constant weights."""
 
 
-def speeds(threads: int, *, seconds: float = _SECONDS) -> dict[str, dict[str, float]]:
+def speeds(threads: int, *, seconds: float = _SECONDS) -> dict[str, Span]:
     """Speed of each form relative to float32 on the CPU: median, and the interval of 95 % from ``low`` to ``high``.
 
     A form that ONNX Runtime has no kernel for is left out.

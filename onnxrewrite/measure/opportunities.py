@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, TypedDict
 
 import networkx as nx
 import onnx_ir as ir
@@ -17,15 +17,36 @@ import onnx_ir as ir
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.measure.kernel_times import Kernel
 from onnxrewrite.measure.lineage import origins, rules_by_node
-from onnxrewrite.measure.timing import Interval, interval
+from onnxrewrite.measure.timing import Interval, Span, interval
 from onnxrewrite.pattern.terms import Capture, walk
 from onnxrewrite.pattern.terms import Literal as Number
 from onnxrewrite.rewrite.reach import anchors, depth
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Trace
-from onnxrewrite.system.plain import Json
 
 Kind: TypeAlias = Literal["rewrite", "near miss", "far from the roof"]
+
+
+class SeenRow(TypedDict):
+    """The rules that saw a kernel's nodes, see ``Seen``."""
+
+    rules: list[str]
+    refused: dict[str, str]
+
+
+class OpportunityRow(TypedDict):
+    """Something to gain, see ``Opportunity``: seconds."""
+
+    kind: Kind
+    name: str
+    places: int
+    seconds: float
+    gain: float
+    measured: Span | None
+    rules: list[str]
+    stage: str
+    reasons: dict[str, int]
+    nodes: list[str]
 
 
 @dataclass(frozen=True)
@@ -40,7 +61,7 @@ class Seen:
     rules: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> SeenRow:
         """Plain data."""
         return {"rules": list(self.rules), "refused": dict(self.refused)}
 
@@ -74,8 +95,8 @@ class Opportunity:
     reasons: Mapping[str, int] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Json]:
-        """Plain data, in seconds."""
+    def to_json(self) -> OpportunityRow:
+        """Plain data."""
         return {
             "kind": self.kind,
             "name": self.name,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NotRequired, TypedDict
 
 import onnx_ir as ir
 
@@ -19,15 +20,24 @@ from onnxrewrite.inputs.workload import workload
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.measure.kernel_times import run_profiled
 from onnxrewrite.measure.lineage import covered
-from onnxrewrite.measure.opportunities import Opportunity, Seen, Side, near_misses, rewrites, seen_by_rules, side
+from onnxrewrite.measure.opportunities import (
+    Opportunity,
+    OpportunityRow,
+    Seen,
+    SeenRow,
+    Side,
+    near_misses,
+    rewrites,
+    seen_by_rules,
+    side,
+)
 from onnxrewrite.measure.peaks import Peaks, measured_as, peaks
-from onnxrewrite.measure.timing import Interval, ratio
+from onnxrewrite.measure.timing import Interval, Span, ratio
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Trace
 from onnxrewrite.runtime.costs import FREE, Cost
 from onnxrewrite.runtime.settings import DEFAULT, Setting
 from onnxrewrite.system.arrays import Feeds
-from onnxrewrite.system.plain import Json
 
 SECONDS = 3.0
 """For the runs of both models."""
@@ -46,6 +56,43 @@ class Rewritten:
     model: ir.Model
     trace: Trace
     rules: Sequence[Rule]
+
+
+class EntryRow(SeenRow):
+    """A kernel, or an operator, see ``Entry``: seconds, operations and bytes."""
+
+    name: str
+    op_type: str
+    kernels: int
+    seconds: float
+    share: float
+    flops: float | None
+    bytes: float
+    bound: str
+    attainable: float
+    efficiency: float | None
+    nodes: list[str]
+    operators: dict[str, int]
+
+
+class ProfileReport(TypedDict):
+    """The profile of a model, see ``Profile``: seconds, shares from 0 to 1, operations and bytes a second."""
+
+    model: NotRequired[str]
+    provider: str
+    threads: int
+    level: str
+    sizes: dict[str, int]
+    latency: Span
+    outside: float
+    overhead: float
+    peaks: dict[str, dict[str, float]]
+    operators: list[EntryRow]
+    kernels: list[EntryRow]
+    rewritten: Span | None
+    ratio: Span | None
+    opportunities: list[OpportunityRow]
+    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -83,8 +130,8 @@ class Entry:
         """The attainable time over the measured one; above 1 where caches hold the data, None for no time at all."""
         return self.attainable / self.seconds if self.seconds else None
 
-    def to_json(self) -> dict[str, Json]:
-        """Plain data, in seconds, operations and bytes."""
+    def to_json(self) -> EntryRow:
+        """Plain data."""
         return {
             "name": self.name,
             "op_type": self.op_type,
@@ -134,8 +181,8 @@ class Profile:
     opportunities: tuple[Opportunity, ...]
     notes: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Json]:
-        """Plain data: seconds, shares from 0 to 1, operations and bytes a second."""
+    def to_json(self) -> ProfileReport:
+        """Plain data."""
         return {
             "provider": self.setting.provider,
             "threads": self.setting.threads,

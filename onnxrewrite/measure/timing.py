@@ -13,9 +13,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
-
-from onnxrewrite.system.plain import Json
+from typing import TypedDict, TypeVar
 
 _Name = TypeVar("_Name", bound=Hashable)
 
@@ -32,6 +30,22 @@ SAMPLE = 2e-3
 """Seconds that one sample takes at least: what is faster is run several times for it."""
 
 
+class Span(TypedDict):
+    """A median and where it lies with 95 % confidence."""
+
+    median: float
+    low: float
+    high: float
+
+
+class TimingRow(TypedDict):
+    """Seconds of one run, and the number of rounds."""
+
+    latency: Span
+    cpu: float
+    rounds: int
+
+
 @dataclass(frozen=True)
 class Interval:
     """A median and where it lies with 95 % confidence."""
@@ -40,7 +54,7 @@ class Interval:
     low: float
     high: float
 
-    def to_json(self) -> dict[str, float]:
+    def to_json(self) -> Span:
         """Plain data."""
         return {"median": self.median, "low": self.low, "high": self.high}
 
@@ -76,7 +90,7 @@ class Timing:
         """The median of the processor's seconds."""
         return statistics.median(self.cpu)
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> TimingRow:
         """Plain data, in seconds."""
         return {"latency": self.latency.to_json(), "cpu": self.cpu_seconds, "rounds": len(self.wall)}
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema, views
-from onnxrewrite.ir.facts import Dim, Facts
+from onnxrewrite.ir.facts import Dim, Facts, same_shape
 from onnxrewrite.pattern import numbers, paths
 from onnxrewrite.pattern.look import called
 from onnxrewrite.pattern.terms import AnyNode, AnyOf, Attr, Call, Capture, Const, Each, Scalar, Term
@@ -166,6 +166,12 @@ class Match:
         found: Term = self._bound[term, "alternative"]
         return found
 
+    def call(self, term: Term) -> Call:
+        """The operator by which a term was matched that has several."""
+        found = self._bound[term, "alternative"]
+        assert isinstance(found, Call)
+        return found
+
     def attrs(self, call: Call | AnyNode) -> dict[str, Any]:
         """The attributes of a node, as keywords for the node that replaces it."""
         return {name: schema.attribute(self.node(call), name, None) for name in self.node(call).attributes}
@@ -273,6 +279,18 @@ class Match:
         value = None if at is None else self._value(at)
         where = "" if value is None or not value.name else f" (at `{value.name}`)"
         raise Refused(f"{reason}{where}", value, self._held)
+
+    def require_same_shape(self, out: Term | ir.Value, source: Term | ir.Value) -> None:
+        """Refuse unless the two values are shown to have one shape."""
+        known = self.shape(out), self.shape(source)
+        shown = " and ".join("unknown" if s is None else f"[{', '.join(map(str, s))}]" for s in known)
+        self.require(same_shape(*known), f"the shapes are not shown to be the same: {shown}", at=source)
+
+    def require_one_number(self, term: Term) -> None:
+        """Refuse a value, such as a scale, that is there and may have several elements."""
+        value = self.value(term)
+        one = value is None or self.shape(value) in ((), (1,))
+        self.require(one, f"{term!r} is not known to be one number", at=value)
 
     def overlooked(self, mentioned: Mapping[Call, frozenset[str]]) -> str | None:
         """An attribute off its default that neither the pattern mentions nor the rewrite has read, told as a reason."""

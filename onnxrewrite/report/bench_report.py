@@ -5,23 +5,28 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from onnxrewrite.errors import ModelError, UsageError
+from onnxrewrite.measure.timing import TimingRow
 from onnxrewrite.report import human
+from onnxrewrite.report.plain_reports import BenchReport, ErrorRow, VariantRow
 from onnxrewrite.report.table import facts_grid, plain_table
-from onnxrewrite.system.plain import Plain
 
 FORMATS = (".png", ".svg", ".pdf")
 """Formats that a plot can be written in."""
 
 
-def bench_report(data: Plain) -> RenderableType:
+_Timed: TypeAlias = Sequence[tuple[VariantRow, TimingRow]]
+
+
+def bench_report(data: BenchReport) -> RenderableType:
     """The result of ``bench``, ``Bench.to_json()``, for people."""
-    timed = [v for v in data["variants"] if v["timing"] is not None]
+    timed = [(v, v["timing"]) for v in data["variants"] if v["timing"] is not None]
     parts: list[RenderableType] = [
         _heading(data, timed),
         "",
@@ -29,72 +34,73 @@ def bench_report(data: Plain) -> RenderableType:
         "",
         _models(data["variants"]),
     ]
-    if any(v["throughput"] for v in timed):
+    if any(v["throughput"] for v, _ in timed):
         parts += ["", _throughputs(timed)]
     facts = _facts(data)
     return Group(*parts, *(["", facts_grid(facts)] if facts else []))
 
 
-def _heading(data: Plain, timed: Sequence[Plain]) -> Text:
+def _heading(data: BenchReport, timed: _Timed) -> Text:
     threads = human.plural(data["threads"], "thread") if data["threads"] else "threads as ONNX Runtime chooses"
     at = f"at {human.sizes(data['binding'])}, " if data["binding"] else ""
-    rounds = human.plural(timed[0]["timing"]["rounds"], "round") if timed else ""
+    rounds = human.plural(timed[0][1]["rounds"], "round") if timed else ""
     return Text.assemble((data["model"], "bold"), f": {at}{data['provider']}, {threads}, {rounds}")
 
 
-def _times(timed: Sequence[Plain], reference: str) -> RenderableType:
+def _times(timed: _Timed, reference: str) -> RenderableType:
     """Each beside the original as ONNX Runtime optimizes it; below 1 is faster."""
     table = plain_table("variant", "latency>", "95 %", "ratio>", "95 %", "CPU time>", "opens in>", "memory>")
     for column in (2, 4):
         table.columns[column].no_wrap = True
-    for variant in timed:
-        latency, ratio, creation = variant["timing"]["latency"], variant["ratio"], variant["creation"]
+    for variant, timing in timed:
+        latency, ratio, creation = timing["latency"], variant["ratio"], variant["creation"]
         table.add_row(
             Text(variant["name"], "bold" if variant["kind"] == "ours" else ""),
             human.duration(latency["median"]),
             human.durations(latency["low"], latency["high"]),
             f"{ratio['median']:.2f}" if ratio is not None else "",
             f"{ratio['low']:.2f}–{ratio['high']:.2f}" if ratio is not None and variant["name"] != reference else "",
-            human.duration(variant["timing"]["cpu"]),
+            human.duration(timing["cpu"]),
             human.duration(creation["median"]) if creation is not None else "",
             human.size(variant["memory"]) if variant["memory"] is not None else "",
         )
     return Padding(table, (0, 0, 0, 2))
 
 
-def _models(variants: Sequence[Plain]) -> RenderableType:
+def _models(variants: Sequence[VariantRow]) -> RenderableType:
     """A row for each model; the original is one at all levels."""
     table = plain_table("model", "nodes>", "size>", "optimized in>", "largest error>")
-    originals = [{**v, "name": "original"} for v in variants if v["kind"] == "original"][:1]
+    originals = [v for v in variants if v["kind"] == "original"][:1]
     for variant in [*originals, *(v for v in variants if v["kind"] != "original" and v["nodes"] is not None)]:
         took, error = variant["optimization"], variant["error"]
+        name = "original" if variant["kind"] == "original" else variant["name"]
         table.add_row(
-            Text(f"{variant['name']} {variant['version']}".rstrip()),
+            Text(f"{name} {variant['version']}".rstrip()),
             str(variant["nodes"]),
-            human.size(variant["size"]),
+            human.size(variant["size"] or 0),
             human.duration(took) if took is not None else "",
             _error(error) if error is not None else "",
         )
     return Padding(table, (0, 0, 0, 2))
 
 
-def _error(error: Plain) -> Text:
+def _error(error: ErrorRow) -> Text:
     if error["failure"]:
         return Text("differs", "bold red")
     return Text(human.error(error["largest"]))
 
 
-def _throughputs(timed: Sequence[Plain]) -> RenderableType:
+def _throughputs(timed: _Timed) -> RenderableType:
     """Samples a second by batch size."""
-    batches = list(dict.fromkeys(batch for v in timed for batch in v["throughput"]))
+    batches = list(dict.fromkeys(batch for v, _ in timed for batch in v["throughput"]))
     table = plain_table("samples a second", *(f"batch {batch}>" for batch in batches))
-    for variant in timed:
+    for variant, _ in timed:
         found = (variant["throughput"].get(batch) for batch in batches)
         table.add_row(Text(variant["name"]), *(human.digits(f["median"]) if f is not None else "" for f in found))
     return Padding(table, (0, 0, 0, 2))
 
 
-def _facts(data: Plain) -> list[tuple[str, str]]:
+def _facts(data: BenchReport) -> list[tuple[str, str]]:
     facts = []
     for variant in data["variants"]:
         if variant["failure"]:
@@ -112,17 +118,18 @@ def plottable(path: Path) -> None:
         raise UsageError("--plot needs matplotlib; install it with pip install 'onnxrewrite[plot]'")
 
 
-def bars(data: Plain) -> list[tuple[str, float, float, float]]:
+def bars(data: BenchReport) -> list[tuple[str, float, float, float]]:
     """A bar for each timed variant: name, latency in milliseconds, extent of its interval below and above."""
     found = []
     for variant in data["variants"]:
         if variant["timing"] is not None:
-            low, median, high = (1e3 * variant["timing"]["latency"][key] for key in ("low", "median", "high"))
+            latency = variant["timing"]["latency"]
+            low, median, high = (1e3 * each for each in (latency["low"], latency["median"], latency["high"]))
             found.append((variant["name"], median, median - low, high - median))
     return found
 
 
-def plot(benches: Iterable[Plain], path: Path) -> None:
+def plot(benches: Iterable[BenchReport], path: Path) -> None:
     """Horizontal bars with intervals, a panel for each model, written to ``path``.
 
     Raises:

@@ -8,8 +8,10 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from onnxrewrite.explanation.history import StoryReport
+from onnxrewrite.explanation.near_miss import ExplanationReport, ReasonRow
+from onnxrewrite.explanation.ranking import RankedRow
 from onnxrewrite.report.table import facts_grid, plain_table
-from onnxrewrite.system.plain import Plain
 
 _GROUPS, _PLACES = 6, 3
 
@@ -17,7 +19,7 @@ _ROWS = 40
 """So many rules are shown of an overview."""
 
 
-def explanation_report(data: Plain, model: str, *, verbose: bool = False) -> RenderableType:
+def explanation_report(data: ExplanationReport, model: str, *, verbose: bool = False) -> RenderableType:
     """One rule in a model: where it applies, and each reason with the places that have it."""
     applied, groups = data["applied"], data["groups"]
     head = f"applies at {_times(len(applied))}" if applied else "does not apply"
@@ -31,7 +33,7 @@ def explanation_report(data: Plain, model: str, *, verbose: bool = False) -> Ren
     return Group(*parts)
 
 
-def _group(group: Plain, *, verbose: bool) -> RenderableType:
+def _group(group: ReasonRow, *, verbose: bool) -> RenderableType:
     """One reason."""
     places = group["places"]
     first = places[0]
@@ -48,7 +50,7 @@ def _group(group: Plain, *, verbose: bool) -> RenderableType:
     return Padding(facts_grid(facts), (0, 0, 0, 2))
 
 
-def near_misses_table(rows: Sequence[Plain], *, verbose: bool = False) -> RenderableType:
+def near_misses_table(rows: Sequence[RankedRow], *, verbose: bool = False) -> RenderableType:
     """All rules that came near: places, what they would save where that was measured, and the first reason.
 
     Canonicalizations look at every place where they could have something to do; they are one line unless ``verbose``.
@@ -57,7 +59,7 @@ def near_misses_table(rows: Sequence[Plain], *, verbose: bool = False) -> Render
     timed = any(r["gain"] is not None for r in shown)
     table = plain_table("rule", "applied>", "near>", *(["saves at most>"] if timed else []), "first reason")
     for row in shown:
-        gain = [f"{row['gain'] * 1e6:.0f} µs"] if timed else []
+        gain = [f"{(row['gain'] or 0.0) * 1e6:.0f} µs"] if timed else []
         table.add_row(Text(row["rule"]), str(row["applied"]), str(row["near"]), *gain, Text(row["reason"]))
     parts: list[RenderableType] = [Padding(table, (0, 0, 0, 2))] if shown else [Text("No rule comes near.")]
     if len(shown) < len(rows):
@@ -65,7 +67,7 @@ def near_misses_table(rows: Sequence[Plain], *, verbose: bool = False) -> Render
     return Group(*parts)
 
 
-def overview_table(rows: Sequence[Plain], model: str, *, verbose: bool = False) -> RenderableType:
+def overview_table(rows: Sequence[RankedRow], model: str, *, verbose: bool = False) -> RenderableType:
     """Every rule that applies or comes near in a line: how often, and what keeps it from the nearest other place.
 
     Unless ``verbose``, canonicalizations that do not apply are left out, and so is what comes after forty lines; a
@@ -87,7 +89,7 @@ def overview_table(rows: Sequence[Plain], model: str, *, verbose: bool = False) 
     return Group(*parts, "", Text("onnxrewrite explain MODEL RULE tells of one of them every place.", "dim"))
 
 
-def story_report(data: Plain) -> RenderableType:
+def story_report(data: StoryReport) -> RenderableType:
     """The story of one node."""
     state = "is in the result" if data["is_there"] else "is not in the result"
     source = f", from {data['source']}" if data["source"] else ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from onnxrewrite.system.plain import Plain
+
 
 def size(count: float) -> str:
     """``11.97 MB``: bytes in decimal units, three or four digits."""
@@ -84,7 +86,7 @@ def seconds(phases: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {time:.2f}" for name, time in sorted(phases.items(), key=lambda item: -item[1]))
 
 
-def ratio(interval: Mapping[str, float]) -> str:
+def ratio(interval: Plain) -> str:
     """``0.71 (0.69 to 0.73) of``, or ``1.30 (1.21 to 1.40) times``; the interval is that of 95 %."""
     of = "of" if interval["median"] < 1 else "times"
     return f"{interval['median']:.2f} ({interval['low']:.2f} to {interval['high']:.2f}) {of}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypedDict
 
 import onnx
 import onnx_ir as ir
@@ -17,24 +18,58 @@ from onnxrewrite.io.statistics import file_bytes, operator_counts
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.report import human
 from onnxrewrite.report.table import facts_grid, plain_table
-from onnxrewrite.system.plain import Json, Plain
 
 _MAX_OPERATORS = 12
 _MAX_VALUES = 20
 
 
-def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> dict[str, Json]:
-    """The contents of a model that ``io.load`` read: a dictionary with these keys.
+class ValueRow(TypedDict):
+    """An input or output; ``overridable``: the file has a default for it."""
 
-    - ``model``, ``producer``, ``ir_version``, ``opsets`` (domain to version), ``graph``, ``metadata``;
-    - ``inputs``, ``outputs``: ``{name, type, overridable}`` each, the last where the file has a default;
-    - ``dims``: the names of symbolic sizes of the inputs;
-    - ``operators``: to count; ``nodes``: their sum; ``constants``: Constant nodes; ``subgraphs``: how many;
-      ``functions``: to number of nodes;
-    - ``size`` in bytes, external weights included;
-    - ``weights``: ``{tensors, bytes, dtypes, external_bytes, external_files}``;
-    - ``repairs``: what had to be repaired to read it.
+    name: str
+    type: str
+    overridable: bool
+
+
+class WeightsRow(TypedDict):
+    """The weights: number and bytes, bytes by dtype, and what lies outside of the file."""
+
+    tensors: int
+    bytes: int
+    dtypes: dict[str, int]
+    external_bytes: int
+    external_files: list[str]
+
+
+class Inspection(TypedDict):
+    """The contents of a model.
+
+    ``opsets``: domain to version; ``dims``: the names of symbolic sizes of the inputs; ``operators``: to count;
+    ``nodes``: their sum; ``constants``: Constant nodes; ``functions``: to number of nodes; ``size``: bytes, external
+    weights included; ``repairs``: what had to be repaired to read it.
     """
+
+    model: str | None
+    producer: str
+    ir_version: int | None
+    opsets: dict[str, int]
+    graph: str | None
+    metadata: dict[str, str]
+    inputs: list[ValueRow]
+    outputs: list[ValueRow]
+    dims: list[str]
+    operators: dict[str, int]
+    nodes: int
+    constants: int
+    subgraphs: int
+    functions: dict[str, int]
+    size: int
+    weights: WeightsRow
+    repairs: list[str]
+
+
+def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> Inspection:
+    """The contents of a model that ``io.load`` read."""
     known = preserved.origin(model)
     assert known is not None, "io.load returns models with an origin"
     operators = operator_counts(model)
@@ -64,7 +99,7 @@ def inspection(model: ir.Model, path: str | os.PathLike[str] | None = None) -> d
     }
 
 
-def _interface(values: Iterable[onnx.ValueInfoProto], defaults: set[str]) -> list[dict[str, Json]]:
+def _interface(values: Iterable[onnx.ValueInfoProto], defaults: set[str]) -> list[ValueRow]:
     return [{"name": v.name, "type": type_text(v.type), "overridable": v.name in defaults} for v in values]
 
 
@@ -98,7 +133,7 @@ def _symbols(inputs: Iterable[onnx.ValueInfoProto]) -> list[str]:
     return list(dict.fromkeys(d.dim_param for d in dims if d.dim_param))
 
 
-def _weights(model: ir.Model) -> dict[str, Json]:
+def _weights(model: ir.Model) -> WeightsRow:
     with preserved.completed(model):
         tensors = [s.tensor for s in external.slots(model)]
     outside = [t for t in tensors if isinstance(t, ir.ExternalTensor)]
@@ -115,22 +150,22 @@ def _weights(model: ir.Model) -> dict[str, Json]:
     }
 
 
-def inspection_report(data: Plain, *, verbose: bool = False) -> RenderableType:
+def inspection_report(data: Inspection, *, verbose: bool = False) -> RenderableType:
     """The same for people."""
     opsets = [f"{domain or 'ai.onnx'} {version}" for domain, version in data["opsets"].items()]
     head = Text.assemble((str(data["model"]), "bold"), f": opset {', '.join(opsets)}; IR version {data['ir_version']}")
     if data["producer"]:
         head.append(f"; by {data['producer']}")
     parts: list[RenderableType] = [head, ""]
-    for kind in ("inputs", "outputs"):
-        if data[kind]:
-            parts += [_values(kind[:-1], data[kind], None if verbose else _MAX_VALUES), ""]
+    for kind, values in (("input", data["inputs"]), ("output", data["outputs"])):
+        if values:
+            parts += [_values(kind, values, None if verbose else _MAX_VALUES), ""]
     if data["operators"]:
         parts += [_operators(data["operators"], None if verbose else _MAX_OPERATORS), ""]
     return Group(*parts, facts_grid(_facts(data)))
 
 
-def _values(kind: str, values: Sequence[Plain], limit: int | None) -> RenderableType:
+def _values(kind: str, values: Sequence[ValueRow], limit: int | None) -> RenderableType:
     table = plain_table(kind, "type", *([""] if any(v["overridable"] for v in values) else []))
     for value in values[:limit]:
         default = ["has a default, can be overridden" if value["overridable"] else ""] if len(table.columns) > 2 else []
@@ -151,7 +186,7 @@ def _operators(operators: Mapping[str, int], limit: int | None) -> RenderableTyp
     return Padding(table, (0, 0, 0, 2))
 
 
-def _facts(data: Plain) -> list[tuple[str, str]]:
+def _facts(data: Inspection) -> list[tuple[str, str]]:
     weights = data["weights"]
     nodes = human.plural(data["nodes"], "node")
     if data["constants"]:

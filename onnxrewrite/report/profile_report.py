@@ -8,10 +8,12 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from onnxrewrite.measure.opportunities import OpportunityRow, SeenRow
+from onnxrewrite.measure.profiling import EntryRow, ProfileReport
+from onnxrewrite.measure.timing import Span
 from onnxrewrite.report import human
 from onnxrewrite.report.summary import grouped_counts
 from onnxrewrite.report.table import facts_grid, plain_table
-from onnxrewrite.system.plain import Plain
 
 _NAME = 25
 """Columns for the name of a node."""
@@ -29,7 +31,7 @@ _KINDS = {
 }
 
 
-def profile_report(data: Plain, *, top: int) -> RenderableType:
+def profile_report(data: ProfileReport, *, top: int) -> RenderableType:
     """Operators, nodes, opportunities, and what all this rests on; ``top`` lines of each."""
     parts: list[RenderableType] = [_heading(data), ""]
     if data["kernels"]:
@@ -39,12 +41,12 @@ def profile_report(data: Plain, *, top: int) -> RenderableType:
     return Group(*parts)
 
 
-def _heading(data: Plain) -> Text:
+def _heading(data: ProfileReport) -> Text:
     rest = f": {_with_interval(data['latency'])} a run"
     return Text.assemble((data.get("model") or "model", "bold"), rest, no_wrap=True)
 
 
-def _operators(data: Plain, top: int) -> RenderableType:
+def _operators(data: ProfileReport, top: int) -> RenderableType:
     table = plain_table("operator", "kernels>", "time>", "share>", "of roof", "made of")
     shown = data["operators"][:top]
     for each in shown:
@@ -62,7 +64,7 @@ def _operators(data: Plain, top: int) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _kernels(data: Plain, top: int) -> RenderableType:
+def _kernels(data: ProfileReport, top: int) -> RenderableType:
     table = plain_table("node", "operator", "time>", "share>", "of roof", "rules saw")
     table.columns[0].no_wrap = table.columns[4].no_wrap = True
     for each in data["kernels"][:top]:
@@ -79,7 +81,7 @@ def _kernels(data: Plain, top: int) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _opportunities(data: Plain, top: int) -> list[RenderableType]:
+def _opportunities(data: ProfileReport, top: int) -> list[RenderableType]:
     parts: list[RenderableType] = []
     latency = data["latency"]["median"]
     for kind, title in _KINDS.items():
@@ -98,21 +100,21 @@ def _opportunities(data: Plain, top: int) -> list[RenderableType]:
     return parts
 
 
-def _is_worth_it(each: Plain, latency: float) -> bool:
+def _is_worth_it(each: OpportunityRow, latency: float) -> bool:
     """Not a measured gain that may as well be none, nor one too small to care about."""
     measured = each["measured"]
     sure = measured is None or measured["low"] > 0 or measured["high"] < 0
     return bool(sure and abs(each["gain"]) >= _SMALL * latency)
 
 
-def _best(found: Sequence[Plain], top: int) -> Sequence[Plain]:
+def _best(found: Sequence[OpportunityRow], top: int) -> Sequence[OpportunityRow]:
     """The first and, where there are losses, the worst of them too."""
     losses = [o for o in found if o["gain"] < 0]
     gains = [o for o in found if o["gain"] >= 0]
     return [*gains[: max(top - len(losses), 1)], *losses[-top:]]
 
 
-def _remark(each: Plain) -> str:
+def _remark(each: OpportunityRow) -> str:
     if each["kind"] == "rewrite":
         others = [r for r in each["rules"] if r not in each["name"].split(", ")]
         slower = "slower here" if each["gain"] < 0 else ""
@@ -123,14 +125,14 @@ def _remark(each: Plain) -> str:
     return ""
 
 
-def _gain(each: Plain) -> Text:
+def _gain(each: OpportunityRow) -> Text:
     text = human.duration(each["gain"])
     if each["measured"] is None:
         return Text(f"≤ {text}")
     return Text(text, "green" if each["gain"] > 0 else "bold red")
 
 
-def _seen(each: Plain) -> str:
+def _seen(each: SeenRow) -> str:
     """``attention-pack``, the last rule that rewrote it; ``not gelu-erf`` for a near miss where there is none."""
     if each["rules"]:
         return str(each["rules"][-1])
@@ -139,7 +141,7 @@ def _seen(each: Plain) -> str:
     return "-"
 
 
-def _made_of(each: Plain) -> Text:
+def _made_of(each: EntryRow) -> Text:
     """The model's operators that ONNX Runtime made these kernels of, where it is not itself."""
     made = each["operators"]
     if not made:
@@ -147,18 +149,18 @@ def _made_of(each: Plain) -> Text:
     return Text("" if set(made) == {each["op_type"]} else human.listed(sorted(made, key=lambda n: (-made[n], n)), 3))
 
 
-def _of_roof(each: Plain) -> str:
+def _of_roof(each: EntryRow) -> str:
     """``74% compute``: how near to the peak, and to which."""
     return f"{100 * each['efficiency']:.0f}% {each['bound']}" if each["efficiency"] is not None else ""
 
 
-def _with_interval(interval: Plain) -> str:
+def _with_interval(interval: Span) -> str:
     """``1.20 ms (1.18 to 1.25)``."""
     low, high = (human.duration(interval[k], like=interval["median"]) for k in ("low", "high"))
     return f"{human.duration(interval['median'])} ({low.split()[0]} to {high.split()[0]})"
 
 
-def _facts(data: Plain) -> Iterable[tuple[str, str]]:
+def _facts(data: ProfileReport) -> Iterable[tuple[str, str]]:
     threads = human.plural(data["threads"], "thread") if data["threads"] else "threads as ONNX Runtime chooses"
     provider = data["provider"].removesuffix("ExecutionProvider")
     at = f"at {human.sizes(data['sizes'])}; " if data["sizes"] else ""
@@ -169,11 +171,11 @@ def _facts(data: Plain) -> Iterable[tuple[str, str]]:
             f"{roof['flops'] / 1e9:.0f} GFLOP/s in {name}, {roof['bandwidth'] / 1e9:.1f} GB/s, "
             f"{human.duration(roof['dispatch'])} to start a kernel; measured here",
         )
-    if data["ratio"] is not None:
-        ratio = data["ratio"]
+    ratio, rewritten = data["ratio"], data["rewritten"]
+    if ratio is not None and rewritten is not None:
         yield (
             "Rewritten",
-            f"{_with_interval(data['rewritten'])} a run: {ratio['median']:.2f}× as fast "
+            f"{_with_interval(rewritten)} a run: {ratio['median']:.2f}× as fast "
             f"({ratio['low']:.2f} to {ratio['high']:.2f})",
         )
     yield from (("Note", note) for note in data["notes"])

@@ -9,16 +9,17 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from onnxrewrite.measure.timing import Span
 from onnxrewrite.report import human
+from onnxrewrite.report.plain_reports import CandidateRow, ClosenessRow, QualityReport, QuantizedReport
 from onnxrewrite.report.table import facts_grid, plain_table
-from onnxrewrite.system.plain import Plain
 
 _MAX_NAMES = 2
 _MAX_OPERATORS = 8
 _WIDTH = 60
 
 
-def quantize_report(data: Plain) -> RenderableType:
+def quantize_report(data: QuantizedReport) -> RenderableType:
     """The result of ``quantize`` or ``compare``, its ``to_json()`` with ``model``, for people."""
     parts: list[RenderableType] = [Text.assemble((data["model"], "bold"), f": {data['name']}"), ""]
     if "candidates" in data:
@@ -29,7 +30,7 @@ def quantize_report(data: Plain) -> RenderableType:
     return Group(*parts, facts_grid(_facts(data)))
 
 
-def _candidates(found: Sequence[Plain], best: str, before: int) -> RenderableType:
+def _candidates(found: Sequence[CandidateRow], best: str, before: int) -> RenderableType:
     """Each beside the float original; below 1 is faster and smaller."""
     table = plain_table("candidate", "time>", "95 %", "size>", "cosine>", "SNR>", "top-1>", "max error>", "mean>")
     metric = any(c["quality"] is not None and c["quality"]["metric"] is not None for c in found)
@@ -48,17 +49,17 @@ def _candidates(found: Sequence[Plain], best: str, before: int) -> RenderableTyp
     return Padding(table, (0, 0, 0, 2))
 
 
-def _measured(quality: Plain | None, metric: bool) -> list[Text]:
+def _measured(quality: QualityReport | None, metric: bool) -> list[Text]:
     if quality is None:
         return [Text()] * (6 if metric else 5)
-    worst = quality["outputs"][quality["worst"]] if quality["worst"] is not None else {}
-    cells = [Text(cell) for cell in _close(worst)] if worst else [Text()] * 5
+    worst = quality["outputs"][quality["worst"]] if quality["worst"] is not None else None
+    cells = [Text(cell) for cell in _close(worst)] if worst is not None else [Text()] * 5
     if metric:
         cells.append(Text("" if quality["metric"] is None else f"{quality['metric']:.4g}"))
     return cells
 
 
-def _close(found: Plain) -> list[str]:
+def _close(found: ClosenessRow) -> list[str]:
     """Cosine, signal-to-noise ratio, top-1, largest and mean error."""
     score = found["cosine"] if found["agreement"] is None else found["agreement"]
     snr = "exact" if found["snr"] is None else f"{found['snr']:.1f} dB"
@@ -66,7 +67,7 @@ def _close(found: Plain) -> list[str]:
     return [f"{score:.4f}", snr, top1, human.error(found["largest"]), human.error(found["mean"])]
 
 
-def _operators(data: Plain) -> RenderableType:
+def _operators(data: QuantizedReport) -> RenderableType:
     """A row for each operator: how many were quantized, and why the others were not."""
     table = plain_table("operator", "quantized>", "left>", "why", "nodes")
     table.columns[4].overflow = "fold"
@@ -82,14 +83,14 @@ def _operators(data: Plain) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def _closeness(outputs: Mapping[str, Plain]) -> RenderableType:
+def _closeness(outputs: Mapping[str, ClosenessRow]) -> RenderableType:
     table = plain_table("output", "cosine>", "SNR>", "top-1>", "max error>", "mean>")
     for name, found in outputs.items():
         table.add_row(Text(human.shortened(name, _WIDTH)), *(Text(cell) for cell in _close(found)))
     return Padding(table, (0, 0, 0, 2))
 
 
-def _facts(data: Plain) -> list[tuple[str, str]]:
+def _facts(data: QuantizedReport) -> list[tuple[str, str]]:
     before, after = data["size"]["before"], data["size"]["after"]
     share = f", {_number(after / before)} of it" if before else ""
     facts = [("Size", f"{human.size(before)} before, {human.size(after)} after{share}")]
@@ -112,5 +113,5 @@ def _number(value: float) -> str:
     return f"{value:.2f}"
 
 
-def _span(ratio: Plain) -> str:
+def _span(ratio: Span) -> str:
     return f"{ratio['low']:.2f}–{ratio['high']:.2f}"

@@ -13,9 +13,9 @@ from rich.text import Text
 from onnxrewrite.errors import ModelError
 from onnxrewrite.report import human
 from onnxrewrite.report.bench_report import plottable
+from onnxrewrite.report.plain_reports import HalfReport, QualityReport, SensitivityReport
 from onnxrewrite.report.summary import grouped
 from onnxrewrite.report.table import facts_grid, plain_table
-from onnxrewrite.system.plain import Plain
 
 _NAME = 60
 _LINES = 60
@@ -28,7 +28,7 @@ _METHODS = {
 }
 
 
-def sensitivity_report(data: Plain, *, top: int | None = None) -> RenderableType:
+def sensitivity_report(data: SensitivityReport, *, top: int | None = None) -> RenderableType:
     """The ranking, ``Sensitivity.to_json()`` with ``model``, ``excluded`` and ``output``, for people."""
     nodes = data["nodes"][:top]
     table = plain_table("", "node", "operator", "SNR, dB>", "drop>", "in float, larger by>")
@@ -49,19 +49,19 @@ def sensitivity_report(data: Plain, *, top: int | None = None) -> RenderableType
     return Group(heading, "", Padding(table, (0, 0, 0, 2)), "", facts_grid(_facts(data)))
 
 
-def _facts(data: Plain) -> list[tuple[str, str]]:
+def _facts(data: SensitivityReport) -> list[tuple[str, str]]:
     facts = [("All quantized", quality_line(data["quality"]))]
     if data["explained"] is not None:
         facts.append(("Adds up", f"the nodes' noises one by one are {data['explained']:.2f} times that of all at once"))
     facts += _of_data(data["quality"])
     if data.get("excluded"):
         facts.append(("In float", human.listed(data["excluded"], 6)))
-    if data.get("result") is not None:
-        facts.append(("Written", f"{data['output']}: {quality_line(data['result'])}"))
+    if (result := data.get("result")) is not None:
+        facts.append(("Written", f"{data['output']}: {quality_line(result)}"))
     return facts
 
 
-def quality_line(quality: Plain) -> str:
+def quality_line(quality: QualityReport) -> str:
     """``worst output logits: 34.1 dB, cosine 0.9998``."""
     name = quality["worst"]
     if name is None:
@@ -75,13 +75,13 @@ def quality_line(quality: Plain) -> str:
     return f"worst output {name}: {', '.join(parts)}"
 
 
-def _of_data(quality: Plain) -> list[tuple[str, str]]:
+def _of_data(quality: QualityReport) -> list[tuple[str, str]]:
     if not quality["generated"]:
         return [("Data", quality["data"])]
     return [("Data", "made up, which says little of real data; give --data")]
 
 
-def half_report(data: Plain) -> RenderableType:
+def half_report(data: HalfReport) -> RenderableType:
     """The result of ``half``, ``Halved.to_json()`` with ``model`` and ``output``, for people."""
     total = len(data["converted"]) + len(data["kept"])
     before, after = data["size"]["before"], data["size"]["after"]
@@ -111,7 +111,7 @@ def _kept(kept: Mapping[str, str]) -> RenderableType:
     return Padding(table, (0, 0, 0, 2))
 
 
-def plot_sensitivity(data: Plain, path: Path) -> None:
+def plot_sensitivity(data: SensitivityReport, path: Path) -> None:
     """Bars of the signal-to-noise ratio, the most sensitive node on top, written to ``path``.
 
     Raises:
@@ -127,7 +127,7 @@ def plot_sensitivity(data: Plain, path: Path) -> None:
     axes = figure.subplots()
     names = [human.shortened(n["name"], _NAME) for n in nodes]
     colours = ["tab:orange" if n["name"] in excluded else "tab:blue" for n in nodes]
-    axes.barh(range(len(nodes)), [n["snr"] for n in nodes], color=colours)
+    axes.barh(range(len(nodes)), [n["snr"] or 0.0 for n in nodes], color=colours)
     axes.set_yticks(range(len(nodes)), names, fontsize=7)
     axes.invert_yaxis()
     axes.set_xlabel("signal-to-noise ratio in dB; lower is more sensitive")

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from onnxrewrite.report import human
+from onnxrewrite.report.plain_reports import SweepReport
 from onnxrewrite.report.table import facts_grid, plain_table
-from onnxrewrite.system.plain import Plain
 
-_STYLES = {"done": "bold green", "failed": "bold red", "died": "bold red", "bug": "bold red", "unusable": "bold yellow"}
+_STYLES = {
+    "done": "bold green",
+    "failed": "bold red",
+    "died": "bold red",
+    "bug": "bold red",
+    "unusable": "bold yellow",
+}
 
 
-def sweep_report(data: Plain, *, verbose: bool = False) -> RenderableType:
+def sweep_report(data: SweepReport, *, verbose: bool = False) -> RenderableType:
     """The result of ``sweep``, ``Sweep.to_json()``; ``verbose`` shows all notes."""
-    rows: Sequence[Plain] = data["models"]
+    rows = data["models"]
     measured = any(row["ratio"] is not None for row in rows)
     table = plain_table("model", "", "nodes>", "size>", *(["ratio>"] if measured else []), "seconds>")
     for row in rows:
@@ -31,7 +37,7 @@ def sweep_report(data: Plain, *, verbose: bool = False) -> RenderableType:
     return Group(Padding(table, (0, 0, 0, 2)), *(["", facts_grid(facts)] if facts else []))
 
 
-def sweep_line(data: Plain) -> str:
+def sweep_line(data: SweepReport) -> str:
     """``38 models: 36 done, 1 failed, 1 unusable``."""
     rows = data["models"]
     counts = Counter(row["status"] for row in rows)
@@ -40,13 +46,13 @@ def sweep_line(data: Plain) -> str:
     return f"{human.plural(len(rows), 'model')}: {told}{f' ({known} of them earlier)' if known else ''}"
 
 
-def _change(values: Plain | None, shown: Callable[[float], str]) -> str:
+def _change(values: Mapping[str, int] | None, shown: Callable[[int], str]) -> str:
     return "" if values is None else f"{shown(values['before'])} → {shown(values['after'])}"
 
 
-def _facts(data: Plain, *, verbose: bool) -> list[tuple[str, str]]:
+def _facts(data: SweepReport, *, verbose: bool) -> list[tuple[str, str]]:
     """The errors of models, what was left out, and notes: those of single models only if ``verbose``."""
-    rows: Sequence[Plain] = data["models"]
+    rows = data["models"]
     facts = [(row["status"].capitalize(), f"{row['model']}: {row['error']}") for row in rows if row["error"]]
     facts.sort(key=lambda fact: list(_STYLES).index(fact[0].lower()))
     facts += [("Left out", f"{each['path']}: {each['reason']}") for each in data["left_out"]]

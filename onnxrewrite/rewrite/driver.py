@@ -10,7 +10,7 @@ import copy
 import itertools
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import onnx_ir as ir
@@ -45,15 +45,19 @@ _TELL = 64
 """Progress is told every so many nodes."""
 
 
-@dataclass
-class Limits:
-    """Rewrites that a repeated run must not apply again.
+@dataclass(frozen=True)
+class Review:
+    """The questions about every rewrite, before it is applied.
 
     Attributes:
-        quarantine: Sites, (rule, value name), that are not to be rewritten.
+        check: Whether it is right.
+        cost: Of one that is right, whether it pays.
+        record: Of one that passed, what is to be kept of it: ``Applied.record``.
     """
 
-    quarantine: set[Key] = field(default_factory=set)
+    check: SiteCheck | None = None
+    cost: SiteCheck | None = None
+    record: Callable[[Site], Any] | None = None
 
 
 class Driver:
@@ -63,10 +67,8 @@ class Driver:
         model: The model; overridable initializers have been set aside.
         rules: All rules, of any stage.
         target: The target that the result must run on.
-        check: Asked about every rewrite before it is applied, whether it is right.
-        cost: Asked about every right one, whether it pays.
-        record: Asked about every one that passed, what is to be kept of it: ``Applied.record``.
-        limits: Rewrites that must not be applied.
+        review: Asked about every rewrite before it is applied.
+        quarantine: Sites, (rule, value name), that are not to be rewritten.
         progress: Told of progress.
         conflicts: True to find out, at some cost, which rules every applied one was chosen over.
 
@@ -80,10 +82,8 @@ class Driver:
         rules: Sequence[Rule],
         target: Target,
         *,
-        check: SiteCheck | None = None,
-        cost: SiteCheck | None = None,
-        record: Callable[[Site], Any] | None = None,
-        limits: Limits | None = None,
+        review: Review = Review(),
+        quarantine: Container[Key] = (),
         progress: Progress | None = None,
         conflicts: bool = False,
     ):
@@ -93,10 +93,8 @@ class Driver:
         self._index = index(taken)
         self._work = Workspace(model, target, [r for r in taken if r.stage == Stage.LOWER])
         self.trace.wished = self._work.wished
-        self._check = check
-        self._cost = cost
-        self._record = record
-        self._limits = limits or Limits()
+        self._review = review
+        self._quarantine = quarantine
         self._progress = progress
         self._conflicts = conflicts
         self._budget = _TOTAL * self._size() + 1000
@@ -197,7 +195,7 @@ class Driver:
         """The ``active`` rules to try at ``node``, the first one first, each with the output that is its anchor."""
         for rule, output in self._index.at(self._view(scope), node):
             key = (rule.name, output.name or "")
-            if rule not in active or key in self._limits.quarantine or self._loops.has_stopped(key):
+            if rule not in active or key in self._quarantine or self._loops.has_stopped(key):
                 continue
             if len(rule.outputs) > 1 or edit.is_read(output):
                 yield rule, output
@@ -276,18 +274,18 @@ class Driver:
 
     def _ask(self, transaction: Transaction) -> Any:
         """The record to keep of a rewrite that passes its check and its cost; raises ``TurnedDown`` otherwise."""
-        if self._check is None and self._cost is None and self._record is None:
+        if self._review == Review():
             return None
         site = transaction.site()
-        wrong = self._check(site) if self._check is not None else None
+        wrong = self._review.check(site) if self._review.check is not None else None
         if wrong is not None:
             self.trace.failed[site.key] = wrong
             raise TurnedDown(f"check failed: {wrong}")
-        loss = self._cost(site) if self._cost is not None else None
+        loss = self._review.cost(site) if self._review.cost is not None else None
         if loss is not None:
             self.trace.declined[site.key] = loss
             raise TurnedDown(loss)
-        return self._record(site) if self._record is not None else None
+        return self._review.record(site) if self._review.record is not None else None
 
     def _note(self, rule: Rule, node: ir.Node, value: str, refusals: Sequence[Refused]) -> None:
         """Keep why a rule did not apply at a value, of several matches what ``telling`` tells."""

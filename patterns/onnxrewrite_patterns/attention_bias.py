@@ -15,7 +15,6 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention_masks import NEVER_AT_ALL
-from onnxrewrite_patterns.value_bounds import magnitude
 
 Size = Value | npt.NDArray[np.int64]
 

@@ -26,7 +26,6 @@ from onnxrewrite_patterns.attention_bias import Size, full, size_of
 from onnxrewrite_patterns.attention_heads import HEADS, head_size, is_merged_before, merged
 from onnxrewrite_patterns.attention_masks import NEVER_AT_ALL, Mask, zero_where_masked
 from onnxrewrite_patterns.attention_terms import attention as sdpa
-from onnxrewrite_patterns.value_bounds import magnitude
 
 q, k, v = (Var(name, dtype=FLOATS) for name in ("q", "k", "v"))
 mask = Var("mask", default=None)

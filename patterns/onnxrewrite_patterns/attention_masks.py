@@ -37,7 +37,6 @@ from onnxrewrite_patterns.attention_terms import (
     viewed,
     zeroed,
 )
-from onnxrewrite_patterns.value_bounds import magnitude
 
 NEVER = -1e9
 """A score that is set to this or less counts for nothing beside one that is not."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.splat import uniform
 
 q, k, v = (Var(name, dtype=FLOATS) for name in ("q", "k", "v"))
 mask = Var("mask")

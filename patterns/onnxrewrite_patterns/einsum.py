@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.view_chains import target
 
 operands, equation = Each[Value]("operands"), Attr[str]("equation")
 einsum = op.Einsum(operands, equation=equation)
@@ -133,7 +132,7 @@ def ungrouped(m: Match, build: Builder, value: Value, groups: Sequence[str], siz
 
 def reshaped(m: Match, build: Builder, value: Value, wanted: Sequence[Dim]) -> Value:
     """A value in another shape."""
-    found = target(m.shape(value), wanted, None)
+    found = reshape_target(m.shape(value), wanted, None)
     if found is None:
         m.refuse(f"no constant target gives [{', '.join(map(str, wanted))}]", at=einsum)
     return build.Reshape(value, np.array(found, np.int64))

@@ -13,7 +13,6 @@ that its result is whatever lies in memory where the sum is over nothing.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -33,13 +32,6 @@ a, b, perm = Var("a", dtype=FLOATS), Var("b", dtype=FLOATS), Attr[Perm]("perm", 
 turned_a = any_of(*products(op.Transpose(a, perm=perm), b))
 turned_b = any_of(*products(a, op.Transpose(b, perm=perm)))
 turned = any_of(turned_a, turned_b)
-
-
-def matched(m: Match, term: Any) -> Call:
-    """The one of its operators that a term was matched by."""
-    call = m.alternative(term)
-    assert isinstance(call, Call)
-    return call
 
 
 def reading(rank: int, swaps: int, batches: int) -> Perm:
@@ -111,7 +103,7 @@ def transpose_into_fused_matmul(m: Match, build: Builder) -> Value:
     """MatMul(Transpose(a), b) ⟶ com.microsoft.FusedMatMul(a, b, transA=1), and likewise for b and whole batches."""
     which = m.alternative(turned)
     side, name = (a, "A") if which is turned_a else (b, "B")
-    call = matched(m, turned_a if which is turned_a else turned_b)
+    call = m.call(turned_a if which is turned_a else turned_b)
     ranks = m.rank(a), m.rank(b)
     m.require(None not in ranks and min(r or 0 for r in ranks) >= 2, "one of them may be a vector", at=side)
     m.require(ranks != (2, 2) or call.domain, "Gemm transposes matrices, too")
@@ -169,7 +161,7 @@ def rescaled(m: Match, build: Builder, call: Call, factor: float) -> Value:
 )
 def scale_into_fused_matmul(m: Match, build: Builder) -> Value:
     """MatMul(α·a, β·b) ⟶ com.microsoft.FusedMatMul(a, b, alpha=α·β)."""
-    call = matched(m, of_scaled)
+    call = m.call(of_scaled)
     before = [m.facts.rank(v) for v in inputs_of(m.node(call))]
     m.require(before == [m.rank(a), m.rank(b)], "the scale raises the rank of what it scales", at=call)
     return rescaled(m, build, call, math.prod(m[s] for s in (a_scale, b_scale) if s in m))
@@ -197,7 +189,7 @@ def scale_into_fused_matmul(m: Match, build: Builder) -> Value:
 )
 def scale_of_matmul(m: Match, build: Builder) -> Value:
     """α·MatMul(a, b) ⟶ com.microsoft.FusedMatMul(a, b, alpha=α)."""
-    return rescaled(m, build, matched(m, scaled_product), m[scale])
+    return rescaled(m, build, m.call(scaled_product), m[scale])
 
 
 # -- Gemm ------------------------------------------------------------------------------------------------------
@@ -313,7 +305,7 @@ activation = any_of(of_conv, clipped)
 )
 def conv_activation(m: Match, build: Builder) -> Value:
     """Relu(Conv(x, w, b)) ⟶ com.microsoft.FusedConv(x, w, b, activation="Relu"), and other functions."""
-    call = matched(m, linear)
+    call = m.call(linear)
     attributes = m.attrs(call)
     require_unquantized(m, m[x], m[w])
     m.require("activation" not in attributes, "there is a function already", at=call)

@@ -12,7 +12,6 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.view_chains import reshaped
 
 gather = AnyNode(op_types=("Gather", "GatherND"))
 
@@ -70,4 +69,4 @@ def gather_in_order(m: Match, build: Builder) -> Value:
     m.require(inside, "an index is out of range", at=indices)
     order = np.ravel_multi_index(places, sizes)
     m.require(np.array_equal(order, np.arange(np.prod(sizes))), "not all is gathered in its order", at=indices)
-    return x if same_shape(m.shape(x), m.shape(gather)) else reshaped(m, build, x, m[gather])
+    return x if same_shape(m.shape(x), m.shape(gather)) else reshaped_as(m, build, x, m[gather])

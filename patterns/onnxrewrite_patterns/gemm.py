@@ -15,7 +15,6 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns import linear_layers as linear
-from onnxrewrite_patterns.view_chains import target
 
 a, b = Var("a", dtype=FLOATS, rank=2), Var("b", dtype=FLOATS, rank=2)
 c = Var("c")
@@ -222,7 +221,7 @@ layer = op.MatMul(x, w)
 
 def unflattened(m: Match, build: Builder, rows: Value, wanted: Sequence[Dim]) -> Value:
     """Rows with the dimensions of x again: by a constant target, or by one taken from x at run time."""
-    found = target(None, wanted, None)
+    found = reshape_target(None, wanted, None)
     if found is not None:
         return build.Reshape(rows, np.array(found))
     m.require(build.opset >= 14, "a Reshape to a size of zero, which this could be, needs opset 14", at=x)

@@ -15,14 +15,6 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 
-
-def require_same_shape(m: Match, out: Value, source: Value) -> None:
-    """Refuse unless the two values are shown to have one shape."""
-    known = m.shape(out), m.shape(source)
-    shown = " and ".join("unknown" if s is None else f"[{', '.join(map(str, s))}]" for s in known)
-    m.require(same_shape(*known), f"the shapes are not shown to be the same: {shown}", at=source)
-
-
 # -- by definition -------------------------------------------------------------------------------------------
 
 identity = AnyNode(op_types=("Identity",))
@@ -64,7 +56,7 @@ reshape = AnyNode(op_types=(*operators("view repeat"), "CenterCropPad"))
 def reshape_to_own_shape(m: Match, build: Builder) -> Value:
     """Reshape(x, shape of x) ⟶ x, and likewise Flatten, Squeeze, Unsqueeze, Expand and Tile."""
     source = m.operand(m.node(reshape))
-    require_same_shape(m, m[reshape], source)
+    m.require_same_shape(m[reshape], source)
     return source
 
 
@@ -138,7 +130,7 @@ def slice_of_everything(m: Match, build: Builder) -> Value:
     steps = (steps,) if isinstance(steps, int) else steps
     forward = steps is None or (isinstance(steps, tuple) and all(s > 0 for s in steps))
     m.require(forward, "a step is, or may be, negative: that reverses the axis")
-    require_same_shape(m, m[slice_], m.operand(node))
+    m.require_same_shape(m[slice_], m.operand(node))
     return m.operand(node)
 
 
@@ -207,7 +199,7 @@ def resize_to_own_size(m: Match, build: Builder) -> Value:
     scales = scales if isinstance(scales, tuple) else ()
     if not scales or any(s != 1 for s in scales):
         m.require(not scales, f"the scales are {scales}")
-        require_same_shape(m, m[resize], m.operand(node))
+        m.require_same_shape(m[resize], m.operand(node))
     return m.operand(node)
 
 
@@ -322,5 +314,5 @@ def neutral_operand(m: Match, build: Builder) -> Value:
     assert operands is not None
     kept, other = operands
     if m.facts.rank(other):
-        require_same_shape(m, m[neutral], kept)
+        m.require_same_shape(m[neutral], kept)
     return kept

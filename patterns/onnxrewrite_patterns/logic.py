@@ -9,7 +9,6 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.identity import require_same_shape
 
 x = Var("x")
 
@@ -80,7 +79,7 @@ def where_decided(m: Match, build: Builder) -> Value:
         m.require(decided, "the condition is not known to be the same everywhere", at=m.operand(node, 0))
         assert condition is not None
         chosen = first if condition.all() else second
-    require_same_shape(m, m[where], chosen)
+    m.require_same_shape(m[where], chosen)
     return chosen
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.quantized_matmul import require_one_number
 
 EIGHT_BITS = frozenset({ir.DataType.INT8, ir.DataType.UINT8})
 
@@ -72,8 +71,8 @@ def _require_number(m: Match, scale: Var, zero: Var) -> None:
     known = _constant(m, scale)
     m.require(known is not None and known.size == 1, f"{scale!r} is not one constant number", at=scale)
     m.require(known is None or _ordinary(known), "a scale is too large or too small", at=scale)
-    require_one_number(m, scale)
-    require_one_number(m, zero)
+    m.require_one_number(scale)
+    m.require_one_number(zero)
 
 
 def _ordinary(scale: Array) -> bool:

@@ -19,7 +19,6 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention_pack import PACK_LIMIT
-from onnxrewrite_patterns.quantized_matmul import require_one_number
 
 x = Var("x", rank=3)
 x_scale, x_zero = Var("scale of x"), Var("zero of x", default=None)
@@ -95,8 +94,8 @@ _ATTEND = "y = com.microsoft.MultiHeadAttention<num_heads=1, scale=0.5>(q, k, v)
 def quantized_attention(m: Match, build: Builder) -> Value:
     """MultiHeadAttention(x·wq + bq, x·wk + bk, x·wv + bv) of integers ⟶ com.microsoft.QAttention(x, w, b)."""
     m.require(m.value(mask) is None, "QAttention adds no mask to the scores", at=mask)
-    require_one_number(m, x_scale)
-    require_one_number(m, x_zero)
+    m.require_one_number(x_scale)
+    m.require_one_number(x_zero)
     shapes = {m.shape(w) for w in weights}
     m.require(len(shapes) == 1 and len({m.dtype(w) for w in weights}) == 1, "the projections differ in size", at=x)
     size = sum(m.facts.nbytes(v) or 0 for w in weights if (v := m.value(w)) is not None)

@@ -10,7 +10,6 @@ Source: ONNX Runtime, docs/ContribOperators.md; what it does not say was tried (
 from __future__ import annotations
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.fused_linear import matched
 
 FLOAT = 1
 
@@ -27,12 +26,6 @@ def scaled(first: Term, zero: Term, scale: Term) -> Term:
 to_float = scaled(a, a_zero, a_scale)
 quantize = op.DynamicQuantizeLinear(x := Var("x"))
 dynamic = scaled(quantize[0], quantize[2], quantize[1])
-
-
-def require_one_number(m: Match, term: Term) -> None:
-    """Refuse a scale or a zero of which there are several."""
-    value = m.value(term)
-    m.require(value is None or m.shape(value) in ((), (1,)), f"{term!r} is not known to be one number", at=value)
 
 
 def require_by_column(m: Match) -> None:
@@ -74,8 +67,8 @@ _SPELLED = "q, s, z = DynamicQuantizeLinear(x)  i = MatMulInteger(q, b, z)  f = 
 )
 def matmul_integer_to_float(m: Match, build: Builder) -> Value:
     """float(MatMulInteger(a, b))·(s·t) ⟶ com.microsoft.MatMulIntegerToFloat(a, b, s, t)."""
-    require_one_number(m, a_scale)
-    require_one_number(m, a_zero)
+    m.require_one_number(a_scale)
+    m.require_one_number(a_zero)
     require_by_column(m)
     inputs = [m[a], m[b], m[a_scale], m[b_scale], m.value(a_zero), m.value(b_zero)]
     return build.microsoft.node("MatMulIntegerToFloat", inputs)[0]
@@ -137,7 +130,7 @@ def quantized_matmul_bias(m: Match, build: Builder) -> Value:
     """DynamicQuantizeMatMul(x, b, t) + bias ⟶ DynamicQuantizeMatMul(x, b, t, bias=bias), and MatMulIntegerToFloat."""
     columns = m.dim(b, 1)
     m.require(isinstance(columns, int) and m.shape(bias) == (columns,), "it is not one number for each column", at=bias)
-    call = matched(m, biasless)
+    call = m.call(biasless)
     wanted = 4 if call.op_types == ("DynamicQuantizeMatMul",) else 6
     node = m.node(call)
     return build.again(node, *(input_of(node, i) for i in range(wanted)), m[bias])[0]

@@ -12,7 +12,6 @@ Source: ONNX Runtime, docs/ContribOperators.md; what it does not say was tried (
 from __future__ import annotations
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.fused_linear import matched
 from onnxrewrite_patterns.qdq import bias_in_steps, grid, quantize, require_alone, result, sliced, whole
 
 a, b, bias = grid("a"), grid("b"), grid("bias")
@@ -73,7 +72,7 @@ _CONV = "uint8[n,2,5,5] q; int8[2,2,3,3] k; "
 )
 def quantized_conv(m: Match, build: Builder) -> Value:
     """QuantizeLinear(Conv(DequantizeLinear(a), DequantizeLinear(b), ...)) ⟶ QLinearConv(a, b, ...)."""
-    call = matched(m, conv)
+    call = m.call(conv)
     require_alone(m, call)
     operands = [*whole(m, build, a), *sliced(m, build, b, 0), *result(m, build, of_conv)]
     steps = [bias_in_steps(m, bias, a.scale, b.scale)] if bias.whole in m else []
@@ -152,7 +151,7 @@ def quantized_matmul(m: Match, build: Builder) -> Value:
 )
 def quantized_gemm(m: Match, build: Builder) -> Value:
     """QuantizeLinear(Gemm(DequantizeLinear(a), DequantizeLinear(b), ...)) ⟶ com.microsoft.QGemm(a, b, ...)."""
-    call = matched(m, gemm)
+    call = m.call(gemm)
     require_alone(m, call)
     attributes = m.attrs(call)
     m.require(attributes.pop("beta", 1.0) == 1 or bias.whole not in m, "the bias is scaled", at=call)

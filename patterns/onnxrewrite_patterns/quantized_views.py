@@ -9,7 +9,6 @@ Why: two nodes a layer that move nothing, each with a shape to be computed.
 from __future__ import annotations
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.fused_linear import matched
 
 x, b = Var("x"), Var("b", rank=2)
 flat = op.Reshape(x, Var("shape of the matrix"))
@@ -61,7 +60,7 @@ apart = op.Reshape(product, Var("shape of the product"))
 )
 def quantized_matmul_of_view(m: Match, build: Builder) -> Value:
     """Reshape(DynamicQuantizeMatMul(Reshape(x), b)) ⟶ DynamicQuantizeMatMul(x, b), and MatMulIntegerToFloat."""
-    call = matched(m, product)
+    call = m.call(product)
     m.node(flat), m.node(apart)  # of both the results count, whatever their attributes
     before, matrix = m.shape(x) or (), m.shape(flat) or ()
     m.require(len(before) > 1 and len(matrix) > 1, "the rank of x is not known, or too small", at=x)

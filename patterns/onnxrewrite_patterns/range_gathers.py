@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.view_chains import new_axes
 
 _FAR = 12
 """Indices are made by no more nodes in a row."""

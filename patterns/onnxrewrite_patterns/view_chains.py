@@ -8,9 +8,6 @@ certainly not zero, or where it stood before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
@@ -19,76 +16,15 @@ x = Var("x")
 
 # -- the target of a Reshape ---------------------------------------------------------------------------------
 
-
-def target(source: Sequence[Dim] | None, wanted: Sequence[Dim], spelled: Sequence[Dim] | None) -> list[int] | None:
-    """A constant target that reshapes ``source`` to ``wanted``; None where there is none.
-
-    Args:
-        source: The input's shape; None when unknown.
-        wanted: The result's shape.
-        spelled: The target that the model has, if any; its -1 may stay.
-
-    """
-    made: list[int | None] = [_entry(source, place, size) for place, size in enumerate(wanted)]
-    left = [place for place, entry in enumerate(made) if entry is None]
-    if not left:
-        return made  # type: ignore[return-value]
-    if len(left) > 1:
-        return None
-    (place,) = left
-    others = [at_least(size) > 0 for other, size in enumerate(wanted) if other != place]
-    if not all(others) and (spelled is None or len(spelled) != len(wanted) or spelled[place] != -1):
-        return None
-    return [-1 if entry is None else entry for entry in made]
-
-
-def _entry(source: Sequence[Dim] | None, place: int, size: Dim) -> int | None:
-    """The entry of a target for one dimension: the number, 0 where the input has the same size there, or None."""
-    if isinstance(size, int) and size:
-        return size
-    copies = source is not None and place < len(source) and same_dim(source[place], size)
-    return 0 if copies else None
-
-
-def new_axes(source: Sequence[Dim] | None, wanted: Sequence[Dim]) -> list[int] | None:
-    """The axes of size 1 that make ``wanted`` of ``source``; None where that takes more."""
-    added, place = [], 0
-    for axis, size in enumerate(wanted):
-        if source is not None and place < len(source) and same_dim(source[place], size):
-            place += 1
-        elif size == 1:
-            added.append(axis)
-        else:
-            return None
-    return added if source is not None and place == len(source) else None
-
-
-def reshaped(m: Match, build: Builder, source: Value, out: Value) -> Value:
-    """``source`` in the shape of ``out``, by a constant target; or with axes of size 1 that come or go."""
-    wanted, own = m.shape(out), made_by(out, "Reshape")
-    if wanted is None:
-        m.refuse("the rank of the result is not known", at=out)
-    m.require(all(not isinstance(d, int) or d >= 0 for d in wanted), "the result has no shape", at=out)
-    found = target(m.shape(source), wanted, m.facts.elements(m.operand(own, 1)) if own is not None else None)
-    if found is None and (added := new_axes(m.shape(source), wanted)) is not None:
-        return build.Unsqueeze(source, axes=added)
-    if found is None and (removed := new_axes(wanted, m.shape(source) or ())) is not None:
-        return build.Squeeze(source, axes=removed)
-    if found is None:
-        shown = f"[{', '.join(map(str, m.shape(source) or '?'))}] to [{', '.join(map(str, wanted))}]"
-        m.refuse(f"no constant target turns {shown}", at=out)
-    return build.Reshape(source, shape=np.array(found, np.int64))
-
-
 reshape = AnyNode(op_types=("Reshape",))
 
 
 def _is_plain(m: Match, node: ir.Node) -> bool:
-    """True if the target of a Reshape is constant, and is the one that ``target`` makes, if it makes one."""
+    """True if the target of a Reshape is constant, and is the one that ``reshape_target`` makes, if it makes one."""
     spelled, wanted = m.facts.constant(m.operand(node, 1)), m.shape(reshape)
     if spelled is None or wanted is None:
         return spelled is not None
-    made = target(m.shape(m.operand(node)), wanted, tuple(spelled.tolist()))
+    made = reshape_target(m.shape(m.operand(node)), wanted, tuple(spelled.tolist()))
     return made is None or (made == spelled.tolist() and not m.attr(reshape, "allowzero"))
 
 
@@ -144,7 +80,7 @@ def reshape_constant(m: Match, build: Builder) -> Value:
     """
     node = m.node(reshape)
     m.require(not _is_plain(m, node), "the target is constant already", at=m.operand(node, 1))
-    return reshaped(m, build, m.operand(node), m[reshape])
+    return reshaped_as(m, build, m.operand(node), m[reshape])
 
 
 # -- chains of views -----------------------------------------------------------------------------------------
@@ -183,7 +119,7 @@ outer_view = op[VIEWS](inner_view, Each("outer_rest", at_least=0))
 def view_of_view(m: Match, build: Builder) -> Value:
     """Reshape(Reshape(x, s), t) ⟶ Reshape(x, t), and likewise Flatten, Squeeze and Unsqueeze in a row."""
     m.node(inner_view), m.node(outer_view)
-    return reshaped(m, build, m[x], m[outer_view])
+    return reshaped_as(m, build, m[x], m[outer_view])
 
 
 AXES = ("Squeeze", "Unsqueeze")

@@ -17,7 +17,7 @@ from onnxrewrite.checks.rewrites import SiteChecker
 from onnxrewrite.io.opset_conversion import in_opset
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite import registry
-from onnxrewrite.rewrite.driver import Driver, make_runnable
+from onnxrewrite.rewrite.driver import Driver, Review, make_runnable
 from onnxrewrite.rewrite.rule import Stage
 from onnxrewrite.rewrite.trace import Site
 
@@ -139,7 +139,7 @@ def test_a_captured_block_is_taken_in_all_layers(block: Block, tmp_path: Path) -
         """Run the rewrites that are asked about, as ``apply`` runs all."""
         return checker(site) if site.rule == "my-block" else None
 
-    driver = Driver(in_opset(io.load(model), block.opset), rules, target("onnxruntime-cpu"), check=check)
+    driver = Driver(in_opset(io.load(model), block.opset), rules, target("onnxruntime-cpu"), review=Review(check))
     trace = driver.run(Stage.RAISE)
     assert trace.counts()["my-block"] == block.layers
     assert checker.ok == block.layers, checker.not_run

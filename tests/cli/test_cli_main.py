@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onnxrewrite import __version__, cli
-from onnxrewrite.cli.apply import Level
+from onnxrewrite.cli.rewriting import Level
 
 HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime", "onnxscript", "sympy", "networkx", "rich")
 COMMANDS = ("apply", "bench", "check", "inspect", "profile", "rules")

@@ -12,7 +12,7 @@ from onnxrewrite import io
 from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
 from onnxrewrite.pattern.terms import Term, Var
-from onnxrewrite.rewrite.driver import Driver, Limits
+from onnxrewrite.rewrite.driver import Driver, Review
 from onnxrewrite.rewrite.edit import drop_unused_initializers
 from onnxrewrite.rules import Rule, Stage, op
 
@@ -46,8 +46,9 @@ def drive(
 ) -> Driver:
     """Apply ``rules``; the driver holds the model and what happened."""
     model = text.parse(source, opset=opset) if isinstance(source, str) else source
-    limits = Limits(quarantine=set(quarantine))
-    driver = Driver(io.load(model), rules, target(runs_on), check=check, limits=limits, conflicts=conflicts)
+    driver = Driver(
+        io.load(model), rules, target(runs_on), review=Review(check), quarantine=quarantine, conflicts=conflicts
+    )
     driver.run()
     return driver
 

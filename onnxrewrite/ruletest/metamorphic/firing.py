@@ -16,7 +16,7 @@ from onnxrewrite.pattern.finder import Matcher
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.misses import Misses
 from onnxrewrite.pattern.recursive import RecursiveMatcher
-from onnxrewrite.rewrite.driver import Driver, SiteCheck
+from onnxrewrite.rewrite.driver import Driver, Review, SiteCheck
 from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Site
@@ -64,7 +64,7 @@ class Trial:
     def _run(self, model: ir.Model, rules: Sequence[Rule], check: SiteCheck | None) -> Driver:
         copy = io.load(model)
         schema.date(copy)
-        driver = Driver(copy, [*rules, *self.lowering], target(self.target), check=check)
+        driver = Driver(copy, [*rules, *self.lowering], target(self.target), review=Review(check))
         driver.run_stage(self.rule.stage, rules)
         return driver
 

@@ -36,17 +36,9 @@ def _gemm(run: Run, call: Call, a: Array, b: Array, c: Array | None = None) -> A
 
 
 @computes("MatMulNBits", domain="com.microsoft")
-def _quantized_product(
-    run: Run,
-    call: Call,
-    a: Array,
-    packed: Array,
-    scales: Array,
-    zeros: Array | None = None,
-    order: Array | None = None,
-    bias: Array | None = None,
-) -> Array:
+def _quantized_product(run: Run, call: Call, a: Array, packed: Array, scales: Array, *rest: Array | None) -> Array:
     """a·bᵀ + bias, where b lies in blocks of few bits, each with a scale and a zero."""
+    zeros, order, bias = (*rest, None, None, None)[:3]
     if order is not None or (zeros is not None and zeros.dtype != np.uint8):
         raise NotApplicable("MatMulNBits: g_idx, or zero points that are floats")
     rows, bits = call.get("N"), call.get("bits", 4)

@@ -28,11 +28,11 @@ from onnxrewrite.measure.peak_memory import Use, used
 from onnxrewrite.measure.timing import Interval, Timing, interleave, interleave_anew, ratio
 from onnxrewrite.reference.tolerance import finite
 from onnxrewrite.report.html import markup
+from onnxrewrite.report.plain_reports import BenchReport, VariantRow
 from onnxrewrite.runtime.session import one_line
 from onnxrewrite.runtime.settings import DEFAULT, LEVELS, Level, Runner, Setting, open_runner
 from onnxrewrite.suite.bench.peers import LIMIT, Peer, attempts
 from onnxrewrite.system.arrays import Feeds
-from onnxrewrite.system.plain import Json
 
 Kind: TypeAlias = Literal["original", "ours", "file", "peer"]
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -88,24 +88,24 @@ class Variant:
     throughput: Mapping[int, Interval] = field(default_factory=dict)
     failure: str = ""
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> VariantRow:
         """Plain data; seconds, bytes, samples a second."""
-        plain = {name: getattr(self, name) for name in _PLAIN}
         return {
-            **plain,
-            "timing": _json(self.timing),
-            "ratio": _json(self.ratio),
-            "creation": _json(self.creation),
+            "name": self.name,
+            "kind": self.kind,
+            "level": self.level,
+            "version": self.version,
+            "optimization": self.optimization,
+            "nodes": self.nodes,
+            "size": self.size,
+            "memory": self.memory,
+            "failure": self.failure,
+            "timing": None if self.timing is None else self.timing.to_json(),
+            "ratio": None if self.ratio is None else self.ratio.to_json(),
+            "creation": None if self.creation is None else self.creation.to_json(),
             "error": None if self.error is None else {"largest": self.error.largest, "failure": self.error.failure},
             "throughput": {str(batch): found.to_json() for batch, found in self.throughput.items()},
         }
-
-
-_PLAIN = ("name", "kind", "level", "version", "optimization", "nodes", "size", "memory", "failure")
-
-
-def _json(what: Timing | Interval | None) -> Json:
-    return None if what is None else what.to_json()
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Bench:
         """The variant of this name; KeyError if there is none."""
         return {v.name: v for v in self.variants}[name]
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> BenchReport:
         """Plain data."""
         return {
             "model": self.model,

@@ -12,6 +12,7 @@ from onnxrewrite import io
 from onnxrewrite.io import external, preserved
 from onnxrewrite.io.statistics import file_bytes
 from onnxrewrite.measure.timing import Interval
+from onnxrewrite.report.plain_reports import MetricsRow
 from onnxrewrite.runtime.settings import DEFAULT, Setting
 from onnxrewrite.suite.quality.gate import Quality
 from onnxrewrite.system import files
@@ -75,7 +76,7 @@ class Metrics:
     quality: Quality
     memory: int | None = None
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> MetricsRow:
         """Plain data: seconds, bytes, samples a second."""
         return {
             "latency": self.latency.to_json(),

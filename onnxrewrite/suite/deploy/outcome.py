@@ -9,7 +9,6 @@ from onnxrewrite.reference.tolerance import finite
 from onnxrewrite.suite.deploy.acceptance import Trial
 from onnxrewrite.suite.deploy.operator_times import Operators
 from onnxrewrite.suite.quality.gate import Gate
-from onnxrewrite.system.plain import Json
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Step:
         """``kept``, ``taken back``, ``skipped``."""
         return "kept" if self.kept is not None else "skipped" if self.skipped else "taken back"
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> dict[str, object]:
         """Plain data."""
         return {
             "stage": self.stage,
@@ -111,7 +110,7 @@ class Outcome:
         """True if the target speedup is reached; False without a target."""
         return self.target is not None and self.speedup >= self.target
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> dict[str, object]:
         """Plain data, ``report.json``: seconds, bytes, samples a second; None for what is not finite."""
         return {
             "model": self.model,
@@ -139,6 +138,6 @@ class Outcome:
         return outcome_html(self.to_json())
 
 
-def trial_json(trial: Trial) -> dict[str, Json]:
+def trial_json(trial: Trial) -> dict[str, object]:
     """Plain data."""
     return {**trial.artifact.to_json(), "metrics": trial.metrics.to_json(), "verdict": asdict(trial.verdict)}

@@ -19,6 +19,7 @@ from onnxrewrite.io.statistics import stored_bytes
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.ir.target import Target
 from onnxrewrite.ir.target import target as target_by_name
+from onnxrewrite.report.plain_reports import HalfReport
 from onnxrewrite.runtime.session import openable
 from onnxrewrite.suite.precision.dtype_conversion import convert, float_values, is_weight, prepared, rounded, versions
 from onnxrewrite.suite.precision.formats import Format, half_format
@@ -27,7 +28,6 @@ from onnxrewrite.suite.precision.ranges import Range, misfits, ranges, weight_ra
 from onnxrewrite.suite.precision.support import Places, is_float, places, refusal
 from onnxrewrite.suite.quality.data import Data, Given, load_data
 from onnxrewrite.suite.quality.gate import Gate, Judge, Metric, Quality
-from onnxrewrite.system.plain import Json
 
 BLOCKED = operators(marks="places")
 """Operators that stay in float32 unless asked for otherwise: they count, sort, or compute places in an image, and
@@ -72,7 +72,7 @@ class Halved:
         """The model as a protobuf message."""
         return io.to_proto(self.model)
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> HalfReport:
         """Plain data."""
         return {
             "dtype": self.dtype,

@@ -37,7 +37,6 @@ from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.quantizer import quantize
 from onnxrewrite.suite.quantization.select import select
 from onnxrewrite.system import files
-from onnxrewrite.system.plain import Json
 
 QUANTIZED = ("int8", "int4")
 PRECISIONS = ("float32", *FORMATS, *QUANTIZED)
@@ -97,7 +96,7 @@ class Mixed:
         """The model as a protobuf message."""
         return io.to_proto(self.model)
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> dict[str, object]:
         """Plain data."""
         return {
             "counts": self.counts,

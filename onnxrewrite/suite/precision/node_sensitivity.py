@@ -29,12 +29,12 @@ from onnxrewrite import io
 from onnxrewrite.compiler.loop import Progress
 from onnxrewrite.errors import UsageError
 from onnxrewrite.reference.tolerance import finite
+from onnxrewrite.report.plain_reports import SensitiveRow, SensitivityReport
 from onnxrewrite.suite.precision.candidates import Candidates, candidates
 from onnxrewrite.suite.precision.teacher_forcing import node_errors
 from onnxrewrite.suite.quality.data import Given
 from onnxrewrite.suite.quality.gate import Metric, Quality
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
-from onnxrewrite.system.plain import Json
 
 Method: TypeAlias = Literal["alone", "local", "accumulated"]
 
@@ -61,7 +61,7 @@ class Sensitive:
     scope: str = ""
     bytes: int = 0
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> SensitiveRow:
         """Plain data; None for an infinite ratio."""
         return {
             "name": self.name,
@@ -114,7 +114,7 @@ class Sensitivity(Sequence[Sensitive]):
             return None
         return sum(10 ** (-each.snr / 10) for each in self.nodes) / 10 ** (-self.quality.worst.snr / 10)
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> SensitivityReport:
         """Plain data."""
         return {
             "method": self.method,

@@ -10,11 +10,11 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.reference.tolerance import finite
+from onnxrewrite.report.plain_reports import RangeRow
 from onnxrewrite.suite.precision.formats import Format
 from onnxrewrite.suite.precision.intermediate_values import activations
 from onnxrewrite.suite.quality.data import Data
 from onnxrewrite.system.arrays import Array
-from onnxrewrite.system.plain import Json
 
 ROUNDINGS = 4.0
 """A value fits if rounding it changes it, in the root mean square, by no more than so many epsilons: rounding normal
@@ -44,7 +44,7 @@ class Range:
             return f"lies below {form.least:.3g}, the least normal number of {form.name}, in {self.small:.0%} of it"
         return ""
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> RangeRow:
         """Plain data; None for what is infinite."""
         return {"largest": self.largest, "error": finite(self.error), "small": self.small}
 

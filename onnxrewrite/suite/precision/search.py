@@ -34,7 +34,6 @@ from onnxrewrite.suite.quality.gate import Gate, Metric, Quality
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
 from onnxrewrite.suite.quantization.quantizer import quantize
-from onnxrewrite.system.plain import Json
 
 TIMING = 0.6
 """Seconds to time one candidate by turns with the best one."""
@@ -89,7 +88,7 @@ class Found:
     complete: bool
     sensitivity: Sensitivity | None = field(repr=False, compare=False)
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> dict[str, object]:
         """Plain data."""
         return {
             "floats": list(self.floats),

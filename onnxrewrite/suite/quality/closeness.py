@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from typing import cast
 
 import numpy as np
 
 from onnxrewrite.reference.tolerance import finite
+from onnxrewrite.report.plain_reports import ClosenessRow
 from onnxrewrite.system.arrays import Array, Floats, Held
-from onnxrewrite.system.plain import Json
 
 TOP = 5
 """k of the top-k agreement."""
@@ -50,9 +51,10 @@ class Closeness:
             return 0.0
         return self.cosine if self.agreement is None else self.agreement
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> ClosenessRow:
         """Plain data; None for what is infinite."""
-        return {name: finite(v) if isinstance(v, float) else v for name, v in asdict(self).items()}
+        plain = {name: finite(v) if isinstance(v, float) else v for name, v in asdict(self).items()}
+        return cast(ClosenessRow, plain)
 
 
 class Gauge:

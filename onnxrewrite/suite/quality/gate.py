@@ -9,12 +9,12 @@ from typing import TypeAlias
 
 from onnxrewrite.errors import ModelError, UsageError, foreign
 from onnxrewrite.reference.tolerance import finite
+from onnxrewrite.report.plain_reports import QualityReport
 from onnxrewrite.runtime.session import ModelLike, one_line, open_session
 from onnxrewrite.runtime.settings import DEFAULT, Setting, open_runner
 from onnxrewrite.suite.quality.closeness import Closeness, Gauge, worst
 from onnxrewrite.suite.quality.data import Data, Sample
 from onnxrewrite.system.arrays import Outputs
-from onnxrewrite.system.plain import Json
 
 Metric: TypeAlias = Callable[[Sequence[Outputs], Sequence[Sample]], float]
 """A metric of the user's own: outputs by name of each sample, and the samples, to a number; larger is better."""
@@ -53,7 +53,7 @@ class Quality:
             return self.baseline - self.metric
         return 1.0 - self.worst.score
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> QualityReport:
         """Plain data; None for what is not finite."""
         return {
             "outputs": {name: found.to_json() for name, found in self.outputs.items()},

@@ -11,12 +11,12 @@ from typing import Literal, TypeAlias, get_args
 from onnxrewrite import io
 from onnxrewrite.errors import CheckError, OnnxRewriteError, UsageError
 from onnxrewrite.measure.timing import Interval, interleave, ratio
+from onnxrewrite.report.plain_reports import CandidateRow, QuantizedReport
 from onnxrewrite.runtime.settings import Setting, open_runner
 from onnxrewrite.suite.quality.gate import Gate, Quality
 from onnxrewrite.suite.quantization.quantize_settings import Calibration, QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
 from onnxrewrite.suite.quantization.workbench import Made, Work
-from onnxrewrite.system.plain import Json
 
 Axis: TypeAlias = Literal["channels", "symmetry", "range"]
 """The settings that may be varied beside mode, format and calibration."""
@@ -48,7 +48,7 @@ class Candidate:
     ratio: Interval | None = None
     failure: str = ""
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> CandidateRow:
         """Plain data."""
         return {
             "settings": self.settings.to_json(),
@@ -72,7 +72,7 @@ class Comparison:
     candidates: Sequence[Candidate]
     best: Quantized
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> QuantizedReport:
         """Plain data, without the model."""
         return {**self.best.to_json(), "candidates": [c.to_json() for c in self.candidates]}
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import onnx
 
 from onnxrewrite.measure.timing import Interval
+from onnxrewrite.report.plain_reports import QuantizedReport
 from onnxrewrite.suite.quality.gate import Quality
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.select import Left
-from onnxrewrite.system.plain import Json
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Quantized:
         """The number of quantized nodes of each operator."""
         return dict(sorted(Counter(self.nodes.values()).items()))
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> QuantizedReport:
         """Plain data, without the model."""
         return {
             "output": str(self.model) if isinstance(self.model, Path) else None,

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from onnxrewrite.ir.operators import TRAITS, operators
+from onnxrewrite.report.plain_reports import LeftRow
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings, names
 from onnxrewrite.suite.quantization.split import is_plain
 from onnxrewrite.suite.quantization.stored import chained
-from onnxrewrite.system.plain import Json
 
 OPERATORS: Mapping[str, tuple[str, ...]] = {
     "dynamic": ("MatMul", "Gemm", "LSTM", "Gather", "Conv"),
@@ -49,7 +49,7 @@ class Left:
     operator: str
     reason: str
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> LeftRow:
         """Plain data."""
         return {"name": self.name, "operator": self.operator, "reason": self.reason}
 

@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from onnxrewrite.errors import ModelError
+from onnxrewrite.report.plain_reports import ModelRow
 from onnxrewrite.system import files
 from onnxrewrite.system.atomic import write_whole
-from onnxrewrite.system.plain import Json
 
 FILE = "sweep.jsonl"
 """The record, in the output folder."""
@@ -59,9 +59,9 @@ class Row:
     files: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> ModelRow:
         """Plain data."""
-        plain: dict[str, Json] = _ROW.dump_python(self, mode="json")
+        plain: ModelRow = _ROW.dump_python(self, mode="json")
         return plain
 
 

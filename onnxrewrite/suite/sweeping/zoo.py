@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 from onnxrewrite.compiler.loop import Progress
 from onnxrewrite.errors import ModelError, UsageError
+from onnxrewrite.report.plain_reports import SweepReport
 from onnxrewrite.suite.sweeping.executors import few_threads, in_processes, on_executor, threads_for
 from onnxrewrite.suite.sweeping.find import Found, LeftOut, find
 from onnxrewrite.suite.sweeping.job import Job
 from onnxrewrite.suite.sweeping.journal import Record, Row
 from onnxrewrite.suite.sweeping.tasks import Apply, Work
-from onnxrewrite.system.plain import Json
 
 Models: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -55,8 +55,8 @@ class Sweep:
         met = {row.status for row in self.rows}
         return next((code for status, code in _EXIT_CODES if status in met), 0)
 
-    def to_json(self) -> dict[str, Json]:
-        """Plain data: bytes, seconds, SHA-256 of the files that were written."""
+    def to_json(self) -> SweepReport:
+        """Plain data."""
         return {
             "out": str(self.out),
             "models": [row.to_json() for row in self.rows],

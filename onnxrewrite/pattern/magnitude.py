@@ -7,7 +7,10 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.rules import *
+from onnxrewrite.ir.operators import operators
+from onnxrewrite.ir.views import input_of, inputs_of
+from onnxrewrite.pattern.look import resolve
+from onnxrewrite.pattern.match import Match
 
 _SAME = operators(marks="bounded")
 """Operators that compute no larger numbers than their first input has."""
@@ -15,7 +18,7 @@ _SAME = operators(marks="bounded")
 _PRODUCTS = operators("linear")
 
 
-def magnitude(m: Match, x: Value | None, *, of_products: float = math.inf, depth: int = 24) -> float:
+def magnitude(m: Match, x: ir.Value | None, *, of_products: float = math.inf, depth: int = 24) -> float:
     """A bound of the magnitude of every element; infinite where none is known.
 
     Args:

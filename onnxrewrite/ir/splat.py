@@ -6,9 +6,11 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from onnxrewrite.rules import *
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.operators import operators
+from onnxrewrite.ir.views import input_of, inputs_of
 
-VIEWS = frozenset((*operators("view permute repeat"), "Identity"))
+_VIEWS = frozenset((*operators("view permute repeat"), "Identity"))
 """They repeat and rearrange elements."""
 
 _FAR = 8
@@ -17,7 +19,7 @@ _FAR = 8
 Number: TypeAlias = bool | int | float
 
 
-def uniform(facts: Facts, value: Value | None, used: list[ir.Node], far: int = _FAR) -> Number | None:
+def uniform(facts: Facts, value: ir.Value | None, used: list[ir.Node], far: int = _FAR) -> Number | None:
     """The number that every element is; None where nobody knows.  The nodes that tell it go to ``used``."""
     if value is None or far == 0:
         return None
@@ -30,7 +32,7 @@ def uniform(facts: Facts, value: Value | None, used: list[ir.Node], far: int = _
     if node is None or node.domain:
         return None
     used.append(node)
-    if node.op_type in VIEWS:
+    if node.op_type in _VIEWS:
         return uniform(facts, input_of(node), used, far - 1)
     if node.op_type != "Where":
         return None

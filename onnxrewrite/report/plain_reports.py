@@ -1,0 +1,205 @@
+"""The reports of tools as plain data: the types of what ``to_json`` gives, and JSON files hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NotRequired, TypedDict
+
+from onnxrewrite.measure.timing import Span, TimingRow
+from onnxrewrite.system.plain import Json
+
+
+class ClosenessRow(TypedDict):
+    """The closeness of an output, see ``suite.quality.closeness.Closeness``; None for what is infinite."""
+
+    cosine: float | None
+    snr: float | None
+    largest: float | None
+    mean: float | None
+    agreement: float | None
+    top1: float | None
+    topk: float | None
+    broken: int
+
+
+class QualityReport(TypedDict):
+    """The quality of a model, see ``suite.quality.gate.Quality``; ``worst`` names an output."""
+
+    outputs: dict[str, ClosenessRow]
+    worst: str | None
+    drop: float | None
+    metric: float | None
+    baseline: float | None
+    data: str
+    generated: bool
+
+
+class LeftRow(TypedDict):
+    """A node that stays in float."""
+
+    name: str
+    operator: str
+    reason: str
+
+
+class CandidateRow(TypedDict):
+    """One way to quantize, see ``suite.quantization.modes.Candidate``."""
+
+    settings: Mapping[str, Json]
+    name: str
+    quality: QualityReport | None
+    size: int
+    ratio: Span | None
+    failure: str
+
+
+class QuantizedReport(TypedDict):
+    """A quantized model, see ``suite.quantization.quantized.Quantized``; ``candidates``: all, if several were tried."""
+
+    model: NotRequired[str]
+    candidates: NotRequired[list[CandidateRow]]
+    output: str | None
+    settings: Mapping[str, Json]
+    name: str
+    quantized: dict[str, str]
+    operators: dict[str, int]
+    left: list[LeftRow]
+    floats: dict[str, int]
+    notes: list[str]
+    quality: QualityReport | None
+    ratio: Span | None
+    size: dict[str, int]
+
+
+class ErrorRow(TypedDict):
+    """The error of a variant, see ``suite.bench.benchmark.Error``."""
+
+    largest: float | None
+    failure: str
+
+
+class VariantRow(TypedDict):
+    """A variant of a model, see ``suite.bench.benchmark.Variant``: seconds, bytes, samples a second."""
+
+    name: str
+    kind: str
+    level: str
+    version: str
+    optimization: float | None
+    nodes: int | None
+    size: int | None
+    memory: int | None
+    failure: str
+    timing: TimingRow | None
+    ratio: Span | None
+    creation: Span | None
+    error: ErrorRow | None
+    throughput: dict[str, Span]
+
+
+class BenchReport(TypedDict):
+    """The variants of one model side by side, see ``suite.bench.benchmark.Bench``."""
+
+    model: str
+    reference: str
+    provider: str
+    threads: int
+    binding: dict[str, int]
+    variants: list[VariantRow]
+    notes: list[str]
+
+
+class RangeRow(TypedDict):
+    """The range of a value, see ``suite.precision.ranges.Range``; None for what is infinite."""
+
+    largest: float
+    error: float | None
+    small: float
+
+
+class HalfReport(TypedDict):
+    """A model in half precision, see ``suite.precision.half_precision.Halved``."""
+
+    model: NotRequired[str]
+    output: NotRequired[str]
+    dtype: str
+    converted: list[str]
+    kept: dict[str, str]
+    ranges: dict[str, RangeRow]
+    quality: QualityReport | None
+    size: dict[str, int]
+    notes: list[str]
+
+
+class SensitiveRow(TypedDict):
+    """A node, see ``suite.precision.node_sensitivity.Sensitive``; None for an infinite ratio."""
+
+    name: str
+    operator: str
+    snr: float | None
+    drop: float
+    scope: str
+    bytes: int
+
+
+class SensitivityReport(TypedDict):
+    """The ranking of nodes, see ``suite.precision.node_sensitivity.Sensitivity``, and what was written after it."""
+
+    model: NotRequired[str]
+    excluded: NotRequired[list[str]]
+    output: NotRequired[str | None]
+    result: NotRequired[QualityReport | None]
+    method: str
+    settings: Mapping[str, Json]
+    name: str
+    quality: QualityReport
+    explained: float | None
+    nodes: list[SensitiveRow]
+    order: list[str]
+
+
+class MetricsRow(TypedDict):
+    """The measurements of an artifact, see ``suite.deploy.artifact.Metrics``: seconds, bytes, samples a second."""
+
+    latency: Span
+    ratio: Span
+    step: Span | None
+    throughput: float
+    creation: Span
+    size: int
+    memory: int | None
+    quality: QualityReport
+
+
+class ModelRow(TypedDict):
+    """A model of a sweep, see ``suite.sweeping.journal.Row``."""
+
+    model: str
+    output: str
+    status: str
+    error: str
+    nodes: dict[str, int] | None
+    size: dict[str, int] | None
+    ratio: float | None
+    seconds: float
+    resumed: bool
+    key: str
+    files: dict[str, str]
+    notes: list[str]
+
+
+class LeftOutRow(TypedDict):
+    """A file or folder that was left out."""
+
+    path: str
+    reason: str
+
+
+class SweepReport(TypedDict):
+    """The result of ``sweep`` as plain data: bytes, seconds, SHA-256 of the files that were written."""
+
+    out: str
+    models: list[ModelRow]
+    left_out: list[LeftOutRow]
+    notes: list[str]
+    seconds: float
