@@ -38,10 +38,8 @@ EQUIVALENT: dict[str, str] = {
     'gelu-lower: without gelu.to_microsoft_gelu: m.require(m.is_newer(gelu), "the model\'s own opset has Gelu")': _TASTE,
     "expand-constant: without expands.constant_expand: m.require(m.facts.tensor(operand(m, node, 1)) is None, 'the shape is constant already', at=node.inputs[1])": _ENDLESS,
     "reshape-constant: without shapes.constant_target: m.require(m.facts.tensor(operand(m, node, 1)) is None, 'the target is constant already', at=node.inputs[1])": _ENDLESS,
-    "shape-of-earlier-value: without shapes.earlier: m.require(source is not m[x], 'no earlier value is shown to have this shape', at=x)": _ENDLESS,
     # what the rewrite, or the engine, asks again
     "merge-equal-nodes: term 0, node: any node": _ASKED_AGAIN,
-    "equal-shape-tensors: term 0, node: any node": _ASKED_AGAIN,
     "gelu-lower: term 0, Gelu(x, approximate=approximate): Erf will do, too": "the rewrite asks whether the opset lacks it",
     "swish-lower: term 0, Swish(x, alpha=alpha): Erf will do, too": "the rewrite asks whether the opset lacks it",
     "cast-like: built Cast: left out": "the engine refuses a result of another dtype",

@@ -209,8 +209,8 @@ class _Checker:
 
 
 def repair_header(proto: onnx.ModelProto) -> list[str]:
-    """Spell ``ai.onnx`` as ``""``, import used domains that are not imported, name attribute types."""
-    said: list[str] = []
+    """Spell ``ai.onnx`` as ``""``, import what is used, name attribute types, leave negative sizes unknown."""
+    said = _clear_negative_sizes(proto.graph)
     for owner, body in ((proto, proto.graph.node), *((f, f.node) for f in proto.functions)):
         imports = {normal_domain(each.domain): each.version for each in owner.opset_import}
         if len(imports) != len(owner.opset_import) or any(e.domain == "ai.onnx" for e in owner.opset_import):
@@ -223,6 +223,18 @@ def repair_header(proto: onnx.ModelProto) -> list[str]:
             _name_attribute_types(node, said)
         del owner.opset_import[:]
         owner.opset_import.extend(onnx.helper.make_opsetid(*each) for each in imports.items())
+    return said
+
+
+def _clear_negative_sizes(graph: onnx.GraphProto) -> list[str]:
+    """Leave the sizes unknown that a file says to be negative: no shape that is inferred agrees with these."""
+    said: list[str] = []
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        sizes = [d for d in value.type.tensor_type.shape.dim if d.dim_value < 0]
+        for size in sizes:
+            size.ClearField("dim_value")
+        if sizes:
+            said.append(f"negative size of {value.name} is unknown")
     return said
 
 

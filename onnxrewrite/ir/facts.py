@@ -55,7 +55,7 @@ class _Context(inference.ShapeInferenceContext):  # type: ignore[misc]
         new = [d if _fits(d, bits) else UNKNOWN for d in map(plain, data)]
         old = self._symbolic_values.get(value, [])
         if len(old) == len(new):
-            new = [o if is_known(o) else n for o, n in zip(old, new, strict=True)]
+            new = [n if self.says_more(n, o) else o for o, n in zip(old, new, strict=True)]
         self._symbolic_values[value] = new
 
     def get_symbolic_value(self, value: ir.Value) -> list[Dim] | None:
@@ -66,6 +66,15 @@ class _Context(inference.ShapeInferenceContext):  # type: ignore[misc]
         dtype = tensor.dtype
         short = len(tensor.shape) <= 1 and tensor.size <= LIMIT and (dtype.is_integer() or dtype == ir.DataType.BOOL)
         return [int(e) for e in tensor.numpy().ravel()] if short else None
+
+    def says_more(self, new: Dim, old: Dim) -> bool:
+        """True if ``new`` is a number, or made of the model's own names, where ``old`` is not."""
+        if isinstance(old, int) or isinstance(new, int):
+            return not isinstance(old, int)
+        invented = self._allocator.generated
+        return old.value is None or (
+            is_known(new) and not new.free_symbols() & invented and bool(old.free_symbols() & invented)
+        )
 
 
 def _fits(dim: Dim, bits: int) -> bool:
@@ -290,16 +299,7 @@ class Facts:
         if old == new:
             return old
         pairs = zip(old.dims, map(plain, new.dims), strict=True)
-        return ir.Shape([b if a != b and self._says_more(b, a) else a for a, b in pairs])
-
-    def _says_more(self, new: Dim, old: Dim) -> bool:
-        """True if ``new`` is a number, or made of the model's own names, where ``old`` is not."""
-        if isinstance(old, int) or isinstance(new, int):
-            return not isinstance(old, int)
-        invented = self._context._allocator.generated
-        return old.value is None or (
-            is_known(new) and not new.free_symbols() & invented and bool(old.free_symbols() & invented)
-        )
+        return ir.Shape([b if a != b and self._context.says_more(b, a) else a for a, b in pairs])
 
     def refresh(self, nodes: Iterable[ir.Node]) -> list[ir.Node]:
         """Infer ``nodes``, then all that their news reaches; the nodes whose outputs became sharper.
@@ -327,8 +327,10 @@ class Facts:
         shape = self._sharper(new.shape, old.shape)
         if shape != new.shape:
             new.shape, learnt = shape, True
-        if old in known and new not in known:
-            known[new], learnt = known[old], True
+        if old in known and dense_tensor(new) is None:  # the elements of a constant are known
+            before = known.get(new)
+            self._context.set_symbolic_value(new, known[old])
+            learnt = learnt or known.get(new) != before
         return learnt
 
     def is_news(self, new: ir.Value, old: ir.Value) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
+from onnxrewrite_patterns.shape_arithmetic import written
 
 x = Var("x")
 
@@ -27,23 +28,33 @@ expand = AnyNode(op_types=("Expand",))
             "  t = Concat<axis=0>(a, {6}, b)  y = Expand(x, t)",
             to="float[n,1,s] x; y = Expand(x, {1, 6, 1})",
         ),
-        Rejects("float[1,s] x; float[n,s] z; h = Shape(z)  y = Expand(x, h)", because="the result is [n, s]"),
+        Rewrites(
+            "float[1,s] x; float[n,t] z; h = Shape<start=0, end=1>(z)  a = Shape<start=1, end=2>(x)"
+            "  t = Concat<axis=0>(h, a)  y = Expand(x, t)",
+            to="float[1,s] x; float[n,t] z; h = Shape<start=0, end=1>(z)  t = Concat<axis=0>(h, {1})  y = Expand(x, t)",
+        ),
+        Rejects("float[1,s] x; float[n,s] z; h = Shape(z)  y = Expand(x, h)", because="nodes to make it"),
+        Rejects("float[1,1] x; float[n,s] z; h = Shape(z)  y = Expand(x, h)", because="the result is [n, s]"),
+        Rejects("float[1,s] x; float[n,s] z; h = Shape(z)  a = Size(h)  y = Expand(x, h)", because="also used by"),
     ),
 )
 def expand_constant(m: Match, build: Builder) -> Value:
-    """Expand(x, [n, 6, s]) ⟶ Expand(x, {1, 6, 1}) for an x of shape [n, 1, s]."""
+    """Expand(x, [n, 6, s]) ⟶ Expand(x, {1, 6, 1}) for an x of shape [n, 1, s]; sizes that grow stay as they are."""
     node = m.node(expand)
-    m.require(m.facts.tensor(m.operand(node, 1)) is None, "the shape is constant already", at=m.operand(node, 1))
+    target = m.operand(node, 1)
+    m.require(m.facts.tensor(target) is None, "the shape is constant already", at=target)
     source, wanted = m.shape(m.operand(node)), m.shape(expand)
     if source is None or wanted is None:
         m.refuse("a rank is not known", at=m[expand])
     padded = [1] * (len(wanted) - len(source)) + list(source)
-    kept = [
-        size if isinstance(size, int) else 1 if same_dim(size, own) else None
-        for size, own in zip(wanted, padded, strict=True)
-    ]
-    m.require(None not in kept, f"the result is [{', '.join(map(str, wanted))}]", at=m[expand])
-    return build.Expand(m.operand(node), np.array(kept, np.int64))
+    pairs = zip(wanted, padded, strict=True)
+    kept = tuple(1 if not isinstance(size, int) and same_dim(size, own) else size for size, own in pairs)
+    if all(isinstance(size, int) for size in kept):
+        return build.Expand(m.operand(node), np.array(kept, np.int64))
+    m.require(kept != m.facts.elements(target), f"the result is [{', '.join(map(str, wanted))}]", at=m[expand])
+    need = need_outside(resolve(target), (node,))
+    m.require(not need, f"the shape is {need}", at=target)
+    return build.Expand(m.operand(node), written(m, build, target, kept))
 
 
 inner_expand = op.Expand(x, Var("inner_shape"))

@@ -443,6 +443,14 @@ def test_missing_import_of_a_foreign_domain_is_added():
     assert "com.microsoft" in io.repairs(model)[0]
 
 
+def test_negative_sizes_are_unknown():
+    model = io.load(proto([node("Relu", "x", "y")], [info("x", (2, -1))], [info("y", (-1, 3))]))
+    (given,), (made,) = model.graph.inputs, model.graph.outputs
+    assert [str(d) for d in made.shape][1] == "3"
+    assert not any(isinstance(d, int) and d < 0 for value in (given, made) for d in value.shape)
+    assert io.repairs(model) == ("negative size of x is unknown", "negative size of y is unknown")
+
+
 def test_attribute_types_of_the_first_files():
     source = proto([node("Selu", "x", "y", alpha=2.0)])
     source.graph.node[0].attribute[0].ClearField("type")

@@ -278,6 +278,15 @@ def test_trap_minus_one_next_to_a_size_of_zero(sizes: tuple[int, int, int]) -> N
     check(f"float[n,s,t] x; {graph}  t = Concat<axis=0>(a, d)  y = Reshape(x, t)", {"x": values(*sizes)})
 
 
+def test_sizes_that_are_known_late() -> None:
+    """What was inferred of a size that had no name yet gives way to the number, once the pads are computed."""
+    graph = (
+        "k = Transpose(int64[2,2] {0, 1, 1, 0})  p = Reshape(k, {-1})  q = Pad(x, p)  h = Shape(q)"
+        "  g = Gather(h, 0)  d = Sub(g, 1)  r = Range(0, d, 1)  c = Greater(r, z)  t = Shape(c)  y = Add(z, t)"
+    )
+    check(f"float[2,1] x; int64 z; {graph}", {"x": values(2, 1), "z": np.array(2)}, left=["Add"])
+
+
 @pytest.mark.parametrize("m", [1, 3])
 def test_trap_two_symbols_may_be_one_and_broadcast(m: int) -> None:
     feeds = {"x": values(3, 4), "z": values(m, 4)}
