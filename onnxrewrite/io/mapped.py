@@ -41,7 +41,10 @@ Mapped = Mapping[str, ir.TensorProtocol]
 
 def weightless(model: ir.Model, is_wanted: Callable[[ir.TensorProtocol], bool]) -> tuple[onnx.ModelProto, Mapped]:
     """The model as a message in which those initializers of the main graph that are wanted only bear their names, and
-    these by name.  ModelError as ``preserved.serialized``."""
+    these by name.  ModelError as ``preserved.serialized``, which makes Constants of them in a model of old: it stays
+    whole."""
+    if model.ir_version < preserved.OVERRIDABLE_SINCE:
+        return preserved.serialized(model), {}
     found = {v: v.const_value for v in model.graph.initializers.values() if v.const_value is not None}
     wanted = {v: t for v, t in found.items() if not isinstance(t, _OWN_MESSAGE) and is_wanted(t)}
     try:

@@ -132,6 +132,25 @@ def test_weights_of_any_dtype(dtype: ir.DataType, tmp_path: Path) -> None:
     assert onnx.load(tmp_path / "n.onnx").graph.initializer[0].raw_data == proto.raw_data
 
 
+def test_an_old_model_is_written_as_before(file: Path, tmp_path: Path) -> None:
+    """Until IR version 3 each initializer is an input, and what is none becomes a Constant."""
+    old = onnx.load(file)
+    old.ir_version = 3
+    old.graph.input.extend(
+        onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in old.graph.initializer
+    )
+    onnx.save(old, file)
+    model = io.load(file)
+    io.save(model, tmp_path / "same.onnx")
+    assert (tmp_path / "same.onnx").read_bytes() == io.to_bytes(model)
+    weight = model.graph.initializers["w"]
+    model.graph.initializers["w2"] = ir.Value(name="w2", const_value=weight.const_value, type=weight.type)
+    model.graph.node(0).replace_input_with(1, model.graph.initializers["w2"])
+    io.save(model, tmp_path / "other.onnx")
+    assert (tmp_path / "other.onnx").read_bytes() == io.to_bytes(model)
+    onnx.checker.check_model(tmp_path / "other.onnx")
+
+
 def test_another_opset_keeps_weights_where_they_are(file: Path) -> None:
     from onnxrewrite.io.opset_conversion import to_opset
 
