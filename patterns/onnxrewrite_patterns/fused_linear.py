@@ -110,7 +110,9 @@ def transpose_into_fused_matmul(m: Match, build: Builder) -> Value:
     require_free(m, build, call)
     attributes, rank = m.attrs(call), m.rank(side) or 0
     own = (attributes.get(f"trans{name}", 0), attributes.get(f"transBatch{name}", 0))
-    wanted = compose(m[perm] or tuple(reversed(range(rank))), reading(rank, *own))
+    order = m[perm] or tuple(reversed(range(rank)))
+    m.require(len(order) == rank, "the Transpose has another number of axes", at=side)
+    wanted = compose(order, reading(rank, *own))
     found = [f for f in ((0, 0), (1, 0), (0, 1), (1, 1)) if reading(rank, *f) == wanted]
     m.require(found, "the Transpose moves more than the last axes, or the first one behind the batches", at=side)
     swaps, batches = found[0]
