@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx
@@ -11,7 +11,7 @@ import onnx
 from onnxrewrite.inputs.workload import Workload
 from onnxrewrite.measure import cache
 from onnxrewrite.measure.cache import Cache
-from onnxrewrite.measure.timing import Interval, interleave, ratio
+from onnxrewrite.measure.timing import DOUBT, Interval, Timing, interleave, ratio
 from onnxrewrite.runtime import references
 from onnxrewrite.runtime.settings import DEFAULT, Level, Runner, Setting, open_runner
 from onnxrewrite.system.plain import Json
@@ -23,7 +23,10 @@ OTHER_LEVELS: tuple[Level, ...] = ("extended", "basic")
 """Levels of ONNX Runtime's own optimization at which a model may be faster than with all of it."""
 
 SECONDS = 1.5
-"""To time all variants by turns."""
+"""To time all variants by turns, at the most."""
+
+PRECISION = 0.1
+"""The width of the interval of a ratio, relative to it, from which it is no longer timed."""
 
 
 @dataclass
@@ -55,7 +58,7 @@ class ABTiming:
             if self._runner is None:
                 self._runner = open_runner(self.original, self.workload.feeds, self.setting)
             tasks = {"before": self._runner, "after": open_runner(candidate, self.workload.feeds, self.setting)}
-            timings = interleave(tasks, seconds=SECONDS)
+            timings = interleave(tasks, seconds=SECONDS, enough=self._is_precise)
             known = {"ratio": ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial)}
             self.measured += 1
             self.known.remember(name, known)
@@ -70,13 +73,23 @@ class ABTiming:
             self._runner = None
             settings = [replace(self.setting, level=level) for level in (self.setting.level, *OTHER_LEVELS)]
             tasks: dict[str, Runner] = {s.level: open_runner(candidate, self.workload.feeds, s) for s in settings}
-            timings = interleave(tasks, seconds=SECONDS)
+            timings = interleave(tasks, seconds=SECONDS, enough=self._is_no_faster)
             own, serial = timings[self.setting.level], self.setting.is_serial
             found = {n: ratio(timings[n], own, of_processor=serial) for n in OTHER_LEVELS}
             self.known.remember(name, found)
         level = min(OTHER_LEVELS, key=lambda n: found[n].median)
         faster = found[level].high < 1 and found[level].median < 1 - MARGIN
         return (level, found[level]) if faster else (self.setting.level, None)
+
+    def _is_precise(self, timings: Mapping[str, Timing]) -> bool:
+        """True if it is clear whether the candidate is slower, and by how much to a tenth."""
+        seen = ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial, outside=DOUBT)
+        return not seen.low < 1 + MARGIN < seen.high and seen.high - seen.low < PRECISION * seen.median
+
+    def _is_no_faster(self, timings: Mapping[str, Timing]) -> bool:
+        """True if no other level is faster than the own one by the margin."""
+        own, serial = timings[self.setting.level], self.setting.is_serial
+        return all(ratio(timings[n], own, of_processor=serial, outside=DOUBT).low > 1 - MARGIN for n in OTHER_LEVELS)
 
     def _key(self, candidate: onnx.ModelProto | str, more: list[Json]) -> str:
         return cache.key([*map(_digest, (self.original, candidate)), self.workload.binding, *more], self.setting)

@@ -8,7 +8,7 @@ steps from one form to the next.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -18,7 +18,7 @@ from onnxrewrite.errors import NOT_RUN, reason
 from onnxrewrite.measure import cache
 from onnxrewrite.measure.cache import Cache
 from onnxrewrite.measure.site_benchmark import Subject, subject
-from onnxrewrite.measure.timing import Interval, interleave, ratio
+from onnxrewrite.measure.timing import DOUBT, LOOKS, Interval, Timing, interleave, ratio
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site
 from onnxrewrite.runtime.settings import DEFAULT, Setting
@@ -26,8 +26,8 @@ from onnxrewrite.runtime.settings import DEFAULT, Setting
 MARGIN = 0.03
 """A difference of less than this is none."""
 
-_SECONDS, _LONGEST = 0.12, 0.6
-"""For one rewrite; as long as it is not clear, up to the second."""
+_LONGEST = 0.6
+"""Seconds for one rewrite, as long as it is not clear."""
 
 BUDGET = 20.0
 """Seconds for all rewrites of a model, by default."""
@@ -125,27 +125,28 @@ class Chooser:
         known = self.known.intervals(name, ["ratio"])
         if known is None and self.budget <= 0:
             return "the time for measuring was up"
-        seen = known["ratio"] if known is not None else self._timed(found)
+        seen = known["ratio"] if known is not None else self._timed(found, self._limits(rule))
         if known is None:
             self.known.remember(name, {"ratio": seen})
         self.weighed[name] = Weighed(rule, seen, known is not None)
         return self.weighed[name]
 
-    def _timed(self, found: Subject) -> Interval:
-        """Time after to time before; longer where it is not clear at once."""
+    def _limits(self, rule: str) -> list[float]:
+        """The ratios on which the decision on a rewrite depends."""
+        found = self.rules[rule]
+        return [1 + MARGIN, *([1 - MARGIN] if found.needs_speedup else []), *([1.0] if found.assumes else [])]
+
+    def _timed(self, found: Subject, limits: Sequence[float]) -> Interval:
+        """Time after to time before, timed until no limit lies within the interval."""
         start = time.perf_counter()
-        runners = found.runners(self.setting)
-        seconds = _SECONDS
-        while True:
-            timings = interleave(runners, seconds=seconds)
-            seen = ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial)
-            if _is_clear(seen) or seconds >= _LONGEST:
-                break
-            seconds = _LONGEST
+
+        def seen(timings: Mapping[str, Timing], outside: int) -> Interval:
+            return ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial, outside=outside)
+
+        def is_clear(timings: Mapping[str, Timing]) -> bool:
+            interval = seen(timings, DOUBT)
+            return not any(interval.low < limit < interval.high for limit in limits)
+
+        timings = interleave(found.runners(self.setting), seconds=_LONGEST, enough=is_clear)
         self.budget -= time.perf_counter() - start
-        return seen
-
-
-def _is_clear(seen: Interval) -> bool:
-    """True if no limit that a decision depends on lies within the interval."""
-    return not any(seen.low < limit < seen.high for limit in (1 - MARGIN, 1.0, 1 + MARGIN))
+        return seen(timings, 40 if len(timings["after"].wall) not in LOOKS else DOUBT)

@@ -20,6 +20,10 @@ _Name = TypeVar("_Name", bound=Hashable)
 LEAST, MOST = 7, 200
 """Rounds: an interval of 95 % has to leave out something; beyond this many it gets hardly any narrower."""
 
+LOOKS, DOUBT = (9, 13, 19, 28, 42, 63, 95, 142), 320
+"""The numbers of rounds after which ``interleave`` asks whether they are enough.  Each question takes an interval that
+leaves out the median in one case of ``DOUBT`` on each side, so that all of them together do in 5 % (Bonferroni)."""
+
 FEWEST, LONGEST = 3, 30.0
 """So many rounds there are of what takes long, and no more once so many seconds have passed."""
 
@@ -59,13 +63,16 @@ class Interval:
         return {"median": self.median, "low": self.low, "high": self.high}
 
 
-def interval(samples: Sequence[float]) -> Interval:
+def interval(samples: Sequence[float], outside: int = 40) -> Interval:
     """The median and its 95 % interval from order statistics, which assume nothing of the distribution: the number of
-    samples below the median is binomial (Conover, *Practical Nonparametric Statistics*, 3rd ed., §3.2)."""
+    samples below the median is binomial (Conover, *Practical Nonparametric Statistics*, 3rd ed., §3.2).
+
+    ``outside``: the median lies below the interval in one case of so many at the most, and above it in another one.
+    """
     ordered = sorted(samples)
     n = len(ordered)
     rank, ways, below = 0, 1, 1  # of 2ⁿ, in which so many samples lie below the median, and at most so many
-    while rank < n // 2 and 40 * below <= 2**n:
+    while rank < n // 2 and outside * below <= 2**n:
         rank += 1
         ways = ways * (n - rank + 1) // rank
         below += ways
@@ -95,13 +102,13 @@ class Timing:
         return {"latency": self.latency.to_json(), "cpu": self.cpu_seconds, "rounds": len(self.wall)}
 
 
-def ratio(of: Timing, to: Timing, *, of_processor: bool = False) -> Interval:
+def ratio(of: Timing, to: Timing, *, of_processor: bool = False, outside: int = 40) -> Interval:
     """The time of ``of`` as a multiple of that of ``to``, round by round: both must come from one ``interleave``.
 
     Tasks that run in one thread may be compared by the processor's seconds, which leave out those of other processes.
     """
     pairs = zip(of.cpu, to.cpu, strict=True) if of_processor else zip(of.wall, to.wall, strict=True)
-    return interval([a / b for a, b in pairs])
+    return interval([a / b for a, b in pairs], outside)
 
 
 def interleave(
@@ -111,8 +118,10 @@ def interleave(
     least: int = LEAST,
     most: int = MOST,
     sample: float = SAMPLE,
+    enough: Callable[[dict[_Name, Timing]], bool] | None = None,
 ) -> dict[_Name, Timing]:
-    """Run all tasks by turns for about ``seconds``, after each was run for one sample that does not count.
+    """Run all tasks by turns for about ``seconds``, after each was run for one sample that does not count.  They end
+    earlier where timings are ``enough``, which is asked at ``LOOKS``.
 
     Each round begins with another one, and every other cycle of rounds goes through them backwards, so that nobody
     always comes after the same neighbour, or more often after itself than others do.  There are at the least ``least``
@@ -130,7 +139,13 @@ def interleave(
                 wall[name].append(on_wall)
                 cpu[name].append(of_cpu)
             number += 1
-    return {name: Timing(tuple(wall[name]), tuple(cpu[name])) for name in tasks}
+            if enough is not None and number in LOOKS and enough(_timings(wall, cpu)):
+                break
+    return _timings(wall, cpu)
+
+
+def _timings(wall: Mapping[_Name, Sequence[float]], cpu: Mapping[_Name, Sequence[float]]) -> dict[_Name, Timing]:
+    return {name: Timing(tuple(wall[name]), tuple(cpu[name])) for name in wall}
 
 
 def interleave_anew(
@@ -196,8 +211,7 @@ def _timed(task: Callable[[], object], count: int) -> tuple[float, float]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Garbage is collected before, not in between."""
-    gc.collect()
+    """No garbage is collected in between."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from onnxrewrite.measure import timing
-from onnxrewrite.measure.timing import Interval, Timing, interleave, interleave_anew, interval, ratio
+from onnxrewrite.measure.timing import DOUBT, LOOKS, Interval, Timing, interleave, interleave_anew, interval, ratio
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 6, 7, 20, 101])
@@ -68,6 +68,34 @@ def test_what_is_opened_is_opened_anew_by_turns() -> None:
     assert {number for _, number in runs} == set(range(1, 15))
     assert {len(creation.wall) for creation, _ in found.values()} == {7}
     assert {len(timing.wall) for _, timing in found.values()} == {7}
+
+
+@pytest.mark.parametrize("true", [0.9, 1.0, 1.05])
+def test_who_stops_when_it_is_clear_is_wrong_in_5_of_100_cases(true: float) -> None:
+    """A limit that is the true median is taken for clear in no more; one at a distance is decided, and rightly."""
+    rng = np.random.default_rng(7)
+    stopped = [0, 0]
+    for _ in range(400):
+        ratios = true * np.exp(0.05 * rng.standard_normal(max(LOOKS)))
+        for place, limit in enumerate((true, 1.03)):
+            seen = (interval(list(ratios[:n]), DOUBT) for n in LOOKS)
+            clear = next((i for i in seen if not i.low < limit < i.high), None)
+            stopped[place] += clear is not None
+            assert place == 0 or clear is None or (clear.median > limit) == (true > limit)
+    assert stopped[0] <= 0.06 * 400
+    assert stopped[1] >= 0.5 * 400
+
+
+def test_timing_stops_when_it_is_enough() -> None:
+    asked: list[int] = []
+
+    def enough(timings: dict[str, Timing]) -> bool:
+        asked.append(len(timings["a"].wall))
+        return asked[-1] >= LOOKS[1]
+
+    found = interleave({"a": lambda: None, "b": lambda: None}, seconds=10.0, sample=0, enough=enough)
+    assert asked == [*LOOKS[:2]]
+    assert len(found["b"].wall) == LOOKS[1]
 
 
 def test_what_takes_twice_as_long_is_found_to() -> None:
