@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.io import preserved
-from onnxrewrite.io.external import EXTERNAL_THRESHOLD, PROTOBUF_LIMIT, slots, tensor_bytes
+from onnxrewrite.io.external import EXTERNAL_THRESHOLD, PROTOBUF_LIMIT, inlined, slots, tensor_bytes
 from onnxrewrite.system import files
 
 LEAST: Final = 2**24
@@ -40,13 +40,22 @@ Mapped = Mapping[str, ir.TensorProtocol]
 
 
 def weightless(model: ir.Model, is_wanted: Callable[[ir.TensorProtocol], bool]) -> tuple[onnx.ModelProto, Mapped]:
-    """The model as a message in which those initializers of the main graph that are wanted only bear their names, and
-    these by name.  ModelError as ``preserved.serialized``, which makes Constants of them in a model of old: it stays
-    whole."""
-    if model.ir_version < preserved.OVERRIDABLE_SINCE:
-        return preserved.serialized(model), {}
-    found = {v: v.const_value for v in model.graph.initializers.values() if v.const_value is not None}
-    wanted = {v: t for v, t in found.items() if not isinstance(t, _OWN_MESSAGE) and is_wanted(t)}
+    """The complete model as a message in which those initializers of the main graph that are wanted only bear their
+    names, and these by name.  Other external data go into the message.
+
+    ModelError as ``preserved.serialized``, which makes Constants of initializers in a model of old: it stays whole.
+    """
+    is_old = model.ir_version < preserved.OVERRIDABLE_SINCE
+    with preserved.completed(model):
+        found = {v: v.const_value for v in model.graph.initializers.values() if v.const_value is not None}
+        large = (pair for pair in found.items() if not isinstance(pair[1], _OWN_MESSAGE) and is_wanted(pair[1]))
+        wanted = {} if is_old else dict(large)
+        with inlined(model, besides={id(tensor) for tensor in wanted.values()}):
+            return _named_only(model, wanted), {value.name or "": tensor for value, tensor in wanted.items()}
+
+
+def _named_only(model: ir.Model, wanted: Mapping[ir.Value, ir.TensorProtocol]) -> onnx.ModelProto:
+    """The message with names in place of some initializers."""
     try:
         for value, tensor in wanted.items():
             shape, name = ir.Shape(tensor.shape.numpy()), value.name or ""
@@ -60,7 +69,7 @@ def weightless(model: ir.Model, is_wanted: Callable[[ir.TensorProtocol], bool]) 
                 doc_string=tensor.doc_string,
                 metadata_props=dict(tensor.metadata_props),
             )
-        return preserved.serialized(model), {value.name or "": tensor for value, tensor in wanted.items()}
+        return preserved.serialized(model)
     finally:
         for value, tensor in wanted.items():
             value.const_value = tensor

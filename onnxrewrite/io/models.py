@@ -277,11 +277,7 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
 
 def to_weightless(model: ir.Model) -> tuple[onnx.ModelProto, mapped.Mapped]:
     """The model as a message in which large initializers only bear their names, and these by name."""
-    with preserved.completed(model):
-        weights = [v.const_value for v in model.graph.initializers.values() if v.const_value is not None]
-        large = {id(t) for t in weights if t.nbytes >= external.EXTERNAL_THRESHOLD}
-        with external.inlined(model, besides=large):
-            return mapped.weightless(model, lambda tensor: id(tensor) in large)
+    return mapped.weightless(model, lambda tensor: tensor.nbytes >= external.EXTERNAL_THRESHOLD)
 
 
 def to_bytes(model: ir.Model) -> bytes:
@@ -358,12 +354,11 @@ def replace_proto(proto: onnx.ModelProto, path: str | os.PathLike[str]) -> None:
 
 def _save_alone(model: ir.Model, target: Path, companion: Companion | None) -> IncompleteError | None:
     with temporary.beside(target) as file:
-        with preserved.completed(model), external.inlined(model):
-            proto, weights = mapped.weightless(model, lambda t: t.nbytes >= external.EXTERNAL_THRESHOLD)
-            with open(file, "wb") as stream:
-                mapped.write(proto, weights, stream, str(target))
-                stream.flush()
-                os.fsync(stream.fileno())
+        proto, weights = to_weightless(model)
+        with open(file, "wb") as stream:
+            mapped.write(proto, weights, stream, str(target))
+            stream.flush()
+            os.fsync(stream.fileno())
         return _accompanied(target, {target: file}, companion)
 
 

@@ -21,7 +21,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnx import numpy_helper
 
-from onnxrewrite.io import mapped, preserved
+from onnxrewrite.io import mapped
 from onnxrewrite.system import temporary
 from onnxrewrite.system.arrays import Array
 
@@ -47,8 +47,7 @@ _tokens = itertools.count()
 def by_reference(model: ir.Model) -> Iterator[onnx.ModelProto]:
     """The model as a message that refers to its weights, as long as the context lasts."""
     inputs = {value.name for value in model.graph.inputs}
-    with preserved.completed(model):
-        proto, weights = mapped.weightless(model, lambda t: t.dtype in _DTYPES and t.nbytes >= LEAST)
+    proto, weights = mapped.weightless(model, lambda t: t.dtype in _DTYPES and t.nbytes >= LEAST)
     held = []
     for tensor in filter(mapped.is_weightless, proto.graph.initializer):
         if tensor.name in inputs:  # not constant

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -56,6 +57,15 @@ def test_a_message_refers_to_what_is_large(message: onnx.ModelProto) -> None:
     assert message_bytes(message) == 512
 
 
+def test_external_data_of_any_size(tmp_path: Path) -> None:
+    """Large ones are referred to, small ones are in the message."""
+    onnx.save(io.to_proto(net()), tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="m.data")
+    model = io.load(tmp_path / "m.onnx")
+    with by_reference(model) as proto:
+        assert [t.name for t in proto.graph.initializer if referred(t) is not None] == ["w", "v"]
+        np.testing.assert_array_equal(outputs(open_session(proto)), outputs(open_session(io.to_proto(net()))))
+
+
 def test_references_end_with_the_context() -> None:
     with by_reference(net()) as proto:
         pass
@@ -69,7 +79,9 @@ def test_a_session_computes_the_same(message: onnx.ModelProto) -> None:
 
 @pytest.mark.parametrize("packed", [0, 2**28])
 @pytest.mark.parametrize("level", ["all", "disabled"])
-def test_timed_sessions_compute_the_same(packed: int, level: str, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_timed_sessions_compute_the_same(
+    packed: int, level: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Also those that read the model's own file, and weights that lie in none."""
     monkeypatch.setattr(references, "PACKED", packed)
     monkeypatch.setattr(mapped, "LEAST", 0)
