@@ -12,7 +12,7 @@ import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
@@ -35,7 +35,8 @@ _OUTSIDE: Final = (onnx.TensorProto.DATA_LOCATION_FIELD_NUMBER, onnx.TensorProto
 LOCATION: Final = "weights"
 """The location of the data of an initializer that only bears a name; the file of that name is none."""
 
-Mapped = Mapping[str, ir.TensorProtocol]
+_Part: TypeAlias = memoryview | bytes | ir.TensorProtocol
+Mapped: TypeAlias = Mapping[str, ir.TensorProtocol]
 """Initializers of the main graph, by name."""
 
 
@@ -81,25 +82,35 @@ def write(proto: onnx.ModelProto, weights: Mapped, file: BinaryIO, where: str) -
     Raises:
         ModelError: A tensor has other data than its shape needs, or the message is too large.
     """
-    data = memoryview(proto.SerializeToString(deterministic=True))
-    (graph,) = (field for field in _fields(data, 0, len(data)) if field.number == _GRAPH)
-    parts = list(_with_weights(data, graph, proto, weights))
-    length = sum(part.nbytes if isinstance(part, ir.TensorProtocol) else len(part) for part in parts)
-    if length + len(data) >= PROTOBUF_LIMIT:
+    if size(proto, weights) >= PROTOBUF_LIMIT:
         raise ModelError(f"{where}: does not fit into 2 GB; save it with external data")
-    file.write(data[: graph.start])
-    file.write(_key(_GRAPH) + _varint(length))
-    for part in parts:
+    for part in _parts(proto, weights):
         if isinstance(part, ir.TensorProtocol):
             _write_tensor(part, file)
         else:
             file.write(part)
-    file.write(data[graph.end :])
 
 
-def _with_weights(
-    data: memoryview, graph: _Field, proto: onnx.ModelProto, weights: Mapped
-) -> Iterator[memoryview | bytes | ir.TensorProtocol]:
+def size(proto: onnx.ModelProto, weights: Mapped) -> int:
+    """The bytes that ``write`` writes."""
+    return sum(map(_length, _parts(proto, weights)))
+
+
+def _parts(proto: onnx.ModelProto, weights: Mapped) -> Iterator[_Part]:
+    data = memoryview(proto.SerializeToString(deterministic=True))
+    (graph,) = (field for field in _fields(data, 0, len(data)) if field.number == _GRAPH)
+    parts = list(_with_weights(data, graph, proto, weights))
+    yield data[: graph.start]
+    yield _key(_GRAPH) + _varint(sum(map(_length, parts)))
+    yield from parts
+    yield data[graph.end :]
+
+
+def _length(part: _Part) -> int:
+    return part.nbytes if isinstance(part, ir.TensorProtocol) else len(part)
+
+
+def _with_weights(data: memoryview, graph: _Field, proto: onnx.ModelProto, weights: Mapped) -> Iterator[_Part]:
     """The contents of a graph; the weights in their places as tensors."""
     initializers, kept = iter(proto.graph.initializer), graph.content
     for field in _fields(data, graph.content, graph.end):
@@ -107,9 +118,11 @@ def _with_weights(
         if initializer is None or not is_weightless(initializer):
             continue
         tensor = weights[initializer.name]
-        initializer.ClearField("data_location")
-        initializer.ClearField("external_data")
-        own = memoryview(initializer.SerializeToString(deterministic=True))
+        head = onnx.TensorProto()
+        head.CopyFrom(initializer)
+        head.ClearField("data_location")
+        head.ClearField("external_data")
+        own = memoryview(head.SerializeToString(deterministic=True))
         later = next((f.start for f in _fields(own, 0, len(own)) if f.number > _RAW), len(own))
         raw = _key(_RAW) + _varint(tensor.nbytes)
         length = len(own) + len(raw) + tensor.nbytes

@@ -8,7 +8,7 @@ from collections import Counter
 import onnx_ir as ir
 
 from onnxrewrite import io
-from onnxrewrite.io import external, preserved
+from onnxrewrite.io import external, mapped, preserved
 from onnxrewrite.ir.graph import scopes
 
 
@@ -32,7 +32,7 @@ def stored_bytes(model: ir.Model) -> int:
     if io.needs_external_data(model):
         with preserved.completed(model):
             return external.total_bytes(model)
-    return int(io.to_proto(model).ByteSize())
+    return mapped.size(*io.to_weightless(model))
 
 
 def external_bytes(model: ir.Model) -> int:

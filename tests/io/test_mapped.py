@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from onnxrewrite import io
 from onnxrewrite.errors import ModelError
 from onnxrewrite.io import mapped
+from onnxrewrite.io.statistics import stored_bytes
 
 GOLDEN = Path(__file__).parents[2] / "golden_models"
 WIDE = (
@@ -52,7 +53,9 @@ def test_the_model_is_the_same(path: Path, tmp_path: Path, monkeypatch: pytest.M
     assert any(isinstance(v.const_value, mapped.MappedTensor) for v in read.graph.initializers.values())
     io.save(read, tmp_path / "m.onnx")
     monkeypatch.setattr(mapped, "LEAST", 2**40)
-    assert (tmp_path / "m.onnx").read_bytes() == io.to_bytes(io.load(path)) == io.to_bytes(read)
+    written = (tmp_path / "m.onnx").read_bytes()
+    assert written == io.to_bytes(io.load(path)) == io.to_bytes(read)
+    assert len(written) == stored_bytes(read)
 
 
 def test_nothing_is_copied(file: Path) -> None:
