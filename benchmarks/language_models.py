@@ -1,6 +1,6 @@
 """Transformers of real sizes, spelled out as exporters spell them, with random weights: an encoder and a decoder.
 
-Weights are drawn from one pool of random numbers, another stretch of it for each tensor, and written one by one, so that
+Weights are drawn from one pool of random numbers, another stretch of it for each tensor, and written one by one:
 a model of 14 GB is made in little memory.
 """
 

@@ -8,8 +8,8 @@ same run makes the same choices; and a run that repeats another one is told what
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import onnx
 import onnx_ir as ir
@@ -27,6 +27,7 @@ from onnxrewrite.rewrite.trace import Trace
 if TYPE_CHECKING:
     from onnxrewrite.measure.ab_timing import ABTiming
     from onnxrewrite.measure.choice import Chooser
+    from onnxrewrite.measure.timing import Interval
     from onnxrewrite.runtime.settings import Setting
 
 Opened: TypeAlias = onnx.ModelProto | str
@@ -153,7 +154,7 @@ class SpeedGuard:
         assert self._target.provider is not None
         return Setting(self._target.provider, self._request.threads)
 
-    def _timed(self, model: ir.Model) -> Any:
+    def _timed(self, model: ir.Model) -> Interval:
         from onnxrewrite.runtime.references import by_reference
 
         assert self._timing is not None
@@ -168,12 +169,13 @@ class SpeedGuard:
         groups = sorted(trace.counts(), key=lambda name: order.index(self._rules[name].stage.name.lower()))
         before = set(self._loop.without)
 
-        def is_slow(without: Any) -> bool:
+        def timed(without: Sequence[str]) -> Interval:
             self._loop.without = before | set(without)
-            return is_slower(self._timed(rewrite().model))
+            return self._timed(rewrite().model)
 
         try:
-            return slowest(groups, is_slow)
+            least = max(1.0, timed(groups).median)  # another opset alone can cost a little
+            return slowest(groups, lambda without: is_slower(timed(without), than=least))
         finally:
             self._loop.without = before
 

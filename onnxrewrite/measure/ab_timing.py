@@ -95,19 +95,20 @@ class ABTiming:
         return cache.key([*map(_digest, (self.original, candidate)), self.workload.binding, *more], self.setting)
 
 
-def is_slower(seen: Interval) -> bool:
+def is_slower(seen: Interval, than: float = 1.0) -> bool:
     """Beyond doubt, and by more than the margin."""
-    return seen.low > 1 and seen.median > 1 + MARGIN
+    return seen.low > than and seen.median > than + MARGIN
 
 
 def slowest(groups: Sequence[str], is_slow: Callable[[Sequence[str]], bool]) -> str | None:
-    """The one of ``groups`` that makes a model slow: it is slow without those before it, and not without it, too.
+    """The one of ``groups`` that makes a model slow: it is slow without those before it, and not without it, too; None
+    where it is not slow, or is without all of them.
 
     Args:
         groups: The names of what can be left out.
         is_slow: True if the model is slow without the given ones.
     """
-    if not groups or is_slow(groups):
+    if not groups or is_slow(groups) or not is_slow(()):
         return None
     low, high = 0, len(groups)  # slow without the first ``low``, not without the first ``high``
     while high - low > 1:
