@@ -1,4 +1,4 @@
-"""Is the choice of kernels right?  What was chosen in a tenth of a second, against a measurement of its own.
+"""Is the choice of kernels right?  What was chosen as `apply` chooses, against a longer measurement.
 
     python -m benchmarks.choice [--seconds N] [--threads N ...] [--json FILE]
 
