@@ -163,7 +163,7 @@ class SpeedGuard:
 
     def _brake(self, trace: Trace, rewrite: Callable[[], Round]) -> str | None:
         """The rule that makes the result slower than the original; lowered ones are suspected first."""
-        from onnxrewrite.measure.ab_timing import is_slower, slowest
+        from onnxrewrite.measure.ab_timing import MARGIN, is_slower, slowest
 
         order = [stage.name.lower() for stage in Stage][::-1]
         groups = sorted(trace.counts(), key=lambda name: order.index(self._rules[name].stage.name.lower()))
@@ -174,8 +174,8 @@ class SpeedGuard:
             return self._timed(rewrite().model)
 
         try:
-            least = max(1.0, timed(groups).median)  # another opset alone can cost a little
-            return slowest(groups, lambda without: is_slower(timed(without), than=least))
+            most = max(1 + MARGIN, timed(groups).median)  # another opset alone can cost that
+            return slowest(groups, lambda without: is_slower(timed(without), most))
         finally:
             self._loop.without = before
 

@@ -95,9 +95,9 @@ class ABTiming:
         return cache.key([*map(_digest, (self.original, candidate)), self.workload.binding, *more], self.setting)
 
 
-def is_slower(seen: Interval, than: float = 1.0) -> bool:
-    """Beyond doubt, and by more than the margin."""
-    return seen.low > than and seen.median > than + MARGIN
+def is_slower(seen: Interval, most: float = 1 + MARGIN) -> bool:
+    """Beyond doubt, and by more than the margin, or than ``most``."""
+    return seen.low > 1 and seen.median > most
 
 
 def slowest(groups: Sequence[str], is_slow: Callable[[Sequence[str]], bool]) -> str | None:

@@ -8,6 +8,8 @@ not known.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
@@ -56,6 +58,7 @@ def perturbed_model(model: ModelLike, seed: int) -> onnx.ModelProto | None:
     copy = onnx.ModelProto()
     copy.CopyFrom(as_proto(model))
     grid = {name for node in copy.graph.node if node.op_type in _GRID for name in node.input[1:]}
+    exact = {each.name for each in (*copy.graph.initializer, *copy.graph.input)}
     rng = np.random.default_rng([seed, 4712])
     changed, steps, added = False, list[onnx.NodeProto](), list[onnx.TensorProto]()
     for i, tensor in enumerate(copy.graph.initializer):
@@ -67,12 +70,13 @@ def perturbed_model(model: ModelLike, seed: int) -> onnx.ModelProto | None:
         elif value.dtype in TOLERANCES:
             copy.graph.initializer[i].CopyFrom(numpy_helper.from_array(perturbed(value, rng), tensor.name))
             changed = True
-    changed = _perturbed_steps(copy, rng) or changed or bool(steps)
-    nodes = [*steps, *map(_copied, copy.graph.node)]
-    del copy.graph.node[:]
-    copy.graph.node.extend(nodes)
-    copy.graph.initializer.extend(added)
-    return copy if changed else None
+    changed = _perturbed_steps(copy, exact, rng) or changed
+    if steps:
+        nodes = [*steps, *map(_copied, copy.graph.node)]
+        del copy.graph.node[:]
+        copy.graph.node.extend(nodes)
+        copy.graph.initializer.extend(added)
+    return copy if changed or steps else None
 
 
 def _moved_weight(
@@ -103,15 +107,14 @@ def _moved_weight(
     return nodes
 
 
-def _perturbed_steps(model: onnx.ModelProto, rng: np.random.Generator) -> bool:
-    """Multiply what a quantizer or a Cast rounds by 1 ± 16u; True if there is any.
+def _perturbed_steps(model: onnx.ModelProto, exact: Container[str], rng: np.random.Generator) -> bool:
+    """Multiply what a quantizer or a Cast rounds by 1 ± 16u, unless it is ``exact``; True if there is any.
 
     Such a model amplifies numbers near the middle of two.  A sum of n products in another order differs by about √n·u
     (Higham §2.8): that is n = 256.
     """
     scales: list[onnx.TensorProto] = []
     nodes: list[onnx.NodeProto] = []
-    exact = {each.name for each in (*model.graph.initializer, *model.graph.input)}
     for node in model.graph.node:
         if _rounds(node) and node.input[0] not in exact:
             name = f"onnxrewrite.perturbed.{len(scales)}"

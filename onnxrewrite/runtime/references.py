@@ -69,7 +69,7 @@ def by_reference(model: ir.Model) -> Iterator[onnx.ModelProto]:
 
 def referred(tensor: onnx.TensorProto) -> Array | None:
     """The array that an initializer refers to; None where it is none of ``by_reference``."""
-    return _held.get(_token(tensor))
+    return _held.get(_token(tensor)) if mapped.is_weightless(tensor) else None
 
 
 def _token(tensor: onnx.TensorProto) -> str:

@@ -22,7 +22,7 @@ from onnxrewrite.rules import *
 WITH_BOUNDS = 15
 """The opset since which Shape takes a part of the shape."""
 
-READING = frozenset({"Shape", "Gather", "Slice", "Concat", "Squeeze", "Unsqueeze", "Identity"})
+READING = frozenset(("Shape", "Identity", *operators("gather select join view", marks="shapes", but="sizes")))
 """Operators that read sizes and put them in a row, without computing others."""
 
 _MOST = 48
