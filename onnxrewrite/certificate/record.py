@@ -141,6 +141,7 @@ class ModelRecord:
     reference: str
     tolerance: str
     outputs: list[OutputRecord]
+    segments: Count = 0
 
 
 @dataclass(frozen=True)

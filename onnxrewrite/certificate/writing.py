@@ -153,6 +153,7 @@ def _model(check: ModelCheck | None) -> ModelRecord | None:
         skipped=made["skipped"],
         identical=made["identical"],
         runs=made["runs"],
+        segments=made["segments"],
         samples=made["samples"],
         bindings=made["bindings"],
         reference=made["reference"],

@@ -71,6 +71,8 @@ class ModelCheck:
     bindings: list[dict[str, int]] = field(default_factory=list)
     samples: int = 0
     runs: int = 0
+    segments: int = 0
+    """The number of segments that were compared one by one; 0 where the model was compared as a whole."""
     seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -111,6 +113,7 @@ class ModelFindings(TypedDict):
     skipped: str | None
     identical: bool
     runs: int
+    segments: int
     samples: int
     bindings: list[dict[str, int]]
     reference: str
@@ -126,7 +129,8 @@ def model_check(check: ModelCheck) -> ModelFindings:
 
     - ``ok``: whether they agree as far as was seen; ``skipped``: why nothing could be compared, or None;
       ``identical``: all outputs are equal in all runs; ``failures``: what differs; ``notes``;
-    - ``runs``, ``samples`` (per binding), ``bindings``;
+    - ``runs``, ``samples`` (per binding), ``bindings``; ``segments``: how many were compared one by one, each on what
+      the original computed before it; 0 where both models ran from end to end;
     - ``reference``, ``tolerance``: what errors were measured against, and how large they may be;
     - ``outputs``: one ``{name, ok, equality, error, error_original, allowed, *_rms, reference, run, where, reason}``
       each, ``equality`` being how equal all runs are, bit by bit or in value, empty if they are not; ``largest``: the
@@ -139,6 +143,7 @@ def model_check(check: ModelCheck) -> ModelFindings:
         "skipped": check.skipped,
         "identical": check.identical,
         "runs": check.runs,
+        "segments": check.segments,
         "samples": check.samples,
         "bindings": check.bindings,
         "reference": check.reference,

@@ -3,13 +3,16 @@
 ``Baseline`` runs the original once (at least two bindings of every symbolic size, at least three samples
 each) and keeps its outputs, so that any number of candidates can be compared with it: the driver bisects.
 The float64 reference is only computed when a candidate is not equal.
+
+A model that is too large for that is run and compared in segments, see ``segments``; so is one that is not equal, to
+tell where.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,19 +20,56 @@ import onnx
 
 from onnxrewrite.checks.findings import ORIGINAL, ROUNDED, ModelCheck, OutputCheck, Run
 from onnxrewrite.checks.interface import interface_problems
-from onnxrewrite.checks.judgement import WHOLE, Finding, Judge
+from onnxrewrite.checks.judgement import PART, WHOLE, Finding, Judge
+from onnxrewrite.checks.segments import SegmentRunner, side_by_side
 from onnxrewrite.errors import UsageError, reason
 from onnxrewrite.inputs.sample import Sampler, Trial, is_finite, usable
+from onnxrewrite.io.preserved import OVERRIDABLE_SINCE
 from onnxrewrite.ir.random_operators import stochastic_ops
+from onnxrewrite.reference.evaluation import quantized_ops
 from onnxrewrite.reference.tolerance import EXACT, STEPS, TOLERANCES, equality
 from onnxrewrite.runtime.references import array_of, referred
-from onnxrewrite.runtime.session import ModelLike, Session, is_short_of_memory, open_session, skeleton
+from onnxrewrite.runtime.session import (
+    ModelLike,
+    Session,
+    as_proto,
+    is_short_of_memory,
+    open_session,
+    skeleton,
+    weight_bytes,
+)
 from onnxrewrite.system.arrays import Feeds, Outputs
 
 ENDS = "integers at the ends of their range"
 """The ``label`` of runs with such inputs."""
 
+LARGE = 2**30
+"""Bytes of weights beyond which a model is run and compared in segments."""
+
 _PATIENCE = 3
+
+
+@dataclass
+class _Part:
+    """What is compared at a time: the whole, or a segment.
+
+    Attributes:
+        model: The original of it.
+        judge: Its judgement.
+        runs: The runs of the original.
+        made: The outputs of the candidate in these.
+        failure: What kept the candidate from running; empty if nothing did.
+        where: The beginning of a line about it.
+        values: The names of the values that a segment computes.
+    """
+
+    model: onnx.ModelProto
+    judge: Judge
+    runs: Sequence[Run]
+    made: Sequence[Outputs]
+    failure: str = ""
+    where: str = ""
+    values: frozenset[str] = frozenset()
 
 
 class Baseline:
@@ -55,12 +95,20 @@ class Baseline:
         self.bare = skeleton(model)
         self.notes: list[str] = []
         self._short = ""
+        self._judge: Judge | None = None
+        self._differing = frozenset[str]()
         self.random = stochastic_ops(self.bare)
+        # Of what rounds to a grid, segments would differ by whole steps, where the whole does not.
+        is_plain = isinstance(model, onnx.ModelProto) and not quantized_ops(self.bare)
+        self.in_segments = is_plain and weight_bytes(model) > LARGE
         self.sampler = Sampler(self.bare, given=inputs or {}, dims=_known_dims(self.bare, dims or {}), seed=seed)
 
     @cached_property
-    def session(self) -> Session | str:
+    def session(self) -> Session | SegmentRunner | str:
         """The original in ORT, or why it does not open."""
+        if self.in_segments:
+            assert isinstance(self.model, onnx.ModelProto)
+            return SegmentRunner(self.model, threads=self.threads)
         return open_session(self.model, threads=self.threads)
 
     @cached_property
@@ -91,7 +139,10 @@ class Baseline:
 
     @cached_property
     def runs(self) -> list[Run]:
-        """Inputs and the original's outputs: every binding, every sample, overridable initializers too."""
+        """Inputs and the original's outputs: every binding, every sample, overridable initializers too.
+
+        In segments it is run when it is compared, and has outputs at the first sample only.
+        """
         made: list[Run] = []
         for trial in self.trials:
             self._add(made, Run(trial.binding, "sample 0", trial.feeds, trial.outputs))
@@ -106,8 +157,8 @@ class Baseline:
         return made
 
     def _run(self, made: list[Run], run: Run) -> None:
-        assert isinstance(self.session, Session)
-        outputs = self.session.run(run.feeds)
+        assert not isinstance(self.session, str)
+        outputs = {} if self.in_segments else self.session.run(run.feeds)
         if isinstance(outputs, str) and run.label == ENDS:
             return  # a model need not take every number
         if isinstance(outputs, str):
@@ -116,15 +167,19 @@ class Baseline:
             self._add(made, replace(run, outputs=outputs))
 
     def _add(self, made: list[Run], run: Run) -> None:
+        self._note(run)
+        made.append(run)
+
+    def _note(self, run: Run) -> None:
         if run.label != ENDS and not all(is_finite(v) for v in run.outputs.values()):
             self.notes.append(f"the original is not finite, {run.describe()}")
-        made.append(run)
 
     def overrides(self) -> Outputs:
         """Other values for the float inputs that have a default: each element of it times 0.5 to 1.5."""
         if isinstance(self.session, str):
             return {}
-        names = {d.name for d in self.session.handle.get_overridable_initializers()} - set(self.sampler.given)
+        is_open = self.bare.ir_version >= OVERRIDABLE_SINCE
+        names = {each.name for each in self.bare.graph.input if is_open} - set(self.sampler.given)
         rng = np.random.default_rng([self.seed, 77])
         found: Outputs = {}
         for tensor in self.bare.graph.initializer:
@@ -136,25 +191,20 @@ class Baseline:
                 found[tensor.name] = (value * rng.uniform(0.5, 1.5, value.shape)).astype(value.dtype)
         return found
 
-    @cached_property
-    def judge(self) -> Judge:
-        """The judgement of candidates, which keeps what is known of the original."""
-        assert isinstance(self.session, Session)
-        return Judge(self.model, self.session, replace(WHOLE, threads=self.threads))
-
     def check(self, candidate: ModelLike, session: Session | str | None = None) -> ModelCheck:
         """Compare a candidate with the original.  ``session``: what came of opening it, where it was opened before."""
         start = time.perf_counter()
-        result = ModelCheck(False, "not needed", "", samples=self.samples, notes=self.notes)
+        result = ModelCheck(False, "not needed", "", samples=self.samples)
         try:
             self._check(candidate, session, result)
         except MemoryError as error:
             result.skipped = f"{reason(error)} to run both models and to compare them"
+        result.notes = [*self.notes, *result.notes]
         result.ok = not result.failures
         result.seconds = time.perf_counter() - start
         return result
 
-    def difference_at_other_sizes(self, name: str, candidate: Session) -> str | None:
+    def difference_at_other_sizes(self, name: str, candidate: ModelLike, session: Session) -> str | None:
         """The difference of a candidate where the dimension ``name`` is not the sum that it is called, and the original
         runs; None if there is none, or no such size is found."""
         if isinstance(self.session, str) or name in self.sampler.bound or self.random:
@@ -165,14 +215,21 @@ class Baseline:
                 feeds = self.sampler.feeds(binding, 0, trial.care) if size >= 0 else {}
                 old = self.session.run(feeds)
                 if not isinstance(old, str):
-                    return self._difference(Run(binding, "other sizes", feeds, old), candidate.run(feeds))
+                    result = ModelCheck(False, "not needed", "")
+                    self._compare([Run(binding, "other sizes", feeds, old)], candidate, session, result)
+                    return next(iter(result.failures), None)
         return None
 
-    def _difference(self, run: Run, new: Outputs | str) -> str | None:
-        if isinstance(new, str):
-            return f"{run.describe()} it fails: {new}"
-        found = next((f for f in self.judge.judge([run], [new]) if not f.comparison.accept), None)
-        return None if found is None else f"output {found.name}, {run.describe()}: {found.comparison.reason}"
+    def suspects(self, candidate: ModelLike) -> frozenset[str]:
+        """The names of the values in the first segment of an unequal candidate that differs; none where it cannot be
+        told."""
+        are_messages = isinstance(self.model, onnx.ModelProto) and isinstance(candidate, onnx.ModelProto)
+        if self._differing or not are_messages or isinstance(self.session, str) or quantized_ops(self.bare):
+            return self._differing
+        for part in self._segments(self.runs, candidate):
+            if part.failure or any(not each.comparison.accept for each in part.judge.judge(part.runs, part.made)):
+                return part.values
+        return frozenset()
 
     def _check(self, candidate: ModelLike, session: Session | str | None, result: ModelCheck) -> None:
         result.failures += interface_problems(self.bare, skeleton(candidate))
@@ -190,76 +247,112 @@ class Baseline:
         session.seconds = _patient(session.seconds)
         result.bindings = [t.binding for t in self.trials]
         result.runs = len(self.runs)
-        if result.skipped:
-            return
+        if not result.skipped:
+            self._compare(self.runs, candidate, session, result)
+
+    def _compare(self, runs: Sequence[Run], candidate: ModelLike, session: Session, result: ModelCheck) -> None:
+        """Part by part, until one differs."""
+        self._differing, random = frozenset[str](), set[str]()
+        for part in self._segments(runs, candidate) if self.in_segments else self._whole(runs, session):
+            result.segments += self.in_segments
+            if part.failure:
+                result.failures.append(f"{part.where}{part.failure}")
+            elif found := stochastic_ops(part.model):
+                random.update(found)
+                result.failures += [f"{part.where}{line}" for line in _shape_problems(part.runs, part.made)]
+            else:
+                self._compare_part(part, result)
+            if result.failures:
+                self._differing = part.values
+                return
+        if random:
+            result.skipped = f"random operators ({', '.join(sorted(random))}): structure and shapes only"
+
+    def _whole(self, runs: Sequence[Run], session: Session) -> Iterator[_Part]:
+        assert isinstance(self.session, Session)
+        if self._judge is None:
+            self._judge = Judge(self.model, self.session, replace(WHOLE, threads=self.threads))
+        part = _Part(self.bare, self._judge, runs, [])
         outputs: list[Outputs] = []
-        for run in self.runs:
+        for run in runs:
             made = session.run(run.feeds)
             if isinstance(made, str) and is_short_of_memory(made):
                 raise MemoryError
             if isinstance(made, str):
-                result.failures.append(f"{run.describe()}: the rewritten model fails: {made}")
-                return
+                part.failure = f"{run.describe()}: the rewritten model fails: {made}"
+                break
             outputs.append(made)
-        if self.random:
-            result.skipped = f"random operators ({', '.join(self.random)}): structure and shapes only"
-            result.failures += _shape_problems(self.runs, outputs)
-            return
-        self._compare(outputs, result)
+        part.made = outputs
+        yield part
 
-    def _compare(self, outputs: Sequence[Outputs], result: ModelCheck) -> None:
+    def _segments(self, runs: Sequence[Run], candidate: ModelLike) -> Iterator[_Part]:
+        assert isinstance(self.model, onnx.ModelProto)
+        depth = replace(PART, threads=self.threads)
+        for number, step in enumerate(side_by_side(self.model, as_proto(candidate), runs, threads=self.threads), 1):
+            segment, failure = step.segment, step.failure
+            for run, why in step.dropped:
+                if run.label != ENDS:
+                    self.notes.append(f"the original fails, {run.describe()}: {why}")
+            for run in step.runs:
+                self._note(run)
+            if isinstance(segment.original, str) or not (step.runs or failure):
+                return
+            judge = Judge(segment.model, segment.original, depth)
+            where = f"segment {number}, up to {segment.outputs[-1]}: "
+            yield _Part(segment.model, judge, step.runs, step.made, failure, where, segment.made)
+
+    def _compare_part(self, part: _Part, result: ModelCheck) -> None:
         worst: dict[str, Finding] = {}
-        for found in self.judge.judge(self.runs, outputs):
+        for found in part.judge.judge(part.runs, part.made):
             worst[found.name] = max(worst.get(found.name, found), found, key=_severity)
-        for name in self.runs[0].outputs:
+        for name in part.runs[0].outputs:
             if name not in worst:
-                equal = equality((r.outputs[name], o[name]) for r, o in zip(self.runs, outputs, strict=True))
+                equal = equality((r.outputs[name], o[name]) for r, o in zip(part.runs, part.made, strict=True))
                 result.outputs.append(OutputCheck(name, EXACT, "not needed", equality=equal))
                 continue
             _, comparison, reference, run = worst[name]
             result.outputs.append(OutputCheck(name, comparison, reference, run.describe()))
             if not comparison.accept:
-                result.failures.append(f"output {name}, {run.describe()}: {comparison.reason}")
+                result.failures.append(f"{part.where}output {name}, {run.describe()}: {comparison.reason}")
         references = {found.reference for found in worst.values()}
-        if references:
+        if references - {ORIGINAL, ROUNDED}:
+            result.tolerance = _tolerance(part, list(worst))
+        elif references and not result.tolerance:
             result.tolerance = (
                 "a right rounding of the same number"
                 if references == {ROUNDED}
                 else "nearer to the original than any reference could object to"
             )
-        if references - {ORIGINAL, ROUNDED}:
-            result.tolerance = self._tolerance(list(worst))
-        result.notes = [*result.notes, *self.judge.notes]
-        if self.judge.used_reference:
-            result.reference = self.judge.reference.kind
-            if self.judge.reference.reason:
-                result.notes.append(f"no float64 reference: {self.judge.reference.reason}")
+        result.notes = [*result.notes, *part.judge.notes]
+        if part.judge.used_reference:
+            result.reference = part.judge.reference.kind
+            if part.judge.reference.reason:
+                result.notes.append(f"no float64 reference: {part.judge.reference.reason}")
 
-    def _tolerance(self, names: Sequence[str]) -> str:
-        dtypes = {
-            np.asarray(self.runs[0].outputs[n]).dtype for n in names if not isinstance(self.runs[0].outputs[n], list)
-        }
-        lines = []
-        for dtype in sorted(dtypes, key=str):
-            row = TOLERANCES.get(dtype)
-            if row is None:
-                lines.append(f"{dtype}: equal")
-            elif self.judge.reference.stepped:
-                lines.append(
-                    f"{dtype}: of each element {row.k:g}x what a one-ulp perturbation makes of it, {STEPS:g}x where it "
-                    f"makes whole steps, at least {row.floor * row.unit:.1e}"
-                )
-            elif self.judge.reference.trusted:
-                lines.append(
-                    f"{dtype}: {row.k:g}x the original's error (rms {row.k_rms:g}x), "
-                    f"at least {row.floor * row.unit:.1e}"
-                )
-            else:
-                stated = row.stated * row.unit
-                lines.append(
-                    f"{dtype}: {stated:.1e} of the largest value, or {row.k:g}x the effect of a one-ulp perturbation"
-                )
-        return "; ".join(lines)
+
+def _tolerance(part: _Part, names: Sequence[str]) -> str:
+    first, judged = part.runs[0].outputs, part.judge.reference
+    dtypes = {np.asarray(first[n]).dtype for n in names if not isinstance(first[n], list)}
+    lines = []
+    for dtype in sorted(dtypes, key=str):
+        row = TOLERANCES.get(dtype)
+        if row is None:
+            lines.append(f"{dtype}: equal")
+        elif judged.stepped:
+            lines.append(
+                f"{dtype}: of each element {row.k:g}x what a one-ulp perturbation makes of it, {STEPS:g}x where it "
+                f"makes whole steps, at least {row.floor * row.unit:.1e}"
+            )
+        elif judged.trusted:
+            lines.append(
+                f"{dtype}: {row.k:g}x the original's error (rms {row.k_rms:g}x), at least {row.floor * row.unit:.1e}"
+            )
+        else:
+            stated = row.stated * row.unit
+            lines.append(
+                f"{dtype}: {stated:.1e} of the largest value, or {row.k:g}x the effect of a one-ulp perturbation"
+            )
+    return "; ".join(lines)
 
 
 def _patient(seconds: float | None) -> float | None:

@@ -31,7 +31,7 @@ from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.finish import has_inner_types
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.ruleset import RuleSet
-from onnxrewrite.rewrite.trace import Key, Trace
+from onnxrewrite.rewrite.trace import Key
 from onnxrewrite.runtime import limited
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class _Run:
             problems, checked = self.verify(made.model, baseline)
             if not problems:
                 return made, checked
-            key = self._culprit(made.trace, guilty, baseline) if found.total() < _MAX_CULPRITS else None
+            key = self._culprit(made, guilty, baseline) if found.total() < _MAX_CULPRITS else None
             if key is None:
                 what = "valid" if checked is None else "equal to the original"
                 raise CheckError(f"the result is not {what} and nothing was written: {problems[0]}")
@@ -189,24 +189,32 @@ class _Run:
             with self.clock.phase("check model"):
                 checked = baseline.check(candidate, session)
                 if checked.ok and self.request.named_sums and isinstance(session, Session):
-                    self._try_other_sizes(baseline, session)
+                    self._try_other_sizes(baseline, candidate, session)
         return checked.failures, checked
 
-    def _try_other_sizes(self, baseline: Baseline, session: Session) -> None:
+    def _try_other_sizes(self, baseline: Baseline, candidate: onnx.ModelProto, session: Session) -> None:
         """Raise ``_NoSum`` if the result is wrong where a size is not what it is called and the original runs."""
         for name in named_sums(self.original):
-            reason = baseline.difference_at_other_sizes(name, session)
+            reason = baseline.difference_at_other_sizes(name, candidate, session)
             if reason is not None:
                 raise _NoSum(name, reason)
 
-    def _culprit(self, trace: Trace, guilty: Collection[Key], baseline: Baseline | None) -> Key | None:
-        """The rewrite that makes a right result wrong; None if the result is wrong without any rewrite too."""
+    def _culprit(self, wrong: Round, guilty: Collection[Key], baseline: Baseline | None) -> Key | None:
+        """The rewrite that makes a right result wrong; None if the result is wrong without any rewrite too.
+
+        Those of the first segment that differs are suspected first.
+        """
+        applied, values = wrong.trace.applied, frozenset[str]()
+        if baseline is not None:
+            with self._opened(wrong.model) as candidate:
+                values = baseline.suspects(candidate)
+        near = [a.key for a in applied if values & {a.value, *a.values}]
 
         def attempt(quarantine: set[Key]) -> tuple[bool, list[Key]]:
             made = self.loop.rewrite(quarantine)
             return not self.verify(made.model, baseline)[0], [a.key for a in made.trace.applied]
 
-        return bisect([a.key for a in trace.applied], guilty, attempt)
+        return bisect(near or [a.key for a in applied], guilty, attempt)
 
     @contextmanager
     def _opened(self, model: ir.Model) -> Iterator[onnx.ModelProto]:

@@ -34,7 +34,7 @@ from onnxrewrite.inputs.bindings import (
 from onnxrewrite.inputs.classes import ends, extreme, has_sentinel, marks
 from onnxrewrite.inputs.usage import Usage, usages
 from onnxrewrite.ir.operators import operators
-from onnxrewrite.runtime.session import ModelLike, Session, open_session, skeleton
+from onnxrewrite.runtime.session import ModelLike, Runnable, open_session, skeleton
 from onnxrewrite.system.arrays import Array, DType, Feeds, Floats, Held, Integers, Mask, Outputs, is_tensor
 
 _ENDS = 7
@@ -328,7 +328,7 @@ def _mask(r: Request) -> Integers:
     return mask
 
 
-def usable(sampler: Sampler, session: Session, wanted: int = 2, limit: int = 40) -> tuple[list[Trial], list[str]]:
+def usable(sampler: Sampler, session: Runnable, wanted: int = 2, limit: int = 40) -> tuple[list[Trial], list[str]]:
     """Bindings at which the model runs, varying every symbolic size, and why the others failed.
 
     At least ``wanted`` where possible; further ones until every size that is free took two values.
@@ -359,7 +359,7 @@ def _adds(trials: Sequence[Trial], binding: Binding, free: Sequence[str]) -> boo
     )
 
 
-def attempt(sampler: Sampler, session: Session, binding: Binding) -> Trial | str:
+def attempt(sampler: Sampler, session: Runnable, binding: Binding) -> Trial | str:
     """The least careful level at which the model runs with finite outputs; if none is finite, runs at all."""
     ran: Trial | None = None
     reason = ""

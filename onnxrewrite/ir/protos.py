@@ -28,3 +28,13 @@ def all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     yield from nested(model.graph.node)
     for function in model.functions:
         yield from nested(function.node)
+
+
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """The names of the values that a node reads, its subgraphs included, without what these compute themselves."""
+    yield from filter(None, node.input)
+    for graph in subgraphs(node):
+        own = {each.name for each in (*graph.input, *graph.initializer)}
+        own.update(name for inner in graph.node for name in inner.output)
+        read = (name for inner in graph.node for name in names_read(inner))
+        yield from (name for name in (*read, *(each.name for each in graph.output)) if name not in own)

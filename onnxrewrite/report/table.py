@@ -342,7 +342,8 @@ def _checked_facts(data: Summary, *, verbose: bool) -> list[tuple[str, str]]:
 def _runs(check: ModelFindings) -> str:
     """``6 runs, at batch=2 seq=7 and at batch=1 seq=16``."""
     at = " and ".join(f"at {human.sizes(b)}" for b in check["bindings"] if b)
-    return f"{human.plural(check['runs'], 'run')}{', ' if at else ''}{at}"
+    parts = f" in {check['segments']} segments, each fed by the original" if check["segments"] else ""
+    return f"{human.plural(check['runs'], 'run')}{', ' if at else ''}{at}{parts}"
 
 
 def verdict(data: ModelFindings) -> str:

@@ -16,8 +16,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -91,6 +92,19 @@ def _stored_bytes(tensor: onnx.TensorProto) -> int:
     return tensor.ByteSize() if known is None else known
 
 
+class Runnable(Protocol):
+    """A model that can be run.
+
+    Attributes:
+        overrun: That a run took longer than it may: none is tried again.
+    """
+
+    overrun: str
+
+    def run(self, feeds: Feeds) -> Outputs | str:
+        """Outputs by name, or one line saying why there are none."""
+
+
 @dataclass
 class Session:
     """An open ORT session: the names and types of its interface, and ``run``."""
@@ -106,13 +120,17 @@ class Session:
     overrun: str = ""
     """That a run took longer: none is tried again."""
 
+    @cached_property
+    def fed(self) -> frozenset[str]:
+        """The names of the inputs, and of the initializers that can be fed instead."""
+        return frozenset((*self.inputs, *(each.name for each in self.handle.get_overridable_initializers())))
+
     def run(self, feeds: Feeds, outputs: Sequence[str] | None = None) -> Outputs | str:
         """Outputs by name, or one line saying why there are none.  Feeds that are no inputs are ignored."""
         if self.overrun:
             return self.overrun
-        known = set(self.inputs) | {d.name for d in self.handle.get_overridable_initializers()}
         names = list(outputs) if outputs is not None else self.outputs
-        given = {name: value for name, value in feeds.items() if name in known}
+        given = {name: value for name, value in feeds.items() if name in self.fed}
         try:
             if self._needs_ortvalues(given):
                 values = self._run_ortvalues(given, names)
