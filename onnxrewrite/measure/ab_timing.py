@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx
 
+from onnxrewrite.errors import ModelError
 from onnxrewrite.inputs.workload import Workload
 from onnxrewrite.measure import cache
 from onnxrewrite.measure.cache import Cache
 from onnxrewrite.measure.timing import DOUBT, Interval, Timing, interleave, ratio
 from onnxrewrite.runtime import references
+from onnxrewrite.runtime.session import skeleton, weight_bytes
 from onnxrewrite.runtime.settings import DEFAULT, Level, Runner, Setting, open_runner
+from onnxrewrite.system import resources
 from onnxrewrite.system.plain import Json
 
 MARGIN = 0.02
@@ -27,6 +31,11 @@ SECONDS = 1.5
 
 PRECISION = 0.1
 """The width of the interval of a ratio, relative to it, from which it is no longer timed."""
+
+_MEMORY = 0.75
+"""The share of the free memory that both models may take."""
+
+_NARROW = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
 @dataclass
@@ -51,10 +60,20 @@ class ABTiming:
     _runner: Runner | None = None
 
     def against(self, candidate: onnx.ModelProto | str) -> Interval:
-        """Time of the candidate to that of the original."""
+        """Time of the candidate to that of the original.
+
+        Raises:
+            ModelError: Both do not fit into the memory.
+        """
         name = self._key(candidate, [])
         known = self.known.intervals(name, ["ratio"])
         if known is None:
+            needed, free = opened_bytes(self.original), resources.memory().available
+            if needed > free * _MEMORY:
+                raise ModelError(
+                    f"side by side with the original it would take {needed / 1e9:.1f} GB of memory, "
+                    f"{free / 1e9:.1f} GB of which are free"
+                )
             if self._runner is None:
                 self._runner = open_runner(self.original, self.workload.feeds, self.setting)
             tasks = {"before": self._runner, "after": open_runner(candidate, self.workload.feeds, self.setting)}
@@ -93,6 +112,16 @@ class ABTiming:
 
     def _key(self, candidate: onnx.ModelProto | str, more: list[Json]) -> str:
         return cache.key([*map(_digest, (self.original, candidate)), self.workload.binding, *more], self.setting)
+
+
+def opened_bytes(model: onnx.ModelProto | str) -> int:
+    """The bytes that a model and its rewritten form take when ONNX Runtime has optimized both.
+
+    They map the same weights; but what is stored in fewer bits than it is computed with, both hold in 32.
+    """
+    weights = skeleton(model).graph.initializer
+    narrow: int = sum(math.prod(t.dims) for t in weights if t.data_type in _NARROW)
+    return weight_bytes(model) + 2 * 4 * narrow
 
 
 def is_slower(seen: Interval, most: float = 1 + MARGIN) -> bool:

@@ -6,16 +6,19 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import parser
+from onnx import numpy_helper, parser
 
+from onnxrewrite.errors import ModelError
 from onnxrewrite.inputs.workload import workload
-from onnxrewrite.measure.ab_timing import ABTiming, is_slower, slowest
+from onnxrewrite.measure.ab_timing import ABTiming, is_slower, opened_bytes, slowest
 from onnxrewrite.measure.cache import Cache
 from onnxrewrite.measure.timing import Interval
 from onnxrewrite.runtime.settings import Setting
+from onnxrewrite.system import resources
 
 
 @pytest.mark.parametrize(
@@ -62,3 +65,18 @@ def test_twice_the_work_takes_longer_and_is_remembered(tmp_path: Path) -> None:
     again = ABTiming(original, workload(original), Setting(threads=1), Cache(tmp_path))
     assert again.against(longer) == seen
     assert (race.measured, again.measured) == (2, 0)
+
+
+def test_what_does_not_fit_into_the_memory_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[64,64] x) => (float[64,64] y)'
+        " <float16[64,64] w> { v = Cast<to=1>(w) y = MatMul(x, v) }"
+    )
+    del original.graph.value_info[:]
+    original.graph.initializer.append(numpy_helper.from_array(np.ones((64, 64), np.float16), "w"))
+    assert opened_bytes(original) == 64 * 64 * (2 + 2 * 4)
+    race = ABTiming(original, workload(original), Setting(threads=1), Cache(tmp_path))
+    monkeypatch.setattr(resources, "memory", lambda: resources.Memory(10**6, 50_000))
+    with pytest.raises(ModelError, match="GB of memory"):
+        race.against(original)
+    assert not race.measured
