@@ -225,6 +225,11 @@ def described(names: Iterable[str], held: Sequence[Outputs]) -> dict[str, onnx.V
     return found
 
 
+def _copied(outputs: Outputs) -> Outputs:
+    """Values without the session that computed them: as long as one of them is held, all of its memory is."""
+    return {name: np.array(value) if is_tensor(value) else value for name, value in outputs.items()}
+
+
 class SegmentRunner:
     """A model that is run in segments, as a session runs it.
 
@@ -248,7 +253,7 @@ class SegmentRunner:
             if isinstance(made, str):
                 self.overrun = segment.original.overrun if isinstance(segment.original, Session) else ""
                 return made
-            held |= made
+            held |= _copied(made)
         return {each.name: held[each.name] for each in self._model.graph.output}
 
 
@@ -289,7 +294,7 @@ def side_by_side(
                 step.dropped.append((run, old))
                 continue
             kept.append(place)
-            values |= old
+            values |= _copied(old)
             step.runs.append(replace(run, feeds=fed, outputs=old))
             new = segment.computed(segment.rewritten, fed)
             if isinstance(new, str):
