@@ -165,6 +165,12 @@ _SLICED = f"float[b,3,s,8] x; {_PART} x1 = Slice(x, {{0}}, {{4}}, {{3}})  x2 = S
             opset=23,
         ),
         Rejects(
+            f"float[b,3,s,8] x; {_PART} x1 = Slice(x, {{0}}, {{5}}, {{3}})  x2 = Slice(x, {{5}}, {{8}}, {{3}})"
+            "r = RotaryEmbedding<interleaved=1>(x1, c, k)  y = Concat<axis=-1>(r, x2)",
+            because="of 5 features one has none to turn with",
+            opset=23,
+        ),
+        Rejects(
             f"{_SLICED} r = RotaryEmbedding(x1, c, k)  y = Concat<axis=2>(r, x2)",
             because="joined along their last axis",
             opset=23,
@@ -179,6 +185,7 @@ def rotary_partial(m: Match, build: Builder) -> Value:
     turned, kept = (m.piece(resolve(m[t]), 3) for t in (front, back))
     everything = turned == range(turned.stop) and kept == range(turned.stop, size)
     m.require(everything, f"features {turned} and {kept} are not all of them, in their order", at=x)
+    m.require(turned.stop % 2 == 0, f"of {turned.stop} features one has none to turn with", at=x)
     if unflat in m:
         only_heads = m[count] == m.dim(x, 2) and same_shape(m.shape(unflat), m.shape(front))
         m.require(only_heads, "the Reshapes do more than merge heads", at=x)

@@ -104,6 +104,11 @@ _X = "float[b,s,8] x; float[b,s,8] z; float[8] w; float[8] c;"
             because="the sum is needed in half precision, too",
         ),
         Rejects(
+            "double[b,s,8] x; double[b,s,8] z; float[8] w; a = Add(x, z)  f = Cast<to=1>(a)"
+            "y = LayerNormalization(f, w)",
+            because="the sum is one of doubles",
+        ),
+        Rejects(
             "float[b,s,8] x; float[b,1,8] z; a = Add(x, z)  y = LayerNormalization(a, w)",
             because="all of it but the batch",
         ),
@@ -131,6 +136,7 @@ def skip_norm(m: Match, build: Builder) -> Value | tuple[Value, Value]:
     first, second = _by_shape(m)
     _require_rows(m, call)
     is_shared = with_sum(m, total)
+    m.require(m.dtype(total) != ir.DataType.DOUBLE, "the sum is one of doubles", at=total)
     m.require(not is_shared or widened not in m, "the sum is needed in half precision, too", at=total)
     x_skip_bias = [_widened(m, build, v) for v in (first, second, m.value(bias_of_x))]
     own = [m[scale], m.value(bias)] if call is layer_norm else [m[scale]]
