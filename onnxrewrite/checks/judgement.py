@@ -121,6 +121,11 @@ class Judge:
         """True if a comparison needed the reference."""
         return "reference" in vars(self)
 
+    def close(self) -> None:
+        """Free the reference."""
+        if self.used_reference and self.reference.session is not None:
+            self.reference.session.close()
+
     def judge(self, runs: Sequence[Run], made: Sequence[Outputs]) -> Iterator[Finding]:
         """All outputs that are not equal in all runs; those of one class of values together."""
         for values in dict.fromkeys(r.values for r in runs):

@@ -301,6 +301,7 @@ class Baseline:
             judge = Judge(segment.model, segment.original, depth)
             where = f"segment {number}, up to {segment.outputs[-1]}: "
             yield _Part(segment.model, judge, step.runs, step.made, failure, where, segment.made)
+            judge.close()
 
     def _compare_part(self, part: _Part, result: ModelCheck) -> None:
         worst: dict[str, Finding] = {}

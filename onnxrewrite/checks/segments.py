@@ -208,6 +208,9 @@ def segments(
             continue  # types and sizes that it has as a whole cannot be inferred
         made = frozenset(name for side in (model, same) for node in side.graph.node for name in node.output)
         yield Segment(model, first, second, wanted, made)
+        for side in (first, second):
+            if isinstance(side, Session):
+                side.close()
         known |= described(wanted, held)
         outputs, done = [], places
 

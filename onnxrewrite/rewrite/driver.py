@@ -100,6 +100,7 @@ class Driver:
         self._budget = _TOTAL * self._size() + 1000
         self._loops = LoopGuard(self._size())
         self._views: dict[ir.Graph, View[Rule]] = {}
+        self._covers: dict[ir.Value, dict[Rule, list[tuple[ir.Node, ...]]]] = {}
         self._refusals = Refusals()
 
     def run(self, last: Stage = Stage.LOWER, first: Stage = Stage.CANONICALIZE) -> Trace:
@@ -212,12 +213,20 @@ class Driver:
             (other, around)
             for node in self._index.reach.after([anchor])
             if node.graph is anchor.graph
-            for other, output in self._candidates(node, anchor.graph, active)
-            if other in preceding and not self.trace.has_turned_down((other.name, output.name or ""))
+            for other, output in self._candidates(node, anchor.graph, preceding)
+            if other in active and not self.trace.has_turned_down((other.name, output.name or ""))
+            if any(precedes(other, nodes, rule, match.nodes) for nodes in self._covered(matcher, other, output))
             for around in self._matches(matcher, other, output)
             if precedes(other, around.nodes, rule, match.nodes)
         ]
         return sorted(found, key=lambda each: -len(each[1].nodes))
+
+    def _covered(self, matcher: Matcher, rule: Rule, output: ir.Value) -> list[tuple[ir.Node, ...]]:
+        """The nodes that the matches of a rule at a value cover, remembered as long as it would find the same."""
+        known = self._covers.setdefault(output, {})
+        if rule not in known:
+            known[rule] = [tuple(match.nodes) for match in self._matches(matcher, rule, output)]
+        return known[rule]
 
     def _beaten(
         self, winner: Rule, match: Match, node: ir.Node, scope: ir.Graph, active: Container[Rule]
@@ -248,6 +257,7 @@ class Driver:
             view = self._view(node.graph if isinstance(node.graph, ir.Graph) else scope)
             for output in node.outputs:
                 view.forget(output)
+                self._covers.pop(output, None)
 
     def _matches(self, matcher: Matcher, rule: Rule, output: ir.Value) -> Iterator[Match]:
         """The matches of a rule at one value; none where a predicate of its pattern raises."""

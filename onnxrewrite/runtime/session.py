@@ -120,6 +120,11 @@ class Session:
     overrun: str = ""
     """That a run took longer: none is tried again."""
 
+    def close(self) -> None:
+        """Free what it holds, whoever holds it."""
+        for name in ("handle", "keep"):
+            vars(self).pop(name, None)
+
     @cached_property
     def fed(self) -> frozenset[str]:
         """The names of the inputs, and of the initializers that can be fed instead."""
