@@ -206,14 +206,11 @@ class Driver:
     ) -> list[tuple[Rule, Match]]:
         """The matches of other rules that are to be tried before a match, the largest first; none where a check or a
         measurement turned the rule down already."""
-        preceding, anchor = self._index.preceding(rule), match.anchor.producer()
-        if not preceding or anchor is None or not isinstance(anchor.graph, ir.Graph):
-            return []
         found = [
             (other, around)
-            for node in self._index.reach.after([anchor])
-            if node.graph is anchor.graph
-            for other, output in self._candidates(node, anchor.graph, preceding)
+            for node, preceding in self._index.preceding(rule, match)
+            if isinstance(node.graph, ir.Graph)
+            for other, output in self._candidates(node, node.graph, preceding)
             if other in active and not self.trace.has_turned_down((other.name, output.name or ""))
             if any(precedes(other, nodes, rule, match.nodes) for nodes in self._covered(matcher, other, output))
             for around in self._matches(matcher, other, output)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 import onnx_ir as ir
 
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.finder import Patterns, View
-from onnxrewrite.rewrite.reach import Reach, anchors, inner
+from onnxrewrite.pattern.look import passes
+from onnxrewrite.pattern.match import Match
+from onnxrewrite.rewrite.reach import Reach, anchors, covered, depth, inner
 from onnxrewrite.rewrite.rule import Rule, Stage
 
 
@@ -31,11 +33,31 @@ class RuleIndex:
         self.rules = sorted(rules, key=lambda r: (-r.benefit, r.name))
         self.reach = Reach(self.rules)
         self._rank = {rule: rank for rank, rule in enumerate(self.rules)}
+        self._covered = {rule: frozenset[str | None]().union(*map(covered, rule.outputs)) for rule in self.rules}
         self._preceding: dict[Rule, frozenset[Rule]] = {}
         self._patterns = Patterns((rule.outputs[0], rule) for rule in self.rules)
 
-    def preceding(self, rule: Rule) -> frozenset[Rule]:
-        """The rules of which some match may have to be tried before one of this rule: see ``precedes``."""
+    def preceding(self, rule: Rule, match: Match) -> Iterator[tuple[ir.Node, frozenset[Rule]]]:
+        """Nodes, and the rules of which a match at them may have to be tried before one of this rule: see ``precedes``.
+
+        A match that covers another one covers a way down from its anchor, unless it has several anchors.
+        """
+        anchor = match.anchor.producer()
+        operators = {n.op_type for n in match.nodes if not any(map(passes, n.outputs))}
+        around = {o for o in self._around(rule) if None in self._covered[o] or operators <= self._covered[o]}
+        beside = frozenset(o for o in self._around(rule) if rule.name in o.before)
+        beside |= {o for o in around if len(o.outputs) > 1 or None in self._covered[o]}
+        below = frozenset(around - beside)
+        if anchor is None:
+            return
+        nodes = self.reach.after([anchor]) if beside else []
+        yield from ((node, beside) for node in nodes if node.graph is anchor.graph)
+        for other in sorted(below, key=self._rank.__getitem__):
+            nodes = self.reach.below([anchor], max(map(depth, other.outputs)), self._covered[other])
+            yield from ((node, frozenset((other,))) for node in nodes if node.graph is anchor.graph)
+
+    def _around(self, rule: Rule) -> frozenset[Rule]:
+        """The rules of which some match may have to be tried before some match of this rule."""
         if rule not in self._preceding:
             tops = anchors(rule.outputs[0])
             self._preceding[rule] = frozenset(

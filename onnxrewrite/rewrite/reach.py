@@ -66,15 +66,27 @@ class Reach:
         fresh = dict.fromkeys(n for n in changed if n.graph is not None)
         freed = dict.fromkeys(n for v in few for n in (v.producer(), *v.consumers()) if n is not None)
         start = [*fresh, *(n for n in freed if n not in fresh)]
-        start += self._beside(start)
+        return self.below([*start, *self._beside(start)], self._depth)
+
+    def below(self, start: Sequence[ir.Node], steps: int, within: Operators | None = None) -> list[ir.Node]:
+        """Nodes, and those on the way down from them that some pattern can have one above the other, so many steps at
+        the most.
+
+        Args:
+            start: The nodes to begin with.
+            steps: The height of the highest pattern.
+            within: The only operators on the way, but for what is looked through; None for any.
+        """
         found = dict.fromkeys(start)
         queue = deque((node, 0, 0) for node in start)
         while queue:
-            node, steps, run = queue.popleft()
+            node, done, run = queue.popleft()
             for reader in self._below(node):
+                if within is not None and reader.op_type not in within and not any(map(passes, reader.outputs)):
+                    continue
                 is_chained = _is_chained(node, reader)
-                ahead = (reader, steps, run + 1) if is_chained else (reader, steps + 1, 0)
-                if reader not in found and ahead[1] < self._depth and ahead[2] < MAX_NODES:
+                ahead = (reader, done, run + 1) if is_chained else (reader, done + 1, 0)
+                if reader not in found and ahead[1] < steps and ahead[2] < MAX_NODES:
                     found[reader] = None
                     (queue.appendleft if is_chained else queue.append)(ahead)
         return list(found)
@@ -163,6 +175,13 @@ def inner(item: Term) -> Operators:
     for below in children(item):
         found |= _operators(below) | inner(below)
     return found
+
+
+@functools.cache
+def covered(item: Term) -> Operators:
+    """The operators that a match of a term can cover, besides those that are looked through; None for any."""
+    found = frozenset[str | None]().union(*map(_operators, forms(item)))
+    return found.union(*map(covered, children(item)))
 
 
 @functools.cache

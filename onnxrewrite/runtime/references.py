@@ -28,10 +28,6 @@ from onnxrewrite.system.arrays import Array
 LEAST: Final = 2**14
 """Bytes of an initializer that is referred to; a smaller one may be a shape, which readers of the message look at."""
 
-POOLED: Final = 2**27
-"""Bytes of weights up to which a session that is not timed keeps memory that it has used, for its next run: what is
-stored in few bits is cast to more where it is read, and would be kept as well."""
-
 PACKED: Final = 2**28
 """Bytes of weights up to which they are packed in a session that is timed, as they will be where it is used."""
 
@@ -113,13 +109,11 @@ def source(model: onnx.ModelProto, options: ort.SessionOptions, *, timed: bool) 
     if not found:
         return model.SerializeToString(), None
     values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in found.items()}
-    count = sum(array.nbytes for array in found.values())
-    is_large = count > PACKED
+    is_large = sum(array.nbytes for array in found.values()) > PACKED
     # Kernels for weights of few bits compute in other ways when these are not packed.
     if (is_large or not timed) and not any(t.data_type in _FEW_BITS for t in model.graph.initializer):
         options.add_session_config_entry("session.disable_prepacking", "1")
     if not timed:
-        options.enable_cpu_mem_arena = count <= POOLED
         options.add_session_config_entry(_FOLDER, str(_folder()))
         for name, value in values.items():
             options.add_initializer(name, value)

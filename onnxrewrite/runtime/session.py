@@ -213,9 +213,16 @@ def session_options(threads: int = 0) -> ort.SessionOptions:
     return options
 
 
-def open_session(model: ModelLike, *, threads: int = 0) -> Session | str:
-    """An ORT session on the CPU, or one line saying why ORT refuses the model."""
+def open_session(model: ModelLike, *, threads: int = 0, pooled: bool = True) -> Session | str:
+    """An ORT session on the CPU, or one line saying why ORT refuses the model.
+
+    Args:
+        model: The model.
+        threads: Within an operator; 0 is ONNX Runtime's choice.
+        pooled: True if it keeps the memory of a run for the next one.
+    """
     options = session_options(threads)
+    options.enable_cpu_mem_arena = pooled
     try:
         seconds = seconds_for(weight_bytes(model))
         handle, keep = _prototype(model, threads), None
