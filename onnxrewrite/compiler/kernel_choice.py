@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import NOT_RUN
 from onnxrewrite.measure.ab_timing import CLOSE, ABTiming
-from onnxrewrite.measure.choice import Chooser
+from onnxrewrite.measure.choice import Chooser, Weighed
 from onnxrewrite.measure.survey import Loss, Rewrites, Survey
 from onnxrewrite.rewrite.driver import SiteCheck
 from onnxrewrite.rewrite.trace import Key, Site
@@ -67,6 +67,11 @@ class KernelChoice:
     def __call__(self, site: Site) -> str | None:
         """None if a rewrite is to be applied, else why not."""
         return self._survey(site) if self._survey is not None else None
+
+    @property
+    def weighed(self) -> list[Weighed]:
+        """The rewrites that were measured for the last round, equal ones once."""
+        return self._survey.tally() if self._survey is not None else []
 
     def choose(self, round_: Hashable, lowered: Lowered) -> None:
         """Before the lower stage of a round; what was chosen in an equal ``round_`` stays."""

@@ -94,7 +94,7 @@ class SpeedGuard:
             rewrite: Makes another one.
         """
         if self._kernels is not None:
-            self.speed.weighed = list(self._kernels.chooser.weighed.values())
+            self.speed.weighed = self._kernels.weighed
             self.speed.assumed = dict(Counter(self._kernels.chooser.assumed.values()))
             self.speed.raced = self._kernels.raced
         if self._kernels is None or not made.trace.applied:

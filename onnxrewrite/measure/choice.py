@@ -44,12 +44,16 @@ class Weighed:
         ratio: Time after to time before, at the median and with an interval.
         seconds: The time before.
         remembered: True if it was measured in an earlier run.
+        places: The number of places where it was met.
+        taken: The number of those where it was applied.
     """
 
     rule: str
     ratio: Interval
     seconds: float
     remembered: bool
+    places: int = 0
+    taken: int = 0
 
     @property
     def is_slower(self) -> bool:

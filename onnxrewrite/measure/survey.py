@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -65,6 +66,13 @@ class Rewrites:
     def keys(self, numbers: Iterable[int]) -> set[Key]:
         """The keys of rewrites."""
         return {self.met[number].key for number in numbers}
+
+    def tally(self, taken: Collection[int]) -> list[Weighed]:
+        """The measured rewrites, equal ones once, with the numbers of their places, and of those that were taken."""
+        places = Counter(met.weighed for met in self.met)
+        applied = Counter(self.met[number].weighed for number in taken)
+        measured = ((w, count) for w, count in places.items() if isinstance(w, Weighed))
+        return [replace(w, places=count, taken=applied[w]) for w, count in measured]
 
     def besides(self, number: int) -> str | None:
         """Where those that pay by themselves are left out: also steps that do not pay by themselves."""
@@ -132,6 +140,10 @@ class Survey:
             self.taken.add(number)
             self._parts.update({node: frozenset([(number, place)]) for place, node in enumerate(site.after)})
         return loss
+
+    def tally(self) -> list[Weighed]:
+        """The measured rewrites, and how often they were met and taken."""
+        return self._rewrites.tally(self.taken)
 
 
 def _parts(nodes: Iterable[ir.Node], parts: Mapping[ir.Node, frozenset[Part]]) -> frozenset[Part]:
