@@ -16,7 +16,7 @@ from onnxrewrite.rewrite.rule import Stage
 from onnxrewrite.rewrite.trace import Key, Site
 
 Loss: TypeAlias = Callable[[int], str | None]
-"""Of a rewrite, by its number: None if it is taken, else why not."""
+"""The answer for a rewrite, by its number: None if it is taken, else why not."""
 
 _HOPELESS = 1.5
 """What takes so many times as long is not tried as a step to something else."""
@@ -75,7 +75,7 @@ class Rewrites:
         return [replace(w, places=count, taken=applied[w]) for w, count in measured]
 
     def besides(self, number: int) -> str | None:
-        """Where those that pay by themselves are left out: also steps that do not pay by themselves."""
+        """For a run without those that pay by themselves: also steps that do not pay by themselves."""
         weighed = self.met[number].weighed
         if isinstance(weighed, str):
             return self.alone(number)
