@@ -28,7 +28,7 @@ class Step:
     Attributes:
         covers: The nodes that it matches.
         removes: Those of them that are gone afterwards.
-        replaces: Those of them that the result must not have.
+        replaces: Those of these that the result must not have.
     """
 
     covers: frozenset[Part]
@@ -51,11 +51,11 @@ def best(steps: Sequence[Step], gains: Sequence[float]) -> frozenset[int] | None
     chosen = [program.addBinary(obj=gain / _UNIT) for gain in gains]
     remove, replace = defaultdict[Part, list[int]](list), defaultdict[Part, list[int]](list)
     for number, step in enumerate(steps):
-        for part in step.removes:
-            remove[part].append(number)
-        for part in step.replaces:
-            replace[part].append(number)
-        for part in step.covers:
+        for part in sorted(step.covers, key=str):  # the order may decide which of two equal optima is found
+            if part in step.removes:
+                remove[part].append(number)
+            if part in step.replaces:
+                replace[part].append(number)
             if isinstance(part, tuple):
                 program.addConstr(chosen[number] <= chosen[part[0]])
     for numbers in remove.values():

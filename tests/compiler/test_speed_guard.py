@@ -374,3 +374,11 @@ def test_a_slow_rule_is_found_where_another_opset_costs_a_little(
     trace = SimpleNamespace(counts=lambda: dict.fromkeys("abc", 1))
     assert guard._brakes(trace, rewrite) == ["b"]  # type: ignore[arg-type]
     assert loop.without == {"before"}
+
+
+def test_a_model_that_stays_slow_without_three_rules_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = SpeedGuard.__new__(SpeedGuard)
+    monkeypatch.setattr(guard, "_rules", dict.fromkeys("abcde", SimpleNamespace(stage=Stage.RAISE)), raising=False)
+    monkeypatch.setattr(guard, "speed", Speed("fastest", slower=dict.fromkeys("abc", "slow")), raising=False)
+    trace = SimpleNamespace(counts=lambda: dict.fromkeys("de", 1))
+    assert guard._brakes(trace, lambda: None) == ["d", "e"]  # type: ignore[arg-type, return-value]
