@@ -237,6 +237,7 @@ def test_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     ((row,),) = found["tables"].values()
     assert (row["group"], row["peer"]) == ("attention", "")
     assert 0 < row["low"] <= row["against ORT"] < 1.5
+    assert 1 < row["floor"] < 3
     assert code == int(not all(g["met"] for g in found["goals"]))
     assert "geometric mean, attention" in capsys.readouterr().out
 

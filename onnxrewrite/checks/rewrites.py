@@ -58,6 +58,10 @@ class SiteChecker:
     _of_text: dict[Hashable, tuple[str, SiteCheck]] = field(default_factory=dict)
     _lost: float = 0.0
 
+    def anew(self) -> SiteChecker:
+        """One that counts from the beginning and knows what this one has found out."""
+        return replace(self, ok=0, distinct=set(), not_run=Counter(), last=SiteCheck("not run"))
+
     def __call__(self, site: Site) -> str | None:
         """None if the replacement computes what it replaces, or cannot be run by itself and need not; else what differs
         or kept it from being run."""

@@ -6,9 +6,10 @@ so that what is not left out comes out as before.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -21,15 +22,16 @@ from onnxrewrite.compiler.opsets import Opsets
 from onnxrewrite.compiler.request import Request
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import Target
-from onnxrewrite.rewrite.driver import Driver, Review, make_runnable
+from onnxrewrite.rewrite.driver import Driver, Review, SiteCheck, make_runnable
 from onnxrewrite.rewrite.finish import finish
 from onnxrewrite.rewrite.purity import ImpureRule
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.ruleset import RuleSet
-from onnxrewrite.rewrite.trace import Key, Site, Trace
+from onnxrewrite.rewrite.trace import Key, Trace
 
 if TYPE_CHECKING:
     from onnxrewrite.checks.rewrites import SiteChecker
+    from onnxrewrite.compiler.kernel_choice import KernelChoice
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Told of progress: the phase (a stage, or a check), what is done of it, what waits; 0 and 0 where nobody knows."""
@@ -90,7 +92,7 @@ class RewriteLoop:
         clock: Told of progress.
 
     Attributes:
-        cost: Says why a rewrite does not pay; None where that is not asked.
+        kernels: Chooses the rewrites of the lower stage; None where they are not chosen.
         without: The names of rules that are left out.
     """
 
@@ -105,7 +107,7 @@ class RewriteLoop:
         verdicts: Verdicts,
         clock: Clock,
     ):
-        self.cost: Callable[[Site], str | None] | None = None
+        self.kernels: KernelChoice | None = None
         self.without: set[str] = set()
         self._opsets = opsets
         self._rules = rules
@@ -115,6 +117,7 @@ class RewriteLoop:
         self._verdicts = verdicts
         self._clock = clock
         self._impure: dict[str, ImpureRule] = {}
+        self._sites: SiteChecker | None = None
         # Of all rounds: who repeats this run takes the same way through those that came to nothing.
         self._declined: list[Loss] = []
 
@@ -147,11 +150,14 @@ class RewriteLoop:
         while True:
             with self._clock.phase("rewrite"):
                 sites = self._site_checker() if self._request.check != "off" else None
-                rewrite_log = RewriteLog(sites, self.cost, self._verdicts, failed=failed, declined=self._declined)
+                rewrite_log = RewriteLog(sites, self.kernels, self._verdicts, failed=failed, declined=self._declined)
                 driver = self._driver(self._opsets.source(absent), banned, rewrite_log)
                 trace = driver.run(last=Stage.RAISE)
                 if self._opsets.grows(absent, trace):
                     continue
+                if self.kernels is not None:
+                    lowered = functools.partial(self._copy_lowered, driver.model, banned)
+                    self.kernels.choose((io.opset(driver.model), frozenset(unlowerable)), lowered)
                 driver.run(first=Stage.LOWER)
                 stuck = {k: node.op_type for node in _unlowered(driver) for k in _makers(node, trace)}
             if not stuck.keys() - banned:
@@ -162,6 +168,23 @@ class RewriteLoop:
             trace.refuse(rule, value, f"{op_type} could not be lowered after all")
         finish(driver.model, keep_types=self._keep_types)
         return Round(driver.model, trace, replace(rewrite_log, declined=[*self._declined]), sites)
+
+    def _copy_lowered(
+        self, model: ir.Model, banned: set[Key], cost: SiteCheck, without: Collection[Key]
+    ) -> ir.Model | None:
+        """A copy of a raised model, lowered as ``cost`` says; None if something is left that is too new."""
+        driver = Driver(
+            io.load(model),
+            self._taking_part(),
+            self._target,
+            review=Review(self._site_checker(), cost),
+            quarantine=banned.union(without),
+        )
+        driver.run(first=Stage.LOWER)
+        if _unlowered(driver):
+            return None
+        finish(driver.model, keep_types=self._keep_types)
+        return driver.model
 
     def _driver(self, source: ir.Model, banned: set[Key], rewrite_log: RewriteLog) -> Driver:
         """A driver for a round, with checks that count this round only."""
@@ -179,9 +202,13 @@ class RewriteLoop:
         return [r for r in self._rules if r.name not in self._impure and r.name not in self.without]
 
     def _site_checker(self) -> SiteChecker:
+        """One that counts its own sites, and checks nothing that another one of this run has checked."""
         from onnxrewrite.checks.rewrites import SiteChecker
 
-        return SiteChecker(lower=self.lower, seed=self._request.seed)
+        if self._sites is None:
+            self._sites = SiteChecker(lower=self.lower, seed=self._request.seed)
+        self._sites = self._sites.anew()
+        return self._sites
 
     def lower(self, model: ir.Model) -> None:
         """Make the replacement of one site runnable."""

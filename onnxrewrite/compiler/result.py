@@ -20,6 +20,7 @@ from onnxrewrite.system.plain import Json
 
 if TYPE_CHECKING:
     from onnxrewrite.checks.findings import ModelCheck
+    from onnxrewrite.compiler.kernel_choice import Raced
     from onnxrewrite.measure.choice import Weighed
     from onnxrewrite.measure.timing import Interval
 
@@ -61,6 +62,7 @@ class Speed:
         level: The level of these at which the result is fastest; ``session`` opens it so.
         level_ratio: Time at that level to the time at all of them; None where it is that.
         weighed: The rewrites that were measured, equal ones once.
+        raced: The ways to lower the model that were run as a whole.
         assumed: The reasons why rewrites were taken for granted, and how many.
         slower: Rules that made the whole model slower, and were left out: name to reason.
     """
@@ -73,6 +75,7 @@ class Speed:
     level: Level = "all"
     level_ratio: Interval | None = None
     weighed: list[Weighed] = field(default_factory=list)
+    raced: list[Raced] = field(default_factory=list)
     assumed: Mapping[str, int] = field(default_factory=dict)
     slower: dict[str, str] = field(default_factory=dict)
 

@@ -1,12 +1,14 @@
 """Never slower: what a run of ``apply`` measures, and what it leaves out for that.
 
-Rewrites of the lower stage are weighed one by one where they are; then the whole result is timed against the original,
-and rules that slow it down are found by bisection and left out.  What was measured before is remembered, so that the
-same run makes the same choices; and a run that repeats another one is told what that one chose.
+Rewrites of the lower stage are chosen for the whole model: see ``kernel_choice.py``.  The result is timed against the
+original.  A rule that slows it down all the same is found by bisection and left out, and if that does not help, all of
+them.  What was measured before is remembered, so that the same run makes the same choices; and a run that repeats
+another one is told what that one chose.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -25,15 +27,14 @@ from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Trace
 
 if TYPE_CHECKING:
-    from onnxrewrite.measure.ab_timing import ABTiming
-    from onnxrewrite.measure.choice import Chooser
+    from onnxrewrite.compiler.kernel_choice import KernelChoice
     from onnxrewrite.measure.timing import Interval
     from onnxrewrite.runtime.settings import Setting
 
 Opened: TypeAlias = onnx.ModelProto | str
 
 _MOST = 3
-"""So many rules at most are left out because the whole is slower with them."""
+"""If the whole is slower without so many rules, too, it is left as it was."""
 
 
 class SpeedGuard:
@@ -67,8 +68,7 @@ class SpeedGuard:
         self._request = request
         self._verdicts = verdicts
         self._clock = clock
-        self._chooser: Chooser | None = None
-        self._timing: ABTiming | None = None
+        self._kernels: KernelChoice | None = None
 
     def start(self, original: Opened | None, hindrance: str) -> None:
         """Before the first round; ``original`` is None where nothing is to be run, and ``hindrance`` says why it cannot
@@ -94,10 +94,11 @@ class SpeedGuard:
             made: The round.
             rewrite: Makes another one.
         """
-        if self._chooser is not None:
-            self.speed.weighed = list(self._chooser.weighed.values())
-            self.speed.assumed = dict(Counter(self._chooser.assumed.values()))
-        if self._timing is None or not made.trace.applied:
+        if self._kernels is not None:
+            self.speed.weighed = self._kernels.weighed
+            self.speed.assumed = dict(Counter(self._kernels.chooser.assumed.values()))
+            self.speed.raced = self._kernels.raced
+        if self._kernels is None or not made.trace.applied:
             self._remember(made.model)
             return False
         with self._clock.phase("measure"):
@@ -111,12 +112,12 @@ class SpeedGuard:
         from onnxrewrite.measure.ab_timing import is_slower
 
         seen = self._timed(made.model)
-        if is_slower(seen) and len(self.speed.slower) < _MOST:
-            name = self._brake(made.trace, rewrite)
-            if name is not None:
-                self.speed.slower[name] = f"with it the model takes {seen.median:.2f} times as long as the original"
-                self._loop.without.add(name)
-                return True
+        slow = self._brakes(made.trace, rewrite) if is_slower(seen) else []
+        if slow:
+            reason = f"with it the model takes {seen.median:.2f} times as long as the original"
+            self.speed.slower |= dict.fromkeys(slow, reason)
+            self._loop.without |= set(slow)
+            return True
         self.speed.ratio = seen
         self._choose_level(made.model)
         self._remember(made.model)
@@ -137,6 +138,7 @@ class SpeedGuard:
         return ""
 
     def _measure(self, original: Opened) -> None:
+        from onnxrewrite.compiler.kernel_choice import KernelChoice
         from onnxrewrite.inputs.workload import workload
         from onnxrewrite.measure.ab_timing import ABTiming
         from onnxrewrite.measure.choice import Chooser
@@ -144,9 +146,11 @@ class SpeedGuard:
         asked = self._request
         found = workload(original, dims=asked.dims, inputs=asked.inputs, seed=asked.seed)
         self.speed.binding = found.binding
-        self._chooser = Chooser(self._rules, self._loop.lower, found.binding, self._setting(), asked.seed, asked.budget)
-        self._loop.cost = self._chooser
-        self._timing = ABTiming(original, found, self._setting())
+        timing = ABTiming(original, found, self._setting())
+        chooser = Chooser(self._rules, self._loop.lower, found.binding, self._setting(), asked.seed, asked.budget)
+        with contextlib.suppress(*NOT_RUN):  # the result is not timed then either, which says why
+            chooser.whole = timing.seconds()
+        self._kernels = self._loop.kernels = KernelChoice(chooser, timing)
 
     def _setting(self) -> Setting:
         from onnxrewrite.runtime.settings import Setting
@@ -157,16 +161,19 @@ class SpeedGuard:
     def _timed(self, model: ir.Model) -> Interval:
         from onnxrewrite.runtime.references import by_reference
 
-        assert self._timing is not None
+        assert self._kernels is not None
         with by_reference(model) as candidate:
-            return self._timing.against(candidate)
+            return self._kernels.timing.against(candidate)
 
-    def _brake(self, trace: Trace, rewrite: Callable[[], Round]) -> str | None:
-        """The rule that makes the result slower than the original; lowered ones are suspected first."""
+    def _brakes(self, trace: Trace, rewrite: Callable[[], Round]) -> list[str]:
+        """The rules to leave out of a result that is slower than the original: the one that makes it so, all of them
+        once that was found often enough, none where the original in the same opset is as slow."""
         from onnxrewrite.measure.ab_timing import MARGIN, is_slower, slowest
 
-        order = [stage.name.lower() for stage in Stage][::-1]
+        order = [stage.name.lower() for stage in Stage]
         groups = sorted(trace.counts(), key=lambda name: order.index(self._rules[name].stage.name.lower()))
+        if len(self.speed.slower) >= _MOST:
+            return groups
         before = set(self._loop.without)
 
         def timed(without: Sequence[str]) -> Interval:
@@ -175,16 +182,17 @@ class SpeedGuard:
 
         try:
             most = max(1 + MARGIN, timed(groups).median)  # another opset alone can cost that
-            return slowest(groups, lambda without: is_slower(timed(without), most))
+            name = slowest(groups, lambda without: is_slower(timed(without), most))
         finally:
             self._loop.without = before
+        return [name] if name is not None else []
 
     def _choose_level(self, model: ir.Model) -> None:
         from onnxrewrite.runtime.references import by_reference
 
-        assert self._timing is not None
+        assert self._kernels is not None
         with by_reference(model) as candidate:
-            self.speed.level, self.speed.level_ratio = self._timing.best_level(candidate)
+            self.speed.level, self.speed.level_ratio = self._kernels.timing.best_level(candidate)
 
     def _remember(self, model: ir.Model) -> None:
         """Store with the model how it is to be opened, where that is not the default."""

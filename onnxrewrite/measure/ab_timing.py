@@ -13,7 +13,7 @@ from onnxrewrite.errors import ModelError
 from onnxrewrite.inputs.workload import Workload
 from onnxrewrite.measure import cache
 from onnxrewrite.measure.cache import Cache
-from onnxrewrite.measure.timing import DOUBT, Interval, Timing, interleave, ratio
+from onnxrewrite.measure.timing import DOUBT, FEWEST, Interval, Timing, interleave, ratio
 from onnxrewrite.runtime import references
 from onnxrewrite.runtime.session import skeleton, weight_bytes
 from onnxrewrite.runtime.settings import DEFAULT, Level, Runner, Setting, open_runner
@@ -27,7 +27,10 @@ OTHER_LEVELS: tuple[Level, ...] = ("extended", "basic")
 """Levels of ONNX Runtime's own optimization at which a model may be faster than with all of it."""
 
 SECONDS = 1.5
-"""To time all variants by turns, at the most."""
+"""To time a candidate and the original by turns, at the most."""
+
+CLOSE = 0.02
+"""The width of the interval of the ratio of two candidates from which it does not matter which of them is taken."""
 
 PRECISION = 0.1
 """The width of the interval of a ratio, relative to it, from which it is no longer timed."""
@@ -60,28 +63,43 @@ class ABTiming:
     _runner: Runner | None = None
 
     def against(self, candidate: onnx.ModelProto | str) -> Interval:
-        """Time of the candidate to that of the original.
+        """Time of the candidate to that of the original."""
+        return self.race([candidate])[0]
+
+    def race(self, candidates: Sequence[onnx.ModelProto | str]) -> list[Interval]:
+        """Time of each candidate, of which no two are equal, to that of the original, all of them run by turns.
 
         Raises:
-            ModelError: Both do not fit into the memory.
+            ModelError: They do not fit into the memory.
         """
-        name = self._key(candidate, [])
-        known = self.known.intervals(name, ["ratio"])
-        if known is None:
+        named = {self._key(c, []): c for c in candidates}
+        known = {name: self.known.intervals(name, ["ratio"]) for name in named}
+        if None in known.values():
+            original = self._opened()
+            runners = {n: open_runner(c, self.workload.feeds, self.setting) for n, c in named.items()}
+            timings = interleave({"": original, **runners}, seconds=SECONDS * len(named), enough=self._is_precise)
+            self.measured += len(named)
+            for name in named:
+                seen = {"ratio": ratio(timings[name], timings[""], of_processor=self.setting.is_serial)}
+                self.known.remember(name, seen)
+                known[name] = seen
+        return [found["ratio"] for found in known.values() if found is not None]
+
+    def seconds(self) -> float:
+        """Of the original, about."""
+        timing = interleave({"": self._opened()}, seconds=0.0, least=FEWEST)[""]
+        return timing.cpu_seconds if self.setting.is_serial else timing.latency.median
+
+    def _opened(self) -> Runner:
+        if self._runner is None:
             needed, free = opened_bytes(self.original), resources.memory().available
             if needed > free * _MEMORY:
                 raise ModelError(
                     f"side by side with the original it would take {needed / 1e9:.1f} GB of memory, "
                     f"{free / 1e9:.1f} GB of which are free"
                 )
-            if self._runner is None:
-                self._runner = open_runner(self.original, self.workload.feeds, self.setting)
-            tasks = {"before": self._runner, "after": open_runner(candidate, self.workload.feeds, self.setting)}
-            timings = interleave(tasks, seconds=SECONDS, enough=self._is_precise)
-            known = {"ratio": ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial)}
-            self.measured += 1
-            self.known.remember(name, known)
-        return known["ratio"]
+            self._runner = open_runner(self.original, self.workload.feeds, self.setting)
+        return self._runner
 
     def best_level(self, candidate: onnx.ModelProto | str) -> tuple[Level, Interval | None]:
         """The level of ONNX Runtime's optimization at which the candidate is fastest, and its time to that at the level
@@ -101,9 +119,17 @@ class ABTiming:
         return (level, found[level]) if faster else (self.setting.level, None)
 
     def _is_precise(self, timings: Mapping[str, Timing]) -> bool:
-        """True if it is clear whether the candidate is slower, and by how much to a tenth."""
-        seen = ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial, outside=DOUBT)
-        return not seen.low < 1 + MARGIN < seen.high and seen.high - seen.low < PRECISION * seen.median
+        """True if it is clear which candidate is the fastest, or it does not matter, whether that is slower than the
+        original, and by how much to a tenth."""
+        first, *others = sorted(timings.keys() - {""}, key=lambda name: timings[name].cpu_seconds)
+        seen = self._seen(timings, first, "")
+        is_known = not seen.low < 1 + MARGIN < seen.high and seen.high - seen.low < PRECISION * seen.median
+        return is_known and all(
+            rest.low > 1 or rest.high - rest.low < CLOSE for rest in (self._seen(timings, o, first) for o in others)
+        )
+
+    def _seen(self, timings: Mapping[str, Timing], of: str, to: str) -> Interval:
+        return ratio(timings[of], timings[to], of_processor=self.setting.is_serial, outside=DOUBT)
 
     def _is_no_faster(self, timings: Mapping[str, Timing]) -> bool:
         """True if no other level is faster than the own one by the margin."""

@@ -1,8 +1,8 @@
-"""Measured choice of lower-stage rewrites: both sides timed side by side, as ONNX Runtime would run them.
+"""Rewrites of the lower stage weighed: both sides timed side by side, as ONNX Runtime would run them.
 
-A kernel is chosen by steps: each step of the lower stage is taken unless it is measured to be slower, one that promises
-nothing but speed, or takes something for granted of the data, only if it is measured to be faster.  Alternatives are
-steps from one form to the next.
+By itself a rewrite is taken unless it is measured to be slower, one that promises nothing but speed, or takes something
+for granted of the data, only if it is measured to be faster.  Which of those that compete for the same nodes are taken
+is decided for the whole model: see ``kernel_program.py``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from onnxrewrite.errors import NOT_RUN, reason
 from onnxrewrite.measure import cache
 from onnxrewrite.measure.cache import Cache
 from onnxrewrite.measure.site_benchmark import Subject, subject
-from onnxrewrite.measure.timing import DOUBT, LOOKS, Interval, Timing, interleave, ratio
-from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.measure.timing import DOUBT, LOOKS, Interval, Timing, interleave, interval, ratio
+from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Key, Site
 from onnxrewrite.runtime.settings import DEFAULT, Setting
 
@@ -28,6 +28,9 @@ MARGIN = 0.03
 
 _LONGEST = 0.6
 """Seconds for one rewrite, as long as it is not clear."""
+
+_NEGLIGIBLE = 2e-4
+"""A rewrite that gains or loses less than this part of the model's time need not be clear."""
 
 BUDGET = 20.0
 """Seconds for all rewrites of a model, by default."""
@@ -39,12 +42,18 @@ class Weighed:
 
     Attributes:
         ratio: Time after to time before, at the median and with an interval.
+        seconds: The time before.
         remembered: True if it was measured in an earlier run.
+        places: The number of places where it was met.
+        taken: The number of those where it was applied.
     """
 
     rule: str
     ratio: Interval
+    seconds: float
     remembered: bool
+    places: int = 0
+    taken: int = 0
 
     @property
     def is_slower(self) -> bool:
@@ -59,7 +68,7 @@ class Weighed:
 
 @dataclass
 class Chooser:
-    """Weighs rewrites; to be called by the driver for each that is right.
+    """Weighs rewrites.
 
     Args:
         rules: The rules by name.
@@ -69,6 +78,7 @@ class Chooser:
         seed: Of the inputs.
         budget: Seconds for all measurements; what is met later is taken for granted.
         known: Earlier measurements.
+        whole: Seconds that the whole model takes, where that is known.
 
     Attributes:
         weighed: The measured rewrites, by cache key.
@@ -82,28 +92,31 @@ class Chooser:
     seed: int = 0
     budget: float = BUDGET
     known: Cache = field(default_factory=Cache)
+    whole: float = 0.0
     weighed: dict[str, Weighed] = field(default_factory=dict)
     assumed: dict[Key, str] = field(default_factory=dict)
     _seen: dict[str, Weighed | str] = field(default_factory=dict)
 
-    def __call__(self, site: Site) -> str | None:
-        """None if the rewrite pays, else why not."""
-        rule = self.rules[site.rule]
-        if rule.stage is not Stage.LOWER:
-            return None
+    def site(self, site: Site) -> Weighed | str:
+        """A rewrite weighed where it is, or why it cannot be; equal sites are not made ready to run again."""
         found = sides(site)
         weighed = found if isinstance(found, str) else self._known(site, *found)
         if isinstance(weighed, str):
             self.assumed[site.key] = weighed
-            return f"not measured: {weighed}" if rule.needs_speedup else None
-        if weighed.is_slower or (rule.needs_speedup and not weighed.is_faster):
+        return weighed
+
+    def loss(self, rule: str, weighed: Weighed | str) -> str | None:
+        """None if a rewrite pays by itself, else why not."""
+        asked = self.rules[rule]
+        if isinstance(weighed, str):
+            return f"not measured: {weighed}" if asked.needs_speedup else None
+        if weighed.is_slower or (asked.needs_speedup and not weighed.is_faster):
             return f"measured {'slower' if weighed.ratio.median > 1 else 'not faster'}"
-        if rule.assumes and weighed.ratio.high >= 1:
-            return f"measured not faster, and that {rule.assumes[0]} would be taken for granted"
+        if asked.assumes and weighed.ratio.high >= 1:
+            return f"measured not faster, and that {asked.assumes[0]} would be taken for granted"
         return None
 
     def _known(self, site: Site, old: ir.Model, new: ir.Model) -> Weighed | str:
-        """The rewrite weighed, or why it cannot be; equal sites are not made ready to run again."""
         name = structure(old, new)
         if name not in self._seen:
             try:
@@ -122,13 +135,13 @@ class Chooser:
         name = cache.key(found.description(), self.setting)
         if name in self.weighed:
             return self.weighed[name]
-        known = self.known.intervals(name, ["ratio"])
+        known = self.known.intervals(name, ["ratio", "before"])
         if known is None and self.budget <= 0:
             return "the time for measuring was up"
-        seen = known["ratio"] if known is not None else self._timed(found, self._limits(rule))
+        seen = known if known is not None else self._timed(found, self._limits(rule))
         if known is None:
-            self.known.remember(name, {"ratio": seen})
-        self.weighed[name] = Weighed(rule, seen, known is not None)
+            self.known.remember(name, seen)
+        self.weighed[name] = Weighed(rule, seen["ratio"], seen["before"].median, known is not None)
         return self.weighed[name]
 
     def _limits(self, rule: str) -> list[float]:
@@ -136,17 +149,23 @@ class Chooser:
         found = self.rules[rule]
         return [1 + MARGIN, *([1 - MARGIN] if found.needs_speedup else []), *([1.0] if found.assumes else [])]
 
-    def _timed(self, found: Subject, limits: Sequence[float]) -> Interval:
-        """Time after to time before, timed until no limit lies within the interval."""
+    def _timed(self, subject: Subject, limits: Sequence[float]) -> dict[str, Interval]:
+        """Time after to time before, and that, timed until no limit lies within the interval."""
         start = time.perf_counter()
 
         def seen(timings: Mapping[str, Timing], outside: int) -> Interval:
             return ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial, outside=outside)
 
         def is_clear(timings: Mapping[str, Timing]) -> bool:
-            interval = seen(timings, DOUBT)
-            return not any(interval.low < limit < interval.high for limit in limits)
+            found = seen(timings, DOUBT)
+            most = max(abs(1 - found.low), abs(1 - found.high)) * self._before(timings["before"]).median
+            is_open = any(found.low < limit < found.high for limit in limits)
+            return not is_open or most < _NEGLIGIBLE * self.whole
 
-        timings = interleave(found.runners(self.setting), seconds=_LONGEST, enough=is_clear)
+        timings = interleave(subject.runners(self.setting), seconds=_LONGEST, enough=is_clear)
         self.budget -= time.perf_counter() - start
-        return seen(timings, 40 if len(timings["after"].wall) not in LOOKS else DOUBT)
+        outside = 40 if len(timings["after"].wall) not in LOOKS else DOUBT
+        return {"ratio": seen(timings, outside), "before": self._before(timings["before"])}
+
+    def _before(self, timing: Timing) -> Interval:
+        return interval(timing.cpu) if self.setting.is_serial else timing.latency

@@ -270,8 +270,19 @@ def _speed_facts(speed: Plain, *, verbose: bool) -> list[tuple[str, str]]:
     facts += [("Unmeasured", f"{human.plural(n, 'rewrite')}: {why}") for why, n in speed["assumed"].items()]
     facts += [("Left out", f"{rule}: {reason}") for rule, reason in speed["slower"].items()]
     if verbose:
-        facts += [("Measured", f"{w['rule']}: {human.ratio(w['ratio'])} the time") for w in speed["weighed"]]
+        facts += [("Measured", _weighed(each)) for each in speed["weighed"]]
+        facts += [("Raced", _raced(each)) for each in speed["raced"]]
     return facts
+
+
+def _weighed(weighed: Plain) -> str:
+    taken = f"taken at {weighed['taken']} of {human.plural(weighed['places'], 'place')}"
+    return f"{weighed['rule']}: {human.ratio(weighed['ratio'])} the time, {taken}"
+
+
+def _raced(raced: Plain) -> str:
+    lowered = human.plural(raced["rewrites"], "rewrite")
+    return f"{human.ratio(raced['ratio'])} the original's time with {lowered}{', taken' if raced['taken'] else ''}"
 
 
 def _assumes(assumes: Mapping[str, Sequence[str]], *, verbose: bool) -> list[str]:

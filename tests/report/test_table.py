@@ -50,6 +50,7 @@ MODEL_CHECK = {
     "skipped": None,
     "identical": False,
     "runs": 6,
+    "segments": 0,
     "samples": 3,
     "bindings": [{"batch": 2, "seq": 7}, {"batch": 1, "seq": 16}],
     "reference": "float64",
@@ -148,7 +149,16 @@ SPEED = {
     "ratio": {"median": 0.71, "low": 0.69, "high": 0.734},
     "level": "basic",
     "level_ratio": {"median": 0.9, "low": 0.85, "high": 0.95},
-    "weighed": [{"rule": "gelu-lower", "ratio": {"median": 1.5, "low": 1.4, "high": 1.6}, "remembered": True}],
+    "weighed": [
+        {
+            "rule": "gelu-lower",
+            "ratio": {"median": 1.5, "low": 1.4, "high": 1.6},
+            "remembered": True,
+            "places": 4,
+            "taken": 1,
+        }
+    ],
+    "raced": [{"rewrites": 1, "ratio": {"median": 0.8, "low": 0.7, "high": 0.9}, "taken": True}],
     "assumed": {"it contains a subgraph": 2},
     "slower": {"my-rule": "with it the model takes 1.20 times as long as the original"},
 }
@@ -164,9 +174,9 @@ def test_speed():
         " Unmeasured 2 rewrites: it contains a subgraph"
         " Left out my-rule: with it the model takes 1.20 times as long as the original"
     )
-    assert "gelu-lower: 1.50 (1.40 to 1.60) times the time" in shown(
-        apply_report({**DATA, "speed": SPEED}, verbose=True)
-    )
+    text = " ".join(shown(apply_report({**DATA, "speed": SPEED}, verbose=True)).split())
+    assert "gelu-lower: 1.50 (1.40 to 1.60) times the time, taken at 1 of 4 places" in text
+    assert "Raced 0.80 (0.70 to 0.90) of the original's time with 1 rewrite, taken" in text
 
 
 def test_why_nothing_was_measured():

@@ -1,0 +1,117 @@
+"""The choice of kernels for a whole model: what the lower stage could do, the best ways by a 0/1 program, and a race.
+
+The lower stage runs on copies of the raised model: once as each rewrite pays by itself, once with what that left aside.
+What was met is weighed, a program picks the sets of rewrites that gain the most, and the models that these make run by
+turns with the original.  The stage then does on the model itself what the fastest did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+import onnx_ir as ir
+
+from onnxrewrite.errors import NOT_RUN
+from onnxrewrite.measure.ab_timing import CLOSE, ABTiming
+from onnxrewrite.measure.choice import Chooser, Weighed
+from onnxrewrite.measure.survey import Loss, Rewrites, Survey
+from onnxrewrite.rewrite.driver import SiteCheck
+from onnxrewrite.rewrite.trace import Key, Site
+
+if TYPE_CHECKING:
+    from onnxrewrite.measure.timing import Interval
+
+Lowered: TypeAlias = Callable[[SiteCheck, Collection[Key]], ir.Model | None]
+"""Makes a lowered copy of a model with the rewrites that pass, some not even tried; None if it is not legal then."""
+
+_RACED = 3
+"""So many ways to lower a model are run as whole models."""
+
+
+@dataclass(frozen=True)
+class Raced:
+    """One way to lower a model.
+
+    Attributes:
+        rewrites: The number of rewrites of the lower stage.
+        ratio: The time of the whole model to that of the original.
+        taken: True for the one that was taken: the first that no other is clearly faster than.
+    """
+
+    rewrites: int
+    ratio: Interval
+    taken: bool
+
+
+@dataclass
+class KernelChoice:
+    """Chooses the rewrites of the lower stage; to be asked by the driver what each one costs.
+
+    Args:
+        chooser: Weighs single rewrites.
+        timing: Times whole models.
+
+    Attributes:
+        raced: The ways that were raced, that of the medians first.
+    """
+
+    chooser: Chooser
+    timing: ABTiming
+    raced: list[Raced] = field(default_factory=list)
+    _chosen: dict[Hashable, tuple[Rewrites, frozenset[int]]] = field(default_factory=dict)
+    _survey: Survey | None = None
+
+    def __call__(self, site: Site) -> str | None:
+        """None if a rewrite is to be applied, else why not."""
+        return self._survey(site) if self._survey is not None else None
+
+    @property
+    def weighed(self) -> list[Weighed]:
+        """The rewrites that were measured for the last round, equal ones once."""
+        return self._survey.tally() if self._survey is not None else []
+
+    def choose(self, round_: Hashable, lowered: Lowered) -> None:
+        """Before the lower stage of a round; what was chosen in an equal ``round_`` stays."""
+        if round_ not in self._chosen:
+            rewrites = Rewrites(self.chooser)
+            self._chosen[round_] = rewrites, self._fastest(rewrites, lowered)
+        rewrites, chosen = self._chosen[round_]
+        self._survey = Survey(rewrites, rewrites.only(chosen))
+
+    def _fastest(self, rewrites: Rewrites, lowered: Lowered) -> frozenset[int]:
+        """The rewrites of the fastest model."""
+
+        def run(loss: Loss, without: Collection[Key] = ()) -> tuple[frozenset[int], ir.Model | None]:
+            survey = Survey(rewrites, loss)
+            model = lowered(survey, without)
+            return frozenset(survey.taken), model
+
+        alone, first = run(rewrites.alone)
+        if first is None or not rewrites.met:
+            return alone
+        run(rewrites.besides, rewrites.keys(alone))
+        ways: dict[frozenset[int], ir.Model] = {}
+        for choice in rewrites.choices():
+            if len(ways) < _RACED:
+                left = rewrites.keys(range(len(rewrites.met))) - rewrites.keys(choice)
+                taken, model = (alone, first) if choice == alone else run(rewrites.only(choice), left)
+                ways |= {taken: model} if model is not None else {}
+                ways.setdefault(alone, first)
+        return self._race(ways) if len(ways) > 1 else alone
+
+    def _race(self, ways: Mapping[frozenset[int], ir.Model]) -> frozenset[int]:
+        from onnxrewrite.runtime.references import by_reference
+
+        with ExitStack() as stack:
+            models = [stack.enter_context(by_reference(model)) for model in ways.values()]
+            try:
+                ratios = dict(zip(ways, self.timing.race(models), strict=True))
+            except NOT_RUN:  # the whole result is timed again, and said not to run
+                return next(iter(ways))
+        fastest = min(seen.median for seen in ratios.values())
+        taken = next(way for way, seen in ratios.items() if seen.median <= fastest * (1 + CLOSE / 2))
+        self.raced = [Raced(len(way), ratios[way], way == taken) for way in ways]
+        return taken
