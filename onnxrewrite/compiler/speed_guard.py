@@ -27,6 +27,7 @@ from onnxrewrite.rewrite.trace import Trace
 if TYPE_CHECKING:
     from onnxrewrite.measure.ab_timing import ABTiming
     from onnxrewrite.measure.choice import Chooser
+    from onnxrewrite.measure.database.known import Known
     from onnxrewrite.measure.timing import Interval
     from onnxrewrite.runtime.settings import Setting
 
@@ -49,6 +50,9 @@ class SpeedGuard:
 
     Attributes:
         speed: The measurements.
+
+    Raises:
+        UsageError: The file of measurements cannot be used.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class SpeedGuard:
         self._clock = clock
         self._chooser: Chooser | None = None
         self._timing: ABTiming | None = None
+        self._known = self._measurements()
 
     def start(self, original: Opened | None, hindrance: str) -> None:
         """Before the first round; ``original`` is None where nothing is to be run, and ``hindrance`` says why it cannot
@@ -111,7 +116,7 @@ class SpeedGuard:
         from onnxrewrite.measure.ab_timing import is_slower
 
         seen = self._timed(made.model)
-        if is_slower(seen) and len(self.speed.slower) < _MOST:
+        if seen is not None and is_slower(seen) and len(self.speed.slower) < _MOST:
             name = self._brake(made.trace, rewrite)
             if name is not None:
                 self.speed.slower[name] = f"with it the model takes {seen.median:.2f} times as long as the original"
@@ -121,6 +126,20 @@ class SpeedGuard:
         self._choose_level(made.model)
         self._remember(made.model)
         return False
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the measurements that were used."""
+        return self._known.notes if self._known is not None else []
+
+    def _measurements(self) -> Known | None:
+        """What is known of speed; None where that is not asked."""
+        if self._request.lowering != "fastest" or self._repeats:
+            return None
+        from onnxrewrite.measure.database.known import Database, frozen
+
+        path = self._request.measurements
+        return frozen(path, self._request.signed_by) if path is not None else Database()
 
     @property
     def _repeats(self) -> bool:
@@ -144,9 +163,11 @@ class SpeedGuard:
         asked = self._request
         found = workload(original, dims=asked.dims, inputs=asked.inputs, seed=asked.seed)
         self.speed.binding = found.binding
-        self._chooser = Chooser(self._rules, self._loop.lower, found.binding, self._setting(), asked.seed, asked.budget)
+        assert self._known is not None
+        setting, known = self._setting(), self._known
+        self._chooser = Chooser(self._rules, self._loop.lower, found.binding, setting, asked.seed, asked.budget, known)
         self._loop.cost = self._chooser
-        self._timing = ABTiming(original, found, self._setting())
+        self._timing = ABTiming(original, found, setting, known)
 
     def _setting(self) -> Setting:
         from onnxrewrite.runtime.settings import Setting
@@ -154,7 +175,7 @@ class SpeedGuard:
         assert self._target.provider is not None
         return Setting(self._target.provider, self._request.threads)
 
-    def _timed(self, model: ir.Model) -> Interval:
+    def _timed(self, model: ir.Model) -> Interval | None:
         from onnxrewrite.runtime.references import by_reference
 
         assert self._timing is not None
@@ -169,13 +190,18 @@ class SpeedGuard:
         groups = sorted(trace.counts(), key=lambda name: order.index(self._rules[name].stage.name.lower()))
         before = set(self._loop.without)
 
-        def timed(without: Sequence[str]) -> Interval:
+        def timed(without: Sequence[str]) -> Interval | None:
             self._loop.without = before | set(without)
             return self._timed(rewrite().model)
 
+        def is_slow(without: Sequence[str], most: float) -> bool:
+            seen = timed(without)
+            return seen is not None and is_slower(seen, most)
+
         try:
-            most = max(1 + MARGIN, timed(groups).median)  # another opset alone can cost that
-            return slowest(groups, lambda without: is_slower(timed(without), most))
+            bare = timed(groups)
+            most = max(1 + MARGIN, bare.median if bare is not None else 0.0)  # another opset alone can cost that
+            return slowest(groups, lambda without: is_slow(without, most))
         finally:
             self._loop.without = before
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 import onnx
 
 from onnxrewrite.inputs.workload import Workload
-from onnxrewrite.measure import cache
-from onnxrewrite.measure.cache import Cache
+from onnxrewrite.measure.database import rows
+from onnxrewrite.measure.database.known import Database, Known
+from onnxrewrite.measure.database.rows import Figures, Kind, Question
 from onnxrewrite.measure.timing import DOUBT, Interval, Timing, interleave, ratio
 from onnxrewrite.runtime import references
 from onnxrewrite.runtime.settings import DEFAULT, Level, Runner, Setting, open_runner
-from onnxrewrite.system.plain import Json
 
 MARGIN = 0.02
 """A model that takes so much longer, and beyond doubt, is slower."""
@@ -24,6 +24,8 @@ OTHER_LEVELS: tuple[Level, ...] = ("extended", "basic")
 
 SECONDS = 1.5
 """To time all variants by turns, at the most."""
+
+_RATIO = "after/before"
 
 PRECISION = 0.1
 """The width of the interval of a ratio, relative to it, from which it is no longer timed."""
@@ -46,40 +48,41 @@ class ABTiming:
     original: onnx.ModelProto | str
     workload: Workload
     setting: Setting = DEFAULT
-    known: Cache = field(default_factory=Cache)
+    known: Known = field(default_factory=Database)
     measured: int = 0
     _runner: Runner | None = None
 
-    def against(self, candidate: onnx.ModelProto | str) -> Interval:
-        """Time of the candidate to that of the original."""
-        name = self._key(candidate, [])
-        known = self.known.intervals(name, ["ratio"])
-        if known is None:
-            if self._runner is None:
-                self._runner = open_runner(self.original, self.workload.feeds, self.setting)
-            tasks = {"before": self._runner, "after": open_runner(candidate, self.workload.feeds, self.setting)}
-            timings = interleave(tasks, seconds=SECONDS, enough=self._is_precise)
-            known = {"ratio": ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial)}
-            self.measured += 1
-            self.known.remember(name, known)
-        return known["ratio"]
+    def against(self, candidate: onnx.ModelProto | str) -> Interval | None:
+        """Time of the candidate to that of the original; None where it is not known and may not be measured."""
+        found = self.known.recall(self._question("model", candidate, (_RATIO,)), lambda: self._timed(candidate))
+        self.measured += found is not None and not found.remembered
+        return found.ratios[_RATIO] if found is not None else None
+
+    def _timed(self, candidate: onnx.ModelProto | str) -> Figures:
+        if self._runner is None:
+            self._runner = open_runner(self.original, self.workload.feeds, self.setting)
+        tasks = {"before": self._runner, "after": open_runner(candidate, self.workload.feeds, self.setting)}
+        timings = interleave(tasks, seconds=SECONDS, enough=self._is_precise)
+        return rows.figures(timings, (_RATIO,), of_processor=self.setting.is_serial)
 
     def best_level(self, candidate: onnx.ModelProto | str) -> tuple[Level, Interval | None]:
         """The level of ONNX Runtime's optimization at which the candidate is fastest, and its time to that at the level
         of the setting: this one unless another one is faster by the margin, beyond doubt."""
-        name = self._key(candidate, [list(OTHER_LEVELS)])
-        found = self.known.intervals(name, OTHER_LEVELS)
+        names = {n: f"{n}/{self.setting.level}" for n in OTHER_LEVELS}
+        asked = self._question("levels", candidate, tuple(names.values()))
+        found = self.known.recall(asked, lambda: self._timed_at_levels(candidate, asked.ratios))
         if found is None:
-            self._runner = None
-            settings = [replace(self.setting, level=level) for level in (self.setting.level, *OTHER_LEVELS)]
-            tasks: dict[str, Runner] = {s.level: open_runner(candidate, self.workload.feeds, s) for s in settings}
-            timings = interleave(tasks, seconds=SECONDS, enough=self._is_no_faster)
-            own, serial = timings[self.setting.level], self.setting.is_serial
-            found = {n: ratio(timings[n], own, of_processor=serial) for n in OTHER_LEVELS}
-            self.known.remember(name, found)
-        level = min(OTHER_LEVELS, key=lambda n: found[n].median)
-        faster = found[level].high < 1 and found[level].median < 1 - MARGIN
-        return (level, found[level]) if faster else (self.setting.level, None)
+            return self.setting.level, None
+        level = min(OTHER_LEVELS, key=lambda n: found.ratios[names[n]].median)
+        seen = found.ratios[names[level]]
+        return (level, seen) if seen.high < 1 and seen.median < 1 - MARGIN else (self.setting.level, None)
+
+    def _timed_at_levels(self, candidate: onnx.ModelProto | str, names: Sequence[str]) -> Figures:
+        self._runner = None
+        settings = [replace(self.setting, level=level) for level in (self.setting.level, *OTHER_LEVELS)]
+        tasks: dict[str, Runner] = {s.level: open_runner(candidate, self.workload.feeds, s) for s in settings}
+        timings = interleave(tasks, seconds=SECONDS, enough=self._is_no_faster)
+        return rows.figures(timings, names, of_processor=self.setting.is_serial)
 
     def _is_precise(self, timings: Mapping[str, Timing]) -> bool:
         """True if it is clear whether the candidate is slower, and by how much to a tenth."""
@@ -91,8 +94,11 @@ class ABTiming:
         own, serial = timings[self.setting.level], self.setting.is_serial
         return all(ratio(timings[n], own, of_processor=serial, outside=DOUBT).low > 1 - MARGIN for n in OTHER_LEVELS)
 
-    def _key(self, candidate: onnx.ModelProto | str, more: list[Json]) -> str:
-        return cache.key([*map(_digest, (self.original, candidate)), self.workload.binding, *more], self.setting)
+    def _question(self, kind: Kind, candidate: onnx.ModelProto | str, ratios: tuple[str, ...]) -> Question:
+        """Whole models are told by their digests: their text may be long, and is nobody else's business."""
+        region = "".join(f"{n} sha256:{_digest(m)}\n" for n, m in (("before", self.original), ("after", candidate)))
+        sizes = tuple(f"{name}={size}" for name, size in sorted(self.workload.binding.items()))
+        return Question(kind, region, sizes, self.setting, ratios)
 
 
 def is_slower(seen: Interval, most: float = 1 + MARGIN) -> bool:

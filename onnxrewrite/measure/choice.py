@@ -15,8 +15,10 @@ import onnx_ir as ir
 
 from onnxrewrite.checks.rewrites import sides, structure
 from onnxrewrite.errors import NOT_RUN, reason
-from onnxrewrite.measure import cache
-from onnxrewrite.measure.cache import Cache
+from onnxrewrite.measure import region
+from onnxrewrite.measure.database import rows
+from onnxrewrite.measure.database.known import Database, Known
+from onnxrewrite.measure.database.rows import Figures, Question
 from onnxrewrite.measure.site_benchmark import Subject, subject
 from onnxrewrite.measure.timing import DOUBT, LOOKS, Interval, Timing, interleave, ratio
 from onnxrewrite.rewrite.rule import Rule, Stage
@@ -25,6 +27,8 @@ from onnxrewrite.runtime.settings import DEFAULT, Setting
 
 MARGIN = 0.03
 """A difference of less than this is none."""
+
+_RATIO = "after/before"
 
 _LONGEST = 0.6
 """Seconds for one rewrite, as long as it is not clear."""
@@ -71,7 +75,7 @@ class Chooser:
         known: Earlier measurements.
 
     Attributes:
-        weighed: The measured rewrites, by cache key.
+        weighed: The measured rewrites, by the digest of what was asked.
         assumed: Rewrites that could not be measured, and why.
     """
 
@@ -81,7 +85,7 @@ class Chooser:
     setting: Setting = DEFAULT
     seed: int = 0
     budget: float = BUDGET
-    known: Cache = field(default_factory=Cache)
+    known: Known = field(default_factory=Database)
     weighed: dict[str, Weighed] = field(default_factory=dict)
     assumed: dict[Key, str] = field(default_factory=dict)
     _seen: dict[str, Weighed | str] = field(default_factory=dict)
@@ -119,24 +123,26 @@ class Chooser:
         Raises:
             ModelError: One side does not open.
         """
-        name = cache.key(found.description(), self.setting)
-        if name in self.weighed:
-            return self.weighed[name]
-        known = self.known.intervals(name, ["ratio"])
-        if known is None and self.budget <= 0:
-            return "the time for measuring was up"
-        seen = known["ratio"] if known is not None else self._timed(found, self._limits(rule))
-        if known is None:
-            self.known.remember(name, {"ratio": seen})
-        self.weighed[name] = Weighed(rule, seen, known is not None)
-        return self.weighed[name]
+        asked = self._question(rule, found)
+        if asked.digest in self.weighed:
+            return self.weighed[asked.digest]
+        measure = (lambda: self._timed(found, self._limits(rule))) if self.budget > 0 else None
+        seen = self.known.recall(asked, measure)
+        if seen is None:
+            return self.known.missing
+        self.weighed[asked.digest] = Weighed(rule, seen.ratios[_RATIO], seen.remembered)
+        return self.weighed[asked.digest]
+
+    def _question(self, rule: str, found: Subject) -> Question:
+        digests = rows.digests(self.rules[rule])
+        return Question("rewrite", region.region(found), region.sizes(found), self.setting, (_RATIO,), digests)
 
     def _limits(self, rule: str) -> list[float]:
         """The ratios on which the decision on a rewrite depends."""
         found = self.rules[rule]
         return [1 + MARGIN, *([1 - MARGIN] if found.needs_speedup else []), *([1.0] if found.assumes else [])]
 
-    def _timed(self, found: Subject, limits: Sequence[float]) -> Interval:
+    def _timed(self, found: Subject, limits: Sequence[float]) -> Figures:
         """Time after to time before, timed until no limit lies within the interval."""
         start = time.perf_counter()
 
@@ -149,4 +155,5 @@ class Chooser:
 
         timings = interleave(found.runners(self.setting), seconds=_LONGEST, enough=is_clear)
         self.budget -= time.perf_counter() - start
-        return seen(timings, 40 if len(timings["after"].wall) not in LOOKS else DOUBT)
+        outside = 40 if len(timings["after"].wall) not in LOOKS else DOUBT
+        return rows.figures(timings, (_RATIO,), of_processor=self.setting.is_serial, outside=outside)

@@ -13,7 +13,8 @@ from onnx import parser
 
 from onnxrewrite.inputs.workload import workload
 from onnxrewrite.measure.ab_timing import ABTiming, is_slower, slowest
-from onnxrewrite.measure.cache import Cache
+from onnxrewrite.measure.database.known import Database
+from onnxrewrite.measure.database.store import Store
 from onnxrewrite.measure.timing import Interval
 from onnxrewrite.runtime.settings import Setting
 
@@ -55,10 +56,11 @@ def chain(length: int) -> str:
 
 def test_twice_the_work_takes_longer_and_is_remembered(tmp_path: Path) -> None:
     original, longer = parser.parse_model(chain(4)), parser.parse_model(chain(16))
-    race = ABTiming(original, workload(original), Setting(threads=1), Cache(tmp_path))
+    race = ABTiming(original, workload(original), Setting(threads=1), Database(Store(tmp_path)))
     seen = race.against(longer)
-    assert is_slower(seen)
-    assert not is_slower(race.against(original))
-    again = ABTiming(original, workload(original), Setting(threads=1), Cache(tmp_path))
+    same = race.against(original)
+    assert seen is not None and is_slower(seen)
+    assert same is not None and not is_slower(same)
+    again = ABTiming(original, workload(original), Setting(threads=1), Database(Store(tmp_path)))
     assert again.against(longer) == seen
     assert (race.measured, again.measured) == (2, 0)
