@@ -59,8 +59,10 @@ def test_twice_the_work_takes_longer_and_is_remembered(tmp_path: Path) -> None:
     race = ABTiming(original, workload(original), Setting(threads=1), Database(Store(tmp_path)))
     seen = race.against(longer)
     same = race.against(original)
-    assert seen is not None and is_slower(seen)
-    assert same is not None and not is_slower(same)
+    assert seen is not None
+    assert same is not None
+    assert is_slower(seen)
+    assert not is_slower(same)
     again = ABTiming(original, workload(original), Setting(threads=1), Database(Store(tmp_path)))
     assert again.against(longer) == seen
     assert (race.measured, again.measured) == (2, 0)

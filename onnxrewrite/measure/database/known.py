@@ -67,7 +67,7 @@ class Database:
     """
 
     store: Store = field(default_factory=Store)
-    host: Host = field(default_factory=host)
+    host: Host = field(default_factory=lambda: host())
     missing: str = "the time for measuring was up"
     notes: list[str] = field(default_factory=list)
 
@@ -92,17 +92,25 @@ class Database:
     @cached_property
     def machine_class(self) -> MachineClass:
         """The class of this machine; its fingerprint is measured once, and remembered in the file."""
-        told = json.dumps([dataclasses.asdict(self.host), ort_build()], sort_keys=True)
-        name = hashlib.sha256(told.encode()).hexdigest()
         try:
-            made = Fingerprint(**json.loads(self.store.fingerprint(name)))
+            made = Fingerprint(**json.loads(self.store.fingerprint(self._place)))
             known = all(isinstance(each, float) and each > 0 for each in vars(made).values())
         except (ValueError, TypeError):
             known = False
         if not known:
             made = machine_class.fingerprint()
-            self.store.remember_fingerprint(name, json.dumps(dataclasses.asdict(made)))
+            self.remember(made)
         return MachineClass(self.host.facts, made)
+
+    def remember(self, made: Fingerprint) -> None:
+        """Take a fingerprint for that of this machine from now on."""
+        self.store.remember_fingerprint(self._place, json.dumps(dataclasses.asdict(made)))
+
+    @property
+    def _place(self) -> str:
+        """The name under which the fingerprint is remembered: another processor or build has another one."""
+        told = json.dumps([dataclasses.asdict(self.host), ort_build()], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()
 
     def _answer(self, question: Question) -> Kept | None:
         """The best row of this machine's class: the latest of its own, else the most precise one."""
