@@ -53,8 +53,7 @@ def machine(folder: Path, name: str, fingerprint: Fingerprint | None = None) -> 
         made = Database(host=called())
         if fingerprint is not None:
             made.remember(fingerprint)
-        with mock.patch.object(Database.__dataclass_fields__["host"], "default_factory", called):
-            yield made
+        yield made
 
 
 def compiled(model: Path, **options: object) -> tuple[str, int, int, float]:
@@ -72,11 +71,11 @@ def compiled(model: Path, **options: object) -> tuple[str, int, int, float]:
 
 def poisoned(row: Row) -> Row:
     """The same row with every ratio turned round."""
+    if row.question.kind == "levels":
+        return row
     ratios = {n: Interval(1 / r.median, 1 / r.high, 1 / r.low) for n, r in row.figures.ratios.items()}
-    quantiles = row.figures.seconds
-    names = dict(zip(quantiles, reversed(quantiles), strict=True)) if row.question.kind != "levels" else {}
-    figures = Figures({n: quantiles[names.get(n, n)] for n in quantiles}, ratios)
-    return replace(row, figures=figures) if names else row
+    sides = row.figures.seconds
+    return replace(row, figures=Figures({"before": sides["after"], "after": sides["before"]}, ratios))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

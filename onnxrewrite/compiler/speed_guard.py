@@ -133,7 +133,7 @@ class SpeedGuard:
         return self._known.notes if self._known is not None else []
 
     def _measurements(self) -> Known | None:
-        """What is known of speed; None where that is not asked."""
+        """The source of what is known of speed; None where that is not asked."""
         if self._request.lowering != "fastest" or self._repeats:
             return None
         from onnxrewrite.measure.database.known import Database, frozen

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from onnxrewrite.checks.rewrites import sides, structure
 from onnxrewrite.errors import NOT_RUN, reason
-from onnxrewrite.measure import region
+from onnxrewrite.measure import region_text
 from onnxrewrite.measure.database import rows
 from onnxrewrite.measure.database.known import Database, Known
 from onnxrewrite.measure.database.rows import Figures, Question
@@ -135,7 +135,9 @@ class Chooser:
 
     def _question(self, rule: str, found: Subject) -> Question:
         digests = rows.digests(self.rules[rule])
-        return Question("rewrite", region.region(found), region.sizes(found), self.setting, (_RATIO,), digests)
+        return Question(
+            "rewrite", region_text.region(found), region_text.sizes(found), self.setting, (_RATIO,), digests
+        )
 
     def _limits(self, rule: str) -> list[float]:
         """The ratios on which the decision on a rewrite depends."""

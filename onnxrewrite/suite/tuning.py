@@ -33,7 +33,7 @@ class Group(TypedDict):
 
 
 class Overview(TypedDict):
-    """What a database holds: ``quarantine`` is from the id of a key to the reason."""
+    """The contents of a database: ``quarantine`` is from the id of a key to the reason."""
 
     file: str
     groups: list[Group]
@@ -42,7 +42,7 @@ class Overview(TypedDict):
 
 @dataclass(frozen=True)
 class Taken:
-    """What came of rows of files.
+    """The outcome of reading rows from files.
 
     Attributes:
         rows: The number of rows that are signed and valid.
@@ -124,7 +124,7 @@ def merge(paths: Sequence[str | Path], keys: Sequence[str | Path], out: Path) ->
 
 
 def overview(store: Store | None = None) -> Overview:
-    """What a database holds; ModelError if it cannot be read."""
+    """The contents of a database; ModelError if it cannot be read."""
     kept = store or database()
     days: dict[tuple[str, str, str, str], list[str]] = {}
     for each in _rows(kept):

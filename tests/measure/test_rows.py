@@ -15,7 +15,7 @@ from onnxrewrite.inputs.bindings import Binding
 from onnxrewrite.measure.database import rows
 from onnxrewrite.measure.database.machine_class import ALIKE, Facts, Fingerprint, MachineClass
 from onnxrewrite.measure.database.rows import RowError, parsed
-from onnxrewrite.measure.region import region, sizes
+from onnxrewrite.measure.region_text import region, sizes
 from onnxrewrite.measure.site_benchmark import Subject
 from onnxrewrite.measure.timing import Timing
 from onnxrewrite.runtime.settings import Setting

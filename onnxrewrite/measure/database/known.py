@@ -1,4 +1,4 @@
-"""What a run of ``apply`` knows of speed: the database of this machine, or a file of signed rows and nothing else."""
+"""The knowledge of speed that a run of ``apply`` has: the database of this machine, or a file of signed rows and nothing else."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Known(Protocol):
 
 @dataclass
 class Database:
-    """What was measured on this machine, and on others of its class; what is not known is measured and remembered.
+    """The measurements of this machine, and on others of its class; what is not known is measured and remembered.
 
     Args:
         store: The file.

@@ -26,7 +26,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What one thread of a machine can do, see ``measure.peaks``: operations a second, bytes a second, seconds."""
+    """The peaks of one thread of a machine, see ``measure.peaks``: operations a second, bytes a second, seconds."""
 
     flops: Positive
     bandwidth: Positive
@@ -40,7 +40,7 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a machine says of itself.
+    """The facts that a machine tells of itself.
 
     Attributes:
         family: Of its instructions.

@@ -38,7 +38,7 @@ class RowError(Exception):
 
 @dataclass(frozen=True)
 class Question:
-    """What is measured, and how it is run.
+    """A question of speed: of what, and how it is run.
 
     Attributes:
         kind: Of what is compared.
@@ -64,7 +64,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Figures:
-    """What came out.
+    """The figures that came out.
 
     Attributes:
         seconds: Side to the quantiles of its time for one run.

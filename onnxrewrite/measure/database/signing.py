@@ -80,7 +80,7 @@ def sealed(content: bytes, key: CryptoSigner) -> dict[str, Any]:
 
 
 def opened(data: Mapping[str, Any], keys: Sequence[SSlibKey]) -> tuple[bytes, str]:
-    """What an envelope holds, and the id of the key that signed it.
+    """The contents of an envelope, and the id of the key that signed it.
 
     Raises:
         RowError: None of the keys has signed this.

@@ -124,7 +124,7 @@ class Store:
         self._ask("DELETE FROM quarantine WHERE source = ?", source)
 
     def fingerprint(self, host: str) -> str:
-        """What was remembered of a machine; empty if nothing was."""
+        """The fingerprint that was remembered of a machine; empty if nothing was."""
         found = self._ask("SELECT fingerprint FROM machine WHERE host = ?", host)
         return str(found[0][0]) if found else ""
 
