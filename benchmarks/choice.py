@@ -21,8 +21,9 @@ from benchmarks import report
 from onnxrewrite import io
 from onnxrewrite.ir import schema, text
 from onnxrewrite.ir.target import target
-from onnxrewrite.measure.cache import Cache
 from onnxrewrite.measure.choice import MARGIN, Chooser, Weighed
+from onnxrewrite.measure.database.known import Database
+from onnxrewrite.measure.database.store import Store
 from onnxrewrite.measure.site_benchmark import subject
 from onnxrewrite.measure.timing import interleave, ratio
 from onnxrewrite.rewrite import registry
@@ -113,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found: list[report.Row] = []
     with tempfile.TemporaryDirectory(prefix="onnxrewrite-") as folder:
         for threads in given.threads:
-            setting, known = Setting(threads=threads), Cache(Path(folder))
+            setting, known = Setting(threads=threads), Database(Store(Path(folder)))
             chooser = Chooser(rules, io.load, {}, setting, given.seed, 1e9, known)  # type: ignore[arg-type]
             found += [row(case, chooser, library, 0.3 if given.quick else given.seconds) for case in wanted]
     tell = report.Report("choice")

@@ -91,6 +91,8 @@ def apply(
     seed: int = 0,
     progress: Progress | None = None,
     conflicts: bool = False,
+    measurements: str | os.PathLike[str] | None = None,
+    signed_by: Iterable[str | os.PathLike[str]] = (),
 ) -> Result:
     """Rewrite a model and check the result.
 
@@ -120,6 +122,11 @@ def apply(
         progress: Called with (phase, nodes visited, nodes waiting).
         conflicts: Find out which rules could have been applied where another one was, ``Result.trace.conflicts``; it
             takes longer and does not change the result.
+        measurements: A file of signed measurements, as ``onnxrewrite tune export`` writes it: with it ``fastest``
+            measures nothing, takes what is not there for granted, and gives the same result everywhere.  Without it,
+            what ONNXREWRITE_MEASUREMENTS says, else the database of this machine is used.
+        signed_by: Files of public keys, one of which must have signed a measurement of that file.  Without them, what
+            ONNXREWRITE_SIGNED_BY says.
 
     Raises:
         UsageError, ModelError, RuleError: Bad arguments, model or rules.
@@ -141,6 +148,8 @@ def apply(
         named_sums=named_sums,
         seed=seed,
         conflicts=conflicts,
+        measurements=os.fspath(measurements) if measurements is not None else None,
+        signed_by=tuple(os.fspath(key) for key in signed_by),
     )
     return Result(**vars(run.apply(source, request, progress=progress)))
 

@@ -52,7 +52,7 @@ _PATIENCE = 3
 
 @dataclass
 class _Part:
-    """What is compared at a time: the whole, or a segment.
+    """The whole, or a segment, to be compared.
 
     Attributes:
         model: The original of it.

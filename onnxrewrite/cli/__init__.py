@@ -38,6 +38,7 @@ from onnxrewrite.cli.rules import rules
 from onnxrewrite.cli.sensitivity import sensitivity
 from onnxrewrite.cli.supervisor import Stopped, listen, supervised
 from onnxrewrite.cli.sweep import sweep
+from onnxrewrite.cli.tune import tune
 from onnxrewrite.cli.verify import verify
 from onnxrewrite.errors import OnnxRewriteError, bug, is_out_of_memory
 
@@ -78,6 +79,7 @@ _COMMANDS = (
 )
 for _command in _COMMANDS:
     app.command(epilog=EXIT_CODES if _command is apply else None)(ungrouped(_command))
+app.add_typer(tune, name="tune")
 
 
 def _show_version(wanted: bool) -> None:

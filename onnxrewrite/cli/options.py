@@ -135,6 +135,33 @@ AnyTarget = Annotated[
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the generated inputs.")]
 
 
+SignedBy = Annotated[
+    list[Path],
+    typer.Option(
+        "--signed-by",
+        envvar="ONNXREWRITE_SIGNED_BY",
+        metavar="KEY.pub",
+        help="Public key whose signature on measurements is trusted.  Repeatable.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Measurements of other machines."""
+
+    measurements: Annotated[
+        Path | None,
+        typer.Option(
+            "--measurements",
+            envvar="ONNXREWRITE_MEASUREMENTS",
+            metavar="FILE",
+            help="Measure nothing: choose by this file of tune export, the same everywhere.",
+        ),
+    ] = None
+    signed_by: SignedBy = field(default_factory=list)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Selection:
     """The rules that are applied."""

@@ -53,6 +53,7 @@ class Rewriting:
         typer.Option("--named-sums/--no-named-sums", help="Take a dimension called a + b for the sum, or for a name."),
     ] = True
     seed: options.Seed = 0
+    measured: options.Measured
 
     def rewritten(self, model: ir.Model, target: str, progress: Progress | None, *, conflicts: bool) -> Result:
         """The model as it is asked for."""
@@ -75,4 +76,6 @@ class Rewriting:
             seed=self.seed,
             progress=progress,
             conflicts=conflicts,
+            measurements=self.measured.measurements,
+            signed_by=self.measured.signed_by,
         )

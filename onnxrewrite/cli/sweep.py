@@ -60,6 +60,7 @@ class _Asked:
         ),
     ] = None
     rules: options.Selection
+    measured: options.Measured
     opset: Annotated[int | None, typer.Option("--opset", min=1, metavar="N", help="As for apply.")] = None
     dim: options.Dims = field(default_factory=list)
     threads: Annotated[
@@ -98,11 +99,16 @@ class _Asked:
         jobs, executor = how.jobs, how.executor
         if executor is not None and executor != "dask://local" and jobs > 1:
             raise UsageError(f"--jobs {jobs}: how many are done at a time is for the cluster {executor} to say")
+        path, keys = self.measured.measurements, self.measured.signed_by
         if how.command is Command.OPTIMIZE:
+            if path is not None and str(path) != os.environ.get("ONNXREWRITE_MEASUREMENTS"):  # which its stages read
+                _only_own({"measurements": path}, how.command)
             return _optimize(_given(shared), _given(general), of_optimize)
         from onnxrewrite.suite.sweeping.tasks import Apply
 
-        shared["lower"] = shared["lower"] or ("fused" if jobs > 1 or executor is not None else "fastest")
+        is_alone = jobs == 1 and executor is None
+        shared["lower"] = shared["lower"] or ("fastest" if is_alone or path is not None else "fused")
+        shared |= {"measurements": str(path) if path is not None else None, "signed_by": tuple(map(str, keys))}
         return Apply(**_given({**shared, **general, **of_apply}))
 
 
@@ -124,7 +130,7 @@ def sweep(
     OUT_DIR mirrors the folder: a model and its certificate for each, or what optimize writes.  Models are worked
     on in processes apart, so one that crashes costs no other.  OUT_DIR/sweep.jsonl is the record: the same command
     again does what is not done yet, and what has changed.  What measures, --lower fastest and optimize, is refused
-    with --jobs above 1.
+    with --jobs above 1; with --measurements, --lower fastest measures nothing.
 
     Exit status: 0 every model is done; 1 a check failed, or a process died or took too long; else 2 bad arguments, or
     a model that cannot be read or used; 3 an internal error, which comes before 1.

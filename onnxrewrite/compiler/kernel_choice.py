@@ -108,10 +108,13 @@ class KernelChoice:
         with ExitStack() as stack:
             models = [stack.enter_context(by_reference(model)) for model in ways.values()]
             try:
-                ratios = dict(zip(ways, self.timing.race(models), strict=True))
+                seen = self.timing.race(models)
             except NOT_RUN:  # the whole result is timed again, and said not to run
-                return next(iter(ways))
-        fastest = min(seen.median for seen in ratios.values())
-        taken = next(way for way, seen in ratios.items() if seen.median <= fastest * (1 + CLOSE / 2))
+                seen = None
+        if seen is None:
+            return next(iter(ways))
+        ratios = dict(zip(ways, seen, strict=True))
+        fastest = min(each.median for each in ratios.values())
+        taken = next(way for way, each in ratios.items() if each.median <= fastest * (1 + CLOSE / 2))
         self.raced = [Raced(len(way), ratios[way], way == taken) for way in ways]
         return taken

@@ -18,6 +18,16 @@ Lowering: TypeAlias = Literal["fastest", "fused", "portable"]
 """The choice of the lower stage: by measuring; the most fused form that is legal; the standard's operators only."""
 
 
+def measurements_from(
+    file: str | os.PathLike[str] | None, keys: Iterable[str | os.PathLike[str]]
+) -> tuple[str | None, tuple[str, ...]]:
+    """The file of measurements and the public keys: as given, else what ONNXREWRITE_MEASUREMENTS and
+    ONNXREWRITE_SIGNED_BY say; of the latter, paths are separated as in PATH."""
+    named = os.environ.get("ONNXREWRITE_SIGNED_BY", "").split(os.pathsep)
+    path = os.fspath(file) if file is not None else os.environ.get("ONNXREWRITE_MEASUREMENTS")
+    return path or None, tuple(os.fspath(key) for key in keys) or tuple(filter(None, named))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """A request for a rewriting; the attributes are the arguments of ``onnxrewrite.apply``, which documents them.
@@ -41,6 +51,8 @@ class Request:
     named_sums: bool = True
     seed: int = 0
     conflicts: bool = False
+    measurements: str | None = None
+    signed_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("rules", "only", "without"):
@@ -51,6 +63,9 @@ class Request:
         if asked not in get_args(Lowering):
             raise UsageError(f"lower must be {', '.join(get_args(Lowering))}, not {asked!r}")
         object.__setattr__(self, "lower", asked)
+        file, keys = measurements_from(self.measurements, self.signed_by)
+        object.__setattr__(self, "measurements", file)
+        object.__setattr__(self, "signed_by", keys)
 
     @property
     def lowering(self) -> Lowering:

@@ -148,7 +148,7 @@ class _Run:
             rules=RuleSet("", (r for r in self.rules if r.name not in self.loop.without)),
             target=self.target,
             request=self.request,
-            notes=list(dict.fromkeys([*filter(None, [self._checked_on]), *trace.warnings])),
+            notes=list(dict.fromkeys([*filter(None, [self._checked_on]), *self.speed_guard.notes, *trace.warnings])),
             seconds=dict(self.clock.seconds),
         )
 

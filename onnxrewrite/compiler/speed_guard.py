@@ -8,7 +8,6 @@ another one is told what that one chose.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -28,6 +27,7 @@ from onnxrewrite.rewrite.trace import Trace
 
 if TYPE_CHECKING:
     from onnxrewrite.compiler.kernel_choice import KernelChoice
+    from onnxrewrite.measure.database.known import Known
     from onnxrewrite.measure.timing import Interval
     from onnxrewrite.runtime.settings import Setting
 
@@ -50,6 +50,9 @@ class SpeedGuard:
 
     Attributes:
         speed: The measurements.
+
+    Raises:
+        UsageError: The file of measurements cannot be used.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class SpeedGuard:
         self._verdicts = verdicts
         self._clock = clock
         self._kernels: KernelChoice | None = None
+        self._known = self._measurements()
 
     def start(self, original: Opened | None, hindrance: str) -> None:
         """Before the first round; ``original`` is None where nothing is to be run, and ``hindrance`` says why it cannot
@@ -112,8 +116,8 @@ class SpeedGuard:
         from onnxrewrite.measure.ab_timing import is_slower
 
         seen = self._timed(made.model)
-        slow = self._brakes(made.trace, rewrite) if is_slower(seen) else []
-        if slow:
+        slow = self._brakes(made.trace, rewrite) if seen is not None and is_slower(seen) else []
+        if slow and seen is not None:
             reason = f"with it the model takes {seen.median:.2f} times as long as the original"
             self.speed.slower |= dict.fromkeys(slow, reason)
             self._loop.without |= set(slow)
@@ -122,6 +126,20 @@ class SpeedGuard:
         self._choose_level(made.model)
         self._remember(made.model)
         return False
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the measurements that were used."""
+        return self._known.notes if self._known is not None else []
+
+    def _measurements(self) -> Known | None:
+        """The source of what is known of speed; None where that is not asked."""
+        if self._request.lowering != "fastest" or self._repeats:
+            return None
+        from onnxrewrite.measure.database.known import Database, frozen
+
+        path = self._request.measurements
+        return frozen(path, self._request.signed_by) if path is not None else Database()
 
     @property
     def _repeats(self) -> bool:
@@ -146,10 +164,11 @@ class SpeedGuard:
         asked = self._request
         found = workload(original, dims=asked.dims, inputs=asked.inputs, seed=asked.seed)
         self.speed.binding = found.binding
-        timing = ABTiming(original, found, self._setting())
-        chooser = Chooser(self._rules, self._loop.lower, found.binding, self._setting(), asked.seed, asked.budget)
-        with contextlib.suppress(*NOT_RUN):  # the result is not timed then either, which says why
-            chooser.whole = timing.seconds()
+        assert self._known is not None
+        setting, known = self._setting(), self._known
+        timing = ABTiming(original, found, setting, known)
+        chooser = Chooser(self._rules, self._loop.lower, found.binding, setting, asked.seed, asked.budget, known)
+        chooser.whole = lambda: timing.seconds
         self._kernels = self._loop.kernels = KernelChoice(chooser, timing)
 
     def _setting(self) -> Setting:
@@ -158,7 +177,7 @@ class SpeedGuard:
         assert self._target.provider is not None
         return Setting(self._target.provider, self._request.threads)
 
-    def _timed(self, model: ir.Model) -> Interval:
+    def _timed(self, model: ir.Model) -> Interval | None:
         from onnxrewrite.runtime.references import by_reference
 
         assert self._kernels is not None
@@ -176,13 +195,18 @@ class SpeedGuard:
             return groups
         before = set(self._loop.without)
 
-        def timed(without: Sequence[str]) -> Interval:
+        def timed(without: Sequence[str]) -> Interval | None:
             self._loop.without = before | set(without)
             return self._timed(rewrite().model)
 
+        def is_slow(without: Sequence[str], most: float) -> bool:
+            seen = timed(without)
+            return seen is not None and is_slower(seen, most)
+
         try:
-            most = max(1 + MARGIN, timed(groups).median)  # another opset alone can cost that
-            name = slowest(groups, lambda without: is_slower(timed(without), most))
+            bare = timed(groups)
+            most = max(1 + MARGIN, bare.median if bare is not None else 0.0)  # another opset alone can cost that
+            name = slowest(groups, lambda without: is_slow(without, most))
         finally:
             self._loop.without = before
         return [name] if name is not None else []

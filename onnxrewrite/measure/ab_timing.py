@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import onnx
 
-from onnxrewrite.errors import ModelError
+from onnxrewrite.errors import NOT_RUN, ModelError
 from onnxrewrite.inputs.workload import Workload
-from onnxrewrite.measure import cache
-from onnxrewrite.measure.cache import Cache
+from onnxrewrite.measure.database import rows
+from onnxrewrite.measure.database.known import Database, Known
+from onnxrewrite.measure.database.rows import Figures, Kind, Question
 from onnxrewrite.measure.timing import DOUBT, FEWEST, Interval, Timing, interleave, ratio
 from onnxrewrite.runtime import references
 from onnxrewrite.runtime.session import skeleton, weight_bytes
 from onnxrewrite.runtime.settings import DEFAULT, Level, Runner, Setting, open_runner
 from onnxrewrite.system import resources
-from onnxrewrite.system.plain import Json
 
 MARGIN = 0.02
 """A model that takes so much longer, and beyond doubt, is slower."""
@@ -31,6 +34,8 @@ SECONDS = 1.5
 
 CLOSE = 0.02
 """The width of the interval of the ratio of two candidates from which it does not matter which of them is taken."""
+
+_RATIO = "after/before"
 
 PRECISION = 0.1
 """The width of the interval of a ratio, relative to it, from which it is no longer timed."""
@@ -58,37 +63,53 @@ class ABTiming:
     original: onnx.ModelProto | str
     workload: Workload
     setting: Setting = DEFAULT
-    known: Cache = field(default_factory=Cache)
+    known: Known = field(default_factory=Database)
     measured: int = 0
     _runner: Runner | None = None
 
-    def against(self, candidate: onnx.ModelProto | str) -> Interval:
-        """Time of the candidate to that of the original."""
-        return self.race([candidate])[0]
+    def against(self, candidate: onnx.ModelProto | str) -> Interval | None:
+        """Time of the candidate to that of the original; None where it is not known and may not be measured."""
+        found = self.race([candidate])
+        return found[0] if found is not None else None
 
-    def race(self, candidates: Sequence[onnx.ModelProto | str]) -> list[Interval]:
-        """Time of each candidate, of which no two are equal, to that of the original, all of them run by turns.
+    def race(self, candidates: Sequence[onnx.ModelProto | str]) -> list[Interval] | None:
+        """Time of each candidate, of which no two are equal, to that of the original, all of them run by turns; None
+        where one is not known and may not be measured.
 
         Raises:
             ModelError: They do not fit into the memory.
         """
-        named = {self._key(c, []): c for c in candidates}
-        known = {name: self.known.intervals(name, ["ratio"]) for name in named}
-        if None in known.values():
-            original = self._opened()
-            runners = {n: open_runner(c, self.workload.feeds, self.setting) for n, c in named.items()}
-            timings = interleave({"": original, **runners}, seconds=SECONDS * len(named), enough=self._is_precise)
-            self.measured += len(named)
-            for name in named:
-                seen = {"ratio": ratio(timings[name], timings[""], of_processor=self.setting.is_serial)}
-                self.known.remember(name, seen)
-                known[name] = seen
-        return [found["ratio"] for found in known.values() if found is not None]
+        timed = dict[int, Figures]()
 
+        def measured(number: int) -> Figures:
+            if number not in timed:  # or asked for again
+                timed.update(enumerate(self._raced(candidates)))
+            return timed.pop(number)
+
+        found = []
+        for number, candidate in enumerate(candidates):
+            asked = self._question("model", candidate, (_RATIO,))
+            seen = self.known.recall(asked, functools.partial(measured, number))
+            if seen is None:
+                return None
+            self.measured += not seen.remembered
+            found.append(seen.ratios[_RATIO])
+        return found
+
+    def _raced(self, candidates: Sequence[onnx.ModelProto | str]) -> list[Figures]:
+        original = self._opened()  # first: it says whether they fit into the memory
+        runners = {str(i): open_runner(c, self.workload.feeds, self.setting) for i, c in enumerate(candidates)}
+        timings = interleave({"": original, **runners}, seconds=SECONDS * len(candidates), enough=self._is_precise)
+        pairs = ({"before": timings[""], "after": timings[name]} for name in runners)
+        return [rows.figures(pair, (_RATIO,), of_processor=self.setting.is_serial) for pair in pairs]
+
+    @cached_property
     def seconds(self) -> float:
-        """Of the original, about."""
-        timing = interleave({"": self._opened()}, seconds=0.0, least=FEWEST)[""]
-        return timing.cpu_seconds if self.setting.is_serial else timing.latency.median
+        """Of the original, about; 0 where it does not run."""
+        with contextlib.suppress(*NOT_RUN):
+            timing = interleave({"": self._opened()}, seconds=0.0, least=FEWEST)[""]
+            return timing.seconds(of_processor=self.setting.is_serial)
+        return 0.0
 
     def _opened(self) -> Runner:
         if self._runner is None:
@@ -104,19 +125,21 @@ class ABTiming:
     def best_level(self, candidate: onnx.ModelProto | str) -> tuple[Level, Interval | None]:
         """The level of ONNX Runtime's optimization at which the candidate is fastest, and its time to that at the level
         of the setting: this one unless another one is faster by the margin, beyond doubt."""
-        name = self._key(candidate, [list(OTHER_LEVELS)])
-        found = self.known.intervals(name, OTHER_LEVELS)
+        names = {n: f"{n}/{self.setting.level}" for n in OTHER_LEVELS}
+        asked = self._question("levels", candidate, tuple(names.values()))
+        found = self.known.recall(asked, lambda: self._timed_at_levels(candidate, asked.ratios))
         if found is None:
-            self._runner = None
-            settings = [replace(self.setting, level=level) for level in (self.setting.level, *OTHER_LEVELS)]
-            tasks: dict[str, Runner] = {s.level: open_runner(candidate, self.workload.feeds, s) for s in settings}
-            timings = interleave(tasks, seconds=SECONDS, enough=self._is_no_faster)
-            own, serial = timings[self.setting.level], self.setting.is_serial
-            found = {n: ratio(timings[n], own, of_processor=serial) for n in OTHER_LEVELS}
-            self.known.remember(name, found)
-        level = min(OTHER_LEVELS, key=lambda n: found[n].median)
-        faster = found[level].high < 1 and found[level].median < 1 - MARGIN
-        return (level, found[level]) if faster else (self.setting.level, None)
+            return self.setting.level, None
+        level = min(OTHER_LEVELS, key=lambda n: found.ratios[names[n]].median)
+        seen = found.ratios[names[level]]
+        return (level, seen) if seen.high < 1 and seen.median < 1 - MARGIN else (self.setting.level, None)
+
+    def _timed_at_levels(self, candidate: onnx.ModelProto | str, names: Sequence[str]) -> Figures:
+        self._runner = None
+        settings = [replace(self.setting, level=level) for level in (self.setting.level, *OTHER_LEVELS)]
+        tasks: dict[str, Runner] = {s.level: open_runner(candidate, self.workload.feeds, s) for s in settings}
+        timings = interleave(tasks, seconds=SECONDS, enough=self._is_no_faster)
+        return rows.figures(timings, names, of_processor=self.setting.is_serial)
 
     def _is_precise(self, timings: Mapping[str, Timing]) -> bool:
         """True if it is clear which candidate is the fastest, or it does not matter, whether that is slower than the
@@ -136,8 +159,11 @@ class ABTiming:
         own, serial = timings[self.setting.level], self.setting.is_serial
         return all(ratio(timings[n], own, of_processor=serial, outside=DOUBT).low > 1 - MARGIN for n in OTHER_LEVELS)
 
-    def _key(self, candidate: onnx.ModelProto | str, more: list[Json]) -> str:
-        return cache.key([*map(_digest, (self.original, candidate)), self.workload.binding, *more], self.setting)
+    def _question(self, kind: Kind, candidate: onnx.ModelProto | str, ratios: tuple[str, ...]) -> Question:
+        """Whole models are told by their digests: their text may be long, and is nobody else's business."""
+        region = "".join(f"{n} sha256:{_digest(m)}\n" for n, m in (("before", self.original), ("after", candidate)))
+        sizes = tuple(f"{name}={size}" for name, size in sorted(self.workload.binding.items()))
+        return Question(kind, region, sizes, self.setting, ratios)
 
 
 def opened_bytes(model: onnx.ModelProto | str) -> int:

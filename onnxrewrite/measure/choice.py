@@ -15,10 +15,12 @@ import onnx_ir as ir
 
 from onnxrewrite.checks.rewrites import sides, structure
 from onnxrewrite.errors import NOT_RUN, reason
-from onnxrewrite.measure import cache
-from onnxrewrite.measure.cache import Cache
+from onnxrewrite.measure import region_text
+from onnxrewrite.measure.database import rows
+from onnxrewrite.measure.database.known import Database, Known
+from onnxrewrite.measure.database.rows import Figures, Question
 from onnxrewrite.measure.site_benchmark import Subject, subject
-from onnxrewrite.measure.timing import DOUBT, LOOKS, Interval, Timing, interleave, interval, ratio
+from onnxrewrite.measure.timing import DOUBT, LOOKS, Interval, Timing, interleave, ratio
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Key, Site
 from onnxrewrite.runtime.settings import DEFAULT, Setting
@@ -31,6 +33,8 @@ _LONGEST = 0.6
 
 _NEGLIGIBLE = 2e-4
 """A rewrite that gains or loses less than this part of the model's time need not be clear."""
+
+_RATIO = "after/before"
 
 BUDGET = 20.0
 """Seconds for all rewrites of a model, by default."""
@@ -78,10 +82,10 @@ class Chooser:
         seed: Of the inputs.
         budget: Seconds for all measurements; what is met later is taken for granted.
         known: Earlier measurements.
-        whole: Seconds that the whole model takes, where that is known.
+        whole: Tells the seconds that the whole model takes; 0 where that is not known.
 
     Attributes:
-        weighed: The measured rewrites, by cache key.
+        weighed: The measured rewrites, by the digest of what was asked.
         assumed: Rewrites that could not be measured, and why.
     """
 
@@ -91,8 +95,8 @@ class Chooser:
     setting: Setting = DEFAULT
     seed: int = 0
     budget: float = BUDGET
-    known: Cache = field(default_factory=Cache)
-    whole: float = 0.0
+    known: Known = field(default_factory=Database)
+    whole: Callable[[], float] = lambda: 0.0
     weighed: dict[str, Weighed] = field(default_factory=dict)
     assumed: dict[Key, str] = field(default_factory=dict)
     _seen: dict[str, Weighed | str] = field(default_factory=dict)
@@ -132,40 +136,40 @@ class Chooser:
         Raises:
             ModelError: One side does not open.
         """
-        name = cache.key(found.description(), self.setting)
-        if name in self.weighed:
-            return self.weighed[name]
-        known = self.known.intervals(name, ["ratio", "before"])
-        if known is None and self.budget <= 0:
-            return "the time for measuring was up"
-        seen = known if known is not None else self._timed(found, self._limits(rule))
-        if known is None:
-            self.known.remember(name, seen)
-        self.weighed[name] = Weighed(rule, seen["ratio"], seen["before"].median, known is not None)
-        return self.weighed[name]
+        asked = self._question(rule, found)
+        if asked.digest in self.weighed:
+            return self.weighed[asked.digest]
+        measure = (lambda: self._timed(found, self._limits(rule))) if self.budget > 0 else None
+        seen = self.known.recall(asked, measure)
+        if seen is None:
+            return self.known.missing
+        self.weighed[asked.digest] = Weighed(rule, seen.ratios[_RATIO], seen.seconds["before"], seen.remembered)
+        return self.weighed[asked.digest]
+
+    def _question(self, rule: str, found: Subject) -> Question:
+        digests = rows.digests(self.rules[rule])
+        return Question(
+            "rewrite", region_text.region(found), region_text.sizes(found), self.setting, (_RATIO,), digests
+        )
 
     def _limits(self, rule: str) -> list[float]:
         """The ratios on which the decision on a rewrite depends."""
         found = self.rules[rule]
         return [1 + MARGIN, *([1 - MARGIN] if found.needs_speedup else []), *([1.0] if found.assumes else [])]
 
-    def _timed(self, subject: Subject, limits: Sequence[float]) -> dict[str, Interval]:
-        """Time after to time before, and that, timed until no limit lies within the interval."""
+    def _timed(self, subject: Subject, limits: Sequence[float]) -> Figures:
+        """Time after to time before, timed until no limit lies within the interval."""
         start = time.perf_counter()
 
-        def seen(timings: Mapping[str, Timing], outside: int) -> Interval:
-            return ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial, outside=outside)
-
         def is_clear(timings: Mapping[str, Timing]) -> bool:
-            found = seen(timings, DOUBT)
-            most = max(abs(1 - found.low), abs(1 - found.high)) * self._before(timings["before"]).median
+            found = ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial, outside=DOUBT)
             is_open = any(found.low < limit < found.high for limit in limits)
-            return not is_open or most < _NEGLIGIBLE * self.whole
+            most = max(abs(1 - found.low), abs(1 - found.high)) * timings["before"].seconds(
+                of_processor=self.setting.is_serial
+            )
+            return not is_open or most < _NEGLIGIBLE * self.whole()
 
         timings = interleave(subject.runners(self.setting), seconds=_LONGEST, enough=is_clear)
         self.budget -= time.perf_counter() - start
         outside = 40 if len(timings["after"].wall) not in LOOKS else DOUBT
-        return {"ratio": seen(timings, outside), "before": self._before(timings["before"])}
-
-    def _before(self, timing: Timing) -> Interval:
-        return interval(timing.cpu) if self.setting.is_serial else timing.latency
+        return rows.figures(timings, (_RATIO,), of_processor=self.setting.is_serial, outside=outside)

@@ -1,4 +1,4 @@
-"""A rewrite as something to be timed: both sides as they would run in the model, their inputs, and what they are like.
+"""A rewrite as something to be timed: both sides as they would run in the model, and their inputs.
 
 What is written for a newer opset than the model's cannot run in it: it is spelled out by the function body that the
 standard gives it.
@@ -6,15 +6,12 @@ standard gives it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import onnx
 import onnx.inliner
 import onnx_ir as ir
-from onnx import numpy_helper
 
 from onnxrewrite.checks.site import elements_of, site_feeds
 from onnxrewrite.errors import ModelError
@@ -24,12 +21,7 @@ from onnxrewrite.ir.operators import operators
 from onnxrewrite.measure.decomposition import spell_attention
 from onnxrewrite.runtime.session import as_proto
 from onnxrewrite.runtime.settings import Runner, Setting, open_runner
-from onnxrewrite.system.arrays import Array, Feeds
-from onnxrewrite.system.plain import Json
-
-SHOWN = 16
-"""Constants of more elements are told by their size: their values do not bear on the time."""
-
+from onnxrewrite.system.arrays import Feeds
 
 _VIEWS = frozenset(operators("view"))
 
@@ -53,11 +45,6 @@ class Subject:
     def runners(self, setting: Setting) -> dict[str, Runner]:
         """Both sides, ready to run; ModelError if one of them does not open."""
         return {name: open_runner(getattr(self, name), self.feeds, setting) for name in ("before", "after")}
-
-    def description(self) -> dict[str, Json]:
-        """The properties that the time depends on: operators, dtypes and, to a power of two, sizes; no names."""
-        shapes = {name: _about(np.asarray(value)) for name, value in self.feeds.items()}
-        return {name: _described(getattr(self, name), shapes) for name in ("before", "after")}
 
 
 def subject(
@@ -151,36 +138,3 @@ def _spelled_out(model: onnx.ModelProto, imports: Mapping[str, int]) -> onnx.Mod
         return onnx.inliner.inline_selected_functions(model, sorted(newer), inline_schema_functions=True)
     except Exception as error:
         raise ModelError(f"{', '.join(o for _, o in sorted(newer))} cannot be spelled out: {error}") from error
-
-
-def _about(array: Array) -> list[Json]:
-    return [str(array.dtype), *(_bucket(size) for size in array.shape)]
-
-
-def _bucket(size: int) -> int:
-    """The size if it is small, else a power of two near to it."""
-    return size if size <= SHOWN else int(2 ** round(math.log2(size)))
-
-
-def _declared(model: onnx.ModelProto) -> Iterator[tuple[onnx.ValueInfoProto, list[Json]]]:
-    """The inputs, and which of their sizes are known and which are equal: ONNX Runtime fuses by that."""
-    numbers: dict[str, str] = {}
-    for value in model.graph.input:
-        dims = value.type.tensor_type.shape.dim
-        yield value, [numbers.setdefault(d.dim_param, f"d{len(numbers)}") if d.dim_param else "" for d in dims]
-
-
-def _described(model: onnx.ModelProto, shapes: Mapping[str, list[Json]]) -> list[Json]:
-    """A line for each node: the operator, its attributes, and where its operands are from."""
-    known: dict[str, Json] = {}
-    for number, (value, told) in enumerate(_declared(model)):
-        known[value.name] = [number, *shapes.get(value.name, []), *told]
-    for tensor in model.graph.initializer:
-        array = numpy_helper.to_array(tensor)
-        known[tensor.name] = ["constant", *_about(array), *(array.ravel().tolist() if array.size <= SHOWN else [])]
-    lines: list[Json] = [[o.domain, o.version] for o in sorted(model.opset_import, key=lambda o: o.domain)]
-    for number, node in enumerate(model.graph.node):
-        attributes = sorted(onnx.helper.printable_attribute(a) for a in node.attribute)
-        lines.append([node.domain, node.op_type, attributes, [known.get(i, i) for i in node.input]])
-        known.update({o: [number, place] for place, o in enumerate(node.output)})
-    return lines

@@ -97,6 +97,10 @@ class Timing:
         """The median of the processor's seconds."""
         return statistics.median(self.cpu)
 
+    def seconds(self, *, of_processor: bool) -> float:
+        """Of the processor, or on the wall, in the median."""
+        return self.cpu_seconds if of_processor else self.latency.median
+
     def to_json(self) -> TimingRow:
         """Plain data, in seconds."""
         return {"latency": self.latency.to_json(), "cpu": self.cpu_seconds, "rounds": len(self.wall)}

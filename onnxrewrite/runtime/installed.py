@@ -78,17 +78,22 @@ class Runtime:
 @functools.cache
 def runtime() -> Runtime:
     """The installed ONNX Runtime; its providers are tried once a process."""
-    import onnxruntime
-
     available = target.providers()
     return Runtime(
         version=target.ort_version(),
-        build=str(getattr(onnxruntime, "get_build_info", str)()).removeprefix("ORT Build Info: "),
+        build=build(),
         packages=versions_of(_PACKAGES),
         providers=available,
         failed={name: reason for name in available if (reason := why_not_started(name))},
         devices=_devices(),
     )
+
+
+def build() -> str:
+    """ONNX Runtime's own description of its build; empty in versions that have none."""
+    import onnxruntime
+
+    return str(getattr(onnxruntime, "get_build_info", str)()).removeprefix("ORT Build Info: ")
 
 
 def preferred() -> tuple[str, ...]:

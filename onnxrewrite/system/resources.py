@@ -20,6 +20,9 @@ from onnxrewrite.system.plain import Json
 _UNLIMITED = 2**60
 """Bytes: version 1 of control groups writes a number near 2⁶³ where there is no limit."""
 
+_UNITS = {"K": 2**10, "M": 2**20}
+_KINDS = {"Data": "d", "Instruction": "i"}
+
 
 @dataclass(frozen=True)
 class Cores:
@@ -76,6 +79,16 @@ def cores(root: Path = Path("/")) -> Cores:
     count = len(allowed) if allowed else logical
     own = _cores_of(allowed, root) if allowed else None
     return Cores(logical, physical, count, own or max(1, min(physical, count)), quota(root))
+
+
+def caches(root: Path = Path("/")) -> dict[str, int]:
+    """The caches of a core, ``L1d`` or ``L2``, and their bytes; none where the system does not tell."""
+    found = {}
+    for folder in sorted(root.glob("sys/devices/system/cpu/cpu0/cache/index*")):
+        level, kind, told = (_text(folder / name) or "" for name in ("level", "type", "size"))
+        if told[:-1].isdecimal() and told[-1] in _UNITS:
+            found[f"L{level}{_KINDS.get(kind, '')}"] = int(told[:-1]) * _UNITS[told[-1]]
+    return found
 
 
 def memory(root: Path = Path("/")) -> Memory:

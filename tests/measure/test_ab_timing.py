@@ -15,7 +15,8 @@ from onnx import numpy_helper, parser
 from onnxrewrite.errors import ModelError
 from onnxrewrite.inputs.workload import workload
 from onnxrewrite.measure.ab_timing import ABTiming, is_slower, opened_bytes, slowest
-from onnxrewrite.measure.cache import Cache
+from onnxrewrite.measure.database.known import Database
+from onnxrewrite.measure.database.store import Store
 from onnxrewrite.measure.timing import Interval
 from onnxrewrite.runtime.settings import Setting
 from onnxrewrite.system import resources
@@ -58,11 +59,14 @@ def chain(length: int) -> str:
 
 def test_twice_the_work_takes_longer_and_is_remembered(tmp_path: Path) -> None:
     original, longer = parser.parse_model(chain(4)), parser.parse_model(chain(16))
-    race = ABTiming(original, workload(original), Setting(threads=1), Cache(tmp_path))
+    race = ABTiming(original, workload(original), Setting(threads=1), Database(Store(tmp_path)))
     seen = race.against(longer)
+    same = race.against(original)
+    assert seen is not None
+    assert same is not None
     assert is_slower(seen)
-    assert not is_slower(race.against(original))
-    again = ABTiming(original, workload(original), Setting(threads=1), Cache(tmp_path))
+    assert not is_slower(same)
+    again = ABTiming(original, workload(original), Setting(threads=1), Database(Store(tmp_path)))
     assert again.against(longer) == seen
     assert (race.measured, again.measured) == (2, 0)
 
@@ -75,7 +79,7 @@ def test_what_does_not_fit_into_the_memory_is_not_timed(tmp_path: Path, monkeypa
     del original.graph.value_info[:]
     original.graph.initializer.append(numpy_helper.from_array(np.ones((64, 64), np.float16), "w"))
     assert opened_bytes(original) == 64 * 64 * (2 + 2 * 4)
-    race = ABTiming(original, workload(original), Setting(threads=1), Cache(tmp_path))
+    race = ABTiming(original, workload(original), Setting(threads=1), Database(Store(tmp_path)))
     monkeypatch.setattr(resources, "memory", lambda: resources.Memory(10**6, 50_000))
     with pytest.raises(ModelError, match="GB of memory"):
         race.against(original)

@@ -12,7 +12,7 @@ import onnx
 
 from onnxrewrite import io
 from onnxrewrite.certificate.record import path_for
-from onnxrewrite.compiler.request import CheckLevel, Lowering
+from onnxrewrite.compiler.request import CheckLevel, Lowering, measurements_from
 from onnxrewrite.errors import UsageError
 from onnxrewrite.inputs.bindings import input_specs, symbols
 from onnxrewrite.io import preserved
@@ -91,15 +91,25 @@ class Apply(Work):
     threads: int = 0
     budget: float = 20.0
     seed: int = 0
+    measurements: str | None = None
+    signed_by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        file, keys = measurements_from(self.measurements, self.signed_by)
+        object.__setattr__(self, "measurements", os.path.abspath(file) if file is not None else None)
+        object.__setattr__(self, "signed_by", tuple(map(os.path.abspath, keys)))
 
     @property
     def measures(self) -> bool:
-        """As it says."""
-        return self.lower == "fastest"
+        """As it says; a file of measurements stands for measuring."""
+        return self.lower == "fastest" and self.measurements is None
 
     def state(self) -> object:
-        """The settings, and the digests of all rules that are chosen."""
-        return ["apply", {**asdict(self), "rules": None}, _rules(self.rules, self.only, self.without)]
+        """The settings, the digests of all rules that are chosen, and those of the measurements and of their keys."""
+        settings = {**asdict(self), "rules": None, "measurements": None, "signed_by": None}
+        measured = [self.measurements, *self.signed_by] if self.measurements is not None else []
+        named = sha256_of(measured) if self.lower == "fastest" else []
+        return ["apply", settings, _rules(self.rules, self.only, self.without), named]
 
     def run(self, model: Path, target: Path, *, fresh: bool = False) -> Made:
         """Rewrite, check, write."""
