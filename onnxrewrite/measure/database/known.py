@@ -1,4 +1,4 @@
-"""The knowledge of speed that a run of ``apply`` has: the database of this machine, or a file of signed rows and nothing else."""
+"""The knowledge of speed of one run: the database of this machine, or a file of signed rows and nothing else."""
 
 from __future__ import annotations
 
