@@ -147,10 +147,8 @@ class Chooser:
         return self.weighed[asked.digest]
 
     def _question(self, rule: str, found: Subject) -> Question:
-        digests = rows.digests(self.rules[rule])
-        return Question(
-            "rewrite", region_text.region(found), region_text.sizes(found), self.setting, (_RATIO,), digests
-        )
+        text, sizes = region_text.region(found), region_text.sizes(found)
+        return Question("rewrite", text, sizes, self.setting, (_RATIO,), rows.digests(self.rules[rule]))
 
     def _limits(self, rule: str) -> list[float]:
         """The ratios on which the decision on a rewrite depends."""
