@@ -238,6 +238,7 @@ def test_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert (row["group"], row["peer"]) == ("attention", "")
     assert 0 < row["low"] <= row["against ORT"] < 1.5
     assert 1 < row["floor"] < 3
+    assert 0 < row["greedy"] < 1.5
     assert code == int(not all(g["met"] for g in found["goals"]))
     assert "geometric mean, attention" in capsys.readouterr().out
 

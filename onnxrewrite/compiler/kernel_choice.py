@@ -39,11 +39,13 @@ class Raced:
         rewrites: The number of rewrites of the lower stage.
         ratio: The time of the whole model to that of the original.
         taken: True for the one that was taken: the first that no other is clearly faster than.
+        greedy: True for the one that takes what pays by itself, in the order in which it is met.
     """
 
     rewrites: int
     ratio: Interval
     taken: bool
+    greedy: bool
 
 
 @dataclass
@@ -100,9 +102,9 @@ class KernelChoice:
                 taken, model = (alone, first) if choice == alone else run(rewrites.only(choice), left)
                 ways |= {taken: model} if model is not None else {}
                 ways.setdefault(alone, first)
-        return self._race(ways) if len(ways) > 1 else alone
+        return self._race(ways, alone) if len(ways) > 1 else alone
 
-    def _race(self, ways: Mapping[frozenset[int], ir.Model]) -> frozenset[int]:
+    def _race(self, ways: Mapping[frozenset[int], ir.Model], greedy: frozenset[int]) -> frozenset[int]:
         from onnxrewrite.runtime.references import by_reference
 
         with ExitStack() as stack:
@@ -116,5 +118,5 @@ class KernelChoice:
         ratios = dict(zip(ways, seen, strict=True))
         fastest = min(each.median for each in ratios.values())
         taken = next(way for way, each in ratios.items() if each.median <= fastest * (1 + CLOSE / 2))
-        self.raced = [Raced(len(way), ratios[way], way == taken) for way in ways]
+        self.raced = [Raced(len(way), ratios[way], way == taken, way == greedy) for way in ways]
         return taken

@@ -282,7 +282,8 @@ def _weighed(weighed: Plain) -> str:
 
 def _raced(raced: Plain) -> str:
     lowered = human.plural(raced["rewrites"], "rewrite")
-    return f"{human.ratio(raced['ratio'])} the original's time with {lowered}{', taken' if raced['taken'] else ''}"
+    marks = [mark for mark in ("greedy", "taken") if raced[mark]]
+    return ", ".join([f"{human.ratio(raced['ratio'])} the original's time with {lowered}", *marks])
 
 
 def _assumes(assumes: Mapping[str, Sequence[str]], *, verbose: bool) -> list[str]:

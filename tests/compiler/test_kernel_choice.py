@@ -81,7 +81,8 @@ def test_of_two_that_compete_the_faster_is_taken_and_not_the_first(model: Path) 
     assert (result.trace.counts()["first"], result.trace.counts()["second"]) == (0, 2)
     assert products(result) <= 4
     assert {key[0]: why for key, why in result.trace.declined.items()} == {"first": "another choice is faster"}
-    assert [raced.rewrites for raced in result.speed.raced if raced.taken] == [2]
+    assert [(raced.rewrites, raced.greedy) for raced in result.speed.raced if raced.taken] == [(2, False)]
+    assert [raced.rewrites for raced in result.speed.raced if raced.greedy] == [2]
 
 
 def test_a_step_that_is_slower_is_taken_for_the_next_one(model: Path) -> None:

@@ -158,7 +158,7 @@ SPEED = {
             "taken": 1,
         }
     ],
-    "raced": [{"rewrites": 1, "ratio": {"median": 0.8, "low": 0.7, "high": 0.9}, "taken": True}],
+    "raced": [{"rewrites": 1, "ratio": {"median": 0.8, "low": 0.7, "high": 0.9}, "taken": True, "greedy": True}],
     "assumed": {"it contains a subgraph": 2},
     "slower": {"my-rule": "with it the model takes 1.20 times as long as the original"},
 }
@@ -176,7 +176,7 @@ def test_speed():
     )
     text = " ".join(shown(apply_report({**DATA, "speed": SPEED}, verbose=True)).split())
     assert "gelu-lower: 1.50 (1.40 to 1.60) times the time, taken at 1 of 4 places" in text
-    assert "Raced 0.80 (0.70 to 0.90) of the original's time with 1 rewrite, taken" in text
+    assert "Raced 0.80 (0.70 to 0.90) of the original's time with 1 rewrite, greedy, taken" in text
 
 
 def test_why_nothing_was_measured():
