@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-_TRANSPARENT = frozenset({"Identity", "Cast"})
+TRANSPARENT = frozenset({"Identity", "Cast"})
 
 
 def resolve(value: ir.Value) -> ir.Value:
     """The value behind Identities and Casts to the dtype that is already there."""
     node = value.producer()
-    while node is not None and node.op_type in _TRANSPARENT and _is_passed(node, value):
+    while node is not None and node.op_type in TRANSPARENT and _is_passed(node, value):
         source = node.inputs[0]
         assert source is not None
         value = source
@@ -37,7 +37,7 @@ def passed(value: ir.Value) -> list[ir.Node]:
 
 def _is_passed(node: ir.Node, value: ir.Value) -> bool:
     """True if ``value``, computed by ``node``, is its first input unchanged."""
-    if node.op_type not in _TRANSPARENT or node.domain or not node.inputs:
+    if node.op_type not in TRANSPARENT or node.domain or not node.inputs:
         return False
     source = node.inputs[0]
     return source is not None and source.type is not None and source.type == value.type

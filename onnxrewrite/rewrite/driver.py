@@ -100,6 +100,7 @@ class Driver:
         self._budget = _TOTAL * self._size() + 1000
         self._loops = LoopGuard(self._size())
         self._views: dict[ir.Graph, View[Rule]] = {}
+        self._covered: dict[ir.Value, dict[Rule, list[frozenset[ir.Node]]]] = {}
         self._refusals = Refusals()
 
     def run(self, last: Stage = Stage.LOWER, first: Stage = Stage.CANONICALIZE) -> Trace:
@@ -205,7 +206,7 @@ class Driver:
     ) -> list[tuple[Rule, Match]]:
         """The matches of other rules that are to be tried before a match, the largest first; none where a check or a
         measurement turned the rule down already."""
-        preceding, anchor = self._index.preceding(rule), match.anchor.producer()
+        preceding, anchor = self._index.preceding(rule, match.nodes), match.anchor.producer()
         if not preceding or anchor is None or not isinstance(anchor.graph, ir.Graph):
             return []
         found = [
@@ -214,10 +215,19 @@ class Driver:
             if node.graph is anchor.graph
             for other, output in self._candidates(node, anchor.graph, active)
             if other in preceding and not self.trace.has_turned_down((other.name, output.name or ""))
+            if any(precedes(other, nodes, rule, match.nodes) for nodes in self._covers(matcher, other, output))
             for around in self._matches(matcher, other, output)
             if precedes(other, around.nodes, rule, match.nodes)
         ]
         return sorted(found, key=lambda each: -len(each[1].nodes))
+
+    def _covers(self, matcher: Matcher, rule: Rule, output: ir.Value) -> list[frozenset[ir.Node]]:
+        """The nodes that each match of a rule at one value covers.  Every match of a smaller rule below asks for them,
+        so that they are remembered until something near the value changes."""
+        known = self._covered.setdefault(output, {})
+        if rule not in known:
+            known[rule] = [frozenset(match.nodes) for match in self._matches(matcher, rule, output)]
+        return known[rule]
 
     def _beaten(
         self, winner: Rule, match: Match, node: ir.Node, scope: ir.Graph, active: Container[Rule]
@@ -248,6 +258,7 @@ class Driver:
             view = self._view(node.graph if isinstance(node.graph, ir.Graph) else scope)
             for output in node.outputs:
                 view.forget(output)
+                self._covered.pop(output, None)
 
     def _matches(self, matcher: Matcher, rule: Rule, output: ir.Value) -> Iterator[Match]:
         """The matches of a rule at one value; none where a predicate of its pattern raises."""

@@ -165,6 +165,11 @@ def inner(item: Term) -> Operators:
     return found
 
 
+def span(item: Term) -> Operators:
+    """The operators of all nodes that a match of a term covers, but for those that are seen through."""
+    return _operators(item) | inner(item)
+
+
 @functools.cache
 def depth(item: Term) -> int:
     """The height of a term in nodes, from the anchor up; an n-ary term may span a chain."""

@@ -18,7 +18,10 @@ from hypothesis import strategies as st
 from onnxrewrite import io
 from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
+from onnxrewrite.pattern.finder import Matcher
+from onnxrewrite.pattern.match import Match
 from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rewrite.index import RuleIndex
 from onnxrewrite.rules import AnyNode, Rule, Stage, Var, any_of, op
 
 z = Var("z")
@@ -267,6 +270,32 @@ def test_a_large_rule_that_does_not_apply_leaves_it_to_the_small_one() -> None:
     assert list(driver.trace.failed) == [("large", "y")]
     shared = "(float[2] x) => (y, z) { a = Exp(x)  b = Neg(a)  y = Abs(b)  z = Sin(b) }"
     assert [a.rule for a in drive(shared, [SMALL, LARGE]).trace.applied] == ["small"]
+
+
+def test_what_a_larger_rule_covers_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    matches = Driver._matches
+
+    def noted(self: Driver, matcher: Matcher, rule: Rule, output: ir.Value) -> Iterator[Match]:
+        asked.append(rule.name)
+        return matches(self, matcher, rule, output)
+
+    monkeypatch.setattr(Driver, "_matches", noted)
+    beside = rule("beside", op.Abs(op.Exp(op.Neg(x))), lambda m, b: m.refuse("no"), Stage.RAISE)
+    refusing = [rule(f"small-{i}", SMALL.outputs[0], lambda m, b: m.refuse("no"), Stage.RAISE) for i in range(9)]
+    driver = drive("float[2] x; a = Exp(x)  b = Neg(a)  c = Exp(b)  y = Abs(c)", [*refusing, beside])
+    assert not driver.trace.applied
+    assert asked.count("beside") == 2, "before the first small one, and at its own value"
+
+
+def test_a_rule_that_cannot_cover_the_operators_of_a_match_is_not_asked() -> None:
+    nodes = list(drive(INSIDE, []).model.graph)
+    rules = RuleIndex([SMALL, LARGE])
+    assert rules.preceding(SMALL, nodes[:2]) == {LARGE}
+    assert rules.preceding(SMALL, [*nodes, ir.node("Identity", [nodes[0].outputs[0]])]) == {LARGE}
+    assert rules.preceding(SMALL, [*nodes, ir.node("Tan", [nodes[0].outputs[0]])]) == set()
+    first = dataclasses.replace(LARGE, before=("small",))
+    assert RuleIndex([SMALL, first]).preceding(SMALL, [ir.node("Tan", [nodes[0].outputs[0]])]) == {first}
 
 
 def test_a_rule_says_which_it_precedes() -> None:
