@@ -24,6 +24,7 @@ from benchmarks import (
     matching,
     motifs,
     ort_suite,
+    pace,
     report,
     rules,
     sabotage,
@@ -192,6 +193,24 @@ def test_checking(tmp_path: Path):
     assert code == int(not found["goals"][0]["met"])
     assert row["runs"] >= 12, "the original and the result, at three samples of two bindings"
     assert 0 < row["own (s)"] < row["with checks (s)"]
+
+
+@pytest.mark.slow
+def test_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    golden = Path(__file__).resolve().parents[1] / "golden_models" / "mobilenet_hardswish" / "model.onnx"
+    broken = tmp_path / "folder" / "broken.onnx"
+    broken.parent.mkdir()
+    broken.write_bytes(b"no model")
+    monkeypatch.setattr(pace, "SIZES", (100, 200, 400))
+    code = pace.main([str(golden), str(broken), "--quick", "--json", str(tmp_path / "p.json")])
+    found = written(tmp_path / "p.json")
+    small, (row, failed) = found["tables"].values()
+    assert [each["nodes"] >= size for each, size in zip(small, (100, 200), strict=True)] == [True, True]
+    assert all(each["per node (s)"] > 0 for each in small)
+    assert row["cold (s)"] > 0 < row["warm (s)"]
+    assert failed["cold (s)"] is None is failed["warm (s)"]
+    assert {g["goal"]: g["value"] for g in found["goals"]}["models that failed"] == 1
+    assert code == 1
 
 
 @pytest.mark.slow

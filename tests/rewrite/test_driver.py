@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,10 @@ from hypothesis import strategies as st
 from onnxrewrite import io
 from onnxrewrite.ir import text
 from onnxrewrite.ir.target import target
+from onnxrewrite.pattern.finder import Matcher
+from onnxrewrite.pattern.match import Match
 from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rewrite.index import RuleIndex
 from onnxrewrite.rules import AnyNode, Rule, Stage, Var, any_of, op
 
 z = Var("z")
@@ -267,6 +271,39 @@ def test_a_large_rule_that_does_not_apply_leaves_it_to_the_small_one() -> None:
     assert list(driver.trace.failed) == [("large", "y")]
     shared = "(float[2] x) => (y, z) { a = Exp(x)  b = Neg(a)  y = Abs(b)  z = Sin(b) }"
     assert [a.rule for a in drive(shared, [SMALL, LARGE]).trace.applied] == ["small"]
+
+
+def test_what_a_larger_rule_covers_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    matches = Driver._matches
+
+    def noted(self: Driver, matcher: Matcher, rule: Rule, output: ir.Value) -> Iterator[Match]:
+        asked.append(rule.name)
+        return matches(self, matcher, rule, output)
+
+    monkeypatch.setattr(Driver, "_matches", noted)
+    beside = rule("beside", op.Abs(op.Exp(op.Neg(x))), lambda m, b: m.refuse("no"), Stage.RAISE)
+    refusing = [rule(f"small-{i}", SMALL.outputs[0], lambda m, b: m.refuse("no"), Stage.RAISE) for i in range(9)]
+    driver = drive("float[2] x; a = Exp(x)  b = Neg(a)  c = Exp(b)  y = Abs(c)", [*refusing, beside])
+    assert not driver.trace.applied
+    assert asked.count("beside") == 2, "before the first small one, and at its own value"
+
+
+def test_a_rule_that_cannot_cover_a_match_is_not_asked() -> None:
+    graph = drive("float[2] x; a = Exp(x)  b = Neg(a)  y = Abs(b)  u = Sin(y)  w = Abs(u)", []).model.graph
+    exp, neg, *_ = list(graph)
+    anchor = neg.outputs[0]
+
+    def asked(large: Rule, *nodes: ir.Node) -> set[tuple[str, str]]:
+        match: Any = SimpleNamespace(anchor=anchor, nodes=nodes)
+        return {(n.op_type, r.name) for n, rules in RuleIndex([SMALL, large]).preceding(SMALL, match) for r in rules}
+
+    assert asked(LARGE, exp, neg) == {("Neg", "large"), ("Abs", "large")}, "and at no Abs behind the Sin"
+    identity, tan = (ir.node(op_type, [exp.outputs[0]]) for op_type in ("Identity", "Tan"))
+    identity.outputs[0].type = exp.outputs[0].type
+    assert asked(LARGE, exp, neg, identity) == asked(LARGE, exp, neg)
+    assert asked(LARGE, exp, neg, tan) == set()
+    assert ("Abs", "large") in asked(dataclasses.replace(LARGE, before=("small",)), tan)
 
 
 def test_a_rule_says_which_it_precedes() -> None:
