@@ -11,7 +11,7 @@ tell where.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -76,7 +76,8 @@ class _Part:
 class Baseline:
     """The original model, run once and remembered.
 
-    ``dims``: sizes the user gave; ``inputs``: arrays the user gave; ``samples``: random inputs a binding.
+    ``dims``: sizes the user gave; ``inputs``: arrays the user gave; ``samples``: random inputs a binding; ``progress``:
+    told of segments that are compared, and of those that wait.
     """
 
     def __init__(
@@ -88,8 +89,10 @@ class Baseline:
         seed: int = 0,
         samples: int = 3,
         threads: int = 0,
+        progress: Callable[[int, int], None] = lambda done, waiting: None,
     ) -> None:
         self.model = model
+        self.progress = progress
         self.samples = max(1, samples)
         self.seed = seed
         self.threads = threads
@@ -291,6 +294,7 @@ class Baseline:
         depth = replace(PART, threads=self.threads)
         for number, step in enumerate(side_by_side(self.model, as_proto(candidate), runs, threads=self.threads), 1):
             segment, failure = step.segment, step.failure
+            self.progress(segment.done, segment.waiting)
             for run, why in step.dropped:
                 if run.label != ENDS:
                     self.notes.append(f"the original fails, {run.describe()}: {why}")

@@ -50,6 +50,8 @@ class Segment(NamedTuple):
         rewritten: A session of the same of the rewritten form, likewise.
         outputs: The values that both compute.
         made: The names of all values that one of them computes.
+        done: The number of cuts up to its end.
+        waiting: The number of those to come.
     """
 
     model: onnx.ModelProto
@@ -57,6 +59,8 @@ class Segment(NamedTuple):
     rewritten: Session | str
     outputs: Sequence[str]
     made: frozenset[str]
+    done: int
+    waiting: int
 
     def fed(self, values: Feeds) -> Outputs:
         """Those of the values that one of both reads."""
@@ -188,7 +192,8 @@ def segments(
     new = old if rewritten is None else _Graph(rewritten)
     common = {name for name in old.producers if name in new.producers or name in new.weights}
     known, done, outputs = dict[str, onnx.ValueInfoProto](), set[int](), list[str]()
-    for cut in old.cuts(common):
+    cuts = list(old.cuts(common))
+    for number, cut in enumerate(cuts, 1):
         outputs += [name for name in cut.outputs if name not in known]
         given = [name for name in cut.crossing if name in common and name not in known]
         wanted = list(dict.fromkeys((*outputs, *given)))
@@ -207,7 +212,7 @@ def segments(
         if cut.crossing and (isinstance(first, str) or isinstance(second, str)):
             continue  # types and sizes that it has as a whole cannot be inferred
         made = frozenset(name for side in (model, same) for node in side.graph.node for name in node.output)
-        yield Segment(model, first, second, wanted, made)
+        yield Segment(model, first, second, wanted, made, number, len(cuts) - number)
         for side in (first, second):
             if isinstance(side, Session):
                 side.close()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import io
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
@@ -29,6 +31,9 @@ _NARROWEST, _WIDEST = 40, 1000
 
 _LONGEST = 4000
 """Characters of a complaint: a name may have a million."""
+
+_PAUSE = 10.0
+"""Seconds between two lines that tell of progress."""
 
 _LOST = 2
 """Exit status where all went well but for what was to be printed."""
@@ -162,11 +167,15 @@ def all_printed(code: int) -> int:
 
 @contextmanager
 def progress_bar(*, wanted: bool) -> Iterator[Progress]:
-    """A bar on stderr that is gone when the work is done, if it is wanted and stderr is a terminal; the phase is noted
-    in any case."""
+    """A bar on stderr that is gone when the work is done, if it is wanted; where stderr is no terminal, a line every
+    ``_PAUSE`` seconds.  The phase is noted in any case."""
     phase.note("load")
-    if not wanted or not sys.stderr.isatty():
+    if not wanted:
         yield lambda name, done, waiting: phase.note(name)
+        return
+    if not sys.stderr.isatty():
+        with _progress_lines() as progress:
+            yield progress
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -184,3 +193,30 @@ def progress_bar(*, wanted: bool) -> Iterator[Progress]:
             bar.update(task, completed=done, total=done + waiting or None)
 
         yield update
+
+
+@contextmanager
+def _progress_lines() -> Iterator[Progress]:
+    """Lines that tell the phase, how much of it is done where that is known, and the seconds so far: by a thread of its
+    own, for much of the work tells nothing while it lasts."""
+    start, over = time.monotonic(), threading.Event()
+    shown = ("load", 0, 0)
+
+    def update(name: str, done: int, waiting: int) -> None:
+        nonlocal shown
+        phase.note(name)
+        shown = name, done, waiting
+
+    def tell() -> None:
+        while not over.wait(_PAUSE):
+            name, done, waiting = shown
+            part = f", {done} of {done + waiting}" if waiting else ""
+            complain(f"{name}{part} ({time.monotonic() - start:.0f} s)")
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield update
+    finally:
+        over.set()
+        teller.join()

@@ -51,16 +51,19 @@ class Clock:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Count the time of the block as this phase's."""
-        if self.progress is not None:
-            self.progress(name, 0, 0)
+        self.tell(name, 0, 0)
         start = time.perf_counter()
         yield
         self.seconds[name] += time.perf_counter() - start  # type: ignore[assignment]
 
+    def tell(self, name: str, done: int, waiting: int) -> None:
+        """Tell how much of a phase is done, and how much waits."""
+        if self.progress is not None:
+            self.progress(name, done, waiting)
+
     def stage(self, stage: Stage, visited: int, waiting: int) -> None:
         """Told by the driver how far it is."""
-        if self.progress is not None:
-            self.progress(stage.name.lower(), visited, waiting)
+        self.tell(stage.name.lower(), visited, waiting)
 
 
 class Round(NamedTuple):

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import onnx
@@ -264,7 +264,14 @@ class _Run:
         from onnxrewrite.checks.model import Baseline
 
         asked, samples = self.request, _SAMPLES[self.level]
-        return Baseline(original, dims=asked.dims, inputs=asked.inputs, seed=asked.seed, samples=samples)
+        return Baseline(
+            original,
+            dims=asked.dims,
+            inputs=asked.inputs,
+            seed=asked.seed,
+            samples=samples,
+            progress=partial(self.clock.tell, "check model"),
+        )
 
     def _checks(self, made: Round, checked: ModelCheck | None, undone: dict[Key, str]) -> Checks:
         result = Checks(level=self.level, structure=self._excused, model=checked, undone=undone)

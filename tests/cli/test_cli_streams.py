@@ -4,10 +4,13 @@ import os
 import pty
 import subprocess
 import sys
+import time
 
 import onnx
 import pytest
 from onnx import TensorProto, helper
+
+from onnxrewrite.cli import console
 
 COMMAND = [sys.executable, "-m", "onnxrewrite"]
 HOSTILE = "\x1b[31mred\x07\nonnxrewrite: all is well\x9b5m\u202etxt\u2028\x00\x7f"
@@ -214,3 +217,21 @@ def test_on_a_terminal(tmp_path):
     assert not raw(
         seen.decode().replace("\r\n", "\n").replace("\x1b[1m", "").replace("\x1b[0m", "").replace("\x1b[2m", "")
     )
+
+
+def test_where_there_is_no_terminal_lines_tell_of_progress(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "_PAUSE", 0.02)
+    with console.progress_bar(wanted=True) as progress:
+        time.sleep(0.1)
+        progress("check model", 3, 4)
+        time.sleep(0.1)
+        progress("write", 0, 0)
+        time.sleep(0.1)
+    lines = list(dict.fromkeys(capsys.readouterr().err.splitlines()))
+    assert lines == [f"onnxrewrite: {what} (0 s)" for what in ("load", "check model, 3 of 7", "write")]
+    with console.progress_bar(wanted=False) as progress:
+        progress("write", 0, 0)
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""
