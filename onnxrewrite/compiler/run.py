@@ -130,7 +130,7 @@ class _Run:
         found: Counter[str] = Counter()
         with self._original() as original:
             baseline = self._baseline(original)
-            self.speed_guard.start(original, baseline.hindrance if baseline is not None else "")
+            self.speed_guard.start(original, baseline)
             while True:
                 made, checked = self._right(baseline, guilty, found)
                 if not self.speed_guard.finish(made, lambda: self.loop.rewrite(set(guilty))):

@@ -26,6 +26,7 @@ from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Trace
 
 if TYPE_CHECKING:
+    from onnxrewrite.checks.model import Baseline
     from onnxrewrite.compiler.kernel_choice import KernelChoice
     from onnxrewrite.measure.database.known import Known
     from onnxrewrite.measure.timing import Interval
@@ -74,18 +75,18 @@ class SpeedGuard:
         self._kernels: KernelChoice | None = None
         self._known = self._measurements()
 
-    def start(self, original: Opened | None, hindrance: str) -> None:
-        """Before the first round; ``original`` is None where nothing is to be run, and ``hindrance`` says why it cannot
-        be, if that is known."""
+    def start(self, original: Opened | None, baseline: Baseline | None) -> None:
+        """Before the first round; ``original`` is None where nothing is to be run, and ``baseline`` knows whether it
+        runs."""
         if self._repeats:
             self.speed.slower = dict(self._verdicts.slow)
             self._loop.without |= self.speed.slower.keys()
             return
-        self.speed.skipped = self._reason_to_skip(original) or hindrance
+        self.speed.skipped = self._reason_to_skip(original) or (baseline.hindrance if baseline is not None else "")
         if not self.speed.skipped:
             assert original is not None
             try:
-                self._measure(original)
+                self._measure(original, baseline)
             except NOT_RUN as error:
                 self.speed.skipped = reason(error)
         if self.speed.skipped:
@@ -155,14 +156,16 @@ class SpeedGuard:
             return f"{lacked} is not here" if lacked else f"target {self._target.name} is no runtime"
         return ""
 
-    def _measure(self, original: Opened) -> None:
+    def _measure(self, original: Opened, baseline: Baseline | None) -> None:
         from onnxrewrite.compiler.kernel_choice import KernelChoice
         from onnxrewrite.inputs.workload import workload
         from onnxrewrite.measure.ab_timing import ABTiming
         from onnxrewrite.measure.choice import Chooser
 
         asked = self._request
-        found = workload(original, dims=asked.dims, inputs=asked.inputs, seed=asked.seed)
+        session = baseline.session if baseline is not None else None
+        session = None if isinstance(session, str) else session
+        found = workload(original, dims=asked.dims, inputs=asked.inputs, seed=asked.seed, session=session)
         self.speed.binding = found.binding
         assert self._known is not None
         setting, known = self._setting(), self._known

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from onnxrewrite.errors import ModelError
 from onnxrewrite.inputs.bindings import Binding, role_of, typical
 from onnxrewrite.inputs.sample import Sampler, Trial, attempt
-from onnxrewrite.runtime.session import ModelLike, is_short_of_memory, open_session, skeleton
+from onnxrewrite.runtime.session import ModelLike, Runnable, is_short_of_memory, open_session, skeleton
 from onnxrewrite.system.arrays import Feeds
 
 _DIVISORS = (1, 2, 4, 8)
@@ -32,20 +32,23 @@ def workload(
     dims: Mapping[str, int] | None = None,
     inputs: Feeds | None = None,
     seed: int = 0,
+    session: Runnable | None = None,
 ) -> Workload:
     """Inputs at the sizes that are given, at typical ones where none is; at those that run where these do not.
+
+    ``session``: of the model, where one is open.
 
     Raises:
         ModelError: The model does not open, or runs at no sizes.
     """
-    session = open_session(model)
-    if isinstance(session, str):
-        raise ModelError(f"the model does not open in ONNX Runtime: {session}")
+    opened = open_session(model) if session is None else session
+    if isinstance(opened, str):
+        raise ModelError(f"the model does not open in ONNX Runtime: {opened}")
     sampler = Sampler(skeleton(model), given=inputs or {}, dims=dims or {}, seed=seed)
     reason = ""
     smaller = (typical(sampler.specs, sampler.bound, divisor) for divisor in _DIVISORS)
     for binding in (*smaller, *sampler.candidates(10)):
-        found = attempt(sampler, session, binding)
+        found = attempt(sampler, opened, binding)
         if isinstance(found, Trial):
             return Workload(found.binding, found.feeds)
         reason = reason or found
