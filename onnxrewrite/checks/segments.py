@@ -20,6 +20,7 @@ from onnx import helper
 
 from onnxrewrite.checks.findings import Run
 from onnxrewrite.ir.protos import names_read
+from onnxrewrite.runtime.references import POOLED, referred_bytes
 from onnxrewrite.runtime.session import Session, is_short_of_memory, open_session
 from onnxrewrite.system.arrays import Feeds, Outputs, is_tensor
 
@@ -206,9 +207,9 @@ def segments(
         beside = (n for n, last in new.last.items() if new.producers[n] in places and last not in places)
         wanted += [n for n in beside if n in common and n not in known_then and old.is_cheap(n, known_then)]
         model = old.extract(wanted, known)
-        first = open_session(model, threads=threads)
+        first = _opened(model, threads)
         same = new.extract(wanted, computed)
-        second = first if new is old else open_session(same, threads=threads)
+        second = first if new is old else _opened(same, threads)
         if cut.crossing and (isinstance(first, str) or isinstance(second, str)):
             continue  # types and sizes that it has as a whole cannot be inferred
         made = frozenset(name for side in (model, same) for node in side.graph.node for name in node.output)
@@ -218,6 +219,10 @@ def segments(
                 side.close()
         known |= described(wanted, held)
         outputs, done = [], places
+
+
+def _opened(model: onnx.ModelProto, threads: int) -> Session | str:
+    return open_session(model, threads=threads, pooled=referred_bytes(model) <= POOLED)
 
 
 def described(names: Iterable[str], held: Sequence[Outputs]) -> dict[str, onnx.ValueInfoProto]:

@@ -20,7 +20,7 @@ import onnx
 
 from onnxrewrite.ir.protos import all_nodes
 from onnxrewrite.reference.double import NotDoublable, double_model
-from onnxrewrite.runtime.references import referred_bytes
+from onnxrewrite.runtime.references import POOLED, referred_bytes
 from onnxrewrite.runtime.session import (
     ModelLike,
     Session,
@@ -36,9 +36,6 @@ QUANTIZED = re.compile(
 )
 REFERENCE_LIMIT = 700_000_000
 """Bytes of float32 weights above which no double copy is made (it needs about three times as much memory)."""
-
-POOLED = 2**27
-"""Bytes of weights elsewhere up to which a reference keeps the memory of a run for the next one."""
 
 _NARROW_DTYPES = {np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)}
 
@@ -108,7 +105,6 @@ def _open(proto: onnx.ModelProto, threads: int) -> Reference:
     forced: frozenset[str] = frozenset()
     for _ in range(8):
         doubled = double_model(proto, forced)
-        # Weights that are referred to are cast where they are read, and would all be kept.
         session = open_session(doubled.model, threads=threads, pooled=referred_bytes(proto) <= POOLED)
         if not isinstance(session, str):
             kind = "float64"

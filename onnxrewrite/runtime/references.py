@@ -28,6 +28,10 @@ from onnxrewrite.system.arrays import Array
 LEAST: Final = 2**14
 """Bytes of an initializer that is referred to; a smaller one may be a shape, which readers of the message look at."""
 
+POOLED: Final = 2**27
+"""Bytes of weights up to which a session for checks keeps the memory of a run for the next one: weights that are cast
+to a wider dtype where they are read would all be kept."""
+
 PACKED: Final = 2**28
 """Bytes of weights up to which they are packed in a session that is timed, as they will be where it is used."""
 
