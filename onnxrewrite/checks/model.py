@@ -10,24 +10,27 @@ tell where.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import onnx
 
-from onnxrewrite.checks.findings import ORIGINAL, ROUNDED, ModelCheck, OutputCheck, Run
+from onnxrewrite.checks.findings import ModelCheck, Run
 from onnxrewrite.checks.interface import interface_problems
-from onnxrewrite.checks.judgement import PART, WHOLE, Finding, Judge
-from onnxrewrite.checks.segments import SegmentRunner, side_by_side
-from onnxrewrite.errors import UsageError, reason
+from onnxrewrite.checks.judgement import WHOLE, Judge
+from onnxrewrite.checks.parts import Part, compare, in_segments, whole
+from onnxrewrite.checks.segments import SegmentRunner
+from onnxrewrite.errors import ModelError, UsageError, reason
 from onnxrewrite.inputs.sample import Sampler, Trial, is_finite, usable
 from onnxrewrite.io.preserved import OVERRIDABLE_SINCE
 from onnxrewrite.ir.random_operators import stochastic_ops
 from onnxrewrite.reference.evaluation import quantized_ops
-from onnxrewrite.reference.tolerance import EXACT, STEPS, TOLERANCES, equality
+from onnxrewrite.reference.tolerance import TOLERANCES
+from onnxrewrite.runtime.limited import patient
 from onnxrewrite.runtime.references import array_of, referred
 from onnxrewrite.runtime.session import (
     ModelLike,
@@ -46,31 +49,6 @@ results at other inputs."""
 
 LARGE = 2**30
 """Bytes of weights beyond which a model is run and compared in segments."""
-
-_PATIENCE = 3
-
-
-@dataclass
-class _Part:
-    """The whole, or a segment, to be compared.
-
-    Attributes:
-        model: The original of it.
-        judge: Its judgement.
-        runs: The runs of the original.
-        made: The outputs of the candidate in these.
-        failure: What kept the candidate from running; empty if nothing did.
-        where: The beginning of a line about it.
-        values: The names of the values that a segment computes.
-    """
-
-    model: onnx.ModelProto
-    judge: Judge
-    runs: Sequence[Run]
-    made: Sequence[Outputs]
-    failure: str = ""
-    where: str = ""
-    values: frozenset[str] = frozenset()
 
 
 class Baseline:
@@ -203,6 +181,8 @@ class Baseline:
             self._check(candidate, session, result)
         except MemoryError as error:
             result.skipped = f"{reason(error)} to run both models and to compare them"
+        except ModelError as error:
+            result.skipped = reason(error)
         result.notes = [*self.notes, *result.notes]
         result.ok = not result.failures
         result.seconds = time.perf_counter() - start
@@ -230,9 +210,10 @@ class Baseline:
         are_messages = isinstance(self.model, onnx.ModelProto) and isinstance(candidate, onnx.ModelProto)
         if self._differing or not are_messages or isinstance(self.session, str) or quantized_ops(self.bare):
             return self._differing
-        for part in self._segments(self.runs, candidate):
-            if part.failure or any(not each.comparison.accept for each in part.judge.judge(part.runs, part.made)):
-                return part.values
+        with contextlib.suppress(ModelError):
+            for part in self._segments(self.runs, candidate):
+                if part.failure or any(not each.comparison.accept for each in part.judge.judge(part.runs, part.made)):
+                    return part.values
         return frozenset()
 
     def _check(self, candidate: ModelLike, session: Session | str | None, result: ModelCheck) -> None:
@@ -248,7 +229,7 @@ class Baseline:
         if not self.runs:
             nothing = "no inputs found at which the original runs; give some with --input or --dim"
             result.skipped = self.hindrance or nothing
-        session.seconds = _patient(session.seconds)
+        session.seconds = patient(session.seconds)
         result.bindings = [t.binding for t in self.trials]
         result.runs = len(self.runs)
         if not result.skipped:
@@ -259,115 +240,30 @@ class Baseline:
         self._differing, random = frozenset[str](), set[str]()
         for part in self._segments(runs, candidate) if self.in_segments else self._whole(runs, session):
             result.segments += self.in_segments
-            if part.failure:
-                result.failures.append(f"{part.where}{part.failure}")
-            elif found := stochastic_ops(part.model):
-                random.update(found)
-                result.failures += [f"{part.where}{line}" for line in _shape_problems(part.runs, part.made)]
-            else:
-                self._compare_part(part, result)
+            result.runs = len(part.runs)
+            random.update(stochastic_ops(part.model))
+            compare(part, result)
             if result.failures:
                 self._differing = part.values
                 return
         if random:
             result.skipped = f"random operators ({', '.join(sorted(random))}): structure and shapes only"
 
-    def _whole(self, runs: Sequence[Run], session: Session) -> Iterator[_Part]:
+    def _whole(self, runs: Sequence[Run], session: Session) -> Iterator[Part]:
         assert isinstance(self.session, Session)
         if self._judge is None:
             self._judge = Judge(self.model, self.session, replace(WHOLE, threads=self.threads))
-        part = _Part(self.bare, self._judge, runs, [])
-        outputs: list[Outputs] = []
-        for run in runs:
-            made = session.run(run.feeds)
-            if isinstance(made, str) and is_short_of_memory(made):
-                raise MemoryError
-            if isinstance(made, str):
-                part.failure = f"{run.describe()}: the rewritten model fails: {made}"
-                break
-            outputs.append(made)
-        part.made = outputs
-        yield part
+        yield whole(self.bare, self._judge, runs, session)
 
-    def _segments(self, runs: Sequence[Run], candidate: ModelLike) -> Iterator[_Part]:
+    def _segments(self, runs: Sequence[Run], candidate: ModelLike) -> Iterator[Part]:
         assert isinstance(self.model, onnx.ModelProto)
-        depth = replace(PART, threads=self.threads)
-        for number, step in enumerate(side_by_side(self.model, as_proto(candidate), runs, threads=self.threads), 1):
-            segment, failure = step.segment, step.failure
-            self.progress(segment.done, segment.waiting)
-            for run, why in step.dropped:
-                if run.label != ENDS:
-                    self.notes.append(f"the original fails, {run.describe()}: {why}")
-            for run in step.runs:
+        for part in in_segments(self.model, as_proto(candidate), runs, threads=self.threads):
+            self.progress(part.done, part.waiting)
+            lost = (f"the original fails, {run.describe()}: {why}" for run, why in part.dropped if run.label != ENDS)
+            self.notes += lost
+            for run in part.runs:
                 self._note(run)
-            if isinstance(segment.original, str) or not (step.runs or failure):
-                return
-            judge = Judge(segment.model, segment.original, depth)
-            where = f"segment {number}, up to {segment.outputs[-1]}: "
-            yield _Part(segment.model, judge, step.runs, step.made, failure, where, segment.made)
-            judge.close()
-
-    def _compare_part(self, part: _Part, result: ModelCheck) -> None:
-        worst: dict[str, Finding] = {}
-        for found in part.judge.judge(part.runs, part.made):
-            worst[found.name] = max(worst.get(found.name, found), found, key=_severity)
-        for name in part.runs[0].outputs:
-            if name not in worst:
-                equal = equality((r.outputs[name], o[name]) for r, o in zip(part.runs, part.made, strict=True))
-                result.outputs.append(OutputCheck(name, EXACT, "not needed", equality=equal))
-                continue
-            _, comparison, reference, run = worst[name]
-            result.outputs.append(OutputCheck(name, comparison, reference, run.describe()))
-            if not comparison.accept:
-                result.failures.append(f"{part.where}output {name}, {run.describe()}: {comparison.reason}")
-        references = {found.reference for found in worst.values()}
-        if references - {ORIGINAL, ROUNDED}:
-            result.tolerance = _tolerance(part, list(worst))
-        elif references and not result.tolerance:
-            result.tolerance = (
-                "a right rounding of the same number"
-                if references == {ROUNDED}
-                else "nearer to the original than any reference could object to"
-            )
-        result.notes = [*result.notes, *part.judge.notes]
-        if part.judge.used_reference:
-            result.reference = part.judge.reference.kind
-            if part.judge.reference.reason:
-                result.notes.append(f"no float64 reference: {part.judge.reference.reason}")
-
-
-def _tolerance(part: _Part, names: Sequence[str]) -> str:
-    first, judged = part.runs[0].outputs, part.judge.reference
-    dtypes = {np.asarray(first[n]).dtype for n in names if not isinstance(first[n], list)}
-    lines = []
-    for dtype in sorted(dtypes, key=str):
-        row = TOLERANCES.get(dtype)
-        if row is None:
-            lines.append(f"{dtype}: equal")
-        elif judged.stepped:
-            lines.append(
-                f"{dtype}: of each element {row.k:g}x what a one-ulp perturbation makes of it, {STEPS:g}x where it "
-                f"makes whole steps, at least {row.floor * row.unit:.1e}"
-            )
-        elif judged.trusted:
-            lines.append(
-                f"{dtype}: {row.k:g}x the original's error (rms {row.k_rms:g}x), at least {row.floor * row.unit:.1e}"
-            )
-        else:
-            stated = row.stated * row.unit
-            lines.append(
-                f"{dtype}: {stated:.1e} of the largest value, or {row.k:g}x the effect of a one-ulp perturbation"
-            )
-    return "; ".join(lines)
-
-
-def _patient(seconds: float | None) -> float | None:
-    """The time limit of a candidate, from that of the original: the limit is not a verdict on its speed."""
-    return None if seconds is None else _PATIENCE * seconds
-
-
-def _severity(found: Finding) -> tuple[bool, float]:
-    return not found.comparison.accept, found.comparison.error_rewritten
+            yield part
 
 
 def _known_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> dict[str, int]:
@@ -378,18 +274,6 @@ def _known_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> dict[str, in
                 f"--dim {name}: no such dimension; the inputs have {', '.join(known) or 'fixed sizes only'}"
             )
     return dict(dims)
-
-
-def _shape_problems(runs: Sequence[Run], outputs: Sequence[Outputs]) -> list[str]:
-    problems = []
-    for run, made in zip(runs, outputs, strict=True):
-        for name, value in run.outputs.items():
-            old, new = np.asarray(value), np.asarray(made[name])
-            if old.dtype != new.dtype or old.shape != new.shape:
-                problems.append(
-                    f"output {name}, {run.describe()}: {new.dtype}{list(new.shape)}, was {old.dtype}{list(old.shape)}"
-                )
-    return problems[:5]
 
 
 def compare_models(

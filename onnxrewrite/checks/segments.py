@@ -20,6 +20,7 @@ from onnx import helper
 
 from onnxrewrite.checks.findings import Run
 from onnxrewrite.ir.protos import names_read
+from onnxrewrite.runtime.limited import patient
 from onnxrewrite.runtime.references import POOLED, referred_bytes
 from onnxrewrite.runtime.session import Session, is_short_of_memory, open_session
 from onnxrewrite.system.arrays import Feeds, Outputs, is_tensor
@@ -136,19 +137,23 @@ class _Graph:
 
     def cuts(self, common: Collection[str]) -> Iterator[_Cut]:
         """The places that the fewest values cross, all in common if there are such; the last one is the end."""
-        start, told, end = -1, -1, len(self.nodes) - 1
+        start, told, end, crossing = -1, -1, len(self.nodes) - 1, list[str]()
         missing, width = self._width(self.dear - set(common)), self._width(self.dear)
         while end - start > 2 * FEWEST:
             window = range(start + FEWEST, min(start + MOST, end - FEWEST) + 1)
-            start = min(window, key=lambda place: (missing[place], width[place]))
-            crossing = self._crossing(start)
+            before, start = start, min(window, key=lambda place: (missing[place], width[place]))
+            made = (name for node in self.nodes[before + 1 : start + 1] for name in node.output)
+            crossing = [name for name in (*crossing, *made) if self.last.get(name, -1) > start]
             if len(crossing) <= CROSSING:
-                yield _Cut([name for name in self.outputs if told < self.producers.get(name, -1) <= start], crossing)
+                yield _Cut(self._outputs_of(told, start), crossing)
                 told = start
-        yield _Cut([name for name in self.outputs if self.producers.get(name, end) > told], ())
+        others = [name for name in self.outputs if name not in self.producers]
+        yield _Cut([*others, *self._outputs_of(told, end)], ())
 
-    def _crossing(self, place: int) -> list[str]:
-        return [name for name, last in self.last.items() if self.producers[name] <= place < last]
+    def _outputs_of(self, after: int, last: int) -> list[str]:
+        """The outputs of the model that the nodes between two places compute."""
+        made = (name for node in self.nodes[after + 1 : last + 1] for name in node.output)
+        return [name for name in made if name in self.outputs]
 
     @cached_property
     def dear(self) -> set[str]:
@@ -192,19 +197,22 @@ def segments(
     old = _Graph(original)
     new = old if rewritten is None else _Graph(rewritten)
     common = {name for name in old.producers if name in new.producers or name in new.weights}
-    known, done, outputs = dict[str, onnx.ValueInfoProto](), set[int](), list[str]()
+    known, computed = dict[str, onnx.ValueInfoProto](), dict[str, onnx.ValueInfoProto]()
+    done, outputs = set[int](), list[str]()
     cuts = list(old.cuts(common))
     for number, cut in enumerate(cuts, 1):
         outputs += [name for name in cut.outputs if name not in known]
         given = [name for name in cut.crossing if name in common and name not in known]
         wanted = list(dict.fromkeys((*outputs, *given)))
+        if not wanted:
+            continue
         known_then = {*known, *wanted}
         if cut.crossing and not (given and all(n in known_then or old.is_cheap(n, known_then) for n in cut.crossing)):
             continue
-        computed = {name: info for name, info in known.items() if name in new.producers}
-        places = done.union(new.needed(wanted, computed))
+        places = set(new.needed(wanted, computed))
         # What a fused node computes beside an output of this segment would be computed again in the next one.
-        beside = (n for n, last in new.last.items() if new.producers[n] in places and last not in places)
+        reached = (n for place in sorted(places) for n in new.nodes[place].output)
+        beside = (n for n in reached if new.last.get(n, -1) not in {-1, *places} and new.last[n] not in done)
         wanted += [n for n in beside if n in common and n not in known_then and old.is_cheap(n, known_then)]
         model = old.extract(wanted, known)
         first = _opened(model, threads)
@@ -217,8 +225,11 @@ def segments(
         for side in (first, second):
             if isinstance(side, Session):
                 side.close()
-        known |= described(wanted, held)
-        outputs, done = [], places
+        told = described(wanted, held)
+        known |= told
+        computed |= {name: info for name, info in told.items() if name in new.producers}
+        done |= places
+        outputs = []
 
 
 def _opened(model: onnx.ModelProto, threads: int) -> Session | str:
@@ -299,6 +310,8 @@ def side_by_side(
     feeds, held = list(runs), [Outputs() for _ in runs]
     for segment in segments(original, rewritten, held, threads=threads):
         step = Step(segment, [], [], "", [])
+        if isinstance(segment.rewritten, Session):
+            segment.rewritten.seconds = patient(segment.rewritten.seconds)
         kept = list[int]()
         for place, (run, values) in enumerate(zip(feeds, held, strict=True)):
             fed = segment.fed({**run.feeds, **values})

@@ -25,6 +25,9 @@ SECONDS: Final = 10.0
 BYTES_A_SECOND: Final = 10_000_000
 """A model with weights may take longer: a second more for so many bytes of them."""
 
+_PATIENCE = 3
+"""A candidate may take so many times the limit of the original."""
+
 _GRACE = 1.0
 """Seconds that a call has to stop after it was asked to."""
 
@@ -70,6 +73,11 @@ def seconds_for(weight_bytes: int) -> float | None:
     if asked is None:
         return SECONDS + weight_bytes // BYTES_A_SECOND
     return asked or None
+
+
+def patient(seconds: float | None) -> float | None:
+    """The time limit of a candidate, from that of the original: the limit is not a verdict on its speed."""
+    return None if seconds is None else _PATIENCE * seconds
 
 
 def limited(call: Callable[[], Answer], seconds: float | None, stop: Callable[[], None]) -> Answer:
