@@ -363,6 +363,7 @@ def test_measurements_of_another_machine_hold(tmp_path: Path):
     """Of two models; which of them are tried again, and so who is found out, is for all twenty."""
     from benchmarks import tuning
 
-    assert tuning.main(["--quick", "--json", str(tmp_path / "report.json")]) in (0, 1)
+    code = tuning.main(["--quick", "--json", str(tmp_path / "report.json")])
     goals = {goal["goal"]: goal["met"] for goal in written(tmp_path / "report.json")["goals"]}
+    assert code == int(not all(goals.values()))
     assert all(met for name, met in goals.items() if "does not measure" not in name)

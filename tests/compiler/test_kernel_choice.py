@@ -10,18 +10,13 @@ import pytest
 from onnx import parser
 
 import onnxrewrite as rw
-from onnxrewrite.measure import ab_timing
 from onnxrewrite.rules import Assumption, Builder, Match, Rule, Stage, Term, Value, Var, op
+
+pytestmark = pytest.mark.usefixtures("quick_timing")
 
 SIZE = 160
 FINITE = (Assumption.FINITE,)
 x = Var("x")
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(ab_timing, "SECONDS", 0.2)
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ from onnxrewrite.measure.timing import Interval
 from onnxrewrite.rules import Assumption, Builder, Const, Match, Rule, Stage, Value, Var, op
 from onnxrewrite.runtime.opening import SESSION_KEY, options_for
 
+pytestmark = pytest.mark.usefixtures("quick_timing")
+
 SIZE = 192
 PLAIN = ["Relu", "Sigmoid", "Sin", "Cos", "Div"]
 HEADER = '<ir_version: 8, opset_import: ["": 17]>'
@@ -31,12 +33,6 @@ HEADER = '<ir_version: 8, opset_import: ["": 17]>'
 x, w = Var("x"), Const("w")
 relu = op.Relu(x)
 matmul = op.MatMul(x, w)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(ab_timing, "SECONDS", 0.2)
 
 
 @pytest.fixture
