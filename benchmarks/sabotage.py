@@ -94,7 +94,7 @@ def case(model: str, kind: str, *, seed: int = 0) -> report.Row:
     """
     path = GOLDEN / model / "model.onnx"
     place = _middle_site(path) if kind == ONE_SITE else ""
-    honest = rw.apply(path, rules=[rule(leaves=place)] if place else [], check="off", without=_RIVAL)
+    honest = rw.apply(path, rules=[rule(leaves=place)] if place else [], check="off", lower="fused", without=_RIVAL)
     with _counted() as comparisons:
         result = rw.apply(path, rules=[rule(kind, place)], lower="fused", seed=seed, without=_RIVAL)
     undone = summary(result)["undone"]
@@ -119,9 +119,8 @@ def case(model: str, kind: str, *, seed: int = 0) -> report.Row:
 
 def _middle_site(path: Path) -> str:
     """One of the values at which the rule applies."""
-    applied = [
-        a.value for a in rw.apply(path, rules=[rule()], check="off", without=_RIVAL).trace.applied if a.rule == NAME
-    ]
+    made = rw.apply(path, rules=[rule()], check="off", lower="fused", without=_RIVAL)
+    applied = [a.value for a in made.trace.applied if a.rule == NAME]
     return applied[len(applied) // 2]
 
 

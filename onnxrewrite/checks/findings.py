@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
@@ -60,6 +60,18 @@ class OutputCheck:
         return asdict(self)
 
 
+class Fault(NamedTuple):
+    """The first segment of a candidate that differs.
+
+    Attributes:
+        values: The names of the values that it computes.
+        end: The place of its last node in the original.
+    """
+
+    values: frozenset[str]
+    end: int
+
+
 @dataclass
 class ModelCheck:
     """The verdict on a candidate, compared with the original, and how it was reached."""
@@ -77,6 +89,8 @@ class ModelCheck:
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     skipped: str | None = None
+    fault: Fault | None = None
+    """Where the first fault is, in a model that was compared in segments."""
 
     @property
     def identical(self) -> bool:
@@ -85,7 +99,7 @@ class ModelCheck:
 
     def to_json(self) -> dict[str, Json]:
         """Plain data."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "fault"}
 
 
 class OutputFindings(TypedDict):

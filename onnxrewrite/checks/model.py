@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 import onnx
 
-from onnxrewrite.checks.findings import ModelCheck, Run
+from onnxrewrite.checks.findings import Fault, ModelCheck, Run
 from onnxrewrite.checks.interface import interface_problems
 from onnxrewrite.checks.judgement import WHOLE, Judge
 from onnxrewrite.checks.parts import Part, compare, in_segments, whole
@@ -78,7 +78,6 @@ class Baseline:
         self.notes: list[str] = []
         self._short = ""
         self._judge: Judge | None = None
-        self._differing = frozenset[str]()
         self.random = stochastic_ops(self.bare)
         # Of what rounds to a grid, segments would differ by whole steps, where the whole does not.
         is_plain = isinstance(model, onnx.ModelProto) and not quantized_ops(self.bare)
@@ -204,17 +203,20 @@ class Baseline:
                     return next(iter(result.failures), None)
         return None
 
-    def suspects(self, candidate: ModelLike) -> frozenset[str]:
-        """The names of the values in the first segment of an unequal candidate that differs; none where it cannot be
-        told."""
+    def fault(self, candidate: ModelLike) -> Fault | None:
+        """The first segment of an unequal candidate that differs; None where it cannot be told."""
         are_messages = isinstance(self.model, onnx.ModelProto) and isinstance(candidate, onnx.ModelProto)
-        if self._differing or not are_messages or isinstance(self.session, str) or quantized_ops(self.bare):
-            return self._differing
+        if not are_messages or not self.runs or quantized_ops(self.bare):
+            return None
         with contextlib.suppress(ModelError):
             for part in self._segments(self.runs, candidate):
                 if part.failure or any(not each.comparison.accept for each in part.judge.judge(part.runs, part.made)):
-                    return part.values
-        return frozenset()
+                    return self._fault_in(part)
+        return None
+
+    def _fault_in(self, part: Part) -> Fault:
+        made = (place for place, node in enumerate(self.bare.graph.node) if not part.values.isdisjoint(node.output))
+        return Fault(part.values, max(made, default=0))
 
     def _check(self, candidate: ModelLike, session: Session | str | None, result: ModelCheck) -> None:
         result.failures += interface_problems(self.bare, skeleton(candidate))
@@ -237,14 +239,14 @@ class Baseline:
 
     def _compare(self, runs: Sequence[Run], candidate: ModelLike, session: Session, result: ModelCheck) -> None:
         """Part by part, until one differs."""
-        self._differing, random = frozenset[str](), set[str]()
+        random = set[str]()
         for part in self._segments(runs, candidate) if self.in_segments else self._whole(runs, session):
             result.segments += self.in_segments
             result.runs = len(part.runs)
             random.update(stochastic_ops(part.model))
             compare(part, result)
             if result.failures:
-                self._differing = part.values
+                result.fault = self._fault_in(part) if self.in_segments else None
                 return
         if random:
             result.skipped = f"random operators ({', '.join(sorted(random))}): structure and shapes only"

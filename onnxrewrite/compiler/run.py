@@ -35,7 +35,7 @@ from onnxrewrite.rewrite.trace import Key
 from onnxrewrite.runtime import limited
 
 if TYPE_CHECKING:
-    from onnxrewrite.checks.findings import ModelCheck
+    from onnxrewrite.checks.findings import Fault, ModelCheck
     from onnxrewrite.checks.model import Baseline
     from onnxrewrite.runtime.session import Session
 
@@ -166,7 +166,7 @@ class _Run:
             problems, checked = self.verify(made.model, baseline)
             if not problems:
                 return made, checked
-            key = self._culprit(made, guilty, baseline) if found.total() < _MAX_CULPRITS else None
+            key = self._culprit(made, checked, guilty, baseline) if found.total() < _MAX_CULPRITS else None
             if key is None:
                 what = "valid" if checked is None else "equal to the original"
                 raise CheckError(f"the result is not {what} and nothing was written: {problems[0]}")
@@ -199,22 +199,31 @@ class _Run:
             if reason is not None:
                 raise _NoSum(name, reason)
 
-    def _culprit(self, wrong: Round, guilty: Collection[Key], baseline: Baseline | None) -> Key | None:
+    def _culprit(
+        self, wrong: Round, checked: ModelCheck | None, guilty: Collection[Key], baseline: Baseline | None
+    ) -> Key | None:
         """The rewrite that makes a right result wrong; None if the result is wrong without any rewrite too.
 
-        Those of the first segment that differs are suspected first.
+        Where the first segment that differs can be told, those in it are suspected first, and what is right beyond it
+        is right.
         """
-        applied, values = wrong.trace.applied, frozenset[str]()
-        if baseline is not None:
-            with self._opened(wrong.model) as candidate:
-                values = baseline.suspects(candidate)
-        near = [a.key for a in applied if values & {a.value, *a.values}]
+        fault = self._fault(wrong, checked, baseline)
 
         def attempt(quarantine: set[Key]) -> tuple[bool, list[Key]]:
             made = self.loop.rewrite(quarantine)
-            return not self.verify(made.model, baseline)[0], [a.key for a in made.trace.applied]
+            problems, checked = self.verify(made.model, baseline)
+            left = self._fault(made, checked, baseline) if fault and problems else None
+            is_right = not problems or bool(fault and left and left.end > fault.end)
+            return is_right, _suspects(made, left)
 
-        return bisect(near or [a.key for a in applied], guilty, attempt)
+        return bisect(_suspects(wrong, fault), guilty, attempt)
+
+    def _fault(self, made: Round, checked: ModelCheck | None, baseline: Baseline | None) -> Fault | None:
+        """The place of the first fault; None where it cannot be told."""
+        if baseline is None or checked is None or checked.fault:
+            return checked.fault if checked else None
+        with self._opened(made.model) as candidate:
+            return baseline.fault(candidate)
 
     @contextmanager
     def _opened(self, model: ir.Model) -> Iterator[onnx.ModelProto]:
@@ -279,6 +288,13 @@ class _Run:
             result.sites, result.distinct_sites = made.sites.ok, len(made.sites.distinct)
             result.sites_not_run = dict(made.sites.not_run)
         return result
+
+
+def _suspects(wrong: Round, fault: Fault | None) -> list[Key]:
+    """The rewrites of a wrong result, or those alone of where it is."""
+    applied = wrong.trace.applied
+    near = [a.key for a in applied if fault and not fault.values.isdisjoint((a.value, *a.values))]
+    return near or [a.key for a in applied]
 
 
 def _check_of(problem: str) -> str:

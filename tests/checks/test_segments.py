@@ -183,7 +183,7 @@ def test_a_segment_that_does_not_open_by_itself_is_no_fault(monkeypatch: pytest.
     found = baseline.check(original)
     assert found.ok
     assert found.skipped == "segment 1, up to x4, does not open by itself: no kernel"
-    assert baseline.suspects(original) == frozenset()
+    assert baseline.fault(original) is None
 
 
 def test_an_original_that_runs_up_to_a_segment_only_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,3 +266,8 @@ def test_whatever_the_graph(drawn: tuple[list[tuple[str, list[int]]], int, str])
     whole = [session.run(run.feeds) for run in runs]
     if any(not np.array_equal(w[name], r.outputs[name]) for w, r in zip(whole, runs, strict=True)):  # type: ignore[index, arg-type]
         assert differs
+
+
+def test_a_model_without_a_run_has_no_fault_that_could_be_told() -> None:
+    model = ir.to_proto(text.parse("(float[n] x) => (float[k] y) { y = Reshape(x, {1, 77777}) }"))
+    assert Baseline(model).fault(model) is None
