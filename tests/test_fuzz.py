@@ -91,7 +91,7 @@ def assert_survives(number: int, models: list[bytes]) -> None:
         path.write_bytes(data)
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main(["apply", str(path), "-o", str(output), "--check", level])
+            code = main(["apply", str(path), "-o", str(output), "--check", level, "--quiet"])
         left = {p.name for p in Path(folder).iterdir()}
         assert code in (0, 1, 2), err.getvalue()
         if code:
