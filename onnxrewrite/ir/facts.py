@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
@@ -34,6 +35,8 @@ __all__ = ["Dim", "Facts", "plain", "same_dim", "same_shape"]
 # Inference of an operator that it does not know is no news to a user.
 logging.getLogger("onnx_shape_inference").setLevel(logging.ERROR)
 
+
+_NAMES = re.compile(r"\w+")
 
 _NEWS = 8
 """A node is listened to at most so many times in one refresh."""
@@ -173,6 +176,11 @@ class Facts:
         """The names of dimensions that inference has made up since then."""
         generated = self._context._allocator.generated
         return frozenset(n for i in range(mark, self.mark()) if (n := f"_d{i}") in generated)
+
+    def is_made_up(self, dim: ir.SymbolicDim) -> bool:
+        """True if inference has made up a name in a dimension."""
+        generated = self._context._allocator.generated
+        return dim.value is not None and not generated.isdisjoint(_NAMES.findall(dim.value))
 
     def is_newer(self, node: ir.Node) -> bool:
         """True if a node is written for a newer opset than the model's, so that it has to be lowered."""

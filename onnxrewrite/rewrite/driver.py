@@ -24,6 +24,7 @@ from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.rewrite import edit
 from onnxrewrite.rewrite.index import index, precedes
 from onnxrewrite.rewrite.legality import illegal_node
+from onnxrewrite.rewrite.repetition import Refusal, Repetition, Visit
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
 from onnxrewrite.rewrite.transaction import Change, Misbuilt, TooNew, Transaction, TurnedDown, Workspace, telling
@@ -40,6 +41,9 @@ _TOTAL = 10
 
 _MATCHES = 64
 """A rule is tried in so many ways at one value: what it refuses so often it refuses."""
+
+_MANY = 128
+"""Where so many nodes wait, it is worth while to find layers that are alike."""
 
 _TELL = 64
 """Progress is told every so many nodes."""
@@ -147,7 +151,7 @@ class Driver:
         """Try rules at nodes, and the ``tidying`` ones at those that change; False after ``most`` rewrites."""
         rank = self._work.order.rank
         queue = Worklist(waiting, lambda node: direction * rank(node))
-        visited = 0
+        seen, visited = self._layers(waiting, direction), 0
         while queue:
             if len(self.trace.applied) >= most:
                 return False
@@ -157,8 +161,14 @@ class Driver:
             visited += 1
             if self._progress is not None and visited % _TELL == 0:
                 self._progress(stage, visited, len(queue))
-            scope = node.graph
-            change = self._visit(node, scope, tidying if has_changed else waiting[node])
+            scope, active = node.graph, tidying if has_changed else waiting[node]
+            foretold = seen.foretold(node, queue.turn, active)
+            found = self._repeat(node, scope, foretold) if foretold is not None else None
+            if foretold is not None and found is None:
+                queue.extend(seen.doubted())
+            visit, change = found or self._visit(node, scope, active)
+            built = change.built if change is not None else ()
+            seen.note(node, queue.turn, active, visit, built, believed=found is not None and change is None)
             if change is not None:
                 again = self._index.reach.after(change.nodes, change.released)
                 self._forget(scope, (*again, *change.removed))
@@ -173,33 +183,65 @@ class Driver:
         """One rule at one match, to be asked what would come of it."""
         return Transaction(self._work, rule, match, scope)
 
-    def _visit(self, node: ir.Node, scope: ir.Graph, active: Container[Rule]) -> Change | None:
-        """Apply the first of the ``active`` rules that passes at ``node``; what it changed."""
+    def _layers(self, waiting: Mapping[ir.Node, Container[Rule]], direction: int) -> Repetition:
+        """The layers that are alike, where many nodes wait."""
+        seen = Repetition(direction)
+        for scope in self._work.scopes() if len(waiting) >= _MANY and not self._conflicts else ():
+            seen.find(list(scope), self.facts(scope))
+        return seen
+
+    def _repeat(self, node: ir.Node, scope: ir.Graph, foretold: Visit) -> tuple[Visit, Change | None] | None:
+        """Do at ``node`` what was ``foretold``; None if that is not to be done, or cannot be."""
+        for refused, place, reason in foretold.refused:
+            self.trace.refuse(refused.name, node.outputs[place].name or "", reason)
+            self._refusals.note(node, refused, len(self.trace.applied))
+        if foretold.rule is None:
+            return foretold, None
+        output = node.outputs[foretold.output]
+        if not self._takes_part(foretold.rule, output):
+            return None
+        matches = self._matches(Matcher(self._view(scope)), foretold.rule, output)
+        match = next(itertools.islice(matches, foretold.match, None), None)
+        outcome = self._attempt(foretold.rule, match, scope) if match is not None else None
+        return (foretold, outcome) if isinstance(outcome, Change) else None
+
+    def _visit(self, node: ir.Node, scope: ir.Graph, active: Container[Rule]) -> tuple[Visit, Change | None]:
+        """Apply the first of the ``active`` rules that passes at ``node``; what came of it, and what it changed."""
         matcher = Matcher(self._view(scope))
+        refused = list[Refusal]()
+        is_told = not any(self._is_left_alone(r, o) for r, o in self._index.at(self._view(scope), node) if r in active)
         for rule, output in self._candidates(node, scope, active):
-            refusals = list[Refused]()
-            for match in self._matches(matcher, rule, output):
+            place, refusals = node.outputs.index(output), list[Refused]()
+            for number, match in enumerate(self._matches(matcher, rule, output)):
                 for other, around in self._preceding(matcher, rule, match, active):
                     outcome = self._attempt(other, around, scope)
                     if isinstance(outcome, Change):
-                        return outcome
+                        return Visit(other, place, number, tuple(refused), is_told=False), outcome
                 beaten = self._beaten(rule, match, node, scope, active) if self._conflicts else ()
                 outcome = self._attempt(rule, match, scope)
                 if isinstance(outcome, Change):
                     self.trace.conflicts.update((rule.name, other.name) for other in beaten)
-                    return outcome
+                    return Visit(rule, place, number, tuple(refused), is_told), outcome
                 refusals.append(outcome)
             self._note(rule, node, output.name or "", refusals)
-        return None
+            is_told &= not any(isinstance(r, TurnedDown) for r in refusals)
+            refused += [(rule, place, telling(refusals).reason)] if refusals else []
+        return Visit(refused=tuple(refused), is_told=is_told), None
 
     def _candidates(self, node: ir.Node, scope: ir.Graph, active: Container[Rule]) -> Iterator[tuple[Rule, ir.Value]]:
         """The ``active`` rules to try at ``node``, the first one first, each with the output that is its anchor."""
         for rule, output in self._index.at(self._view(scope), node):
-            key = (rule.name, output.name or "")
-            if rule not in active or key in self._quarantine or self._loops.has_stopped(key):
-                continue
-            if len(rule.outputs) > 1 or edit.is_read(output):
+            if rule in active and self._takes_part(rule, output):
                 yield rule, output
+
+    def _takes_part(self, rule: Rule, output: ir.Value) -> bool:
+        """True if a rule is to be tried at a value."""
+        return not self._is_left_alone(rule, output) and (len(rule.outputs) > 1 or edit.is_read(output))
+
+    def _is_left_alone(self, rule: Rule, output: ir.Value) -> bool:
+        """True if a rule may not be applied at a value, or not any more."""
+        key = (rule.name, output.name or "")
+        return key in self._quarantine or self._loops.has_stopped(key)
 
     def _preceding(
         self, matcher: Matcher, rule: Rule, match: Match, active: Container[Rule]

@@ -36,11 +36,13 @@ class Change(NamedTuple):
         nodes: Nodes that are new, or read something new or better known.
         released: Values that have lost a reader.
         removed: Nodes that are gone.
+        built: Those that are new.
     """
 
     nodes: tuple[ir.Node, ...]
     released: tuple[ir.Value, ...]
     removed: tuple[ir.Node, ...]
+    built: tuple[ir.Node, ...] = ()
 
 
 class TooNew(Refused):
@@ -301,7 +303,7 @@ class Transaction:
             record=kept,
         )
         changed = (*self.build.nodes, *readers, *learning, *sharper, *informed, *self.match.nodes)
-        return applied, Change(tuple(dict.fromkeys(changed)), tuple(touched), tuple(removed))
+        return applied, Change(tuple(dict.fromkeys(changed)), tuple(touched), tuple(removed), tuple(self.build.nodes))
 
     # -- proposing -------------------------------------------------------------------------------------------
 

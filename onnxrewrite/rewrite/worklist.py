@@ -44,6 +44,11 @@ class Worklist:
     def __len__(self) -> int:
         return len(self._queue)
 
+    @property
+    def turn(self) -> int:
+        """The number of the round."""
+        return self._here[0]
+
     def extend(self, nodes: Iterable[ir.Node]) -> None:
         """Let nodes that are in a graph, and not waiting yet, wait."""
         turn, here = self._here
