@@ -11,7 +11,7 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.finder import Patterns, View
 from onnxrewrite.pattern.look import passes
 from onnxrewrite.pattern.match import Match
-from onnxrewrite.rewrite.reach import Reach, anchors, covered, depth, inner
+from onnxrewrite.rewrite.reach import Reach, anchors, covered, inner
 from onnxrewrite.rewrite.rule import Rule, Stage
 
 
@@ -53,7 +53,7 @@ class RuleIndex:
         nodes = self.reach.after([anchor]) if beside else []
         yield from ((node, beside) for node in nodes if node.graph is anchor.graph)
         for other in sorted(below, key=self._rank.__getitem__):
-            nodes = self.reach.below([anchor], max(map(depth, other.outputs)), self._covered[other])
+            nodes = self.reach.below([anchor], other)
             yield from ((node, frozenset((other,))) for node in nodes if node.graph is anchor.graph)
 
     def _around(self, rule: Rule) -> frozenset[Rule]:

@@ -26,6 +26,7 @@ from onnxrewrite.pattern.terms import (
     Sum,
     Term,
     children,
+    walk,
 )
 from onnxrewrite.rewrite.rule import Rule
 
@@ -43,14 +44,13 @@ class Reach:
     """Finds the nodes at which rules could match after a change.
 
     A change at a node matters to the patterns that the node can be a part of, hence to their anchors, some steps
-    further down.  The way down is followed as far as some pattern has these operators one above the other, and no
-    further.  A run of sums, or of products, counts as one step, for one term can span it.
+    further down.  The way down is followed as far as some pattern has these operators one above the other.  A run of
+    sums, or of products, can be long, for one term can span it.
     """
 
     def __init__(self, rules: Sequence[Rule]):
         self._depth = max((depth(t) for rule in rules for t in rule.outputs), default=0)
-        self._readers = _Readers([r for r in rules if not r.allow_shared])
-        self._readers_shared = _Readers([r for r in rules if r.allow_shared])
+        self._terms = _Terms(rules)
         self._most = max((n for rule in rules for t in rule.outputs for n in _inner_uses(t).values()), default=1)
         self._sideways = frozenset(o for r in rules if len(r.outputs) > 1 for t in r.outputs for o in _operators(t))
 
@@ -66,46 +66,46 @@ class Reach:
         fresh = dict.fromkeys(n for n in changed if n.graph is not None)
         freed = dict.fromkeys(n for v in few for n in (v.producer(), *v.consumers()) if n is not None)
         start = [*fresh, *(n for n in freed if n not in fresh)]
-        return self.below([*start, *self._beside(start)], self._depth)
+        return self.below([*start, *self._beside(start)])
 
-    def below(self, start: Sequence[ir.Node], steps: int, within: Operators | None = None) -> list[ir.Node]:
-        """Nodes, and those on the way down from them that some pattern can have one above the other, so many steps at
-        the most.
+    def below(self, start: Sequence[ir.Node], rule: Rule | None = None) -> list[ir.Node]:
+        """Nodes, and those on the way down from them that some pattern can have one above the other.
 
         Args:
             start: The nodes to begin with.
-            steps: The height of the highest pattern.
-            within: The only operators on the way, but for what is looked through; None for any.
+            rule: The rule whose pattern it is; None for any.
         """
-        found = dict.fromkeys(start)
-        queue = deque((node, 0, 0) for node in start)
+        terms = self._terms
+        found = {node: terms.at(node.op_type, rule) for node in start}
+        queue = deque((node, stands, 0) for node, stands in found.items())
         while queue:
-            node, done, run = queue.popleft()
-            for reader in self._below(node):
-                if within is not None and reader.op_type not in within and not any(map(passes, reader.outputs)):
-                    continue
+            node, stands, run = queue.popleft()
+            for reader, above in self._below(node, stands):
                 is_chained = _is_chained(node, reader)
-                ahead = (reader, done, run + 1) if is_chained else (reader, done + 1, 0)
-                if reader not in found and ahead[1] < steps and ahead[2] < MAX_NODES:
-                    found[reader] = None
-                    (queue.appendleft if is_chained else queue.append)(ahead)
+                stands_new = above & terms.at(reader.op_type) & ~found.get(reader, 0)
+                if (reader in found and not stands_new) or (is_chained and run + 1 >= MAX_NODES):
+                    continue
+                found[reader] = found.get(reader, 0) | stands_new
+                ahead = (reader, stands_new, run + 1 if is_chained else 0)
+                (queue.appendleft if is_chained else queue.append)(ahead)
         return list(found)
 
-    def _below(self, node: ir.Node) -> Iterator[ir.Node]:
-        """The readers of a node that some pattern can have below it, Identities in between and those behind them.
+    def _below(self, node: ir.Node, stands: int) -> Iterator[tuple[ir.Node, int]]:
+        """The readers of a node that can be below it in a pattern, where it stands for certain terms, each with the
+        terms that it can stand for there; Identities in between, and those behind them.
 
         What too many nodes read is no inner value of a pattern, unless the rule does not mind.
         """
-        above = self._readers_shared.of(node.op_type)
-        above_few = above | self._readers.of(node.op_type)
-        stack = list(node.outputs)
+        terms = self._terms
+        above = terms.above(stands)
+        stack = list(node.outputs) if above else []
         while stack:
             value = stack.pop()
-            wanted = above_few if use_count(value) <= self._most else above
+            wanted = above if use_count(value) <= self._most else above & terms.shared
             for reader in value.consumers() if wanted else ():
                 behind = [o for o in reader.outputs if passes(o)]
-                if behind or reader.op_type in wanted:
-                    yield reader
+                if behind or wanted & terms.at(reader.op_type):
+                    yield reader, wanted
                 stack += behind
 
     def _beside(self, nodes: Sequence[ir.Node]) -> list[ir.Node]:
@@ -122,44 +122,71 @@ class Reach:
         return [n for n in found if n not in known]
 
 
-class _Readers:
-    """Operator to the operators that patterns have directly below it, on the way to the anchor."""
+class _Terms:
+    """The terms of patterns that nodes can stand for, as sets of bits.
+
+    Attributes:
+        shared: Those of rules that do not mind who else reads what they cover.
+    """
 
     def __init__(self, rules: Iterable[Rule]):
-        self._readers: dict[str | None, Operators] = {}
-        self._linked: set[tuple[int, Operators]] = set()
+        self.shared = 0
+        self._of_rule: dict[Rule, int] = {}
+        self._of_operator: dict[str | None, int] = {}
+        self._above: dict[int, int] = {}
+        self._known_above: dict[int, int] = {}
+        self._numbers: dict[int, tuple[Term, int]] = {}
+        self._linked: set[tuple[int, int]] = set()
         for rule in rules:
+            own = 0
             for output in rule.outputs:
-                self._link(output, frozenset())
-        self._of_any = self._readers.get(None)
-        if self._of_any is not None:
-            self._readers = {o: below | self._of_any for o, below in self._readers.items()}
+                self._link(output, 0)
+                own |= functools.reduce(operator.or_, map(self._bit, walk(output)), 0)
+            self._of_rule[rule] = own
+            self.shared |= own if rule.allow_shared else 0
+        self._of_any = self._of_operator.pop(None, 0)
 
-    def knows(self, op_type: str | None) -> bool:
-        """True if an operator occurs in any of the patterns."""
-        return self._of_any is not None or op_type in self._readers
+    def at(self, op_type: str, rule: Rule | None = None) -> int:
+        """The terms that a node can stand for, or those of one rule."""
+        found = self._of_operator.get(op_type, 0) | self._of_any
+        return found if rule is None else found & self._of_rule[rule]
 
-    def of(self, op_type: str) -> Operators:
-        """The operators below one."""
-        return self._readers.get(op_type, self._of_any or _NONE)
+    def above(self, stands: int) -> int:
+        """The terms that have one of certain terms as an operand, and those that can span several nodes."""
+        known = self._known_above.get(stands)
+        if known is None:
+            known, left = 0, stands
+            while left:
+                bit = left & -left
+                known |= self._above.get(bit, 0)
+                left ^= bit
+            self._known_above[stands] = known
+        return known
 
-    def _link(self, item: Term, below: Operators) -> None:
-        if (id(item), below) in self._linked:
+    def _bit(self, item: Term) -> int:
+        """The bit of a term; none for one that no operator stands at."""
+        return self._numbers[id(item)][1] if id(item) in self._numbers else 0
+
+    def _link(self, item: Term, above: int) -> None:
+        """Number a term and all below it, under the terms that it is an operand of."""
+        if (id(item), above) in self._linked:
             return
-        self._linked.add((id(item), below))
+        self._linked.add((id(item), above))
         own = _operators(item)
-        for op_type in own:
-            self._readers[op_type] = self._readers.get(op_type, frozenset[str | None]()) | below
-        match item:
-            case AnyOf() | Output():
-                own = below
-            case Sum() | Product():
-                for op_type in own:
-                    self._readers[op_type] |= own
-                if plan(item).required <= 1:  # then the chain can be one operand itself
-                    own |= below
+        if isinstance(item, AnyOf | Output):
+            within = above
+        elif own:
+            _, within = self._numbers.setdefault(id(item), (item, 1 << len(self._numbers)))
+            for op_type in own:
+                self._of_operator[op_type] = self._of_operator.get(op_type, 0) | within
+            spans = isinstance(item, Sum | Product)
+            self._above[within] = self._above.get(within, 0) | above | (within if spans else 0)
+            if isinstance(item, Sum | Product) and plan(item).required <= 1:  # the chain can be one operand itself
+                within |= above
+        else:
+            return
         for child in children(item):
-            self._link(child, own)
+            self._link(child, within)
 
 
 def anchors(item: Term) -> frozenset[str | None] | None:
