@@ -111,6 +111,7 @@ def _run(folder: Path, chosen: Sequence[Path], rows: list[report.Row]) -> int:
         for row, model in zip(rows, chosen, strict=True):
             _, _, row["measured"], row["CPU s, first"] = compiled(model)
         fingerprint = first.machine_class.fingerprint
+        assert fingerprint is not None
         tuning.export(path, key)
     with machine(folder, "second", fingerprint):
         tuning.take([path], public[:1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypedDict
 
@@ -75,9 +75,9 @@ def export(path: Path, key: str | Path, *, store: Store | None = None, every: bo
     """
     private = signing.private_key(key)
     known = Database(store or database())
-    rows = _rows(known.store)
+    rows = [replace(each, row=known.told(each.row)) for each in _rows(known.store)]
     outside = known.store.quarantined()
-    wanted = [r for r in rows if r.source not in outside]
+    wanted = [r for r in rows if r.source not in outside and r.row.machine_class.fingerprint is not None]
     if not every:
         wanted = [r for r in wanted if known.machine_class.is_alike(r.row.machine_class)]
     made = [
@@ -100,7 +100,8 @@ def take(paths: Sequence[str | Path], keys: Sequence[str | Path], *, store: Stor
     found = exchange.read(paths, keys)
     found.refuse_stale(digests(*registry.load()))
     kept = store or database()
-    own = {each.row.digest for each in _rows(kept) if each.source == HERE}
+    here = Database(kept)
+    own = {here.told(each.row).digest for each in _rows(kept) if each.source == HERE}
     added = kept.add(imported(each for each in found.signed.values() if each.row.digest not in own))
     kept.require()
     return Taken(len(found.signed), added, found.refused)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from measured_rows import CLASS, FAST, HERE, OTHER, figures, file_of, key_in, public, question, row
 
 from onnxrewrite.errors import UsageError
-from onnxrewrite.measure.database import exchange, store
+from onnxrewrite.measure.database import exchange, known, machine_class, signing, store
 from onnxrewrite.measure.database.known import ONE_IN, Database, Frozen, differ, frozen
 from onnxrewrite.measure.database.machine_class import MachineClass
 from onnxrewrite.measure.database.rows import Figures, Question, Row
@@ -189,7 +189,8 @@ def test_a_set_of_rows_is_the_same_in_any_order(tmp_path: Path) -> None:
         tuning.merge([a], [public(other)], tmp_path / "one")
 
 
-def test_what_is_exported_is_imported_and_forgotten(tmp_path: Path) -> None:
+def test_what_is_exported_is_imported_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "host", lambda: HERE)
     key, here, there = key_in(tmp_path), machine(tmp_path / "here"), machine(tmp_path / "there")
     here.recall(question("a"), Bench())
     here.store.add([Kept(row("b", machine_class=OTHER))])
@@ -211,6 +212,28 @@ def test_what_is_exported_is_imported_and_forgotten(tmp_path: Path) -> None:
     assert tuning.forget(there.store, stale=True) == 0
     assert tuning.forget(there.store, source=source[:8]) == 2
     assert tuning.overview(there.store)["groups"] == []
+
+
+def test_a_machine_that_shares_nothing_needs_no_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_class, "fingerprint", pytest.fail)
+    here = Database(Store(tmp_path), HERE)
+    assert here.recall(question("a"), bench := Bench())
+    assert here.recall(question("a"), bench)
+    assert bench.runs == 1
+    elsewhere = Database(Store(tmp_path), replace(HERE, name="elsewhere"))
+    assert elsewhere.recall(question("a"), bench)
+    assert bench.runs == 2, "a folder can be shared by machines"
+
+
+def test_rows_without_a_fingerprint_are_told_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "host", lambda: replace(HERE, name="elsewhere"))
+    key, here = key_in(tmp_path), machine(tmp_path / "here")
+    here.recall(question("a"), Bench())
+    assert tuning.export(tmp_path / "rows", key, store=here.store, every=True) == 0
+    bare = exchange.signed(row("b", machine_class=replace(CLASS, fingerprint=None)), signing.private_key(key))
+    exchange.write(tmp_path / "rows", [bare], "-o")
+    found = exchange.read([tmp_path / "rows"], [public(key)])
+    assert found.refused == {"without the fingerprint of a machine": 1}
 
 
 def test_keys_are_made_once_and_only_for_their_owner(tmp_path: Path) -> None:

@@ -113,7 +113,10 @@ def _opened(line: bytes, keys: Sequence[SSlibKey]) -> Signed:
     if not isinstance(data, dict):
         raise RowError("no envelope")
     content, source = signing.opened(data, keys)
-    return Signed(parsed(content), source, _line(data))
+    row = parsed(content)
+    if row.machine_class.fingerprint is None:
+        raise RowError("without the fingerprint of a machine")
+    return Signed(row, source, _line(data))
 
 
 def _stale(row: Row, ort: str, rules: Mapping[str, str]) -> str:

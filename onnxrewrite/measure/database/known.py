@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Protocol
 
@@ -93,7 +93,7 @@ class Database:
         seen = measure()
         if found is not None and differ(found.row.figures, seen) and differ(found.row.figures, measure()):
             self._quarantine(found, seen)
-        self.store.add([Kept(row_of(question, seen, self.machine_class, self.host.name))])
+        self.store.add([Kept(row_of(question, seen, MachineClass(self.host.facts, None), self.host.name))])
         return Recalled.of(seen, remembered=False)
 
     def is_spot(self, question: Question) -> bool:
@@ -124,12 +124,21 @@ class Database:
         told = json.dumps([dataclasses.asdict(self.host), ort_build()], sort_keys=True)
         return hashlib.sha256(told.encode()).hexdigest()
 
+    def told(self, row: Row) -> Row:
+        """A row as other machines are to be told of it: with the fingerprint of this one, if that has measured it."""
+        is_bare = row.machine_class.fingerprint is None
+        return replace(row, machine_class=self.machine_class) if is_bare and self._is_own(row) else row
+
     def _answer(self, question: Question) -> Kept | None:
         """The best row of this machine's class: the latest of its own, else the most precise one."""
         rows = self.store.answers(asked(question, ort_build()))
-        alike = [each for each in rows if self.machine_class.is_alike(each.row.machine_class)]
-        own = [each for each in alike if each.source == HERE]
-        return own[0] if own else min(alike, key=lambda each: precision(each.row), default=None)
+        own = [each for each in rows if each.source == HERE and self._is_own(each.row)]
+        others = (each for each in rows if each.source != HERE and self.machine_class.is_alike(each.row.machine_class))
+        return own[0] if own else min(others, key=lambda each: precision(each.row), default=None)
+
+    def _is_own(self, row: Row) -> bool:
+        """True if this machine measured it, as it is now."""
+        return (row.machine, row.machine_class.facts) == (self.host.name, self.host.facts)
 
     def _quarantine(self, found: Kept, seen: Figures) -> None:
         told, now = (next(iter(each.ratios.values())).median for each in (found.row.figures, seen))

@@ -57,13 +57,20 @@ class Facts:
 
 @dataclass(frozen=True)
 class MachineClass:
-    """The class of a machine: one of its members, to which others are alike."""
+    """The class of a machine: one of its members, to which others are alike.
+
+    Attributes:
+        facts: The facts that it tells of itself.
+        fingerprint: Its fingerprint; None as long as nobody has compared the machine with another one.
+    """
 
     facts: Facts
-    fingerprint: Fingerprint
+    fingerprint: Fingerprint | None
 
     def is_alike(self, other: MachineClass) -> bool:
-        """True if what was measured on one machine holds for the other."""
+        """True if what was measured on one machine holds for the other, as far as both have fingerprints."""
+        if self.fingerprint is None or other.fingerprint is None:
+            return False
         return self.facts == other.facts and self.fingerprint.is_alike(other.fingerprint)
 
     @property
