@@ -17,7 +17,7 @@ from onnxrewrite.inputs.workload import Workload
 from onnxrewrite.measure.database import rows
 from onnxrewrite.measure.database.known import Database, Known
 from onnxrewrite.measure.database.rows import Figures, Kind, Question
-from onnxrewrite.measure.timing import DOUBT, FEWEST, Interval, Timing, interleave, ratio
+from onnxrewrite.measure.timing import DOUBT, EARLY, FEWEST, HOPE, LOOKS, Interval, Timing, interleave, ratio
 from onnxrewrite.runtime import references
 from onnxrewrite.runtime.session import skeleton, weight_bytes
 from onnxrewrite.runtime.settings import DEFAULT, Level, Runner, Setting, open_runner
@@ -33,12 +33,12 @@ SECONDS = 1.5
 """To time a candidate and the original by turns, at the most."""
 
 CLOSE = 0.02
-"""The width of the interval of the ratio of two candidates from which it does not matter which of them is taken."""
+"""Half of this is a difference between two candidates that does not matter."""
 
 _RATIO = "after/before"
 
 PRECISION = 0.1
-"""The width of the interval of a ratio, relative to it, from which it is no longer timed."""
+"""The width of the interval of a ratio, relative to it, from which it is no longer timed; half of the gain, if more."""
 
 _MEMORY = 0.75
 """The share of the free memory that both models may take."""
@@ -138,26 +138,27 @@ class ABTiming:
         self._runner = None
         settings = [replace(self.setting, level=level) for level in (self.setting.level, *OTHER_LEVELS)]
         tasks: dict[str, Runner] = {s.level: open_runner(candidate, self.workload.feeds, s) for s in settings}
-        timings = interleave(tasks, seconds=SECONDS, enough=self._is_no_faster)
+        timings = interleave(tasks, seconds=SECONDS, enough=self._is_level_clear, looks=EARLY)
         return rows.figures(timings, names, of_processor=self.setting.is_serial)
 
     def _is_precise(self, timings: Mapping[str, Timing]) -> bool:
-        """True if it is clear which candidate is the fastest, or it does not matter, whether that is slower than the
-        original, and by how much to a tenth."""
+        """True if no candidate is likely to be faster than the fastest one by more than matters, and it is clear
+        whether that is slower than the original, and by how much to a tenth, or to half of it."""
         first, *others = sorted(timings.keys() - {""}, key=lambda name: timings[name].cpu_seconds)
         seen = self._seen(timings, first, "")
-        is_known = not seen.low < 1 + MARGIN < seen.high and seen.high - seen.low < PRECISION * seen.median
-        return is_known and all(
-            rest.low > 1 or rest.high - rest.low < CLOSE for rest in (self._seen(timings, o, first) for o in others)
-        )
+        far = max(PRECISION * seen.median, abs(1 - seen.median) / 2)
+        is_known = not seen.low < 1 + MARGIN < seen.high and seen.high - seen.low < far
+        return is_known and all(self._seen(timings, o, first, HOPE).low > 1 - CLOSE / 2 for o in others)
 
-    def _seen(self, timings: Mapping[str, Timing], of: str, to: str) -> Interval:
-        return ratio(timings[of], timings[to], of_processor=self.setting.is_serial, outside=DOUBT)
+    def _seen(self, timings: Mapping[str, Timing], of: str, to: str, outside: int = DOUBT) -> Interval:
+        return ratio(timings[of], timings[to], of_processor=self.setting.is_serial, outside=outside)
 
-    def _is_no_faster(self, timings: Mapping[str, Timing]) -> bool:
-        """True if no other level is faster than the own one by the margin."""
-        own, serial = timings[self.setting.level], self.setting.is_serial
-        return all(ratio(timings[n], own, of_processor=serial, outside=DOUBT).low > 1 - MARGIN for n in OTHER_LEVELS)
+    def _is_level_clear(self, timings: Mapping[str, Timing]) -> bool:
+        """True if no other level is likely to be faster than the own one by the margin, or one of them is beyond doubt."""
+        own, is_long = self.setting.level, len(next(iter(timings.values())).wall) >= LOOKS[0]
+        if all(self._seen(timings, n, own, HOPE).low > 1 - MARGIN for n in OTHER_LEVELS):
+            return True
+        return is_long and any(self._seen(timings, n, own).high < 1 - MARGIN for n in OTHER_LEVELS)
 
     def _question(self, kind: Kind, candidate: onnx.ModelProto | str, ratios: tuple[str, ...]) -> Question:
         """Whole models are told by their digests: their text may be long, and is nobody else's business."""

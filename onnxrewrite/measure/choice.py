@@ -28,10 +28,10 @@ from onnxrewrite.runtime.settings import DEFAULT, Setting
 MARGIN = 0.03
 """A difference of less than this is none."""
 
-_LONGEST = 0.6
+_LONGEST = 0.4
 """Seconds for one rewrite, as long as it is not clear."""
 
-_NEGLIGIBLE = 2e-4
+_NEGLIGIBLE = 1e-3
 """A rewrite that gains or loses less than this part of the model's time need not be clear."""
 
 _RATIO = "after/before"
@@ -161,7 +161,7 @@ class Chooser:
 
         def is_clear(timings: Mapping[str, Timing]) -> bool:
             found = ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial, outside=DOUBT)
-            is_open = any(found.low < limit < found.high for limit in limits)
+            is_open = any(found.low < limit < found.high and not _is_near(found, limit) for limit in limits)
             most = max(abs(1 - found.low), abs(1 - found.high)) * timings["before"].seconds(
                 of_processor=self.setting.is_serial
             )
@@ -171,3 +171,8 @@ class Chooser:
         self.budget -= time.perf_counter() - start
         outside = 40 if len(timings["after"].wall) not in LOOKS else DOUBT
         return rows.figures(timings, (_RATIO,), of_processor=self.setting.is_serial, outside=outside)
+
+
+def _is_near(found: Interval, limit: float) -> bool:
+    """True if it does not matter on which side of a limit a ratio lies, as long as it is not that of being faster."""
+    return limit != 1 and limit - MARGIN < found.low and found.high < limit + MARGIN

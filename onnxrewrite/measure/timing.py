@@ -24,6 +24,13 @@ LOOKS, DOUBT = (9, 13, 19, 28, 42, 63, 95, 142), 320
 """The numbers of rounds after which ``interleave`` asks whether they are enough.  Each question takes an interval that
 leaves out the median in one case of ``DOUBT`` on each side, so that all of them together do in 5 % (Bonferroni)."""
 
+HOPE = 8
+"""A gain is given up where it lies outside of an interval that leaves out the median in one case of so many: to miss
+one costs less than to believe in one."""
+
+EARLY = (3, 5, *LOOKS)
+"""The numbers of rounds after which it is asked whether there is hope."""
+
 FEWEST, LONGEST = 3, 30.0
 """So many rounds there are of what takes long, and no more once so many seconds have passed."""
 
@@ -123,9 +130,10 @@ def interleave(
     most: int = MOST,
     sample: float = SAMPLE,
     enough: Callable[[dict[_Name, Timing]], bool] | None = None,
+    looks: Sequence[int] = LOOKS,
 ) -> dict[_Name, Timing]:
     """Run all tasks by turns for about ``seconds``, after each was run for one sample that does not count.  They end
-    earlier where timings are ``enough``, which is asked at ``LOOKS``.
+    earlier where timings are ``enough``, which is asked at the ``looks``.
 
     Each round begins with another one, and every other cycle of rounds goes through them backwards, so that nobody
     always comes after the same neighbour, or more often after itself than others do.  There are at the least ``least``
@@ -143,7 +151,7 @@ def interleave(
                 wall[name].append(on_wall)
                 cpu[name].append(of_cpu)
             number += 1
-            if enough is not None and number in LOOKS and enough(_timings(wall, cpu)):
+            if enough is not None and number in looks and enough(_timings(wall, cpu)):
                 break
     return _timings(wall, cpu)
 
