@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 from onnxrewrite.checks.findings import Run
 from onnxrewrite.checks.judgement import PART, Finding, Judge
+from onnxrewrite.checks.movement import only_moves
 from onnxrewrite.checks.site_record import Status
 from onnxrewrite.checks.smaller import shrunk, smaller
 from onnxrewrite.errors import NOT_RUN, UsageError, reason
@@ -295,7 +296,10 @@ class _Site:
 
     def _fed(self, trial: Trial) -> Iterator[tuple[str, str | None, int]]:
         """The classes of values to feed, to which input alone, and at which turn: of integers and truth values not all
-        classes differ, and small inputs get several turns of what is drawn."""
+        classes differ, small inputs get several turns of what is drawn, and what nobody looks at is fed once."""
+        if all(map(is_data, self.sampler.specs)) and only_moves(self.before) and only_moves(self.after):
+            yield (_ORDINARY, None, 0)
+            return
         whole = (*self.trials.classes[:2], *(c for c in self.trials.classes if c in OF_INTEGERS))
         turns = _TURNS if sum(np.asarray(v).size for v in trial.feeds.values()) < _FEW_ELEMENTS else 1
         for values in self.trials.classes if self._has_floats() else whole:

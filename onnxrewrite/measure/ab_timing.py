@@ -154,7 +154,7 @@ class ABTiming:
         return ratio(timings[of], timings[to], of_processor=self.setting.is_serial, outside=outside)
 
     def _is_level_clear(self, timings: Mapping[str, Timing]) -> bool:
-        """True if no other level is likely to be faster than the own one by the margin, or one of them is beyond doubt."""
+        """True if no other level is likely to be faster than the own one by the margin, or one certainly is."""
         own, is_long = self.setting.level, len(next(iter(timings.values())).wall) >= LOOKS[0]
         if all(self._seen(timings, n, own, HOPE).low > 1 - MARGIN for n in OTHER_LEVELS):
             return True
