@@ -112,7 +112,7 @@ def slots(model: ir.Model) -> Iterator[Slot]:
                 if attr.is_ref():
                     continue
                 if attr.type == ir.AttributeType.TENSOR:
-                    yield Slot(attr.as_tensor(), _put_attribute(node, attr), is_weight=False)
+                    yield Slot(attr.value, _put_attribute(node, attr), is_weight=False)
                 elif attr.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
                     waiting.extend([attr.value] if attr.type == ir.AttributeType.GRAPH else attr.value)
 

@@ -112,11 +112,21 @@ def same_shape(a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:
 
 def product(dims: Iterable[Dim]) -> Dim:
     """The number of elements of a shape."""
-    result: Dim = 1
+    numbers, symbols = 1, list[ir.SymbolicDim]()
     for dim in dims:
-        if isinstance(dim, int) and dim == 0:
-            return 0
-        result = result * dim
+        if isinstance(dim, int):
+            numbers *= dim
+        else:
+            symbols.append(dim)
+    return _product(numbers, *symbols) if symbols and numbers else numbers
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _product(number: int, *symbols: ir.SymbolicDim) -> Dim:
+    """Shapes of a model have the same symbols again and again."""
+    result: Dim = number
+    for each in symbols:
+        result = result * each
     return plain(result)
 
 
@@ -126,7 +136,13 @@ def quotient(dividend: Dim, divisor: Dim) -> Dim:
         return dividend // divisor
     if not is_known(dividend) or not is_known(divisor):
         return UNKNOWN
-    ratio = sympy.cancel(_expression(dividend) / _expression(divisor))
+    return _ratio(_expression(dividend), _expression(divisor))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _ratio(dividend: sympy.Expr, divisor: sympy.Expr) -> Dim:
+    """The same of expressions, see ``_product``."""
+    ratio = sympy.cancel(dividend / divisor)
     whole = all(c.is_integer for c in ratio.as_coefficients_dict().values())
     if ratio.is_polynomial() and whole:
         return plain(ir.SymbolicDim(ratio))
