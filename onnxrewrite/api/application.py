@@ -112,7 +112,7 @@ def apply(
             original; ``fused``: the most fused form that is legal, nothing is measured; ``portable``: standard
             operators only.  Without it, what ONNXREWRITE_LOWER says, else ``fastest``.
         threads: Within an operator where it measures; 0 is ONNX Runtime's choice.
-        budget: Seconds for measuring rewrites; what is met later is taken for granted.
+        budget: Seconds for all that is measured; what is met later is taken for granted.
         run_limit: Seconds for one run of a model; what takes longer is not checked, and not measured, and the result
             says so.  0 for no limit; without it, what ONNXREWRITE_RUN_LIMIT says, else 10 seconds, and one more for
             each 10 MB of weights.

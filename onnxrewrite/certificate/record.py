@@ -68,7 +68,7 @@ class Options:
     Attributes:
         lower: The choice of the lower stage.
         threads: Within an operator, where it measures; 0 is ONNX Runtime's choice.
-        budget: Seconds for measuring rewrites.
+        budget: Seconds for all that is measured.
         rules: Rule files, relative to the folder of the certificate, and packages, beside the library.
         named_sums: True if a dimension that is called like a computation is taken for its result.
         inputs: Arrays for the checks.

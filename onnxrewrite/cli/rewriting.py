@@ -45,9 +45,9 @@ class Rewriting:
     ] = Level.FULL
     lower: options.Lower = options.Lowering.FASTEST
     threads: options.Threads = 0
-    budget: Annotated[
-        float, typer.Option("--budget", min=0, metavar="SECONDS", help="For measuring rewrites one by one.")
-    ] = 20.0
+    budget: Annotated[float, typer.Option("--budget", min=0, metavar="SECONDS", help="For all that is measured.")] = (
+        20.0
+    )
     named_sums: Annotated[
         bool,
         typer.Option("--named-sums/--no-named-sums", help="Take a dimension called a + b for the sum, or for a name."),

@@ -161,6 +161,7 @@ class SpeedGuard:
         from onnxrewrite.inputs.workload import workload
         from onnxrewrite.measure.ab_timing import ABTiming
         from onnxrewrite.measure.choice import Chooser
+        from onnxrewrite.measure.timing import Allowance
 
         asked = self._request
         session = baseline.session if baseline is not None else None
@@ -168,9 +169,9 @@ class SpeedGuard:
         found = workload(original, dims=asked.dims, inputs=asked.inputs, seed=asked.seed, session=session)
         self.speed.binding = found.binding
         assert self._known is not None
-        setting, known = self._setting(), self._known
-        timing = ABTiming(original, found, setting, known)
-        chooser = Chooser(self._rules, self._loop.lower, found.binding, setting, asked.seed, asked.budget, known)
+        setting, known, allowance = self._setting(), self._known, Allowance(asked.budget)
+        timing = ABTiming(original, found, setting, known, allowance)
+        chooser = Chooser(self._rules, self._loop.lower, found.binding, setting, asked.seed, allowance, known)
         chooser.whole = lambda: timing.seconds
         self._kernels = self._loop.kernels = KernelChoice(chooser, timing)
 
@@ -189,12 +190,12 @@ class SpeedGuard:
 
     def _brakes(self, trace: Trace, rewrite: Callable[[], Round]) -> list[str]:
         """The rules to leave out of a result that is slower than the original: the one that makes it so, all of them
-        once that was found often enough, none where the original in the same opset is as slow."""
+        once that was found often enough or the time is up, none where the original in the same opset is as slow."""
         from onnxrewrite.measure.ab_timing import MARGIN, is_slower, slowest
 
         order = [stage.name.lower() for stage in Stage]
         groups = sorted(trace.counts(), key=lambda name: order.index(self._rules[name].stage.name.lower()))
-        if len(self.speed.slower) >= _MOST:
+        if len(self.speed.slower) >= _MOST or self._is_time_up:
             return groups
         before = set(self._loop.without)
 
@@ -213,6 +214,10 @@ class SpeedGuard:
         finally:
             self._loop.without = before
         return [name] if name is not None else []
+
+    @property
+    def _is_time_up(self) -> bool:
+        return self._kernels is not None and self._kernels.timing.allowance.left <= 0
 
     def _choose_level(self, model: ir.Model) -> None:
         from onnxrewrite.runtime.references import by_reference

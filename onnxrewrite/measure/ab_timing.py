@@ -17,7 +17,19 @@ from onnxrewrite.inputs.workload import Workload
 from onnxrewrite.measure.database import rows
 from onnxrewrite.measure.database.known import Database, Known
 from onnxrewrite.measure.database.rows import Figures, Kind, Question
-from onnxrewrite.measure.timing import DOUBT, EARLY, FEWEST, HOPE, LOOKS, Interval, Timing, interleave, ratio
+from onnxrewrite.measure.timing import (
+    DOUBT,
+    EARLY,
+    FEWEST,
+    HOPE,
+    LEAST,
+    LOOKS,
+    Allowance,
+    Interval,
+    Timing,
+    interleave,
+    ratio,
+)
 from onnxrewrite.runtime import references
 from onnxrewrite.runtime.session import skeleton, weight_bytes
 from onnxrewrite.runtime.settings import DEFAULT, Level, Runner, Setting, open_runner
@@ -40,6 +52,12 @@ _RATIO = "after/before"
 PRECISION = 0.1
 """The width of the interval of a ratio, relative to it, from which it is no longer timed; half of the gain, if more."""
 
+_PAIR = 2
+"""The original and one candidate."""
+
+_WARM = 2
+"""So often a model is run before the rounds."""
+
 _MEMORY = 0.75
 """The share of the free memory that both models may take."""
 
@@ -55,6 +73,7 @@ class ABTiming:
         workload: The sizes and inputs on which both are run.
         setting: The session settings of both.
         known: Earlier measurements.
+        allowance: Seconds for all measurements; what would take longer is not measured.
 
     Attributes:
         measured: The number of candidates that were timed, not remembered.
@@ -64,11 +83,13 @@ class ABTiming:
     workload: Workload
     setting: Setting = DEFAULT
     known: Known = field(default_factory=Database)
+    allowance: Allowance = field(default_factory=lambda: Allowance(math.inf))
     measured: int = 0
     _runner: Runner | None = None
 
     def against(self, candidate: onnx.ModelProto | str) -> Interval | None:
-        """Time of the candidate to that of the original; None where it is not known and may not be measured."""
+        """Time of the candidate to that of the original, with or without time left for it; None where it is not known
+        and may not be measured."""
         found = self.race([candidate])
         return found[0] if found is not None else None
 
@@ -89,7 +110,8 @@ class ABTiming:
         found = []
         for number, candidate in enumerate(candidates):
             asked = self._question("model", candidate, (_RATIO,))
-            seen = self.known.recall(asked, functools.partial(measured, number))
+            affordable = number in timed or self._rounds(1 + len(candidates))
+            seen = self.known.recall(asked, functools.partial(measured, number) if affordable else None)
             if seen is None:
                 return None
             self.measured += not seen.remembered
@@ -99,7 +121,9 @@ class ABTiming:
     def _raced(self, candidates: Sequence[onnx.ModelProto | str]) -> list[Figures]:
         original = self._opened()  # first: it says whether they fit into the memory
         runners = {str(i): open_runner(c, self.workload.feeds, self.setting) for i, c in enumerate(candidates)}
-        timings = interleave({"": original, **runners}, seconds=SECONDS * len(candidates), enough=self._is_precise)
+        tasks, seconds = {"": original, **runners}, self.allowance.share(SECONDS * len(candidates))
+        with self.allowance.spending():
+            timings = interleave(tasks, seconds=seconds, least=self._rounds(len(tasks)), enough=self._is_precise)
         pairs = ({"before": timings[""], "after": timings[name]} for name in runners)
         return [rows.figures(pair, (_RATIO,), of_processor=self.setting.is_serial) for pair in pairs]
 
@@ -110,6 +134,12 @@ class ABTiming:
             timing = interleave({"": self._opened()}, seconds=0.0, least=FEWEST)[""]
             return timing.seconds(of_processor=self.setting.is_serial)
         return 0.0
+
+    def _rounds(self, count: int) -> int:
+        """The number of rounds that there is time for, of so many models, at the least; 0 if there is none.  A pair is
+        always run a few times: that nothing gets slower is the greater promise."""
+        rounds = (rounds for rounds in (LEAST, FEWEST) if (rounds + _WARM) * count * self.seconds < self.allowance.left)
+        return next(rounds, FEWEST if count == _PAIR else 0)
 
     def _opened(self) -> Runner:
         if self._runner is None:
@@ -127,7 +157,8 @@ class ABTiming:
         of the setting: this one unless another one is faster by the margin, beyond doubt."""
         names = {n: f"{n}/{self.setting.level}" for n in OTHER_LEVELS}
         asked = self._question("levels", candidate, tuple(names.values()))
-        found = self.known.recall(asked, lambda: self._timed_at_levels(candidate, asked.ratios))
+        measure = functools.partial(self._timed_at_levels, candidate, asked.ratios)
+        found = self.known.recall(asked, measure if self._rounds(1 + len(OTHER_LEVELS)) else None)
         if found is None:
             return self.setting.level, None
         level = min(OTHER_LEVELS, key=lambda n: found.ratios[names[n]].median)
@@ -138,7 +169,9 @@ class ABTiming:
         self._runner = None
         settings = [replace(self.setting, level=level) for level in (self.setting.level, *OTHER_LEVELS)]
         tasks: dict[str, Runner] = {s.level: open_runner(candidate, self.workload.feeds, s) for s in settings}
-        timings = interleave(tasks, seconds=SECONDS, enough=self._is_level_clear, looks=EARLY)
+        seconds = self.allowance.share(SECONDS)
+        with self.allowance.spending():
+            timings = interleave(tasks, seconds=seconds, enough=self._is_level_clear, looks=EARLY)
         return rows.figures(timings, names, of_processor=self.setting.is_serial)
 
     def _is_precise(self, timings: Mapping[str, Timing]) -> bool:

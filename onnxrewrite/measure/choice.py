@@ -7,7 +7,6 @@ is decided for the whole model: see ``kernel_program.py``.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +19,7 @@ from onnxrewrite.measure.database import rows
 from onnxrewrite.measure.database.known import Database, Known
 from onnxrewrite.measure.database.rows import Figures, Question
 from onnxrewrite.measure.site_benchmark import Subject, subject
-from onnxrewrite.measure.timing import DOUBT, LOOKS, Interval, Timing, interleave, ratio
+from onnxrewrite.measure.timing import DOUBT, LOOKS, Allowance, Interval, Timing, interleave, ratio
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.trace import Key, Site
 from onnxrewrite.runtime.settings import DEFAULT, Setting
@@ -37,7 +36,10 @@ _NEGLIGIBLE = 1e-3
 _RATIO = "after/before"
 
 BUDGET = 20.0
-"""Seconds for all rewrites of a model, by default."""
+"""Seconds for all that is measured of a model, by default."""
+
+WHOLE = 2.0
+"""So many of them are kept for whole models."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Chooser:
         dims: Sizes of the model's dimensions, at which it is measured.
         setting: The session settings with which the model will be run.
         seed: Of the inputs.
-        budget: Seconds for all measurements; what is met later is taken for granted.
+        allowance: Seconds for all measurements; what is met later is taken for granted.
         known: Earlier measurements.
         whole: Tells the seconds that the whole model takes; 0 where that is not known.
 
@@ -94,7 +96,7 @@ class Chooser:
     dims: Mapping[str, int]
     setting: Setting = DEFAULT
     seed: int = 0
-    budget: float = BUDGET
+    allowance: Allowance = field(default_factory=lambda: Allowance(BUDGET))
     known: Known = field(default_factory=Database)
     whole: Callable[[], float] = lambda: 0.0
     weighed: dict[str, Weighed] = field(default_factory=dict)
@@ -139,7 +141,8 @@ class Chooser:
         asked = self._question(rule, found)
         if asked.digest in self.weighed:
             return self.weighed[asked.digest]
-        measure = (lambda: self._timed(found, self._limits(rule))) if self.budget > 0 else None
+        seconds = self.allowance.share(_LONGEST, kept=WHOLE)
+        measure = (lambda: self._timed(found, self._limits(rule), seconds)) if seconds else None
         seen = self.known.recall(asked, measure)
         if seen is None:
             return self.known.missing
@@ -155,9 +158,8 @@ class Chooser:
         found = self.rules[rule]
         return [1 + MARGIN, *([1 - MARGIN] if found.needs_speedup else []), *([1.0] if found.assumes else [])]
 
-    def _timed(self, subject: Subject, limits: Sequence[float]) -> Figures:
+    def _timed(self, subject: Subject, limits: Sequence[float], seconds: float) -> Figures:
         """Time after to time before, timed until no limit lies within the interval."""
-        start = time.perf_counter()
 
         def is_clear(timings: Mapping[str, Timing]) -> bool:
             found = ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial, outside=DOUBT)
@@ -167,8 +169,8 @@ class Chooser:
             )
             return not is_open or most < _NEGLIGIBLE * self.whole()
 
-        timings = interleave(subject.runners(self.setting), seconds=_LONGEST, enough=is_clear)
-        self.budget -= time.perf_counter() - start
+        with self.allowance.spending():
+            timings = interleave(subject.runners(self.setting), seconds=seconds, enough=is_clear)
         outside = 40 if len(timings["after"].wall) not in LOOKS else DOUBT
         return rows.figures(timings, (_RATIO,), of_processor=self.setting.is_serial, outside=outside)
 

@@ -87,6 +87,30 @@ def interval(samples: Sequence[float], outside: int = 40) -> Interval:
     return Interval(statistics.median(ordered), ordered[lowest], ordered[n - 1 - lowest])
 
 
+@dataclass
+class Allowance:
+    """Seconds on the wall that all measuring together may take.
+
+    Attributes:
+        left: What is left of them.
+    """
+
+    left: float
+
+    def share(self, most: float, kept: float = 0.0) -> float:
+        """So many seconds at most, if ``kept`` are to be left; 0 if there are none."""
+        return max(0.0, min(most, self.left - kept))
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """What is done within counts."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.left -= time.perf_counter() - start
+
+
 @dataclass(frozen=True)
 class Timing:
     """Seconds for one run, a sample a round: on the wall, and of the processor over all threads."""

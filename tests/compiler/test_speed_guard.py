@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,9 +19,9 @@ from onnxrewrite.checks.site_record import SiteRecord
 from onnxrewrite.compiler.result import Speed
 from onnxrewrite.compiler.speed_guard import SpeedGuard
 from onnxrewrite.errors import UsageError
-from onnxrewrite.measure import ab_timing
+from onnxrewrite.measure import ab_timing, timing
 from onnxrewrite.measure.choice import Chooser, Weighed
-from onnxrewrite.measure.timing import Interval
+from onnxrewrite.measure.timing import Allowance, Interval
 from onnxrewrite.rules import Assumption, Builder, Const, Match, Rule, Stage, Value, Var, op
 from onnxrewrite.runtime.opening import SESSION_KEY, options_for
 
@@ -132,8 +133,28 @@ def test_without_time_to_measure_rewrites_are_taken_for_granted(tmp_path: Path, 
     result = apply(model, LONGER, budget=0)
     assert result.speed.assumed == {"the time for measuring was up": 1}
     assert list(result.speed.slower) == ["longer"]  # the whole is timed all the same
+    assert result.trace.counts() == {}, "and nobody looks for the one that it was"
     result = apply(product(tmp_path), SHORTER, budget=0, dims={"n": 64})
     assert result.trace.declined == {("shorter", "p"): "not measured: the time for measuring was up"}
+
+
+def test_the_budget_is_for_all_that_is_measured(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing is ever clear, it is spent, and no more."""
+    monkeypatch.setattr(ab_timing, "SECONDS", 60.0)
+    monkeypatch.setattr(ab_timing.ABTiming, "_is_precise", lambda *_: False)
+    monkeypatch.setattr(ab_timing.ABTiming, "_is_level_clear", lambda *_: False)
+    seen: list[Allowance] = []
+
+    class Noted(Allowance):
+        def share(self, most: float, kept: float = 0.0) -> float:
+            seen.append(self)
+            return super().share(most, kept)
+
+    monkeypatch.setattr(timing, "Allowance", Noted)
+    start = time.perf_counter()
+    apply(model, HARMLESS, budget=1.5)
+    assert -0.5 < seen[-1].left < 0.5
+    assert time.perf_counter() - start < 15
 
 
 def test_the_same_run_gives_the_same_bytes(model: Path, tmp_path: Path) -> None:
@@ -358,6 +379,7 @@ def test_a_slow_rule_is_found_where_another_opset_costs_a_little(
 ) -> None:
     """Without one rule the model takes less of the original's time, however much that is."""
     guard = SpeedGuard.__new__(SpeedGuard)
+    monkeypatch.setattr(guard, "_kernels", None, raising=False)
     loop = SimpleNamespace(without={"before"})
     monkeypatch.setattr(guard, "_loop", loop, raising=False)
     monkeypatch.setattr(guard, "_rules", dict.fromkeys("abc", SimpleNamespace(stage=Stage.LOWER)), raising=False)
@@ -374,6 +396,7 @@ def test_a_slow_rule_is_found_where_another_opset_costs_a_little(
 
 def test_a_model_that_stays_slow_without_three_rules_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     guard = SpeedGuard.__new__(SpeedGuard)
+    monkeypatch.setattr(guard, "_kernels", None, raising=False)
     monkeypatch.setattr(guard, "_rules", dict.fromkeys("abcde", SimpleNamespace(stage=Stage.RAISE)), raising=False)
     monkeypatch.setattr(guard, "speed", Speed("fastest", slower=dict.fromkeys("abc", "slow")), raising=False)
     trace = SimpleNamespace(counts=lambda: dict.fromkeys("de", 1))
