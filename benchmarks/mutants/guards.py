@@ -20,7 +20,7 @@ class Guard:
 
     @property
     def words(self) -> str:
-        """The function and what it asks, as the source says it."""
+        """The reason that it gives, in the source's words: code around it comes and goes, what users read stays."""
         return _words(self.file, self.line)
 
 
@@ -43,11 +43,25 @@ def caller(depth: int) -> Guard:
 
 @functools.cache
 def _words(file: str, line: int) -> str:
-    tree = _parsed(file)
-    asked = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _asks(n) and _holds(n, line)]
-    inside = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and _holds(n, line)]
-    name = inside[-1].name if inside else "module"
-    return f"{Path(file).stem}.{name}: {ast.unparse(asked[-1]) if asked else f'line {line}'}"
+    asked = [n for n in ast.walk(_parsed(file)) if isinstance(n, ast.Call) and _asks(n) and _holds(n, line)]
+    if not asked:
+        return f"{Path(file).stem}, line {line}"
+    call = asked[-1]
+    assert isinstance(call.func, ast.Attribute)
+    named = [k.value for k in call.keywords if k.arg == "reason"]
+    return _told([*named, *call.args[1 if call.func.attr == "require" else 0 :]][0])
+
+
+def _told(reason: ast.expr) -> str:
+    """A reason as text; what is filled in is left out."""
+    match reason:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=values):
+            return "".join(_told(v) if isinstance(v, ast.Constant) else "…" for v in values)
+        case ast.IfExp(body=body, orelse=orelse):
+            return f"{_told(body)} / {_told(orelse)}"
+    return ast.unparse(reason)
 
 
 @functools.cache
