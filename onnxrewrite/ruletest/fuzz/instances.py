@@ -84,8 +84,9 @@ def _all(seeds: Iterable[Seed], parents: Sequence[Instance], seed: int) -> Itera
         yield fitted(start.trial, start.model)
     if not running:
         return
+    chosen = running[:: -(-len(running) // SWEPT)]
     alike = [s for s in running if _is_alike(s.model)][:1]
-    yield from _swept(list(dict.fromkeys((*running[:: -(-len(running) // SWEPT)], *alike))), seed)
+    yield from _swept([*chosen, *(s for s in alike if not any(s is each for each in chosen))], seed)
     for number in itertools.count():
         rng = random.Random(f"{seed}/instance/{number}")
         if parents and number % 2:
