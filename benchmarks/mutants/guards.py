@@ -41,15 +41,23 @@ def caller(depth: int) -> Guard:
     return Guard(frame.f_code.co_filename, frame.f_lineno)
 
 
+def asked_in(file: str) -> list[str]:
+    """The reasons of all guards in a file, in order."""
+    asked = [n for n in ast.walk(_parsed(file)) if isinstance(n, ast.Call) and _asks(n)]
+    return [_reason(n) for n in sorted(asked, key=lambda n: n.lineno)]
+
+
 @functools.cache
 def _words(file: str, line: int) -> str:
     asked = [n for n in ast.walk(_parsed(file)) if isinstance(n, ast.Call) and _asks(n) and _holds(n, line)]
-    if not asked:
-        return f"{Path(file).stem}, line {line}"
-    call = asked[-1]
+    return _reason(asked[-1]) if asked else f"{Path(file).stem}, line {line}"
+
+
+def _reason(call: ast.Call) -> str:
     assert isinstance(call.func, ast.Attribute)
     named = [k.value for k in call.keywords if k.arg == "reason"]
-    return _told([*named, *call.args[1 if call.func.attr == "require" else 0 :]][0])
+    given = [*named, *call.args[1 if call.func.attr == "require" else 0 :]]
+    return _told(given[0])
 
 
 def _told(reason: ast.expr) -> str:

@@ -47,7 +47,7 @@ def same(asked: Emission, wrong: Emission | ir.Value, outputs: int, build: Build
         if isinstance(wrong, ir.Value):
             return _NOTHING if _kept(_producer(one), build._facts) is wrong else ""
         (other, *_) = tape.domain(wrong.domain).node(wrong.op_type, wrong.inputs, wrong.parameters, outputs)
-        return _law(_producer(one), _producer(other), build._facts)
+        return law(_producer(one), _producer(other), build._facts)
     except (OnnxRewriteError, Refused, ValueError, TypeError):
         return ""
     finally:
@@ -66,7 +66,8 @@ def _producer(value: ir.Value) -> ir.Node:
     return node
 
 
-def _law(one: ir.Node, other: ir.Node, facts: Facts) -> str:
+def law(one: ir.Node, other: ir.Node, facts: Facts) -> str:
+    """The law by which two nodes compute the same; empty if there is none."""
     kept = _kept(one, facts)
     if kept is not None and _kept(other, facts) is kept:
         return _NOTHING

@@ -47,10 +47,10 @@ def mutants(rule: Rule, seen: Observed) -> list[Mutant]:
             Mutant(rule.name, SCALE if kind == "scaled" else CONSTANT, f"result {index} {kind}", Result(index, kind))
         )
     found += [Mutant(rule.name, GUARD, f"without: {guard.words}", guard) for guard in sorted(seen.guards)]
-    return _numbered([*found, *in_pattern(rule), *vouching(rule, seen.unread)])
+    return numbered([*found, *in_pattern(rule), *vouching(rule, seen.unread)])
 
 
-def _numbered(found: Sequence[Mutant]) -> list[Mutant]:
+def numbered(found: Sequence[Mutant]) -> list[Mutant]:
     """The mutants of a rule with names of their own: of those that are called alike all but the first have a number."""
     seen, named = Counter[str](), list[Mutant]()
     for mutant in found:
