@@ -19,6 +19,9 @@ _SHOWN = "the engine refuses a result that is not shown to have the same shape"
 _SHAPE = (
     "along another axis the shape is not shown to be the same, which the engine refuses; of rank one it is the same"
 )
+_DEFAULT = "where none is given, that of the older spelling is asked for"
+_EXACT = "integers, which are all the rest, add up exactly, modulo their range"
+_VALID = "no valid model has another"
 _SHIFTED = "softmax(x - c) = softmax(x) for every c that is one number along the axis, whatever it is computed from"
 
 EVERY = "*"
@@ -43,6 +46,12 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("reshape-constant", "without: the target is constant already"): _ENDLESS,
     # what the rewrite, or the engine, asks again
     ("merge-equal-nodes", "node: any node"): _ASKED_AGAIN,
+    ("fold-constants", "node: any node"): "the rewrite asks again, and what it folds besides, a Constant, stays one",
+    ("fold-constants", "without: not all inputs are constant"): "the pattern asks for that before the rewrite does",
+    ("gemm-of-zero-bias", "a: of any rank"): _VALID,
+    ("tile-of-tile", "times: of any rank"): _VALID,
+    ("tile-of-tile", "times inside: of any rank"): _VALID,
+    ("if-decided", "without: `…` of the branch has no value"): _VALID,
     ("gelu-lower", "Gelu: Erf will do, too"): "the rewrite asks whether the opset lacks it",
     ("swish-lower", "Swish: Erf will do, too"): "the rewrite asks whether the opset lacks it",
     ("cast-like", "built Cast: left out"): "the engine refuses a result of another dtype",
@@ -77,9 +86,10 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "Cast: attributes not looked at",
     ): "saturate and round_mode are about float8, which holds every number of no other dtype",
     ("relu-of-nonnegative", "Relu: Abs will do, too"): "what is not negative stays under Abs as under Relu",
-    ("extremum-of-extremum", "without: the sign of zero might change"): "a comparison takes -0 for 0",
+    (EVERY, "without: the sign of zero might change"): "a comparison takes -0 for 0",
     ("squeeze-unsqueeze", "built Unsqueeze: axes in reverse order"): "the axes of Unsqueeze are a set",
-    ("pad-into-max-pool", "Pad: constant_value is 0.03 by default"): "it refuses more than it needs to",
+    (EVERY, "Pad: constant_value is 0.03 by default"): _DEFAULT,
+    ("shift-into-layer", "x: of any dtype"): _EXACT,
     ("softmax", "ReduceMax: ReduceMean will do, too"): _SHIFTED,
     ("softmax", "ReduceMax: operand 0 need not be the same x"): _SHIFTED,
     ("log-softmax-parts", "ReduceMax: ReduceMean will do, too"): _SHIFTED,

@@ -28,6 +28,7 @@ _NOTHING = (
 )
 _VIEWS = "views keep all elements in their order, so that the shape of the result says all"
 _AXIS = "it is the same axis, counted from the other end"
+_REVERSED = "without a permutation the axes are reversed"
 _SPANS = "it cuts the same elements, in the same order"
 _DEFAULT = "that is its default"
 _SUM = "a sum of two is the same either way, to the last bit"
@@ -133,7 +134,7 @@ def _differing(one: ir.Node, other: ir.Node, facts: Facts) -> set[str]:
 
 def _excuse(one: ir.Node, other: ir.Node, name: str, facts: Facts) -> str:
     """The law by which two nodes of one operator may differ in a parameter; empty if there is none."""
-    laws = [(_AXIS, _same_axis), (_SPANS, _same_spans), (_DEFAULT, _same_default)]
+    laws = [(_AXIS, _same_axis), (_SPANS, _same_spans), (_REVERSED, _same_order), (_DEFAULT, _same_default)]
     told = next((reason for reason, holds in laws if holds(one, other, name, facts)), "")
     if told:
         return told
@@ -156,6 +157,13 @@ def _same_axis(one: ir.Node, other: ir.Node, name: str, facts: Facts) -> bool:
         put, instead = (views.unit_axes(facts, n) for n in (one, other))
         return isinstance(put, tuple) and put == instead
     return False
+
+
+def _same_order(one: ir.Node, other: ir.Node, name: str, facts: Facts) -> bool:
+    if name != "perm" or one.op_type != "Transpose":
+        return False
+    mine, theirs = (views.permutation(facts, n) for n in (one, other))
+    return isinstance(mine, tuple) and mine == theirs
 
 
 def _same_spans(one: ir.Node, other: ir.Node, name: str, facts: Facts) -> bool:
@@ -253,6 +261,13 @@ def _zero_padding(one: ir.Node, other: ir.Node, facts: Facts) -> bool:
     return all(a is not None and not a.any() and not np.signbit(a).any() for a in arrays)
 
 
+def _bias_of_zeros(one: ir.Node, other: ir.Node, facts: Facts) -> bool:
+    """True if one bias is all zeros and the other absent: comparisons take -0 for 0."""
+    numbers = [v for n in (one, other) if (v := views.input_of(n, 2)) is not None]
+    arrays = [None if (a := facts.constant(v)) is None else a.astype(np.float64) for v in numbers]
+    return all(a is not None and not a.any() for a in arrays)
+
+
 def _no_zero_point(one: ir.Node, other: ir.Node, facts: Facts) -> bool:
     """True if one zero point is a constant zero and the other absent, and the result has one dtype."""
     points = [v for n in (one, other) if (v := views.input_of(n, 2)) is not None]
@@ -288,6 +303,7 @@ def _pads_nothing(one: ir.Node, other: ir.Node, facts: Facts) -> bool:
     return shape is not None and len(shape) > 2 and all(d == 1 for d in shape[2:]) and steps
 
 
+_NO_BIAS = "adding zeros changes nothing"
 _VECTOR = "a vector has nothing to transpose"
 _PER_TENSOR = "there is one scale, which has no axis"
 _SATURATES = "only float8 is saturated"
@@ -304,6 +320,8 @@ _UNREAD: dict[tuple[str, str], tuple[tuple[str, Holds], ...]] = {
     ("Resize", "nearest_mode"): (("only nearest elements are rounded to", _by_mode("mode", "nearest")),),
     ("QuantizeLinear", "axis"): ((_PER_TENSOR, _ALONE),),
     ("DequantizeLinear", "axis"): ((_PER_TENSOR, _ALONE),),
+    ("QuantizeLinear", "block_size"): ((_PER_TENSOR, _ALONE),),
+    ("DequantizeLinear", "block_size"): ((_PER_TENSOR, _ALONE),),
     ("QuantizeLinear", "saturate"): ((_SATURATES, _not_float8),),
     ("Cast", "saturate"): ((_SATURATES, _not_float8),),
     ("QuantizeLinear", "y_zero_point"): (("without one it is zero", _no_zero_point),),
@@ -324,6 +342,7 @@ _UNREAD: dict[tuple[str, str], tuple[tuple[str, Holds], ...]] = {
         for batch in ("", "Batch")
         for place, name in enumerate("AB")
     },
+    **{(conv, "B"): ((_NO_BIAS, _bias_of_zeros),) for conv in ("Conv", "ConvTranspose", "FusedConv")},
     ("ConvTranspose", "auto_pad"): (("there is nothing to pad for", _pads_nothing),),
     ("Conv", "auto_pad"): (("there is nothing to pad for", _pads_nothing),),
     ("FusedConv", "dilations"): (("a kernel of one element is not dilated", _dilates_ones),),
@@ -331,5 +350,5 @@ _UNREAD: dict[tuple[str, str], tuple[tuple[str, Holds], ...]] = {
 }
 """Operator and parameter to what is said of it, and where."""
 
-_COMPARING = frozenset({_same_results, _dilates_ones, _zero_padding, _no_zero_point})
+_COMPARING = frozenset({_bias_of_zeros, _same_results, _dilates_ones, _zero_padding, _no_zero_point})
 """Laws that say what two nodes have in common, and nothing about one alone."""

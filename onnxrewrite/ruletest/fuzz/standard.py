@@ -15,8 +15,8 @@ OF_RANK = {("Attention", "q_num_heads"): 3, ("Attention", "kv_num_heads"): 3}
 
 
 def is_standard(model: ir.Model) -> bool:
-    """True if the operands of a model, whose facts are known, have the shapes that the standard allows, and no attributes
-    that are for others."""
+    """True if the operands of a model, whose facts are known, have the shapes that the standard allows, and none an
+    attribute that is for others."""
     rng = random.Random(0)
     for node in model.graph:
         found = schema.schema(node.domain, node.op_type, node.version or model.opset_imports.get(node.domain, 1))
