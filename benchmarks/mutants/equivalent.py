@@ -79,7 +79,10 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "if-decided",
         "without: … `…` refers to an attribute or an overload of a function",
     ): "functions are inlined before any rule runs",
-    ("piece-of-concat", "without: because"): "what a Concat joins is to be seen wherever its result is",
+    (
+        "piece-of-concat",
+        "without: slice_concat_split: because",
+    ): "what a Concat joins is to be seen wherever its result is",
     # mathematics
     (
         "cast-of-cast",

@@ -44,20 +44,21 @@ def caller(depth: int) -> Guard:
 def asked_in(file: str) -> list[str]:
     """The reasons of all guards in a file, in order."""
     asked = [n for n in ast.walk(_parsed(file)) if isinstance(n, ast.Call) and _asks(n)]
-    return [_reason(n) for n in sorted(asked, key=lambda n: n.lineno)]
+    return [_reason(n, file) for n in sorted(asked, key=lambda n: n.lineno)]
 
 
 @functools.cache
 def _words(file: str, line: int) -> str:
     asked = [n for n in ast.walk(_parsed(file)) if isinstance(n, ast.Call) and _asks(n) and _holds(n, line)]
-    return _reason(asked[-1]) if asked else f"{Path(file).stem}, line {line}"
+    return _reason(asked[-1], file) if asked else f"{Path(file).stem}, line {line}"
 
 
-def _reason(call: ast.Call) -> str:
+def _reason(call: ast.Call, file: str) -> str:
     assert isinstance(call.func, ast.Attribute)
     named = [k.value for k in call.keywords if k.arg == "reason"]
     given = [*named, *call.args[1 if call.func.attr == "require" else 0 :]]
-    return _told(given[0])
+    told = _told(given[0])
+    return f"{Path(file).stem}: {told}" if isinstance(given[0], ast.Name) else told
 
 
 def _told(reason: ast.expr) -> str:

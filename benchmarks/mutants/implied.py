@@ -68,9 +68,9 @@ class _Known:
     def _takes_only(self, op_type: str, call: Call) -> bool:
         """True if an operator takes no other dtypes for the term: by its kernels, or to match another operand."""
         known = schema.schema(call.domain, op_type, None)
-        places = _places(known, call) if known is not None else []
-        variables = {f.type_var for o, f in places if self._has_dtype(o)}
-        beside = (o for o, f in places if f.type_var in variables and not self._has_dtype(o))
+        found = places(known, call) if known is not None else []
+        variables = {f.type_var for o, f in found if self._has_dtype(o)}
+        beside = (o for o, f in found if f.type_var in variables and not self._has_dtype(o))
         others = [d for d in ir.DataType if d not in self._dtypes]
         refused = any(all(not _runs(call.domain, op_type, v, d) for d in others) for v in variables)
         return refused or any(map(self._is_certain, beside))
@@ -105,7 +105,7 @@ class _Known:
 
     def _hands_on(self, known: schema.Schema, call: Call, index: int, holds: Callable[[Term], bool]) -> bool:
         result = known.outputs[min(index, len(known.outputs) - 1)].type_var
-        return any(f.type_var == result and self._follows(o, holds) for o, f in _places(known, call))
+        return any(f.type_var == result and self._follows(o, holds) for o, f in places(known, call))
 
 
 def _leads(outputs: Sequence[Term], term: Term, choice: AnyOf) -> bool:
@@ -143,7 +143,7 @@ def _runs(domain: str, op_type: str, variable: str, dtype: ir.DataType) -> bool:
     return any(runtime.refuses(domain, op_type, s.since_version, {variable: dtype}) is None for s in takers)
 
 
-def _places(known: schema.Schema, call: Call) -> list[tuple[Term, schema.Formal]]:
+def places(known: schema.Schema, call: Call) -> list[tuple[Term, schema.Formal]]:
     """The operands of a call that are terms, each with what the schema says of it; the last says it of all the rest."""
     rest = itertools.repeat(known.inputs[-1]) if known.inputs and known.inputs[-1].variadic else ()
     formals = itertools.chain(known.inputs, rest)

@@ -150,7 +150,8 @@ _BESIDE = frozenset({"Concat", "Split", "Gather", "GatherElements", "Softmax", "
 
 def _same_axis(one: ir.Node, other: ir.Node, name: str, facts: Facts) -> bool:
     if name == "axis" and one.op_type in _BESIDE and one.inputs[0] is not None:
-        rank = facts.rank(one.inputs[0])
+        joined = one.inputs if one.op_type == "Concat" else one.inputs[:1]  # which all have one rank
+        rank = next((r for v in joined if v is not None and (r := facts.rank(v)) is not None), None)
         mine, theirs = (views.axis_of(facts, n, rank) for n in (one, other))
         return rank is not None and isinstance(mine, int) and mine == theirs
     if name == "axes" and one.op_type in ("Squeeze", "Unsqueeze"):

@@ -6,12 +6,12 @@ pattern was compiled.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.mutants.guards import Vouched
-from benchmarks.mutants.implied import implied
+from benchmarks.mutants.implied import implied, places
 from benchmarks.mutants.mutant import CONSTANT, DEFAULT, DTYPE, GUARD, OPERAND, OPERATOR, Mutant
 from benchmarks.mutants.values import other
 from onnxrewrite.ir import schema
@@ -127,7 +127,8 @@ def in_pattern(rule: Rule) -> Iterator[Mutant]:
         place = _short(term)
         match term:
             case Literal(value=value):
-                yield Mutant(rule.name, CONSTANT, f"{place}: off", InTerm(index, "value", value * 1.07 + 0.03))
+                wrong = value + 1 if _is_index(term, terms) else value * 1.07 + 0.03
+                yield Mutant(rule.name, CONSTANT, f"{place}: off", InTerm(index, "value", wrong))
             case Power(exponent=exponent):
                 yield Mutant(rule.name, CONSTANT, f"{place}: to the power -1", InTerm(index, "exponent", -exponent))
             case AnyNode(where=where) if where is not None:
@@ -141,6 +142,14 @@ def in_pattern(rule: Rule) -> Iterator[Mutant]:
             case Call():
                 yield from _of_call(rule, index, term, place)
     yield from _splits(rule, terms)
+
+
+def _is_index(literal: Literal, terms: Sequence[Term]) -> bool:
+    """True if some operator takes only integers in its place: no other number would match there."""
+    calls = (t for t in terms if isinstance(t, Call))
+    known = ((c, schema.schema(c.domain, c.op_types[0], None)) for c in calls)
+    formals = (f for c, k in known if k is not None for operand, f in places(k, c) if operand is literal)
+    return any(f.types <= {"tensor(int32)", "tensor(int64)"} for f in formals)
 
 
 def vouching(rule: Rule, unread: Collection[int]) -> Iterator[Mutant]:
