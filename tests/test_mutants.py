@@ -122,6 +122,9 @@ def test_stash_type_is_not_looked_at(operator: str, dtype: str):
         (op.Conv(any_of(op.Relu(x), op.Abs(y)), y), True),  # where x is bound, it is what Conv reads
         (op.Add(op.Conv(any_of(op.Relu(x), op.Abs(y)), y), op.Shape(x)), False),  # it is bound in any case
         (op.Conv(op.Cast(x, to=1), y), False),
+        (op.MatMul(op.Softmax(y), x), True),
+        (op.MatMul(op.Cast(y, to=1), x), True),
+        (op.MatMul(op.Cast(y, to=7), x), False),
     ],
 )
 def test_dtypes_that_follow_from_the_pattern(pattern: Term, follows: bool):

@@ -20,7 +20,7 @@ _SHAPE = (
     "along another axis the shape is not shown to be the same, which the engine refuses; of rank one it is the same"
 )
 _DEFAULT = "where none is given, that of the older spelling is asked for"
-_EXACT = "integers, which are all the rest, add up exactly, modulo their range"
+_EXACT = "integers, which are all the rest, add and multiply exactly, modulo their range"
 _VALID = "no valid model has another"
 _SHIFTED = "softmax(x - c) = softmax(x) for every c that is one number along the axis, whatever it is computed from"
 
@@ -36,6 +36,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     # guards of taste, and what keeps rules from running for ever
     (EVERY, "without: quantized operands have kernels of their own"): _KERNELS,
     (EVERY, "without: it is needed as a float, too"): _TASTE,
+    (EVERY, "without: these are the scores of an attention"): _KERNELS,
     (EVERY, "without: it has to be lowered first"): _LOWERED,
     (EVERY, "without: the constant would be larger than both"): _TASTE,
     ("fold-constants", "without: a quantized constant stays quantized"): _KERNELS,
@@ -93,6 +94,10 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("squeeze-unsqueeze", "built Unsqueeze: axes in reverse order"): "the axes of Unsqueeze are a set",
     (EVERY, "Pad: constant_value is 0.03 by default"): _DEFAULT,
     ("shift-into-layer", "x: of any dtype"): _EXACT,
+    ("scale-into-layer", "x: of any dtype"): _EXACT,
+    ("scale-before-layer", "x: of any dtype"): _EXACT,
+    ("scalar-shift-into-layer", "x: of any dtype"): _EXACT,
+    ("scalar-scale-into-layer", "x: of any dtype"): _EXACT,
     ("softmax", "ReduceMax: ReduceMean will do, too"): _SHIFTED,
     ("softmax", "ReduceMax: operand 0 need not be the same x"): _SHIFTED,
     ("log-softmax-parts", "ReduceMax: ReduceMean will do, too"): _SHIFTED,

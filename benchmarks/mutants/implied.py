@@ -84,9 +84,21 @@ class _Known:
         return self._follows(root, self._is_restricted)
 
     def _is_restricted(self, item: Term) -> bool:
-        if item is self._term or not isinstance(item, Capture) or item.dtypes is None:
+        if isinstance(item, Capture):
+            return item is not self._term and item.dtypes is not None and item.dtypes <= self._dtypes
+        return isinstance(item, Call) and all(self._gives_only(op_type, item) for op_type in item.op_types)
+
+    def _gives_only(self, op_type: str, call: Call) -> bool:
+        """True if an operator's first result has one of the dtypes: of a Cast that says so, or of what takes no others."""
+        known = schema.schema(call.domain, op_type, None)
+        if known is None:
             return False
-        return item.dtypes <= self._dtypes
+        to = call.parameters.get("to")
+        if op_type == "Cast" and isinstance(to, int):
+            return ir.DataType(to) in self._dtypes
+        result = known.outputs[0].type_var
+        takes = any(f.type_var == result for f in known.inputs)
+        return takes and all(not _runs(call.domain, op_type, result, d) for d in ir.DataType if d not in self._dtypes)
 
     def _follows(self, root: Term, holds: Callable[[Term], bool]) -> bool:
         """True if a term for which something holds decides the dtype of ``root``."""
