@@ -89,7 +89,7 @@ class _Known:
         return isinstance(item, Call) and all(self._gives_only(op_type, item) for op_type in item.op_types)
 
     def _gives_only(self, op_type: str, call: Call) -> bool:
-        """True if an operator's first result has one of the dtypes: of a Cast that says so, or of what takes no others."""
+        """True if the first result has one of the dtypes: of a Cast that says so, or where it takes no others."""
         known = schema.schema(call.domain, op_type, None)
         if known is None:
             return False
