@@ -14,7 +14,8 @@ Four parts:
 No rule, built in or written by hand, is *not tried*; the latter come without examples.  Of the mutants do not count
 
 - those that are *stillborn*: the engine refuses whatever they make, so that nothing wrong can come of them;
-- those that are *equivalent*: what was changed makes no difference, for the reason in ``mutants/equivalent.py``.
+- those that are *equivalent*: what was changed makes no difference, by a law of ``mutants/laws.py`` or for the reason
+  in ``mutants/equivalent.py``, each of which has to be about a mutant that there is.
 
 Exits with 1 where a goal is missed.
 """
@@ -33,7 +34,7 @@ from benchmarks.forks import forked
 from benchmarks.handwritten import Wrong, collected
 from benchmarks.history import HISTORY
 from benchmarks.mutants import KINDS, Mutant, Observed, mutants, mutate, observed, sampled
-from benchmarks.mutants.equivalent import EQUIVALENT
+from benchmarks.mutants.equivalent import reason, unmatched
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.ruletest.fuzz import INSTANCES, fuzz
@@ -107,18 +108,19 @@ class Bench:
         )
         if verdict.refuted:
             status, why = REFUTED, verdict.reason
-        elif mutant.name in EQUIVALENT:
-            status, why = SAME, EQUIVALENT[mutant.name]
+        elif reason(mutant):
+            status, why = SAME, reason(mutant)
         elif verdict.status == UNTRIED and not verdict.not_run:
             status, why = STILLBORN, "it fires nowhere"
-        elif tally is not None and tally.acted and not tally.emitted:
+        elif tally.laws and not tally.emitted:
+            status, why = SAME, "; ".join(sorted(tally.laws))
+        elif tally.acted and not tally.emitted:
             status, why = STILLBORN, "what it makes is refused"
-        elif tally is not None and not tally.acted:
+        elif not tally.acted:
             status, why = SURVIVED, "nothing on which it matters was tried"
         else:
-            emitted = f", {tally.emitted} rewrites wrong" if tally is not None else ""
             status = SURVIVED
-            why = f"fired on {verdict.instances}{emitted}, {sum(verdict.not_run.values())} not run"
+            why = f"fired on {verdict.instances}, of {tally.emitted} other rewrites {tally.judged} in models that run"
         return Tried(mutant, status, why, time.perf_counter() - start)
 
     def recall(self, name: str) -> Verdict:
@@ -227,6 +229,10 @@ def watched(bench: Bench, names: Iterable[str], most: int | None, tell: report.R
     untried = sum(each.verdict is not None and each.verdict.status == UNTRIED for each in seen.values())
     tell.goal("built-in rules that are not tried", untried, 0, unit="rules")
     made = [mutants(bench.rules[name], seen[name]) for name in bench.rules if name in seen]
+    lost = unmatched([m for of_rule in made for m in of_rule], seen, of_all=len(seen) == len(bench.rules))
+    if lost:
+        tell.table("Equivalent mutants that there are not", [{"mutant": name} for name in lost])
+    tell.goal("equivalent mutants that there are not", len(lost), 0, unit="mutants")
     return [m for of_rule in made for m in sampled(of_rule, len(of_rule) if most is None else most)]
 
 

@@ -1,72 +1,135 @@
-"""Mutants in which the change makes no difference, and why: they were looked at one by one."""
+"""Mutants in which the change makes no difference, and why: they were looked at one by one.
+
+What is so for whole kinds of changes is not here: ``laws`` knows nodes that compute the same, ``implied`` dtypes that a
+pattern has anyway.
+"""
 
 from __future__ import annotations
 
-_FLOATS_ABOVE = "what reads it takes no other dtype, or has no kernel for it in ONNX Runtime"
+from collections.abc import Collection
+
+from benchmarks.mutants.mutant import Mutant
+
 _TASTE = "a guard of taste: it keeps models small, and what it turns down would be right"
+_KERNELS = "a guard of taste: it keeps operators that have a faster kernel, and what it turns down would be right"
+_LOWERED = "a guard of taste: another rule lowers it first, and the fused operator computes the same"
 _ENDLESS = "a guard that keeps the rule from applying to its own result for ever"
 _ASKED_AGAIN = "the rewrite asks again, and fails where there is none"
 _SHOWN = "the engine refuses a result that is not shown to have the same shape"
-_ZERO = "a zero in the target would be a size then, and the engine refuses the shape"
 _SHAPE = (
     "along another axis the shape is not shown to be the same, which the engine refuses; of rank one it is the same"
 )
+_DEFAULT = "where none is given, that of the older spelling is asked for"
+_EXACT = "integers, which are all the rest, add and multiply exactly, modulo their range"
+_VALID = "no valid model has another"
+_SHIFTED = "softmax(x - c) = softmax(x) for every c that is one number along the axis, whatever it is computed from"
 
-EQUIVALENT: dict[str, str] = {
+EVERY = "*"
+"""In place of a rule's name: every rule that has such a mutant."""
+
+EQUIVALENT: dict[tuple[str, str], str] = {
     # dtypes
-    "attention: term 22, k: of any dtype": _FLOATS_ABOVE,
-    "attention-pack: term 4, x: of any dtype": _FLOATS_ABOVE,
-    "attention-lower-spelled: term 14, q: of any dtype": _FLOATS_ABOVE,
-    "gelu-lower: term 1, x: of any dtype": _FLOATS_ABOVE,
-    "hard-sigmoid: term 7, x: of any dtype": _FLOATS_ABOVE,
-    "scale-before-layer: term 2, x: of any dtype": _FLOATS_ABOVE,
-    "shift-before-layer: term 2, x: of any dtype": _FLOATS_ABOVE,
-    "swish: term 2, x: of any dtype": _FLOATS_ABOVE,
-    "transpose-into-matmul: term 4, q: of any dtype": _FLOATS_ABOVE,
-    "attention-lower-spelled: term 22, k: of any dtype": _FLOATS_ABOVE,
-    "batchnorm-into-layer: term 4, x: of any dtype": _FLOATS_ABOVE,
-    "scale-into-layer: term 4, x: of any dtype": _FLOATS_ABOVE,
-    "shift-into-layer: term 3, x: of any dtype": _FLOATS_ABOVE,
-    "scalar-scale-into-layer: term 4, x: of any dtype": _FLOATS_ABOVE,
-    "scalar-shift-into-layer: term 3, x: of any dtype": _FLOATS_ABOVE,
-    "attention-lower: built Cast: to off": "of the sum only the sign is asked, which float16 tells, too",
-    "pad-into-max-pool: term 6, x: of any dtype": "no integer is -inf, which the rewrite asks for",
+    ("attention", "built Cast: to off"): "of the sum only the sign is asked, which float16 tells, too",
+    ("attention-lower", "built Cast: to off"): "of the sum only the sign is asked, which float16 tells, too",
+    ("pad-into-max-pool", "x: of any dtype"): "no integer is -inf, which the rewrite asks for",
+    ("relu-into-quantize", "x: of any dtype"): "0 divided by a scale is 0 in every dtype, which is what Relu cuts at",
     # guards of taste, and what keeps rules from running for ever
-    "extremum-of-extremum: without clamps.one_extremum: m.require(merged.nbytes <= max(m[c].nbytes, m[d].nbytes, 4096), 'the constant would be larger than both')": _TASTE,
-    "fold-constants: without constants.fold: m.require(all((m.dtype(v) != ir.DataType.STRING for v in values)), 'strings are left alone')": _TASTE,
-    "fold-constants: without constants.fold: m.require(result.nbytes <= max(FOLD_LIMIT, read), f'the constant would take {result.nbytes} bytes')": _TASTE,
-    'gelu-lower: without gelu.to_microsoft_gelu: m.require(m.is_newer(gelu), "the model\'s own opset has Gelu")': _TASTE,
-    "expand-constant: without expands.constant_expand: m.require(m.facts.tensor(operand(m, node, 1)) is None, 'the shape is constant already', at=node.inputs[1])": _ENDLESS,
-    "reshape-constant: without shapes.constant_target: m.require(m.facts.tensor(operand(m, node, 1)) is None, 'the target is constant already', at=node.inputs[1])": _ENDLESS,
+    (EVERY, "without: quantized operands have kernels of their own"): _KERNELS,
+    (EVERY, "without: it is needed as a float, too"): _TASTE,
+    (EVERY, "without: these are the scores of an attention"): _KERNELS,
+    (EVERY, "without: it has to be lowered first"): _LOWERED,
+    (EVERY, "without: the constant would be larger than both"): _TASTE,
+    ("fold-constants", "without: a quantized constant stays quantized"): _KERNELS,
+    ("fold-constants", "without: strings are left alone"): _TASTE,
+    ("gelu-lower", "without: the model's own opset has Gelu"): _TASTE,
+    ("gelu-six-digits", "without: that is √2 itself"): "a guard of taste: the formula holds for every a",
+    ("expand-constant", "without: the shape is constant already"): _ENDLESS,
+    ("reshape-constant", "without: the target is constant already"): _ENDLESS,
     # what the rewrite, or the engine, asks again
-    "merge-equal-nodes: term 0, node: any node": _ASKED_AGAIN,
-    "gelu-lower: term 0, Gelu(x, approximate=approximate): Erf will do, too": "the rewrite asks whether the opset lacks it",
-    "swish-lower: term 0, Swish(x, alpha=alpha): Erf will do, too": "the rewrite asks whether the opset lacks it",
-    "cast-like: built Cast: left out": "the engine refuses a result of another dtype",
-    "view-of-view: built Reshape: left out": _SHOWN,
-    "unsqueeze-of-gather: built Gather: axis off": _SHAPE,
-    "unsqueeze-of-gather: built Gather: axis left out": _SHAPE,
-    "slice-of-slice: built Slice: axes off": _SHAPE,
-    "expand-into-elementwise: without expands.without_expand: m.require(same, 'without the Expand the result is not shown to have the same shape', at=m[broadcasting])": _SHOWN,
-    "resize-to-own-size: without identity.require_same_shape: m.require(same_shape(*known), f'the shapes are not shown to be the same: {shown}', at=source)": _SHOWN,
-    "resize-to-own-size: without identity.drop_resize: m.require(not scales, f'the scales are {scales}')": _SHOWN,
-    "unsqueeze-of-gather: term 0, Unsqueeze(Gather(x, index), *axes): Squeeze will do, too": "the engine refuses a result of another rank",
-    "transpose-transpose: without transpose._reversal: m.require(given or rank is not None, 'the rank is unknown, and the Transpose has no perm')": "here the other permutation tells the rank",
-    "if-decided: without logic.taken: m.require(not refers, f'{inner.op_type} `{inner.name}` refers to an attribute or an overload of a function')": "functions are inlined before any rule runs",
-    "add-before-norm: built LayerNormalization: stash_type off": "ONNX Runtime's kernel does not look at it",
+    ("merge-equal-nodes", "node: any node"): _ASKED_AGAIN,
+    ("fold-constants", "node: any node"): "the rewrite asks again, and what it folds besides, a Constant, stays one",
+    ("fold-constants", "without: not all inputs are constant"): "the pattern asks for that before the rewrite does",
+    ("gemm-of-zero-bias", "a: of any rank"): _VALID,
+    ("tile-of-tile", "times: of any rank"): _VALID,
+    ("tile-of-tile", "times inside: of any rank"): _VALID,
+    ("if-decided", "without: `…` of the branch has no value"): _VALID,
+    ("gelu-lower", "Gelu: Erf will do, too"): "the rewrite asks whether the opset lacks it",
+    ("swish-lower", "Swish: Erf will do, too"): "the rewrite asks whether the opset lacks it",
+    ("cast-like", "built Cast: left out"): "the engine refuses a result of another dtype",
+    ("unsqueeze-of-gather", "built Gather: axis off"): _SHAPE,
+    ("unsqueeze-of-gather", "built Gather: axis left out"): _SHAPE,
+    ("slice-of-slice", "built Slice: axes off"): _SHAPE,
+    (
+        "expand-of-expand",
+        "without: the outer shape does not say all",
+    ): f"{_SHOWN}, and to one shape there is one Expand",
+    (
+        "expand-into-elementwise",
+        "without: without the Expand the result is not shown to have the same shape",
+    ): _SHOWN,
+    (
+        "fill-into-elementwise",
+        "without: with the number alone the result is not shown to have the same shape",
+    ): _SHOWN,
+    ("unsqueeze-of-gather", "Unsqueeze: Squeeze will do, too"): "the engine refuses a result of another rank",
+    (
+        "transpose-transpose",
+        "without: the rank is unknown, and the Transpose has no perm",
+    ): "here the other permutation tells the rank",
+    (
+        "if-decided",
+        "without: … `…` refers to an attribute or an overload of a function",
+    ): "functions are inlined before any rule runs",
+    (
+        "piece-of-concat",
+        "without: slice_concat_split: because",
+    ): "what a Concat joins is to be seen wherever its result is",
     # mathematics
-    "add-before-norm: built Sum: operands 0 and 1 exchanged": "a sum of two is the same either way, to the last bit",
-    "add-before-gelu: built Sum: operands 0 and 1 exchanged": "a sum of two is the same either way, to the last bit",
-    "cast-of-cast: term 1, Cast(x, to=via): attributes not looked at": "saturate and round_mode are about float8, which holds every number of no other dtype",
-    "relu-of-nonnegative: term 0, Relu(Abs|Exp|Sigmoid|Softmax|HardSigmoid(x)): Abs will do, too": "what is not negative stays under Abs as under Relu",
-    "extremum-of-extremum: without clamps.one_extremum: m.require(not zeros or not ambiguous, 'the sign of zero might change')": "a comparison takes -0 for 0",
-    "squeeze-unsqueeze: built Unsqueeze: axes in reverse order": "the axes of Unsqueeze are a set",
-    "view-of-view: built Reshape: allowzero is 1": _ZERO,
-    "reshape-constant: built Reshape: allowzero is 1": _ZERO,
-    "view-of-view: without shapes._reshaped: m.require(all((not isinstance(d, int) or d >= 0 for d in wanted)), 'the result has no shape', at=out)": "only a graph that is not valid asks for a negative size",
-    "pad-into-max-pool: term 1, Pad(any_of(Relu|Sigmoid|HardSigmoid|Softplus|Abs|Exp(z), ...: constant_value is 0.03 by default": "it refuses more than it needs to",
+    (
+        "cast-of-cast",
+        "Cast: attributes not looked at",
+    ): "saturate and round_mode are about float8, which holds every number of no other dtype",
+    ("relu-of-nonnegative", "Relu: Abs will do, too"): "what is not negative stays under Abs as under Relu",
+    (EVERY, "without: the sign of zero might change"): "a comparison takes -0 for 0",
+    ("squeeze-unsqueeze", "built Unsqueeze: axes in reverse order"): "the axes of Unsqueeze are a set",
+    (EVERY, "Pad: constant_value is 0.03 by default"): _DEFAULT,
+    ("shift-into-layer", "x: of any dtype"): _EXACT,
+    ("scale-into-layer", "x: of any dtype"): _EXACT,
+    ("scale-before-layer", "x: of any dtype"): _EXACT,
+    ("scalar-shift-into-layer", "x: of any dtype"): _EXACT,
+    ("scalar-scale-into-layer", "x: of any dtype"): _EXACT,
+    ("softmax", "ReduceMax: ReduceMean will do, too"): _SHIFTED,
+    ("softmax", "ReduceMax: operand 0 need not be the same x"): _SHIFTED,
+    ("log-softmax-parts", "ReduceMax: ReduceMean will do, too"): _SHIFTED,
+    ("log-softmax-parts", "ReduceMax: operand 0 need not be the same x"): _SHIFTED,
+    ("softmax-of-shifted", "ReduceMax: ReduceMean will do, too"): _SHIFTED,
+    ("softmax-of-shifted", "ReduceMax: operand 0 need not be the same x"): _SHIFTED,
     # the runtime
-    "resize-to-own-size: without identity.drop_resize: m.require(not crops, 'it crops a region of interest')": "ONNX Runtime copies where all scales are one, whatever the region is",
-    "cast-of-cast: without casts.one_cast: m.require(_always_defined(source, dtype), f'{source.name.lower()} may be out of range', at=x)": "what is out of range is not defined by the standard, and the same in ONNX Runtime",
-}  # fmt: skip
-"""A mutant's name to the reason."""
+    (
+        "resize-to-own-size",
+        "without: it crops a region of interest",
+    ): "ONNX Runtime copies where all scales are one, whatever the region is",
+    (
+        "cast-of-cast",
+        "without: … may be out of range",
+    ): "what is out of range is not defined by the standard, and the same in ONNX Runtime",
+}
+"""A rule's name and what was changed in it, to the reason."""
+
+
+def reason(mutant: Mutant) -> str:
+    """The reason why a mutant is equivalent; empty if none is known."""
+    return EQUIVALENT.get((mutant.rule, mutant.what)) or EQUIVALENT.get((EVERY, mutant.what), "")
+
+
+def unmatched(made: Collection[Mutant], rules: Collection[str], *, of_all: bool) -> list[str]:
+    """The entries that are about none of the mutants that were made of these rules: what they say was spelled anew.
+
+    Args:
+        made: Every mutant of the rules.
+        rules: The names of the rules.
+        of_all: True if these are all rules there are, so that entries about every rule must fit, too.
+    """
+    there = {(m.rule, m.what) for m in made} | {(EVERY, m.what) for m in made}
+    asked = [(rule, what) for rule, what in EQUIVALENT if rule in rules or of_all]
+    return [f"{rule}: {what}" for rule, what in asked if (rule, what) not in there]

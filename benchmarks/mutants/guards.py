@@ -20,7 +20,7 @@ class Guard:
 
     @property
     def words(self) -> str:
-        """The function and what it asks, as the source says it."""
+        """The reason that it gives, in the source's words: code around it comes and goes, what users read stays."""
         return _words(self.file, self.line)
 
 
@@ -41,13 +41,36 @@ def caller(depth: int) -> Guard:
     return Guard(frame.f_code.co_filename, frame.f_lineno)
 
 
+def asked_in(file: str) -> list[str]:
+    """The reasons of all guards in a file, in order."""
+    asked = [n for n in ast.walk(_parsed(file)) if isinstance(n, ast.Call) and _asks(n)]
+    return [_reason(n, file) for n in sorted(asked, key=lambda n: n.lineno)]
+
+
 @functools.cache
 def _words(file: str, line: int) -> str:
-    tree = _parsed(file)
-    asked = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _asks(n) and _holds(n, line)]
-    inside = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and _holds(n, line)]
-    name = inside[-1].name if inside else "module"
-    return f"{Path(file).stem}.{name}: {ast.unparse(asked[-1]) if asked else f'line {line}'}"
+    asked = [n for n in ast.walk(_parsed(file)) if isinstance(n, ast.Call) and _asks(n) and _holds(n, line)]
+    return _reason(asked[-1], file) if asked else f"{Path(file).stem}, line {line}"
+
+
+def _reason(call: ast.Call, file: str) -> str:
+    assert isinstance(call.func, ast.Attribute)
+    named = [k.value for k in call.keywords if k.arg == "reason"]
+    given = [*named, *call.args[1 if call.func.attr == "require" else 0 :]]
+    told = _told(given[0])
+    return f"{Path(file).stem}: {told}" if isinstance(given[0], ast.Name) else told
+
+
+def _told(reason: ast.expr) -> str:
+    """A reason as text; what is filled in is left out."""
+    match reason:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=values):
+            return "".join(_told(v) if isinstance(v, ast.Constant) else "…" for v in values)
+        case ast.IfExp(body=body, orelse=orelse):
+            return f"{_told(body)} / {_told(orelse)}"
+    return ast.unparse(reason)
 
 
 @functools.cache

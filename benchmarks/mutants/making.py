@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 
 from benchmarks.mutants.mutant import (
@@ -44,13 +46,18 @@ def mutants(rule: Rule, seen: Observed) -> list[Mutant]:
         found.append(
             Mutant(rule.name, SCALE if kind == "scaled" else CONSTANT, f"result {index} {kind}", Result(index, kind))
         )
-    words = set[str]()
-    for guard in sorted(seen.guards):
-        what = f"without {guard.words}"
-        what = what if what not in words else f"{what} (line {guard.line})"
-        words.add(what)
-        found.append(Mutant(rule.name, GUARD, what, guard))
-    return [*found, *in_pattern(rule), *vouching(rule, seen.unread)]
+    found += [Mutant(rule.name, GUARD, f"without: {guard.words}", guard) for guard in sorted(seen.guards)]
+    return numbered([*found, *in_pattern(rule), *vouching(rule, seen.unread)])
+
+
+def numbered(found: Sequence[Mutant]) -> list[Mutant]:
+    """The mutants of a rule with names of their own: of those that are called alike all but the first have a number."""
+    seen, named = Counter[str](), list[Mutant]()
+    for mutant in found:
+        seen[mutant.what] += 1
+        number = seen[mutant.what]
+        named.append(mutant if number == 1 else replace(mutant, what=f"{mutant.what} ({number})"))
+    return named
 
 
 def _on_tape(rule: str, built: Built) -> Iterator[Mutant]:

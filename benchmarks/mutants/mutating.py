@@ -8,7 +8,9 @@ import onnx_ir as ir
 
 from benchmarks.mutants.guards import Guard, Vouched
 from benchmarks.mutants.hooks import Listener, Tally, attended
+from benchmarks.mutants.laws import unread
 from benchmarks.mutants.mutant import Mutant
+from benchmarks.mutants.right import Right
 from benchmarks.mutants.tape import Emission, OnTape, Result
 from benchmarks.mutants.terms import terms_of
 from onnxrewrite.pattern.match import Match
@@ -17,15 +19,16 @@ from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.rule import Rule
 
 
-def mutate(rule: Rule, mutant: Mutant) -> tuple[Rule, Tally | None]:
-    """The wrong rule, and what its mistake does as it runs; None for a mistake in the pattern, which nobody can see.
+def mutate(rule: Rule, mutant: Mutant) -> tuple[Rule, Tally]:
+    """The wrong rule, and what its mistake does as it runs.
 
     Patches classes and terms for good: to be called once, in a process of its own.
     """
     change = mutant.change
     if not isinstance(change, OnTape | Result | Guard | Vouched):
+        right = Right(rule)
         change.patch(rule)
-        return attended(rule, Listener())[0], None
+        return attended(rule, right)
     return attended(rule, _Mistaken(rule, change))
 
 
@@ -62,5 +65,12 @@ class _Mistaken(Listener):
         if call not in match:
             return results
         before = match.overlooked(self.rule.mentioned)
-        match.node(call)
-        return results if before == match.overlooked(self.rule.mentioned) else [*results]
+        node = match.node(call)
+        if before == match.overlooked(self.rule.mentioned):
+            return results
+        looked_at = self.rule.mentioned[call]
+        laws = [unread(node, name, match.facts) for name in node.attributes if name not in looked_at]
+        if not all(laws):
+            return [*results]
+        self.law = "; ".join(sorted(set(laws)))
+        return results

@@ -6,12 +6,12 @@ pattern was compiled.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.mutants.guards import Vouched
-from benchmarks.mutants.implied import implied
+from benchmarks.mutants.implied import implied, places
 from benchmarks.mutants.mutant import CONSTANT, DEFAULT, DTYPE, GUARD, OPERAND, OPERATOR, Mutant
 from benchmarks.mutants.values import other
 from onnxrewrite.ir import schema
@@ -124,10 +124,11 @@ def in_pattern(rule: Rule) -> Iterator[Mutant]:
     """The mistakes that can be made in a rule's pattern."""
     terms = terms_of(rule)
     for index, term in enumerate(terms):
-        place = f"term {index}, {_short(term)}"
+        place = _short(term)
         match term:
             case Literal(value=value):
-                yield Mutant(rule.name, CONSTANT, f"{place}: off", InTerm(index, "value", value * 1.07 + 0.03))
+                wrong = value + 1 if _is_index(term, terms) else value * 1.07 + 0.03
+                yield Mutant(rule.name, CONSTANT, f"{place}: off", InTerm(index, "value", wrong))
             case Power(exponent=exponent):
                 yield Mutant(rule.name, CONSTANT, f"{place}: to the power -1", InTerm(index, "exponent", -exponent))
             case AnyNode(where=where) if where is not None:
@@ -143,22 +144,31 @@ def in_pattern(rule: Rule) -> Iterator[Mutant]:
     yield from _splits(rule, terms)
 
 
+def _is_index(literal: Literal, terms: Sequence[Term]) -> bool:
+    """True if some operator takes only integers in its place: no other number would match there."""
+    calls = (t for t in terms if isinstance(t, Call))
+    known = ((c, schema.schema(c.domain, c.op_types[0], None)) for c in calls)
+    formals = (f for c, k in known if k is not None for operand, f in places(k, c) if operand is literal)
+    return any(f.types <= {"tensor(int32)", "tensor(int64)"} for f in formals)
+
+
 def vouching(rule: Rule, unread: Collection[int]) -> Iterator[Mutant]:
     """Calls with attributes that the rule leaves to the engine, which refuses them off their default."""
     for index, term in enumerate(terms_of(rule)):
         if index in unread and isinstance(term, Call) and any(_has_others(o, term) for o in term.op_types):
-            what = f"term {index}, {_short(term)}: attributes not looked at"
+            what = f"{_short(term)}: attributes not looked at"
             yield Mutant(rule.name, DEFAULT, what, Vouched(index))
 
 
 def _has_others(op_type: str, term: Call) -> bool:
     """True if the operator has attributes that the pattern does not mention, or no known schema."""
     known = schema.schema(term.domain, op_type, None)
-    return known is None or not known.attributes.keys() <= term.parameters.keys()
+    asked = {*term.parameters, *(["noop_with_empty_axes"] if "axes" in term.parameters else [])}  # axes are given
+    return known is None or not known.attributes.keys() <= asked
 
 
 def _of_capture(rule: Rule, index: int, term: Capture, place: str) -> Iterator[Mutant]:
-    if term.dtypes is not None and not any(implied(output, term, term.dtypes) for output in rule.outputs):
+    if term.dtypes is not None and not implied(rule.outputs, term, term.dtypes):
         yield Mutant(rule.name, DTYPE, f"{place}: of any dtype", InTerm(index, "dtypes"))
     if term.rank is not None:
         yield Mutant(rule.name, GUARD, f"{place}: of any rank", InTerm(index, "rank"))
@@ -170,12 +180,12 @@ def _of_capture(rule: Rule, index: int, term: Capture, place: str) -> Iterator[M
 
 def _of_call(rule: Rule, index: int, term: Call, place: str) -> Iterator[Mutant]:
     for name, wanted in term.parameters.items():
-        if isinstance(wanted, Attr):
+        if isinstance(wanted, Attr) and not _has_own_default(term, name):
             wrong = other(name, wanted.default, "off") if isinstance(wanted.default, int | float | str) else None
             if wrong is not None and wrong != wanted.default:
                 change = InTerm(index, "parameters", wrong, name)
                 yield Mutant(rule.name, DEFAULT, f"{place}: {name} is {wrong!r} by default", change)
-        elif not isinstance(wanted, Term):
+        elif not isinstance(wanted, Term | Attr):
             yield Mutant(rule.name, GUARD, f"{place}: any {name}", AnyParameter(index, name))
     kin = _kin(term) if len(term.op_types) == 1 else None
     if kin is not None:
@@ -183,10 +193,17 @@ def _of_call(rule: Rule, index: int, term: Call, place: str) -> Iterator[Mutant]
         yield Mutant(rule.name, OPERATOR, f"{place}: {kin} will do, too", change)
 
 
+def _has_own_default(term: Call, name: str) -> bool:
+    """True if a call's operators have a default of their own in every opset, so that the pattern's is not asked for."""
+    found = [s for op_type in term.op_types for s in schema.versions(term.domain, op_type)]
+    return bool(found) and all(name in s.attributes and s.attributes[name].default is not None for s in found)
+
+
 def _kin(term: Call) -> str | None:
-    """The first operator that takes the same operands."""
+    """The first operator that takes the same operands; not Identity, through which every pattern looks."""
     groups = (g for g in ALIKE if term.op_types[0] in g) if not term.domain else iter(())
-    return next((o for g in groups for o in g if o not in term.op_types and o not in PARTIAL), None)
+    unfit = {*term.op_types, *PARTIAL, "Identity"}
+    return next((o for g in groups for o in g if o not in unfit), None)
 
 
 def _splits(rule: Rule, terms: list[Term]) -> Iterator[Mutant]:
@@ -210,11 +227,15 @@ def _splits(rule: Rule, terms: list[Term]) -> Iterator[Mutant]:
     seen = frozenset[Term]()
     for output in rule.outputs:
         for index, place, child in visit(output, seen):
-            what = f"term {index}, {_short(terms[index])}: operand {place} need not be the same {child.name}"
+            what = f"{_short(terms[index])}: operand {place} need not be the same {child.name}"
             yield Mutant(rule.name, OPERAND, what, Split(index, place))
         seen |= {*walk(output)}
 
 
 def _short(term: Term) -> str:
+    """A term in few words, which stay when the pattern around it is spelled in another way."""
+    if isinstance(term, Call | AnyNode) and term.op_types:
+        first, *others = term.op_types
+        return first + ("|…" if others else "")
     text = repr(term)
     return text if len(text) <= 60 else f"{text[:57]}..."

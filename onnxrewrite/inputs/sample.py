@@ -59,8 +59,8 @@ _NARROW_INTEGERS = frozenset(
     {onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.INT16, onnx.TensorProto.UINT16}
 )
 
-ARITHMETIC = frozenset(operators(marks="integers"))
-"""Operators that take any integer as it is."""
+ARITHMETIC = frozenset({*operators(marks="integers"), *operators(marks="bits", but="BitShift"), "Shape", "Size"})
+"""Operators that take any integer as it is, or do not look at it; not how far bits are shifted, which has an end."""
 
 
 @dataclass(frozen=True)

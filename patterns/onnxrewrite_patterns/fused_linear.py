@@ -179,6 +179,10 @@ def scale_into_fused_matmul(m: Match, build: Builder) -> Value:
             "float[2,m,k] a; float[2,k,n] b; p = MatMul(a, b)  y = Mul(3.0, p)",
             to="float[2,m,k] a; float[2,k,n] b; y = com.microsoft.FusedMatMul<alpha=3.0>(a, b)",
         ),
+        Rewrites(
+            "float[2,m,k] a; float[2,n,k] b; p = com.microsoft.FusedMatMul<transB=1>(a, b)  y = Mul(p, 3.0)",
+            to="float[2,m,k] a; float[2,n,k] b; y = com.microsoft.FusedMatMul<alpha=3.0, transB=1>(a, b)",
+        ),
         Rejects(
             "float[2,m,k] a; float[2,k,n] b; p = MatMul(a, b)  y = Mul(p, 3.0)  z = Relu(p)", because="also used by"
         ),

@@ -138,6 +138,11 @@ branching = AnyNode(op_types=("If",))
             " = Abs(x) }>(c)",
             because="not constant",
         ),
+        Rejects(
+            "float x; bool c; y = If<then_branch = () => (b) { b = If<then_branch = () => (d) { d = Relu(x) },"
+            " else_branch = () => (e) { e = Abs(x) }>(c) }, else_branch = () => (f) { f = Neg(x) }>(true)",
+            because="a subgraph of its own",
+        ),
     ),
 )
 def if_decided(m: Match, build: Builder) -> list[Value]:

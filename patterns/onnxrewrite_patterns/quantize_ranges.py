@@ -51,6 +51,10 @@ def _steps(m: Match, limit: float) -> npt.NDArray[np.float64]:
     examples=(
         Rewrites("r = Relu(x)  y = QuantizeLinear(r, 0.5, uint8 0)", to="y = QuantizeLinear(x, 0.5, uint8 0)"),
         Rewrites("r = Relu(x)  y = QuantizeLinear(r, 0.5, int8 -128)", to="y = QuantizeLinear(x, 0.5, int8 -128)"),
+        Rewrites(
+            "float[2,3] x; r = Relu(x)  y = QuantizeLinear<axis=0>(r, {0.5, 0.25}, uint8[2] {0, 0})",
+            to="float[2,3] x; y = QuantizeLinear<axis=0>(x, {0.5, 0.25}, uint8[2] {0, 0})",
+        ),
         Rejects("r = Relu(x)  y = QuantizeLinear(r, 0.5, uint8 3)", because="the lower limit is not quantized to 0"),
         Rejects("r = Relu(x)  y = QuantizeLinear(r, 0.5, uint8 0)  z = Abs(r)", because="also used by Abs"),
     ),

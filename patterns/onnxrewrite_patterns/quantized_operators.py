@@ -264,6 +264,12 @@ def quantized_function(m: Match, build: Builder) -> Value:
             "c = Concat<axis=1>(a, b)  y = QuantizeLinear(c, 1.0, uint8 7)",
             because="expected DequantizeLinear",
         ),
+        Rejects(
+            "uint8[n,2] p; a = DequantizeLinear(p, 0.5, uint8 3)"
+            "  c = Concat<axis=1>(a, a)  y = QuantizeLinear(c, 1.0, uint16 7)",
+            because="not of 8 bits",
+            opset=21,
+        ),
     ),
     benefit=30,
     allow_shared=True,

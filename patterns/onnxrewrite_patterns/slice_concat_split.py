@@ -230,6 +230,10 @@ def _at(values: Sequence[Value], sizes: Sequence[Dim | None], start: int, end: i
             "float[n,s] a; float[n,t] b; c = Concat<axis=1>(a, b)  y = Slice(c, {0}, {2}, {1})",
             because="no operand",
         ),
+        Rejects(
+            "float[n,2] a; float[n,4] b; c = Concat<axis=1>(a, b)  y = Slice(c, {2}, {6}, {1}, {2})",
+            because="leaves out elements",
+        ),
         Rejects("float[n,6] x; y = Slice(x, {0}, {2}, {1})", because="not a Concat"),
     ),
 )

@@ -11,7 +11,8 @@ from corpus import SHARED_MODELS
 from onnxrewrite.errors import UsageError
 from onnxrewrite.inputs.bindings import InputSpec, candidates, evaluate, expression_parts
 from onnxrewrite.inputs.sample import Sampler, bindings, is_finite, usable
-from onnxrewrite.runtime.session import Session, open_session, skeleton
+from onnxrewrite.ir import text
+from onnxrewrite.runtime.session import Session, as_proto, open_session, skeleton
 
 SHARED = SHARED_MODELS
 MODELS = sorted(SHARED.rglob("*.onnx"))
@@ -216,3 +217,18 @@ def test_shared_models_react_to_their_inputs() -> None:
         assert not isinstance(one, str)
         assert not isinstance(two, str)
         assert any(not np.array_equal(one[n], two[n]) for n in one), path
+
+
+@pytest.mark.parametrize(
+    ("graph", "number"),
+    [
+        ("int64[n] x; s = Shape(x)  y = Abs(x)", True),  # its shape is read, not its values
+        ("int64[n] x; int64[n] z; y = BitwiseAnd(x, z)", True),
+        ("int64[n] x; int64[n] z; y = Range(0, 1, 1)  s = Reshape(z, x)", False),
+        ("uint64[n] z; int64[3] x; y = Gather(z, x)", False),
+    ],
+)
+def test_integers_that_neither_choose_nor_count_are_any(graph: str, number: bool):
+    sampler = Sampler(as_proto(text.parse(graph, opset=18)))
+    found = {s.name: sampler.is_number(s) for s in sampler.specs}
+    assert found["x"] == number

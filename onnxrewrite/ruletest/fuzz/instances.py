@@ -84,7 +84,9 @@ def _all(seeds: Iterable[Seed], parents: Sequence[Instance], seed: int) -> Itera
         yield fitted(start.trial, start.model)
     if not running:
         return
-    yield from _swept(running[:: -(-len(running) // SWEPT)], seed)
+    chosen = running[:: -(-len(running) // SWEPT)]
+    alike = [s for s in running if _is_alike(s.model)][:1]
+    yield from _swept([*chosen, *(s for s in alike if not any(s is each for each in chosen))], seed)
     for number in itertools.count():
         rng = random.Random(f"{seed}/instance/{number}")
         if parents and number % 2:
@@ -93,6 +95,12 @@ def _all(seeds: Iterable[Seed], parents: Sequence[Instance], seed: int) -> Itera
         else:
             written = _written(start := running[number % len(running)], rng)
             yield fitted(start.trial, *_changed(written.model, written.nodes, (), rng))
+
+
+def _is_alike(model: ir.Model) -> bool:
+    """True if some input has several sizes and all are alike: there no shape tells one axis from another."""
+    shapes = [v.shape.numpy() for v in model.graph.inputs if v.shape is not None and v.shape.is_static()]
+    return any(len(s) > 1 for s in shapes) and len({d for s in shapes for d in s}) == 1
 
 
 def _swept(chosen: Sequence[Seed], seed: int) -> Iterator[Instance]:

@@ -1,4 +1,4 @@
-"""The shapes of operands that the standard allows: ONNX Runtime takes more."""
+"""The shapes of operands that the standard allows, and the attributes with them: ONNX Runtime takes more."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from onnxrewrite.ir import schema
 from onnxrewrite.ruletest.fuzz.operand_position import DoesNotFit, Shape, Spot, known_attributes, static_shape
 from onnxrewrite.ruletest.fuzz.operands import LISTS, OPERANDS, STRICT
 
+OF_RANK = {("Attention", "q_num_heads"): 3, ("Attention", "kv_num_heads"): 3}
+"""Attributes that only go with a first operand of this rank."""
+
 
 def is_standard(model: ir.Model) -> bool:
-    """True if the operands of a model, whose facts are known, have the shapes that the standard allows."""
+    """True if the operands of a model, whose facts are known, have the shapes that the standard allows, and none an
+    attribute that is for others."""
     rng = random.Random(0)
     for node in model.graph:
         found = schema.schema(node.domain, node.op_type, node.version or model.opset_imports.get(node.domain, 1))
         shapes = [static_shape(v) for v in node.inputs]
+        ranks = (None if node.domain else OF_RANK.get((node.op_type, name)) for name in node.attributes)
+        if any(rank is not None and shapes[0] is not None and len(shapes[0]) != rank for rank in ranks):
+            return False
         for index, shape in enumerate(shapes):
             spot = Spot(node, index, shapes, rng, known_attributes(node, found))
             if shape is not None and not is_legal(spot, shape):

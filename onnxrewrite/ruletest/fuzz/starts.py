@@ -6,7 +6,7 @@ A correct rule leaves a rejected graph alone, which costs one look.  A wrong one
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -110,21 +110,29 @@ def _changed(inputs: Sequence[ir.Value], change: Callable[[Dims], Sequence[int |
 
 
 def _unranked(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:
-    """Examples that say nothing of a shape, with inputs that run and a rank that is not known before they do."""
+    """Examples of whose shapes less is said, with inputs that run and a rank that is not known before they do: those
+    that say nothing of a shape, and all."""
     for example in rule.examples[:_RESIZED]:
         model = named(text.parse(example.graph, opset=example.opset))
-        bare = [v.name for v in model.graph.inputs if v.shape is None]
-        shaped = with_shapes(model) if bare else None
+        shaped = with_shapes(model)
         if shaped is None:
             continue
-        draft = Draft(shaped)
-        for value in [v for v in draft.graph.inputs if v.name in bare]:
-            uses, first = tuple(value.uses()), next(iter(draft.graph))
-            hidden = without_rank(draft, first, value)
-            for node, index in uses:
-                node.replace_input_with(index, hidden)
-        found = seed_of(draft.done(), Trial.of(rule, library, example.target))
-        yield from (s for s in found if s.feeder is not None)
+        bare = [v.name for v in model.graph.inputs if v.shape is None]
+        every = [v.name for v in shaped.graph.inputs if v.shape]
+        for names in (bare, every) if bare != every else (bare,):
+            found = seed_of(_hidden(shaped, names), Trial.of(rule, library, example.target)) if names else ()
+            yield from (s for s in found if s.feeder is not None)
+
+
+def _hidden(model: ir.Model, names: Collection[str | None]) -> ir.Model:
+    """The model with nothing told of the ranks of some of its inputs."""
+    draft = Draft(model)
+    for value in [v for v in draft.graph.inputs if v.name in names]:
+        uses, first = tuple(value.uses()), next(iter(draft.graph))
+        unknown = without_rank(draft, first, value)
+        for node, index in uses:
+            node.replace_input_with(index, unknown)
+    return draft.done()
 
 
 def _rejected(rule: Rule, library: Sequence[Rule]) -> Iterator[Seed]:

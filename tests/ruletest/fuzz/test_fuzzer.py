@@ -57,6 +57,8 @@ def other_eps(m: Match, build: Builder) -> Value:
     return build.Div(m.value(centred), build.Sqrt(build.Add(m.value(variance), np.float32(1e-5))))
 
 
+some_slice, along = AnyNode(op_types=("Slice",)), Attr[tuple[int, ...]]("axes")
+
 WRONG = {
     "drops what it does not know": rule(op.Relu(op.Relu(x)), lambda m, b: m[x]),
     "takes a default for granted": rule(
@@ -82,6 +84,17 @@ WRONG = {
         op.Add(x, Var("k")),
         lambda m, b: b.Add(m[x], np.float32(0.5)),
         "float[3] x; y = Add(x, 0.5)",
+    ),
+    "is right where the engine knows the shape": rule(
+        some_slice,
+        lambda m, b: m.node(some_slice).inputs[0],
+        "float[4,5] z; r = Relu(z)  s = Slice(r, {0}, {5}, {1})  y = Abs(s)",
+        "float[4,5] z; r = Relu(z)  s = Slice(r, {0}, {3}, {1})  y = Abs(s)",
+    ),
+    "asks for sizes that are alike where they are": rule(
+        x - op.ReduceMax(x, axes=along, keepdims=Attr[int]("keepdims", 1)),
+        lambda m, b: b.Sub(m[x], b.ReduceMax(m[x], axes=m[along], keepdims=1)),
+        "float[2,3] x; m = ReduceMax<axes=[1], keepdims=1>(x)  y = Sub(x, m)",
     ),
 }
 

@@ -6,7 +6,10 @@ import onnx_ir as ir
 import pytest
 from library import LIBRARY
 
+from onnxrewrite.ir import text
 from onnxrewrite.ruletest.fuzz.generation import attempts
+from onnxrewrite.ruletest.fuzz.standard import is_standard
+from onnxrewrite.ruletest.metamorphic.mutants import with_facts
 
 SLICING = ("rotary", "slices-into-split", "pad-into-conv", "slice-of-slice", "transpose-motion")
 """Rules whose patterns cut and pad: the size of what comes of it can be anything."""
@@ -23,3 +26,15 @@ def test_no_draw_breaks_off(name: str) -> None:
     assert all(isinstance(m, str) and m for m in made if not isinstance(m, ir.Model))
     sizes = [d for g in graphs for n in g.graph for o in n.outputs for d in o.shape or () if isinstance(d, int)]
     assert min(sizes) > 0
+
+
+@pytest.mark.parametrize(
+    ("graph", "allowed"),
+    [
+        ("float[2,5,6] q; y = Attention<q_num_heads=2, kv_num_heads=2>(q, q, q)", True),
+        ("float[2,3,5,5] q; y = Attention(q, q, q)", True),
+        ("float[2,3,5,5] q; y = Attention<q_num_heads=1, kv_num_heads=1>(q, q, q)", False),
+    ],
+)
+def test_attributes_that_are_for_operands_of_another_rank_are_not_standard(graph: str, allowed: bool) -> None:
+    assert is_standard(with_facts(text.parse(graph, opset=23))) == allowed
