@@ -111,6 +111,12 @@ _FACTORS = "uint8[m,4] q; int8[4,3] k; x = DequantizeLinear(q, 0.5, uint8 3)  "
             f"{_FACTORS} w = DequantizeLinear(k, 0.5)  p = MatMul(x, w)  y = QuantizeLinear(p, 2.0, int8 7)",
             because="no CPU kernel",
         ),
+        Rejects(
+            "uint8[m,4] q; uint8[4,3] k; x = DequantizeLinear(q, float16 0.5, uint8 3)"
+            "w = DequantizeLinear(k, float16 0.5)  p = MatMul(x, w)  y = QuantizeLinear(p, float16 2.0, uint8 7)",
+            because="no scale of 32 bits",
+            opset=21,
+        ),
     ),
     benefit=30,
     allow_shared=True,
