@@ -102,16 +102,15 @@ class ABTiming:
         """
         timed = dict[int, Figures]()
 
-        def measured(number: int) -> Figures:
+        def measured(number: int) -> Figures | None:
             if number not in timed:  # or asked for again
                 timed.update(enumerate(self._raced(candidates)))
-            return timed.pop(number)
+            return timed.pop(number, None)
 
         found = []
         for number, candidate in enumerate(candidates):
             asked = self._question("model", candidate, (_RATIO,))
-            affordable = number in timed or self._rounds(1 + len(candidates))
-            seen = self.known.recall(asked, functools.partial(measured, number) if affordable else None)
+            seen = self.known.recall(asked, functools.partial(measured, number))
             if seen is None:
                 return None
             self.measured += not seen.remembered
@@ -119,11 +118,15 @@ class ABTiming:
         return found
 
     def _raced(self, candidates: Sequence[onnx.ModelProto | str]) -> list[Figures]:
+        """The figures of each candidate; none where there is no time for them."""
+        least = self._rounds(1 + len(candidates))
+        if not least:
+            return []
         original = self._opened()  # first: it says whether they fit into the memory
         runners = {str(i): open_runner(c, self.workload.feeds, self.setting) for i, c in enumerate(candidates)}
         tasks, seconds = {"": original, **runners}, self.allowance.share(SECONDS * len(candidates))
         with self.allowance.spending():
-            timings = interleave(tasks, seconds=seconds, least=self._rounds(len(tasks)), enough=self._is_precise)
+            timings = interleave(tasks, seconds=seconds, least=least, enough=self._is_precise)
         pairs = ({"before": timings[""], "after": timings[name]} for name in runners)
         return [rows.figures(pair, (_RATIO,), of_processor=self.setting.is_serial) for pair in pairs]
 
@@ -158,14 +161,16 @@ class ABTiming:
         names = {n: f"{n}/{self.setting.level}" for n in OTHER_LEVELS}
         asked = self._question("levels", candidate, tuple(names.values()))
         measure = functools.partial(self._timed_at_levels, candidate, asked.ratios)
-        found = self.known.recall(asked, measure if self._rounds(1 + len(OTHER_LEVELS)) else None)
+        found = self.known.recall(asked, measure)
         if found is None:
             return self.setting.level, None
         level = min(OTHER_LEVELS, key=lambda n: found.ratios[names[n]].median)
         seen = found.ratios[names[level]]
         return (level, seen) if seen.high < 1 and seen.median < 1 - MARGIN else (self.setting.level, None)
 
-    def _timed_at_levels(self, candidate: onnx.ModelProto | str, names: Sequence[str]) -> Figures:
+    def _timed_at_levels(self, candidate: onnx.ModelProto | str, names: Sequence[str]) -> Figures | None:
+        if not self._rounds(1 + len(OTHER_LEVELS)):
+            return None
         self._runner = None
         settings = [replace(self.setting, level=level) for level in (self.setting.level, *OTHER_LEVELS)]
         tasks: dict[str, Runner] = {s.level: open_runner(candidate, self.workload.feeds, s) for s in settings}

@@ -7,6 +7,7 @@ is decided for the whole model: see ``kernel_program.py``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -141,9 +142,7 @@ class Chooser:
         asked = self._question(rule, found)
         if asked.digest in self.weighed:
             return self.weighed[asked.digest]
-        seconds = self.allowance.share(_LONGEST, kept=WHOLE)
-        measure = (lambda: self._timed(found, self._limits(rule), seconds)) if seconds else None
-        seen = self.known.recall(asked, measure)
+        seen = self.known.recall(asked, functools.partial(self._timed, found, self._limits(rule)))
         if seen is None:
             return self.known.missing
         self.weighed[asked.digest] = Weighed(rule, seen.ratios[_RATIO], seen.seconds["before"], seen.remembered)
@@ -158,8 +157,11 @@ class Chooser:
         found = self.rules[rule]
         return [1 + MARGIN, *([1 - MARGIN] if found.needs_speedup else []), *([1.0] if found.assumes else [])]
 
-    def _timed(self, subject: Subject, limits: Sequence[float], seconds: float) -> Figures:
-        """Time after to time before, timed until no limit lies within the interval."""
+    def _timed(self, subject: Subject, limits: Sequence[float]) -> Figures | None:
+        """Time after to time before, timed until no limit lies within the interval; None where no time is left."""
+        seconds = self.allowance.share(_LONGEST, kept=WHOLE)
+        if not seconds:
+            return None
 
         def is_clear(timings: Mapping[str, Timing]) -> bool:
             found = ratio(timings["after"], timings["before"], of_processor=self.setting.is_serial, outside=DOUBT)

@@ -103,7 +103,7 @@ class Allowance:
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """What is done within counts."""
+        """Seconds that pass within count."""
         start = time.perf_counter()
         try:
             yield

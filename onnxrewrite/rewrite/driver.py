@@ -23,8 +23,8 @@ from onnxrewrite.pattern.finder import Matcher, View
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.rewrite import edit
 from onnxrewrite.rewrite.index import index, precedes
+from onnxrewrite.rewrite.layers import Refusal, Repetition, Visit
 from onnxrewrite.rewrite.legality import illegal_node
-from onnxrewrite.rewrite.repetition import Refusal, Repetition, Visit
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
 from onnxrewrite.rewrite.transaction import Change, Misbuilt, TooNew, Transaction, TurnedDown, Workspace, telling

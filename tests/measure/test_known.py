@@ -44,6 +44,10 @@ class Bench:
         return figures(self.median)
 
 
+def no_time() -> None:
+    """Measures nothing: the time for that is up."""
+
+
 def named(database: Database, *, is_spot: bool) -> Question:
     return next(q for q in (question(f"q{n}") for n in range(1000)) if database.is_spot(q) is is_spot)
 
@@ -63,9 +67,9 @@ def test_what_was_measured_here_is_not_measured_again(tmp_path: Path) -> None:
 
 def test_without_time_there_is_no_answer_unless_it_is_known(tmp_path: Path) -> None:
     known = machine(tmp_path)
-    assert known.recall(question(), None) is None
+    assert known.recall(question(), no_time) is None
     known.recall(question(), Bench())
-    assert known.recall(question(), None) is not None
+    assert known.recall(question(), no_time) is not None
 
 
 @pytest.mark.parametrize(("there", "runs"), [(CLASS, 0), (OTHER, 1)])
@@ -96,7 +100,7 @@ def test_who_disagrees_is_put_in_quarantine(tmp_path: Path) -> None:
     known, bench = machine(tmp_path), Bench(2.0)
     spot, other = named(known, is_spot=True), named(known, is_spot=False)
     known.store.add([Kept(given_row(each), "key", "{}") for each in (spot, other)])
-    assert known.recall(other, bench) == known.recall(other, None)
+    assert known.recall(other, bench) == known.recall(other, no_time)
     assert bench.runs == 0
     known.recall(spot, bench)
     assert bench.runs == 2, "a disagreement is confirmed"

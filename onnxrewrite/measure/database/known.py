@@ -59,12 +59,12 @@ class Known(Protocol):
     missing: str
     notes: list[str]
 
-    def recall(self, question: Question, measure: Callable[[], Figures] | None) -> Recalled | None:
+    def recall(self, question: Question, measure: Callable[[], Figures | None]) -> Recalled | None:
         """The answer, remembered, or measured now where that is wanted; None without one.
 
         Args:
             question: What is asked.
-            measure: Measures it; None where the time for that is up.
+            measure: Measures it; gives None where there is no time left for that.
         """
         ...
 
@@ -83,16 +83,18 @@ class Database:
     missing: str = "the time for measuring was up"
     notes: list[str] = field(default_factory=list)
 
-    def recall(self, question: Question, measure: Callable[[], Figures] | None) -> Recalled | None:
+    def recall(self, question: Question, measure: Callable[[], Figures | None]) -> Recalled | None:
         """See ``Known``.  A row of others is measured again where ``is_spot`` says so."""
         found = self._answer(question)
-        if found is not None and (found.source == HERE or measure is None or not self.is_spot(question)):
+        if found is not None and (found.source == HERE or not self.is_spot(question)):
             return Recalled.of(found.row.figures, remembered=True)
-        if measure is None:
-            return None
         seen = measure()
-        if found is not None and differ(found.row.figures, seen) and differ(found.row.figures, measure()):
-            self._quarantine(found, seen)
+        if seen is None:
+            return Recalled.of(found.row.figures, remembered=True) if found is not None else None
+        if found is not None and differ(found.row.figures, seen):
+            again = measure()
+            if again is not None and differ(found.row.figures, again):
+                self._quarantine(found, seen)
         self.store.add([Kept(row_of(question, seen, MachineClass(self.host.facts, None), self.host.name))])
         return Recalled.of(seen, remembered=False)
 
@@ -160,7 +162,7 @@ class Frozen:
     missing: str
     notes: list[str] = field(default_factory=list)
 
-    def recall(self, question: Question, measure: Callable[[], Figures] | None) -> Recalled | None:
+    def recall(self, question: Question, measure: Callable[[], Figures | None]) -> Recalled | None:
         """See ``Known``; nothing is measured."""
         row = self.rows.get(asked(question, ort_build()))
         return Recalled.of(row.figures, remembered=True) if row is not None else None

@@ -20,7 +20,7 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite import driver, registry
 from onnxrewrite.rewrite.driver import Driver
-from onnxrewrite.rewrite.repetition import Place, Repetition
+from onnxrewrite.rewrite.layers import Place, Repetition
 from onnxrewrite.rewrite.trace import Trace
 
 LAYERS = 9

@@ -48,7 +48,7 @@ class Place(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """What came of a visit to a node.
+    """The outcome of a visit to a node.
 
     Attributes:
         rule: The rule that was applied; None if none was.
@@ -111,7 +111,7 @@ class Repetition:
         return self._roles.setdefault(told, len(self._roles))
 
     def foretold(self, node: ir.Node, turn: int, active: object) -> Visit | None:
-        """What will come of a visit; None where that is not known."""
+        """The outcome that a visit will have; None where that is not known."""
         place = self._places.get(node)
         before = self._like(place, turn, active) if place is not None else None
         if before is None or place is None:
@@ -201,7 +201,7 @@ def _periods(row: Sequence[int]) -> list[int]:
 def _repeated(
     nodes: Sequence[ir.Node], row: Sequence[int], positions: Mapping[ir.Node, int], period: int
 ) -> Iterator[tuple[int, int]]:
-    """Where layers of one length follow each other: the first node of the first, and the one behind the last."""
+    """Stretches of layers of one length: the first node of the first layer, and the one behind the last."""
     start = 0
     for here in range(len(nodes) - period + 1):
         there = here + period
@@ -254,7 +254,7 @@ class _Marks:
         return self._tensor(tensor) if tensor is not None else None, self._computed(value)
 
     def _computed(self, value: ir.Value) -> Hashable:
-        """What is known of a value, and how it is used."""
+        """All that is known of a value, and how it is used."""
         dims = None if value.shape is None else tuple(map(self._dim, value.shape))
         return value.type, dims, use_count(value), value.is_graph_output()
 
@@ -270,7 +270,7 @@ class _Marks:
         return tuple(value) if attribute.type in _NUMBERS else repr(value)
 
     def _tensor(self, tensor: ir.TensorProtocol) -> Hashable:
-        """What two constants have in common if they are alike."""
+        """All that two constants have in common if they are alike."""
         known = self._tensors.get(id(tensor))
         if known is None:
             content = tensor.dtype, tuple(tensor.shape), _elements(tensor)
