@@ -2,8 +2,8 @@
 
 Which operand could take which piece has been found out already, for each pair by itself (``finder.View``).  An operand
 is given a piece only if all that are left can still be given leaves of their own: a matching in the bipartite graph of
-operands and leaves, by augmenting paths (Kuhn, 1955).  What fails once for the leaves that are taken fails always, and
-is remembered.
+operands and leaves, by augmenting paths (Kuhn, 1955); and if they can take what may not be left over, one piece each.
+What fails once for the leaves that are taken fails always, and is remembered.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from onnxrewrite.pattern.chain import Piece, is_optional, leaves_of
-from onnxrewrite.pattern.match import Binding
+from onnxrewrite.pattern.chain import Piece, is_optional
 from onnxrewrite.pattern.nary import ChainMatch
 from onnxrewrite.pattern.terms import Product, Sum
 
@@ -39,30 +38,45 @@ class AssignedChain(ChainMatch):
             for operand in self.operands
         ]
         self._doomed: dict[tuple[int, int], bool] = {}
-
-    def _assign(
-        self, index: int, taken: tuple[Piece, ...], binding: Binding
-    ) -> Iterator[tuple[tuple[Piece, ...], Binding]]:
-        if not self._is_doomed(index, leaves_of(taken)):
-            yield from super()._assign(index, taken, binding)
+        self._numeric = sum(p.leaves for p in self.pieces if p.number is not None)
 
     def _candidates(self, index: int) -> Sequence[Piece]:
         return self._fits[index]
 
     def _is_doomed(self, index: int, used: int) -> bool:
-        """True if the operands from ``index`` on, and the numbers, cannot all be given an unused leaf of their own."""
+        """True if the operands from ``index`` on, and the numbers, cannot all be given an unused leaf of their own, or
+        cannot take all that has to be taken."""
         key = (index, used)
         if key not in self._doomed:
-            options = [
-                [piece.leaves for piece in self._fits[i] if not piece.leaves & used]
-                for i in range(index, len(self.operands))
-                if not is_optional(self.operands[i][0])
-            ]
-            if self._needs_numbers:
-                options.append([p.leaves for p in self.pieces if p.number is not None and not p.leaves & used])
-            ways = math.prod(map(len, options))
-            self._doomed[key] = not (can_be_apart(options) if ways <= _FEW else has_matching(list(map(_all, options))))
+            self._doomed[key] = not (self._is_enough(index, used) and self._has_leaves(index, used))
         return self._doomed[key]
+
+    def _is_enough(self, index: int, used: int) -> bool:
+        """True if operands from ``index`` on, a piece each, and numbers could take what may not be left over: anything,
+        or at the anchor all that lies beside the one part which holds all that is taken."""
+        if not self.root:
+            return self._untouched(self.tree, used) <= len(self.operands) - index
+        is_open = index < len(self.operands) or self._numeric & ~used
+        is_whole = used == self.tree.leaves
+        return bool(is_open) or is_whole or not any(used & ~part.leaves == 0 for part in self.tree.parts)
+
+    def _untouched(self, piece: Piece, used: int) -> int:
+        """The number of the largest parts without a leaf of ``used``, those that are but numbers left aside."""
+        if not piece.leaves & used:
+            return int(piece.leaves & ~self._numeric != 0)
+        return sum(self._untouched(part, used) for part in piece.parts)
+
+    def _has_leaves(self, index: int, used: int) -> bool:
+        """True if the operands from ``index`` on, and the numbers, can all be given an unused leaf of their own."""
+        options = [
+            [piece.leaves for piece in self._fits[i] if not piece.leaves & used]
+            for i in range(index, len(self.operands))
+            if not is_optional(self.operands[i][0])
+        ]
+        if self._needs_numbers:
+            options.append([p.leaves for p in self.pieces if p.number is not None and not p.leaves & used])
+        ways = math.prod(map(len, options))
+        return can_be_apart(options) if ways <= _FEW else has_matching(list(map(_all, options)))
 
 
 def can_be_apart(options: Sequence[Sequence[int]], used: int = 0) -> bool:

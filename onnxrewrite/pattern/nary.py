@@ -7,7 +7,7 @@ over is the remainder, which only the pattern's anchor may have.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -53,8 +53,9 @@ class ChainMatch:
             return
         if self.matcher.misses is not None:  # what is missing further up is nearer than what is missing here
             binding = binding.bind((self.item, "entered"), self.value)
-        for taken, matched in self._assign(0, (), binding):
-            yield from self._finish(taken, matched)
+        if not self._is_doomed(0, 0):
+            for taken, matched in self._assign(0, (), binding):
+                yield from self._finish(taken, matched)
 
     def _last(self, piece: Piece) -> int:
         """Constants are tried after other values, the whole chain last, so that what is optional is found."""
@@ -87,15 +88,21 @@ class ChainMatch:
                 continue
             if piece is self.tree and self._others_required(index):
                 continue
+            if self._is_doomed(index + 1, used | piece.leaves):
+                continue
             for matched in self._operand(item, sign, piece, binding):
                 yield from self._assign(index + 1, (*taken, piece), matched)
-        if isinstance(item, Capture) and item.optional:
+        if isinstance(item, Capture) and item.optional and not self._is_doomed(index + 1, used):
             for matched in self.matcher._absent(item, binding):
                 yield from self._assign(index + 1, taken, matched)
 
     def _candidates(self, index: int) -> Sequence[Piece]:
         """The pieces to try for an operand."""
         return self.pieces
+
+    def _is_doomed(self, index: int, used: int) -> bool:
+        """True if it is known that nothing will come of giving leaves to the operands from ``index`` on."""
+        return False
 
     def _operand(self, item: Term, sign: int, piece: Piece, binding: Binding) -> Iterator[Binding]:
         """One operand against one piece.  ``- c`` is ``+ -c`` and ``/ c`` is ``* 1/c``: a constant of the
@@ -141,14 +148,10 @@ class ChainMatch:
 
     def _covered(self, taken: tuple[Piece, ...]) -> Iterator[ir.Node]:
         """The nodes that are taken apart, with the Identities behind them."""
+        split = {id(piece) for piece in _split(self.tree, {id(t) for t in taken}, leaves_of(taken))}
         for piece in self.pieces:
-            if piece.node is not None and piece.value is not None and self._is_split(piece, taken):
+            if piece.node is not None and piece.value is not None and id(piece) in split:
                 yield from (piece.node, *passed(piece.value))
-
-    @staticmethod
-    def _is_split(piece: Piece, taken: tuple[Piece, ...]) -> bool:
-        """True if a node of the chain is taken apart: the pattern took something above it."""
-        return any(t is not piece and t in taken for t in piece.walk())
 
     def _remainder(self, taken: tuple[Piece, ...]) -> list[Piece]:
         """The largest pieces that the pattern left alone."""
@@ -273,3 +276,11 @@ class ChainMatch:
         flip = self.is_product and len(found) == 1 and found[0][1] < 0
         expected = numbers.product([(combine(self.literals), -1)]) if flip else combine(self.literals)
         return numbers.tell(expected, found[0][0] if flip else combine(found), self.dtype)
+
+
+def _split(piece: Piece, taken: Container[int], used: int) -> Iterator[Piece]:
+    """The pieces that are taken apart: the pattern took something above them, by identities and leaves."""
+    if piece.leaves & used and id(piece) not in taken:
+        yield piece
+        for part in piece.parts:
+            yield from _split(part, taken, used)
