@@ -139,7 +139,7 @@ class RewriteLoop:
             except ImpureRule as error:
                 self._impure[error.rule] = error
                 continue
-            if self._opsets.settled(absent, found.trace):
+            if not self._opsets.returns(absent, found.trace):
                 break
         found.trace.warnings += self._opsets.notes(absent, found.trace)
         for tampering in self._impure.values():
@@ -156,7 +156,7 @@ class RewriteLoop:
                 rewrite_log = RewriteLog(sites, self.kernels, self._verdicts, failed=failed, declined=self._declined)
                 driver = self._driver(self._opsets.source(absent), banned, rewrite_log)
                 trace = driver.run(last=Stage.RAISE)
-                if self._opsets.grows(absent, trace):
+                if self._opsets.grows(absent, trace) or self._opsets.returns(absent, trace):
                     continue
                 if self.kernels is not None:
                     lowered = functools.partial(self._copy_lowered, driver.model, banned)

@@ -57,17 +57,16 @@ class Opsets:
         self._needed[rules].update(wanted)
         return True
 
-    def settled(self, without: Iterable[Hashable], trace: Trace) -> bool:
-        """After a round with these rules: whether ``source`` stays what it is; else it is what it was at first."""
+    def returns(self, without: Iterable[Hashable], trace: Trace) -> bool:
+        """After the raise stage with these rules, or a round: whether ``source`` has become what it was at first, for
+        nothing was made that it was raised for."""
         rules = frozenset(without)
-        if rules in self._settled:
-            return True
-        self._settled.add(rules)
         made = {op_type for applied in trace.applied for op_type in applied.after}
-        if self._needed[rules].keys() & made or self.source(rules) is self._model:
-            return True
+        if self.source(rules) is self._model or self._needed[rules].keys() & made:
+            return False
         del self._chosen[rules]
-        return False
+        self._settled.add(rules)
+        return True
 
     def notes(self, without: Iterable[Hashable], trace: Trace) -> list[str]:
         """Notes on the opset of a settled round."""

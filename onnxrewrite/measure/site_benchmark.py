@@ -6,8 +6,9 @@ standard gives it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import onnx
 import onnx.inliner
@@ -34,17 +35,33 @@ class Subject:
         before: The covered nodes.
         after: Their replacement, lowered.
         binding: The sizes.
-        feeds: The inputs.
+        draw: Makes inputs, with more or less care for what the operators take; all of the same dtypes and shapes.
     """
 
     before: onnx.ModelProto
     after: onnx.ModelProto
     binding: Binding
-    feeds: Feeds = field(repr=False)
+    draw: Callable[[int], Feeds] = field(repr=False)
+
+    @cached_property
+    def feeds(self) -> Feeds:
+        """Inputs, whether both sides run on them or not."""
+        return self.draw(0)
 
     def runners(self, setting: Setting) -> dict[str, Runner]:
-        """Both sides, ready to run; ModelError if one of them does not open."""
-        return {name: open_runner(getattr(self, name), self.feeds, setting) for name in ("before", "after")}
+        """Both sides, ready to run and run once; ModelError if one of them does not open, or there are no inputs on
+        which they run."""
+        reason = ""
+        for care in range(CARE):
+            feeds = self.draw(care) if care else self.feeds
+            try:
+                found = {name: open_runner(getattr(self, name), feeds, setting) for name in ("before", "after")}
+                for run in found.values():
+                    run()
+                return found
+            except ModelError as error:
+                reason = reason or f"it does not run by itself: {error}"
+        raise ModelError(reason)
 
 
 def subject(
@@ -66,35 +83,16 @@ def subject(
         seed: Of the inputs.
 
     Raises:
-        UsageError, ModelError: It cannot be run by itself.
+        UsageError, ModelError: It cannot be made.
     """
     before = _spelled_out(as_proto(old), imports)
     lower(new)
     after = as_proto(new)
     for side in (before, after):
         _drop_last_views(side)
-    sampler = Sampler(before, dims=dims, seed=seed)
-    return _running(before, after, sampler, elements_of(old), typical(sampler.specs, sampler.bound))
-
-
-def _running(
-    before: onnx.ModelProto,
-    after: onnx.ModelProto,
-    sampler: Sampler,
-    elements: Mapping[str, Sequence[int | str]],
-    binding: Binding,
-) -> Subject:
-    """With inputs at which both sides run; ModelError if there are none."""
-    reason = ""
-    for care in range(CARE):
-        made = Subject(before, after, binding, site_feeds(sampler, elements, binding, care=care))
-        try:
-            for run in made.runners(Setting(threads=1)).values():
-                run()
-            return made
-        except ModelError as error:
-            reason = reason or f"it does not run by itself: {error}"
-    raise ModelError(reason)
+    sampler, elements = Sampler(before, dims=dims, seed=seed), elements_of(old)
+    binding = typical(sampler.specs, sampler.bound)
+    return Subject(before, after, binding, lambda care: site_feeds(sampler, elements, binding, care=care))
 
 
 def _drop_last_views(model: onnx.ModelProto) -> None:

@@ -158,10 +158,21 @@ def test_without_a_site_the_opset_is_chosen_as_by_a_run_that_never_knew_it() -> 
     applied = SimpleNamespace(after=("RMSNormalization",))
     trace: Any = SimpleNamespace(too_new={"RMSNormalization": 23}, wished={}, applied=[applied])
     assert opsets.grows((), trace)
-    assert opsets.settled((), trace)
+    assert not opsets.returns((), trace)
     assert io.opset(opsets.source(())) == 23
     assert io.opset(opsets.source([key])) == 17
     trace.applied = []
     assert opsets.grows([key], trace)
-    assert not opsets.settled([key], trace)
+    assert opsets.returns([key], trace)
     assert io.opset(opsets.source([key])) == 17
+    assert not opsets.grows([key], trace)
+
+
+def test_where_the_raise_stage_makes_nothing_of_a_newer_opset_nothing_is_lowered_in_it() -> None:
+    raised = Opsets(io.load(model(17)), 23)
+    trace: Any = SimpleNamespace(too_new={"RMSNormalization": 23}, wished={}, applied=[])
+    assert raised.grows((), trace)
+    assert raised.returns((), trace)
+    assert not raised.grows((), trace)
+    assert not raised.returns((), trace)
+    assert io.opset(raised.source(())) == 17

@@ -96,7 +96,7 @@ def subject(text: str, batch: int, weights: str = "w") -> Subject:
 
     model = parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
     feeds = {i.name: np.zeros((batch, 64), np.float32) for i in model.graph.input}
-    return Subject(model, model, Binding(), feeds)
+    return Subject(model, model, Binding(), lambda care: feeds)
 
 
 def test_a_region_says_nothing_of_names_and_exact_sizes() -> None:
