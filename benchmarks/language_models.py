@@ -1,4 +1,4 @@
-"""Transformers of real sizes, spelled out as exporters spell them, with random weights: an encoder and a decoder.
+"""Transformers of real sizes, spelled out as exporters spell them, with random weights: an encoder and two decoders.
 
 Weights are drawn from one pool of random numbers, another stretch of it for each tensor, and written one by one:
 a model of 14 GB is made in little memory.
@@ -143,6 +143,58 @@ def encoder(path: Path, *, layers: int = 12, size: int = 768, words: int = 30522
             x = _layer_norm(draw, draw("Add", _dense(draw, gelu, "down", 4 * size, size, bias=True), x), "norm2", size)
         draw.nodes.append(helper.make_node("Identity", [x], ["hidden"]))
         outputs.append(_value("hidden", onnx.TensorProto.FLOAT, "batch", "sequence", size))
+
+
+def gpt2(path: Path, *, layers: int = 12, size: int = 768, words: int = 50257, positions: int = 1024) -> None:
+    """A decoder like GPT-2 with past keys and values: flat Gemms, one projection that is split, GELU by Tanh, a causal
+    mask that is sliced and chosen by; the head's weight stands by itself, as in a file of the exporter's."""
+    long, real, heads = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT, size // _HEAD
+    inputs = [_value("input_ids", long, "batch", "sequence"), _value("positions", long, "batch", "sequence")]
+    for kind in ("key", "value"):
+        inputs += [_value(f"past.{i}.{kind}", real, "batch", heads, "past", _HEAD) for i in range(layers)]
+    with _model(path, np.float32, inputs) as (draw, outputs):
+        triangle = np.tril(np.ones((positions, positions), np.bool_))[None, None]
+        draw.initializers.append(numpy_helper.from_array(triangle, "triangle"))
+        ids = draw("Reshape", "input_ids", [0, -1])
+        place = draw("Gather", draw.weight("places", positions, size), "positions")
+        x = draw("Add", draw("Gather", draw.weight("words", words, size), ids), place)
+        new = draw("Gather", draw("Shape", "input_ids"), [1], axis=0)
+        whole = draw("Add", draw("Gather", draw("Shape", "past.0.key"), [2], axis=0), new)
+        rows = draw("Slice", "triangle", draw("Sub", whole, new), whole, [2])
+        causal = draw("Slice", rows, [0], whole, [3])
+        for number in range(layers):
+            draw.scope = f"/h.{number}"
+            normed = _layer_norm(draw, x, "ln_1", size)
+            split = draw("Split", _flat(draw, normed, "c_attn", size, 3 * size), axis=2)
+            draw.nodes[-1].output[:] = parts = [f"{split}.{part}" for part in "qkv"]
+            q, k, v = (_heads(draw, part, [0, 2, 1, 3], heads) for part in parts)
+            for kind, each in (("key", k), ("value", v)):
+                present = f"present.{number}.{kind}"
+                draw.nodes.append(helper.make_node("Concat", [f"past.{number}.{kind}", each], [present], axis=2))
+                outputs.append(_value(present, real, "batch", heads, "past + sequence", _HEAD))
+            turned = draw("Transpose", f"present.{number}.key", perm=[0, 1, 3, 2])
+            scores = draw("Div", draw("MatMul", q, turned), math.sqrt(_HEAD))
+            scores = draw("Softmax", draw("Where", causal, scores, float(np.finfo(np.float32).min)), axis=-1)
+            attended = _merged(draw, draw("MatMul", scores, f"present.{number}.value"), size)
+            x = draw("Add", _flat(draw, attended, "c_proj", size, size), x)
+            inner = _flat(draw, _layer_norm(draw, x, "ln_2", size), "c_fc", size, 4 * size)
+            cubic = draw(
+                "Mul", draw("Add", inner, draw("Mul", draw("Pow", inner, 3.0), 0.044715)), math.sqrt(2 / math.pi)
+            )
+            gelu = draw("Mul", draw("Mul", inner, 0.5), draw("Add", draw("Tanh", cubic), 1.0))
+            x = draw("Add", x, _flat(draw, gelu, "c_out", 4 * size, size))
+        draw.scope = ""
+        logits = _dense(draw, _layer_norm(draw, x, "ln_f", size), "head", size, words)
+        draw.nodes.append(helper.make_node("Identity", [logits], ["logits"]))
+        outputs.insert(0, _value("logits", real, "batch", "sequence", words))
+
+
+def _flat(draw: _Writer, x: str, name: str, inputs: int, outputs: int) -> str:
+    """A layer with bias as a Gemm of two dimensions between Reshapes, as GPT-2's is exported."""
+    flat = draw("Reshape", x, [-1, inputs])
+    shape = draw("Concat", draw("Slice", draw("Shape", x), [0], [2]), [outputs], axis=0)
+    product = draw("Gemm", flat, draw.weight(f"{name}.weight", inputs, outputs), draw.weight(f"{name}.bias", outputs))
+    return draw("Reshape", product, shape)
 
 
 def decoder(path: Path, *, layers: int, size: int, inner: int, words: int = 32000, dtype: type = np.float32) -> None:
