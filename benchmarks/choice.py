@@ -84,11 +84,12 @@ def row(case: Case, chooser: Chooser, library: Sequence[Rule], seconds: float) -
     """Choose, and measure for longer."""
     rule = chooser.rules[case.rule]
     before, after = rewritten(rule, library, case)
-    found = subject(before, after, {"": case.opset, "com.microsoft": 1}, {}, as_it_is, chooser.seed)
-    weighed = chooser.weigh(case.rule, found)
-    assert isinstance(weighed, Weighed), weighed
-    takes = weighed.is_faster if rule.needs_speedup else not weighed.is_slower
-    timings = interleave(found.runners(chooser.setting), seconds=seconds, most=10_000)
+    imports = {"": case.opset, "com.microsoft": 1}
+    with subject(before, after, imports, {}, as_it_is, chooser.seed) as found:
+        weighed = chooser.weigh(case.rule, found)
+        assert isinstance(weighed, Weighed), weighed
+        takes = weighed.is_faster if rule.needs_speedup else not weighed.is_slower
+        timings = interleave(found.runners(chooser.setting), seconds=seconds, most=10_000)
     longer = ratio(timings["after"], timings["before"])
     cost = longer.median if takes else 1 / longer.median
     return {

@@ -46,7 +46,7 @@ from onnxrewrite.inputs.classes import (
 from onnxrewrite.inputs.sample import CARE, Sampler, Trial
 from onnxrewrite.ir.random_operators import draws, stochastic_ops
 from onnxrewrite.reference.tolerance import EXACT
-from onnxrewrite.runtime.session import Session, as_proto, is_short_of_memory, open_session
+from onnxrewrite.runtime.session import Session, is_short_of_memory, open_session, site_proto
 from onnxrewrite.system.arrays import Array, Feeds, Outputs
 from onnxrewrite.system.plain import Json
 
@@ -160,12 +160,13 @@ def check_site(
 
 def _check(before: ir.Model, after: ir.Model, trials: Trials) -> SiteCheck:
     """At smaller sizes first, where that says that all is well; at their own sizes else."""
-    models, elements = (as_proto(before), as_proto(after)), elements_of(before)
-    for small in shrunk(*models) if not elements else ():
-        result = _Site(*small, elements, trials).check()
-        if result.ok:
-            return replace(result, notes=[*result.notes, "at smaller sizes"])
-    return _Site(*models, elements, trials).check()
+    elements = elements_of(before)
+    with site_proto(before) as old, site_proto(after) as new:
+        for small in shrunk(old, new) if not elements else ():
+            result = _Site(*small, elements, trials).check()
+            if result.ok:
+                return replace(result, notes=[*result.notes, "at smaller sizes"])
+        return _Site(old, new, elements, trials).check()
 
 
 class _Site:

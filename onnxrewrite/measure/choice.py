@@ -127,8 +127,8 @@ class Chooser:
         name = structure(old, new)
         if name not in self._seen:
             try:
-                found = subject(old, new, site.opset_imports, self.dims, self.lower, self.seed)
-                self._seen[name] = self.weigh(site.rule, found)
+                with subject(old, new, site.opset_imports, self.dims, self.lower, self.seed) as found:
+                    self._seen[name] = self.weigh(site.rule, found)
             except NOT_RUN as error:
                 self._seen[name] = reason(error)
         return self._seen[name]

@@ -6,7 +6,8 @@ standard gives it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,7 +21,7 @@ from onnxrewrite.inputs.bindings import Binding, typical
 from onnxrewrite.inputs.sample import CARE, Sampler
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.measure.decomposition import spell_attention
-from onnxrewrite.runtime.session import as_proto
+from onnxrewrite.runtime.session import site_proto
 from onnxrewrite.runtime.settings import Runner, Setting, open_runner
 from onnxrewrite.system.arrays import Feeds
 
@@ -64,6 +65,7 @@ class Subject:
         raise ModelError(reason)
 
 
+@contextmanager
 def subject(
     old: ir.Model,
     new: ir.Model,
@@ -71,8 +73,8 @@ def subject(
     dims: Mapping[str, int],
     lower: Callable[[ir.Model], None],
     seed: int,
-) -> Subject:
-    """A rewrite to be timed at certain sizes.
+) -> Iterator[Subject]:
+    """A rewrite to be timed at certain sizes, as long as the context lasts.
 
     Args:
         old: The covered nodes, cut out.
@@ -85,14 +87,14 @@ def subject(
     Raises:
         UsageError, ModelError: It cannot be made.
     """
-    before = _spelled_out(as_proto(old), imports)
     lower(new)
-    after = as_proto(new)
-    for side in (before, after):
-        _drop_last_views(side)
-    sampler, elements = Sampler(before, dims=dims, seed=seed), elements_of(old)
-    binding = typical(sampler.specs, sampler.bound)
-    return Subject(before, after, binding, lambda care: site_feeds(sampler, elements, binding, care=care))
+    with site_proto(old) as spelled, site_proto(new) as after:
+        before = _spelled_out(spelled, imports)
+        for side in (before, after):
+            _drop_last_views(side)
+        sampler, elements = Sampler(before, dims=dims, seed=seed), elements_of(old)
+        binding = typical(sampler.specs, sampler.bound)
+        yield Subject(before, after, binding, lambda care: site_feeds(sampler, elements, binding, care=care))
 
 
 def _drop_last_views(model: onnx.ModelProto) -> None:

@@ -45,6 +45,9 @@ _MOST_THREADS = ContextVar("most threads", default=0)
 _NO_MEMORY = re.compile(r"bad_alloc|bad allocation|allocate memory|requested bytes|MemoryError|memory exhausted", re.I)
 """Messages of ONNX Runtime and numpy when memory is exhausted."""
 
+COPIED = 2**22
+"""Bytes of weights up to which a part of a model is a message of its own."""
+
 _NARROW = {
     onnx.TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
     onnx.TensorProto.FLOAT8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
@@ -57,6 +60,16 @@ def as_proto(model: ModelLike) -> onnx.ModelProto:
     if isinstance(model, onnx.ModelProto):
         return model
     return io.to_proto(model) if isinstance(model, ir.Model) else onnx.load(str(model))
+
+
+@contextmanager
+def site_proto(model: ir.Model) -> Iterator[onnx.ModelProto]:
+    """A part of a model as one message, which refers to its weights where these are many."""
+    if external.total_bytes(model) <= COPIED:
+        yield io.to_proto(model)
+        return
+    with references.by_reference(model) as proto:
+        yield proto
 
 
 def skeleton(model: ModelLike) -> onnx.ModelProto:

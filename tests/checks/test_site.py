@@ -6,8 +6,10 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
+from onnxrewrite.checks import site
 from onnxrewrite.checks.site import ELEMENTS, LARGE, SiteCheck, Trials, check_site, clear_cache
 from onnxrewrite.ir.text import parse
+from onnxrewrite.runtime.references import referred_bytes
 
 GELU = (
     "g (float[b,s,64] x) => (float[b,s,64] y) <float c = {%s}, float o = {1.0}, float h = {0.5}>"
@@ -239,3 +241,26 @@ def test_symbolic_sizes_of_images_are_small_ones(check: Any, shape: str, sides: 
         height, width = (binding[side] for side in sides)
         assert height != width, "what an exchange of the two would hide in"
         assert 64 * height * width * binding["n"] < LARGE
+
+
+@pytest.mark.parametrize(("shift", "status"), [(1, "ok"), (2, "failed")])
+def test_many_weights_are_referred_to_and_checked_all_the_same(
+    shift: int, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of a table of 8 MB."""
+    lines = "int64[n] i; a = Gather(float[2048,1024] ~, i)"
+    before, after = parse(f"{lines}  y = Add(a, 1.0)"), parse(f"{lines}  y = Add({shift}.0, a)")
+    for model in (before, after):
+        for value in model.graph.initializers.values():
+            assert value.const_value is not None
+            value.const_value = ir.tensor(value.const_value.numpy(), name=value.name)  # as it is in a file
+    opened: list[int] = []
+    original = site.open_session
+
+    def counting(model: Any, **given: Any) -> Any:
+        opened.append(referred_bytes(model))
+        return original(model, **given)
+
+    monkeypatch.setattr(site, "open_session", counting)
+    assert check_site(before, after).status == status
+    assert opened == [8 * 2**20] * 2
