@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 import onnx_ir as ir
 
 from onnxrewrite.checks.assumed import classes
+from onnxrewrite.checks.likeness import structure
 from onnxrewrite.checks.site import ELEMENTS, SiteCheck, Trials, check_site
 from onnxrewrite.inputs.classes import CLASSES, HUGE, SPECIAL
-from onnxrewrite.ir import text
 from onnxrewrite.ir.dims import MAX_RANK
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import extract, outer_values, subgraphs, topological
@@ -124,13 +124,6 @@ class SiteChecker:
     def _key(self, before: ir.Model, after: ir.Model, assumes: Collection[Assumption]) -> str:
         """The key of the result: both sides, the seed, and what the rule assumes of the inputs."""
         return f"{structure(before, after)}\n{self.seed} {sorted(assumes)}"
-
-
-def structure(before: ir.Model, after: ir.Model) -> str:
-    """Two sides in text, and what is known of shape tensors: equal for sites that are the same but for names."""
-    elements = [v.metadata_props.get(ELEMENTS) for v in before.graph.inputs]
-    texts = [text.print_model(m, canonical_names=True) for m in (before, after)]
-    return "\n".join([*texts, json.dumps(elements)])
 
 
 def sides(site: Site) -> tuple[ir.Model, ir.Model] | str:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from onnxrewrite.checks.rewrites import sides, structure
+from onnxrewrite.checks.likeness import structure
+from onnxrewrite.checks.rewrites import sides
 from onnxrewrite.errors import NOT_RUN, reason
 from onnxrewrite.measure import region_text
 from onnxrewrite.measure.database import rows

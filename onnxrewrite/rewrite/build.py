@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol, overload
 
@@ -12,12 +13,18 @@ import onnx_ir as ir
 from onnxrewrite.errors import RuleError, one_line
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.text.literals import tensor_hash
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.pattern.terms import Term
 from onnxrewrite.rewrite import edit
 from onnxrewrite.system.arrays import Array
 
 Input = ir.Value | Array | float | int | bool | None
+
+_HEAVY = 2**20
+"""Constants of so many bytes are held once."""
+
+_HELD: weakref.WeakValueDictionary[str, ir.Tensor[Array]] = weakref.WeakValueDictionary()
 
 
 class Emit(Protocol):
@@ -122,6 +129,8 @@ class Builder:
         if dtype is None:
             dtype = ir.DataType.FLOAT if data.dtype == np.float64 else ir.DataType.from_numpy(data.dtype)
         tensor = ir.Tensor(_converted(data, dtype), dtype=dtype)  # ``ir.tensor`` first asks for much that this is not
+        if tensor.nbytes >= _HEAVY:
+            tensor = _held_once(tensor)
         value = ir.Value(type=ir.TensorType(dtype), shape=ir.Shape(data.shape), const_value=tensor)
         self.constants.append(value)
         return value
@@ -222,6 +231,16 @@ class Builder:
         if formal.types == {"tensor(int64)"} or data.dtype.kind == "i":
             return self.const(data, like=ir.DataType.INT64)
         return self.const(data)
+
+
+def _held_once(tensor: ir.Tensor[Array]) -> ir.Tensor[Array]:
+    """A tensor whose elements lie where those of an equal one do that is still held: copies of a model are rewritten
+    alike."""
+    known = _HELD.setdefault(tensor_hash(tensor), tensor)
+    if known is tensor:
+        return tensor
+    first, second = (each.numpy().reshape(-1).view(np.uint8) for each in (known, tensor))
+    return ir.Tensor(known.numpy(), dtype=tensor.dtype) if np.array_equal(first, second) else tensor
 
 
 def _converted(data: Array, dtype: ir.DataType) -> Array:

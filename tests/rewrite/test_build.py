@@ -442,3 +442,13 @@ def test_attr_captures_carry_over() -> None:
     to = rule("elu", leaky, lambda m, build: build.Elu(m[x], alpha=m[alpha]))
     driver = drive("float[2] x; y = LeakyRelu<alpha=0.3>(x)", [to])
     assert printed(driver) == "[LeakyRelu] y = Elu <alpha = 0.3> (x)"
+
+
+def test_large_constants_that_are_equal_lie_in_one_place() -> None:
+    weight = np.random.default_rng(0).standard_normal((512, 512), np.float32)
+    first, again, other = (Tape().build.const(array) for array in (weight.copy(), weight.copy(), -weight))
+    arrays = [each.const_value.numpy() for each in (first, again, other) if each.const_value is not None]
+    assert np.shares_memory(arrays[0], arrays[1])
+    assert not np.shares_memory(arrays[0], arrays[2])
+    np.testing.assert_array_equal(arrays[1], weight)
+    assert first.const_value is not again.const_value  # each bears the name that it has in its model

@@ -97,8 +97,10 @@ def _hashed(tensor: ir.TensorProtocol) -> str:
     if tensor.dtype is ir.DataType.STRING:
         for item in strings_of(tensor):
             state.update(len(item).to_bytes(8, "little") + item)
-    else:
+    elif tensor.dtype.itemsize < 1:  # several elements in a byte
         state.update(tensor.tobytes())
+    else:
+        state.update(np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data)
     return f"sha256:{state.hexdigest()[:12]}"
 
 

@@ -1,0 +1,95 @@
+"""Likeness of sites: those that are the same but for names and weights are checked, and timed, once.
+
+A weight is a constant of more than a few floating-point numbers, neither all equal nor all integers: nobody chose its
+elements one by one.  Two of them are alike if they have the same dtype and shape, and numbers of the same signs and
+magnitudes; for folding what is negative, zero or tiny is another case.  The numbers of every layer are compared where
+the whole model is, or its segments.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import weakref
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxrewrite.checks.site import ELEMENTS
+from onnxrewrite.ir.text.printer import Printer, model_header
+from onnxrewrite.system.arrays import Array
+
+_FEW = 16
+"""Constants of no more elements are told by these."""
+
+_SAMPLE, _STRETCHES = 2**16, 16
+"""Of more elements so many are looked at, in so many stretches of the weight."""
+
+_LARGE, _SMALL = 4, 8
+"""The powers of two by which the largest and the smallest magnitude of like weights may differ, about."""
+
+_MADE_UP = re.compile(r"\b_d\d+\b")
+"""The names that shape inference gives to sizes; what numbers they bear depends on all that stands before."""
+
+_KINDS: weakref.WeakKeyDictionary[ir.TensorProtocol, str] = weakref.WeakKeyDictionary()
+"""Tensors do not change, and a weight is looked at for each rewrite that reads it."""
+
+
+def structure(before: ir.Model, after: ir.Model) -> str:
+    """Two sides in text, and what is known of shape tensors: equal for sites that are the same but for names and
+    weights."""
+    numbers: dict[str, int] = {}
+    lines = [json.dumps([v.metadata_props.get(ELEMENTS) for v in before.graph.inputs])]
+    for side in (before, after):
+        printer = _Printer(side, numbers)
+        lines += [model_header(side, True), *printer.graph(side.graph)]
+        for function in sorted(side.functions.values(), key=lambda each: each.identifier()):
+            lines += Printer(True, function.opset_imports).function(function)
+    names: dict[str, str] = {}
+    return _MADE_UP.sub(lambda found: names.setdefault(found[0], f"_d{len(names)}"), "\n".join(lines))
+
+
+class _Printer(Printer):
+    """Tells weights by their kinds, and by numbers which of them are the same one, on either side."""
+
+    def __init__(self, side: ir.Model, numbers: dict[str, int]) -> None:
+        super().__init__(True, side.opset_imports)
+        self._numbers = numbers
+
+    def constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> str:
+        told = super().constant(value, tensor)
+        kind = weight_kind(tensor)
+        if not kind:
+            return told
+        name, _, elements = told.partition(" = ")
+        return f"{name} = ~{self._numbers.setdefault(elements, len(self._numbers))} {kind}"
+
+
+def weight_kind(tensor: ir.TensorProtocol) -> str:
+    """The signs and magnitudes of a weight in words; empty for a constant that is none."""
+    if tensor.size <= _FEW or not tensor.dtype.is_floating_point():
+        return ""
+    known = _KINDS.get(tensor)
+    if known is None:
+        known = _KINDS[tensor] = _kind(_looked_at(tensor.numpy()))
+    return known
+
+
+def _looked_at(array: Array) -> Array:
+    """The elements of an array, or some stretches of it, in at least single precision."""
+    flat = array.reshape(-1)
+    if flat.size > _SAMPLE:
+        length = _SAMPLE // _STRETCHES
+        starts = np.linspace(0, flat.size - length, _STRETCHES).astype(int)
+        flat = np.concatenate([flat[start : start + length] for start in starts])
+    return flat if flat.dtype == np.float64 else flat.astype(np.float32)
+
+
+def _kind(numbers: Array) -> str:
+    magnitudes = np.abs(numbers)
+    if not np.isfinite(numbers).all() or (numbers == numbers[0]).all() or (numbers == np.rint(numbers)).all():
+        return ""
+    signs = "".join(s for s, has in (("-", numbers < 0), ("0", numbers == 0), ("+", numbers > 0)) if has.any())
+    largest, smallest = float(magnitudes.max()), float(magnitudes[magnitudes > 0].min())
+    return f"{signs} 2^{math.frexp(largest)[1] // _LARGE * _LARGE} 2^{math.frexp(smallest)[1] // _SMALL * _SMALL}"
