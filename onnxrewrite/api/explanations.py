@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from onnxrewrite import io
 from onnxrewrite.explanation import near_miss
 from onnxrewrite.explanation.why_not import Explainer, only_rule
-from onnxrewrite.io.opset_conversion import in_opset
 from onnxrewrite.report.html.notebook import explanation_html
 from onnxrewrite.rewrite import registry
+from onnxrewrite.rewrite.preparation import prepared
 from onnxrewrite.rewrite.rule import Rule
 
 
@@ -50,5 +50,5 @@ def explain(
     if isinstance(rule, Rule) and rule not in list(library):
         library.add([rule])
     subject = rule if isinstance(rule, Rule) else only_rule(library, rule)
-    explainer = Explainer(in_opset(io.load(model), opset), list(library), target, check=check)
+    explainer = Explainer(prepared(io.load(model), library, opset).model, list(library), target, check=check)
     return Explanation(**vars(explainer.explain(subject, at)))

@@ -12,10 +12,10 @@ from onnxrewrite.authoring.region import Region, between, candidates, ending_at,
 from onnxrewrite.authoring.staged_model import found_by
 from onnxrewrite.authoring.template import Captured, Writing
 from onnxrewrite.errors import UsageError
-from onnxrewrite.io.opset_conversion import in_opset
 from onnxrewrite.ir.graph import scopes
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
+from onnxrewrite.rewrite.preparation import prepared
 from onnxrewrite.rewrite.rule import NAME, Stage
 
 DEFAULT_NAME = "my-fusion"
@@ -59,7 +59,7 @@ def capture(
     _check_name(name, library)
     if not inputs or not outputs:
         raise UsageError("give at least one value at which the region begins, and one at which it ends")
-    loaded = in_opset(io.load(model), opset)
+    loaded = prepared(io.load(model), library, opset).model
     driver = found_by(loaded, stage, library, target)
     region = _region(driver, loaded, inputs, outputs, stage)
     called = label or (Path(model).name if isinstance(model, str | Path) else "a model")

@@ -14,6 +14,7 @@ from onnxrewrite.pattern.match import Match
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.legality import shared_inside
+from onnxrewrite.rewrite.preparation import prepared
 from onnxrewrite.rewrite.rule import Rule, Stage
 
 FILL_IN = "fill in the rewrite"
@@ -32,7 +33,8 @@ def found_by(source: io.Source, stage: Stage, rules: Iterable[Rule], target: str
         rules: All rules.
         target: The target that the result must run on.
     """
-    driver = Driver(io.load(source), list(rules), target_by_name(target))
+    known = list(rules)
+    driver = Driver(prepared(io.load(source), known).model, known, target_by_name(target))
     if stage > min(Stage):
         driver.run(Stage(stage - 1))
     return driver

@@ -79,8 +79,8 @@ def explain(
 
     from onnxrewrite import io
     from onnxrewrite.explanation.why_not import Explainer, only_rule
-    from onnxrewrite.io.opset_conversion import in_opset
     from onnxrewrite.rewrite import registry
+    from onnxrewrite.rewrite.preparation import prepared
 
     library = registry.load(view.rules)
     for line in library.broken:
@@ -91,7 +91,7 @@ def explain(
         raise UsageError(f"{rule} is asked about, and left out by --without")
     loaded = io.load(model)
     options.keep_weights(loaded, report, "--json")
-    loaded = in_opset(loaded, view.opset)
+    loaded = prepared(loaded, chosen, view.opset).model
     if question.node is not None:
         data, shown = _story(loaded, chosen, view.target, question.node)
     elif subject is not None:

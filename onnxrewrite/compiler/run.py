@@ -24,11 +24,11 @@ from onnxrewrite.compiler.request import CheckLevel, Request
 from onnxrewrite.compiler.result import Checks, Result
 from onnxrewrite.compiler.speed_guard import SpeedGuard
 from onnxrewrite.errors import CheckError
-from onnxrewrite.io.opset_conversion import in_opset
 from onnxrewrite.ir.sums import named_sums, with_plain_names
 from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.finish import has_inner_types
+from onnxrewrite.rewrite.preparation import prepared
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Key
@@ -114,7 +114,7 @@ class _Run:
         self.level: CheckLevel = request.check
         self.verdicts = verdicts
         self.clock = Clock(progress)
-        source = in_opset(original, request.opset)
+        source, notes = prepared(original, rules, request.opset)
         named = source if request.named_sums else with_plain_names(source)
         opsets = Opsets(named, self._newest_opset(), for_speed=request.lowering == "fastest")
         types = has_inner_types(original)
@@ -123,6 +123,8 @@ class _Run:
         )
         self.speed_guard = SpeedGuard(self.loop, rules, self.target, request, verdicts, self.clock)
         self._excused: list[str] = []
+        checked_on = self.target.note if self.level != "off" else ""  # where that is not what it shall run on
+        self._notes = [*notes, *filter(None, [checked_on])]
 
     def execute(self) -> Result:
         """Rewrite, check the whole, and repeat without what was found guilty, or slow."""
@@ -148,7 +150,7 @@ class _Run:
             rules=RuleSet("", (r for r in self.rules if r.name not in self.loop.without)),
             target=self.target,
             request=self.request,
-            notes=list(dict.fromkeys([*filter(None, [self._checked_on]), *self.speed_guard.notes, *trace.warnings])),
+            notes=list(dict.fromkeys([*self._notes, *self.speed_guard.notes, *trace.warnings])),
             seconds=dict(self.clock.seconds),
         )
 
@@ -232,11 +234,6 @@ class _Run:
 
         with by_reference(model) as opened:
             yield opened
-
-    @property
-    def _checked_on(self) -> str:
-        """On what the result is checked, where that is not what it shall run on."""
-        return self.target.note if self.level != "off" else ""
 
     def _newest_opset(self) -> int:
         """The newest opset that the model may be converted to for a rule: the standard alone has no kernels to gain."""

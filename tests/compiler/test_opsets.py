@@ -14,7 +14,7 @@ import onnxrewrite as rw
 from onnxrewrite import Result, io
 from onnxrewrite.certificate.repetition import Original
 from onnxrewrite.compiler.opsets import Opsets
-from onnxrewrite.rules import FLOATS, Attr, Builder, Match, Rule, Stage, Value, Var, op
+from onnxrewrite.rules import FLOATS, Attr, Builder, Match, Operators, Rule, Stage, Value, Var, op
 
 x, scale = Var("x", dtype=FLOATS), Var("scale", dtype=FLOATS)
 normal = op.Mul(op.Div(x, op.Sqrt(op.ReduceMean(op.Mul(x, x), axes=(-1,), keepdims=1) + 1e-5)), scale)
@@ -122,7 +122,8 @@ def test_what_the_converter_cannot_bring_there_stays() -> None:
     proto.graph.node[4].input[0] = "t"
     proto.graph.node.insert(0, onnx.helper.make_node("Twice", ["x"], ["t"], domain="local"))
     proto.graph.value_info.append(onnx.helper.make_tensor_value_info("t", onnx.TensorProto.FLOAT, ["batch", 8]))
-    result = rw.apply(proto, rules=[RMS], only=["rms"])
+    twice = Rule("twice", Stage.RAISE, Operators("local").Twice(op.Neg(x)), lambda m, build: m[x])  # keeps the function
+    result = rw.apply(proto, rules=[RMS, twice], only=["rms", "twice"])
     assert opset_of(result) == 17
     assert any("RMSNormalization not used" in note and "cannot be converted" in note for note in result.notes)
 

@@ -20,7 +20,7 @@ from onnxrewrite.compiler import run
 from onnxrewrite.compiler.loop import RewriteLoop
 from onnxrewrite.errors import CheckError, ModelError, RuleError, UsageError
 from onnxrewrite.ir import text
-from onnxrewrite.rules import AnyNode, Rule, Stage, Var, op
+from onnxrewrite.rules import AnyNode, Operators, Rule, Stage, Var, op
 
 x = Var("x")
 GELU = "d = Div(x, 1.41421356)  e = Erf(d)  a = Add(e, 1.0)  m = Mul(x, a)  y = Mul(m, 0.5)"
@@ -430,11 +430,26 @@ def test_a_rule_that_raises_is_noted() -> None:
 # -- functions ----------------------------------------------------------------------------------------------------
 
 
-def test_functions_are_rewritten_and_checked() -> None:
+NAMES_F = Rule("names-f", Stage.RAISE, Operators("own").F(op.Neg(x)), lambda m, build: m[x])
+"""A rule that matches nowhere, and keeps functions called F."""
+
+
+def test_functions_are_inlined_rewritten_and_checked() -> None:
     body = GELU.replace("x", "p").replace("y =", "q =").replace("exp", "x")
     source = f'(float[n,8] x) => (float[n,8] y) {{ y = own.F(x) }} <domain: "own", opset_import: ["": 17]> F (p) => (q) {{ {body} }}'
-    graph = model(source)
-    result = rw.apply(graph)
+    result = rw.apply(model(source))
+    assert not result.model.functions
+    assert [n.op_type for n in result.model.graph] == ["Gelu"]
+    assert "functions of the model were inlined: own.F" in result.notes
+    assert result.checks.model is not None
+    assert result.checks.model.ok
+    onnx.checker.check_model(result.to_proto())
+
+
+def test_functions_that_rules_name_are_rewritten_and_checked() -> None:
+    body = GELU.replace("x", "p").replace("y =", "q =").replace("exp", "x")
+    source = f'(float[n,8] x) => (float[n,8] y) {{ y = own.F(x) }} <domain: "own", opset_import: ["": 17]> F (p) => (q) {{ {body} }}'
+    result = rw.apply(model(source), rules=[NAMES_F])
     (function,) = result.model.functions.values()
     assert [n.op_type for n in function] == ["Gelu"]
     assert result.checks.model is not None
@@ -452,9 +467,10 @@ def test_attributes_of_a_function_are_not_lost_with_a_branch() -> None:
         '(float[2] x) => (float[2] y) { y = own.F<slope=0.5>(x) } <domain: "own", opset_import: ["": 17]>'
         f" F <slope> (p) => (q) {{ c = Constant<value = bool true>()  q = If<{branches}>(c) }}"
     )
-    result = rw.apply(model(source), check="off")
+    result = rw.apply(model(source), check="off", rules=[NAMES_F])
     assert rw.check(model(source), result.model).ok
     assert "alpha: float = @slope" in text.print_model(result.model)
+    assert "LeakyRelu <alpha = 0.5>" in text.print_model(rw.apply(model(source)).model)
 
 
 def test_functions_that_call_themselves_do_not_crash() -> None:

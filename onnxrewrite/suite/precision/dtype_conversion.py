@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass, LiftConstantsToInitializersPass
+from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from onnxrewrite import io
 from onnxrewrite.io import preserved
+from onnxrewrite.io.inlining import inlined
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.rewrite.edit import Names, drop_unused_initializers
 from onnxrewrite.suite.precision.formats import Format
@@ -23,11 +24,8 @@ from onnxrewrite.suite.precision.support import Places, is_float
 
 def prepared(source: io.Source) -> ir.Model:
     """A copy to convert: functions inlined, constants made weights, dtypes and shapes inferred."""
-    model = io.load(source)
+    model = io.load(inlined(io.load(source)).model)
     with preserved.quiet():
-        if model.functions:
-            InlinePass()(model)
-            model = io.load(model)
         LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     Facts(model.graph, model.graph.opset_imports)
     return model
