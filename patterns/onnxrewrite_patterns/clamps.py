@@ -172,3 +172,38 @@ def extremum_of_extremum(m: Match, build: Builder) -> Value:
     m.require(not zeros or not ambiguous, "the sign of zero might change")
     made: Value = getattr(build, kind)(m[x], build.const(merged, like=x))
     return made
+
+
+# -- an interval of extrema ----------------------------------------------------------------------------------
+
+low, high = Scalar("low"), Scalar("high")
+between = any_of(
+    op.Min(op.Max(x, low), high), op.Max(op.Min(x, high), low), op.Min(op.Relu(x), high), op.Relu(op.Min(x, high))
+)
+
+TELLS_ZEROS = frozenset(operators(marks="tiny"))
+"""Readers to which -0 is another number than 0."""
+
+
+@rule(
+    "clip",
+    RAISE,
+    between,
+    examples=(
+        Rewrites("float x; a = Max(x, -1.0)  y = Min(a, 6.0)", to="float x; y = Clip(x, -1.0, 6.0)"),
+        Rewrites("float[n,4] x; a = Min(x, {6.0})  y = Max({0.0}, a)", to="float[n,4] x; y = Clip(x, 0.0, 6.0)"),
+        Rewrites("float x; a = Relu(x)  y = Min(a, 6.0)", to="float x; y = Clip(x, 0.0, 6.0)"),
+        Rewrites("float x; a = Min(x, 6.0)  y = Relu(a)", to="float x; y = Clip(x, 0.0, 6.0)"),
+        Rejects("float x; a = Max(x, 6.0)  y = Min(a, -1.0)", because="the bounds are crossed"),
+        Rejects("float x; a = Max(x, 0.0)  b = Min(a, 6.0)  y = Div(1.0, b)", because="Div tells -0 from 0"),
+        Rejects("float[4] x; a = Max(x, {0.0, 1.0, 2.0, 3.0})  y = Min(a, 6.0)", because="one element"),
+    ),
+)
+def clip(m: Match, build: Builder) -> Value:
+    """Min(Max(x, low), high) ⟶ Clip(x, low, high), which keeps the sign of a zero that a bound of zero would replace."""
+    m.require(m.dtype(x) in FLOATS, "the dtype is no float", at=x)
+    start = m[low] if low in m else 0.0
+    m.require(start <= m[high], "the bounds are crossed")
+    reader = next((r for r in readers(m.anchor, within=1) if r.op_type in TELLS_ZEROS), None)
+    m.require(reader is None or start * m[high] != 0, f"{reader and reader.op_type} tells -0 from 0", at=m.anchor)
+    return build.Clip(m[x], min=start, max=m[high])

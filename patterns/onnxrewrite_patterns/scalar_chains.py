@@ -1,0 +1,104 @@
+"""Constant factors and addends in a row, and quotients that are spelled as products.
+
+Why: every factor is a pass over memory, and the product of two constants can be computed once.  This comes late, for
+other patterns are told by their constants: GELU, ½·x·(1 + erf(x/√2)), is none with another number in place of ½.
+
+(x + d)·c stays: where x is close to -d, x·c + d·c is far less accurate.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from onnxrewrite.rules import *
+
+x, y = Var("x", dtype=FLOATS), Var("y", dtype=FLOATS)
+first, second, shift = Const("first"), Const("second"), Const("shift")
+
+_MOST = 4096
+"""So many bytes of a new constant do not matter."""
+
+
+def constant(m: Match, build: Builder, made: Array, *of: Const) -> Value:
+    """A constant in place of others: it takes no more memory than they do, and loses nothing but by one rounding."""
+    dtype = m.dtype(x)
+    assert dtype is not None
+    limits, size = ml_dtypes.finfo(dtype.numpy()), np.abs(made)  # type: ignore[no-untyped-call]
+    m.require(made.nbytes <= max(sum(m[c].nbytes for c in of), _MOST), "the constant would be larger than those it joins")
+    m.require((size <= float(limits.max)).all(), "the constant would overflow", at=x)
+    m.require(((made == 0) | (size >= float(limits.tiny))).all(), "the constant would underflow", at=x)
+    return build.const(made, like=x)
+
+
+@rule(
+    "factor-of-factor",
+    LOWER,
+    x * first * second,
+    examples=(
+        Rewrites("float x; a = Mul(x, 2.0)  y = Mul(a, 0.25)", to="float x; y = Mul(x, 0.5)"),
+        Rewrites("float[n,2] x; a = Div(x, {2.0, 4.0})  y = Mul(3.0, a)", to="float[n,2] x; y = Mul(x, {1.5, 0.75})"),
+        Rewrites("float16 x; a = Mul(x, 3.0)  y = Div(a, 2.0)", to="float16 x; y = Mul(x, 1.5)"),
+        Rejects("float x; a = Mul(x, 1e30)  y = Mul(a, 1e30)", because="overflow"),
+        Rejects("float x; a = Mul(x, 1e-30)  y = Mul(a, 1e-15)", because="underflow"),
+        Rejects("float[n,4] x; a = Mul(x, 2.0)  y = Mul(a, z)", because="constant"),
+        Rejects("int64 x; a = Mul(x, 2)  y = Mul(a, 4)", because="dtype"),
+    ),
+)
+def factor_of_factor(m: Match, build: Builder) -> Value:
+    """(x·c)·d ⟶ x·(c·d)."""
+    return build.Mul(m[x], constant(m, build, m[first] * m[second], first, second))
+
+
+@rule(
+    "addend-of-addend",
+    LOWER,
+    x + first + second,
+    examples=(
+        Rewrites("float x; a = Add(x, 2.0)  y = Add(a, 0.5)", to="float x; y = Add(x, 2.5)"),
+        Rewrites("float[n,2] x; a = Sub(x, {2.0, 4.0})  y = Add(3.0, a)", to="float[n,2] x; y = Add(x, {1.0, -1.0})"),
+        Rejects("float x; float z; a = Add(x, 2.0)  y = Add(a, z)", because="constant"),
+        Rejects("float16 x; a = Add(x, 50000.0)  y = Add(a, 40000.0)", because="overflow"),
+    ),
+)
+def addend_of_addend(m: Match, build: Builder) -> Value:
+    """(x + c) + d ⟶ x + (c + d)."""
+    return build.Add(m[x], constant(m, build, m[first] + m[second], first, second))
+
+
+@rule(
+    "factor-of-line",
+    LOWER,
+    (x * first + shift) * second,
+    examples=(
+        Rewrites(
+            "float x; a = Mul(x, 3.0)  b = Add(a, 1.0)  y = Mul(b, 0.5)",
+            to="float x; a = Mul(x, 1.5)  y = Add(a, 0.5)",
+        ),
+        Rewrites(
+            "float[n,2] x; a = Mul(x, {1.0, 2.0})  b = Sub(a, 1.0)  y = Div(b, 2.0)",
+            to="float[n,2] x; a = Mul(x, {0.5, 1.0})  y = Add(a, -0.5)",
+        ),
+        Rejects("float x; a = Mul(x, 3.0)  b = Add(a, 1.0)  y = Mul(b, z)", because="constant"),
+        Rejects("float x; a = Add(x, 1.0)  y = Mul(a, 0.5)", because="expected a product"),
+    ),
+)
+def factor_of_line(m: Match, build: Builder) -> Value:
+    """(x·c + d)·e ⟶ x·(c·e) + d·e."""
+    product = build.Mul(m[x], constant(m, build, m[first] * m[second], first, second))
+    return build.Add(product, constant(m, build, m[shift] * m[second], shift, second))
+
+
+QUOTIENT = rule(
+    "product-with-reciprocal",
+    LOWER,
+    y * any_of(op.Div(1.0, x), op.Reciprocal(x)),
+    op.Div(y, x),
+    doc="y·(1/x) ⟶ y/x.",
+    examples=(
+        Rewrites("float x; float z; a = Div(1.0, x)  y = Mul(a, z)", to="float x; float z; y = Div(z, x)"),
+        Rewrites("float x; float z; a = Reciprocal(x)  y = Mul(z, a)", to="float x; float z; y = Div(z, x)"),
+        Rejects("float x; float z; a = Div(2.0, x)  y = Mul(a, z)", because="expected"),
+        Rejects("float x; float z; a = Div(1.0, x)  y = Mul(a, z)  u = Neg(a)", because="also used"),
+    ),
+)
