@@ -113,6 +113,13 @@ class Builder:
         inputs = [*operands, *node.inputs[len(operands) :]]
         return self.domain(node.domain).node(node.op_type, inputs, attributes, len(node.outputs))
 
+    def parts(self, node: ir.Node) -> list[ir.Value | None]:
+        """Build what an operator of ONNX Runtime computes, by operators of the standard: its outputs, None for one that
+        its body leaves out.  Refuses where there is no body, or where that does not cover the use."""
+        from onnxrewrite.rewrite.parts import parts
+
+        return parts(self, self._facts, node)
+
     def const(self, array: Any, like: Term | ir.Value | ir.DataType | None = None) -> ir.Value:
         """A constant tensor.
 

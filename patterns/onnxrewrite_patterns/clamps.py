@@ -200,10 +200,10 @@ TELLS_ZEROS = frozenset(operators(marks="tiny"))
     ),
 )
 def clip(m: Match, build: Builder) -> Value:
-    """Min(Max(x, low), high) ⟶ Clip(x, low, high), which keeps the sign of a zero that a bound of zero would replace."""
+    """Min(Max(x, low), high) ⟶ Clip(x, low, high), which keeps the sign of a zero that the parts replace by a bound."""
     m.require(m.dtype(x) in FLOATS, "the dtype is no float", at=x)
-    start = m[low] if low in m else 0.0
-    m.require(start <= m[high], "the bounds are crossed")
+    start, end = (m[low], m[high]) if low in m else (0.0, m[high])
+    m.require(start <= end, "the bounds are crossed")
     reader = next((r for r in readers(m.anchor, within=1) if r.op_type in TELLS_ZEROS), None)
-    m.require(reader is None or start * m[high] != 0, f"{reader and reader.op_type} tells -0 from 0", at=m.anchor)
-    return build.Clip(m[x], min=start, max=m[high])
+    m.require(reader is None or start * end != 0, f"{reader and reader.op_type} tells -0 from 0", at=m.anchor)
+    return build.Clip(m[x], min=start, max=end)

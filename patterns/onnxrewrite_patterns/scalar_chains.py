@@ -25,7 +25,9 @@ def constant(m: Match, build: Builder, made: Array, *of: Const) -> Value:
     dtype = m.dtype(x)
     assert dtype is not None
     limits, size = ml_dtypes.finfo(dtype.numpy()), np.abs(made)  # type: ignore[no-untyped-call]
-    m.require(made.nbytes <= max(sum(m[c].nbytes for c in of), _MOST), "the constant would be larger than those it joins")
+    m.require(
+        made.nbytes <= max(sum(m[c].nbytes for c in of), _MOST), "the constant would be larger than those it joins"
+    )
     m.require((size <= float(limits.max)).all(), "the constant would overflow", at=x)
     m.require(((made == 0) | (size >= float(limits.tiny))).all(), "the constant would underflow", at=x)
     return build.const(made, like=x)
