@@ -10,6 +10,10 @@ import onnx_ir as ir
 from onnxrewrite import io
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir import schema
+from onnxrewrite.ir.protos import nested
+
+_ASIDE = "onnxrewrite.aside"
+"""The domain of what the converter is not to see."""
 
 
 def to_opset(model: ir.Model, version: int) -> ir.Model:
@@ -25,13 +29,16 @@ def to_opset(model: ir.Model, version: int) -> ir.Model:
     if model.functions:
         raise UsageError(f"opset {version}: a model with functions of its own cannot be converted")
     original, weights = io.to_weightless(model)
+    given = _with_inputs(original, weights)
+    _move_squatters(given, "", _ASIDE)
     try:
-        converted = onnx.version_converter.convert_version(_with_inputs(original, weights), version)
+        converted = onnx.version_converter.convert_version(given, version)
     except Exception as error:  # the converter raises whatever its C++ code does
         text = " ".join(str(error).split())[:200]
         raise UsageError(
             f"opset {version}: the model cannot be converted from opset {io.opset(model)}: {text}"
         ) from error
+    _move_squatters(converted, _ASIDE, "")
     _restore(converted, original)
     return io.load_weightless(converted, weights)
 
@@ -39,6 +46,13 @@ def to_opset(model: ir.Model, version: int) -> ir.Model:
 def in_opset(model: ir.Model, version: int | None) -> ir.Model:
     """``model`` itself where it is in that ai.onnx opset or none is asked for, else what ``to_opset`` makes of it."""
     return model if version is None or version == io.opset(model) else to_opset(model, version)
+
+
+def _move_squatters(model: onnx.ModelProto, domain: str, other: str) -> None:
+    """Move ONNX Runtime's operators in the standard's domain, which the converter does not know, to another domain."""
+    for node in nested(model.graph.node):
+        if node.domain == domain and schema.is_squatter("", node.op_type):
+            node.domain = other
 
 
 def _with_inputs(model: onnx.ModelProto, weights: Mapping[str, object]) -> onnx.ModelProto:

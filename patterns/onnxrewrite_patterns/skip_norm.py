@@ -17,8 +17,7 @@ from onnxrewrite_patterns.norm_parts import with_sum
 
 x, skip = Var("x", dtype=FLOATS), Var("skip", dtype=FLOATS)
 bias_of_x = Var("bias of x", dtype=FLOATS, rank=1)
-biased = op.Add(x, bias_of_x)
-total = any_of(op.Add(biased, skip), op.Add(x, skip))
+total = any_of(op.Add(op.Add(x, bias_of_x), skip), op.Add(op.Add(x, skip), bias_of_x), op.Add(x, skip))
 widened = op.Cast(total, to=int(ir.DataType.FLOAT))
 whole = any_of(total, widened)
 scale, bias = Var("scale"), Var("bias", default=None)
@@ -83,6 +82,10 @@ _X = "float[b,s,8] x; float[b,s,8] z; float[8] w; float[8] c;"
         ),
         Rewrites(
             f"{_X} float[8] e; d = Add(x, e)  a = Add(d, z)  y = LayerNormalization(a, w)",
+            to=f"{_X} float[8] e; y = com.microsoft.SkipLayerNormalization<epsilon=1e-5>(x, z, w, , e)",
+        ),
+        Rewrites(
+            f"{_X} float[8] e; d = Add(x, z)  a = Add(d, e)  y = LayerNormalization(a, w)",
             to=f"{_X} float[8] e; y = com.microsoft.SkipLayerNormalization<epsilon=1e-5>(x, z, w, , e)",
         ),
         Rewrites(

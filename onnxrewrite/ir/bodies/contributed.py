@@ -50,14 +50,14 @@ def _quick_gelu(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
 def _skip_layer_norm(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     """Mean and deviation stay out, as in ONNX Runtime."""
     x, skip, gamma, beta, bias = operands(node, 5)
-    total = e.add(x, skip, bias)
+    total = e.add(x, bias, skip)
     return [_layer_norm(e, total, gamma, beta, attrs), "", "", total]
 
 
 @defines("SkipSimplifiedLayerNormalization")
 def _skip_rms_norm(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     x, skip, gamma, bias = operands(node, 4)
-    total = e.add(x, skip, bias)
+    total = e.add(x, bias, skip)
     epsilon = attrs.given("epsilon", 1e-12)
     return [e.op("SimplifiedLayerNormalization", total, gamma, axis=-1, epsilon=epsilon), "", "", total]
 
