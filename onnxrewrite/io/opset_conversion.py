@@ -30,7 +30,7 @@ def to_opset(model: ir.Model, version: int) -> ir.Model:
         raise UsageError(f"opset {version}: a model with functions of its own cannot be converted")
     original, weights = io.to_weightless(model)
     given = _with_inputs(original, weights)
-    _move_squatters(given, "", _ASIDE)
+    _hide_squatters(given)
     try:
         converted = onnx.version_converter.convert_version(given, version)
     except Exception as error:  # the converter raises whatever its C++ code does
@@ -38,7 +38,7 @@ def to_opset(model: ir.Model, version: int) -> ir.Model:
         raise UsageError(
             f"opset {version}: the model cannot be converted from opset {io.opset(model)}: {text}"
         ) from error
-    _move_squatters(converted, _ASIDE, "")
+    _show_squatters(converted)
     _restore(converted, original)
     return io.load_weightless(converted, weights)
 
@@ -48,11 +48,22 @@ def in_opset(model: ir.Model, version: int | None) -> ir.Model:
     return model if version is None or version == io.opset(model) else to_opset(model, version)
 
 
-def _move_squatters(model: onnx.ModelProto, domain: str, other: str) -> None:
-    """Move ONNX Runtime's operators in the standard's domain, which the converter does not know, to another domain."""
+def _hide_squatters(model: onnx.ModelProto) -> None:
+    """Give ONNX Runtime's operators in the standard's domain, which the converter does not know, another domain."""
+    model.opset_import.add(domain=_ASIDE, version=1)
     for node in nested(model.graph.node):
-        if node.domain == domain and schema.is_squatter("", node.op_type):
-            node.domain = other
+        if schema.is_squatter(node.domain, node.op_type):
+            node.domain = _ASIDE
+
+
+def _show_squatters(model: onnx.ModelProto) -> None:
+    """Undo ``_hide_squatters``."""
+    imports = [each for each in model.opset_import if each.domain != _ASIDE]
+    del model.opset_import[:]
+    model.opset_import.extend(imports)
+    for node in nested(model.graph.node):
+        if node.domain == _ASIDE:
+            node.domain = ""
 
 
 def _with_inputs(model: onnx.ModelProto, weights: Mapping[str, object]) -> onnx.ModelProto:
