@@ -188,6 +188,69 @@ def transpose_of_gemm(m: Match, build: Builder) -> Value:
     return build.node("Gemm", [m[b], m[a], addend], attributes)[0]
 
 
+# -- rows of a tensor --------------------------------------------------------------------------------------------
+
+tensor, weights, addend = Var("x", dtype=FLOATS), Const("w", rank=2), Const("bias", default=None)
+is_turned = Attr[int]("transB")
+rows = op.Reshape(tensor, Var("rows"))
+of_rows = op.Gemm(rows, weights, addend, alpha=1.0, beta=1.0, transA=0, transB=is_turned)
+back = op.Reshape(of_rows, Var("shape"))
+
+
+@rule(
+    "gemm-of-rows",
+    RAISE,
+    back,
+    examples=(
+        Rewrites(
+            "float[b,s,2] x; r = Reshape(x, {-1, 2})  g = Gemm(r, float[2,3] {1, 2, 3, 4, 5, 6}, {1.0, 2.0, 3.0})"
+            "  h = Shape(x)  l = Slice(h, {0}, {2}, {0})  t = Concat<axis=0>(l, {3})  y = Reshape(g, t)",
+            to="float[b,s,2] x; p = MatMul(x, float[2,3] {1, 2, 3, 4, 5, 6})  y = Add(p, {1.0, 2.0, 3.0})",
+        ),
+        Rewrites(
+            "float[2,s,2] x; r = Reshape(x, {-1, 2})  g = Gemm<transB=1>(r, float[4,2] {1, 2, 3, 4, 5, 6, 7, 8})"
+            "  y = Reshape(g, {2, -1, 2, 2})",
+            to="float[2,s,2] x; w = Transpose(float[4,2] {1, 2, 3, 4, 5, 6, 7, 8})  p = MatMul(x, w)"
+            "  y = Reshape(p, {2, -1, 2, 2})",
+        ),
+        Rejects(
+            "float[2,s,4] x; r = Reshape(x, {-1, 2})  g = Gemm(r, float[2,1] {1, 2})  y = Reshape(g, {2, -1})",
+            because="the rows are not those of the last axis",
+        ),
+        Rejects(
+            "float[2,s,2] x; r = Reshape(x, {-1, 2})  g = Gemm(r, float[2,1] {1, 2})  y = Reshape(g, {0, 1, 1})",
+            because="a size is taken from the rows",
+        ),
+        Rejects(
+            "float[2,2,2] x; r = Reshape(x, {4, 2})  g = Gemm(r, float[2,1] {1, 2}, float[4,1] {1, 2, 3, 4})"
+            "  y = Reshape(g, {2, 2, 1})",
+            because="another number is added to each row",
+        ),
+        Rejects(
+            "float[2,s,2] x; r = Reshape(x, {-1, 2})  g = Gemm<alpha=2.0>(r, float[2,1] {1, 2})"
+            "  y = Reshape(g, {2, -1, 1})",
+            because="alpha",
+        ),
+    ),
+)
+def gemm_of_rows(m: Match, build: Builder) -> Value:
+    """Reshape(Gemm(Reshape(x), w, b)) ⟶ x·w + b, of all rows of x, of which Gemm takes a matrix only."""
+    shape, flat, given = m.shape(tensor), m.shape(rows), m.value(weights)
+    fits = shape is not None and flat is not None and len(shape) > 2 and same_dim(shape[-1], flat[-1])
+    m.require(fits, "the rows are not those of the last axis of a tensor", at=rows)
+    m.require(addend not in m or m[addend].ndim < 2 or len(m[addend]) == 1, "another number is added to each row")
+    assert shape is not None
+    assert given is not None
+    result = build.MatMul(m[tensor], build.Transpose(given) if m[is_turned] else given)
+    if addend in m:
+        result = build.Add(result, m.value(addend) if m[addend].ndim < 2 else build.const(m[addend][0], like=addend))
+    if same_shape(m.shape(back), (*shape[:-1], m[weights].shape[0 if m[is_turned] else 1])):
+        return result
+    wanted = parameter(m.facts, m.node(back), "shape")
+    m.require(isinstance(wanted, tuple) and 0 not in wanted, "a size is taken from the rows, or not constant", at=back)
+    return build.Reshape(result, np.array(wanted))
+
+
 # -- more dimensions, or fewer ---------------------------------------------------------------------------------
 
 row = Var("a", dtype=FLOATS, rank=1)
