@@ -201,6 +201,7 @@ back = op.Reshape(of_rows, Var("shape"))
     "gemm-of-rows",
     RAISE,
     back,
+    allow_shared=True,
     examples=(
         Rewrites(
             "float[b,s,2] x; r = Reshape(x, {-1, 2})  g = Gemm(r, float[2,3] {1, 2, 3, 4, 5, 6}, {1.0, 2.0, 3.0})"
@@ -227,6 +228,11 @@ back = op.Reshape(of_rows, Var("shape"))
             because="another number is added to each row",
         ),
         Rejects(
+            "float[2,s,2] x; r = Reshape(x, {-1, 2})  g = Gemm(r, float[2,1] {1, 2})  y = Reshape(g, {2, -1, 1})"
+            "  z = Relu(g)",
+            because="used elsewhere",
+        ),
+        Rejects(
             "float[2,s,2] x; r = Reshape(x, {-1, 2})  g = Gemm<alpha=2.0>(r, float[2,1] {1, 2})"
             "  y = Reshape(g, {2, -1, 1})",
             because="alpha",
@@ -238,6 +244,7 @@ def gemm_of_rows(m: Match, build: Builder) -> Value:
     shape, flat, given = m.shape(tensor), m.shape(rows), m.value(weights)
     fits = shape is not None and flat is not None and len(shape) > 2 and same_dim(shape[-1], flat[-1])
     m.require(fits, "the rows are not those of the last axis of a tensor", at=rows)
+    m.require(is_read_once(m[of_rows]), "the product is used elsewhere, too", at=of_rows)
     m.require(addend not in m or m[addend].ndim < 2 or len(m[addend]) == 1, "another number is added to each row")
     assert shape is not None
     assert given is not None
