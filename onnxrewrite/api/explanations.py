@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from onnxrewrite import io
 from onnxrewrite.explanation import near_miss
 from onnxrewrite.explanation.why_not import Explainer, only_rule
+from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.report.html.notebook import explanation_html
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.preparation import prepared
@@ -50,5 +51,7 @@ def explain(
     if isinstance(rule, Rule) and rule not in list(library):
         library.add([rule])
     subject = rule if isinstance(rule, Rule) else only_rule(library, rule)
-    explainer = Explainer(prepared(io.load(model), library, opset).model, list(library), target, check=check)
+    explainer = Explainer(
+        prepared(io.load(model), library, target_by_name(target), opset).model, list(library), target, check=check
+    )
     return Explanation(**vars(explainer.explain(subject, at)))

@@ -13,6 +13,7 @@ from onnxrewrite.authoring.staged_model import found_by
 from onnxrewrite.authoring.template import Captured, Writing
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir.graph import scopes
+from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.preparation import prepared
@@ -59,7 +60,7 @@ def capture(
     _check_name(name, library)
     if not inputs or not outputs:
         raise UsageError("give at least one value at which the region begins, and one at which it ends")
-    loaded = prepared(io.load(model), library, opset).model
+    loaded = prepared(io.load(model), library, target_by_name(target), opset).model
     driver = found_by(loaded, stage, library, target)
     region = _region(driver, loaded, inputs, outputs, stage)
     called = label or (Path(model).name if isinstance(model, str | Path) else "a model")

@@ -34,7 +34,8 @@ def found_by(source: io.Source, stage: Stage, rules: Iterable[Rule], target: str
         target: The target that the result must run on.
     """
     known = list(rules)
-    driver = Driver(prepared(io.load(source), known).model, known, target_by_name(target))
+    runs_on = target_by_name(target)
+    driver = Driver(prepared(io.load(source), known, runs_on).model, known, runs_on)
     if stage > min(Stage):
         driver.run(Stage(stage - 1))
     return driver

@@ -79,6 +79,7 @@ def explain(
 
     from onnxrewrite import io
     from onnxrewrite.explanation.why_not import Explainer, only_rule
+    from onnxrewrite.ir.target import target as target_by_name
     from onnxrewrite.rewrite import registry
     from onnxrewrite.rewrite.preparation import prepared
 
@@ -91,7 +92,7 @@ def explain(
         raise UsageError(f"{rule} is asked about, and left out by --without")
     loaded = io.load(model)
     options.keep_weights(loaded, report, "--json")
-    loaded = prepared(loaded, chosen, view.opset).model
+    loaded = prepared(loaded, chosen, target_by_name(view.target), view.opset).model
     if question.node is not None:
         data, shown = _story(loaded, chosen, view.target, question.node)
     elif subject is not None:

@@ -114,9 +114,10 @@ class _Run:
         self.level: CheckLevel = request.check
         self.verdicts = verdicts
         self.clock = Clock(progress)
-        source, notes = prepared(original, rules, request.opset)
+        source, notes, highest = prepared(original, rules, self.target, request.opset)
+        self._compared = original if highest is None else source  # which the target runs
         named = source if request.named_sums else with_plain_names(source)
-        opsets = Opsets(named, self._newest_opset(), for_speed=request.lowering == "fastest")
+        opsets = Opsets(named, highest or self._newest_opset(), for_speed=request.lowering == "fastest")
         types = has_inner_types(original)
         self.loop = RewriteLoop(
             opsets, rules, self.target, request, keep_types=types, verdicts=verdicts, clock=self.clock
@@ -251,7 +252,7 @@ class _Run:
         """Checks that the original fails already: that is no fault of a rewrite."""
         from onnxrewrite.checks.structure import check_structure
 
-        with self._opened(self.original) as original:
+        with self._opened(self._compared) as original:
             return {_check_of(p) for p in check_structure(original, kernels=self._kernels)}
 
     @contextmanager
@@ -260,7 +261,7 @@ class _Run:
         if self.level == "off":
             yield None
             return
-        with self._opened(self.original) as original:
+        with self._opened(self._compared) as original:
             yield original
 
     def _baseline(self, original: onnx.ModelProto | str | None) -> Baseline | None:

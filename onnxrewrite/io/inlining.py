@@ -6,7 +6,7 @@ every call has the types and shapes of its own operands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 import onnx
@@ -61,6 +61,24 @@ def inlined(model: ir.Model, is_kept: Callable[[str, str], bool] = lambda domain
     del made.functions[:]
     made.functions.extend(functions[name] for name in _called(functions.keys() - gone, functions))
     return Inlined(io.load_weightless(made, weights), tuple(f"{domain}.{name}" for domain, name, _ in gone))
+
+
+def spelled_out(model: ir.Model, operators: Collection[str]) -> ir.Model:
+    """A copy with operators of the standard replaced by the function bodies that it gives them."""
+    proto, weights = io.to_weightless(model)
+    opset = io.opset(model)
+    for node in nested(proto.graph.node):
+        found = (
+            schema("", node.op_type, opset) if node.op_type in operators and not normal_domain(node.domain) else None
+        )
+        if found is not None:  # a body that refers to an attribute does not know its default
+            absent = found.attributes.keys() - {a.name for a in node.attribute}
+            defaults = {n: found.attributes[n].default for n in sorted(absent)}
+            node.attribute.extend(onnx.helper.make_attribute(n, v) for n, v in defaults.items() if v is not None)
+    names = [("", name) for name in sorted(operators)]
+    return io.load_weightless(
+        onnx.inliner.inline_selected_functions(proto, names, inline_schema_functions=True), weights
+    )
 
 
 def _fitted(function: onnx.FunctionProto, opset: int) -> onnx.FunctionProto | None:

@@ -420,12 +420,13 @@ def _constant(value: ir.Value) -> ir.TensorProtocol | None:
     return tensor.as_tensor()
 
 
-def has_body(found: Schema | None) -> bool:
-    """True if the standard defines the operator by a function body: a fused form of simpler operators."""
+def has_body(found: Schema | None, *, fixed: bool = False) -> bool:
+    """True if the standard defines the operator by a function body: a fused form of simpler operators;
+    with ``fixed``, the same one for all operands and attributes."""
     if found is None or found.domain not in standard_domains() or is_squatter(found.domain, found.op_type):
         return False
     defined: Any = onnx.defs.get_schema(found.op_type, found.since_version, found.domain)
-    return bool(defined.has_function or defined.has_context_dependent_function)
+    return bool(defined.has_function or (not fixed and defined.has_context_dependent_function))
 
 
 def oldest_version(domain: str, op_type: str, imported: int) -> int | None:

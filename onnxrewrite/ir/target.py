@@ -26,6 +26,7 @@ from onnxrewrite.ir.schema import (
     ort_latest_version,
     schema,
     standard_domains,
+    versions,
 )
 
 GROUP: Final = "onnxrewrite.targets"
@@ -78,6 +79,26 @@ class Target:
     def has_kernel(self, domain: str, op_type: str) -> bool:
         """True if there is a kernel for the operator, of any version and for any dtypes."""
         return (self._kernels, normal_domain(domain), op_type) in _kernels()
+
+    def newest_opset(self, op_type: str, opset: int) -> int:
+        """The newest ai.onnx opset, up to ``opset``, in which it has a kernel for a standard operator; ``opset`` where
+        that has a function body there, or no kernel in any."""
+        own = {self._kernels, "CPUExecutionProvider"} if self._kernels else ()  # the CPU runs what others cannot
+        kernels = [kernel for each in own for kernel in _kernels().get((each, "", op_type), ())]
+        since = sorted((s.since_version for s in versions("", op_type) if s.since_version <= opset), reverse=True)
+        if not kernels or not since or has_body(schema("", op_type, opset)):
+            return opset
+        ends = [opset, *(version - 1 for version in since)]
+        served = (end for end, version in zip(ends, since, strict=False) if any(k.serves(version) for k in kernels))
+        return next(served, opset)
+
+    def runs_body(self, op_type: str, opset: int) -> bool:
+        """False for an operator with one function body for all operands that runs, on floats, by no kernel and not by it."""
+        found = schema("", op_type, opset)
+        if found is None or not has_body(found, fixed=True):
+            return True
+        floats = {each.type_var: ir.DataType.FLOAT for each in found.inputs if "tensor(float)" in each.types}
+        return self.refuses("", op_type, opset, floats) is None
 
     @property
     def _kernels(self) -> str | None:

@@ -116,7 +116,7 @@ class Builder:
     def parts(self, node: ir.Node) -> list[ir.Value | None]:
         """Build what an operator of ONNX Runtime computes, by operators of the standard: its outputs, None for one that
         its body leaves out.  Refuses where there is no body, or where that does not cover the use."""
-        from onnxrewrite.rewrite.parts import parts
+        from onnxrewrite.rewrite.decompose import parts
 
         return parts(self, self._facts, node)
 

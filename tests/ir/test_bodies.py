@@ -69,6 +69,8 @@ CALLS = [
     PROJECTED + "y = com.microsoft.Attention<num_heads=2>(x, w, b, , , m)",
     "float[2,3,8] x; float[8,20] w; float[20] b;"
     "y = com.microsoft.Attention<num_heads=2, qkv_hidden_sizes=[8,8,4]>(x, w, b)",
+    QKV + 'y, n = com.microsoft.LinearAttention<q_num_heads=2, kv_num_heads=2, update_rule="linear">(q, q, q)',
+    'float[2,4,6] x; float[4,1,3] w; y, n = com.microsoft.CausalConvWithState<activation="silu">(x, w)',
     INTEGERS + "y = com.microsoft.QAttention<num_heads=2>(x, w, b, 0.01, 0.02, , t, s)",
     GRID + "y = com.microsoft.DequantizeLinear<axis=1>(a, {0.5, 0.25, 0.1}, uint8[3] {3, 4, 5})",
     "float[2,3,4] a; y = com.microsoft.QuantizeLinear(a, 0.05, uint8 30)",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onnxrewrite.ir import schema
 from onnxrewrite.ir.bodies.contributed import defines
 from onnxrewrite.ir.bodies.emitter import Attributes, Emit, Unsupported, operands
 
@@ -63,6 +64,16 @@ def _joined(e: Emit, x: str) -> str:
     if len(e.shape(x)) != 4:
         return x
     return str(e.op("Reshape", e.op("Transpose", x, perm=[0, 2, 1, 3]), e.ints([0, 0, -1])))
+
+
+@defines("LinearAttention", "CausalConvWithState")
+def _stateful(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
+    """The standard's, of which ONNX Runtime's do more."""
+    known = schema.schema("", node.op_type, None)
+    assert known is not None
+    if attrs.keys() - known.attributes.keys():
+        raise Unsupported("attributes that the standard has not")
+    return list(e.op(node.op_type, *node.input, outputs=len(node.output), **attrs))
 
 
 @defines("RotaryEmbedding")
