@@ -93,7 +93,7 @@ class Target:
         return next(served, opset)
 
     def runs_body(self, op_type: str, opset: int) -> bool:
-        """False for an operator with one function body for all operands that runs, on floats, by no kernel and not by it."""
+        """False if an operator with one function body for all uses runs, on floats, neither by a kernel nor by that."""
         found = schema("", op_type, opset)
         if found is None or not has_body(found, fixed=True):
             return True
