@@ -367,3 +367,14 @@ def test_measurements_of_another_machine_hold(tmp_path: Path):
     goals = {goal["goal"]: goal["met"] for goal in written(tmp_path / "report.json")["goals"]}
     assert code == int(not all(goals.values()))
     assert all(met for name, met in goals.items() if "does not measure" not in name)
+
+
+def test_the_page_of_the_kernel_horizon_is_of_the_installed_versions():
+    from benchmarks import horizon
+
+    found = horizon.page(list(horizon.rows()))
+    kept = horizon.PAGE.read_text(encoding="utf-8")
+    versions = [line for line in kept.splitlines() if "onnx " in line and "ONNX Runtime" in line]
+    if not any(line in found for line in versions):
+        pytest.skip("the page was made with other versions of onnx or ONNX Runtime")
+    assert found == kept

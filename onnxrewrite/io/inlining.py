@@ -57,7 +57,10 @@ def inlined(model: ir.Model, is_kept: Callable[[str, str], bool] = lambda domain
         return Inlined(model, ())
     del proto.functions[:]
     proto.functions.extend(bodies)
-    made = onnx.inliner.inline_local_functions(proto)
+    try:
+        made = onnx.inliner.inline_local_functions(proto)
+    except Exception:  # the inliner raises whatever its C++ code does: of a call that does not fit, for instance
+        return Inlined(model, ())
     del made.functions[:]
     made.functions.extend(functions[name] for name in _called(functions.keys() - gone, functions))
     return Inlined(io.load_weightless(made, weights), tuple(f"{domain}.{name}" for domain, name, _ in gone))

@@ -83,14 +83,18 @@ class Target:
     def newest_opset(self, op_type: str, opset: int) -> int:
         """The newest ai.onnx opset, up to ``opset``, in which it has a kernel for a standard operator; ``opset`` where
         that has a function body there, or no kernel in any."""
+        kernel = self.kernel_version(op_type, opset)
+        if kernel is None or has_body(schema("", op_type, opset)):
+            return opset
+        newer = (s.since_version for s in versions("", op_type) if kernel < s.since_version <= opset)
+        return min(newer, default=opset + 1) - 1
+
+    def kernel_version(self, op_type: str, opset: int) -> int | None:
+        """The newest version of a standard operator, up to ``opset``, that there is a kernel for."""
         own = {self._kernels, "CPUExecutionProvider"} if self._kernels else ()  # the CPU runs what others cannot
         kernels = [kernel for each in own for kernel in _kernels().get((each, "", op_type), ())]
-        since = sorted((s.since_version for s in versions("", op_type) if s.since_version <= opset), reverse=True)
-        if not kernels or not since or has_body(schema("", op_type, opset)):
-            return opset
-        ends = [opset, *(version - 1 for version in since)]
-        served = (end for end, version in zip(ends, since, strict=False) if any(k.serves(version) for k in kernels))
-        return next(served, opset)
+        since = (s.since_version for s in versions("", op_type) if s.since_version <= opset)
+        return max((v for v in since if any(kernel.serves(v) for kernel in kernels)), default=None)
 
     def runs_body(self, op_type: str, opset: int) -> bool:
         """False if an operator with one function body for all uses runs, on floats, neither by a kernel nor by that."""
@@ -98,7 +102,7 @@ class Target:
         if found is None or not has_body(found, fixed=True):
             return True
         floats = {each.type_var: ir.DataType.FLOAT for each in found.inputs if "tensor(float)" in each.types}
-        return self.refuses("", op_type, opset, floats) is None
+        return self.refuses("", op_type, opset, floats, indirect=True) is None
 
     @property
     def _kernels(self) -> str | None:
