@@ -21,7 +21,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxrewrite.errors import IncompleteError, ModelError, Rest
-from onnxrewrite.io import external, mapped, preserved, repair
+from onnxrewrite.io import external, held, mapped, preserved, repair
 from onnxrewrite.io.strings import repair_strings
 from onnxrewrite.ir.names import repeated
 from onnxrewrite.system import address_space, files, temporary
@@ -169,9 +169,8 @@ def _from_proto(
         for name, weight in beside.items():
             model.graph.initializers[name].const_value = weight
         known = set(map(id, beside.values()))
-        tensors = [slot.tensor for slot in external.slots(model)]
-        stored = [t for t in tensors if isinstance(t, ir.ExternalTensor) and id(t) not in known]
-        for tensor in stored:
+        outside = [t for t in held.hold(model) if isinstance(t, ir.ExternalTensor) and id(t) not in known]
+        for tensor in outside:
             tensor.base_dir = folder or ""
         said += repair.repair(model, where)
     except RecursionError:
@@ -187,7 +186,7 @@ def _from_proto(
         model,
         preserved.Origin(
             path=path,
-            data_files=tuple(dict.fromkeys(os.fspath(t.location) for t in stored)),
+            data_files=tuple(dict.fromkeys(os.fspath(t.location) for t in outside)),
             repairs=tuple(said),
             inputs=_copies(proto.graph.input),
             outputs=_copies(proto.graph.output),

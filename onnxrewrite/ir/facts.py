@@ -13,6 +13,7 @@ one.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
 import re
@@ -36,7 +37,7 @@ __all__ = ["Dim", "Facts", "plain", "same_dim", "same_shape"]
 logging.getLogger("onnx_shape_inference").setLevel(logging.ERROR)
 
 
-_NAMES = re.compile(r"\w+")
+_NAME = re.compile(r"\w+")
 
 _NEWS = 8
 """A node is listened to at most so many times in one refresh."""
@@ -180,7 +181,7 @@ class Facts:
     def is_made_up(self, dim: ir.SymbolicDim) -> bool:
         """True if inference has made up a name in a dimension."""
         generated = self._context._allocator.generated
-        return dim.value is not None and not generated.isdisjoint(_NAMES.findall(dim.value))
+        return dim.value is not None and not generated.isdisjoint(_names(dim.value))
 
     def is_newer(self, node: ir.Node) -> bool:
         """True if a node is written for a newer opset than the model's, so that it has to be lowered."""
@@ -389,6 +390,12 @@ class Facts:
         if value.shape is None and shape is not None:
             value.shape = ir.Shape([None] * len(shape))
             self._context.name_anonymous_dims(value)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _names(expression: str) -> list[str]:
+    """The names in an expression, of which a model has few."""
+    return _NAME.findall(expression)
 
 
 def _symbol_names(values: Iterable[ir.Value]) -> set[str]:

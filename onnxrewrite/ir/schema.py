@@ -378,7 +378,7 @@ def is_random(node: ir.Node, version: int | None = None) -> bool:
         return _dropout_is_random(node, version)
     if schema(*op, None) is None and not _was_known(*op):
         return True
-    graphs = (g for attr in node.attributes.values() for g in _graphs(attr))
+    graphs = (g for attr in node.attributes.data.values() for g in _graphs(attr))
     return any(is_random(inner, version) for graph in graphs for inner in graph)
 
 

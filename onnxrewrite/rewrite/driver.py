@@ -23,7 +23,7 @@ from onnxrewrite.pattern.finder import Matcher, View
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.rewrite import edit
 from onnxrewrite.rewrite.index import index, precedes
-from onnxrewrite.rewrite.layers import Refusal, Repetition, Visit
+from onnxrewrite.rewrite.layers import Marks, Refusal, Repetition, Visit
 from onnxrewrite.rewrite.legality import illegal_node
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
@@ -104,6 +104,7 @@ class Driver:
         self._budget = _TOTAL * self._size() + 1000
         self._loops = LoopGuard(self._size())
         self._views: dict[ir.Graph, View[Rule]] = {}
+        self._marks: dict[ir.Graph, Marks] = {}
         self._covers: dict[ir.Value, dict[Rule, list[tuple[ir.Node, ...]]]] = {}
         self._refusals = Refusals()
 
@@ -187,7 +188,8 @@ class Driver:
         """The layers that are alike, where many nodes wait."""
         seen = Repetition(direction)
         for scope in self._work.scopes() if len(waiting) >= _MANY and not self._conflicts else ():
-            seen.find(list(scope), self.facts(scope))
+            marks = self._marks.setdefault(scope, Marks(self.facts(scope)))
+            seen.find(list(scope), marks)
         return seen
 
     def _repeat(self, node: ir.Node, scope: ir.Graph, foretold: Visit) -> tuple[Visit, Change | None] | None:

@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeAlias
 
 import onnx_ir as ir
 
-from onnxrewrite.ir.facts import Dim, Facts
-from onnxrewrite.ir.graph import use_count
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.graph import attributes, use_count
 from onnxrewrite.rewrite.rule import Rule
 
 _FEWEST = 5
@@ -99,9 +99,9 @@ class Repetition:
     _believed: set[int] = field(default_factory=set)
     """The numbers of the events that did not happen, as it was foretold that nothing would come of them."""
 
-    def find(self, nodes: Sequence[ir.Node], facts: Facts) -> None:
+    def find(self, nodes: Sequence[ir.Node], marks: Marks) -> None:
         """Find the stacks in the nodes of a graph, which are in order."""
-        for found in _stacks(nodes, facts):
+        for found in _stacks(nodes, marks):
             stack = len(self._layers)
             self._layers.append(len(found.nodes) // found.period)
             for number, node in enumerate(found.nodes):
@@ -171,9 +171,8 @@ class _Stack(NamedTuple):
     period: int
 
 
-def _stacks(nodes: Sequence[ir.Node], facts: Facts) -> Iterator[_Stack]:
+def _stacks(nodes: Sequence[ir.Node], marks: Marks) -> Iterator[_Stack]:
     """The longest rows of layers that are alike, none of which overlap."""
-    marks = _Marks(facts)
     row = [marks.of(node) for node in nodes]
     positions = {node: number for number, node in enumerate(nodes)}
     found = [
@@ -229,8 +228,12 @@ def _reads_alike(first: ir.Node, second: ir.Node, positions: Mapping[ir.Node, in
     return True
 
 
-class _Marks:
-    """Numbers for nodes, equal for those that are the same but for the names and the places of what they read."""
+class Marks:
+    """Numbers for nodes, equal for those that are the same but for the names and the places of what they read.
+
+    Args:
+        facts: The facts about the values of the nodes' graph.
+    """
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -239,11 +242,12 @@ class _Marks:
 
     def of(self, node: ir.Node) -> int:
         """The number of a node; one with a graph inside is like no other."""
-        if any(a.type in _GRAPHS for a in node.attributes.values()):
+        own = attributes(node)
+        if any(a.type in _GRAPHS for a in own):
             return self._numbers.setdefault(object(), len(self._numbers))
         key = (
             (node.domain, node.op_type, node.overload, node.version),
-            tuple([(a.name, a.ref_attr_name, self._attribute(a)) for a in node.attributes.values()]),
+            tuple([(a.name, a.ref_attr_name, self._attribute(a)) for a in own]),
             tuple([v is None if v is None or v.producer() is not None else self._read(v) for v in node.inputs]),
             tuple(map(self._computed, node.outputs)),
         )
@@ -255,11 +259,12 @@ class _Marks:
 
     def _computed(self, value: ir.Value) -> Hashable:
         """All that is known of a value, and how it is used."""
-        dims = None if value.shape is None else tuple(map(self._dim, value.shape))
+        shape = value.shape
+        dims = None if shape is None else tuple([d if isinstance(d, int) else self._symbol(d) for d in shape.dims])
         return value.type, dims, use_count(value), value.is_graph_output()
 
-    def _dim(self, dim: Dim) -> Hashable:
-        return dim if isinstance(dim, int) else None if self._facts.is_made_up(dim) else dim.value
+    def _symbol(self, dim: ir.SymbolicDim) -> str | None:
+        return None if self._facts.is_made_up(dim) else dim.value
 
     def _attribute(self, attribute: ir.Attr) -> Hashable:
         value = attribute.value

@@ -93,7 +93,7 @@ def _misuses(node: ir.Node, found: schema.Schema) -> str | None:
     for formal, value in zip(found.inputs, node.inputs, strict=False):
         if value is None and not formal.optional and not formal.variadic:
             return f"{node.op_type} lacks its input {formal.name}"
-    for name, attribute in node.attributes.items():
+    for name, attribute in node.attributes.data.items():
         if name not in found.attributes:
             return f"{node.op_type} of opset {found.since_version} has no attribute {name}"
         if not attribute.is_ref() and attribute.type != found.attributes[name].type:

@@ -90,7 +90,8 @@ class Workspace:
         self.wished: dict[str, int] = {}
         self._growth = 0
         self._most_growth = bounds.GROWTH_BYTES + external.total_bytes(model)
-        self._owners = {g: n for scope in scopes(model) for n in scope for g in subgraphs(n)}
+        self._scopes = scopes(model)
+        self._owners = {g: n for scope in self._scopes for n in scope for g in subgraphs(n)}
         self.functions = {(f.domain, f.name) for f in model.functions.values()}
         self._lowering = index(tuple(lowering))
         self.bodies = {f.graph for f in model.functions.values()}
@@ -108,8 +109,8 @@ class Workspace:
         return self._facts[scope]
 
     def scopes(self) -> list[ir.Graph]:
-        """Every graph, function and subgraph."""
-        return scopes(self.model)
+        """Every graph, function and subgraph; a rewrite makes none, and removes those inside a node alone."""
+        return scopes(self.model) if self._owners else self._scopes
 
     def enclosing(self, scope: ir.Graph) -> list[ir.Graph]:
         """The graphs whose values are visible in ``scope``, itself first; empty if the model no longer holds it."""

@@ -260,7 +260,7 @@ class Printer:
     def node(self, node: ir.Node, indent: str = "") -> list[str]:
         label = f"[{_identifier(node.name)}] " if node.name and not self.canonical else ""
         operands = ", ".join(self.operand(node, at) for at in range(len(node.inputs)))
-        attributes = [self.attribute(each, indent + _INDENT) for _, each in sorted(node.attributes.items())]
+        attributes = [self.attribute(each, indent + _INDENT) for _, each in sorted(node.attributes.data.items())]
         outputs = ", ".join(self.output(value) for value in node.outputs)
         head = f"{indent}{label}{outputs} = {_operator(node)}"
         if not attributes:
