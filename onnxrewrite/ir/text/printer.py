@@ -105,7 +105,7 @@ def _tensor_type(tensor: ir.TensorProtocol) -> str:
     return tensor.dtype.name.lower() + (f"[{dims}]" if dims else "")
 
 
-def _values(tensor: ir.TensorProtocol, *, braces: bool) -> str:
+def values_of(tensor: ir.TensorProtocol, *, braces: bool) -> str:
     """The part of a constant after its type."""
     if tensor.size <= INLINE_ELEMENTS:
         numbers = ", ".join(_numbers(tensor))
@@ -233,7 +233,11 @@ class Printer:
 
     def constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> str:
         """A constant with its name."""
-        return f"{_tensor_type(tensor)} {self.name(value)} = {_values(tensor, braces=True)}"
+        return f"{_tensor_type(tensor)} {self.name(value)} = {self.values(tensor, braces=True)}"
+
+    def values(self, tensor: ir.TensorProtocol, *, braces: bool) -> str:
+        """The part of a constant after its type."""
+        return values_of(tensor, braces=braces)
 
     @staticmethod
     def is_inline(value: ir.Value) -> bool:
@@ -287,7 +291,7 @@ class Printer:
         tensor = self.inline(value)
         if tensor is None:
             return self.name(value)
-        values = _values(tensor, braces=False)
+        values = self.values(tensor, braces=False)
         return values if self.reads_alike(node, position, tensor) else f"{_tensor_type(tensor)} {values}"
 
     def reads_alike(self, node: ir.Node, position: int, tensor: ir.TensorProtocol) -> bool:
@@ -326,7 +330,7 @@ class Printer:
         if kind in _FLOAT_KINDS:
             return [_number(value, ir.DataType.FLOAT)]
         if kind in (ir.AttributeType.TENSOR, ir.AttributeType.TENSORS):
-            return [f"{_tensor_type(value)} {_values(value, braces=False)}"]
+            return [f"{_tensor_type(value)} {self.values(value, braces=False)}"]
         if kind in (ir.AttributeType.TYPE_PROTO, ir.AttributeType.TYPE_PROTOS):
             return [_typed(value.type, value.shape)]
         return [_quoted(value) if isinstance(value, (str, bytes)) else str(int(value))]
