@@ -121,7 +121,8 @@ class Facts:
     @staticmethod
     def dtype(value: ir.Value) -> ir.DataType | None:
         """The element type of a tensor; None when unknown or no tensor."""
-        return value.dtype if isinstance(value.type, ir.TensorType) else None
+        kind = value.type
+        return kind.dtype if isinstance(kind, ir.TensorType) else None
 
     @staticmethod
     def shape(value: ir.Value) -> tuple[Dim, ...] | None:
@@ -249,8 +250,10 @@ class Facts:
     @staticmethod
     def _type_by_schema(node: ir.Node, version: int) -> None:
         """Give outputs of which nothing could be inferred the dtype of the inputs that share their type variable."""
+        if all(o.type is not None for o in node.outputs):
+            return
         found = schema.schema(node.domain, node.op_type, version)
-        if found is None or all(o.type is not None for o in node.outputs):
+        if found is None:
             return
         known: dict[str, ir.TypeProtocol] = {}
         for formal, value in zip(found.inputs, node.inputs, strict=False):

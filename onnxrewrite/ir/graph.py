@@ -75,6 +75,8 @@ def outer_values(node: ir.Node) -> list[ir.Value]:
 
 def topological(nodes: Sequence[ir.Node]) -> tuple[ir.Node, ...]:
     """Some nodes of a graph, producers first, in the given order otherwise."""
+    if len(nodes) < 2:
+        return tuple(nodes)
     members = set(nodes)
     done: dict[ir.Node, None] = {}
     stack = list(reversed(nodes))

@@ -422,9 +422,14 @@ def _constant(value: ir.Value) -> ir.TensorProtocol | None:
 
 def has_body(found: Schema | None) -> bool:
     """True if the standard defines the operator by a function body: a fused form of simpler operators."""
-    if found is None or found.domain not in standard_domains() or is_squatter(found.domain, found.op_type):
+    return found is not None and _has_body(found.domain, found.op_type, found.since_version)
+
+
+@functools.lru_cache(maxsize=8192)
+def _has_body(domain: str, op_type: str, since_version: int) -> bool:
+    if domain not in standard_domains() or is_squatter(domain, op_type):
         return False
-    defined: Any = onnx.defs.get_schema(found.op_type, found.since_version, found.domain)
+    defined: Any = onnx.defs.get_schema(op_type, since_version, domain)
     return bool(defined.has_function or defined.has_context_dependent_function)
 
 

@@ -5,7 +5,7 @@ It finds what ``RecursiveMatcher`` finds pattern by pattern, which is its oracle
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import onnx_ir as ir
@@ -68,12 +68,14 @@ class View(Generic[P]):
         """The payloads of the patterns that can match at ``value``, in their order."""
         return [self._payloads[rank] for rank in self._look(value)[0]]
 
-    def forget(self, value: ir.Value) -> None:
-        """Look at ``value`` anew the next time."""
-        self._found.pop(value, None)
+    def forget(self, values: Sequence[ir.Value]) -> None:
+        """Look at ``values`` anew the next time."""
         self._grown.clear()
-        for known in self._chains.values():
-            known.pop(value, None)
+        for value in values:
+            self._found.pop(value, None)
+        for known in filter(None, self._chains.values()):
+            for value in values:
+                known.pop(value, None)
 
     def fits(self, operand: tuple[Term, int], is_product: bool, piece: Piece) -> bool:
         """True if an operand of a sum or a product could take a piece of a chain, by all that is known so far."""

@@ -294,11 +294,13 @@ class Driver:
 
     def _forget(self, scope: ir.Graph, nodes: Iterable[ir.Node]) -> None:
         """Look at what ``nodes`` compute anew the next time; those of no graph were in ``scope``."""
+        values: dict[ir.Graph, list[ir.Value]] = {}
         for node in nodes:
-            view = self._view(node.graph if isinstance(node.graph, ir.Graph) else scope)
-            for output in node.outputs:
-                view.forget(output)
-                self._covers.pop(output, None)
+            values.setdefault(node.graph if isinstance(node.graph, ir.Graph) else scope, []).extend(node.outputs)
+        for graph, changed in values.items():
+            self._view(graph).forget(changed)
+            for value in changed:
+                self._covers.pop(value, None)
 
     def _matches(self, matcher: Matcher, rule: Rule, output: ir.Value) -> Iterator[Match]:
         """The matches of a rule at one value; none where a predicate of its pattern raises."""

@@ -66,6 +66,8 @@ class Visit(NamedTuple):
 
     def is_like(self, other: Visit) -> bool:
         """True if the same rule was applied, and the same were refused."""
+        if self is other:
+            return True
         same = (self.rule, self.output, self.match) == (other.rule, other.output, other.match)
         return same and [r[:2] for r in self.refused] == [r[:2] for r in other.refused]
 
@@ -96,6 +98,8 @@ class Repetition:
     """The event that is like the next one, if all goes on as one layer before."""
     _agreed: int = 0
     """So many events in a row were like those one layer before."""
+    _before: _Event | None = None
+    """The event one layer before the visit that was foretold last."""
     _believed: set[int] = field(default_factory=set)
     """The numbers of the events that did not happen, as it was foretold that nothing would come of them."""
 
@@ -111,9 +115,9 @@ class Repetition:
         return self._roles.setdefault(told, len(self._roles))
 
     def foretold(self, node: ir.Node, turn: int, active: object) -> Visit | None:
-        """The outcome that a visit will have; None where that is not known."""
+        """The outcome that a visit will have; None where that is not known.  What comes of it is to be noted next."""
         place = self._places.get(node)
-        before = self._like(place, turn, active) if place is not None else None
+        before = self._before = self._like(place, turn, active) if place is not None else None
         if before is None or place is None:
             return None
         is_known = self._agreed >= self._period and before.visit.is_told
@@ -126,11 +130,12 @@ class Repetition:
         place = self._places.get(node)
         if place is None:
             return
-        before = self._like(place, turn, active)
+        before = self._before
         self._agreed = self._agreed + 1 if before is not None and before.visit.is_like(visit) else 0
         self._pointer = self._pointer + 1 if before is not None else -1
         self._last[place] = len(self._log)
-        self._believed.update([len(self._log)] if believed else [])
+        if believed:
+            self._believed.add(len(self._log))
         self._log.append(_Event(place, turn, active, node, visit))
         for number, made in enumerate(built):
             name = visit.rule.name if visit.rule is not None else ""
@@ -149,7 +154,7 @@ class Repetition:
 
     def _like(self, place: Place, turn: int, active: object) -> _Event | None:
         """The event one layer before, which the pointer is set to."""
-        fellow = place._replace(layer=place.layer - self.step)
+        fellow = Place(place.stack, place.layer - self.step, place.role)
         if not self._is(self._pointer, fellow, turn, active):
             self._agreed, self._pointer = 0, self._last.get(fellow, -1)
         return self._log[self._pointer] if self._is(self._pointer, fellow, turn, active) else None
@@ -158,7 +163,8 @@ class Repetition:
         if not 0 <= number < len(self._log):
             return False
         event = self._log[number]
-        return (event.place, event.turn) == (place, turn) and (event.active is active or event.active == active)
+        is_same = event.turn == turn and event.place == place
+        return is_same and (event.active is active or event.active == active)
 
     def _is_inside(self, place: Place, turn: int) -> bool:
         """True if what is ahead is alike, too: in every turn, the other end of the stack is felt one layer further."""

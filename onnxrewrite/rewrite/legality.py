@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -51,6 +51,19 @@ def illegal_node(
     dtypes = type_variables(node, found, facts) if found is not None else {}
     indirect = node.domain == "" and not schema.has_body(found)
     return target.refuses(node.domain, node.op_type, version, dtypes, indirect=indirect)
+
+
+def kind(node: ir.Node, facts: Facts, imports: Mapping[str, int]) -> Hashable:
+    """All of a node that ``illegal_node`` looks at, for one target and the functions of one model."""
+    return (
+        node.domain,
+        node.op_type,
+        node.version,
+        tuple(imports.items()),
+        tuple([(name, a.type, a.is_ref()) for name, a in node.attributes.data.items()]),
+        tuple([v is not None and facts.dtype(v) for v in node.inputs]),
+        tuple([facts.dtype(o) for o in node.outputs]),
+    )
 
 
 def never_legal(node: ir.Node) -> bool:
