@@ -43,13 +43,20 @@ class Companion(NamedTuple):
 _T = TypeVar("_T")
 _P = TypeVar("_P", onnx.ValueInfoProto, onnx.TrainingInfoProto)
 
-Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model
+
+class Owned(NamedTuple):
+    """A loaded model that nobody else works on, or changes later: it need not be copied."""
+
+    model: ir.Model
+
+
+Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model | Owned
 
 _TEXT: Final = frozenset(range(32, 127)) | frozenset(b"\t\n\r\f")
 
 
 def load(source: Source, *, folder: str | os.PathLike[str] | None = None) -> ir.Model:
-    """A model to work on; ``source`` is never changed.
+    """A model to work on; ``source`` is never changed, unless it is ``Owned``.
 
     A path is read without its external data.  A proto or an ``ir.Model`` is copied (an ``ir.Model`` shares
     its tensors with the copy); ``folder`` says where the external data of a proto lie.
@@ -57,6 +64,8 @@ def load(source: Source, *, folder: str | os.PathLike[str] | None = None) -> ir.
     Unsorted nodes are sorted, missing and duplicate names of nodes are repaired, values of inner graphs are
     renamed where they shadow others: see ``repairs``.  ModelError, one line, for all else that is wrong.
     """
+    if isinstance(source, Owned):
+        return source.model
     if isinstance(source, ir.Model):
         return _from_model(source)
     if isinstance(source, onnx.ModelProto):

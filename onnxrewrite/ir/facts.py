@@ -25,7 +25,7 @@ import onnx_ir as ir
 import onnx_shape_inference as inference
 
 from onnxrewrite.ir import schema, shapes
-from onnxrewrite.ir.dims import UNKNOWN, Dim, declared, is_known, plain, same_dim, same_shape
+from onnxrewrite.ir.dims import UNKNOWN, Dim, declared, is_known, names_in, plain, same_dim, same_shape
 from onnxrewrite.ir.graph import dense_tensor, filled, subgraphs
 from onnxrewrite.ir.skip_identity import passes
 from onnxrewrite.ir.symbolic_elements import LIMIT
@@ -76,9 +76,7 @@ class _Context(inference.ShapeInferenceContext):  # type: ignore[misc]
         if isinstance(old, int) or isinstance(new, int):
             return not isinstance(old, int)
         invented = self._allocator.generated
-        return old.value is None or (
-            is_known(new) and not new.free_symbols() & invented and bool(old.free_symbols() & invented)
-        )
+        return old.value is None or (is_known(new) and not names_in(new) & invented and bool(names_in(old) & invented))
 
 
 def _fits(dim: Dim, bits: int) -> bool:

@@ -267,7 +267,9 @@ class Marks:
         """All that is known of a value, and how it is used."""
         shape = value.shape
         dims = None if shape is None else tuple([d if isinstance(d, int) else self._symbol(d) for d in shape.dims])
-        return value.type, dims, use_count(value), value.is_graph_output()
+        kind = value.type
+        told = kind.dtype if type(kind) is ir.TensorType else kind  # what hashes at once, where it can be told
+        return told, dims, use_count(value), value.is_graph_output()
 
     def _symbol(self, dim: ir.SymbolicDim) -> str | None:
         return None if self._facts.is_made_up(dim) else dim.value

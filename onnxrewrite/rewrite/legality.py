@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from onnxrewrite.io import preserved
 from onnxrewrite.ir import custom, schema
+from onnxrewrite.ir.dims import names_in
 from onnxrewrite.ir.facts import Dim, Facts, same_dim
 from onnxrewrite.ir.graph import is_circular
 from onnxrewrite.ir.operators import operators
@@ -148,7 +149,7 @@ def raises_rank(match: Match) -> str | None:
 
 
 def _unknown(dim: Dim, minted: frozenset[str]) -> bool:
-    return isinstance(dim, ir.SymbolicDim) and (dim.value is None or bool(dim.free_symbols() & minted))
+    return isinstance(dim, ir.SymbolicDim) and (dim.value is None or bool(names_in(dim) & minted))
 
 
 def makes_cycle(match: Match, nodes: Sequence[ir.Node], results: Sequence[ir.Value], order: Order) -> bool:

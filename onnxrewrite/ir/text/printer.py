@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -88,6 +89,10 @@ def _implied(
     return literal_dtype(schema_of(domain, op_type, version), position, dtypes, is_fractional=is_fractional)
 
 
+_NUMBERS: weakref.WeakKeyDictionary[ir.TensorProtocol, str] = weakref.WeakKeyDictionary()
+"""Tensors do not change, and a weight is printed once for each rewrite that reads it."""
+
+
 def _numbers(tensor: ir.TensorProtocol) -> list[str]:
     if tensor.dtype is ir.DataType.STRING:
         return [_quoted(item) for item in strings_of(tensor)]
@@ -108,7 +113,9 @@ def _tensor_type(tensor: ir.TensorProtocol) -> str:
 def values_of(tensor: ir.TensorProtocol, *, braces: bool) -> str:
     """The part of a constant after its type."""
     if tensor.size <= INLINE_ELEMENTS:
-        numbers = ", ".join(_numbers(tensor))
+        numbers = _NUMBERS.get(tensor)
+        if numbers is None:
+            numbers = _NUMBERS[tensor] = ", ".join(_numbers(tensor))
         is_bare = tensor.shape.rank() == 0 and not braces and "," not in numbers
         return numbers if is_bare else f"{{{numbers}}}"
     if isinstance(tensor, ir.ExternalTensor) and tensor.nbytes > LOAD_LIMIT:
