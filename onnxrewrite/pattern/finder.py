@@ -26,6 +26,9 @@ P = TypeVar("P")
 _FEW = 64
 """So many sums and products are remembered."""
 
+_SHORT = 8
+"""In chains of so many pieces a match that is expected is found at once."""
+
 Found: TypeAlias = tuple[list[int], dict[int, int]]
 """The findings at a value: the ranks of patterns, in order, and the numbers of terms with their signs."""
 
@@ -157,11 +160,24 @@ class View(Generic[P]):
 
 
 class Matcher(RecursiveMatcher):
-    """The ways in which one pattern matches at one value, without detours through long chains and wide fan-outs."""
+    """The ways in which one pattern matches at one value, without detours through long chains and wide fan-outs.
 
-    def __init__(self, view: View[Any]):
+    Args:
+        view: The graph.
+        is_expected: True if the pattern is known to match, most likely: what could stand above is not found out first.
+    """
+
+    def __init__(self, view: View[Any], *, is_expected: bool = False):
         super().__init__(view.facts, view.graph)
         self.view = view
+        self._is_expected = is_expected
+
+    def fitting(self, operand: tuple[Term, int], is_product: bool, pieces: Sequence[Piece]) -> list[Piece]:
+        """The pieces of a chain that an operand of a sum or a product could take."""
+        found = [piece for piece in pieces if piece.value is not None]
+        if self._is_expected and len(found) <= _SHORT:
+            return found
+        return [piece for piece in found if self.view.fits(operand, is_product, piece)]
 
     def grown(self, value: ir.Value, is_product: bool) -> list[Piece]:
         """The chain above ``value``, which the view may know."""

@@ -202,7 +202,7 @@ class Driver:
         output = node.outputs[foretold.output]
         if not self._takes_part(foretold.rule, output):
             return None
-        matches = self._matches(Matcher(self._view(scope)), foretold.rule, output)
+        matches = self._matches(Matcher(self._view(scope), is_expected=True), foretold.rule, output)
         match = next(itertools.islice(matches, foretold.match, None), None)
         outcome = self._attempt(foretold.rule, match, scope) if match is not None else None
         return (foretold, outcome) if isinstance(outcome, Change) else None
