@@ -56,11 +56,12 @@ class Rewriting:
     measured: options.Measured
 
     def rewritten(self, model: ir.Model, target: str, progress: Progress | None, *, conflicts: bool) -> Result:
-        """The model as it is asked for."""
+        """The model as it is asked for; ``model`` is the result's original from now on."""
+        from onnxrewrite import io
         from onnxrewrite.api import application
 
         return application.apply(
-            model,
+            io.Owned(model),
             rules=self.rules.rules,
             only=self.rules.only,
             without=self.rules.without,

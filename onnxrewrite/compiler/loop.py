@@ -192,7 +192,7 @@ class RewriteLoop:
     def _driver(self, source: ir.Model, banned: set[Key], rewrite_log: RewriteLog) -> Driver:
         """A driver for a round, with checks that count this round only."""
         return Driver(
-            io.load(source),
+            source.clone(),  # was loaded, and has not changed since: there is nothing to repair
             self._taking_part(),
             self._target,
             review=Review(rewrite_log, rewrite_log.weigh, rewrite_log.record),

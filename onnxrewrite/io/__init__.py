@@ -1,6 +1,7 @@
 """Models in and out: read, checked, repaired, and written whole or not at all."""
 
 from onnxrewrite.io.models import Companion as Companion
+from onnxrewrite.io.models import Owned as Owned
 from onnxrewrite.io.models import Source as Source
 from onnxrewrite.io.models import load as load
 from onnxrewrite.io.models import load_weightless as load_weightless

@@ -19,6 +19,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError
+from onnxrewrite.ir.graph import attributes
 
 PROTOBUF_LIMIT: Final = 2**31
 """Bytes; protobuf neither reads nor writes a message of this size or more."""
@@ -108,7 +109,7 @@ def slots(model: ir.Model) -> Iterator[Slot]:
             if value.const_value is not None:
                 yield Slot(value.const_value, _put_weight(value), is_weight=True)
         for node in graph:
-            for attr in tuple(node.attributes.values()) if node.attributes else ():
+            for attr in tuple(attributes(node)):
                 if attr.is_ref():
                     continue
                 if attr.type == ir.AttributeType.TENSOR:

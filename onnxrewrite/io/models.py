@@ -21,7 +21,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxrewrite.errors import IncompleteError, ModelError, Rest
-from onnxrewrite.io import external, mapped, preserved, repair
+from onnxrewrite.io import external, held, mapped, preserved, repair
 from onnxrewrite.io.strings import repair_strings
 from onnxrewrite.ir.names import repeated
 from onnxrewrite.system import address_space, files, temporary
@@ -43,13 +43,20 @@ class Companion(NamedTuple):
 _T = TypeVar("_T")
 _P = TypeVar("_P", onnx.ValueInfoProto, onnx.TrainingInfoProto)
 
-Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model
+
+class Owned(NamedTuple):
+    """A loaded model that nobody else works on, or changes later: it need not be copied."""
+
+    model: ir.Model
+
+
+Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model | Owned
 
 _TEXT: Final = frozenset(range(32, 127)) | frozenset(b"\t\n\r\f")
 
 
 def load(source: Source, *, folder: str | os.PathLike[str] | None = None) -> ir.Model:
-    """A model to work on; ``source`` is never changed.
+    """A model to work on; ``source`` is never changed, unless it is ``Owned``.
 
     A path is read without its external data.  A proto or an ``ir.Model`` is copied (an ``ir.Model`` shares
     its tensors with the copy); ``folder`` says where the external data of a proto lie.
@@ -57,6 +64,8 @@ def load(source: Source, *, folder: str | os.PathLike[str] | None = None) -> ir.
     Unsorted nodes are sorted, missing and duplicate names of nodes are repaired, values of inner graphs are
     renamed where they shadow others: see ``repairs``.  ModelError, one line, for all else that is wrong.
     """
+    if isinstance(source, Owned):
+        return source.model
     if isinstance(source, ir.Model):
         return _from_model(source)
     if isinstance(source, onnx.ModelProto):
@@ -169,9 +178,8 @@ def _from_proto(
         for name, weight in beside.items():
             model.graph.initializers[name].const_value = weight
         known = set(map(id, beside.values()))
-        tensors = [slot.tensor for slot in external.slots(model)]
-        stored = [t for t in tensors if isinstance(t, ir.ExternalTensor) and id(t) not in known]
-        for tensor in stored:
+        outside = [t for t in held.hold(model) if isinstance(t, ir.ExternalTensor) and id(t) not in known]
+        for tensor in outside:
             tensor.base_dir = folder or ""
         said += repair.repair(model, where)
     except RecursionError:
@@ -187,7 +195,7 @@ def _from_proto(
         model,
         preserved.Origin(
             path=path,
-            data_files=tuple(dict.fromkeys(os.fspath(t.location) for t in stored)),
+            data_files=tuple(dict.fromkeys(os.fspath(t.location) for t in outside)),
             repairs=tuple(said),
             inputs=_copies(proto.graph.input),
             outputs=_copies(proto.graph.output),

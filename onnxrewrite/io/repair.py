@@ -15,8 +15,10 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.io import fields
+from onnxrewrite.ir import protos
+from onnxrewrite.ir.graph import subgraphs
 from onnxrewrite.ir.names import Names, repeated
-from onnxrewrite.ir.protos import nested, subgraphs
+from onnxrewrite.ir.protos import nested
 from onnxrewrite.ir.schema import latest_version, normal_domain, schema, standard_domains
 
 DEEPEST: Final = 64
@@ -196,7 +198,7 @@ class _Checker:
                 fields.check_type(proto, what)
             for sparse in (*([attr.sparse_tensor] if attr.HasField("sparse_tensor") else ()), *attr.sparse_tensors):
                 fields.check_sparse(sparse, self.folder, what)
-        for graph in subgraphs(node):
+        for graph in protos.subgraphs(node):
             self.body(graph, visible)
 
     def operands(self, node: onnx.NodeProto) -> None:
@@ -252,14 +254,8 @@ def graph_tree(graph: ir.Graph) -> Iterator[ir.Graph]:
     """The graph, then its subgraphs: outer before inner, in the order of the nodes."""
     yield graph
     for node in graph:
-        for attr in node.attributes.values():
-            if attr.is_ref():
-                continue
-            if attr.type == ir.AttributeType.GRAPH:
-                yield from graph_tree(attr.as_graph())
-            elif attr.type == ir.AttributeType.GRAPHS:
-                for each in attr.as_graphs():
-                    yield from graph_tree(each)
+        for inner in subgraphs(node):
+            yield from graph_tree(inner)
 
 
 def in_order(graph: ir.Graph, outer: Sequence[set[ir.Value]] = ()) -> bool:
@@ -269,12 +265,8 @@ def in_order(graph: ir.Graph, outer: Sequence[set[ir.Value]] = ()) -> bool:
     for node in graph:
         if any(v is not None and not any(v in values for values in visible) for v in node.inputs):
             return False
-        for attr in node.attributes.values():
-            if attr.is_ref() or attr.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-                continue
-            inner = [attr.as_graph()] if attr.type == ir.AttributeType.GRAPH else attr.as_graphs()
-            if not all(in_order(each, visible) for each in inner):
-                return False
+        if not all(in_order(inner, visible) for inner in subgraphs(node)):
+            return False
         own.update(node.outputs)
     return True
 
@@ -300,7 +292,7 @@ def repair(model: ir.Model, where: str) -> list[str]:
 def _on_cycle(root: ir.Graph) -> str:
     """A node that depends on itself."""
     left = {node: 0 for graph in graph_tree(root) for node in graph}
-    owner = {inner: node for node in left for graph in _own_graphs(node) for inner in graph}
+    owner = {inner: node for node in left for graph in subgraphs(node) for inner in graph}
     after: dict[ir.Node, list[ir.Node]] = {node: [] for node in left}
     for node in left:
         before = [v.producer() for v in node.inputs if v is not None]
@@ -319,14 +311,6 @@ def _on_cycle(root: ir.Graph) -> str:
             ready += [node] if left[node] == 0 else []
     node = next(iter(left))
     return f"node '{node.name}' ({node.op_type})"
-
-
-def _own_graphs(node: ir.Node) -> Iterator[ir.Graph]:
-    for attr in node.attributes.values():
-        if not attr.is_ref() and attr.type == ir.AttributeType.GRAPH:
-            yield attr.as_graph()
-        elif not attr.is_ref() and attr.type == ir.AttributeType.GRAPHS:
-            yield from attr.as_graphs()
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:

@@ -67,6 +67,17 @@ def is_size(dim: Dim) -> bool:
     return dim.value is not None and "-" not in dim.value
 
 
+def names_in(dim: ir.SymbolicDim) -> frozenset[str]:
+    """The names in a dimension; none where it is unknown."""
+    return _names_in(dim._expr)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _names_in(expression: sympy.Expr | None) -> frozenset[str]:
+    """The same of an expression; sympy takes long to spell a name."""
+    return ir.SymbolicDim(expression).free_symbols()
+
+
 def at_least(dim: Dim) -> int:
     """A lower bound of a size: what it is where all names are zero, for without a minus it only grows."""
     if isinstance(dim, int):
@@ -74,7 +85,7 @@ def at_least(dim: Dim) -> int:
     if not is_size(dim):
         return 0
     try:
-        bound = dim.evaluate(dict.fromkeys(dim.free_symbols(), 0))
+        bound = dim.evaluate(dict.fromkeys(names_in(dim), 0))
     except (TypeError, ValueError, ZeroDivisionError):
         return 0
     return bound if isinstance(bound, int) else 0
@@ -88,7 +99,7 @@ def same_dim(a: Dim, b: Dim) -> bool:
         return False
     if a.value == b.value:
         return True
-    if a.free_symbols() != b.free_symbols():
+    if names_in(a) != names_in(b):
         return False
     return _same_expression(_expression(a), _expression(b))
 

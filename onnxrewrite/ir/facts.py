@@ -13,6 +13,7 @@ one.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
 import re
@@ -24,7 +25,7 @@ import onnx_ir as ir
 import onnx_shape_inference as inference
 
 from onnxrewrite.ir import schema, shapes
-from onnxrewrite.ir.dims import UNKNOWN, Dim, declared, is_known, plain, same_dim, same_shape
+from onnxrewrite.ir.dims import UNKNOWN, Dim, declared, is_known, names_in, plain, same_dim, same_shape
 from onnxrewrite.ir.graph import dense_tensor, filled, subgraphs
 from onnxrewrite.ir.skip_identity import passes
 from onnxrewrite.ir.symbolic_elements import LIMIT
@@ -36,7 +37,7 @@ __all__ = ["Dim", "Facts", "plain", "same_dim", "same_shape"]
 logging.getLogger("onnx_shape_inference").setLevel(logging.ERROR)
 
 
-_NAMES = re.compile(r"\w+")
+_NAME = re.compile(r"\w+")
 
 _NEWS = 8
 """A node is listened to at most so many times in one refresh."""
@@ -75,9 +76,7 @@ class _Context(inference.ShapeInferenceContext):  # type: ignore[misc]
         if isinstance(old, int) or isinstance(new, int):
             return not isinstance(old, int)
         invented = self._allocator.generated
-        return old.value is None or (
-            is_known(new) and not new.free_symbols() & invented and bool(old.free_symbols() & invented)
-        )
+        return old.value is None or (is_known(new) and not names_in(new) & invented and bool(names_in(old) & invented))
 
 
 def _fits(dim: Dim, bits: int) -> bool:
@@ -120,7 +119,8 @@ class Facts:
     @staticmethod
     def dtype(value: ir.Value) -> ir.DataType | None:
         """The element type of a tensor; None when unknown or no tensor."""
-        return value.dtype if isinstance(value.type, ir.TensorType) else None
+        kind = value.type
+        return kind.dtype if isinstance(kind, ir.TensorType) else None
 
     @staticmethod
     def shape(value: ir.Value) -> tuple[Dim, ...] | None:
@@ -180,7 +180,7 @@ class Facts:
     def is_made_up(self, dim: ir.SymbolicDim) -> bool:
         """True if inference has made up a name in a dimension."""
         generated = self._context._allocator.generated
-        return dim.value is not None and not generated.isdisjoint(_NAMES.findall(dim.value))
+        return dim.value is not None and not generated.isdisjoint(_names(dim.value))
 
     def is_newer(self, node: ir.Node) -> bool:
         """True if a node is written for a newer opset than the model's, so that it has to be lowered."""
@@ -248,8 +248,10 @@ class Facts:
     @staticmethod
     def _type_by_schema(node: ir.Node, version: int) -> None:
         """Give outputs of which nothing could be inferred the dtype of the inputs that share their type variable."""
+        if all(o.type is not None for o in node.outputs):
+            return
         found = schema.schema(node.domain, node.op_type, version)
-        if found is None or all(o.type is not None for o in node.outputs):
+        if found is None:
             return
         known: dict[str, ir.TypeProtocol] = {}
         for formal, value in zip(found.inputs, node.inputs, strict=False):
@@ -389,6 +391,12 @@ class Facts:
         if value.shape is None and shape is not None:
             value.shape = ir.Shape([None] * len(shape))
             self._context.name_anonymous_dims(value)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _names(expression: str) -> list[str]:
+    """The names in an expression, of which a model has few."""
+    return _NAME.findall(expression)
 
 
 def _symbol_names(values: Iterable[ir.Value]) -> set[str]:

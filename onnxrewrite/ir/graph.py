@@ -6,7 +6,7 @@ Nothing here changes a graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,10 +24,15 @@ def use_count(value: ir.Value) -> int:
     return len(value._uses)
 
 
+def attributes(node: ir.Node) -> Collection[ir.Attr]:
+    """The attributes of a node; the mapping that they lie in would look each of them up again."""
+    return node.attributes.data.values()
+
+
 def subgraphs(node: ir.Node) -> list[ir.Graph]:
     """The graphs directly inside a node: the branches of an If, the body of a Loop or Scan."""
     found: list[ir.Graph] = []
-    for attribute in node.attributes.values():
+    for attribute in attributes(node):
         if attribute.is_ref():
             continue
         if attribute.type == ir.AttributeType.GRAPH:
@@ -39,20 +44,25 @@ def subgraphs(node: ir.Node) -> list[ir.Graph]:
 
 def scopes(model: ir.Model) -> list[ir.Graph]:
     """Every graph: the main one, the functions' bodies, and the subgraphs of each, outer before inner."""
-    found: list[ir.Graph] = []
-    for top in (model.graph, *(f.graph for f in model.functions.values())):
-        found.append(top)
-        found.extend(g for n in top.all_nodes() for g in subgraphs(n))
-    return found
+    return [g for top in (model.graph, *(f.graph for f in model.functions.values())) for g in (top, *_inside(top))]
+
+
+def _inside(graph: ir.Graph) -> Iterator[ir.Graph]:
+    for node in graph:
+        inner = subgraphs(node)
+        yield from inner
+        for each in inner:
+            yield from _inside(each)
 
 
 def outer_values(node: ir.Node) -> list[ir.Value]:
     """The values that the subgraphs of a node read from outside of it."""
-    if not node.attributes:
+    graphs = subgraphs(node)
+    if not graphs:
         return []
     inside: set[ir.Value] = set()
     read: dict[ir.Value, None] = {}
-    for graph in subgraphs(node):
+    for graph in graphs:
         for scope in (graph, *graph.subgraphs()):
             inside.update(scope.inputs)
             inside.update(scope.initializers.values())
@@ -65,6 +75,8 @@ def outer_values(node: ir.Node) -> list[ir.Value]:
 
 def topological(nodes: Sequence[ir.Node]) -> tuple[ir.Node, ...]:
     """Some nodes of a graph, producers first, in the given order otherwise."""
+    if len(nodes) < 2:
+        return tuple(nodes)
     members = set(nodes)
     done: dict[ir.Node, None] = {}
     stack = list(reversed(nodes))

@@ -378,7 +378,7 @@ def is_random(node: ir.Node, version: int | None = None) -> bool:
         return _dropout_is_random(node, version)
     if schema(*op, None) is None and not _was_known(*op):
         return True
-    graphs = (g for attr in node.attributes.values() for g in _graphs(attr))
+    graphs = (g for attr in node.attributes.data.values() for g in _graphs(attr))
     return any(is_random(inner, version) for graph in graphs for inner in graph)
 
 
@@ -423,9 +423,14 @@ def _constant(value: ir.Value) -> ir.TensorProtocol | None:
 def has_body(found: Schema | None, *, fixed: bool = False) -> bool:
     """True if the standard defines the operator by a function body: a fused form of simpler operators;
     with ``fixed``, the same one for all operands and attributes."""
-    if found is None or found.domain not in standard_domains() or is_squatter(found.domain, found.op_type):
+    return found is not None and _has_body(found.domain, found.op_type, found.since_version, fixed)
+
+
+@functools.lru_cache(maxsize=8192)
+def _has_body(domain: str, op_type: str, since_version: int, fixed: bool) -> bool:
+    if domain not in standard_domains() or is_squatter(domain, op_type):
         return False
-    defined: Any = onnx.defs.get_schema(found.op_type, found.since_version, found.domain)
+    defined: Any = onnx.defs.get_schema(op_type, since_version, domain)
     return bool(defined.has_function or (not fixed and defined.has_context_dependent_function))
 
 

@@ -18,6 +18,11 @@ def resolve(value: ir.Value) -> ir.Value:
     return value
 
 
+def may_pass(node: ir.Node) -> bool:
+    """True if a node is of an operator that can pass a value on as it is."""
+    return node.op_type in _TRANSPARENT
+
+
 def passes(value: ir.Value) -> bool:
     """True if ``value`` is an unchanged input of the node that computes it."""
     node = value.producer()

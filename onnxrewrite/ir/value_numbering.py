@@ -97,7 +97,7 @@ def expression(node: ir.Node, constants: Constants) -> Expression:
     """The computation of a node as a key: equal for two nodes of one graph that compute the same."""
     operator = (node.domain, node.op_type, node.overload, node.version, id(node.graph), len(node.outputs))
     inputs = tuple(_value(i, constants) for i in node.inputs)
-    attributes = tuple(sorted((name, _attribute(a)) for name, a in node.attributes.items())) if node.attributes else ()
+    attributes = tuple(sorted((name, _attribute(a)) for name, a in node.attributes.data.items()))
     return (*operator, inputs, attributes)
 
 

@@ -33,10 +33,7 @@ class AssignedChain(ChainMatch):
 
     def __init__(self, matcher: Matcher, item: Sum | Product, value: ir.Value, root: bool):
         super().__init__(matcher, item, value, root)
-        self._fits = [
-            [p for p in self.pieces if p.value is not None and matcher.view.fits(operand, self.is_product, p)]
-            for operand in self.operands
-        ]
+        self._fits = [matcher.fitting(operand, self.is_product, self.pieces) for operand in self.operands]
         self._doomed: dict[tuple[int, int], bool] = {}
         self._numeric = sum(p.leaves for p in self.pieces if p.number is not None)
 

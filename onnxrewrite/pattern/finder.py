@@ -5,7 +5,7 @@ It finds what ``RecursiveMatcher`` finds pattern by pattern, which is its oracle
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import onnx_ir as ir
@@ -25,6 +25,9 @@ P = TypeVar("P")
 
 _FEW = 64
 """So many sums and products are remembered."""
+
+_SHORT = 8
+"""In chains of so many pieces a match that is expected is found at once."""
 
 Found: TypeAlias = tuple[list[int], dict[int, int]]
 """The findings at a value: the ranks of patterns, in order, and the numbers of terms with their signs."""
@@ -68,12 +71,14 @@ class View(Generic[P]):
         """The payloads of the patterns that can match at ``value``, in their order."""
         return [self._payloads[rank] for rank in self._look(value)[0]]
 
-    def forget(self, value: ir.Value) -> None:
-        """Look at ``value`` anew the next time."""
-        self._found.pop(value, None)
+    def forget(self, values: Sequence[ir.Value]) -> None:
+        """Look at ``values`` anew the next time."""
         self._grown.clear()
-        for known in self._chains.values():
-            known.pop(value, None)
+        for value in values:
+            self._found.pop(value, None)
+        for known in filter(None, self._chains.values()):
+            for value in values:
+                known.pop(value, None)
 
     def fits(self, operand: tuple[Term, int], is_product: bool, piece: Piece) -> bool:
         """True if an operand of a sum or a product could take a piece of a chain, by all that is known so far."""
@@ -155,11 +160,24 @@ class View(Generic[P]):
 
 
 class Matcher(RecursiveMatcher):
-    """The ways in which one pattern matches at one value, without detours through long chains and wide fan-outs."""
+    """The ways in which one pattern matches at one value, without detours through long chains and wide fan-outs.
 
-    def __init__(self, view: View[Any]):
+    Args:
+        view: The graph.
+        is_expected: True if the pattern is known to match, most likely: what could stand above is not found out first.
+    """
+
+    def __init__(self, view: View[Any], *, is_expected: bool = False):
         super().__init__(view.facts, view.graph)
         self.view = view
+        self._is_expected = is_expected
+
+    def fitting(self, operand: tuple[Term, int], is_product: bool, pieces: Sequence[Piece]) -> list[Piece]:
+        """The pieces of a chain that an operand of a sum or a product could take."""
+        found = [piece for piece in pieces if piece.value is not None]
+        if self._is_expected and len(found) <= _SHORT:
+            return found
+        return [piece for piece in found if self.view.fits(operand, is_product, piece)]
 
     def grown(self, value: ir.Value, is_product: bool) -> list[Piece]:
         """The chain above ``value``, which the view may know."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnxrewrite.ir.operators import operators
-from onnxrewrite.ir.skip_identity import passed, passes, resolve
+from onnxrewrite.ir.skip_identity import may_pass, passed, passes, resolve
 
 COMMUTATIVE = frozenset(operators(marks="commutative"))
 """Operators of two inputs whose order does not matter."""
 
-__all__ = ["COMMUTATIVE", "called", "passed", "passes", "resolve"]
+__all__ = ["COMMUTATIVE", "called", "may_pass", "passed", "passes", "resolve"]
 
 
 def called(node: ir.Node) -> str:

@@ -23,7 +23,7 @@ from onnxrewrite.pattern.finder import Matcher, View
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.rewrite import edit
 from onnxrewrite.rewrite.index import index, precedes
-from onnxrewrite.rewrite.layers import Refusal, Repetition, Visit
+from onnxrewrite.rewrite.layers import Marks, Refusal, Repetition, Visit
 from onnxrewrite.rewrite.legality import illegal_node
 from onnxrewrite.rewrite.rule import Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
@@ -104,6 +104,7 @@ class Driver:
         self._budget = _TOTAL * self._size() + 1000
         self._loops = LoopGuard(self._size())
         self._views: dict[ir.Graph, View[Rule]] = {}
+        self._marks: dict[ir.Graph, Marks] = {}
         self._covers: dict[ir.Value, dict[Rule, list[tuple[ir.Node, ...]]]] = {}
         self._refusals = Refusals()
 
@@ -187,7 +188,8 @@ class Driver:
         """The layers that are alike, where many nodes wait."""
         seen = Repetition(direction)
         for scope in self._work.scopes() if len(waiting) >= _MANY and not self._conflicts else ():
-            seen.find(list(scope), self.facts(scope))
+            marks = self._marks.setdefault(scope, Marks(self.facts(scope)))
+            seen.find(list(scope), marks)
         return seen
 
     def _repeat(self, node: ir.Node, scope: ir.Graph, foretold: Visit) -> tuple[Visit, Change | None] | None:
@@ -200,7 +202,7 @@ class Driver:
         output = node.outputs[foretold.output]
         if not self._takes_part(foretold.rule, output):
             return None
-        matches = self._matches(Matcher(self._view(scope)), foretold.rule, output)
+        matches = self._matches(Matcher(self._view(scope), is_expected=True), foretold.rule, output)
         match = next(itertools.islice(matches, foretold.match, None), None)
         outcome = self._attempt(foretold.rule, match, scope) if match is not None else None
         return (foretold, outcome) if isinstance(outcome, Change) else None
@@ -292,11 +294,13 @@ class Driver:
 
     def _forget(self, scope: ir.Graph, nodes: Iterable[ir.Node]) -> None:
         """Look at what ``nodes`` compute anew the next time; those of no graph were in ``scope``."""
+        values: dict[ir.Graph, list[ir.Value]] = {}
         for node in nodes:
-            view = self._view(node.graph if isinstance(node.graph, ir.Graph) else scope)
-            for output in node.outputs:
-                view.forget(output)
-                self._covers.pop(output, None)
+            values.setdefault(node.graph if isinstance(node.graph, ir.Graph) else scope, []).extend(node.outputs)
+        for graph, changed in values.items():
+            self._view(graph).forget(changed)
+            for value in changed:
+                self._covers.pop(value, None)
 
     def _matches(self, matcher: Matcher, rule: Rule, output: ir.Value) -> Iterator[Match]:
         """The matches of a rule at one value; none where a predicate of its pattern raises."""

@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeAlias
 
 import onnx_ir as ir
 
-from onnxrewrite.ir.facts import Dim, Facts
-from onnxrewrite.ir.graph import use_count
+from onnxrewrite.ir.facts import Facts
+from onnxrewrite.ir.graph import attributes, use_count
 from onnxrewrite.rewrite.rule import Rule
 
 _FEWEST = 5
@@ -66,6 +66,8 @@ class Visit(NamedTuple):
 
     def is_like(self, other: Visit) -> bool:
         """True if the same rule was applied, and the same were refused."""
+        if self is other:
+            return True
         same = (self.rule, self.output, self.match) == (other.rule, other.output, other.match)
         return same and [r[:2] for r in self.refused] == [r[:2] for r in other.refused]
 
@@ -96,12 +98,14 @@ class Repetition:
     """The event that is like the next one, if all goes on as one layer before."""
     _agreed: int = 0
     """So many events in a row were like those one layer before."""
+    _before: _Event | None = None
+    """The event one layer before the visit that was foretold last."""
     _believed: set[int] = field(default_factory=set)
     """The numbers of the events that did not happen, as it was foretold that nothing would come of them."""
 
-    def find(self, nodes: Sequence[ir.Node], facts: Facts) -> None:
+    def find(self, nodes: Sequence[ir.Node], marks: Marks) -> None:
         """Find the stacks in the nodes of a graph, which are in order."""
-        for found in _stacks(nodes, facts):
+        for found in _stacks(nodes, marks):
             stack = len(self._layers)
             self._layers.append(len(found.nodes) // found.period)
             for number, node in enumerate(found.nodes):
@@ -111,9 +115,9 @@ class Repetition:
         return self._roles.setdefault(told, len(self._roles))
 
     def foretold(self, node: ir.Node, turn: int, active: object) -> Visit | None:
-        """The outcome that a visit will have; None where that is not known."""
+        """The outcome that a visit will have; None where that is not known.  What comes of it is to be noted next."""
         place = self._places.get(node)
-        before = self._like(place, turn, active) if place is not None else None
+        before = self._before = self._like(place, turn, active) if place is not None else None
         if before is None or place is None:
             return None
         is_known = self._agreed >= self._period and before.visit.is_told
@@ -126,11 +130,12 @@ class Repetition:
         place = self._places.get(node)
         if place is None:
             return
-        before = self._like(place, turn, active)
+        before = self._before
         self._agreed = self._agreed + 1 if before is not None and before.visit.is_like(visit) else 0
         self._pointer = self._pointer + 1 if before is not None else -1
         self._last[place] = len(self._log)
-        self._believed.update([len(self._log)] if believed else [])
+        if believed:
+            self._believed.add(len(self._log))
         self._log.append(_Event(place, turn, active, node, visit))
         for number, made in enumerate(built):
             name = visit.rule.name if visit.rule is not None else ""
@@ -149,7 +154,7 @@ class Repetition:
 
     def _like(self, place: Place, turn: int, active: object) -> _Event | None:
         """The event one layer before, which the pointer is set to."""
-        fellow = place._replace(layer=place.layer - self.step)
+        fellow = Place(place.stack, place.layer - self.step, place.role)
         if not self._is(self._pointer, fellow, turn, active):
             self._agreed, self._pointer = 0, self._last.get(fellow, -1)
         return self._log[self._pointer] if self._is(self._pointer, fellow, turn, active) else None
@@ -158,7 +163,8 @@ class Repetition:
         if not 0 <= number < len(self._log):
             return False
         event = self._log[number]
-        return (event.place, event.turn) == (place, turn) and (event.active is active or event.active == active)
+        is_same = event.turn == turn and event.place == place
+        return is_same and (event.active is active or event.active == active)
 
     def _is_inside(self, place: Place, turn: int) -> bool:
         """True if what is ahead is alike, too: in every turn, the other end of the stack is felt one layer further."""
@@ -171,9 +177,8 @@ class _Stack(NamedTuple):
     period: int
 
 
-def _stacks(nodes: Sequence[ir.Node], facts: Facts) -> Iterator[_Stack]:
+def _stacks(nodes: Sequence[ir.Node], marks: Marks) -> Iterator[_Stack]:
     """The longest rows of layers that are alike, none of which overlap."""
-    marks = _Marks(facts)
     row = [marks.of(node) for node in nodes]
     positions = {node: number for number, node in enumerate(nodes)}
     found = [
@@ -229,8 +234,12 @@ def _reads_alike(first: ir.Node, second: ir.Node, positions: Mapping[ir.Node, in
     return True
 
 
-class _Marks:
-    """Numbers for nodes, equal for those that are the same but for the names and the places of what they read."""
+class Marks:
+    """Numbers for nodes, equal for those that are the same but for the names and the places of what they read.
+
+    Args:
+        facts: The facts about the values of the nodes' graph.
+    """
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -239,11 +248,12 @@ class _Marks:
 
     def of(self, node: ir.Node) -> int:
         """The number of a node; one with a graph inside is like no other."""
-        if any(a.type in _GRAPHS for a in node.attributes.values()):
+        own = attributes(node)
+        if any(a.type in _GRAPHS for a in own):
             return self._numbers.setdefault(object(), len(self._numbers))
         key = (
             (node.domain, node.op_type, node.overload, node.version),
-            tuple([(a.name, a.ref_attr_name, self._attribute(a)) for a in node.attributes.values()]),
+            tuple([(a.name, a.ref_attr_name, self._attribute(a)) for a in own]),
             tuple([v is None if v is None or v.producer() is not None else self._read(v) for v in node.inputs]),
             tuple(map(self._computed, node.outputs)),
         )
@@ -255,11 +265,14 @@ class _Marks:
 
     def _computed(self, value: ir.Value) -> Hashable:
         """All that is known of a value, and how it is used."""
-        dims = None if value.shape is None else tuple(map(self._dim, value.shape))
-        return value.type, dims, use_count(value), value.is_graph_output()
+        shape = value.shape
+        dims = None if shape is None else tuple([d if isinstance(d, int) else self._symbol(d) for d in shape.dims])
+        kind = value.type
+        told = kind.dtype if type(kind) is ir.TensorType else kind  # what hashes at once, where it can be told
+        return told, dims, use_count(value), value.is_graph_output()
 
-    def _dim(self, dim: Dim) -> Hashable:
-        return dim if isinstance(dim, int) else None if self._facts.is_made_up(dim) else dim.value
+    def _symbol(self, dim: ir.SymbolicDim) -> str | None:
+        return None if self._facts.is_made_up(dim) else dim.value
 
     def _attribute(self, attribute: ir.Attr) -> Hashable:
         value = attribute.value

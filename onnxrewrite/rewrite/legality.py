@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import onnx_ir as ir
 
 from onnxrewrite.io import preserved
 from onnxrewrite.ir import custom, schema
+from onnxrewrite.ir.dims import names_in
 from onnxrewrite.ir.facts import Dim, Facts, same_dim
 from onnxrewrite.ir.graph import is_circular
 from onnxrewrite.ir.operators import operators
@@ -53,6 +54,19 @@ def illegal_node(
     return target.refuses(node.domain, node.op_type, version, dtypes, indirect=indirect)
 
 
+def kind(node: ir.Node, facts: Facts, imports: Mapping[str, int]) -> Hashable:
+    """All of a node that ``illegal_node`` looks at, for one target and the functions of one model."""
+    return (
+        node.domain,
+        node.op_type,
+        node.version,
+        tuple(imports.items()),
+        tuple([(name, a.type, a.is_ref()) for name, a in node.attributes.data.items()]),
+        tuple([v is not None and facts.dtype(v) for v in node.inputs]),
+        tuple([facts.dtype(o) for o in node.outputs]),
+    )
+
+
 def never_legal(node: ir.Node) -> bool:
     """True if no version of an operator fits a node, or a known domain lacks the operator: the rule is wrong."""
     found = schema.versions(node.domain, node.op_type)
@@ -93,7 +107,7 @@ def _misuses(node: ir.Node, found: schema.Schema) -> str | None:
     for formal, value in zip(found.inputs, node.inputs, strict=False):
         if value is None and not formal.optional and not formal.variadic:
             return f"{node.op_type} lacks its input {formal.name}"
-    for name, attribute in node.attributes.items():
+    for name, attribute in node.attributes.data.items():
         if name not in found.attributes:
             return f"{node.op_type} of opset {found.since_version} has no attribute {name}"
         if not attribute.is_ref() and attribute.type != found.attributes[name].type:
@@ -135,7 +149,7 @@ def raises_rank(match: Match) -> str | None:
 
 
 def _unknown(dim: Dim, minted: frozenset[str]) -> bool:
-    return isinstance(dim, ir.SymbolicDim) and (dim.value is None or bool(dim.free_symbols() & minted))
+    return isinstance(dim, ir.SymbolicDim) and (dim.value is None or bool(names_in(dim) & minted))
 
 
 def makes_cycle(match: Match, nodes: Sequence[ir.Node], results: Sequence[ir.Value], order: Order) -> bool:

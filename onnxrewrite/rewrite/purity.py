@@ -63,11 +63,11 @@ def pure(rule: str, value: ir.Value, nodes: Sequence[ir.Node], graph: ir.Graph |
 
 def _of_node(node: ir.Node) -> tuple[object, ...]:
     inputs = islice(node.inputs, _FEW)
-    constants = tuple((i.name, i.const_value) for i in inputs if i is not None and i.const_value is not None)
-    outputs = node.outputs[:_FEW]
+    constants = tuple([(i.name, i.const_value) for i in inputs if i is not None and i.const_value is not None])
+    attributes, outputs = tuple(node.attributes.data.items()), node.outputs[:_FEW]
     return (
         node.graph, node.op_type, node.domain, node.overload, node.version, node.inputs,
-        tuple(node.attributes.items()), outputs, tuple([(o.name, o.is_graph_output()) for o in outputs]), constants,
+        attributes, outputs, tuple([(o.name, o.is_graph_output()) for o in outputs]), constants,
     )  # fmt: skip
 
 

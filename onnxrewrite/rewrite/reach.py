@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnxrewrite.ir.graph import use_count
 from onnxrewrite.pattern.chain import MAX_NODES, PRODUCT_OPS, SUM_OPS, plan
 from onnxrewrite.pattern.conditions import forms
-from onnxrewrite.pattern.look import passes
+from onnxrewrite.pattern.look import may_pass, passes
 from onnxrewrite.pattern.terms import (
     AnyNode,
     AnyOf,
@@ -103,7 +103,7 @@ class Reach:
             value = stack.pop()
             wanted = above if use_count(value) <= self._most else above & terms.shared
             for reader in value.consumers() if wanted else ():
-                behind = [o for o in reader.outputs if passes(o)]
+                behind = [o for o in reader.outputs if passes(o)] if may_pass(reader) else []
                 if behind or wanted & terms.at(reader.op_type):
                     yield reader, wanted
                 stack += behind
@@ -119,6 +119,8 @@ class Reach:
             values = dict.fromkeys(i for n in layer for i in n.inputs[:_CROWD] if i is not None)
             found.update(dict.fromkeys(c for v in values if use_count(v) <= _CROWD for c in v.consumers()))
             layer = [p for p in (v.producer() for v in values) if p is not None]
+            if not layer:
+                break
         return [n for n in found if n not in known]
 
 
@@ -145,10 +147,11 @@ class _Terms:
             self._of_rule[rule] = own
             self.shared |= own if rule.allow_shared else 0
         self._of_any = self._of_operator.pop(None, 0)
+        self._of_operator = {op_type: terms | self._of_any for op_type, terms in self._of_operator.items()}
 
     def at(self, op_type: str, rule: Rule | None = None) -> int:
         """The terms that a node can stand for, or those of one rule."""
-        found = self._of_operator.get(op_type, 0) | self._of_any
+        found = self._of_operator.get(op_type, self._of_any)
         return found if rule is None else found & self._of_rule[rule]
 
     def above(self, stands: int) -> int:

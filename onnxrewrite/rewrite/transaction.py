@@ -5,7 +5,7 @@ Nothing is ever undone in the graph, because nothing is done to it before it is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,10 +90,12 @@ class Workspace:
         self.wished: dict[str, int] = {}
         self._growth = 0
         self._most_growth = bounds.GROWTH_BYTES + external.total_bytes(model)
-        self._owners = {g: n for scope in scopes(model) for n in scope for g in subgraphs(n)}
+        self._scopes = scopes(model)
+        self._owners = {g: n for scope in self._scopes for n in scope for g in subgraphs(n)}
         self.functions = {(f.domain, f.name) for f in model.functions.values()}
         self._lowering = index(tuple(lowering))
         self.bodies = {f.graph for f in model.functions.values()}
+        self._illegal_kinds: dict[Hashable, str | None] = {}
         self._facts: dict[ir.Graph, Facts] = {}
         tops = (model.graph, *calls.in_order(model))
         self.order = Order(tops, self._owners)
@@ -108,8 +110,8 @@ class Workspace:
         return self._facts[scope]
 
     def scopes(self) -> list[ir.Graph]:
-        """Every graph, function and subgraph."""
-        return scopes(self.model)
+        """Every graph, function and subgraph; a rewrite makes none, and removes those inside a node alone."""
+        return scopes(self.model) if self._owners else self._scopes
 
     def enclosing(self, scope: ir.Graph) -> list[ir.Graph]:
         """The graphs whose values are visible in ``scope``, itself first; empty if the model no longer holds it."""
@@ -123,14 +125,14 @@ class Workspace:
             graph = _graph_of(owner)
         return []
 
-    def refuse_growth(self, match: Match, build: Builder) -> None:
-        """Refuse constants that would make the model too large, all rewrites together."""
-        if self._growth + _growth(match, build) > self._most_growth:
+    def refuse_growth(self, growth: int) -> None:
+        """Refuse constants that would make the model too large by so many bytes, all rewrites together."""
+        if self._growth + growth > self._most_growth:
             raise Refused(f"all new constants together would take more than {self._most_growth} bytes")
 
-    def grow(self, match: Match, build: Builder) -> None:
-        """Count the constants that take the place of others."""
-        self._growth += _growth(match, build)
+    def grow(self, growth: int) -> None:
+        """Count the bytes by which constants are larger than those that they take the place of."""
+        self._growth += growth
 
     def refuse_illegal(self, build: Builder, facts: Facts, stage: Stage) -> None:
         """Refuse what cannot run; before the lower stage, what can be lowered is no problem.
@@ -158,7 +160,10 @@ class Workspace:
             raise TooNew(told, newer)
 
     def _illegal(self, node: ir.Node, facts: Facts, imports: Mapping[str, int]) -> str | None:
-        return legality.illegal_node(node, facts, self.target, imports, self.functions)
+        kind = legality.kind(node, facts, imports)
+        if kind not in self._illegal_kinds:
+            self._illegal_kinds[kind] = legality.illegal_node(node, facts, self.target, imports, self.functions)
+        return self._illegal_kinds[kind]
 
     def _runs_newer(self, node: ir.Node, facts: Facts) -> dict[str, int]:
         """The operator and the opset that it needs, if all that keeps the target from running it is an older one; else
@@ -207,6 +212,7 @@ class Transaction:
         self.facts = match.facts
         self.build = Builder(match.facts, match, match.facts.opset_imports)
         self.results: list[ir.Value] = []
+        self._growth = 0
 
     def propose(self) -> None:
         """Build the replacement on the tape; raises ``Refused`` with the reason if it may not be applied."""
@@ -215,7 +221,8 @@ class Transaction:
         self.results = self._replacement()
         self._refuse_shared()  # the rewrite may have covered more nodes
         _refuse_if(self.match.overlooked(self.rule.mentioned))
-        self.work.refuse_growth(self.match, self.build)
+        self._growth = _growth(self.match, self.build)
+        self.work.refuse_growth(self._growth)
         self.work.refuse_illegal(self.build, self.facts, self.rule.stage)
         minted = self.facts.made_up_since(mark)
         for old, new in zip(self.match.outputs, self.results, strict=True):
@@ -266,7 +273,7 @@ class Transaction:
         """Put the replacement into the graph; what was done, with what its checks have ``kept``, and what changed."""
         assert self.scope is not None
         anchor = min((p for o in self.match.outputs if (p := o.producer()) is not None), key=self.work.order.rank)
-        self.work.grow(self.match, self.build)
+        self.work.grow(self._growth)
         name, covered = self.match.anchor.name or "", tuple(n.name or n.op_type for n in self.match.nodes)
         size = len(self.scope)
         self._name_nodes()

@@ -135,8 +135,8 @@ def _parts(m: Match, node: ir.Node, elements: Sequence[Dim], opset: int, dying: 
         found = [*_numbers(rest), *(run for v in values for run in _runs(m, v, rest))] or _there(m, rest, tensors)
         if not found:
             m.refuse(f"no value above has a size of {elements[place]}")
-        best, length = max(found, key=lambda f: (f[1], -f[0].cost(m, opset, dying)))
-        yield best
+        length = max(run for _, run in found)
+        yield min((part for part, run in found if run == length), key=lambda part: part.cost(m, opset, dying))
         place += length
 
 

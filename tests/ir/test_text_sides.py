@@ -11,6 +11,7 @@ import pytest
 import onnxrewrite as rw
 from onnxrewrite.ir import text
 from onnxrewrite.ir.text import literals
+from onnxrewrite.ir.text import sides as part
 
 ROOT = Path(__file__).resolve().parents[2] / "golden_models"
 
@@ -85,3 +86,44 @@ def test_what_is_printed_can_be_parsed(name: str) -> None:
     assert len(lines) > len(records)
     for side in lines:
         text.parse("\n".join(side))
+
+
+SCALED = "float[2] a;  s = Mul(a, 2.0)  y = Add(s, {{{}}})"
+
+
+@pytest.mark.parametrize(
+    ("source", "other"),
+    [
+        (SCALED.format("1.0, 2.0"), SCALED.format("3.0, 4.5")),
+        (SCALED.format("1.0, 2.0"), SCALED.format("1.0")),
+        ("float[2] a;  y = Elu <alpha = 0.0> (a)", "float[2] a;  y = Elu <alpha = -0.0> (a)"),
+        ("float[2] a;  y = Neg(a)", "float[3] a;  y = Neg(a)"),
+        ("float[2] a;  y = Neg(a)", "float16[2] a;  y = Neg(a)"),
+        ("float[2] a;  float[2] b;  y = Sub(a, a)", "float[2] a;  float[2] b;  y = Sub(a, b)"),
+        ("float[n] a;  y = Split(a)", "float[n] a;  y, z = Split(a)"),
+        ("float[2] a;  y = Add(a, 2.0)", "double[2] a;  y = Add(a, 2.0)"),
+    ],
+)
+def test_what_was_printed_before_does_not_matter(source: str, other: str) -> None:
+    part._STENCILS.clear()
+    alone = sides(other)
+    part._STENCILS.clear()
+    assert sides(source) != alone
+    assert sides(other) == alone
+
+
+def test_weights_that_are_shared() -> None:
+    """The same one twice is not like two."""
+    one, two = (ir.Value(name=n, const_value=ir.Tensor(np.float32(v))) for n, v in (("p", [1, 2]), ("q", [3, 4])))
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT))
+    nodes = [ir.Node("", "Clip", [x, a, b]) for a, b in ((one, one), (one, two))]
+    part._STENCILS.clear()
+    lines = [rendered([n], [], [(n.outputs[0], x)])[0].split(" = ")[1] for n in nodes]
+    assert lines == ["Clip(v0, {1.0, 2.0}, {1.0, 2.0})", "Clip(v0, {1.0, 2.0}, {3.0, 4.0})"]
+
+
+def test_rewrites_that_are_alike_are_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    part._STENCILS.clear()
+    sides(SCALED.format("1.0, 2.0"))
+    monkeypatch.setattr(part, "_PartPrinter", None)
+    assert sides(SCALED.format("7.0, 8.0"))[0].endswith("v2 = Add(v1, {7.0, 8.0})")

@@ -20,7 +20,7 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.target import target
 from onnxrewrite.rewrite import driver, registry
 from onnxrewrite.rewrite.driver import Driver
-from onnxrewrite.rewrite.layers import Place, Repetition
+from onnxrewrite.rewrite.layers import Marks, Place, Repetition
 from onnxrewrite.rewrite.trace import Trace
 
 LAYERS = 9
@@ -136,7 +136,7 @@ def test_a_check_that_turns_down_one_layer(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_places_of_nodes() -> None:
     model = stack([GELU] * LAYERS)
     seen = Repetition(1)
-    seen.find(list(model.graph), Facts(model.graph, dict(model.opset_imports)))
+    seen.find(list(model.graph), Marks(Facts(model.graph, dict(model.opset_imports))))
     places = [seen._places[node] for node in model.graph if node in seen._places]
     size = len(model.graph) // LAYERS
     assert {p.layer for p in places} >= set(range(LAYERS - 1))
@@ -146,5 +146,5 @@ def test_the_places_of_nodes() -> None:
 def test_few_layers_are_no_stack() -> None:
     model = stack([GELU] * 3)
     seen = Repetition(1)
-    seen.find(list(model.graph), Facts(model.graph, dict(model.opset_imports)))
+    seen.find(list(model.graph), Marks(Facts(model.graph, dict(model.opset_imports))))
     assert not seen._places

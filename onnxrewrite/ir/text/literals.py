@@ -81,7 +81,7 @@ def strings_of(tensor: ir.TensorProtocol) -> list[bytes]:
 
 
 _HASHES: weakref.WeakKeyDictionary[ir.TensorProtocol, str] = weakref.WeakKeyDictionary()
-"""Tensors do not change, and a weight is printed once for each rewrite that reads it."""
+"""Tensors do not change, see ``printer``."""
 
 
 def tensor_hash(tensor: ir.TensorProtocol) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -88,6 +89,10 @@ def _implied(
     return literal_dtype(schema_of(domain, op_type, version), position, dtypes, is_fractional=is_fractional)
 
 
+_NUMBERS: weakref.WeakKeyDictionary[ir.TensorProtocol, str] = weakref.WeakKeyDictionary()
+"""Tensors do not change, and a weight is printed once for each rewrite that reads it."""
+
+
 def _numbers(tensor: ir.TensorProtocol) -> list[str]:
     if tensor.dtype is ir.DataType.STRING:
         return [_quoted(item) for item in strings_of(tensor)]
@@ -105,10 +110,12 @@ def _tensor_type(tensor: ir.TensorProtocol) -> str:
     return tensor.dtype.name.lower() + (f"[{dims}]" if dims else "")
 
 
-def _values(tensor: ir.TensorProtocol, *, braces: bool) -> str:
+def values_of(tensor: ir.TensorProtocol, *, braces: bool) -> str:
     """The part of a constant after its type."""
     if tensor.size <= INLINE_ELEMENTS:
-        numbers = ", ".join(_numbers(tensor))
+        numbers = _NUMBERS.get(tensor)
+        if numbers is None:
+            numbers = _NUMBERS[tensor] = ", ".join(_numbers(tensor))
         is_bare = tensor.shape.rank() == 0 and not braces and "," not in numbers
         return numbers if is_bare else f"{{{numbers}}}"
     if isinstance(tensor, ir.ExternalTensor) and tensor.nbytes > LOAD_LIMIT:
@@ -233,7 +240,11 @@ class Printer:
 
     def constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> str:
         """A constant with its name."""
-        return f"{_tensor_type(tensor)} {self.name(value)} = {_values(tensor, braces=True)}"
+        return f"{_tensor_type(tensor)} {self.name(value)} = {self.values(tensor, braces=True)}"
+
+    def values(self, tensor: ir.TensorProtocol, *, braces: bool) -> str:
+        """The part of a constant after its type."""
+        return values_of(tensor, braces=braces)
 
     @staticmethod
     def is_inline(value: ir.Value) -> bool:
@@ -260,7 +271,7 @@ class Printer:
     def node(self, node: ir.Node, indent: str = "") -> list[str]:
         label = f"[{_identifier(node.name)}] " if node.name and not self.canonical else ""
         operands = ", ".join(self.operand(node, at) for at in range(len(node.inputs)))
-        attributes = [self.attribute(each, indent + _INDENT) for _, each in sorted(node.attributes.items())]
+        attributes = [self.attribute(each, indent + _INDENT) for _, each in sorted(node.attributes.data.items())]
         outputs = ", ".join(self.output(value) for value in node.outputs)
         head = f"{indent}{label}{outputs} = {_operator(node)}"
         if not attributes:
@@ -287,7 +298,7 @@ class Printer:
         tensor = self.inline(value)
         if tensor is None:
             return self.name(value)
-        values = _values(tensor, braces=False)
+        values = self.values(tensor, braces=False)
         return values if self.reads_alike(node, position, tensor) else f"{_tensor_type(tensor)} {values}"
 
     def reads_alike(self, node: ir.Node, position: int, tensor: ir.TensorProtocol) -> bool:
@@ -326,7 +337,7 @@ class Printer:
         if kind in _FLOAT_KINDS:
             return [_number(value, ir.DataType.FLOAT)]
         if kind in (ir.AttributeType.TENSOR, ir.AttributeType.TENSORS):
-            return [f"{_tensor_type(value)} {_values(value, braces=False)}"]
+            return [f"{_tensor_type(value)} {self.values(value, braces=False)}"]
         if kind in (ir.AttributeType.TYPE_PROTO, ir.AttributeType.TYPE_PROTOS):
             return [_typed(value.type, value.shape)]
         return [_quoted(value) if isinstance(value, (str, bytes)) else str(int(value))]
