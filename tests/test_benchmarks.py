@@ -378,3 +378,12 @@ def test_the_page_of_the_kernel_horizon_is_of_the_installed_versions():
     if not any(line in found for line in versions):
         pytest.skip("the page was made with other versions of onnx or ONNX Runtime")
     assert found == kept
+
+
+@pytest.mark.slow
+def test_what_other_optimizers_wrote_comes_out_like_the_original(tmp_path: Path):
+    pytest.importorskip("onnxslim")
+    from benchmarks import peer_inputs
+
+    model = Path(__file__).parents[1] / "golden_models" / "vit" / "model.onnx"
+    assert peer_inputs.main([str(model), "--nodes", "--json", str(tmp_path / "report.json")]) == 0
