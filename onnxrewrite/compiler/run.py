@@ -29,6 +29,7 @@ from onnxrewrite.ir.sums import named_sums, with_plain_names
 from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.finish import has_inner_types
+from onnxrewrite.rewrite.inlining import inlined
 from onnxrewrite.rewrite.rule import Rule
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.rewrite.trace import Key
@@ -114,7 +115,7 @@ class _Run:
         self.level: CheckLevel = request.check
         self.verdicts = verdicts
         self.clock = Clock(progress)
-        source = in_opset(original, request.opset)
+        source = in_opset(inlined(original, rules), request.opset)
         named = source if request.named_sums else with_plain_names(source)
         opsets = Opsets(named, self._newest_opset(), for_speed=request.lowering == "fastest")
         types = has_inner_types(original)

@@ -20,6 +20,7 @@ from onnxrewrite.compiler import run
 from onnxrewrite.compiler.loop import RewriteLoop
 from onnxrewrite.errors import CheckError, ModelError, RuleError, UsageError
 from onnxrewrite.ir import text
+from onnxrewrite.pattern.terms import Operators
 from onnxrewrite.rules import AnyNode, Rule, Stage, Var, op
 
 x = Var("x")
@@ -430,9 +431,34 @@ def test_a_rule_that_raises_is_noted() -> None:
 # -- functions ----------------------------------------------------------------------------------------------------
 
 
-def test_functions_are_rewritten_and_checked() -> None:
+def test_functions_are_inlined_so_that_patterns_cross_their_borders() -> None:
+    source = (
+        "(float[n,8] x) => (float[n,8] y) { a = own.Outer(x)  e = Erf(a)  b = Add(e, 1.0)  m = Mul(x, b)  y = Mul(m, 0.5) }"
+        ' <domain: "own", opset_import: ["": 17, "own": 1]> Outer (p) => (q) { q = own.Inner(p) }'
+        ' <domain: "own", opset_import: ["": 17]> Inner (p) => (q) { q = Div(p, 1.4142135) }'
+    )
+    result = rw.apply(model(source))
+    assert [n.op_type for n in result.model.graph] == ["Gelu"]
+    assert not result.model.functions
+    assert result.checks.model is not None
+    assert result.checks.model.ok
+
+
+@pytest.mark.parametrize("name", ["com.microsoft.Gelu", "own.Asked"])
+def test_functions_that_may_have_a_kernel_or_that_a_rule_asks_for_stay(name: str) -> None:
+    domain, _, op_type = name.rpartition(".")
+    source = (
+        f"(float[n,8] x) => (float[n,8] y) {{ a = {name}(x)  y = Relu(a) }}"
+        f' <domain: "{domain}", opset_import: ["": 17]> {op_type} (p) => (q) {{ q = Tanh(p) }}'
+    )
+    asking = Rule("asking", Stage.RAISE, Operators("own").Asked(x, x), lambda m, build: m[x])
+    result = rw.apply(model(source), rules=[asking], check="off")
+    assert [(f.domain, f.name) for f in result.to_proto().functions] == [(domain, op_type)]
+
+
+def test_functions_of_another_opset_are_rewritten_and_checked() -> None:
     body = GELU.replace("x", "p").replace("y =", "q =").replace("exp", "x")
-    source = f'(float[n,8] x) => (float[n,8] y) {{ y = own.F(x) }} <domain: "own", opset_import: ["": 17]> F (p) => (q) {{ {body} }}'
+    source = f'(float[n,8] x) => (float[n,8] y) {{ y = own.F(x) }} <domain: "own", opset_import: ["": 16]> F (p) => (q) {{ {body} }}'
     graph = model(source)
     result = rw.apply(graph)
     (function,) = result.model.functions.values()
@@ -449,7 +475,7 @@ def test_attributes_of_a_function_are_not_lost_with_a_branch() -> None:
         "then_branch = () => (t) { t = LeakyRelu<alpha: float = @slope>(p) }, else_branch = () => (e) { e = Neg(p) }"
     )
     source = (
-        '(float[2] x) => (float[2] y) { y = own.F<slope=0.5>(x) } <domain: "own", opset_import: ["": 17]>'
+        '(float[2] x) => (float[2] y) { y = own.F<slope=0.5>(x) } <domain: "own", opset_import: ["": 16]>'
         f" F <slope> (p) => (q) {{ c = Constant<value = bool true>()  q = If<{branches}>(c) }}"
     )
     result = rw.apply(model(source), check="off")
