@@ -3,7 +3,7 @@
     python -m benchmarks.recall [--models NAME ...] [--only FAMILY ...] [--count 200] [--seed 0] [--json FILE]
 
 Each golden model is spelled anew at random, again and again (``spellings/``), and raised by the rules that canonicalize
-and raise.  The result is to be the graph that the model itself is raised to, as ``drift.py`` compares graphs.  What
+and raise.  The result is to be the graph that the model itself is raised to, as ``portraits.py`` compares graphs.  What
 does not compute what the model does, in ONNX Runtime without optimization, is a mistake of this benchmark: it is left
 out, counted, and misses a goal.
 
@@ -25,6 +25,7 @@ import numpy as np
 import onnx_ir as ir
 
 from benchmarks import drift, motifs, report
+from benchmarks.portraits import Portrait, Studio
 from benchmarks.spellings import compose, whole
 from benchmarks.spellings.compose import Step
 from benchmarks.spellings.registry import SPELLINGS
@@ -54,7 +55,7 @@ class Base:
     """A model, and the graph that it is raised to."""
 
     model: ir.Model
-    studio: drift.Studio
+    studio: Studio
 
     @cached_property
     def raised(self) -> ir.Model:
@@ -62,11 +63,11 @@ class Base:
         return drift.raised(io.to_proto(self.model))
 
     @cached_property
-    def portrait(self) -> drift.Portrait:
+    def portrait(self) -> Portrait:
         """Its portrait."""
         return self.studio.portrait(self.raised)
 
-    def other(self, steps: Sequence[Step]) -> drift.Portrait | None:
+    def other(self, steps: Sequence[Step]) -> Portrait | None:
         """The portrait of the model as spelled by the steps, raised; None where it is the same."""
         found = self.studio.portrait(drift.raised(io.to_proto(compose.spelled(self.model, steps))))
         return None if found == self.portrait else found
@@ -127,7 +128,7 @@ class Subject:
         session = open_session(model)
         assert isinstance(session, Session), session
         self._trials: list[Trial] = usable(Sampler(skeleton(model)), session)[0]
-        studio = drift.Studio()
+        studio = Studio()
         self.bases = {"named": Base(model, studio)}
         if sizes := self._trials[0].binding:
             self.bases["static"] = Base(whole.with_sizes(model, sizes), studio)

@@ -31,6 +31,15 @@ def portraits(*graphs: str) -> list[drift.Portrait]:
         ("float x; y = Mul(x, 0.35355335)", "float x; y = Mul(x, 0.35355339)"),
         ("float x; k = Constant<value = float {2.0}>()  y = Mul(x, k)", "float x; y = Mul(x, 2.0)"),
         ("float x; y = LeakyRelu<alpha=0.01>(x)", "float x; y = LeakyRelu(x)"),
+        ("float[2,3] x; y = ReduceMean<axes=[-1]>(x)", "float[2,3] x; y = ReduceMean<axes=[1]>(x)"),
+        ("float[2,3] x; y = Softmax<axis=-1>(x)", "float[2,3] x; y = Softmax<axis=1>(x)"),
+        ("float[2,3] x; y = Mul(x, {2.0})", "float[2,3] x; y = Mul(x, 2.0)"),
+        ("float[n,3] x; y = Unsqueeze(x, {0})", "float[n,3] x; y = Reshape(x, {1, -1, 3})"),
+        (
+            "float[n,2] x; y = Gemm(x, float[2,1] {1.0, 2.0})",
+            "float[n,2] x; y = Gemm<transB=1>(x, float[1,2] {1.0, 2.0})",
+        ),
+        ("float[n,2] x; y = Cast<to=10>(x)", "float[n,2] x; y = Cast<to=10, saturate=1>(x)"),
         ("float x; y = Elu<alpha=0.35355335>(x)", "float x; y = Elu<alpha=0.35355339>(x)"),
     ],
 )
@@ -45,6 +54,12 @@ def test_what_counts_as_the_same(a: str, b: str):
         ("float x; y = Relu(x)", "float x; y = Neg(x)", "+1 Neg -1 Relu; Neg(x) for Relu(x)"),
         ("float x; y = Relu(x)", "float w; y = Relu(w)", "operators equal; Relu(w) for Relu(x)"),
         ("float x; y = Mul(x, 2.0)", "float x; y = Mul(x, 2.1)", "operators equal; Mul(x, {2.1}) for Mul(x, {2})"),
+        ("float x; y = Mul(x, 2.0)", "float x; y = Mul(x, {2.0})", "operators equal; Mul(x, {2}) for Mul(x, {2})"),
+        (
+            "float[n,4] x; y = Reshape(x, {-1, 2})",
+            "float[n,4] x; y = Reshape(x, {-1, 1})",
+            "operators equal; Reshape(x, {-1, 1}) for Reshape(x, {-1, 2})",
+        ),
         ("int64 x; y = Add(x, 2)", "int64 x; y = Add(x, 3)", "operators equal; Add(x, {3}) for Add(x, {2})"),
         (
             "float x; a = Relu(x)  b = Neg(x)  y = Sub(a, b)",
