@@ -193,7 +193,7 @@ def _reduction(node: ir.Node, facts: Facts) -> _Term | None:
 
 
 def _view(node: ir.Node, facts: Facts) -> _Term | None:
-    """A view by the sizes of its result, those of its operand by their axis; none where they are computed or unknown."""
+    """A view by the sizes of its result, those of its operand by their axis; None where they are computed."""
     x = node.inputs[0]
     before, after = (None if v is None else facts.shape(v) for v in (x, node.outputs[0]))
     is_computed = any(v is not None and constant_tensor(v) is None for v in node.inputs[1:])

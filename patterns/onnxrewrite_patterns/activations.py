@@ -161,21 +161,27 @@ SELU = rule(
 TELLS_TINY = frozenset(operators(marks="tiny"))
 """Readers to which a tiny number is not the same as zero."""
 
+tanh = op.Tanh(0.5 * x)
+
 
 @rule(
     "sigmoid",
     RAISE,
-    1 / (1 + op.Exp(-x)),
+    any_of(1 / (1 + op.Exp(-x)), 0.5 + 0.5 * tanh, 0.5 * (1 + tanh)),
     examples=(
         Rewrites("n = Neg(x)  e = Exp(n)  a = Add(e, 1.0)  y = Div(1.0, a)", to="y = Sigmoid(x)"),
         Rewrites("n = Mul(x, -1.0)  e = Exp(n)  a = Add(1.0, e)  y = Reciprocal(a)", to="y = Sigmoid(x)"),
+        Rewrites("h = Mul(x, 0.5)  t = Tanh(h)  m = Mul(0.5, t)  y = Add(m, 0.5)", to="y = Sigmoid(x)"),
+        Rewrites("h = Div(x, 2.0)  t = Tanh(h)  a = Add(t, 1.0)  y = Mul(a, 0.5)", to="y = Sigmoid(x)"),
+        Rejects("t = Tanh(x)  m = Mul(0.5, t)  y = Add(m, 0.5)", because="expected"),
+        Rejects("h = Mul(x, 0.5)  t = Tanh(h)  m = Mul(0.5, t)  y = Add(m, 1.0)", because="expected"),
         Rejects("e = Exp(x)  a = Add(e, 1.0)  y = Div(1.0, a)", because="expected"),
         Rejects("n = Neg(x)  e = Exp(n)  a = Add(e, 2.0)  y = Div(1.0, a)", because="expected constant 1, found 2"),
         Rejects("n = Neg(x)  e = Exp(n)  a = Add(e, 1.0)  s = Div(1.0, a)  y = Log(s)", because="Log may tell a tiny"),
     ),
 )
 def sigmoid(m: Match, build: Builder) -> Value:
-    """1/(1 + exp(-x)) ⟶ Sigmoid(x), which is zero for x below -18."""
+    """1/(1 + exp(-x)), or ½ + ½·tanh(½·x) ⟶ Sigmoid(x), which is zero for x below -18."""
     reader = next((r for r in readers(m.anchor, within=1) if r.op_type in TELLS_TINY), None)
     m.require(reader is None, f"{reader and reader.op_type} may tell a tiny number from zero", at=m.anchor)
     return build.Sigmoid(m[x])
