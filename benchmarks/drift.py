@@ -83,7 +83,7 @@ def rows(portraits: Mapping[str, Portrait]) -> list[report.Row]:
                 {
                     "class": f"{axes} {number + 1}",
                     "exports": len(names),
-                    "nodes": members[number].shades.total(),
+                    "nodes": members[number].operators.total(),
                     "which": " ".join(n.removesuffix(f"-{axes}") for n in names),
                     "difference": _from_nearest(members, number),
                 }

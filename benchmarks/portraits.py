@@ -8,13 +8,16 @@ same operator on the same operands, said in another way:
 - axes that are counted from the other end;
 - axes of size 1 in front of a constant that is broadcast;
 - a constant weight of Gemm that is stored the other way round;
+- a sum or a product in another order, where nothing else reads what is in between;
+- a division by a constant as a product with its inverse, and a comparison read from the other side;
+- a piece of an axis by a Slice or by a Split, which the lower stage makes of the Slices;
 - a Reshape, Flatten, Squeeze or Unsqueeze to a constant shape: each is a view, told by the shape that it makes.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -29,6 +32,7 @@ from onnxrewrite.ir.graph import constant_tensor
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.ir.schema import attribute, schema
 from onnxrewrite.pattern.look import COMMUTATIVE
+from onnxrewrite.pattern.paths import only_reader
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -40,6 +44,8 @@ _SHOWN = 6
 
 _BROADCAST = frozenset(operators("broadcast"))
 _REDUCE = frozenset(operators("reduce"))
+_CHAINS = ("Add", "Mul")
+_TURNED = {"Greater": "Less", "GreaterOrEqual": "LessOrEqual"}
 _VIEW = frozenset(operators("view"))
 _BY_AXIS = frozenset("Concat Gather Split Softmax LogSoftmax LayerNormalization RMSNormalization".split())
 """Operators whose ``axis`` is counted among those of the first operand."""
@@ -93,40 +99,24 @@ class Studio:
 
     def portrait(self, model: ir.Model) -> Portrait:
         """The portrait of ``model``, node by node; a node with a subgraph equals no other."""
-        shades: dict[ir.Value | None, int] = {None: self._number(None)}
-        found = Portrait(Counter(), (), {}, Counter())
-
-        def shade(value: ir.Value | None) -> int:
-            if value not in shades:
-                assert value is not None
-                tensor = constant_tensor(value)
-                free = ("input", value.name)
-                shades[value] = self._number(free) if tensor is None else self._shade(tensor.numpy())
-            return shades[value]
-
-        facts = Facts(model.graph, model.opset_imports)
+        sitting = _Sitting(self, Facts(model.graph, model.opset_imports))
         for node in model.graph:
-            if node.op_type == "Constant":
-                continue
-            term = _term(node, facts)
-            operands = [shade(v) if not isinstance(v, np.ndarray) else self._shade(v) for v in term.operands]
-            settings = tuple((name, self._setting(value)) for name, value in term.settings)
-            ordered = sorted(operands) if term.name in COMMUTATIVE else operands
-            made = self._number((term.name, settings, *ordered))
-            shades |= {o: self._number((made, place)) for place, o in enumerate(node.outputs)}
-            found.shades[made] += 1
-            found.operators[term.name] += 1
-            found.nodes.setdefault(made, _described(node))
-        found.outputs = tuple(shade(v) for v in model.graph.outputs)
+            if node.op_type != "Constant":
+                sitting.add(node)
+        found = sitting.found
+        found.outputs = tuple(sitting.shade(v) for v in model.graph.outputs)
         return found
 
-    def _shade(self, array: Array) -> int:
-        return self._number(("constant", self._constant(array)))
+    def shade(self, array: Array) -> int:
+        """The number of a constant."""
+        return self.number(("constant", self._constant(array)))
 
-    def _number(self, label: Hashable) -> int:
+    def number(self, label: Hashable) -> int:
+        """The number of what is described by a label, the same for equal ones."""
         return self._numbers.setdefault(label, len(self._numbers))
 
-    def _setting(self, value: Any) -> Hashable:
+    def setting(self, value: Any) -> Hashable:
+        """An attribute's value as a part of a label."""
         return self._constant(np.array(value, np.float32)) if isinstance(value, float) else str(value)
 
     def _constant(self, array: Array) -> Hashable:
@@ -137,6 +127,89 @@ class Studio:
         if place == len(known):
             known.append(array)
         return *kind, place
+
+
+class _Sitting:
+    """A graph that is being portrayed.
+
+    Attributes:
+        found: Its portrait, as far as it goes.
+    """
+
+    def __init__(self, studio: Studio, facts: Facts):
+        self.found = Portrait(Counter(), (), {}, Counter())
+        self._studio = studio
+        self._facts = facts
+        self._shades: dict[ir.Value | None, int] = {None: studio.number(None)}
+        self._within: dict[ir.Value | None, list[int]] = {}
+        """The operands of a sum within another one, and likewise of a product."""
+
+    def shade(self, value: ir.Value | None) -> int:
+        """The number of a value that is computed, of an input, or of a constant."""
+        if value not in self._shades:
+            assert value is not None
+            tensor, free = constant_tensor(value), ("input", value.name)
+            self._shades[value] = self._studio.number(free) if tensor is None else self._studio.shade(tensor.numpy())
+        return self._shades[value]
+
+    def add(self, node: ir.Node) -> None:
+        """Add a node; those that it reads are there."""
+        pieces = _pieces(node, self._facts)
+        if pieces:
+            for value, piece in pieces.items():
+                along = piece.axis, piece.elements
+                self._count("Piece", self._studio.number(("Piece", along, self.shade(piece.source))), node, [value])
+            return
+        term = _term(node, self._facts)
+        operands = [number for v in term.operands for number in self._operand(v)]
+        if _is_inner(node):
+            self._within[node.outputs[0]] = operands
+            self.found.operators[term.name] += 1
+            return
+        settings = tuple((name, self._studio.setting(value)) for name, value in term.settings)
+        ordered = sorted(operands) if term.name in COMMUTATIVE else operands
+        made = self._studio.number((term.name, settings, *ordered))
+        self._count(term.name, made, node, node.outputs)
+
+    def _operand(self, given: ir.Value | Array | None) -> list[int]:
+        if isinstance(given, np.ndarray):
+            return [self._studio.shade(given)]
+        return self._within[given] if given in self._within else [self.shade(given)]
+
+    def _count(self, name: str, made: int, node: ir.Node, outputs: Sequence[ir.Value]) -> None:
+        self._shades |= {o: self._studio.number((made, place)) for place, o in enumerate(outputs)}
+        self.found.shades[made] += 1
+        self.found.operators[name] += 1
+        self.found.nodes.setdefault(made, _described(node))
+
+
+def _pieces(node: ir.Node, facts: Facts) -> dict[ir.Value, views.Piece]:
+    """What a Slice or a Split cuts out of an axis, and is needed; none where that is not known of all."""
+    needed = [o for o in node.outputs if o.uses() or o.is_graph_output()]
+    found = {o: views.piece_of(facts, o) for o in needed}
+    known = {o: piece for o, piece in found.items() if not isinstance(piece, str)}
+    return known if len(known) == len(found) else {}
+
+
+def _is_inner(node: ir.Node) -> bool:
+    """True for a sum that is a term of another one and of nothing else, and likewise for a product."""
+    value = node.outputs[0]
+    reader = only_reader(value)
+    is_same = reader is not None and _same_chain(node) == _same_chain(reader) in _CHAINS
+    return is_same and value.dtype is not None and value.dtype.is_floating_point()
+
+
+def _same_chain(node: ir.Node) -> str:
+    """What kind of chain a node is a part of: its operator, that of a product for a division by a constant."""
+    return "Mul" if _inverse(node) is not None else operator_name(node)
+
+
+def _inverse(node: ir.Node) -> Array | None:
+    """The inverse of the constant that a node divides floats by; None for another node."""
+    divisor = node.inputs[1] if not node.domain and node.op_type == "Div" else None
+    tensor = constant_tensor(divisor) if divisor is not None else None
+    array = tensor.numpy() if tensor is not None and tensor.dtype.is_floating_point() else None
+    return None if array is None or not array.all() else np.asarray(1 / array.astype(np.float64), array.dtype)
 
 
 def _close(a: Array, b: Array) -> bool:
@@ -164,7 +237,7 @@ def _term(node: ir.Node, facts: Facts) -> _Term:
     if node.op_type in _VIEW:
         return _view(node, facts) or plain
     if node.op_type in _BROADCAST:
-        return replace(plain, operands=_broadcast(node, facts))
+        return _elementwise(node, replace(plain, operands=_broadcast(node, facts)))
     if node.op_type == "Gemm":
         return _gemm(node, plain, facts)
     if node.op_type in _BY_AXIS:
@@ -206,6 +279,17 @@ def _view(node: ir.Node, facts: Facts) -> _Term | None:
             return None
         sizes.append(d if isinstance(d, int) else str(d) if same is None else f"axis {same}")
     return _Term("View", [("shape", sizes)], [x])
+
+
+def _elementwise(node: ir.Node, plain: _Term) -> _Term:
+    """A division by a constant as a product, a comparison as that by which its second operand is the larger."""
+    first, second = (*plain.operands, None)[:2]
+    inverse = _inverse(node)
+    if inverse is not None:
+        divisor = second if isinstance(second, np.ndarray) else inverse
+        return replace(plain, name="Mul", operands=[first, inverse.reshape(divisor.shape)])
+    turned = _TURNED.get(node.op_type)
+    return plain if turned is None else replace(plain, name=turned, operands=[second, first])
 
 
 def _broadcast(node: ir.Node, facts: Facts) -> list[ir.Value | Array | None]:

@@ -32,6 +32,13 @@ def portraits(*graphs: str) -> list[drift.Portrait]:
         ("float x; k = Constant<value = float {2.0}>()  y = Mul(x, k)", "float x; y = Mul(x, 2.0)"),
         ("float x; y = LeakyRelu<alpha=0.01>(x)", "float x; y = LeakyRelu(x)"),
         ("float[2,3] x; y = ReduceMean<axes=[-1]>(x)", "float[2,3] x; y = ReduceMean<axes=[1]>(x)"),
+        ("float x; float z; a = Add(x, z)  y = Add(a, 2.0)", "float x; float z; a = Add(2.0, x)  y = Add(z, a)"),
+        (
+            "float[n,4] x; a, b = Split<axis=1>(x, {1, 3})  c = Neg(a)  y = Concat<axis=1>(b, c)",
+            "float[n,4] x; a = Slice(x, {0}, {1}, {1})  b = Slice(x, {1}, {9}, {1})  c = Neg(a)  y = Concat<axis=1>(b, c)",
+        ),
+        ("float x; y = Div(x, 4.0)", "float x; y = Mul(0.25, x)"),
+        ("float x; float z; y = Less(x, z)", "float x; float z; y = Greater(z, x)"),
         ("float[2,3] x; y = Softmax<axis=-1>(x)", "float[2,3] x; y = Softmax<axis=1>(x)"),
         ("float[2,3] x; y = Mul(x, {2.0})", "float[2,3] x; y = Mul(x, 2.0)"),
         ("float[n,3] x; y = Unsqueeze(x, {0})", "float[n,3] x; y = Reshape(x, {1, -1, 3})"),
@@ -59,6 +66,12 @@ def test_what_counts_as_the_same(a: str, b: str):
             "float[n,4] x; y = Reshape(x, {-1, 2})",
             "float[n,4] x; y = Reshape(x, {-1, 1})",
             "operators equal; Reshape(x, {-1, 1}) for Reshape(x, {-1, 2})",
+        ),
+        ("int64 x; y = Div(x, 2)", "int64 x; y = Div(x, 4)", "operators equal; Div(x, {4}) for Div(x, {2})"),
+        (
+            "float x; float z; y = Less(x, z)",
+            "float x; float z; y = Less(z, x)",
+            "operators equal; Less(z, x) for Less(x, z)",
         ),
         ("int64 x; y = Add(x, 2)", "int64 x; y = Add(x, 3)", "operators equal; Add(x, {3}) for Add(x, {2})"),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.spellings.registry import spelling
 from benchmarks.spellings.script import Script
+from onnxrewrite.pattern.paths import is_read_once
 
 
 @spelling("Add", "Mul")
@@ -20,7 +21,7 @@ def associated(s: Script) -> bool:
     outer = s.place
     if not s.is_float(outer.outputs[0]):
         return False
-    found = [i for i, v in enumerate(outer.inputs) if s.made_by(v, outer.op_type)]
+    found = [i for i, v in enumerate(outer.inputs) if s.made_by(v, outer.op_type) and is_read_once(v)]
     if not found:
         return False
     inner = s.made_by(outer.inputs[index := s.rng.choice(found)], outer.op_type)
@@ -37,7 +38,7 @@ def as_sum(s: Script) -> bool:
         return False
     terms = []
     for value in s.place.inputs:
-        inner = s.made_by(value, "Add")
+        inner = s.made_by(value, "Add") if is_read_once(value) else None
         terms += list(inner.inputs) if inner is not None else [value]
     s.rng.shuffle(terms)
     return s.put(s.new("Sum", *terms))

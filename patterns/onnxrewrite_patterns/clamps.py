@@ -172,3 +172,32 @@ def extremum_of_extremum(m: Match, build: Builder) -> Value:
     m.require(not zeros or not ambiguous, "the sign of zero might change")
     made: Value = getattr(build, kind)(m[x], build.const(merged, like=x))
     return made
+
+
+# -- one interval in parts -----------------------------------------------------------------------------------
+
+y = Var("x", dtype=FLOATS)
+low, high = Scalar("low"), Scalar("high")
+bounded = any_of(op.Min(any_of(op.Max(y, low), op.Relu(y)), high), op.Max(op.Min(y, high), low))
+
+
+@rule(
+    "clip-of-extrema",
+    RAISE,
+    bounded,
+    examples=(
+        Rewrites("float[n] x; a = Max(x, 0.0)  y = Min(6.0, a)", to="float[n] x; y = Clip(x, 0.0, 6.0)"),
+        Rewrites("float[n] x; a = Min(x, 1.0)  y = Max(a, -1.0)", to="float[n] x; y = Clip(x, -1.0, 1.0)"),
+        Rewrites("float[n] x; a = Relu(x)  y = Min(a, 6.0)", to="float[n] x; y = Clip(x, 0.0, 6.0)"),
+        Rejects("float[n] x; a = Max(x, 6.0)  y = Min(a, 0.0)", because="bounds are crossed"),
+        Rejects("float[n] x; a = Max(x, 0.0)  y = Min(a, float[1,1] {6.0})", because="more dimensions"),
+        Rejects("float[n] x; float z; a = Max(x, 0.0)  y = Min(a, z)", because="expected a constant"),
+    ),
+)
+def clip_of_extrema(m: Match, build: Builder) -> Value:
+    """Min(Max(x, a), b) ⟶ Clip(x, a, b), and likewise of Relu and in the other order."""
+    least = m[low] if m.value(low) is not None else 0.0
+    m.require(least < m[high], "the bounds are crossed, or one number")
+    m.require(m.rank(m.anchor) == m.rank(y), "a bound has more dimensions than x", at=y)
+    made: Value = build.Clip(m[y], build.const(least, like=m.anchor), build.const(m[high], like=m.anchor))
+    return made

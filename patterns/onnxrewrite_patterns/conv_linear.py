@@ -12,7 +12,9 @@ from onnxrewrite.rules import *
 
 x = Var("x", dtype=FLOATS, rank=3)
 w, b = Const("w"), Const("b", default=None)
-conv = op.Conv(op.Transpose(x, perm=(0, 2, 1)), w, b)
+TURN = (0, 2, 1)
+after, before = op.Conv(op.Transpose(x, perm=TURN), w, b), op.Conv(x, w, b)
+beside = any_of(after, op.Transpose(before, perm=TURN))
 
 _X = "float[n,s,2] x; t = Transpose<perm=[0,2,1]>(x)"
 
@@ -20,7 +22,7 @@ _X = "float[n,s,2] x; t = Transpose<perm=[0,2,1]>(x)"
 @rule(
     "conv-of-sequence",
     CANONICALIZE,
-    conv,
+    beside,
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites(
@@ -32,6 +34,12 @@ _X = "float[n,s,2] x; t = Transpose<perm=[0,2,1]>(x)"
             f"{_X} y = Conv(t, float[1,2,1] {{1.0, 2.0}})",
             to="float[n,s,2] x; p = MatMul(x, float[2,1] {1.0, 2.0})  y = Transpose<perm=[0,2,1]>(p)",
         ),
+        Rewrites(
+            "float[n,2,s] x; c = Conv(x, float[1,2,1] {1.0, 2.0}, {3.0})  y = Transpose<perm=[0,2,1]>(c)",
+            to="float[n,2,s] x; t = Transpose<perm=[0,2,1]>(x)  p = MatMul(t, float[2,1] {1.0, 2.0})"
+            "  y = Add(p, {3.0})",
+        ),
+        Rejects("float[n,2,s] x; y = Conv(x, float[1,2,1] {1.0, 2.0})", because="expected"),
         Rejects(f"{_X} y = Conv(t, float[1,2,2] {{1.0, 2.0, 3.0, 4.0}})", because="several positions"),
         Rejects(f"{_X} y = Conv<strides=[2]>(t, float[1,2,1] {{1.0, 2.0}})", because="strides"),
         Rejects(f"{_X} y = Conv<pads=[1,0]>(t, float[1,2,1] {{1.0, 2.0}})", because="pads"),
@@ -39,17 +47,16 @@ _X = "float[n,s,2] x; t = Transpose<perm=[0,2,1]>(x)"
     ),
 )
 def conv_of_sequence(m: Match, build: Builder) -> Value:
-    """Conv(Transpose(x), w, b) of width one ⟶ Transpose(x·w + b), for an x of shape [N, S, C]."""
-    kernel = m[w]
+    """Conv(Transpose(x), w, b) of width one ⟶ Transpose(x·w + b), and likewise Transpose(Conv(x, w, b))."""
+    kernel, conv = m[w], after if after in m else before
     m.require(kernel.ndim == 3 and kernel.shape[2] == 1, "the convolution is one of several positions", at=w)
     m.require(m.attr(conv, "group") == 1, "it is one by group", at=w)
-    plain = {"strides": ((), None, (1,)), "pads": ((), None, (0, 0))}
-    for name, usual in plain.items():
-        m.require(m.attr(conv, name) in usual, f"it has {name}")
-    m.require(m.attr(conv, "auto_pad") in ("NOTSET", "VALID"), "it may have pads of its own")
-    m.attr(conv, "dilations"), m.attr(conv, "kernel_shape")
-    made = build.MatMul(m[x], build.const(kernel[:, :, 0].T, like=w))
+    usual = {"strides": ((), None, (1,)), "pads": ((), None, (0, 0)), "auto_pad": ("NOTSET", "VALID")}
+    for name, values in usual.items():
+        m.require(m.attr(conv, name) in values, f"it has {name}")
+    m.attr(conv, "dilations"), m.attr(conv, "kernel_shape")  # of one position
+    source = m[x] if conv is after else build.Transpose(m[x], perm=TURN)
+    made = build.MatMul(source, build.const(kernel[:, :, 0].T, like=w))
     if b in m:
         made = build.Add(made, m.value(b))
-    result: Value = build.Transpose(made, perm=(0, 2, 1))
-    return result
+    return build.Transpose(made, perm=TURN) if conv is after else made
