@@ -196,8 +196,9 @@ bounded = any_of(op.Min(any_of(op.Max(y, low), op.Relu(y)), high), op.Max(op.Min
 )
 def clip_of_extrema(m: Match, build: Builder) -> Value:
     """Min(Max(x, a), b) ⟶ Clip(x, a, b), and likewise of Relu and in the other order."""
-    least = m[low] if m.value(low) is not None else 0.0
-    m.require(least < m[high], "the bounds are crossed, or one number")
+    bounds = [m[bound] for bound in (low, high) if bound in m]
+    least, most = bounds if len(bounds) == 2 else (0.0, *bounds)
+    m.require(least < most, "the bounds are crossed, or one number")
     m.require(m.rank(m.anchor) == m.rank(y), "a bound has more dimensions than x", at=y)
-    made: Value = build.Clip(m[y], build.const(least, like=m.anchor), build.const(m[high], like=m.anchor))
+    made: Value = build.Clip(m[y], build.const(least, like=m.anchor), build.const(most, like=m.anchor))
     return made
