@@ -2,8 +2,8 @@
 
     python -m benchmarks.peer_inputs [MODEL ...] [--nodes] [--seconds N] [--json FILE]
 
-Without a MODEL: every one below ``../shared/models``.  Each other optimizer that is installed rewrites it, and what it wrote
-is given to ``apply`` as the original is.  *nodes* are those of our result from that output to those of our result from
+Without a MODEL: every one below ``../shared/models``.  Each other optimizer that is installed rewrites it, and what it
+wrote is given to ``apply`` as the original is.  *nodes* are those of our result from that to those of our result from
 the original, both with ``--lower fused``.  *time* is the same of the default mode: both results are run by turns, with
 one thread, in the processor's seconds, for ``--seconds`` each; with ``--nodes`` nothing is timed.  Goals:
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from benchmarks import (
     motifs,
     ort_suite,
     pace,
+    recall,
     report,
     rules,
     sabotage,
@@ -34,6 +36,7 @@ from benchmarks import (
 )
 from benchmarks import models as model_benchmark
 from benchmarks.forks import forked
+from benchmarks.spellings import compose
 from onnxrewrite.ir import text
 
 
@@ -387,3 +390,40 @@ def test_what_other_optimizers_wrote_comes_out_like_the_original(tmp_path: Path)
 
     model = Path(__file__).parents[1] / "golden_models" / "vit" / "model.onnx"
     assert peer_inputs.main([str(model), "--nodes", "--json", str(tmp_path / "report.json")]) == 0
+
+
+def test_recall(tmp_path: Path):
+    code = recall.main(["--models", "qdq_cnn", "--count", "2", "--json", str(tmp_path / "r.json")])
+    found = written(tmp_path / "r.json")
+    (row,) = found["tables"]["models"]
+    assert row["spellings"] + row["wrong spellings"] == 2
+    assert code == int(not all(g["met"] for g in found["goals"]))
+
+
+@pytest.fixture(scope="module")
+def vit() -> recall.Subject:
+    return recall.Subject("vit")
+
+
+@pytest.mark.parametrize("family", [f for f in recall.families() if f not in ("clips", "masks", "quotients")])
+def test_spellings_are_drawn_from_the_seed_compute_the_same_and_can_be_left_out(vit: recall.Subject, family: str):
+    base = vit.bases["named"]
+    steps = compose.draw(base.model, random.Random(family), [family])
+    assert steps == compose.draw(base.model, random.Random(family), [family])
+    for some in (steps, steps[::2]):
+        made = compose.spelled(base.model, some)
+        assert onnx.checker.check_model(ir.to_proto(made)) is None
+        assert vit.fault(made) is None
+
+
+def test_what_computes_something_else_is_no_spelling(vit: recall.Subject):
+    made = vit.bases["named"].model.clone()
+    gelu = next(n for n in made.graph if n.op_type == "Erf")
+    gelu.op_type = "Tanh"
+    assert "differs in" in str(vit.fault(made))
+
+
+def test_the_fewest_steps_that_cause_a_miss():
+    steps = [compose.Step("swapped", str(n), 0, n) for n in range(20)]
+    found = compose.smallest(steps, lambda some: {steps[3], steps[11]} <= {*some})
+    assert found == [steps[3], steps[11]]

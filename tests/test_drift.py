@@ -31,6 +31,22 @@ def portraits(*graphs: str) -> list[drift.Portrait]:
         ("float x; y = Mul(x, 0.35355335)", "float x; y = Mul(x, 0.35355339)"),
         ("float x; k = Constant<value = float {2.0}>()  y = Mul(x, k)", "float x; y = Mul(x, 2.0)"),
         ("float x; y = LeakyRelu<alpha=0.01>(x)", "float x; y = LeakyRelu(x)"),
+        ("float[2,3] x; y = ReduceMean<axes=[-1]>(x)", "float[2,3] x; y = ReduceMean<axes=[1]>(x)"),
+        ("float x; float z; a = Add(x, z)  y = Add(a, 2.0)", "float x; float z; a = Add(2.0, x)  y = Add(z, a)"),
+        (
+            "float[n,4] x; a, b = Split<axis=1>(x, {1, 3})  c = Neg(a)  y = Concat<axis=1>(b, c)",
+            "float[n,4] x; a = Slice(x, {0}, {1}, {1})  b = Slice(x, {1}, {9}, {1})  c = Neg(a)  y = Concat<axis=1>(b, c)",
+        ),
+        ("float x; y = Div(x, 4.0)", "float x; y = Mul(0.25, x)"),
+        ("float x; float z; y = Less(x, z)", "float x; float z; y = Greater(z, x)"),
+        ("float[2,3] x; y = Softmax<axis=-1>(x)", "float[2,3] x; y = Softmax<axis=1>(x)"),
+        ("float[2,3] x; y = Mul(x, {2.0})", "float[2,3] x; y = Mul(x, 2.0)"),
+        ("float[n,3] x; y = Unsqueeze(x, {0})", "float[n,3] x; y = Reshape(x, {1, -1, 3})"),
+        (
+            "float[n,2] x; y = Gemm(x, float[2,1] {1.0, 2.0})",
+            "float[n,2] x; y = Gemm<transB=1>(x, float[1,2] {1.0, 2.0})",
+        ),
+        ("float[n,2] x; y = Cast<to=10>(x)", "float[n,2] x; y = Cast<to=10, saturate=1>(x)"),
         ("float x; y = Elu<alpha=0.35355335>(x)", "float x; y = Elu<alpha=0.35355339>(x)"),
     ],
 )
@@ -45,6 +61,18 @@ def test_what_counts_as_the_same(a: str, b: str):
         ("float x; y = Relu(x)", "float x; y = Neg(x)", "+1 Neg -1 Relu; Neg(x) for Relu(x)"),
         ("float x; y = Relu(x)", "float w; y = Relu(w)", "operators equal; Relu(w) for Relu(x)"),
         ("float x; y = Mul(x, 2.0)", "float x; y = Mul(x, 2.1)", "operators equal; Mul(x, {2.1}) for Mul(x, {2})"),
+        ("float x; y = Mul(x, 2.0)", "float x; y = Mul(x, {2.0})", "operators equal; Mul(x, {2}) for Mul(x, {2})"),
+        (
+            "float[n,4] x; y = Reshape(x, {-1, 2})",
+            "float[n,4] x; y = Reshape(x, {-1, 1})",
+            "operators equal; Reshape(x, {-1, 1}) for Reshape(x, {-1, 2})",
+        ),
+        ("int64 x; y = Div(x, 2)", "int64 x; y = Div(x, 4)", "operators equal; Div(x, {4}) for Div(x, {2})"),
+        (
+            "float x; float z; y = Less(x, z)",
+            "float x; float z; y = Less(z, x)",
+            "operators equal; Less(z, x) for Less(x, z)",
+        ),
         ("int64 x; y = Add(x, 2)", "int64 x; y = Add(x, 3)", "operators equal; Add(x, {3}) for Add(x, {2})"),
         (
             "float x; a = Relu(x)  b = Neg(x)  y = Sub(a, b)",

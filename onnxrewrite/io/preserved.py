@@ -188,13 +188,18 @@ def hide_functions(proto: onnx.ModelProto) -> None:
 
 def show_functions(proto: onnx.ModelProto) -> None:
     """Undo ``hide_functions``."""
-    hidden = [(f.domain, f.name) for f in proto.functions if f.domain.startswith(OWN)]
+    hidden = [(f.domain, f.name) for f in proto.functions if is_shadowed(f.domain)]
     _move_functions(proto, {(domain, name): normal_domain(domain.removeprefix(OWN)) for domain, name in hidden})
 
 
 def shadowed(domain: str, name: str) -> tuple[str, str]:
     """The domain and name in the working model of a function that has the name of this operator."""
     return OWN + (normal_domain(domain) or "ai.onnx"), name
+
+
+def is_shadowed(domain: str) -> bool:
+    """True for the domain, in the working model, of functions that have the name of an operator."""
+    return domain.startswith(OWN)
 
 
 def _move_functions(proto: onnx.ModelProto, domains: Mapping[tuple[str, str], str]) -> None:

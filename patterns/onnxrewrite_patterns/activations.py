@@ -161,7 +161,6 @@ SELU = rule(
 TELLS_TINY = frozenset(operators(marks="tiny"))
 """Readers to which a tiny number is not the same as zero."""
 
-
 half = op.Tanh(0.5 * x)
 
 

@@ -186,7 +186,7 @@ TELLS_ZEROS = frozenset(operators(marks="tiny"))
 
 
 @rule(
-    "clip",
+    "clip-of-extrema",
     RAISE,
     between,
     examples=(
@@ -195,15 +195,17 @@ TELLS_ZEROS = frozenset(operators(marks="tiny"))
         Rewrites("float x; a = Relu(x)  y = Min(a, 6.0)", to="float x; y = Clip(x, 0.0, 6.0)"),
         Rewrites("float x; a = Min(x, 6.0)  y = Relu(a)", to="float x; y = Clip(x, 0.0, 6.0)"),
         Rejects("float x; a = Max(x, 6.0)  y = Min(a, -1.0)", because="the bounds are crossed"),
+        Rejects("float[n] x; a = Max(x, 0.0)  y = Min(a, float[1,1] {6.0})", because="more dimensions"),
         Rejects("float x; a = Max(x, 0.0)  b = Min(a, 6.0)  y = Div(1.0, b)", because="Div tells -0 from 0"),
         Rejects("float[4] x; a = Max(x, {0.0, 1.0, 2.0, 3.0})  y = Min(a, 6.0)", because="one element"),
     ),
 )
-def clip(m: Match, build: Builder) -> Value:
+def clip_of_extrema(m: Match, build: Builder) -> Value:
     """Min(Max(x, low), high) ⟶ Clip(x, low, high), which keeps the sign of a zero that the parts replace by a bound."""
     m.require(m.dtype(x) in FLOATS, "the dtype is no float", at=x)
     start, end = (m[low], m[high]) if low in m else (0.0, m[high])
     m.require(start <= end, "the bounds are crossed")
+    m.require(m.rank(m.anchor) == m.rank(x), "a bound has more dimensions than x", at=x)
     reader = next((r for r in readers(m.anchor, within=1) if r.op_type in TELLS_ZEROS), None)
     m.require(reader is None or start * end != 0, f"{reader and reader.op_type} tells -0 from 0", at=m.anchor)
     return build.Clip(m[x], min=start, max=end)

@@ -1,8 +1,8 @@
-"""Gather of a single element, and its axis back again: x[:, 0].unsqueeze(1) is x[:, {0}].
+"""Gather of a single element, and its axis back again: x[:, 0].unsqueeze(1) is x[:, {0}]; Gather of a range, x[:, 2:5].
 
-Where it comes from: the first token of a sequence, a step of a recurrent network.
+Where it comes from: the first token of a sequence, a step of a recurrent network; indices that were computed.
 
-Why: one node, where two read and write the same elements.
+Why: one node, where two read and write the same elements; and rules know a piece of an axis by its Slice.
 """
 
 from __future__ import annotations
@@ -43,3 +43,36 @@ def unsqueeze_of_gather(m: Match, build: Builder) -> Value:
     m.require(axes[0] >= 0 or rank is not None, "the rank is not known", at=x)
     m.require(axes[0] % rank == axis if rank is not None else axes[0] == axis, "the new axis is another one")
     return build.Gather(m[x], np.array([int(m[index])], np.int64), axis=axis)
+
+
+indices = Const("indices", rank=1)
+of_range = op.Gather(x, indices)
+
+
+@rule(
+    "gather-of-range",
+    CANONICALIZE,
+    of_range,
+    examples=(
+        Rewrites("float[n,6] x; y = Gather<axis=1>(x, {2, 3, 4})", to="float[n,6] x; y = Slice(x, {2}, {5}, {1})"),
+        Rewrites("float[n,6] x; y = Gather<axis=-1>(x, {-2, -1})", to="float[n,6] x; y = Slice(x, {4}, {6}, {1})"),
+        Rejects("float[n,6] x; y = Gather<axis=1>(x, {2})", because="several"),
+        Rejects("float[n,6] x; y = Gather<axis=1>(x, {2, 4})", because="no range"),
+        Rejects("float[n,6] x; y = Gather<axis=1>(x, {-1, 0})", because="no range"),
+        Rejects("float[n,6] x; y = Gather<axis=1>(x, {5, 6})", because="not among 6"),
+        Rejects("float[n,6] x; y = Gather<axis=0>(x, {2, 3})", because="size of the axis is not known"),
+    ),
+)
+def gather_of_range(m: Match, build: Builder) -> Value:
+    """Gather(x, {2, 3, 4}) ⟶ x[2:5]."""
+    axis = m.axis(m.node(of_range), m.rank(x))
+    size, places = m.dim(x, axis), [int(i) for i in m[indices]]
+    m.require(isinstance(size, int), "the size of the axis is not known", at=x)
+    assert isinstance(size, int)
+    m.require(all(-size <= i < size for i in places), f"the indices are not among {size}", at=indices)
+    places = [i % size for i in places]
+    m.require(len(places) > 1, "there are not several elements", at=indices)
+    m.require(places == list(range(places[0], places[0] + len(places))), "the indices are no range", at=indices)
+    bounds = (np.array([n], np.int64) for n in (places[0], places[-1] + 1, axis))
+    made: Value = build.Slice(m[x], *bounds)
+    return made

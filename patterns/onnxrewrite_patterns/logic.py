@@ -6,6 +6,7 @@ model runs.
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
@@ -98,6 +99,38 @@ WHERE_NOT = rule(
         Rejects("bool c; bool d; n = And(c, d)  y = Where(n, x, 0.0)", because="found And"),
     ),
 )
+
+drop, fill = Var("drop", dtype=ir.DataType.BOOL), Scalar("fill")
+dropped = op.Cast(drop, to=Attr[int]("to"))
+kept = op.Cast(drop, to=Attr[int]("to of kept"))
+penalty = any_of(on_keep := (1 - kept) * fill, dropped * fill)
+
+
+@rule(
+    "where-of-penalty",
+    CANONICALIZE,
+    penalty,
+    examples=(
+        Rewrites(
+            "bool[n] c; f = Cast<to=1>(c)  d = Sub(1.0, f)  y = Mul(d, -1e30)",
+            to="bool[n] c; y = Where(c, -0.0, -1e30)",
+        ),
+        Rewrites("bool[n] c; f = Cast<to=1>(c)  y = Mul(f, -1e30)", to="bool[n] c; y = Where(c, -1e30, -0.0)"),
+        Rejects("bool[n] c; f = Cast<to=1>(c)  m = Sub(1.0, f)  y = Div(m, float 0.0)", because="fill is no number"),
+        Rejects("int64[n] c; f = Cast<to=1>(c)  y = Mul(f, -1e30)", because="has dtype int64"),
+        Rejects("bool[n] c; f = Cast<to=1>(c)  y = Mul(f, float[1,1] {-1e30})", because="more dimensions"),
+    ),
+)
+def where_of_penalty(m: Match, build: Builder) -> Value:
+    """(1 - float(keep))·fill ⟶ Where(keep, 0, fill), and likewise float(drop)·fill."""
+    m.require(np.isfinite(m[fill]), "nothing times infinity is not a number")
+    m.require(m.dtype(m.anchor) in FLOATS, "the mask is no float")
+    m.require(m.rank(m.anchor) == m.rank(drop), "the number has more dimensions than the mask")
+    nothing, number = build.const(0.0 * m[fill], like=m.anchor), build.const(m[fill], like=m.anchor)
+    chosen = (nothing, number) if m.alternative(penalty) is on_keep else (number, nothing)
+    made: Value = build.Where(m[drop], *chosen)
+    return made
+
 
 twice = op["And", "Or", "Max", "Min", "BitwiseAnd", "BitwiseOr"](x, x)
 

@@ -1,10 +1,14 @@
 """MatMul of views that merge all dimensions but the last two into one, and a view of the result that takes them apart.
 
 Why: exporters that know only a product of batches write [B, H, S, D] as [B·H, S, D] for it and undo that at once,
-three nodes a product that move nothing; and what follows, attention say, is not recognized in pieces.
+three nodes a product that move nothing; and what follows, attention say, is not recognized in pieces.  So do those that
+write a linear layer as Gemm, with all dimensions but the last in one; where that is faster, the lower stage does it
+again.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from onnxrewrite.rules import *
 
@@ -69,3 +73,86 @@ def matmul_of_views(m: Match, build: Builder) -> Value:
         return build.MatMul(m[a], m[b])
     rank = len(of_b)
     return build.MatMul(m[a], build.Transpose(m[bt], perm=(*range(rank - 2), rank - 1, rank - 2)))
+
+
+x, w, bias = Var("x", dtype=FLOATS), Const("w", rank=2), Var("bias", default=None)
+rows = op.Reshape(x, Var("shape of the rows"))
+gemm = op.Gemm(rows, w, bias)
+layer = any_of(gemm, op.MatMul(rows, w))
+unflat = op[operators("view")](layer, Var("shape of the result", default=None))
+
+_ROWS = "float[n,s,2] x; r = Reshape(x, {-1, 2})"
+_AGAIN = "h = Shape(x)  l = Slice(h, {0}, {2}, {0})  t = Concat<axis=0>(l, {1})"
+
+
+@rule(
+    "linear-of-rows",
+    RAISE,
+    unflat,
+    assumes=(Assumption.NOT_EMPTY,),
+    allow_shared=True,
+    examples=(
+        Rewrites(
+            f"{_ROWS} g = Gemm(r, float[2,1] {{1, 2}}, {{3.0}})  {_AGAIN} y = Reshape(g, t)",
+            to="float[n,s,2] x; p = MatMul(x, float[2,1] {1, 2})  y = Add(p, {3.0})",
+        ),
+        Rewrites(
+            "float[4,s,2] x; r = Reshape(x, {-1, 2})  g = Gemm<transB=1>(r, float[1,2] {1, 2})"
+            "  y = Reshape(g, {4, -1, 1})",
+            to="float[4,s,2] x; y = MatMul(x, float[2,1] {1, 2})",
+        ),
+        Rewrites(
+            f"{_ROWS} g = MatMul(r, float[2,1] {{1, 2}})  {_AGAIN} y = Reshape(g, t)",
+            to="float[n,s,2] x; y = MatMul(x, float[2,1] {1, 2})",
+        ),
+        Rewrites(
+            "float[4,s,2] x; r = Reshape(x, {-1, 2})  g = Gemm(r, float[2,1] {1, 2})  y = Reshape(g, {2, -1, 1})",
+            to="float[4,s,2] x; p = MatMul(x, float[2,1] {1, 2})  y = Reshape(p, {2, -1, 1})",
+        ),
+        Rejects(
+            "float[4,s,2] x; r = Reshape(x, {-1, 2})  g = Gemm(r, float[2,1] {1, 2})  y = Reshape(g, {0, 1, 1})",
+            because="not given the dimensions of x again",
+        ),
+        Rejects(
+            "float[4,s,2] x; r = Reshape(x, {-1, 2})  g = Gemm(r, float[2,1] {1, 2})  y = Reshape(g, {4, -1, 1})"
+            "  z = Relu(g)",
+            because="used elsewhere",
+        ),
+        Rejects(
+            "float[4,s,4] x; r = Reshape(x, {-1, 2})  g = Gemm(r, float[2,1] {1, 2})  y = Reshape(g, {4, -1, 1})",
+            because="changes the last dimension",
+        ),
+        Rejects(f"{_ROWS} g = Gemm<alpha=2.0>(r, float[2,1] {{1, 2}})  {_AGAIN} y = Reshape(g, t)", because="factors"),
+        Rejects(
+            f"{_ROWS} float[m,1] b; g = Gemm(r, float[2,1] {{1, 2}}, b)  {_AGAIN} y = Reshape(g, t)",
+            because="not one for all rows",
+        ),
+    ),
+)
+def linear_of_rows(m: Match, build: Builder) -> Value:
+    """Reshape(Gemm(Reshape(x, rows), w, b)) ⟶ x·w + b, where all dimensions but the last are merged."""
+    m.node(rows), m.node(unflat)
+    before, flat = m.shape(x) or (), m.shape(rows) or ()
+    m.require(len(before) > 2, "x has not more than two dimensions", at=x)
+    m.require(same_shape(before[-1:], flat[1:]), "the view changes the last dimension", at=rows)
+    m.require(is_read_once(m[layer]), "the product is used elsewhere, too", at=layer)
+    weight = m.value(w)
+    assert weight is not None
+    if gemm in m:
+        m.require(m.attr(gemm, "alpha") == m.attr(gemm, "beta") == 1, "there are factors")
+        m.require(not m.attr(gemm, "transA"), "the rows are transposed")
+        if m.attr(gemm, "transB"):
+            array = m.facts.constant(resolve(weight))
+            assert array is not None
+            weight = build.const(array.T, like=w)
+    made = build.MatMul(m[x], weight)
+    if bias in m:
+        own = m.shape(bias)
+        m.require(own is not None and len(own) < 2, "the bias is not one for all rows", at=bias)
+        made = build.Add(made, m[bias])
+    if same_shape(m.shape(unflat), (*before[:-1], (weight.shape or (0, 0))[1])):
+        return made
+    target = parameter(m.facts, m.node(unflat), "shape")
+    again = isinstance(target, tuple) and 0 not in target
+    m.require(again, "the result is not given the dimensions of x again, nor constant ones", at=unflat)
+    return build.Reshape(made, np.array(target))

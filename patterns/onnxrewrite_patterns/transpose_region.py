@@ -59,13 +59,9 @@ _PRODUCTS = frozenset({
     "Einsum",
 })  # fmt: skip
 
-_SCALES = frozenset(
-    (
-        *operators("quantize", marks="rounding"),
-        *operators("broadcast", marks="product", but="partial"),
-        *("Cast", "Identity"),
-    )
-)
+_PASSING = frozenset((*operators("quantize", marks="rounding"), "Cast", "Identity"))
+_SCALING = frozenset(operators("broadcast", marks="product", but="partial"))
+"""Operators between a Transpose and the product that takes it in: those that keep all elements, and scale them."""
 
 _STEPS = 5
 """So far below a Transpose a product may be that takes it in."""
@@ -240,7 +236,7 @@ class Region:
         for node, index in value.uses():
             if self.follows(node, index) or node in turns:
                 readers[node] = None
-            elif self.turn(node) is None or reads(node, _PRODUCTS, through=_SCALES):
+            elif self.turn(node) is None or self._feeds_product(node):
                 readers[_KEPT] = None
         if value.is_graph_output():
             readers[_KEPT] = None
@@ -251,9 +247,21 @@ class Region:
         found = {}
         for node in readers(value, within=1):
             turn = self.turn(node)
-            if turn is not None and node.outputs[0] not in self.layouts and not reads(node, _PRODUCTS, through=_SCALES):
+            if turn is not None and node.outputs[0] not in self.layouts and not self._feeds_product(node):
                 found[node] = turn[1]
         return found
+
+    def _feeds_product(self, turn: ir.Node) -> bool:
+        """True if a product takes a Transpose in, scaled or not."""
+
+        def through(node: ir.Node) -> bool:
+            return node.op_type in _PASSING or (node.op_type in _SCALING and any(map(self._is_scale, node.inputs)))
+
+        return any(n.op_type in _PRODUCTS for n in readers(turn, through, within=_STEPS))
+
+    def _is_scale(self, value: Value | None) -> bool:
+        """True for one number: what is multiplied by a tensor is gated, and not scaled."""
+        return value is not None and is_single(self.facts.shape(value))
 
     def _relaid(self, value: Value | None, rank: int, order: Perm) -> int:
         """The price of having a broadcast operand in the other layout."""
@@ -281,9 +289,9 @@ def is_made_by(value: Value | None, operators: frozenset[str]) -> bool:
     return producer is not None and producer.op_type in operators
 
 
-def reads(of: Value | ir.Node, operators: frozenset[str], through: frozenset[str] = frozenset()) -> bool:
-    """True if one of ``operators`` reads a value or a node's results, directly or a few steps ``through`` others."""
-    return any(n.op_type in operators for n in readers(of, through, within=_STEPS))
+def reads(of: Value | ir.Node, operators: frozenset[str]) -> bool:
+    """True if one of ``operators`` reads a value or a node's results."""
+    return any(n.op_type in operators for n in readers(of, within=1))
 
 
 def _operands(node: ir.Node, frame: Frame) -> Iterator[tuple[Value, tuple[int, ...]]]:

@@ -113,7 +113,7 @@ def test_what_the_converter_cannot_bring_there_stays() -> None:
     proto = model(17)
     function = onnx.helper.make_function(
         "local", "Twice", ["a"], ["b"], [onnx.helper.make_node("Add", ["a", "a"], ["b"])],
-        [onnx.helper.make_opsetid("", 17)],
+        [onnx.helper.make_opsetid("", 16)],
     )  # fmt: skip
     proto.functions.append(function)
     proto.opset_import.append(onnx.helper.make_opsetid("local", 1))

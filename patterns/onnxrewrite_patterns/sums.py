@@ -1,0 +1,76 @@
+"""Sums in one spelling: Add for Sum, Sub for the sum with an opposite, and a bias next to the product it belongs to.
+
+Why: rules about linear layers and residual connections then see one form, and ONNX Runtime's kernels for Add and Sub
+are its fastest; Sum broadcasts its operands one after the other.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from onnxrewrite.rules import *
+
+terms = Each[Value]("terms")
+total = op.Sum(terms)
+
+
+@rule(
+    "sum-of-terms",
+    CANONICALIZE,
+    total,
+    examples=(
+        Rewrites("y = Sum(a, b)", to="y = Add(a, b)"),
+        Rewrites("y = Sum(a, b, c)", to="s = Add(a, b)  y = Add(s, c)"),
+        Rejects("y = Sum(a)", because="one term"),
+    ),
+)
+def added(m: Match, build: Builder) -> Value:
+    """Sum(a, b, c) ⟶ (a + b) + c."""
+    m.require(len(m[terms]) > 1, "it has one term")
+    made: Value = functools.reduce(build.Add, m[terms])
+    return made
+
+
+a, b = Var("a"), Var("b")
+less = op.Add(a, op.Neg(b))
+
+PLUS_OPPOSITE = rule(
+    "plus-opposite",
+    CANONICALIZE,
+    less,
+    op.Sub(a, b),
+    examples=(
+        Rewrites("float a; float b; n = Neg(b)  y = Add(n, a)", to="float a; float b; y = Sub(a, b)"),
+        Rejects("float a; float b; n = Neg(b)  y = Sub(a, n)", because="expected Add"),
+    ),
+)
+
+x, rest = Var("x", dtype=FLOATS), Var("rest")
+weight, bias = Const("weight"), Const("bias")
+product = op.MatMul(x, weight)
+outside, inside = op.Add(op.Add(product, rest), bias), op.Add(product, op.Add(rest, bias))
+biased = any_of(outside, inside)
+
+_LAYER = "float[n,s,2] x; float[n,s,2] r; p = MatMul(x, float[2,2] {1.0, 2.0, 3.0, 4.0})"
+_RESULT = f"{_LAYER} b = Add(p, {{5.0, 6.0}})  y = Add(b, r)"
+
+
+@rule(
+    "bias-of-product",
+    CANONICALIZE,
+    biased,
+    assumes=(Assumption.IN_RANGE,),
+    examples=(
+        Rewrites(f"{_LAYER} s = Add(r, p)  y = Add({{5.0, 6.0}}, s)", to=_RESULT),
+        Rewrites(f"{_LAYER} s = Add(r, {{5.0, 6.0}})  y = Add(s, p)", to=_RESULT),
+        Rejects(f"{_LAYER} s = Add(r, p)  y = Add(s, 5.0)", because="no bias of the product"),
+        Rejects(f"{_LAYER} s = Add({{7.0, 8.0}}, p)  y = Add(s, {{5.0, 6.0}})", because="is constant, too"),
+    ),
+)
+def bias_of_product(m: Match, build: Builder) -> Value:
+    """(x·w + rest) + bias ⟶ (x·w + bias) + rest, and likewise x·w + (rest + bias)."""
+    m.require(m[bias].shape == m[weight].shape[-1:], "it is no bias of the product", at=m.anchor)
+    m.require(m.facts.constant(resolve(m[rest])) is None, "what else is added is constant, too", at=rest)
+    with_bias = build.Add(m[product], m.value(bias))
+    made: Value = build.Add(with_bias, m[rest])
+    return made
