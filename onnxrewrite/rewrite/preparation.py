@@ -56,8 +56,8 @@ def prepared(model: ir.Model, rules: Iterable[Rule], target: Target, opset: int 
     if made is found.model:
         return Prepared(made, tuple(notes), None)
     own, highest = io.opset(found.model), io.opset(made)
-    lacking = sorted({n.op_type for n in _standard(found.model)} - {n.op_type for n in _standard(made)})
-    lacking = lacking or sorted({n.op_type for n in _standard(made) if target.newest_opset(n.op_type, own) < own})
+    lacking = sorted(_standard(found.model) - _standard(made))
+    lacking = lacking or sorted(name for name in _standard(made) if target.newest_opset(name, own) < own)
     how = f"lowered to opset {highest}" if highest < own else "replaced by their function bodies"
     notes.append(f"{how}: {target.name} has no kernel of opset {own} of {', '.join(lacking)}")
     return Prepared(made, tuple(notes), highest)
@@ -68,7 +68,7 @@ def _in_opset_with_kernels(model: ir.Model, target: Target) -> ir.Model:
     made = model
     while True:
         own = io.opset(made)
-        newest = min((target.newest_opset(n.op_type, own) for n in _standard(made)), default=own)
+        newest = min((target.newest_opset(name, own) for name in _standard(made)), default=own)
         if newest == own:
             return made
         try:
@@ -80,14 +80,15 @@ def _in_opset_with_kernels(model: ir.Model, target: Target) -> ir.Model:
 def _by_bodies(model: ir.Model, target: Target) -> ir.Model:
     """The model with the function bodies of operators that the target runs in no other way."""
     opset, tried = io.opset(model), set[str]()
-    while lacking := {n.op_type for n in _standard(model) if not target.runs_body(n.op_type, opset)} - tried:
+    while lacking := {name for name in _standard(model) if not target.runs_body(name, opset)} - tried:
         model = spelled_out(model, lacking)  # the body of one may have another one of them
         tried |= lacking
     return model
 
 
-def _standard(model: ir.Model) -> Iterator[ir.Node]:
-    return (n for scope in scopes(model) for n in scope if not n.domain)
+def _standard(model: ir.Model) -> set[str]:
+    """The operators of the standard that a model has."""
+    return {n.op_type for scope in scopes(model) for n in scope if not n.domain}
 
 
 def _calls(rule: Rule) -> Iterator[Call]:
