@@ -116,9 +116,11 @@ def readers(
     nearest first; at most ``within`` steps below."""
     goes_on = through if callable(through) else lambda node: node.op_type in through
     met, layer = dict[ir.Node, None](), [of] if isinstance(of, ir.Value) else list(of.outputs)
-    for _ in range(within):
+    for left in reversed(range(within)):
         new = dict.fromkeys(n for v in layer for n in v.consumers() if n not in met)
         yield from new
+        if not left:
+            return
         met.update(new)
         layer = [o for n in new if goes_on(n) for o in n.outputs]
         if not layer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -257,6 +258,9 @@ def _inner_uses(item: Term) -> Counter[Term]:
     return sum(below, Counter(t for t in operands if not isinstance(t, Capture | Literal)))
 
 
+_CHAINED = frozenset(pair for ops in (SUM_OPS, PRODUCT_OPS) for pair in itertools.product(ops, repeat=2))
+
+
 def _is_chained(node: ir.Node, reader: ir.Node) -> bool:
     """True if one n-ary term can span both nodes."""
-    return any(node.op_type in ops and reader.op_type in ops for ops in (SUM_OPS, PRODUCT_OPS))
+    return (node.op_type, reader.op_type) in _CHAINED

@@ -41,3 +41,9 @@ def test_a_tensor_is_written_as_it_was_read() -> None:
     constant = written.graph.node[0].attribute[0].t
     assert list(constant.float_data) == [1.0, 2.0, 3.0]
     assert not constant.HasField("raw_data")
+
+
+def test_a_model_that_is_handed_over_is_not_copied() -> None:
+    loaded = io.load(model())
+    assert io.load(io.Owned(loaded)) is loaded
+    assert io.load(loaded) is not loaded
