@@ -186,11 +186,12 @@ bounded = any_of(op.Min(any_of(op.Max(y, low), op.Relu(y)), high), op.Max(op.Min
     RAISE,
     bounded,
     examples=(
-        Rewrites("float[n] x; a = Max(x, 0.0)  y = Min(6.0, a)", to="float[n] x; y = Clip(x, 0.0, 6.0)"),
+        Rewrites("float[n] x; a = Max(x, 2.0)  y = Min(6.0, a)", to="float[n] x; y = Clip(x, 2.0, 6.0)"),
         Rewrites("float[n] x; a = Min(x, 1.0)  y = Max(a, -1.0)", to="float[n] x; y = Clip(x, -1.0, 1.0)"),
         Rewrites("float[n] x; a = Relu(x)  y = Min(a, 6.0)", to="float[n] x; y = Clip(x, 0.0, 6.0)"),
-        Rejects("float[n] x; a = Max(x, 6.0)  y = Min(a, 0.0)", because="bounds are crossed"),
-        Rejects("float[n] x; a = Max(x, 0.0)  y = Min(a, float[1,1] {6.0})", because="more dimensions"),
+        Rejects("float[n] x; a = Max(x, 0.0)  y = Min(a, 6.0)", because="sign of zero"),
+        Rejects("float[n] x; a = Max(x, 6.0)  y = Min(a, 1.0)", because="bounds are crossed"),
+        Rejects("float[n] x; a = Max(x, 1.0)  y = Min(a, float[1,1] {6.0})", because="more dimensions"),
         Rejects("float[n] x; float z; a = Max(x, 0.0)  y = Min(a, z)", because="expected a constant"),
     ),
 )
@@ -198,6 +199,7 @@ def clip_of_extrema(m: Match, build: Builder) -> Value:
     """Min(Max(x, a), b) ⟶ Clip(x, a, b), and likewise of Relu and in the other order."""
     bounds = [m[bound] for bound in (low, high) if bound in m]
     least, most = bounds if len(bounds) == 2 else (0.0, *bounds)
+    m.require(len(bounds) == 1 or (least and most), "Max and Min change the sign of zero, which Clip keeps")
     m.require(least < most, "the bounds are crossed, or one number")
     m.require(m.rank(m.anchor) == m.rank(y), "a bound has more dimensions than x", at=y)
     made: Value = build.Clip(m[y], build.const(least, like=m.anchor), build.const(most, like=m.anchor))
