@@ -1,4 +1,8 @@
-"""Bounds as Clip, Min and Max, or Relu."""
+"""Bounds as Clip, Min and Max, or Relu.
+
+Where a bound is zero, Max and Min are no spelling of Relu or Clip: they change the sign of zero, which those keep.  Nor
+is Clip(x, 0) one of Relu(x): it changes infinity.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,13 @@ from benchmarks.spellings.registry import spelling
 from benchmarks.spellings.script import Script
 
 
-@spelling("Relu")
-def relu_as_bound(s: Script) -> bool:
-    """Relu(x) as Max(x, 0), or Clip(x, 0)."""
-    x = s.place.inputs[0]
-    assert x is not None
-    return s.put(s.new(s.rng.choice(("Max", "Clip")), x, s.constant(0.0, x)))
-
-
 @spelling("Clip")
 def clip_as_min_max(s: Script) -> bool:
     """Clip(x, a, b) as Min(Max(x, a), b), or the other way round."""
     x, low, high = (*s.place.inputs, None, None)[:3]
     bounds = [(op, v) for op, v in (("Max", low), ("Min", high)) if v is not None]
+    if any(s.number(v) in (0, None) for _, v in bounds):
+        return False
     if x is None or not bounds or (len(bounds) > 1 and not all(s.is_constant(v) for _, v in bounds)):
         return False
     s.rng.shuffle(bounds)

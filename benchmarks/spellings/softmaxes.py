@@ -1,4 +1,4 @@
-"""Softmax in parts."""
+"""Softmax along the last axis in parts: along another one the parts are the faster, and stay."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ def _in_parts(s: Script, subtract: bool) -> bool:
     if x is None or rank is None or s.opset < 13:
         return False
     axis = node.attributes.get_int("axis", -1)
+    if axis not in (-1, rank - 1):
+        return False
     shifted = s.new("Sub", x, s.reduced("ReduceMax", x, [axis])) if subtract else x
     powers = s.new("Exp", shifted)
     return s.put(s.new("Div", powers, s.reduced("ReduceSum", powers, [axis])))

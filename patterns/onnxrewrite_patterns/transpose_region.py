@@ -19,7 +19,7 @@ it.  The price is paid again on the tape before anything is changed, with the Re
 that have to be added.  No other rule makes a Transpose where there was none.
 
 A Transpose that feeds a matrix product belongs to it: that is how exporters spell attention, and rules for
-attention look for it.  Such a one is no reason to move anything.
+attention look for it.  Such a one is no reason to move anything, unless the product is one with a weight.
 """
 
 from __future__ import annotations
@@ -257,7 +257,13 @@ class Region:
         def through(node: ir.Node) -> bool:
             return node.op_type in _PASSING or (node.op_type in _SCALING and any(map(self._is_scale, node.inputs)))
 
-        return any(n.op_type in _PRODUCTS for n in readers(turn, through, within=_STEPS))
+        return any(map(self._takes_in, readers(turn, through, within=_STEPS)))
+
+    def _takes_in(self, node: ir.Node) -> bool:
+        """True for a product that takes in a Transpose: of matrices, or of two tensors that are computed."""
+        weight = node.inputs[1] if node.op_type == "MatMul" else None
+        is_layer = weight is not None and self.facts.tensor(weight) is not None
+        return node.op_type in _PRODUCTS and not (is_layer and (self.facts.rank(node.outputs[0]) or 0) > 2)
 
     def _is_scale(self, value: Value | None) -> bool:
         """True for one number: what is multiplied by a tensor is gated, and not scaled."""
