@@ -4,6 +4,7 @@ Where it comes from: models that ONNX Runtime's optimizer, its transformers opti
 
 Why: rules know the standard's operators, and what was fused for one machine is slow on another one (see ``unfuse.py``).
 The lower stage fuses again what pays.
+Attentions and embeddings stay: the lower stage makes the same of the standard's, and ``attention_pack.py`` reads them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ contributed = any_of(
         Each("operands")
     ),
     microsoft["FusedMatMul", "FusedGemm", "FusedConv"](Each("operands")),
-    microsoft["MultiHeadAttention", "Attention", "RotaryEmbedding"](Each("operands")),
     microsoft["QuantizeLinear", "DequantizeLinear"](Each("operands")),
     op.SimplifiedLayerNormalization(Each("operands")),
 )

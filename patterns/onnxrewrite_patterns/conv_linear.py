@@ -21,7 +21,7 @@ _X = "float[n,s,2] x; t = Transpose<perm=[0,2,1]>(x)"
 
 @rule(
     "conv-of-sequence",
-    CANONICALIZE,
+    RAISE,
     beside,
     assumes=(Assumption.NOT_EMPTY,),
     examples=(

@@ -19,7 +19,7 @@ mean_of_sum = total * part
 
 @rule(
     "mean-of-sum",
-    CANONICALIZE,
+    RAISE,
     mean_of_sum,
     examples=(
         Rewrites(
@@ -72,7 +72,7 @@ product = op.MatMul(x, column)
 
 @rule(
     "mean-of-product",
-    CANONICALIZE,
+    RAISE,
     product,
     examples=(
         Rewrites(
@@ -101,7 +101,7 @@ pool = op.GlobalAveragePool(x)
 
 @rule(
     "mean-of-pool",
-    CANONICALIZE,
+    RAISE,
     pool,
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
@@ -120,7 +120,7 @@ of_picture = AnyNode(op_types=("ReduceMean",))
 
 @rule(
     "pool-of-picture",
-    CANONICALIZE,
+    RAISE,
     of_picture,
     assumes=(Assumption.NOT_EMPTY,),
     examples=(

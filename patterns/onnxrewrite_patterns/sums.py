@@ -16,7 +16,7 @@ total = op.Sum(terms)
 
 @rule(
     "sum-of-terms",
-    CANONICALIZE,
+    RAISE,
     total,
     examples=(
         Rewrites("y = Sum(a, b)", to="y = Add(a, b)"),
@@ -36,7 +36,7 @@ less = op.Add(a, op.Neg(b))
 
 PLUS_OPPOSITE = rule(
     "plus-opposite",
-    CANONICALIZE,
+    RAISE,
     less,
     op.Sub(a, b),
     examples=(
@@ -57,7 +57,7 @@ _RESULT = f"{_LAYER} b = Add(p, {{5.0, 6.0}})  y = Add(b, r)"
 
 @rule(
     "bias-of-product",
-    CANONICALIZE,
+    RAISE,
     biased,
     assumes=(Assumption.IN_RANGE,),
     examples=(
