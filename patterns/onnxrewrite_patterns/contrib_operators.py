@@ -13,9 +13,7 @@ from onnxrewrite.rules import *
 
 contributed = any_of(
     microsoft["Gelu", "BiasGelu", "FastGelu", "QuickGelu"](Each("operands")),
-    microsoft["SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization"](
-        Each("operands")
-    ),
+    microsoft["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"](Each("operands")),
     microsoft["FusedMatMul", "FusedGemm", "FusedConv"](Each("operands")),
     microsoft["QuantizeLinear", "DequantizeLinear"](Each("operands")),
     op.SimplifiedLayerNormalization(Each("operands")),
