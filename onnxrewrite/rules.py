@@ -82,6 +82,7 @@ from onnxrewrite.rewrite.rule import (
     rule,
 )
 from onnxrewrite.rewrite.ruleset import RuleSet
+from onnxrewrite.rewrite.trace import written_by
 from onnxrewrite.system.arrays import Array
 
 __all__ = [
@@ -166,4 +167,5 @@ __all__ = [
     "unit_axes",
     "upstream",
     "use_custom_ops",
+    "written_by",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -86,11 +85,8 @@ def test_the_worklist_reaches_the_fixpoint(name: str) -> None:
         driver.run_stage(stage, active)
         assert [a.key for a in driver.trace.applied[applied:]] == []
     assert driver.trace.warnings == []
-    before = Counter(node.op_type for node in model.graph)
-    Driver(
-        model, rules, target("onnxruntime-cpu")
-    ).run()  # which raises ONNX Runtime's operators, and lowers them again
-    assert Counter(node.op_type for node in model.graph) == before
+    afresh = Driver(model, rules, target("onnxruntime-cpu")).run()
+    assert [a.key for a in afresh.applied] == []
 
 
 @pytest.mark.parametrize("name", ["bert_dynamo", "nhwc_cnn", "vit", "yolo"])

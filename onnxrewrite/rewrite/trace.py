@@ -135,6 +135,11 @@ class Trace:
         return Counter(a.rule for a in self.applied)
 
 
+def written_by(node: ir.Node) -> frozenset[str]:
+    """The rules that a node comes of, in this run or an earlier one; none for a node of the original."""
+    return frozenset(filter(None, node.metadata_props.get(RULE_KEY, "").split(",")))
+
+
 def provenance(site_nodes: tuple[ir.Node, ...], rule: str) -> dict[str, str]:
     """The metadata of nodes that ``rule`` emits in place of ``site_nodes``.
 

@@ -3,8 +3,8 @@
 Where it comes from: models that ONNX Runtime's optimizer, its transformers optimizer or an exporter for it has written.
 
 Why: rules know the standard's operators, and what was fused for one machine is slow on another one (see ``unfuse.py``).
-The lower stage fuses again what pays.
-Attentions and embeddings stay: the lower stage makes the same of the standard's, and ``attention_pack.py`` reads them.
+The lower stage fuses again what pays.  What it has written itself stays, also in a later run.  Attentions and
+embeddings stay: the lower stage makes the same of the standard's, and ``attention_pack.py`` reads them.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ _X = "float[b,s,8] x; float[b,s,8] z; float[8] w; float[8] c; "
 def contrib_operator(m: Match, build: Builder) -> tuple[Value, ...]:
     """An operator of ONNX Runtime ⟶ its parts, operators of the standard."""
     node = m.node(m.call(contributed))
+    m.require(not written_by(node), "it is the result of lowering")
     made = build.parts(node)
     read = [(old, new) for old, new in zip(node.outputs, made, strict=True) if old.uses() or old.is_graph_output()]
     m.require(all(new is not None for _, new in read), "the mean or the deviation is needed, too")

@@ -48,15 +48,15 @@ _X = "float[n,s,2] x; t = Transpose<perm=[0,2,1]>(x)"
 )
 def conv_of_sequence(m: Match, build: Builder) -> Value:
     """Conv(Transpose(x), w, b) of width one ⟶ Transpose(x·w + b), and likewise Transpose(Conv(x, w, b))."""
-    kernel, conv = m[w], after if after in m else before
-    m.require(kernel.ndim == 3 and kernel.shape[2] == 1, "the convolution is one of several positions", at=w)
+    shape, conv = m.shape(w) or (), after if after in m else before
+    m.require(len(shape) == 3 and shape[2] == 1, "the convolution is one of several positions", at=w)
     m.require(m.attr(conv, "group") == 1, "it is one by group", at=w)
     usual = {"strides": ((), None, (1,)), "pads": ((), None, (0, 0)), "auto_pad": ("NOTSET", "VALID")}
     for name, values in usual.items():
         m.require(m.attr(conv, name) in values, f"it has {name}")
     m.attr(conv, "dilations"), m.attr(conv, "kernel_shape")  # of one position
     source = m[x] if conv is after else build.Transpose(m[x], perm=TURN)
-    made = build.MatMul(source, build.const(kernel[:, :, 0].T, like=w))
+    made = build.MatMul(source, build.const(m[w][:, :, 0].T, like=w))
     if b in m:
         made = build.Add(made, m.value(b))
     return build.Transpose(made, perm=TURN) if conv is after else made

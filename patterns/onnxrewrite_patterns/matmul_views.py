@@ -136,6 +136,7 @@ def linear_of_rows(m: Match, build: Builder) -> Value:
     m.require(len(before) > 2, "x has not more than two dimensions", at=x)
     m.require(same_shape(before[-1:], flat[1:]), "the view changes the last dimension", at=rows)
     m.require(is_read_once(m[layer]), "the product is used elsewhere, too", at=layer)
+    m.require("matmul-add-flat" not in written_by(m.node(m.call(layer))), "it is the result of lowering")
     weight = m.value(w)
     assert weight is not None
     if gemm in m:

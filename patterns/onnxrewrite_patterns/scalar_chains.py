@@ -33,6 +33,16 @@ def constant(m: Match, build: Builder, made: Array, *of: Const) -> Value:
     return build.const(made, like=x)
 
 
+def require_both_count(m: Match, made: Array, neutral: float) -> None:
+    """Refuse where one of two numbers undoes the other, or is lost in it: what they leave is a rounding, which may have
+    been asked for."""
+    dtype = m.dtype(x)
+    assert dtype is not None
+    joined, *parts = (each.astype(dtype.numpy()) for each in (made, m[first], m[second]))
+    m.require(not (joined == neutral).any(), "one number undoes the other, but for rounding", at=x)
+    m.require(all((joined != part).any() for part in parts), "one number is lost in the other", at=x)
+
+
 @rule(
     "factor-of-factor",
     LOWER,
@@ -43,13 +53,17 @@ def constant(m: Match, build: Builder, made: Array, *of: Const) -> Value:
         Rewrites("float16 x; a = Mul(x, 3.0)  y = Div(a, 2.0)", to="float16 x; y = Mul(x, 1.5)"),
         Rejects("float x; a = Mul(x, 1e30)  y = Mul(a, 1e30)", because="overflow"),
         Rejects("float x; a = Mul(x, 1e-30)  y = Mul(a, 1e-15)", because="underflow"),
+        Rejects("float x; a = Mul(x, 3.0)  y = Div(a, 3.0)", because="undoes the other"),
+        Rejects("float x; a = Mul(x, 3.0)  y = Mul(a, 0.33333334)", because="undoes the other"),
         Rejects("float[n,4] x; a = Mul(x, 2.0)  y = Mul(a, z)", because="constant"),
         Rejects("int64 x; a = Mul(x, 2)  y = Mul(a, 4)", because="dtype"),
     ),
 )
 def factor_of_factor(m: Match, build: Builder) -> Value:
     """(x·c)·d ⟶ x·(c·d)."""
-    return build.Mul(m[x], constant(m, build, m[first] * m[second], first, second))
+    made = m[first] * m[second]
+    require_both_count(m, made, 1.0)
+    return build.Mul(m[x], constant(m, build, made, first, second))
 
 
 @rule(
@@ -60,12 +74,16 @@ def factor_of_factor(m: Match, build: Builder) -> Value:
         Rewrites("float x; a = Add(x, 2.0)  y = Add(a, 0.5)", to="float x; y = Add(x, 2.5)"),
         Rewrites("float[n,2] x; a = Sub(x, {2.0, 4.0})  y = Add(3.0, a)", to="float[n,2] x; y = Add(x, {1.0, -1.0})"),
         Rejects("float x; float z; a = Add(x, 2.0)  y = Add(a, z)", because="constant"),
+        Rejects("float x; a = Add(x, 1e8)  y = Sub(a, 1e8)", because="undoes the other"),
+        Rejects("float x; a = Add(x, 1.0)  y = Add(a, 1e-12)", because="lost in the other"),
         Rejects("float16 x; a = Add(x, 50000.0)  y = Add(a, 40000.0)", because="overflow"),
     ),
 )
 def addend_of_addend(m: Match, build: Builder) -> Value:
     """(x + c) + d ⟶ x + (c + d)."""
-    return build.Add(m[x], constant(m, build, m[first] + m[second], first, second))
+    made = m[first] + m[second]
+    require_both_count(m, made, 0.0)
+    return build.Add(m[x], constant(m, build, made, first, second))
 
 
 @rule(
@@ -76,6 +94,10 @@ def addend_of_addend(m: Match, build: Builder) -> Value:
         Rewrites(
             "float x; a = Mul(x, 3.0)  b = Add(a, 1.0)  y = Mul(b, 0.5)",
             to="float x; a = Mul(x, 1.5)  y = Add(a, 0.5)",
+        ),
+        Rewrites(
+            "float x; a = Mul(x, 2.0)  b = Add(a, 1.0)  y = Mul(b, 0.5)",
+            to="float x; a = Mul(x, 1.0)  y = Add(a, 0.5)",
         ),
         Rewrites(
             "float[n,2] x; a = Mul(x, {1.0, 2.0})  b = Sub(a, 1.0)  y = Div(b, 2.0)",

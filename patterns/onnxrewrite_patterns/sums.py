@@ -13,6 +13,9 @@ from onnxrewrite.rules import *
 terms = Each[Value]("terms")
 total = op.Sum(terms)
 
+UNFUSED = frozenset({"add-before-norm", "add-before-gelu"})
+"""The rules that write Sum, for ONNX Runtime to leave it alone."""
+
 
 @rule(
     "sum-of-terms",
@@ -27,23 +30,31 @@ total = op.Sum(terms)
 def added(m: Match, build: Builder) -> Value:
     """Sum(a, b, c) ⟶ (a + b) + c."""
     m.require(len(m[terms]) > 1, "it has one term")
+    m.require(UNFUSED.isdisjoint(written_by(m.node(total))), "it is the result of lowering")
     made: Value = functools.reduce(build.Add, m[terms])
     return made
 
 
 a, b = Var("a"), Var("b")
-less = op.Add(a, op.Neg(b))
+opposite = op.Neg(b)
+less = op.Add(a, opposite)
 
-PLUS_OPPOSITE = rule(
+
+@rule(
     "plus-opposite",
     RAISE,
     less,
-    op.Sub(a, b),
     examples=(
         Rewrites("float a; float b; n = Neg(b)  y = Add(n, a)", to="float a; float b; y = Sub(a, b)"),
         Rejects("float a; float b; n = Neg(b)  y = Sub(a, n)", because="expected Add"),
+        Rejects("float b; n = Neg(b)  y = Add(n, n)", because="the opposite is the other term, too"),
     ),
 )
+def plus_opposite(m: Match, build: Builder) -> Value:
+    """A + (-b) ⟶ a - b."""
+    m.require(m[a] is not m[opposite], "the opposite is the other term, too", at=a)
+    return build.Sub(m[a], m[b])
+
 
 x, rest = Var("x", dtype=FLOATS), Var("rest")
 weight, bias = Const("weight"), Const("bias")
@@ -69,7 +80,7 @@ _RESULT = f"{_LAYER} b = Add(p, {{5.0, 6.0}})  y = Add(b, r)"
 )
 def bias_of_product(m: Match, build: Builder) -> Value:
     """(x·w + rest) + bias ⟶ (x·w + bias) + rest, and likewise x·w + (rest + bias)."""
-    m.require(m[bias].shape == m[weight].shape[-1:], "it is no bias of the product", at=m.anchor)
+    m.require(m.shape(bias) == (m.shape(weight) or ())[-1:], "it is no bias of the product", at=m.anchor)
     m.require(m.facts.constant(resolve(m[rest])) is None, "what else is added is constant, too", at=rest)
     with_bias = build.Add(m[product], m.value(bias))
     made: Value = build.Add(with_bias, m[rest])
