@@ -81,6 +81,9 @@ gemm = op.Gemm(rows, w, bias)
 layer = any_of(gemm, op.MatMul(rows, w))
 unflat = op[operators("view")](layer, Var("shape of the result", default=None))
 
+LOWERED = frozenset({"matmul-add-flat", "attention-lower"})
+"""The rules of the lower stage that write rows."""
+
 _ROWS = "float[n,s,2] x; r = Reshape(x, {-1, 2})"
 _AGAIN = "h = Shape(x)  l = Slice(h, {0}, {2}, {0})  t = Concat<axis=0>(l, {1})"
 
@@ -136,7 +139,8 @@ def linear_of_rows(m: Match, build: Builder) -> Value:
     m.require(len(before) > 2, "x has not more than two dimensions", at=x)
     m.require(same_shape(before[-1:], flat[1:]), "the view changes the last dimension", at=rows)
     m.require(is_read_once(m[layer]), "the product is used elsewhere, too", at=layer)
-    m.require("matmul-add-flat" not in written_by(m.node(m.call(layer))), "it is the result of lowering")
+    written = written_by(m.node(m.call(layer))) | written_by(m.node(rows))
+    m.require(written.isdisjoint(LOWERED), "it is the result of lowering")
     weight = m.value(w)
     assert weight is not None
     if gemm in m:
