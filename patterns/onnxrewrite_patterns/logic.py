@@ -108,7 +108,7 @@ penalty = any_of(on_keep := (1 - kept) * fill, dropped * fill)
 
 @rule(
     "where-of-penalty",
-    RAISE,
+    CANONICALIZE,
     penalty,
     examples=(
         Rewrites(

@@ -18,6 +18,7 @@ from onnxrewrite.report.html.graph_view import Drawing
 from onnxrewrite.report.html.markup import digest, escaped, json_script, table, tag
 from onnxrewrite.report.html.near_misses import near_misses
 from onnxrewrite.report.summary import summary
+from onnxrewrite.rules import Operators, Rule, Stage, Var, op
 
 GELU = """<ir_version: 8, opset_import: ["": 17]>
 g (float[batch, 8] x) => (float[batch, 8] y, float[batch, 8] z)
@@ -306,7 +307,8 @@ g (float[2] x, bool c) => (float[2] y) {
 
 
 def test_subgraphs_and_functions():
-    result = rw.apply(parsed(SUBGRAPHS), check="off", only=["identity"])
+    twice = Rule("names-twice", Stage.RAISE, Operators("local").twice(op.Neg(Var("x"))), lambda m, build: None)
+    result = rw.apply(parsed(SUBGRAPHS), check="off", rules=[twice], only=["identity", "names-twice"])  # not inlined
     data = read(pages.page(result, summary(result))).data
     side = data["before"]
     operators = [node[1] for node in side["nodes"]]
