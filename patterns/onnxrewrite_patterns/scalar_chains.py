@@ -3,6 +3,9 @@
 Why: every factor is a pass over memory, and the product of two constants can be computed once.  This comes late, for
 other patterns are told by their constants: GELU, ½·x·(1 + erf(x/√2)), is none with another number in place of ½.
 
+Patterns name the operators one by one, for the chain of all that is added to a residual stream holds the bias of every
+layer.
+
 (x + d)·c stays: where x is close to -d, x·c + d·c is far less accurate.
 """
 
@@ -15,6 +18,33 @@ from onnxrewrite.rules import *
 
 x, y = Var("x", dtype=FLOATS), Var("y", dtype=FLOATS)
 first, second, shift = Const("first"), Const("second"), Const("shift")
+
+
+def product(value: Term, factor: Const) -> tuple[Term, Term]:
+    """A value times a constant, and divided by it."""
+    return op.Mul(value, factor), op.Div(value, factor)
+
+
+def total(value: Term, addend: Const) -> tuple[Term, Term]:
+    """A value and a constant added, and subtracted from it."""
+    return op.Add(value, addend), op.Sub(value, addend)
+
+
+inner_product, inner_total = product(x, first), total(x, first)
+outer_product, outer_total = product(any_of(*inner_product), second), total(any_of(*inner_total), second)
+line = total(any_of(*inner_product), shift)
+outer_line = product(any_of(*line), second)
+
+
+def factor(m: Match, of: tuple[Term, Term], given: Const) -> Array:
+    """The constant of a product, inverted where it divides."""
+    return 1 / m[given] if of[1] in m else m[given]
+
+
+def addend(m: Match, of: tuple[Term, Term], given: Const) -> Array:
+    """The constant of a sum, negated where it is subtracted."""
+    return -m[given] if of[1] in m else m[given]
+
 
 _MOST = 4096
 """So many bytes of a new constant do not matter."""
@@ -33,12 +63,12 @@ def constant(m: Match, build: Builder, made: Array, *of: Const) -> Value:
     return build.const(made, like=x)
 
 
-def require_both_count(m: Match, made: Array, neutral: float) -> None:
+def require_both_count(m: Match, made: Array, neutral: float, *of: Array) -> None:
     """Refuse where one of two numbers undoes the other, or is lost in it: what they leave is a rounding, which may have
     been asked for."""
     dtype = m.dtype(x)
     assert dtype is not None
-    joined, *parts = (each.astype(dtype.numpy()) for each in (made, m[first], m[second]))
+    joined, *parts = (each.astype(dtype.numpy()) for each in (made, *of))
     m.require(not (joined == neutral).any(), "one number undoes the other, but for rounding", at=x)
     m.require(all((joined != part).any() for part in parts), "one number is lost in the other", at=x)
 
@@ -46,7 +76,7 @@ def require_both_count(m: Match, made: Array, neutral: float) -> None:
 @rule(
     "factor-of-factor",
     LOWER,
-    x * first * second,
+    any_of(*outer_product),
     examples=(
         Rewrites("float x; a = Mul(x, 2.0)  y = Mul(a, 0.25)", to="float x; y = Mul(x, 0.5)"),
         Rewrites("float[n,2] x; a = Div(x, {2.0, 4.0})  y = Mul(3.0, a)", to="float[n,2] x; y = Mul(x, {1.5, 0.75})"),
@@ -61,15 +91,16 @@ def require_both_count(m: Match, made: Array, neutral: float) -> None:
 )
 def factor_of_factor(m: Match, build: Builder) -> Value:
     """(x·c)·d ⟶ x·(c·d)."""
-    made = m[first] * m[second]
-    require_both_count(m, made, 1.0)
+    factors = factor(m, inner_product, first), factor(m, outer_product, second)
+    made = factors[0] * factors[1]
+    require_both_count(m, made, 1.0, *factors)
     return build.Mul(m[x], constant(m, build, made, first, second))
 
 
 @rule(
     "addend-of-addend",
     LOWER,
-    x + first + second,
+    any_of(*outer_total),
     examples=(
         Rewrites("float x; a = Add(x, 2.0)  y = Add(a, 0.5)", to="float x; y = Add(x, 2.5)"),
         Rewrites("float[n,2] x; a = Sub(x, {2.0, 4.0})  y = Add(3.0, a)", to="float[n,2] x; y = Add(x, {1.0, -1.0})"),
@@ -81,15 +112,16 @@ def factor_of_factor(m: Match, build: Builder) -> Value:
 )
 def addend_of_addend(m: Match, build: Builder) -> Value:
     """(x + c) + d ⟶ x + (c + d)."""
-    made = m[first] + m[second]
-    require_both_count(m, made, 0.0)
+    addends = addend(m, inner_total, first), addend(m, outer_total, second)
+    made = addends[0] + addends[1]
+    require_both_count(m, made, 0.0, *addends)
     return build.Add(m[x], constant(m, build, made, first, second))
 
 
 @rule(
     "factor-of-line",
     LOWER,
-    (x * first + shift) * second,
+    any_of(*outer_line),
     examples=(
         Rewrites(
             "float x; a = Mul(x, 3.0)  b = Add(a, 1.0)  y = Mul(b, 0.5)",
@@ -104,13 +136,14 @@ def addend_of_addend(m: Match, build: Builder) -> Value:
             to="float[n,2] x; a = Mul(x, {0.5, 1.0})  y = Add(a, -0.5)",
         ),
         Rejects("float x; a = Mul(x, 3.0)  b = Add(a, 1.0)  y = Mul(b, z)", because="constant"),
-        Rejects("float x; a = Add(x, 1.0)  y = Mul(a, 0.5)", because="expected a product"),
+        Rejects("float x; a = Add(x, 1.0)  y = Mul(a, 0.5)", because="expected Mul"),
     ),
 )
 def factor_of_line(m: Match, build: Builder) -> Value:
     """(x·c + d)·e ⟶ x·(c·e) + d·e."""
-    product = build.Mul(m[x], constant(m, build, m[first] * m[second], first, second))
-    return build.Add(product, constant(m, build, m[shift] * m[second], shift, second))
+    last = factor(m, outer_line, second)
+    scaled = build.Mul(m[x], constant(m, build, factor(m, inner_product, first) * last, first, second))
+    return build.Add(scaled, constant(m, build, addend(m, line, shift) * last, shift, second))
 
 
 QUOTIENT = rule(
