@@ -88,7 +88,7 @@ product = op.MatMul(x, column)
 def mean_from_product(m: Match, build: Builder) -> Value:
     """MatMul(x, {1/n, …, 1/n}) ⟶ ReduceMean(x) along the last axis."""
     shape, rank = m.shape(column) or (), m.rank(x)  # first, for a large weight is not to be read
-    m.require(len(shape) == 2 and shape[1] == 1 and shape[0] != 1, "it is not a column of several", at=column)
+    m.require(len(shape) == 2 and shape[1] == 1 and shape[0] not in (0, 1), "it is not a column of several", at=column)
     weight = m[column]
     m.require((weight == weight[0]).all(), "they are not equal parts", at=column)
     m.require(rank is not None and rank > 1, "x is not shown to be a matrix", at=x)

@@ -11,6 +11,8 @@ layer.
 
 from __future__ import annotations
 
+import math
+
 import ml_dtypes
 import numpy as np
 
@@ -50,14 +52,19 @@ _MOST = 4096
 """So many bytes of a new constant do not matter."""
 
 
-def constant(m: Match, build: Builder, made: Array, *of: Const) -> Value:
-    """A constant in place of others: it takes no more memory than they do, and loses nothing but by one rounding."""
+def joined(m: Match, combine: np.ufunc, one: Array, other: Array) -> Array:
+    """Two constants combined; refused, before it is computed, where that takes more memory than they do."""
+    sizes = math.prod(np.broadcast_shapes(one.shape, other.shape)) * one.itemsize
+    m.require(sizes <= max(one.nbytes + other.nbytes, _MOST), "the constant would be larger than those it joins", at=x)
+    found: Array = combine(one, other)
+    return found
+
+
+def constant(m: Match, build: Builder, made: Array) -> Value:
+    """A constant in place of others, which loses nothing but by one rounding."""
     dtype = m.dtype(x)
     assert dtype is not None
     limits, size = ml_dtypes.finfo(dtype.numpy()), np.abs(made)  # type: ignore[no-untyped-call]
-    m.require(
-        made.nbytes <= max(sum(m[c].nbytes for c in of), _MOST), "the constant would be larger than those it joins"
-    )
     m.require((size <= float(limits.max)).all(), "the constant would overflow", at=x)
     m.require(((made == 0) | (size >= float(limits.tiny))).all(), "the constant would underflow", at=x)
     return build.const(made, like=x)
@@ -68,9 +75,9 @@ def require_both_count(m: Match, made: Array, neutral: float, *of: Array) -> Non
     been asked for."""
     dtype = m.dtype(x)
     assert dtype is not None
-    joined, *parts = (each.astype(dtype.numpy()) for each in (made, *of))
-    m.require(not (joined == neutral).any(), "one number undoes the other, but for rounding", at=x)
-    m.require(all((joined != part).any() for part in parts), "one number is lost in the other", at=x)
+    whole, *parts = (each.astype(dtype.numpy()) for each in (made, *of))
+    m.require(not (whole == neutral).any(), "one number undoes the other, but for rounding", at=x)
+    m.require(all((whole != part).any() for part in parts), "one number is lost in the other", at=x)
 
 
 @rule(
@@ -87,14 +94,17 @@ def require_both_count(m: Match, made: Array, neutral: float, *of: Array) -> Non
         Rejects("float x; a = Mul(x, 3.0)  y = Mul(a, 0.33333334)", because="undoes the other"),
         Rejects("float[n,4] x; a = Mul(x, 2.0)  y = Mul(a, z)", because="constant"),
         Rejects("int64 x; a = Mul(x, 2)  y = Mul(a, 4)", because="dtype"),
+        Rejects(
+            "float[1,1] x; a = Mul(x, float[999,1] ~)  y = Mul(a, float[1,999] ~)", because="larger than those it joins"
+        ),
     ),
 )
 def factor_of_factor(m: Match, build: Builder) -> Value:
     """(x·c)·d ⟶ x·(c·d)."""
     factors = factor(m, inner_product, first), factor(m, outer_product, second)
-    made = factors[0] * factors[1]
+    made = joined(m, np.multiply, *factors)
     require_both_count(m, made, 1.0, *factors)
-    return build.Mul(m[x], constant(m, build, made, first, second))
+    return build.Mul(m[x], constant(m, build, made))
 
 
 @rule(
@@ -113,9 +123,9 @@ def factor_of_factor(m: Match, build: Builder) -> Value:
 def addend_of_addend(m: Match, build: Builder) -> Value:
     """(x + c) + d ⟶ x + (c + d)."""
     addends = addend(m, inner_total, first), addend(m, outer_total, second)
-    made = addends[0] + addends[1]
+    made = joined(m, np.add, *addends)
     require_both_count(m, made, 0.0, *addends)
-    return build.Add(m[x], constant(m, build, made, first, second))
+    return build.Add(m[x], constant(m, build, made))
 
 
 @rule(
@@ -142,8 +152,8 @@ def addend_of_addend(m: Match, build: Builder) -> Value:
 def factor_of_line(m: Match, build: Builder) -> Value:
     """(x·c + d)·e ⟶ x·(c·e) + d·e."""
     last = factor(m, outer_line, second)
-    scaled = build.Mul(m[x], constant(m, build, factor(m, inner_product, first) * last, first, second))
-    return build.Add(scaled, constant(m, build, addend(m, line, shift) * last, shift, second))
+    scaled = build.Mul(m[x], constant(m, build, joined(m, np.multiply, factor(m, inner_product, first), last)))
+    return build.Add(scaled, constant(m, build, joined(m, np.multiply, addend(m, line, shift), last)))
 
 
 QUOTIENT = rule(
