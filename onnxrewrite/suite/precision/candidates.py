@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Unpack
 
 import onnx
 import onnx_ir as ir
@@ -18,8 +19,8 @@ from onnxrewrite.compiler.loop import Progress
 from onnxrewrite.errors import UsageError
 from onnxrewrite.runtime.session import as_proto
 from onnxrewrite.suite.precision.nodes import Named
-from onnxrewrite.suite.quality.data import Data, Given, load_data
-from onnxrewrite.suite.quality.gate import Judge, Metric, Quality
+from onnxrewrite.suite.quality.data import Data
+from onnxrewrite.suite.quality.gate import Judge, Judging, Metric, Quality, judged_on
 from onnxrewrite.suite.quantization.engine import WEIGHTS_BITS
 from onnxrewrite.suite.quantization.prepare import in_opset, named, refuse_quantized, rewritten
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
@@ -96,12 +97,9 @@ def candidates(
     source: io.Source,
     settings: QuantizeSettings = QuantizeSettings(),  # noqa: B008
     *,
-    data: Given = None,
-    dims: Mapping[str, int] | None = None,
-    metric: Metric | None = None,
-    seed: int = 0,
     prepare: bool = True,
     progress: Progress | None = None,
+    **judging: Unpack[Judging],
 ) -> Candidates:
     """The quantized variants of a model.
 
@@ -109,12 +107,9 @@ def candidates(
         source: The model; it is not changed.
         settings: The quantization settings.  The format ``qoperator`` is taken as ``qdq``: the numbers are the same,
             and the values inside can be seen.
-        data: The data for calibration and judging, see ``load_data``.
-        dims: Sizes of named dimensions of made-up data.
-        metric: The user's own.
-        seed: Of what is made up.
         prepare: Rewrite the model first; without it, it is taken as it is.
         progress: Called with (phase, done, to do).
+        judging: ``data``, ``dims``, ``metric`` and ``seed``; see ``Judging``.
 
     Raises:
         UsageError: Bad data; a model that is quantized already, or has nothing to quantize.
@@ -123,13 +118,13 @@ def candidates(
     original = io.load(source)
     refuse_quantized(original)
     settings = replace(settings, format="qdq") if settings.format == "qoperator" else settings
-    samples = load_data(data, io.to_proto(original), dims=dims, seed=seed)
-    ready = float_model(original, settings, seed=seed, prepare=prepare, progress=progress)
+    samples = judged_on(judging, io.to_proto(original))
+    ready = float_model(original, settings, seed=judging.get("seed", 0), prepare=prepare, progress=progress)
     settings = _checked(ready, settings)
     chosen = select(ready, settings).chosen
     if not chosen:
         raise UsageError(f"nothing to quantize: no node is left that {settings.mode} quantization takes")
-    return Candidates(ready, settings, samples, chosen, metric)
+    return Candidates(ready, settings, samples, chosen, judging.get("metric"))
 
 
 def float_model(

@@ -1,4 +1,4 @@
-"""Selection of the nodes that stay in float: by threshold, by number, by size, by time, by name, first and last.
+"""Selection of the nodes that stay in float: by threshold, by number, by size, by time, first and last.
 
 The results are names for ``QuantizeSettings.exclude``, in the order in which they are given back.
 """
@@ -12,7 +12,6 @@ from onnxrewrite.errors import UsageError
 from onnxrewrite.measure.timing import interleave, ratio
 from onnxrewrite.runtime.settings import Setting, open_runner
 from onnxrewrite.suite.precision.node_sensitivity import Sensitivity
-from onnxrewrite.suite.precision.nodes import Named
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 
 
@@ -23,7 +22,6 @@ def exclusion(
     min_snr: float | None = None,
     max_drop: float | None = None,
     size: int | None = None,
-    names: Collection[str] = (),
     first: int = 0,
     last: int = 0,
 ) -> tuple[str, ...]:
@@ -36,12 +34,11 @@ def exclusion(
         max_drop: All that alone drop more.
         size: The most sensitive ones whose weights together grow by no more than so many bytes; one that would not
             fit any more is passed over.
-        names: By name, scope or operator, with wildcards; see ``nodes``.
         first: The first ones of the graph, of those that can be quantized.
         last: The last ones.
 
     Raises:
-        UsageError: There is nothing called like one of ``names``, or a number is negative.
+        UsageError: A number is negative.
     """
     for option, number in (("top", top), ("first", first), ("last", last), ("size", size or 0)):
         if number < 0:
@@ -52,8 +49,6 @@ def exclusion(
     chosen |= dict.fromkeys(_within(found, size) if size is not None else ())
     order = list(found.order)
     chosen |= dict.fromkeys([*order[:first], *(order[-last:] if last else ())])
-    wanted = [n for n in found.variants.named.nodes if n.name in found.variants.nodes]
-    chosen |= dict.fromkeys(Named(wanted).chosen(names, "exclude"))
     return tuple(chosen)
 
 

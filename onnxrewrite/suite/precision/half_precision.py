@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Unpack
 
 import onnx
 import onnx_ir as ir
@@ -26,8 +27,8 @@ from onnxrewrite.suite.precision.formats import Format, half_format
 from onnxrewrite.suite.precision.nodes import Named
 from onnxrewrite.suite.precision.ranges import Range, misfits, ranges, weight_range
 from onnxrewrite.suite.precision.support import Places, is_float, places, refusal
-from onnxrewrite.suite.quality.data import Data, Given, load_data
-from onnxrewrite.suite.quality.gate import Gate, Judge, Metric, Quality
+from onnxrewrite.suite.quality.data import Data
+from onnxrewrite.suite.quality.gate import Gate, Judge, Judging, Metric, Quality, judged_on
 
 BLOCKED = operators(marks="places")
 """Operators that stay in float32 unless asked for otherwise: they count, sort, or compute places in an image, and
@@ -92,16 +93,13 @@ def to_half(
     keep: Collection[str] = (),
     only: Collection[str] = (),
     blocked: Collection[str] = BLOCKED,
-    data: Given = None,
-    dims: Mapping[str, int] | None = None,
-    seed: int = 0,
     target: str = "onnxruntime-cpu",
     native: bool = False,
     keep_io: bool = True,
     headroom: float = HEADROOM,
     gate: Gate | None = None,
-    metric: Metric | None = None,
     check: bool = True,
+    **judging: Unpack[Judging],
 ) -> Halved:
     """Convert a model of float32 to half precision.
 
@@ -115,17 +113,14 @@ def to_half(
         keep: Nodes that stay: names, operators, module scopes, with wildcards; see ``nodes``.
         only: Nodes that may be converted, likewise; without it, all.
         blocked: Operators that stay.
-        data: The data on which ranges and quality are measured, see ``load_data``; without it, made up.
-        dims: Sizes of named dimensions of made-up data.
-        seed: Of made-up data.
         target: The target: ``onnxruntime-cpu``, ``onnxruntime-cuda``, or ``onnx``: whatever the standard allows.
         native: Convert only what the target has kernels of that precision for; else also what it runs in float32
             between Casts of its own.
         keep_io: Keep inputs and outputs of the model in float32.
         headroom: Factor by which values may exceed those seen.
         gate: The required closeness; without it, the default one.
-        metric: The user's own.
         check: Run the model on data; without it, only weights are looked at, and nothing is judged.
+        judging: ``data``, on which ranges are measured too, ``dims``, ``metric`` and ``seed``; see ``Judging``.
 
     Raises:
         UsageError: Bad arguments, or something in ``keep`` or ``only`` that there is not.
@@ -133,7 +128,7 @@ def to_half(
         CheckError: The result is not close enough.
     """
     form = half_format(dtype)
-    samples = load_data(data, io.to_proto(io.load(source)), dims=dims, seed=seed) if check else None
+    samples = judged_on(judging, io.to_proto(io.load(source))) if check else None
     choice = _Choice(source, form, target_by_name(target), native=native)
     choice.ask(keep, only, blocked)
     choice.look_at_values(samples, headroom)
@@ -142,7 +137,7 @@ def to_half(
     notes: list[str] = []
     quality = None
     if samples is not None:
-        quality = _judged(source, model, choice, samples, metric, notes, keep_io=keep_io)
+        quality = _judged(source, model, choice, samples, judging.get("metric"), notes, keep_io=keep_io)
         reason = (gate or Gate()).refuses(quality)
         if reason:
             raise CheckError(f"the model in {form.name} is not close enough: {reason}; keep more, with keep= or --keep")

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, Unpack
 
 import onnx
 import onnx_ir as ir
@@ -30,8 +30,8 @@ from onnxrewrite.suite.precision.half_precision import to_half
 from onnxrewrite.suite.precision.nodes import KINDS, Named, is_pattern
 from onnxrewrite.suite.precision.regions import regions, within
 from onnxrewrite.suite.precision.support import is_float
-from onnxrewrite.suite.quality.data import Data, Given, load_data
-from onnxrewrite.suite.quality.gate import Gate, Judge, Metric, Quality
+from onnxrewrite.suite.quality.data import Data
+from onnxrewrite.suite.quality.gate import Gate, Judge, Judging, Metric, Quality, judged_on
 from onnxrewrite.suite.quantization.prepare import refuse_quantized
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.quantizer import quantize
@@ -161,12 +161,9 @@ def mixed_precision(
     precision: Map,
     settings: QuantizeSettings | None = None,
     *,
-    data: Given = None,
-    dims: Mapping[str, int] | None = None,
     gate: Gate | None = Gate(),  # noqa: B008
-    metric: Metric | None = None,
     target: str = "onnxruntime-cpu",
-    seed: int = 0,
+    **judging: Unpack[Judging],
 ) -> Mixed:
     """Give each part of a model the precision that a map says.
 
@@ -179,12 +176,9 @@ def mixed_precision(
         precision: Names, scopes, regions (see ``regions``) or operators, with wildcards, to ``float32``, ``float16``,
             ``bfloat16``, ``int8`` or ``int4``.
         settings: Settings for ``int8`` or ``int4``; without them, dynamic quantization, or weights in blocks.
-        data: The data for calibration and judging; see ``load_data``.
-        dims: Sizes of named dimensions of made-up data.
         gate: The required closeness; None does not judge.
-        metric: The user's own.
         target: The target that must run the nodes of half precision; see ``to_half``.
-        seed: Of what is made up.
+        judging: ``data``, ``dims``, ``metric`` and ``seed``; see ``Judging``.
 
     Raises:
         UsageError: A bad map; a key that names nothing; data that do not fit.
@@ -195,16 +189,16 @@ def mixed_precision(
     original = io.load(source)
     refuse_quantized(original)
     settings = _settings(settings, wanted)
-    ready = float_model(original, settings, seed=seed)
+    ready = float_model(original, settings, seed=judging.get("seed", 0))
     Facts(ready.graph, ready.graph.opset_imports)  # rewritten nodes have no types yet
     nodes = [n for n in ready.graph if n.op_type != "Constant" and any(map(is_float, (*n.inputs, *n.outputs)))]
     asked = assign(Named(nodes, within(ready, regions(original))), wanted)
-    samples = load_data(data, io.to_proto(original), dims=dims, seed=seed)
+    samples = judged_on(judging, io.to_proto(original))
     model, reasons = _quantized(ready, settings, asked, samples)
     for name in FORMATS:
         model, kept = _halved(model, name, asked, samples, target)
         reasons |= kept
-    quality = _judged(original, model, samples, gate, metric) if gate is not None else None
+    quality = _judged(original, model, samples, gate, judging.get("metric")) if gate is not None else None
     found = {
         name: Assigned(_PLAIN if name in reasons else p, p, key, reasons.get(name, ""))
         for name, (p, key) in asked.items()

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, Unpack, get_args
 
 from onnxrewrite import io
 from onnxrewrite.compiler.loop import Progress
@@ -32,8 +32,7 @@ from onnxrewrite.reference.tolerance import finite
 from onnxrewrite.report.plain_reports import SensitiveRow, SensitivityReport
 from onnxrewrite.suite.precision.candidates import Candidates, candidates
 from onnxrewrite.suite.precision.teacher_forcing import node_errors
-from onnxrewrite.suite.quality.data import Given
-from onnxrewrite.suite.quality.gate import Metric, Quality
+from onnxrewrite.suite.quality.gate import Judging, Quality
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 
 Method: TypeAlias = Literal["alone", "local", "accumulated"]
@@ -132,12 +131,9 @@ def sensitivity(
     settings: QuantizeSettings = QuantizeSettings(),  # noqa: B008
     *,
     method: Method = "alone",
-    data: Given = None,
-    dims: Mapping[str, int] | None = None,
-    metric: Metric | None = None,
-    seed: int = 0,
     prepare: bool = True,
     progress: Progress | None = None,
+    **judging: Unpack[Judging],
 ) -> Sensitivity:
     """Rank the nodes that can be quantized by what it costs.
 
@@ -145,12 +141,10 @@ def sensitivity(
         source: The model, or the ``candidates`` of one, which then say all but the method.
         settings: The quantization settings; nodes that ``exclude`` names, by name, scope or operator, are left out.
         method: ``alone``, ``local`` or ``accumulated``: see the module.
-        data: The data for calibration and judging; see ``load_data``.
-        dims: Sizes of named dimensions of made-up data.
-        metric: The user's own; with ``alone``, nodes are ranked by what it drops.
-        seed: Of what is made up.
         prepare: Rewrite the model first, see ``quantize``.
         progress: Called with (phase, done, to do).
+        judging: ``data``, ``dims``, ``metric`` and ``seed``; see ``Judging``.  With ``alone``, nodes are ranked by what
+            the metric drops.
 
     Raises:
         UsageError: Bad arguments, or nothing to quantize.
@@ -161,9 +155,7 @@ def sensitivity(
     variants = (
         source
         if isinstance(source, Candidates)
-        else candidates(
-            source, settings, data=data, dims=dims, metric=metric, seed=seed, prepare=prepare, progress=progress
-        )
+        else candidates(source, settings, prepare=prepare, progress=progress, **judging)
     )
     found = _METHODS[method](variants, progress)
     scopes, grown = variants.named.scopes, variants.weight_bytes()

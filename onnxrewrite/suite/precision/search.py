@@ -16,9 +16,8 @@ off is not the same on a slower machine.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 from onnxrewrite import io
 from onnxrewrite.compiler.loop import Progress
@@ -29,8 +28,7 @@ from onnxrewrite.runtime.settings import Setting, open_runner
 from onnxrewrite.suite.precision.candidates import Candidates, candidates
 from onnxrewrite.suite.precision.exclude import excluding
 from onnxrewrite.suite.precision.node_sensitivity import Method, Sensitivity, sensitivity
-from onnxrewrite.suite.quality.data import Given
-from onnxrewrite.suite.quality.gate import Gate, Metric, Quality
+from onnxrewrite.suite.quality.gate import Gate, Judging, Quality
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
 from onnxrewrite.suite.quantization.quantizer import quantize
@@ -106,30 +104,24 @@ def search_precision(
     source: io.Source,
     settings: QuantizeSettings = QuantizeSettings(),  # noqa: B008
     *,
-    data: Given = None,
-    dims: Mapping[str, int] | None = None,
     gate: Gate = Gate(),  # noqa: B008
-    metric: Metric | None = None,
     method: Method = "alone",
     seconds: float = 120.0,
     threads: int = 1,
-    seed: int = 0,
     progress: Progress | None = None,
+    **judging: Unpack[Judging],
 ) -> Found:
     """Find the fastest assignment that passes a gate; see the module for how.
 
     Args:
         source: The model; it is not changed.
         settings: The low precision; what it excludes stays in float always.
-        data: The data for calibration and judging; see ``load_data``.
-        dims: Sizes of named dimensions of made-up data.
         gate: The required quality.
-        metric: The user's own.
         method: Of the ranking, see ``sensitivity``.
         seconds: For all of it, but for the ranking and the bisection, which are not cut short.
         threads: Within an operator, where it is timed.
-        seed: Of what is made up.
         progress: Called with (phase, done, to do).
+        judging: ``data``, ``dims``, ``metric`` and ``seed``; see ``Judging``.
 
     Raises:
         UsageError: Bad arguments, or nothing to quantize.
@@ -139,7 +131,7 @@ def search_precision(
     if seconds < 0:
         raise UsageError(f"seconds must not be negative, it is {seconds:g}")
     end = time.monotonic() + seconds
-    variants = candidates(source, settings, data=data, dims=dims, metric=metric, seed=seed, progress=progress)
+    variants = candidates(source, settings, progress=progress, **judging)
     return _Search(variants, gate, Setting(threads=threads), end, progress).run(method)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypedDict
 
 from onnxrewrite.errors import ModelError, UsageError, foreign
 from onnxrewrite.reference.tolerance import finite
@@ -13,11 +13,38 @@ from onnxrewrite.report.plain_reports import QualityReport
 from onnxrewrite.runtime.session import ModelLike, one_line, open_session
 from onnxrewrite.runtime.settings import DEFAULT, Setting, open_runner
 from onnxrewrite.suite.quality.closeness import Closeness, Gauge, worst
-from onnxrewrite.suite.quality.data import Data, Sample
+from onnxrewrite.suite.quality.data import Data, Given, Sample, load_data
 from onnxrewrite.system.arrays import Outputs
 
 Metric: TypeAlias = Callable[[Sequence[Outputs], Sequence[Sample]], float]
 """A metric of the user's own: outputs by name of each sample, and the samples, to a number; larger is better."""
+
+
+class Judging(TypedDict, total=False):
+    """The evidence of quality, as arguments of whatever judges.
+
+    Attributes:
+        data: The data for calibration and judging; see ``load_data``.  None: made up.
+        dims: Sizes of named dimensions of made-up data.
+        metric: The user's own measure; None: closeness to the reference.
+        seed: Of what is made up.
+    """
+
+    data: Given
+    dims: Mapping[str, int] | None
+    metric: Metric | None
+    seed: int
+
+
+def judged_on(judging: Judging, model: ModelLike) -> Data:
+    """The data that a model is judged on.
+
+    Raises:
+        UsageError: They do not fit the model.
+        ModelError: None are given, and none can be made up.
+    """
+    return load_data(judging.get("data"), model, dims=judging.get("dims"), seed=judging.get("seed", 0))
+
 
 _CLASSES = re.compile(r"logit|prob|score|class|label|softmax", re.IGNORECASE)
 
