@@ -27,8 +27,9 @@ wide = any_of(centred, op.Cast(centred, to=Attr[int]("to")))
 """Half precision may end here: what is squared is a float32."""
 
 mean_of_squares = op.ReduceMean(x**2, axes=var_axes) - mean**2
+of_centred = op.ReduceMean(wide**2, axes=var_axes)
 variance = any_of(
-    op.ReduceMean(wide**2, axes=var_axes),
+    of_centred,
     mean_of_squares,
     op.Max(mean_of_squares, 0.0),
     op.Relu(mean_of_squares),
@@ -103,6 +104,11 @@ _RESULT = "float[b,s,4] x; y = LayerNormalization<axis=-1, epsilon=1e-5>(x, {1.0
             because="what is added to the variance is -1e-05",
         ),
         Rejects(
+            "float[b,s,4] x; m = ReduceMean<axes=[-1]>(x)  d = Sub(x, m)  q = Mul(x, x)  s = ReduceMean<axes=[-1]>(q)"
+            "n = Mul(m, m)  v = Sub(s, n)  r = Sqrt(v)  y = Div(d, r)",
+            because="is what rounding makes of zero",
+        ),
+        Rejects(
             f"{_CENTRED} {_DEVIATION} y = Div(d, r)  z = Relu(r)",
             because="is also used by Relu",
         ),
@@ -111,6 +117,8 @@ _RESULT = "float[b,s,4] x; y = LayerNormalization<axis=-1, epsilon=1e-5>(x, {1.0
 def layer_norm(m: Match, build: Builder) -> Value:
     """(x - mean)/√(var + ε) ⟶ LayerNormalization(x, 1), where mean and var are those of the last axes."""
     require_epsilon(m, eps)
+    known = m[eps] > 0 or m.alternative(variance) is of_centred
+    m.require(known, "mean(x²) - mean² of equal numbers is what rounding makes of zero, by which 0 would be divided")
     count = last_axes(m, x, m[mean_axes], m[var_axes])
     ones = build.const(np.ones(last_sizes(m, x, count)), like=m.anchor)
     source = m[x] if m.dtype(x) == m.dtype(m.anchor) else build.Cast(m[x], to=int(m.dtype(m.anchor) or 0))

@@ -17,6 +17,7 @@ stateful = op["LinearAttention", "CausalConvWithState"](Each("operands"))
     LOWER,
     stateful,
     allow_shared=True,
+    assumes=(Assumption.FINITE,),
     examples=(
         Rewrites(
             "float[b,s,8] q; float[b,s,8] k; float[b,s,8] v;"
@@ -38,6 +39,12 @@ stateful = op["LinearAttention", "CausalConvWithState"](Each("operands"))
             target="onnx",
         ),
         Rejects(
+            "float[b,s,8] q; float[b,s,8] k; float[another,s,8] v;"
+            'y, p = LinearAttention<q_num_heads=2, kv_num_heads=2, update_rule="linear">(q, k, v)',
+            because="not known to be as many",
+            opset=28,
+        ),
+        Rejects(
             "double[b,4,s] x; double[4,1,3] w; y, n = CausalConvWithState(x, w)",
             because="does not take T = double",
             opset=28,
@@ -47,5 +54,9 @@ stateful = op["LinearAttention", "CausalConvWithState"](Each("operands"))
 def linear_attention_lower(m: Match, build: Builder) -> tuple[Value, ...]:
     """LinearAttention ⟶ com.microsoft.LinearAttention, and likewise CausalConvWithState."""
     node = m.node(stateful)
+    if node.op_type == "LinearAttention":
+        query, *others = (m.shape(v) for v in node.inputs[:3] if v is not None)
+        of_one = query is not None and all(other is not None and same_shape(query[:2], other[:2]) for other in others)
+        m.require(of_one, "queries, keys and values are not known to be as many, of one batch")
     m.widen((), node.outputs)
     return build.microsoft.node(node.op_type, node.inputs, m.attrs(stateful), len(node.outputs))

@@ -162,6 +162,7 @@ QUOTIENT = rule(
     y * any_of(op.Div(1.0, x), op.Reciprocal(x)),
     op.Div(y, x),
     doc="y·(1/x) ⟶ y/x.",
+    assumes=(Assumption.IN_RANGE,),
     examples=(
         Rewrites("float x; float z; a = Div(1.0, x)  y = Mul(a, z)", to="float x; float z; y = Div(z, x)"),
         Rewrites("float x; float z; a = Reciprocal(x)  y = Mul(z, a)", to="float x; float z; y = Div(z, x)"),

@@ -155,6 +155,14 @@ def test_a_number_among_many_is_what_it_is_alone() -> None:
     assert (constants.carry(weights[30:]) == constants.carry(weights)[30:]).all()
 
 
+def test_a_number_of_half_precision_is_the_same_in_single_precision() -> None:
+    """Where it is few digits of a wide one, which is taken at its word otherwise."""
+    half = np.float16(0.03001)
+    constants = Constants()
+    assert constants.carry(half) == constants.carry(np.float32(half))
+    assert Constants().carry(np.float32(half)) != Constants().carry(np.float32(0.03))
+
+
 def test_what_is_no_number_is_undefined() -> None:
     assert carried(float("nan")) == int(arithmetic.UNDEFINED)
 

@@ -80,6 +80,7 @@ class Constants:
         mantissa, exponent = np.frexp(np.where(np.isfinite(wide), wide, 0.0))
         steps = mantissa * 2.0**bits
         short = (np.abs(wide) < LARGE) & (steps == np.trunc(steps)) & (exponent > -_TINY)
+        short &= ~np.isin(np.abs(wide), list(self._exact))  # which a coarser dtype took for another number
         exact = whole | short
         powers = _powers_of_two()[np.where(short, exponent - bits, 0)]
         result = ring.mul(ring.integers(np.where(short, steps, np.where(whole, wide, 0.0))), powers)
