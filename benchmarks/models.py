@@ -32,8 +32,8 @@ import onnx
 import onnxrewrite as rw
 from benchmarks import report
 from benchmarks.checking import CORPUS, models
-from onnxrewrite.compiler.kernel_choice import Raced
 from onnxrewrite.inputs.workload import workload
+from onnxrewrite.measure.decision import Raced
 from onnxrewrite.measure.kernel_times import Run, run_profiled
 from onnxrewrite.measure.timing import Interval, ratio
 from onnxrewrite.runtime.settings import Setting

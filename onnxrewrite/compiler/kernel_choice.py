@@ -2,7 +2,8 @@
 
 The lower stage runs on copies of the raised model: once as each rewrite pays by itself, once with what that left aside.
 What was met is weighed, a program picks the sets of rewrites that gain the most, and the models that these make run by
-turns with the original.  The stage then does on the model itself what the fastest did.
+turns with the original.  The stage then does on the model itself what the fastest did.  The decision is remembered with
+the measurements that it rests on.
 """
 
 from __future__ import annotations
@@ -17,35 +18,19 @@ import onnx_ir as ir
 from onnxrewrite.errors import NOT_RUN
 from onnxrewrite.measure.ab_timing import CLOSE, ABTiming
 from onnxrewrite.measure.choice import Chooser, Weighed
+from onnxrewrite.measure.decision import Raced, read, subject
 from onnxrewrite.measure.survey import Loss, Rewrites, Survey
 from onnxrewrite.rewrite.driver import SiteCheck
 from onnxrewrite.rewrite.trace import Key, Site
 
 if TYPE_CHECKING:
-    from onnxrewrite.measure.timing import Interval
+    pass
 
 Lowered: TypeAlias = Callable[[SiteCheck, Collection[Key]], ir.Model | None]
 """Makes a lowered copy of a model with the rewrites that pass, some not even tried; None if it is not legal then."""
 
 _RACED = 3
 """So many ways to lower a model are run as whole models."""
-
-
-@dataclass(frozen=True)
-class Raced:
-    """One way to lower a model.
-
-    Attributes:
-        rewrites: The number of rewrites of the lower stage.
-        ratio: The time of the whole model to that of the original.
-        taken: True for the one that was taken: the first that no other is clearly faster than.
-        greedy: True for the one that takes what pays by itself, in the order in which it is met.
-    """
-
-    rewrites: int
-    ratio: Interval
-    taken: bool
-    greedy: bool
 
 
 @dataclass
@@ -65,6 +50,8 @@ class KernelChoice:
     raced: list[Raced] = field(default_factory=list)
     _chosen: dict[Hashable, tuple[Rewrites, frozenset[int]]] = field(default_factory=dict)
     _survey: Survey | None = None
+    _is_settled: bool = True
+    """False if a race could not be run."""
 
     def __call__(self, site: Site) -> str | None:
         """None if a rewrite is to be applied, else why not."""
@@ -75,13 +62,28 @@ class KernelChoice:
         """The rewrites that were measured for the last round, equal ones once."""
         return self._survey.tally() if self._survey is not None else []
 
-    def choose(self, round_: Hashable, lowered: Lowered) -> None:
-        """Before the lower stage of a round; what was chosen in an equal ``round_`` stays."""
+    def choose(self, round_: Hashable, model: ir.Model, without: Collection[Key], lowered: Lowered) -> None:
+        """Before the lower stage of a round; what was chosen in an equal ``round_`` stays, and what was decided in an
+        earlier run for an equal ``model``, ``without`` the same rewrites, on the same measurements."""
         if round_ not in self._chosen:
-            rewrites = Rewrites(self.chooser)
-            self._chosen[round_] = rewrites, self._fastest(rewrites, lowered)
+            about = subject(model, self.chooser, without)
+            self._chosen[round_] = self._remembered(about) or self._decided(about, lowered)
         rewrites, chosen = self._chosen[round_]
         self._survey = Survey(rewrites, rewrites.only(chosen))
+
+    def _remembered(self, about: str) -> tuple[Rewrites, frozenset[int]] | None:
+        decision = read(self.chooser.known.decision(about))
+        if decision is None:
+            return None
+        self.raced = list(decision.raced)
+        return Rewrites.remembered(self.chooser, decision), frozenset(decision.taken)
+
+    def _decided(self, about: str, lowered: Lowered) -> tuple[Rewrites, frozenset[int]]:
+        rewrites, self._is_settled = Rewrites(self.chooser), True
+        chosen = self._fastest(rewrites, lowered)
+        if rewrites.are_known and self._is_settled:
+            self.chooser.known.decide(about, rewrites.decision(chosen, self.raced).written())
+        return rewrites, chosen
 
     def _fastest(self, rewrites: Rewrites, lowered: Lowered) -> frozenset[int]:
         """The rewrites of the fastest model."""
@@ -113,6 +115,7 @@ class KernelChoice:
                 seen = self.timing.race(models)
             except NOT_RUN:  # the whole result is timed again, and said not to run
                 seen = None
+        self._is_settled = seen is not None
         if seen is None:
             return next(iter(ways))
         ratios = dict(zip(ways, seen, strict=True))

@@ -160,7 +160,8 @@ class RewriteLoop:
                     continue
                 if self.kernels is not None:
                     lowered = functools.partial(self._copy_lowered, driver.model, banned)
-                    self.kernels.choose((io.opset(driver.model), frozenset(unlowerable)), lowered)
+                    round_ = (io.opset(driver.model), frozenset(unlowerable))
+                    self.kernels.choose(round_, driver.model, banned, lowered)
                 driver.run(first=Stage.LOWER)
                 stuck = {k: node.op_type for node in _unlowered(driver) for k in _makers(node, trace)}
             if not stuck.keys() - banned:

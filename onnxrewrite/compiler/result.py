@@ -20,8 +20,8 @@ from onnxrewrite.system.plain import Json
 
 if TYPE_CHECKING:
     from onnxrewrite.checks.findings import ModelCheck
-    from onnxrewrite.compiler.kernel_choice import Raced
     from onnxrewrite.measure.choice import Weighed
+    from onnxrewrite.measure.decision import Raced
     from onnxrewrite.measure.timing import Interval
 
 

@@ -111,7 +111,24 @@ def _same_expression(a: object, b: object) -> bool:
     if isinstance(difference, int) or difference.value == "0":
         return difference == 0 or str(difference) == "0"
     is_polynomial = "(" not in str(difference) or difference._expr.is_polynomial()  # type: ignore[union-attr]
-    return str(sympy.expand(difference._expr)) == "0" if is_polynomial else difference.simplify().value == "0"
+    if is_polynomial:
+        return str(sympy.expand(difference._expr)) == "0"
+    return not _is_seen_to_differ(difference) and difference.simplify().value == "0"
+
+
+_TRIED = (2, 1_009, 1_000_003)
+"""The first name is tried as each of these, the next one as one more, ...: small, and beyond what sizes are cut to."""
+
+
+def _is_seen_to_differ(difference: ir.SymbolicDim) -> bool:
+    """True if a difference is not 0 at some sizes."""
+    names = sorted(names_in(difference))
+    try:
+        return any(
+            difference.evaluate({name: first + number for number, name in enumerate(names)}) != 0 for first in _TRIED
+        )
+    except (TypeError, ValueError, ZeroDivisionError):
+        return False
 
 
 def same_shape(a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bool:

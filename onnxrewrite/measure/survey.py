@@ -10,6 +10,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from onnxrewrite.measure.choice import Chooser, Weighed
+from onnxrewrite.measure.decision import Decision, Raced, Weighing
 from onnxrewrite.measure.kernel_program import Part, Step, best
 from onnxrewrite.measure.timing import Interval
 from onnxrewrite.rewrite.rule import Stage
@@ -45,6 +46,28 @@ class Rewrites:
     chooser: Chooser
     met: list[Met] = field(default_factory=list)
     _numbers: dict[tuple[str, str, frozenset[Part]], int] = field(default_factory=dict)
+
+    @classmethod
+    def remembered(cls, chooser: Chooser, decision: Decision) -> Rewrites:
+        """Those that were met when something was decided."""
+        found, nothing = cls(chooser), frozenset[Part]()
+        for each in decision.met:
+            weighed, key = each.weighed, (each.rule, each.value)
+            weighed = replace(weighed, remembered=True) if isinstance(weighed, Weighed) else weighed
+            found._numbers[*key, frozenset(each.covers)] = len(found.met)
+            found.met.append(Met(key, Step(frozenset(each.covers), nothing, nothing), weighed))
+        chooser.assumed.update({met.key: met.weighed for met in found.met if isinstance(met.weighed, str)})
+        return found
+
+    def decision(self, taken: Iterable[int], raced: Iterable[Raced]) -> Decision:
+        """The decision for some of these."""
+        met = (Weighing(*m.key, tuple(sorted(m.step.covers, key=str)), m.weighed) for m in self.met)
+        return Decision(tuple(met), tuple(sorted(taken)), tuple(raced))
+
+    @property
+    def are_known(self) -> bool:
+        """True if each was measured, or cannot be; not if there was no time for it."""
+        return all(met.weighed != self.chooser.known.missing for met in self.met)
 
     def number(self, site: Site, parts: dict[ir.Node, frozenset[Part]]) -> int:
         """The number of a rewrite, which is weighed when it is met for the first time."""

@@ -68,6 +68,15 @@ class Known(Protocol):
         """
         ...
 
+    def decision(self, about: str) -> str:
+        """The decision on something; empty if none is remembered, or it rests on measurements that are not those that
+        would be used now."""
+        ...
+
+    def decide(self, about: str, told: str) -> None:
+        """Remember a decision, which rests on all that was recalled before."""
+        ...
+
 
 @dataclass
 class Database:
@@ -82,21 +91,45 @@ class Database:
     host: Host = field(default_factory=lambda: host())
     missing: str = "the time for measuring was up"
     notes: list[str] = field(default_factory=list)
+    _used: dict[str, str] = field(default_factory=dict)
+    """The rows that were recalled, by what they answer."""
 
     def recall(self, question: Question, measure: Callable[[], Figures | None]) -> Recalled | None:
         """See ``Known``.  A row of others is measured again where ``is_spot`` says so."""
-        found = self._answer(question)
+        found = self._answer(asked(question, ort_build()))
         if found is not None and (found.source == HERE or not self.is_spot(question)):
-            return Recalled.of(found.row.figures, remembered=True)
+            return self._recalled(found.row, remembered=True)
         seen = measure()
         if seen is None:
-            return Recalled.of(found.row.figures, remembered=True) if found is not None else None
+            return self._recalled(found.row, remembered=True) if found is not None else None
         if found is not None and differ(found.row.figures, seen):
             again = measure()
             if again is not None and differ(found.row.figures, again):
                 self._quarantine(found, seen)
-        self.store.add([Kept(row_of(question, seen, MachineClass(self.host.facts, None), self.host.name))])
-        return Recalled.of(seen, remembered=False)
+        made = row_of(question, seen, MachineClass(self.host.facts, None), self.host.name)
+        self.store.add([Kept(made)])
+        return self._recalled(made, remembered=False)
+
+    def decision(self, about: str) -> str:
+        """See ``Known``."""
+        try:
+            rests_on, told = json.loads(self.store.decision(self._own(about)))
+            answers = {asked: self._answer(asked) for asked in rests_on}
+            holds = all(found is not None and found.row.digest == rests_on[asked] for asked, found in answers.items())
+        except (ValueError, TypeError):
+            return ""
+        return str(told) if holds else ""
+
+    def decide(self, about: str, told: str) -> None:
+        """See ``Known``."""
+        self.store.remember_decision(self._own(about), json.dumps([self._used, told]))
+
+    def _own(self, about: str) -> str:
+        return hashlib.sha256(f"{self._place} {about}".encode()).hexdigest()
+
+    def _recalled(self, row: Row, *, remembered: bool) -> Recalled:
+        self._used[row.asked] = row.digest
+        return Recalled.of(row.figures, remembered=remembered)
 
     def is_spot(self, question: Question) -> bool:
         """True for one question in twenty, another one on each machine: nobody who signs rows knows which."""
@@ -122,7 +155,7 @@ class Database:
 
     @property
     def _place(self) -> str:
-        """The name under which the fingerprint is remembered: another processor or build has another one."""
+        """The name under which what is true of this machine alone is remembered: another build has another one."""
         told = json.dumps([dataclasses.asdict(self.host), ort_build()], sort_keys=True)
         return hashlib.sha256(told.encode()).hexdigest()
 
@@ -131,9 +164,9 @@ class Database:
         is_bare = row.machine_class.fingerprint is None
         return replace(row, machine_class=self.machine_class) if is_bare and self._is_own(row) else row
 
-    def _answer(self, question: Question) -> Kept | None:
+    def _answer(self, asked: str) -> Kept | None:
         """The best row of this machine's class: the latest of its own, else the most precise one."""
-        rows = self.store.answers(asked(question, ort_build()))
+        rows = self.store.answers(asked)
         own = [each for each in rows if each.source == HERE and self._is_own(each.row)]
         others = (each for each in rows if each.source != HERE and self.machine_class.is_alike(each.row.machine_class))
         return own[0] if own else min(others, key=lambda each: precision(each.row), default=None)
@@ -166,6 +199,13 @@ class Frozen:
         """See ``Known``; nothing is measured."""
         row = self.rows.get(asked(question, ort_build()))
         return Recalled.of(row.figures, remembered=True) if row is not None else None
+
+    def decision(self, about: str) -> str:
+        """See ``Known``; nothing but rows is in the file."""
+        return ""
+
+    def decide(self, about: str, told: str) -> None:
+        """See ``Known``; the file is not changed."""
 
 
 def frozen(path: str | os.PathLike[str], signed_by: Sequence[str | os.PathLike[str]]) -> Frozen:

@@ -24,7 +24,7 @@ from onnxrewrite.measure.database.exchange import Signed
 from onnxrewrite.measure.database.rows import Row, RowError, parsed
 from onnxrewrite.system import files
 
-_LAYOUT: Final = 2
+_LAYOUT: Final = 3
 """Of the file; another one is replaced."""
 
 _TABLES: Final = (
@@ -33,8 +33,9 @@ _TABLES: Final = (
     "CREATE INDEX asked ON measured (asked)",
     "CREATE TABLE quarantine (source TEXT PRIMARY KEY, why TEXT NOT NULL, date TEXT NOT NULL)",
     "CREATE TABLE machine (host TEXT PRIMARY KEY, fingerprint TEXT NOT NULL)",
+    "CREATE TABLE decided (about TEXT PRIMARY KEY, told TEXT NOT NULL)",
 )
-_NAMES: Final = ("measured", "asked", "quarantine", "machine")
+_NAMES: Final = ("measured", "asked", "quarantine", "machine", "decided")
 
 PATIENCE: Final = 0.3
 """Seconds that are waited for another process; a question may take twice as long."""
@@ -131,6 +132,15 @@ class Store:
     def remember_fingerprint(self, host: str, told: str) -> None:
         """Remember it."""
         self._ask("INSERT OR REPLACE INTO machine VALUES (?, ?)", host, told)
+
+    def decision(self, about: str) -> str:
+        """The decision on something that was remembered; empty if none was."""
+        found = self._ask("SELECT told FROM decided WHERE about = ?", about)
+        return str(found[0][0]) if found else ""
+
+    def remember_decision(self, about: str, told: str) -> None:
+        """Remember it."""
+        self._ask("INSERT OR REPLACE INTO decided VALUES (?, ?)", about, told)
 
     def require(self) -> None:
         """ModelError if the file could not be used: for who asks for the database itself."""
