@@ -66,7 +66,8 @@ class KernelChoice:
         """Before the lower stage of a round; what was chosen in an equal ``round_`` stays, and what was decided in an
         earlier run for an equal ``model``, ``without`` the same rewrites, on the same measurements."""
         if round_ not in self._chosen:
-            about = subject(model, self.chooser, without)
+            asked = self.chooser
+            about = subject(model, asked.rules.values(), without, asked.setting, sorted(asked.dims.items()))
             self._chosen[round_] = self._remembered(about) or self._decided(about, lowered)
         rewrites, chosen = self._chosen[round_]
         self._survey = Survey(rewrites, rewrites.only(chosen))

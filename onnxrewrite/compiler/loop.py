@@ -141,6 +141,7 @@ class RewriteLoop:
                 continue
             if not self._opsets.returns(absent, found.trace):
                 break
+        self._opsets.settle(absent)
         found.trace.warnings += self._opsets.notes(absent, found.trace)
         for tampering in self._impure.values():
             found.trace.refuse(tampering.rule, tampering.value, tampering.reason)

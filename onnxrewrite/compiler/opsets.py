@@ -8,7 +8,8 @@ stays what it was.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Protocol
 
 import onnx_ir as ir
 
@@ -16,6 +17,19 @@ from onnxrewrite import io
 from onnxrewrite.errors import UsageError
 from onnxrewrite.io.opset_conversion import to_opset
 from onnxrewrite.rewrite.trace import Trace
+
+
+class Memory(Protocol):
+    """Remembers the operators of newer opsets that a model was raised for, and the opsets that they need."""
+
+    def needed(self, model: ir.Model, without: Collection[Hashable], told: object) -> dict[str, int]:
+        """Those of a model rewritten ``without`` some rules and rewrites, where all else is as ``told``; none if that
+        is not remembered."""
+        ...
+
+    def keep(self, model: ir.Model, without: Collection[Hashable], told: object, needed: Mapping[str, int]) -> None:
+        """Remember them."""
+        ...
 
 
 class Opsets:
@@ -28,20 +42,41 @@ class Opsets:
         model: The model; it is not changed.
         highest: The newest ai.onnx opset it may be given; its own one where that is to stay.
         for_speed: True if it is also given one for operators that could be lowered.
+        memory: Tells what became of the same in an earlier run.
     """
 
-    def __init__(self, model: ir.Model, highest: int, *, for_speed: bool = False):
+    def __init__(self, model: ir.Model, highest: int, *, for_speed: bool = False, memory: Memory | None = None):
         self._model = model
         self._highest = highest
         self._for_speed = for_speed
+        self._memory = memory
         self._chosen: dict[frozenset[Hashable], ir.Model] = {}
         self._settled: set[frozenset[Hashable]] = set()
+        self._recalled: set[frozenset[Hashable]] = set()
         self._needed: defaultdict[frozenset[Hashable], dict[str, int]] = defaultdict(dict)
         self._converted: dict[int, ir.Model | str] = {}
 
     def source(self, without: Iterable[Hashable]) -> ir.Model:
         """The model to rewrite with all rules and at all sites but those ``without``."""
-        return self._chosen.get(frozenset(without), self._model)
+        rules = frozenset(without)
+        if self._memory is not None and rules not in self._chosen.keys() | self._settled:
+            self._recall(self._memory, rules)
+        return self._chosen.get(rules, self._model)
+
+    def _recall(self, memory: Memory, rules: frozenset[Hashable]) -> None:
+        """Begin with the opset that the same came to in an earlier run."""
+        needed = memory.needed(self._model, rules, (self._highest, self._for_speed))
+        newer = self._in(max(needed.values())) if needed else None
+        if isinstance(newer, ir.Model):
+            self._chosen[rules] = newer
+            self._needed[rules].update(needed)
+            self._recalled.add(rules)
+
+    def settle(self, without: Iterable[Hashable]) -> None:
+        """Remember the opset of a settled round."""
+        rules = frozenset(without)
+        if self._memory is not None and rules in self._chosen.keys() - self._recalled:
+            self._memory.keep(self._model, rules, (self._highest, self._for_speed), self._needed[rules])
 
     def grows(self, without: Iterable[Hashable], trace: Trace) -> bool:
         """After the raise stage with these rules: whether ``source`` has become one of a newer opset."""

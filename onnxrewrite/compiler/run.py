@@ -22,7 +22,7 @@ from onnxrewrite.compiler.loop import Clock, Progress, RewriteLoop, Round
 from onnxrewrite.compiler.opsets import Opsets
 from onnxrewrite.compiler.request import CheckLevel, Request
 from onnxrewrite.compiler.result import Checks, Result
-from onnxrewrite.compiler.speed_guard import SpeedGuard
+from onnxrewrite.compiler.speed_guard import SpeedGuard, measurements
 from onnxrewrite.errors import CheckError
 from onnxrewrite.ir.sums import named_sums, with_plain_names
 from onnxrewrite.ir.target import target as target_by_name
@@ -37,6 +37,8 @@ from onnxrewrite.runtime import limited
 if TYPE_CHECKING:
     from onnxrewrite.checks.findings import Fault, ModelCheck
     from onnxrewrite.checks.model import Baseline
+    from onnxrewrite.measure.database.known import Known
+    from onnxrewrite.measure.decision import OpsetMemory
     from onnxrewrite.runtime.session import Session
 
 _SAMPLES = {"full": 3, "fast": 1}
@@ -117,12 +119,15 @@ class _Run:
         source, notes, highest = prepared(original, rules, self.target, request.opset)
         self._compared = original if highest is None else source  # which the target runs
         named = source if request.named_sums else with_plain_names(source)
-        opsets = Opsets(named, highest or self._newest_opset(), for_speed=request.lowering == "fastest")
+        known = measurements(request, verdicts)
+        memory = _opset_memory(known, rules) if known is not None else None
+        for_speed = request.lowering == "fastest"
+        opsets = Opsets(named, highest or self._newest_opset(), for_speed=for_speed, memory=memory)
         types = has_inner_types(original)
         self.loop = RewriteLoop(
             opsets, rules, self.target, request, keep_types=types, verdicts=verdicts, clock=self.clock
         )
-        self.speed_guard = SpeedGuard(self.loop, rules, self.target, request, verdicts, self.clock)
+        self.speed_guard = SpeedGuard(self.loop, rules, self.target, request, verdicts, self.clock, known)
         self._excused: list[str] = []
         checked_on = self.target.note if self.level != "off" else ""  # where that is not what it shall run on
         self._notes = [*notes, *filter(None, [checked_on])]
@@ -286,6 +291,12 @@ class _Run:
             result.sites, result.distinct_sites = made.sites.ok, len(made.sites.distinct)
             result.sites_not_run = dict(made.sites.not_run)
         return result
+
+
+def _opset_memory(known: Known, rules: RuleSet) -> OpsetMemory:
+    from onnxrewrite.measure.decision import OpsetMemory
+
+    return OpsetMemory(known, tuple(rules))
 
 
 def _suspects(wrong: Round, fault: Fault | None) -> list[Key]:

@@ -38,6 +38,19 @@ _MOST = 3
 """If the whole is slower without so many rules, too, it is left as it was."""
 
 
+def measurements(request: Request, verdicts: Verdicts) -> Known | None:
+    """The source of what is known of speed; None where that is not asked, or the choices of an earlier run are known.
+
+    Raises:
+        UsageError: The file of measurements cannot be used.
+    """
+    if request.lowering != "fastest" or verdicts.losses is not None:
+        return None
+    from onnxrewrite.measure.database.known import Database, frozen
+
+    return frozen(request.measurements, request.signed_by) if request.measurements is not None else Database()
+
+
 class SpeedGuard:
     """Measures the speed of one run, and leaves out rules that slow its result down.
 
@@ -48,12 +61,10 @@ class SpeedGuard:
         request: The request.
         verdicts: The choices of an earlier run.
         clock: Told of progress.
+        known: Earlier measurements; None where they are not asked for.
 
     Attributes:
         speed: The measurements.
-
-    Raises:
-        UsageError: The file of measurements cannot be used.
     """
 
     def __init__(
@@ -64,6 +75,7 @@ class SpeedGuard:
         request: Request,
         verdicts: Verdicts,
         clock: Clock,
+        known: Known | None,
     ):
         self.speed = Speed(request.lowering, threads=request.threads)
         self._loop = rounds
@@ -73,7 +85,7 @@ class SpeedGuard:
         self._verdicts = verdicts
         self._clock = clock
         self._kernels: KernelChoice | None = None
-        self._known = self._measurements()
+        self._known = known
 
     def start(self, original: Opened | None, baseline: Baseline | None) -> None:
         """Before the first round; ``original`` is None where nothing is to be run, and ``baseline`` knows whether it
@@ -132,15 +144,6 @@ class SpeedGuard:
     def notes(self) -> list[str]:
         """Remarks on the measurements that were used."""
         return self._known.notes if self._known is not None else []
-
-    def _measurements(self) -> Known | None:
-        """The source of what is known of speed; None where that is not asked."""
-        if self._request.lowering != "fastest" or self._repeats:
-            return None
-        from onnxrewrite.measure.database.known import Database, frozen
-
-        path = self._request.measurements
-        return frozen(path, self._request.signed_by) if path is not None else Database()
 
     @property
     def _repeats(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Final
@@ -13,11 +13,12 @@ import onnx_ir as ir
 from pydantic import TypeAdapter, ValidationError
 
 from onnxrewrite.ir import text
-from onnxrewrite.measure.choice import Chooser, Weighed
+from onnxrewrite.measure.choice import Weighed
 from onnxrewrite.measure.database import rows
+from onnxrewrite.measure.database.known import Known
 from onnxrewrite.measure.kernel_program import Part
 from onnxrewrite.measure.timing import Interval
-from onnxrewrite.rewrite.trace import Key
+from onnxrewrite.rewrite.rule import Rule
 
 _FORMAT: Final = 1
 """Of a decision, and of the way in which it is found; those of another one are not asked for."""
@@ -59,7 +60,7 @@ class Weighing:
 
 @dataclass(frozen=True)
 class Decision:
-    """What was chosen for a model.
+    """The choice for a model.
 
     Attributes:
         met: The rewrites that were met, in the order of their numbers.
@@ -84,12 +85,38 @@ def read(told: str) -> Decision | None:
         return None
 
 
-def subject(model: ir.Model, chooser: Chooser, without: Collection[Key]) -> str:
-    """The digest of all that a decision depends on, but for what is measured: the raised model, the rules, the rewrites
-    that are not to be made, the sizes and the settings."""
-    rules = rows.digests(*chooser.rules.values())
-    told = (_FORMAT, chooser.setting, sorted(chooser.dims.items()), sorted(rules.items()), sorted(without))
-    return hashlib.sha256(f"{told}\n{text.print_model(model)}".encode()).hexdigest()
+def subject(model: ir.Model, rules: Iterable[Rule], without: Collection[Hashable], *told: object) -> str:
+    """The digest of all that a decision depends on, but for measurements: a model, the rules, those and the rewrites
+    that take no part, and what else is ``told``."""
+    parts = (_FORMAT, told, sorted(rows.digests(*rules).items()), sorted(map(repr, without)))
+    return hashlib.sha256(f"{parts}\n{text.print_model(model)}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class OpsetMemory:
+    """Remembers what models were given a newer opset for; see ``compiler/opsets.py``.
+
+    Attributes:
+        known: Where it is remembered.
+        rules: All rules.
+    """
+
+    known: Known
+    rules: tuple[Rule, ...]
+
+    def needed(self, model: ir.Model, without: Collection[Hashable], told: object) -> dict[str, int]:
+        """The operators that were needed, and their opsets."""
+        try:
+            return _NEEDED.validate_json(self.known.decision(subject(model, self.rules, without, told)) or "{}")
+        except ValidationError:
+            return {}
+
+    def keep(self, model: ir.Model, without: Collection[Hashable], told: object, needed: Mapping[str, int]) -> None:
+        """Remember them."""
+        self.known.decide(subject(model, self.rules, without, told), json.dumps(needed))
+
+
+_NEEDED: Final = TypeAdapter(dict[str, int])
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from onnx import parser
 
 import onnxrewrite as rw
+from onnxrewrite import io
+from onnxrewrite.compiler.loop import RewriteLoop
 from onnxrewrite.rules import Assumption, Builder, Match, Rule, Stage, Term, Value, Var, op
 
 pytestmark = pytest.mark.usefixtures("quick_timing")
@@ -101,3 +104,24 @@ def test_the_same_run_makes_the_same_choice_without_measuring(model: Path) -> No
     assert one.to_proto().SerializeToString() == two.to_proto().SerializeToString()
     assert one.speed.raced == two.speed.raced
     assert all(each.remembered for each in two.speed.weighed)
+
+
+def test_what_was_chosen_is_chosen_again_without_trying(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = (shorter("first", 8, benefit=1), shorter("second", 2))
+    first = apply(model, *rules)
+    tried: list[object] = []
+    monkeypatch.setattr(RewriteLoop, "_copy_lowered", lambda *asked: tried.append(asked))
+    again = apply(model, *rules)
+    assert not tried
+    assert io.to_proto(again.model).SerializeToString() == io.to_proto(first.model).SerializeToString()
+    assert again.trace.declined == first.trace.declined
+    assert again.speed.raced == first.speed.raced
+    assert [replace(w, remembered=True) for w in first.speed.weighed] == again.speed.weighed
+
+
+def test_other_rules_are_another_choice(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    apply(model, shorter("first", 8, benefit=1), shorter("second", 2))
+    tried: list[object] = []
+    monkeypatch.setattr(RewriteLoop, "_copy_lowered", lambda *asked: tried.append(asked))
+    apply(model, shorter("first", 8, benefit=1), shorter("second", 3))
+    assert tried

@@ -261,3 +261,28 @@ def test_a_fingerprint_is_measured_once(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_nothing_is_answered_that_was_not_asked() -> None:
     assert Frozen({}, "").recall(question(), Bench()) is None
+
+
+def test_a_decision_holds_as_long_as_the_measurements_that_it_rests_on(tmp_path: Path) -> None:
+    first = machine(tmp_path)
+    assert first.decision("what") == ""
+    first.recall(question(), Bench())
+    first.decide("what", "this")
+    assert [machine(tmp_path).decision(about) for about in ("what", "else")] == ["this", ""]
+    first.store.forget(first.store.rows())
+    assert machine(tmp_path).decision("what") == ""
+    machine(tmp_path).recall(question(), Bench(0.9))
+    assert machine(tmp_path).decision("what") == ""
+
+
+@pytest.mark.parametrize("told", ["", "[]", "7", '[["a"], "b"]', '[{"a": 1}, "b"]', "{"])
+def test_a_decision_that_cannot_be_read_is_none(tmp_path: Path, told: str) -> None:
+    found = machine(tmp_path)
+    found.store.remember_decision(found._own("what"), told)
+    assert found.decision("what") == ""
+
+
+def test_a_file_of_rows_holds_no_decisions() -> None:
+    rows = Frozen({}, "it is not there")
+    rows.decide("what", "this")
+    assert rows.decision("what") == ""
