@@ -277,23 +277,30 @@ class _Site:
     def _runs(
         self, original: Session, rewritten: Session, found: Sequence[Trial]
     ) -> tuple[list[Run], list[Outputs]] | SiteCheck:
-        runs, made = list[Run](), list[Outputs]()
+        fed = list(self._feeds(found))
+        unknown = iter(original.run_each([feeds for trial, _, feeds in fed if feeds is not trial.feeds]))
+        olds = [trial.outputs if feeds is trial.feeds else next(unknown) for trial, _, feeds in fed]
+        runs = [
+            Run(trial.binding, f"{values} inputs", feeds, old, values)
+            for (trial, values, feeds), old in zip(fed, olds, strict=True)
+            if not isinstance(old, str)
+        ]
+        made = list[Outputs]()
+        for run, new in zip(runs, rewritten.run_each([run.feeds for run in runs]), strict=True):
+            if isinstance(new, str) and is_short_of_memory(new):
+                raise MemoryError
+            if isinstance(new, str):
+                return SiteCheck("failed", f"the replacement fails where the original runs: {new}", feeds=run.feeds)
+            made.append(new)
+        return runs, made
+
+    def _feeds(self, found: Sequence[Trial]) -> Iterator[tuple[Trial, str, Feeds]]:
+        """The inputs of all runs, each with its trial and the class of its values."""
         for number, (values, alone, turn) in enumerate(self._fed(found[0])):
             in_turn = values in self.trials.in_turn or self._is_large(found[0].binding)
             for trial in [found[number % len(found)]] if in_turn else found:
                 ran = values == _ORDINARY
-                feeds = trial.feeds if ran else self.feeds(trial.binding, values, trial.care, alone, turn)
-                old = trial.outputs if ran else original.run(feeds)
-                if isinstance(old, str):
-                    continue
-                new = rewritten.run(feeds)
-                if isinstance(new, str) and is_short_of_memory(new):
-                    raise MemoryError
-                if isinstance(new, str):
-                    return SiteCheck("failed", f"the replacement fails where the original runs: {new}", feeds=feeds)
-                runs.append(Run(trial.binding, f"{values} inputs", feeds, old, values))
-                made.append(new)
-        return runs, made
+                yield trial, values, trial.feeds if ran else self.feeds(trial.binding, values, trial.care, alone, turn)
 
     def _fed(self, trial: Trial) -> Iterator[tuple[str, str | None, int]]:
         """The classes of values to feed, to which input alone, and at which turn: of integers and truth values not all

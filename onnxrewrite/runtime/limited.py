@@ -80,13 +80,19 @@ def patient(seconds: float | None) -> float | None:
     return None if seconds is None else _PATIENCE * seconds
 
 
-def limited(call: Callable[[], Answer], seconds: float | None, stop: Callable[[], None]) -> Answer:
+def limited(
+    call: Callable[[], Answer],
+    seconds: float | None,
+    stop: Callable[[], None],
+    done: Callable[[], int] = lambda: 0,
+) -> Answer:
     """The answer of ``call``, which runs on another thread.
 
     Args:
         call: The function to call; it releases the interpreter's lock while it works.
         seconds: The limit; None for none.
         stop: Asks the call to end early; it is called from this thread.
+        done: The number of parts of the call that are done, where it has several, each of which has that limit.
 
     Raises:
         Overrun: The limit is over; the call has ended, or its thread was abandoned.
@@ -98,7 +104,9 @@ def limited(call: Callable[[], Answer], seconds: float | None, stop: Callable[[]
     task = _Task(call)
     lane.tasks.put(task)
     try:
-        in_time = task.done.acquire(timeout=-1 if seconds is None else seconds)
+        in_time, before = task.done.acquire(timeout=-1 if seconds is None else seconds), 0
+        while not in_time and (now := done()) > before:
+            in_time, before = task.done.acquire(timeout=seconds or -1), now
     except BaseException:  # of a signal handler: whoever waits is to go on at once
         _LANES.lane = None
         stop()

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import onnxruntime as ort
 
-from onnxrewrite.runtime.limited import limited
+from onnxrewrite.runtime.limited import Overrun, limited
 from onnxrewrite.system.arrays import Feeds, Held
 
 Answer = TypeVar("Answer")
@@ -43,6 +43,36 @@ def run(
 ) -> list[Held]:
     """The outputs of ``names``, or all, as numpy arrays; Overrun if it takes longer than ``seconds``."""
     return _within(seconds, lambda options: list(handle.run(names, feeds, options)))
+
+
+def run_each(
+    handle: ort.InferenceSession, names: Sequence[str], feeds: Sequence[Feeds], *, seconds: float | None
+) -> list[list[Held] | Exception]:
+    """The same of several runs, one after the other, with the reason in place of what could not be run.
+
+    Most of the time of a small run is that of a change of threads, and there is one for all of these.  A run that takes
+    longer than ``seconds`` is the last one.
+    """
+    options, found = ort.RunOptions(), list[list[Held] | Exception]()
+    options.log_severity_level = 4
+
+    def stop() -> None:
+        options.terminate = True
+
+    def call() -> None:
+        for each in feeds:
+            if options.terminate:
+                return
+            try:
+                found.append(list(handle.run(names, each, options)))
+            except Exception as error:
+                found.append(error)
+
+    try:
+        limited(call, seconds, stop, lambda: len(found))
+    except Overrun as error:
+        return [*found, *[error] * (len(feeds) - len(found))]
+    return found
 
 
 def run_values(

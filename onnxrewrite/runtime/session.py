@@ -161,6 +161,21 @@ class Session:
             return one_line(error)
         return dict(zip(names, values, strict=True))
 
+    def run_each(self, feeds: Sequence[Feeds]) -> list[Outputs | str]:
+        """The same of several runs."""
+        given = [{name: value for name, value in each.items() if name in self.fed} for each in feeds]
+        if self.overrun or any(map(self._needs_ortvalues, given)):
+            return [self.run(each) for each in feeds]
+        try:
+            found = native.run_each(self.handle, self.outputs, given, seconds=self.seconds)
+        except MemoryError as error:
+            return [one_line(error)] * len(given)
+        self.overrun = next((str(each) for each in found if isinstance(each, Overrun)), "")
+        return [
+            one_line(each) if isinstance(each, Exception) else dict(zip(self.outputs, each, strict=True))
+            for each in found
+        ]
+
     def _needs_ortvalues(self, feeds: Feeds) -> bool:
         narrow = any(getattr(v, "dtype", None) in _NARROW.values() for v in feeds.values())
         return narrow or any("bfloat16" in t or "float8" in t for t in self.types.values())

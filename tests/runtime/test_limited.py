@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from onnxrewrite.runtime import limited as module
+from onnxrewrite.runtime import session as sessions
 from onnxrewrite.runtime.limited import SECONDS, Overrun, is_busy, limited, run_limit, seconds_for, set_run_limit
 
 
@@ -38,6 +39,54 @@ def test_a_call_that_listens_is_stopped():
         limited(lambda: told.wait(30), 0.1, told.set)
     assert time.monotonic() - start < 5
     assert not is_busy()
+
+
+def test_each_part_of_a_call_has_the_limit():
+    done = list[float]()
+
+    def call(*parts: float) -> None:
+        for part in parts:
+            told.wait(part)
+            done.append(part)
+
+    told = threading.Event()
+    limited(lambda: call(*[0.1] * 8), 0.3, told.set, lambda: len(done))
+    assert len(done) == 8
+    done.clear()
+    start = time.monotonic()
+    with pytest.raises(Overrun):
+        limited(lambda: call(0.1, 0.1, 30), 0.3, told.set, lambda: len(done))
+    assert time.monotonic() - start < 5
+
+
+def test_runs_one_after_the_other_are_those_that_each_would_be():
+    session = opened("(float[2] x, int64[1] s) => (float[n] y) { y = Reshape(x, s) }")
+    feeds = [{"x": np.ones(2, np.float32), "s": np.array([n]), "more": np.zeros(1)} for n in (2, 3, -1)]
+    each, single = session.run_each(feeds), [session.run(f) for f in feeds]
+    assert [type(e) for e in each] == [dict, str, dict]
+    assert each[1] == single[1]
+    for a, b in ((each[n], single[n]) for n in (0, 2)):
+        assert not isinstance(a, str)
+        assert not isinstance(b, str)
+        assert a.keys() == b.keys()
+        assert np.array_equal(np.asarray(a["y"]), np.asarray(b["y"]))
+
+
+def test_the_first_run_that_takes_too_long_is_the_last():
+    body = "body = b (int64 i, bool c, float[1] v) => (bool d, float[1] w) { d = Identity(c)  w = Sin(v) }"
+    session = opened(f"(float[1] x, int64 n) => (float[1] y) <bool t = {{1}}> {{ y = Loop<{body}>(n, t, x) }}")
+    session.seconds = 0.3
+    one = np.ones(1, np.float32)
+    first, *others = session.run_each([{"x": one, "n": np.array(n)} for n in (1, 10**9, 1)])
+    assert not isinstance(first, str)
+    assert set(others) == {session.overrun}
+    assert "takes longer than 0.3 s" in session.overrun
+
+
+def opened(graph: str) -> sessions.Session:
+    found = sessions.open_session(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {graph}'))
+    assert not isinstance(found, str)
+    return found
 
 
 def test_a_call_that_does_not_listen_is_abandoned_and_the_next_has_a_lane_of_its_own():
