@@ -61,11 +61,11 @@ def run_each(
 
     def call() -> None:
         for each in feeds:
-            if options.terminate:
-                return
             try:
                 found.append(list(handle.run(names, each, options)))
             except Exception as error:
+                if options.terminate:
+                    return
                 found.append(error)
 
     try:
