@@ -181,7 +181,7 @@ def _weight(m: Match, build: Builder) -> Value:
 
 
 def _with_dimensions_of_result(m: Match, build: Builder, weight: Sequence[Dim]) -> Value:
-    """x with all the dimensions of the result but the last, for which it has its own."""
+    """The operand with all the dimensions of the result but the last, for which it has its own."""
     after = m.shape(unflat) or ()
     kept = len(after) > 2 and same_shape(after[-1:], weight[-1:])
     m.require(kept, "the view changes the last dimension, and so does that of the result", at=rows)
