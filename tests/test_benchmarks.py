@@ -303,8 +303,10 @@ def test_a_table_of_integers_is_an_activation_and_no_other_is() -> None:
     assert motifs.found(text.parse(looks_up.format("int32", table), opset=17))["activation"] == 0
 
 
-def a_case(**told: Any) -> ort_suite.Case:
-    return ort_suite.Case("case", {"runnable": True, "negative": False, "ops_before": {}, **told})
+def a_case(graph: str = "float x; y = Relu(x)", **told: Any) -> ort_suite.Case:
+    case = ort_suite.Case("case", {"runnable": True, "negative": False, "ops_before": {}, **told})
+    vars(case)["model"] = ir.to_proto(text.parse(graph, opset=17))
+    return case
 
 
 def test_a_case_is_reached_by_what_does_the_same():
@@ -316,6 +318,54 @@ def test_a_case_is_reached_by_what_does_the_same():
     assert fewer.missing({"Cast": 1}) == []
     assert fewer.missing({"Cast": 2}) == ["Cast: 2 left instead of 1"]
     assert a_case(expected_fused_op="com.microsoft.BiasSoftmax").kind == ort_suite.EXCUSABLE
+
+
+def test_a_case_is_reached_by_as_many_as_onnx_runtime_makes():
+    both = a_case(expected_fused_op="Gelu", ort_all={"Gelu": 1}, transformers={"Gelu": 2})
+    assert both.missing({"Gelu": 1, "com.microsoft.BiasGelu": 1}) == []
+    assert both.missing({"Gelu": 1}) == ["Gelu: 1 instead of 2"]
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected", "reason"),
+    [
+        ("float16[1,1,4,4] x; float16[1,1,1,1] w; c = Conv(x, w)  y = Relu(c)", "eliminate:Relu", "float16"),
+        ("float[1,1,4,4] x; float[1,1,1,1] w; c = Conv(x, w)  y = Relu(c)", "eliminate:Relu", ""),
+        ("float[n] x; y = com.microsoft.Gelu(x)", "com.microsoft.FastGelu", "another formula"),
+        ("float[n] x; t = Tanh(x)  y = Mul(x, t)", "com.microsoft.FastGelu", ""),
+        ("float[n] x; y = Add(x, 0.0)", "eliminate:Add", "-0.0"),
+        ("int32[n] x; y = Add(x, 0)", "eliminate:Add", ""),
+        ("float[n] x; y = RandomNormalLike(x)", "Gelu", "random"),
+    ],
+)
+def test_a_case_is_excused_for_what_its_model_is(graph: str, expected: str, reason: str):
+    found = a_case(graph, expected_fused_op=expected).excuse
+    assert reason in found
+    assert bool(reason) == bool(found)
+
+
+def test_a_value_that_is_defined_twice_is_an_excuse():
+    case = a_case("float[n] x; a = Relu(x)  y = Relu(a)", expected_fused_op="Gelu")
+    case.model.graph.node[0].output[0] = "y"
+    assert "defined twice" in case.excuse
+
+
+def test_casts_are_optional_only_where_they_cross_what_computes():
+    across = "float16[2,2] x; c = Cast<to=1>(x)  y = MatMul(c, c)"
+    assert a_case(across, expected_fused_op="eliminate:Cast", ops_before={"Cast": 1}).kind == ort_suite.OPTIONAL
+    for free in ("float16[n] x; c = Cast<to=1>(x)  y = Shape(c)", "int32[n] x; c = Cast<to=1>(x)  y = Relu(c)"):
+        assert a_case(free, expected_fused_op="eliminate:Cast", ops_before={"Cast": 1}).kind == ort_suite.POSITIVE
+
+
+def test_a_sum_may_be_fused_whose_other_readers_are_dead():
+    told = {"expected_fused_op": "LayerNormalization", "must_not_contain": ["com.microsoft.SkipLayerNormalization"]}
+    made = {"com.microsoft.SkipLayerNormalization": 1}
+    graph = "float[n] x; s = Add(x, x)  d = Neg(s)  y = Relu(s)"
+    assert a_case(graph, **told).unwanted(made) == ["com.microsoft.SkipLayerNormalization"]
+    case = a_case(graph, **told)
+    dead = next(o for o in case.model.graph.output if o.name == "d")
+    case.model.graph.output.remove(dead)
+    assert case.unwanted(made) == []
 
 
 def test_what_is_fused_in_a_negative_case_is_unwanted():

@@ -16,7 +16,7 @@ from onnxrewrite.checks.findings import ModelCheck
 from onnxrewrite.compiler import result, run
 from onnxrewrite.compiler.loop import Progress
 from onnxrewrite.compiler.request import CheckLevel, Lowering, Request
-from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.rewrite.rule import Assumption, Rule
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.runtime import limited
 from onnxrewrite.system.arrays import Feeds
@@ -88,6 +88,7 @@ def apply(
     budget: float = 20.0,
     run_limit: float | None = None,
     named_sums: bool = True,
+    assume: Iterable[str | Assumption] = (),
     seed: int = 0,
     progress: Progress | None = None,
     conflicts: bool = False,
@@ -118,6 +119,8 @@ def apply(
             each 10 MB of weights.
         named_sums: True if an input's dimension that is called ``a + b`` is taken for the sum.  Where the original also
             runs at sizes at which it is none, and the result would differ there, it is not, and the notes say so.
+        assume: Assumptions about the data that no rule makes unless asked, and that are not tested:
+            ``scores-above-10000``.
         seed: Of the generated inputs.
         progress: Called with (phase, nodes visited, nodes waiting).
         conflicts: Find out which rules could have been applied where another one was, ``Result.trace.conflicts``; it
@@ -146,6 +149,7 @@ def apply(
         budget=budget,
         run_limit=run_limit,
         named_sums=named_sums,
+        assume=assume,
         seed=seed,
         conflicts=conflicts,
         measurements=os.fspath(measurements) if measurements is not None else None,

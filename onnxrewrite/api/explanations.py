@@ -11,7 +11,7 @@ from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.report.html.notebook import explanation_html
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.preparation import prepared
-from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.rewrite.rule import Assumption, Rule, withheld
 
 
 class Explanation(near_miss.Explanation):
@@ -30,6 +30,7 @@ def explain(
     opset: int | None = None,
     at: str | None = None,
     check: bool = True,
+    assume: Iterable[str | Assumption] = (),
 ) -> Explanation:
     """The places where a rule applies in a model, and its near misses, with the reason of each.
 
@@ -43,6 +44,7 @@ def explain(
         opset: Convert the model to this ai.onnx opset first.
         at: Only at this node, or the node that computes the value of this name.
         check: Also run what would come of it without the first requirement that fails.
+        assume: Assumptions about the data that no rule makes unless asked, as for ``apply``.
 
     Raises:
         UsageError, ModelError, RuleError: Bad arguments, model or rules; no such node.
@@ -51,7 +53,6 @@ def explain(
     if isinstance(rule, Rule) and rule not in list(library):
         library.add([rule])
     subject = rule if isinstance(rule, Rule) else only_rule(library, rule)
-    explainer = Explainer(
-        prepared(io.load(model), library, target_by_name(target), opset).model, list(library), target, check=check
-    )
+    loaded = prepared(io.load(model), library, target_by_name(target), opset).model
+    explainer = Explainer(loaded, list(library), target, check=check, withheld=withheld(assume))
     return Explanation(**vars(explainer.explain(subject, at)))

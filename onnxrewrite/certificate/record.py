@@ -27,7 +27,7 @@ from onnxrewrite.runtime.settings import Level
 from onnxrewrite.system import files
 from onnxrewrite.system.constraints import Count, Error, Inside, Must, Seconds, Size
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the schema; another one is refused."""
 
 SUFFIX: Final = ".certificate.json"
@@ -72,6 +72,7 @@ class Options:
         rules: Rule files, relative to the folder of the certificate, and packages, beside the library.
         named_sums: True if a dimension that is called like a computation is taken for its result.
         inputs: Arrays for the checks.
+        assume: The assumptions that were asked for.
     """
 
     target: str
@@ -85,6 +86,7 @@ class Options:
     threads: Count
     budget: Seconds
     named_sums: bool
+    assume: list[str]
 
 
 @dataclass(frozen=True)

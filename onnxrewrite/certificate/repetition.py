@@ -191,6 +191,7 @@ class Original:
             threads=then.threads,
             budget=then.budget,
             named_sums=then.named_sums,
+            assume=then.assume,
         )
         return run.apply(self.source, request, progress=progress, verdicts=verdicts)
 

@@ -26,6 +26,7 @@ from onnxrewrite.compiler.request import Request
 from onnxrewrite.compiler.result import Result, Speed
 from onnxrewrite.io import preserved
 from onnxrewrite.rewrite.fingerprint import fingerprint, source_digests
+from onnxrewrite.rewrite.rule import ON_REQUEST
 from onnxrewrite.system.digests import array_digest, sha256_of
 from onnxrewrite.system.versions import versions
 
@@ -128,6 +129,7 @@ def _options(request: Request, folder: Path, arrays: Mapping[str, Path]) -> Opti
         threads=request.threads,
         budget=request.budget,
         named_sums=request.named_sums,
+        assume=[each.option for each in ON_REQUEST if each not in request.withheld],
     )
 
 

@@ -115,6 +115,7 @@ class SiteChecker:
             classes=classes(assumes, (*CLASSES, HUGE, *SPECIAL)),
             in_turn=(HUGE, *SPECIAL),
             in_range=Assumption.IN_RANGE in assumes,
+            rows_count=Assumption.SCORES_ABOVE_10000 in assumes,
         )
         found = check_site(before, after, trials, key=key)
         self._seen[cut_as] = key, found

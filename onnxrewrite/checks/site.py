@@ -47,7 +47,7 @@ from onnxrewrite.inputs.sample import CARE, Sampler, Trial
 from onnxrewrite.ir.random_operators import draws, stochastic_ops
 from onnxrewrite.reference.tolerance import EXACT
 from onnxrewrite.runtime.session import Session, is_short_of_memory, open_session, site_proto
-from onnxrewrite.system.arrays import Array, Feeds, Outputs
+from onnxrewrite.system.arrays import Array, Feeds, Held, Outputs, is_tensor
 from onnxrewrite.system.plain import Json
 
 ELEMENTS = "onnxrewrite.elements"
@@ -119,6 +119,8 @@ class Trials:
         sizes: The number of bindings of symbolic dimensions.
         in_turn: Classes that are fed at one of these only, another one for each.
         in_range: True if no intermediate result is taken to overflow (``Assumption.IN_RANGE``).
+        rows_count: True if every row of truth values begins with true and ends with false, so that, whichever of them
+            masks, no row is masked throughout (``Assumption.SCORES_ABOVE_10000``).
     """
 
     dims_hint: Dims = None
@@ -127,6 +129,7 @@ class Trials:
     sizes: int = 2
     in_turn: Sequence[str] = ()
     in_range: bool = False
+    rows_count: bool = False
 
 
 _USUAL = Trials()
@@ -272,7 +275,8 @@ class _Site:
 
     def feeds(self, binding: Binding, values: str, care: int, alone: str | None = None, turn: int = 0) -> Outputs:
         """Inputs that are of one class of values, or one of them ``alone``."""
-        return site_feeds(self.sampler, self.elements, binding, values, care, alone, turn)
+        made = site_feeds(self.sampler, self.elements, binding, values, care, alone, turn)
+        return {name: _counted(value) for name, value in made.items()} if self.trials.rows_count else made
 
     def _runs(
         self, original: Session, rewritten: Session, found: Sequence[Trial]
@@ -371,6 +375,15 @@ def _varied(sampler: Sampler, spec: InputSpec, value: Array, values: str, turn: 
     if spec.elem_type == onnx.TensorProto.BOOL:
         return truths(value, values)
     return masked(value, values) if is_float(spec) else value
+
+
+def _counted(value: Held) -> Held:
+    """Truth values, of each row the first true and the last false."""
+    if not is_tensor(value) or value.dtype != np.bool_ or not value.ndim or value.shape[-1] < 2:
+        return value
+    made = value.copy()
+    made[..., 0], made[..., -1] = True, False
+    return made
 
 
 def elements_of(model: ir.Model) -> dict[str, list[int | str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -17,11 +17,18 @@ from onnxrewrite.errors import UsageError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from onnxrewrite.explanation.offers import OfferRow
     from onnxrewrite.explanation.why_not import Explainer
-    from onnxrewrite.rewrite.rule import Rule
+    from onnxrewrite.rewrite.rule import Assumption, Rule
 
 Shown: TypeAlias = "Callable[[], None]"
 """Prints what was found."""
+
+Data: TypeAlias = "dict[str, object]"
+"""What was found, as plain data."""
+
+Kept: TypeAlias = "Sequence[Assumption]"
+"""The assumptions that no rule may make."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +56,7 @@ class _View:
     custom_ops: options.CustomOps = field(default_factory=list)
     target: options.Target = options.CPU
     opset: options.Opset = None
+    assume: options.Assume = field(default_factory=list)
     check: Annotated[
         bool, typer.Option("--check/--no-check", help="Run what would come of it without what is in the way.")
     ] = True
@@ -78,10 +86,12 @@ def explain(
     report = options.json_path(json, model)
 
     from onnxrewrite import io
+    from onnxrewrite.explanation.offers import offers
     from onnxrewrite.explanation.why_not import Explainer, only_rule
     from onnxrewrite.ir.target import target as target_by_name
     from onnxrewrite.rewrite import registry
     from onnxrewrite.rewrite.preparation import prepared
+    from onnxrewrite.rewrite.rule import withheld
 
     library = registry.load(view.rules)
     for line in library.broken:
@@ -93,51 +103,69 @@ def explain(
     loaded = io.load(model)
     options.keep_weights(loaded, report, "--json")
     loaded = prepared(loaded, chosen, target_by_name(view.target), view.opset).model
+    kept = withheld(each.value for each in view.assume)
     if question.node is not None:
-        data, shown = _story(loaded, chosen, view.target, question.node)
+        data, shown = _story(loaded, chosen, view.target, kept, question.node)
     elif subject is not None:
-        data, shown = _rule(
-            Explainer(loaded, chosen, view.target, check=view.check), subject, question.at, model, verbose
-        )
+        explainer = Explainer(loaded, chosen, view.target, check=view.check, withheld=kept)
+        data, shown = _rule(explainer, subject, question.at, model, verbose)
     elif question.everything:
-        data, shown = _all(loaded, chosen, view.target, question.profile, verbose)
+        data, shown = _all(loaded, chosen, view.target, kept, question.profile, verbose)
     else:
-        data, shown = _overview(loaded, chosen, view.target, model, verbose)
+        data, shown = _overview(loaded, chosen, view.target, kept, model, verbose)
+    if question.node is None and not question.everything:
+        offered = [each.to_json() for each in offers(loaded, chosen, view.target, kept, subject)]
+        data["offers"], shown = offered, _with_offers(shown, offered)
     write_json(data, json, report)
     if json != "-":
         shown()
 
 
-def _rule(explainer: Explainer, rule: Rule, at: str | None, name: str, verbose: bool) -> tuple[object, Shown]:
+def _with_offers(shown: Shown, offered: list[OfferRow]) -> Shown:
+    from onnxrewrite.report.explain_report import offers_lines
+
+    def both() -> None:
+        shown()
+        if offered:
+            show(offers_lines, offered)
+
+    return both
+
+
+def _rule(explainer: Explainer, rule: Rule, at: str | None, name: str, verbose: bool) -> tuple[Data, Shown]:
     from onnxrewrite.report.explain_report import explanation_report
 
     data = explainer.explain(rule, at).to_json()
-    return data, partial(show, explanation_report, data, name, verbose=verbose)
+    return {**data}, partial(show, explanation_report, data, name, verbose=verbose)
 
 
-def _all(model: ir.Model, rules: list[Rule], target: str, profile: bool, verbose: bool) -> tuple[object, Shown]:
+def _all(
+    model: ir.Model, rules: list[Rule], target: str, kept: Kept, profile: bool, verbose: bool
+) -> tuple[Data, Shown]:
     from onnxrewrite.explanation.ranking import ranking
     from onnxrewrite.report.explain_report import near_misses_table
 
-    rows = [r.to_json() for r in ranking(model, rules, target, profile=profile)]
+    rows = [r.to_json() for r in ranking(model, rules, target, profile=profile, withheld=kept)]
     return {"rules": rows}, partial(show, near_misses_table, rows, verbose=verbose)
 
 
-def _overview(model: ir.Model, rules: list[Rule], target: str, name: str, verbose: bool) -> tuple[object, Shown]:
+def _overview(
+    model: ir.Model, rules: list[Rule], target: str, kept: Kept, name: str, verbose: bool
+) -> tuple[Data, Shown]:
     from onnxrewrite.explanation.ranking import overview
     from onnxrewrite.report.explain_report import overview_table
 
-    rows = [r.to_json() for r in overview(model, rules, target)]
+    rows = [r.to_json() for r in overview(model, rules, target, kept)]
     return {"rules": rows}, partial(show, overview_table, rows, name, verbose=verbose)
 
 
-def _story(model: ir.Model, rules: list[Rule], target: str, node: str) -> tuple[object, Shown]:
+def _story(model: ir.Model, rules: list[Rule], target: str, kept: Kept, node: str) -> tuple[Data, Shown]:
     from onnxrewrite import io
     from onnxrewrite.explanation.history import story
     from onnxrewrite.ir.target import target as target_by_name
     from onnxrewrite.report.explain_report import story_report
     from onnxrewrite.rewrite.driver import Driver
 
-    driver = Driver(io.load(model), rules, target_by_name(target))
+    driver = Driver(io.load(model), rules, target_by_name(target), withheld=kept)
     data = story(model, driver.model, driver.run(), node).to_json()
-    return data, partial(show, story_report, data)
+    return {**data}, partial(show, story_report, data)

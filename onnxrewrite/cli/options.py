@@ -124,6 +124,21 @@ Lower = Annotated[
         "portable: standard operators only.",
     ),
 ]
+
+
+class Assumed(enum.StrEnum):
+    """Values of ``--assume``; a test compares them with those of the library."""
+
+    SCORES_ABOVE_10000 = "scores-above-10000"
+
+
+Assume = Annotated[
+    list[Assumed],
+    typer.Option(
+        "--assume",
+        help="Make an assumption about the data that no rule makes unasked, and that is not tested.  Repeatable.",
+    ),
+]
 CPU = "onnxruntime-cpu"
 """The target where none is asked for."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -52,6 +52,7 @@ class Rewriting:
         bool,
         typer.Option("--named-sums/--no-named-sums", help="Take a dimension called a + b for the sum, or for a name."),
     ] = True
+    assume: options.Assume = field(default_factory=list)
     seed: options.Seed = 0
     measured: options.Measured
 
@@ -74,6 +75,7 @@ class Rewriting:
             threads=self.threads,
             budget=self.budget,
             named_sums=self.named_sums,
+            assume=[each.value for each in self.assume],
             seed=self.seed,
             progress=progress,
             conflicts=conflicts,

@@ -184,6 +184,7 @@ class RewriteLoop:
             self._target,
             review=Review(self._site_checker(), cost),
             quarantine=banned.union(without),
+            withheld=self._request.withheld,
         )
         driver.run(first=Stage.LOWER)
         if _unlowered(driver):
@@ -201,6 +202,7 @@ class RewriteLoop:
             quarantine=banned,
             progress=self._clock.stage if self._clock.progress is not None else None,
             conflicts=self._request.conflicts,
+            withheld=self._request.withheld,
         )
 
     def _taking_part(self) -> list[Rule]:

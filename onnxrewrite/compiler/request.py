@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from onnxrewrite.errors import UsageError
-from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.rewrite.rule import ON_REQUEST, Assumption, Rule, withheld
 from onnxrewrite.rewrite.ruleset import RuleSet
 from onnxrewrite.system.arrays import Feeds
 
@@ -33,7 +33,7 @@ class Request:
     """A request for a rewriting; the attributes are the arguments of ``onnxrewrite.apply``, which documents them.
 
     Raises:
-        UsageError: ``check`` or ``lower`` is none of the values that there are.
+        UsageError: ``check``, ``lower`` or ``assume`` is none of the values that there are.
     """
 
     rules: Iterable[str | Rule | RuleSet] = ()
@@ -49,6 +49,7 @@ class Request:
     budget: float = 20.0
     run_limit: float | None = None
     named_sums: bool = True
+    assume: Iterable[str | Assumption] = ()
     seed: int = 0
     conflicts: bool = False
     measurements: str | None = None
@@ -57,6 +58,8 @@ class Request:
     def __post_init__(self) -> None:
         for name in ("rules", "only", "without"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        kept = withheld(self.assume)
+        object.__setattr__(self, "assume", tuple(each for each in ON_REQUEST if each not in kept))
         if self.check not in get_args(CheckLevel):
             raise UsageError(f"check must be full, fast or off, not {self.check!r}")
         asked = self.lower or os.environ.get("ONNXREWRITE_LOWER") or "fastest"
@@ -71,6 +74,11 @@ class Request:
     def lowering(self) -> Lowering:
         """The choice of the lower stage: as requested, else what ONNXREWRITE_LOWER said, else ``fastest``."""
         return self.lower or "fastest"
+
+    @property
+    def withheld(self) -> tuple[Assumption, ...]:
+        """The assumptions that are made on request, and are not asked for."""
+        return withheld(self.assume)
 
     @property
     def sources(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from onnxrewrite.explanation.near_miss import Explanation
 from onnxrewrite.explanation.why_not import Explainer
-from onnxrewrite.rewrite.rule import Rule
+from onnxrewrite.rewrite.rule import ON_REQUEST, Assumption, Rule
 from onnxrewrite.rewrite.trace import Trace
 
 
@@ -52,21 +52,31 @@ class Ranked:
         }
 
 
-def overview(model: ir.Model, rules: Sequence[Rule], target: str) -> list[Ranked]:
+def overview(
+    model: ir.Model, rules: Sequence[Rule], target: str, withheld: Collection[Assumption] = ON_REQUEST
+) -> list[Ranked]:
     """The rules that apply or come near: first those that apply, the most frequent first, then by how near they come.
 
     Args:
         model: The model, as loaded; it is not changed.
         rules: All rules.
         target: The target that the result must run on.
+        withheld: The assumptions that no rule may make.
     """
-    found = Explainer(model, rules, target, check=False).explain_all()
+    found = Explainer(model, rules, target, check=False, withheld=withheld).explain_all()
     stages = {r.name: r.stage.name.lower() for r in rules}
     ranked = [Ranked(e, stages[e.rule]) for e in found if e.applied or e.groups]
     return sorted(ranked, key=lambda r: (-len(r.explanation.applied), _missing(r.explanation), r.explanation.rule))
 
 
-def ranking(model: ir.Model, rules: Sequence[Rule], target: str, *, profile: bool = False) -> list[Ranked]:
+def ranking(
+    model: ir.Model,
+    rules: Sequence[Rule],
+    target: str,
+    *,
+    profile: bool = False,
+    withheld: Collection[Assumption] = ON_REQUEST,
+) -> list[Ranked]:
     """The rules that come near, those first that would save most.
 
     Args:
@@ -75,8 +85,10 @@ def ranking(model: ir.Model, rules: Sequence[Rule], target: str, *, profile: boo
         target: The target that the result must run on.
         profile: True to run the model and see how long the operators take that a rule would do away with; without it,
             those come first that lack least.
+        withheld: The assumptions that no rule may make.
     """
-    found = [e for e in Explainer(model, rules, target, check=False).explain_all() if e.groups]
+    explainer = Explainer(model, rules, target, check=False, withheld=withheld)
+    found = [e for e in explainer.explain_all() if e.groups]
     gains = _gains(model, rules, found) if profile else {}
     stages = {r.name: r.stage.name.lower() for r in rules}
     ranked = [Ranked(e, stages[e.rule], gains.get(e.rule, 0.0) if profile else None) for e in found]

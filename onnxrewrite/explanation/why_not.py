@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -16,7 +16,7 @@ from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.driver import Driver, make_runnable
-from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.rewrite.rule import ON_REQUEST, Assumption, Rule, Stage
 from onnxrewrite.rewrite.trace import Trace
 
 
@@ -36,13 +36,23 @@ class Explainer:
         rules: All rules.
         target: The target that the result must run on.
         check: True to run what would be.
+        withheld: The assumptions that no rule may make.
     """
 
-    def __init__(self, model: ir.Model, rules: Sequence[Rule], target: str, *, check: bool = True):
+    def __init__(
+        self,
+        model: ir.Model,
+        rules: Sequence[Rule],
+        target: str,
+        *,
+        check: bool = True,
+        withheld: Collection[Assumption] = ON_REQUEST,
+    ):
         self.model = model
         self.rules = rules
         self.target = target_by_name(target)
         self._check = check
+        self._withheld = withheld
 
     def explain(self, rule: Rule, at: str | None = None) -> Explanation:
         """Explain where ``rule`` applies or came near; only at the node ``at`` if it is given.
@@ -63,17 +73,20 @@ class Explainer:
 
     def explain_as_is(self, stage: Stage) -> Iterator[Explanation]:
         """Explain where each rule of a stage comes near in the model as it is: for one that is rewritten already."""
-        driver = Driver(io.load(self.model), self.rules, self.target)
+        driver = self._driver(self.model)
         yield from (self._explain(rule, (driver,), None, thorough=False) for rule in self.rules if rule.stage == stage)
 
     def _around_stage(self, stage: Stage) -> tuple[Driver, Driver]:
         """The model as a stage finds it, and as it leaves it."""
-        driver = Driver(io.load(self.model), self.rules, self.target)
+        driver = self._driver(self.model)
         if stage > Stage.CANONICALIZE:
             driver.run(Stage(stage - 1))
-        before = Driver(io.load(driver.model), self.rules, self.target)
+        before = self._driver(driver.model)
         driver.run(stage, stage)
         return before, driver
+
+    def _driver(self, model: ir.Model) -> Driver:
+        return Driver(io.load(model), self.rules, self.target, withheld=self._withheld)
 
     def _explain(self, rule: Rule, states: Sequence[Driver], at: str | None, *, thorough: bool = True) -> Explanation:
         """The explanation of a rule in several states of the model, of which the first is the last in time."""

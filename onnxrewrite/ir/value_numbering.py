@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir.graph import subgraphs
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.ir.skip_identity import resolve
 
 Expression: TypeAlias = tuple[Hashable, ...]
@@ -22,6 +23,11 @@ _LARGEST = 64 * 2**20
 
 _SAMPLED = 16
 """Larger ones are compared to the end only if they are equal at so many places."""
+
+_REDUCTIONS = frozenset(operators("reduce"))
+
+_FROM_FRONT = -1
+"""The kind of what stands for an attribute whose axes are counted from the front."""
 
 _FLOATS = (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS)
 
@@ -96,9 +102,31 @@ class Constants:
 def expression(node: ir.Node, constants: Constants) -> Expression:
     """The computation of a node as a key: equal for two nodes of one graph that compute the same."""
     operator = (node.domain, node.op_type, node.overload, node.version, id(node.graph), len(node.outputs))
-    inputs = tuple(_value(i, constants) for i in node.inputs)
-    attributes = tuple(sorted((name, _attribute(a)) for name, a in node.attributes.data.items()))
-    return (*operator, inputs, attributes)
+    inputs = [_value(i, constants) for i in node.inputs]
+    attributes = {name: _attribute(a) for name, a in node.attributes.data.items()}
+    if not node.domain and node.op_type in _REDUCTIONS and (counted := _axes(node)) is not None:
+        place, axes = counted
+        if isinstance(place, int):
+            inputs[place] = axes
+        else:
+            attributes[place] = axes
+    return (*operator, tuple(inputs), tuple(sorted(attributes.items())))
+
+
+def _axes(node: ir.Node) -> tuple[int | str, tuple[Hashable, ...]] | None:
+    """The axes of a reduction, each counted from the front, and the input or attribute that gives them; None where it
+    reduces all, or nobody knows."""
+    source, given = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
+    if source is None or source.shape is None:
+        return None
+    place: int | str = 1 if given is not None else "axes" if "axes" in node.attributes else "axis"
+    if given is not None:
+        tensor = resolve(given).const_value
+        axes = tensor.numpy().ravel().tolist() if tensor is not None and tensor.size <= _SMALL else None
+    else:
+        known = node.attributes.get(str(place))
+        axes = np.ravel(known.value).tolist() if known is not None and not known.is_ref() else None
+    return (place, (_FROM_FRONT, *sorted(a % len(source.shape) for a in axes))) if axes and len(source.shape) else None
 
 
 def same_tensor(a: ir.TensorProtocol, b: ir.TensorProtocol) -> bool:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from onnxrewrite.explanation.history import StoryReport
 from onnxrewrite.explanation.near_miss import ExplanationReport, ReasonRow
+from onnxrewrite.explanation.offers import OfferRow
 from onnxrewrite.explanation.ranking import RankedRow
 from onnxrewrite.report.table import facts_grid, plain_table
 
@@ -87,6 +88,16 @@ def overview_table(rows: Sequence[RankedRow], model: str, *, verbose: bool = Fal
     if len(cut) < len(rows):
         parts += ["", Text(f"{len(rows) - len(cut)} more rules, see -v", "dim")]
     return Group(*parts, "", Text("onnxrewrite explain MODEL RULE tells of one of them every place.", "dim"))
+
+
+def offers_lines(offered: Sequence[OfferRow]) -> RenderableType:
+    """What each assumption would bring that is not made: rules that would apply, and nodes that would be left."""
+    facts = []
+    for each in offered:
+        rules = ", ".join(f"{name} at {_times(count)} more" for name, count in each["rules"].items())
+        facts.append((f"--assume {each['option']}", f"that {each['assumption']}"))
+        facts.append(("", f"{rules}; {each['before']} nodes become {each['after']}"))
+    return Group("", Text("Under an assumption about the data that no rule makes unasked:"), facts_grid(facts))
 
 
 def story_report(data: StoryReport) -> RenderableType:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -25,7 +25,7 @@ from onnxrewrite.rewrite import edit
 from onnxrewrite.rewrite.index import index, precedes
 from onnxrewrite.rewrite.layers import Marks, Refusal, Repetition, Visit
 from onnxrewrite.rewrite.legality import illegal_node
-from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.rewrite.rule import ON_REQUEST, Assumption, Rule, Stage
 from onnxrewrite.rewrite.trace import Key, Site, Trace
 from onnxrewrite.rewrite.transaction import Change, Misbuilt, TooNew, Transaction, TurnedDown, Workspace, telling
 from onnxrewrite.rewrite.worklist import LoopGuard, Refusals, Worklist
@@ -75,6 +75,7 @@ class Driver:
         quarantine: Sites, (rule, value name), that are not to be rewritten.
         progress: Told of progress.
         conflicts: True to find out, at some cost, which rules every applied one was chosen over.
+        withheld: The assumptions that no rule may make.
 
     Attributes:
         trace: The trace of the runs.
@@ -90,12 +91,13 @@ class Driver:
         quarantine: Container[Key] = (),
         progress: Progress | None = None,
         conflicts: bool = False,
+        withheld: Collection[Assumption] = ON_REQUEST,
     ):
         self.model = model
         self.trace = Trace()
         taken = tuple(r for r in rules if target.takes(r.name))
         self._index = index(taken)
-        self._work = Workspace(model, target, [r for r in taken if r.stage == Stage.LOWER])
+        self._work = Workspace(model, target, [r for r in taken if r.stage == Stage.LOWER], withheld)
         self.trace.wished = self._work.wished
         self._review = review
         self._quarantine = quarantine

@@ -8,14 +8,14 @@ import inspect
 import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import onnx_ir as ir
 
-from onnxrewrite.errors import RuleError
+from onnxrewrite.errors import RuleError, UsageError
 from onnxrewrite.ir import schema
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.terms import Call, Term, walk
@@ -52,6 +52,30 @@ class Assumption(enum.StrEnum):
     NOT_EMPTY = "no dimension is zero"
     NOT_NEGATIVE = "indices are not negative"
     IN_RANGE = "intermediate results neither overflow nor underflow"
+    SCORES_ABOVE_10000 = "scores are far above -10000, and no row is masked throughout"
+
+    @property
+    def option(self) -> str:
+        """Its name where it is asked for: ``apply(assume=...)``, ``--assume``."""
+        return self.name.lower().replace("_", "-")
+
+    @classmethod
+    def named(cls, name: str) -> Assumption:
+        """The assumption of that name; UsageError where it is none that is made on request."""
+        found = {each.option: each for each in ON_REQUEST}
+        if name not in found:
+            raise UsageError(f"assume must be {', '.join(found)}, not {name!r}")
+        return found[name]
+
+
+ON_REQUEST = (Assumption.SCORES_ABOVE_10000,)
+"""Assumptions that nobody makes unless asked: models for which they do not hold are no rarity."""
+
+
+def withheld(asked: Iterable[str | Assumption]) -> tuple[Assumption, ...]:
+    """The assumptions that are made on request, and are not asked for; UsageError where what is asked for is none."""
+    made = {each if isinstance(each, Assumption) else Assumption.named(each) for each in asked}
+    return tuple(each for each in ON_REQUEST if each not in made)
 
 
 @dataclass(frozen=True)
@@ -124,7 +148,8 @@ class Rule:
         needs_speedup: True if it is applied only where it was measured to be faster: both sides have as many operators.
         is_fallback: True if what it emits stands in for an operator that the model's opset lacks, and is mostly slower:
             where speed is measured, the model is converted to the opset that has it, if it can be.
-        assumes: Its assumptions about the data; reported wherever it is applied, and not tested.
+        assumes: Its assumptions about the data; reported wherever it is applied, and not tested.  With one of
+            ``ON_REQUEST`` it is refused wherever that is not asked for.
         needs_check: True if it is undone where its rewrite cannot be run by itself: the rule is not vouched for.
     """
 

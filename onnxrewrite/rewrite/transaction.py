@@ -5,7 +5,7 @@ Nothing is ever undone in the graph, because nothing is done to it before it is 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from onnxrewrite.rewrite import edit, legality
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.purity import ImpureRule, pure
-from onnxrewrite.rewrite.rule import Rule, Stage
+from onnxrewrite.rewrite.rule import Assumption, Rule, Stage
 from onnxrewrite.rewrite.trace import Applied, Site, provenance
 from onnxrewrite.runtime import bounds
 
@@ -81,10 +81,14 @@ class Workspace:
         functions: The model's own operators, (domain, name); ``bodies`` are their graphs.
         order: The dependencies between nodes.
         wished: Operators that can be lowered and better were not, to the opset that has them.
+        withheld: The assumptions that no rule may make.
     """
 
-    def __init__(self, model: ir.Model, target: Target, lowering: Sequence[Rule]):
+    def __init__(
+        self, model: ir.Model, target: Target, lowering: Sequence[Rule], withheld: Collection[Assumption] = ()
+    ):
         self.model = model
+        self.withheld = withheld
         self.target = target
         self.names = edit.Names(model)
         self.wished: dict[str, int] = {}
@@ -234,6 +238,11 @@ class Transaction:
             _refuse_if(legality.out_of_sight((v for v in taken if v not in self.build.constants), visible))
         if legality.makes_cycle(self.match, self.build.nodes, self.results, self.work.order):
             raise Refused("the replacement depends on what it replaces")
+        for assumption in self.rule.assumes:  # last, so that it is offered only where it is all that is missing
+            self.match.require(
+                assumption not in self.work.withheld,
+                f"it assumes that {assumption}: --assume {assumption.option} allows it",
+            )
 
     def _refuse_shared(self) -> None:
         if not self.rule.allow_shared and self.scope is not None:

@@ -39,7 +39,7 @@ def check_example(rule: Rule, example: Example, library: Sequence[Rule] = ()) ->
     model = text.parse(example.graph, opset=example.opset)
     schema.date(model)
     lowering = [r for r in library if r.stage == Stage.LOWER and r is not rule]
-    driver = Driver(model, [rule, *lowering], target(example.target))
+    driver = Driver(model, [rule, *lowering], target(example.target), withheld=())
     driver.run_stage(rule.stage, [rule])
     applied = [a for a in driver.trace.applied if a.rule == rule.name]
     if isinstance(example, Rejects):

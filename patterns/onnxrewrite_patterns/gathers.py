@@ -1,4 +1,5 @@
-"""Gather of a single element, and its axis back again: x[:, 0].unsqueeze(1) is x[:, {0}]; Gather of a range, x[:, 2:5].
+"""Gather of a single element, and its axis back again: x[:, 0].unsqueeze(1) is x[:, {0}]; Gather of a range, x[:, 2:5];
+indices that count from the other end.
 
 Where it comes from: the first token of a sequence, a step of a recurrent network; indices that were computed.
 
@@ -6,6 +7,8 @@ Why: one node, where two read and write the same elements; and rules know a piec
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -76,3 +79,36 @@ def gather_of_range(m: Match, build: Builder) -> Value:
     bounds = (np.array([n], np.int64) for n in (places[0], places[-1] + 1, axis))
     made: Value = build.Slice(m[x], *bounds)
     return made
+
+
+places = Const("places")
+from_end = op.Gather(x, places)
+
+_MOST = 4096
+"""So many indices are read."""
+
+
+@rule(
+    "gather-from-end",
+    CANONICALIZE,
+    from_end,
+    examples=(
+        Rewrites("float[n,6] x; y = Gather<axis=1>(x, -1)", to="float[n,6] x; y = Gather<axis=1>(x, 5)"),
+        Rewrites("float[n,6] x; y = Gather<axis=-1>(x, {-2, 1})", to="float[n,6] x; y = Gather<axis=-1>(x, {4, 1})"),
+        Rejects("float[n,6] x; y = Gather<axis=1>(x, 5)", because="none counts from the end"),
+        Rejects("float[n,6] x; y = Gather<axis=1>(x, -7)", because="not among 6"),
+        Rejects("float[n,6] x; y = Gather<axis=0>(x, -1)", because="size of the axis is not known"),
+        Rejects("float[6] x; y = Gather(x, int64[4097] ~)", because="too many"),
+    ),
+)
+def gather_from_end(m: Match, build: Builder) -> Value:
+    """Gather(x, {-1}) ⟶ Gather(x, {n - 1}) along an axis of n elements."""
+    axis, count = m.axis(m.node(from_end), m.rank(x)), m.shape(places)  # first, for a large table is not to be read
+    m.require(count is not None and math.prod(d for d in count if isinstance(d, int)) <= _MOST, "they are too many")
+    size, found = m.dim(x, axis), m[places]
+    m.require((found < 0).any(), "none counts from the end", at=places)
+    m.require(isinstance(size, int), "the size of the axis is not known", at=x)
+    assert isinstance(size, int)
+    m.require(((-size <= found) & (found < size)).all(), f"the indices are not among {size}", at=places)
+    made = np.where(found < 0, found + size, found)
+    return build.Gather(m[x], build.const(made, like=places), axis=m.attr(from_end, "axis"))

@@ -8,6 +8,8 @@ again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from onnxrewrite.rules import *
@@ -112,6 +114,10 @@ _AGAIN = "h = Shape(x)  l = Slice(h, {0}, {2}, {0})  t = Concat<axis=0>(l, {1})"
             "float[4,s,2] x; r = Reshape(x, {-1, 2})  g = Gemm(r, float[2,1] {1, 2})  y = Reshape(g, {2, -1, 1})",
             to="float[4,s,2] x; p = MatMul(x, float[2,1] {1, 2})  y = Reshape(p, {2, -1, 1})",
         ),
+        Rewrites(
+            "float[2,3,2,2] x; r = Reshape(x, {6, 4})  g = Gemm(r, float[4,1] {1, 2, 3, 4})  y = Reshape(g, {2, 3, 1})",
+            to="float[2,3,2,2] x; r = Reshape(x, {2, 3, 4})  y = MatMul(r, float[4,1] {1, 2, 3, 4})",
+        ),
         Rejects(
             "float[4,s,2] x; r = Reshape(x, {-1, 2})  g = Gemm(r, float[2,1] {1, 2})  y = Reshape(g, {0, 1, 1})",
             because="not given the dimensions of x again",
@@ -122,7 +128,7 @@ _AGAIN = "h = Shape(x)  l = Slice(h, {0}, {2}, {0})  t = Concat<axis=0>(l, {1})"
             because="used elsewhere",
         ),
         Rejects(
-            "float[4,s,4] x; r = Reshape(x, {-1, 2})  g = Gemm(r, float[2,1] {1, 2})  y = Reshape(g, {4, -1, 1})",
+            "float[4,s,4] x; r = Reshape(x, {-1, 2})  g = Gemm(r, float[2,2] {1, 2, 3, 4})  y = Reshape(g, {4, -1, 1})",
             because="changes the last dimension",
         ),
         Rejects(f"{_ROWS} g = Gemm<alpha=2.0>(r, float[2,1] {{1, 2}})  {_AGAIN} y = Reshape(g, t)", because="factors"),
@@ -133,31 +139,52 @@ _AGAIN = "h = Shape(x)  l = Slice(h, {0}, {2}, {0})  t = Concat<axis=0>(l, {1})"
     ),
 )
 def linear_of_rows(m: Match, build: Builder) -> Value:
-    """Reshape(Gemm(Reshape(x, rows), w, b)) ⟶ x·w + b, where all dimensions but the last are merged."""
+    """Reshape(Gemm(Reshape(x, rows), w, b)) ⟶ x·w + b, where all dimensions but the last are merged.
+
+    Where the first view takes others apart or together besides, x gets the dimensions of the result.
+    """
     m.node(rows), m.node(unflat)
-    before, flat = m.shape(x) or (), m.shape(rows) or ()
-    m.require(len(before) > 2, "x has not more than two dimensions", at=x)
-    m.require(same_shape(before[-1:], flat[1:]), "the view changes the last dimension", at=rows)
     m.require(is_read_once(m[layer]), "the product is used elsewhere, too", at=layer)
     written = written_by(m.node(m.call(layer))) | written_by(m.node(rows))
     m.require(written.isdisjoint(LOWERED), "it is the result of lowering")
-    weight = m.value(w)
-    assert weight is not None
-    if gemm in m:
-        m.require(m.attr(gemm, "alpha") == m.attr(gemm, "beta") == 1, "there are factors")
-        m.require(not m.attr(gemm, "transA"), "the rows are transposed")
-        if m.attr(gemm, "transB"):
-            array = m.facts.constant(resolve(weight))
-            assert array is not None
-            weight = build.const(array.T, like=w)
-    made = build.MatMul(m[x], weight)
+    weight = _weight(m, build)
+    of_weight = m.shape(weight) or ()
+    before, after = m.shape(x) or (), m.shape(unflat) or ()
+    keeps = len(before) > 2 and same_shape(before[-1:], of_weight[:1])
+    source = m[x] if keeps else _with_dimensions_of_result(m, build, of_weight)
+    made = build.MatMul(source, weight)
     if bias in m:
         own = m.shape(bias)
         m.require(own is not None and len(own) < 2, "the bias is not one for all rows", at=bias)
         made = build.Add(made, m[bias])
-    if same_shape(m.shape(unflat), (*before[:-1], (weight.shape or (0, 0))[1])):
+    if not keeps or same_shape(after, (*before[:-1], of_weight[-1])):
         return made
     target = parameter(m.facts, m.node(unflat), "shape")
     again = isinstance(target, tuple) and 0 not in target
     m.require(again, "the result is not given the dimensions of x again, nor constant ones", at=unflat)
     return build.Reshape(made, np.array(target))
+
+
+def _weight(m: Match, build: Builder) -> Value:
+    """The weight as MatMul takes it."""
+    weight = m.value(w)
+    assert weight is not None
+    if gemm not in m:
+        return weight
+    m.require(m.attr(gemm, "alpha") == m.attr(gemm, "beta") == 1, "there are factors")
+    m.require(not m.attr(gemm, "transA"), "the rows are transposed")
+    if not m.attr(gemm, "transB"):
+        return weight
+    array = m.facts.constant(resolve(weight))
+    assert array is not None
+    return build.const(array.T, like=w)
+
+
+def _with_dimensions_of_result(m: Match, build: Builder, weight: Sequence[Dim]) -> Value:
+    """The operand with all the dimensions of the result but the last, for which it has its own."""
+    after = m.shape(unflat) or ()
+    kept = len(after) > 2 and same_shape(after[-1:], weight[-1:])
+    m.require(kept, "the view changes the last dimension, and so does that of the result", at=rows)
+    target = reshape_target(m.shape(x), (*after[:-1], weight[0]), None)
+    m.require(target is not None, "x is not given the dimensions of the result by a constant target", at=unflat)
+    return build.Reshape(m[x], np.array(target))

@@ -2,7 +2,7 @@
 
 Why: the rules about normalizations know the mean as ReduceMean, and ONNX Runtime has one kernel for it; a
 GlobalAveragePool stays where it pools a picture, for there it runs in the blocked layout of the convolutions before it,
-and a mean that leaves a picture's axes becomes one.
+and a mean over a picture's axes becomes one, the view after it besides.
 """
 
 from __future__ import annotations
@@ -126,8 +126,11 @@ of_picture = AnyNode(op_types=("ReduceMean",))
     assumes=(Assumption.NOT_EMPTY,),
     examples=(
         Rewrites("float[b,n,4,4] x; y = ReduceMean<axes=[-1,-2]>(x)", to="float[b,n,4,4] x; y = GlobalAveragePool(x)"),
+        Rewrites(
+            "float[b,n,4,4] x; y = ReduceMean<axes=[2,3], keepdims=0>(x)",
+            to="float[b,n,4,4] x; p = GlobalAveragePool(x)  y = Squeeze(p, {2, 3})",
+        ),
         Rejects("float[b,n,4,4] x; y = ReduceMean<axes=[1,2]>(x)", because="not those of a picture"),
-        Rejects("float[b,n,4,4] x; y = ReduceMean<axes=[2,3], keepdims=0>(x)", because="leaves none"),
         Rejects("float[b,n,4] x; y = ReduceMean<axes=[2]>(x)", because="not those of a picture"),
     ),
 )
@@ -138,6 +141,5 @@ def pool_from_mean(m: Match, build: Builder) -> Value:
         m.refuse(found)
     m.require(m.dtype(found.source) in FLOATS, "x is no float", at=found.source)
     m.require(m.rank(found.source) == 4 and sorted(found.axes) == [2, 3], "the axes are not those of a picture")
-    m.require(found.keepdims, "the mean leaves none of the axes")
     made: Value = build.GlobalAveragePool(found.source)
-    return made
+    return made if found.keepdims else build.Squeeze(made, axes=(2, 3))

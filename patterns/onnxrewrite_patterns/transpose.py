@@ -12,7 +12,8 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.transpose_frames import Perm, compose, inverse, is_identity, price, reshaped
+from onnxrewrite_patterns.transpose_frames import Perm, compose, inverse, is_identity, layout_of, price, reshaped
+from onnxrewrite_patterns.transpose_operators import frame_of
 from onnxrewrite_patterns.transpose_region import Region
 from onnxrewrite_patterns.transpose_sinking import Turning
 
@@ -153,6 +154,45 @@ def transpose_motion(m: Match, build: Builder) -> Sequence[Value]:
             return list(replaced.values())
     m.refuse(f"moving it leaves as many Transposes{_for(stops, kept)}")
     raise AssertionError
+
+
+reduction = AnyNode(op_types=tuple(operators("reduce")))
+
+
+@rule(
+    "reduce-of-transpose",
+    CANONICALIZE,
+    reduction,
+    assumes=(Assumption.FINITE,),
+    examples=(
+        Rewrites(
+            "float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  r = ReduceMean<axes=[1,2], keepdims=0>(t)",
+            to="float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  r = ReduceMean<axes=[2,3], keepdims=0>(x)",
+        ),
+        Rejects(
+            "float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  r = ReduceMax<axes=[1,2]>(t)", because="laid out by it"
+        ),
+        Rejects(
+            "float[n,c,h,w] x; t = Transpose<perm=[3,2,1,0]>(x)  r = ReduceMax<axes=[1,2], keepdims=0>(t)",
+            because="laid out by it",
+        ),
+        Rejects("float[n,c,h,w] x; r = ReduceMax<axes=[1,2], keepdims=0>(x)", because="no Transpose"),
+    ),
+)
+def reduce_of_transpose(m: Match, build: Builder) -> Value:
+    """Reduce(Transpose(x)) ⟶ Reduce(x) along the axes that these were, where those that are left keep their order.
+
+    Also where others read the Transpose: what is left is one that fewer wait for.
+    """
+    node = m.node(reduction)
+    source = m.operand(node)
+    above = m.made_by(source, "Transpose", because="it reads no Transpose")
+    found, frame = permutation(m.facts, above), frame_of(node, m.facts)
+    if frame is None or isinstance(found, str):
+        m.refuse("it is not known which axes are which")
+    order = frame.order(frame.inputs[0], inverse(tuple(found)))
+    m.require(is_identity(layout_of(frame.outputs[0], order)), "the result is laid out by it as well")
+    return frame.emit(build, [above.inputs[0], *node.inputs[1:]], order)[0]
 
 
 @rule(

@@ -9,7 +9,6 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.transpose_frames import (
-    MOVE,
     SMALL,
     Perm,
     compose,
@@ -20,6 +19,8 @@ from onnxrewrite_patterns.transpose_frames import (
     reshaped,
 )
 from onnxrewrite_patterns.transpose_region import BESIDE, FUSES, Region, is_beside, is_made_by, reads
+
+VIEWS = tuple(operators("view"))
 
 
 class Turning:
@@ -77,8 +78,15 @@ class Turning:
         for node in self._build.nodes:
             if node.op_type == "Transpose":
                 beside = node.outputs[0] in fused or is_made_by(node.inputs[0], FUSES)
-                after += MOVE + BESIDE * beside
+                after += self._price_of(node) + BESIDE * beside
         return before - after - SMALL * self._added
+
+    def _price_of(self, made: ir.Node) -> int:
+        """The price of a Transpose on the tape."""
+        perm = permutation(self._facts, made)
+        assert made.inputs[0] is not None
+        assert not isinstance(perm, str)
+        return price(self._facts.shape(made.inputs[0]), perm)
 
     # -- values --------------------------------------------------------------------------------------------
 
@@ -123,7 +131,10 @@ class Turning:
         return self._build.Unsqueeze(laid, axes=inserted) if inserted else laid
 
     def _lay(self, value: Value, perm: Perm) -> Value:
-        """A value permuted, by the cheapest means; a Transpose does for those that do the same."""
+        """A value permuted, by the cheapest means; a Transpose does for those that do the same.
+
+        A view goes on as one; else it is a Transpose until the lower stage, for it can still meet another one.
+        """
         key = value, perm
         if key not in self._laid:
             there = [n for n in value.consumers() if self.region.turn(n) == key]
@@ -131,7 +142,7 @@ class Turning:
             cost, target = price(shape, perm), reshaped(shape, perm)
             if not cost:
                 self._laid[key] = value
-            elif cost == SMALL and target is not None:
+            elif cost == SMALL and target is not None and made_by(value, *VIEWS):
                 self._added += 1
                 self._laid[key] = self._build.Reshape(value, np.array(target, dtype=np.int64))
             else:

@@ -40,7 +40,7 @@ SAMPLE = Certificate(
     input=Files("model.onnx", {"model.onnx": "ab", "w.bin": "cd"}),
     output=Files("out/ünï.onnx", {"ünï.onnx": "ef"}),
     options=Options(
-        "onnx", None, {"n": 2}, {"x": ArrayRecord(None, "00")}, "full", 0, ["rule.py"], "fused", 0, 20.0, True
+        "onnx", None, {"n": 2}, {"x": ArrayRecord(None, "00")}, "full", 0, ["rule.py"], "fused", 0, 20.0, True, []
     ),
     rules={"relu-is-abs": RuleRecord("12", ["rule.py"])},
     modules={"rule.py": "34"},
@@ -153,7 +153,7 @@ def test_missing_fields_are_named(tmp_path: Path, path: str) -> None:
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ({"certificate": 3}, "is a certificate of version 3, this program reads 2"),
+        ({"certificate": 4}, "is a certificate of version 4, this program reads 3"),
         ({"certificate": True}, "of version True"),
         ({"more": 1}, "more is unknown"),
         ({"rewrites": {}}, "rewrites is {}, not list"),
@@ -170,8 +170,8 @@ def test_no_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for content, part in (
         ("[]", "is JSON, but no certificate"),
         ('{"a": 1}', "is JSON, but no certificate"),
-        ('{"certificate": 2}', "digest is missing"),
-        ('{"certificate": 2, "digest": [NaN]}', "is not JSON"),
+        ('{"certificate": 3}', "digest is missing"),
+        ('{"certificate": 3, "digest": [NaN]}', "is not JSON"),
         ("[" * 100_000, "is nested more deeply"),
         ("1" * 10_000, "is not JSON"),
     ):

@@ -93,6 +93,22 @@ def test_an_overview_of_all_rules(cli, model):
     assert {"rule", "applied", "near", "reason"} <= data["rules"][0].keys()
 
 
+def test_an_assumption_that_nobody_makes_is_offered(cli, tmp_path):
+    path = tmp_path / "masked.onnx"
+    graph = "float[b,s,8] q; float[b,8,s] k; float[b,s,8] v; bool[s,s] keep; s = MatMul(q, k)"
+    end = "a = Where(keep, s, -10000.0)  p = Softmax(a)  y = MatMul(p, v)"
+    io.save(io.load(text.parse(f"{graph} {end}", opset=17)), path)
+    for asked in ((), ("attention",)):
+        out = cli("explain", path, *asked).out
+        assert re.search(r"--assume scores-above-10000 +that scores are far above -10000", out)
+        assert "attention at 1 place more" in out
+    data = json.loads(cli("explain", path, "--json", "-").out)
+    assert [o["option"] for o in data["offers"]] == ["scores-above-10000"]
+    asked = cli("explain", path, "attention", "--assume", "scores-above-10000").out
+    assert "applies at 1 place" in asked
+    assert "--assume" not in asked
+
+
 def test_without_another_rule(cli, model):
     names = [r["rule"] for r in json.loads(cli("explain", model, "--without", "gelu-erf", "--json", "-").out)["rules"]]
     assert "gelu-erf" not in names

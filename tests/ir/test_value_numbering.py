@@ -29,6 +29,11 @@ def is_twin(a: str, b: str, before: str = "float[2] x; float[2] w;") -> bool:
     [
         ("a = Relu(x)", "b = Relu(x)", True),
         ("a = Relu(x)", "b = Relu(w)", False),
+        ("a = ReduceSum(x, {-1})", "b = ReduceSum(x, {0})", True),
+        ("a = ReduceSum(x, {-1})", "b = ReduceSum<keepdims=0>(x, {0})", False),
+        ("a = ReduceMean<axes=[0]>(x)", "b = ReduceMean<axes=[-1]>(x)", True),
+        ("a = ArgMax<axis=0>(x)", "b = ArgMax<axis=-1>(x)", True),
+        ("u = Unsqueeze(x, {0}) a = ReduceSum(u, {-1})", "b = ReduceSum(u, {0})", False),
         ("a = Relu(x)", "b = Neg(x)", False),
         ("i = Identity(x) a = Relu(i)", "b = Relu(x)", True),
         ("i = Identity(x) j = Cast<to=1>(i) a = Add(i, 1.0)", "b = Add(j, 1.0)", True),

@@ -84,7 +84,14 @@ def judge(
         return Finding("differs", lost)
     original = bare(old)
     sizes = small_sizes(as_proto(bare(plain)), edges=Assumption.NOT_EMPTY not in assumes)
-    trials = Trials(sizes, seed, classes(assumes), SIZES, in_range=Assumption.IN_RANGE in assumes)
+    trials = Trials(
+        sizes,
+        seed,
+        classes(assumes),
+        SIZES,
+        in_range=Assumption.IN_RANGE in assumes,
+        rows_count=Assumption.SCORES_ABOVE_10000 in assumes,
+    )
     result = check_site(original, bare(new), trials)
     if result.status == "failed" and saturates() and any(map(_multiplies_bytes, after.graph)):
         result = replace(result, status="not run", reason="products of uint8 and int8 saturate on this processor")

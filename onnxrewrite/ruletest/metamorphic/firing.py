@@ -64,7 +64,7 @@ class Trial:
     def _run(self, model: ir.Model, rules: Sequence[Rule], check: SiteCheck | None) -> Driver:
         copy = io.load(model)
         schema.date(copy)
-        driver = Driver(copy, [*rules, *self.lowering], target(self.target), review=Review(check))
+        driver = Driver(copy, [*rules, *self.lowering], target(self.target), review=Review(check), withheld=())
         driver.run_stage(self.rule.stage, rules)
         return driver
 
