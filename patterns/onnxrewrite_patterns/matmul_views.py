@@ -8,11 +8,13 @@ again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from onnxrewrite.rules import *
+from onnxrewrite_patterns.transpose_frames import inverse
 
 a, b, bt = (Var(name, dtype=FLOATS) for name in ("a", "b", "bᵀ"))
 flat_a, flat_b, flat_bt = (op.Reshape(x, Var(f"shape of {x.name}")) for x in (a, b, bt))
@@ -46,6 +48,13 @@ _FLAT = "float[2,3,s,8] a; float[2,3,8,l] b; p = Reshape(a, {6, -1, 8})  q = Res
             "t = Transpose<perm=[0,2,1]>(q)  c = MatMul(p, t)  y = Reshape<allowzero=1>(c, {2, 3, 4, 5})",
             to="float[2,3,4,8] a; float[2,3,5,8] b; t = Transpose<perm=[0,1,3,2]>(b)  y = MatMul(a, t)",
         ),
+        Rewrites(
+            "float[b,h,s,8] a; float[b,h,8,l] c; k = Shape<end=2>(a)  n = ReduceProd<keepdims=1>(k)"
+            "d = Concat<axis=0>(n, {-1, 8})  p = Reshape(a, d)  e = Concat<axis=0>(n, {8, -1})  q = Reshape(c, e)"
+            "o = MatMul(p, q)  i = Shape<start=2, end=3>(a)  j = Shape<start=3>(c)"
+            "t = Concat<axis=0>(k, i, j, {1})  y = Reshape(o, t)",
+            to="float[b,h,s,8] a; float[b,h,8,l] c; p = MatMul(a, c)  y = Reshape(p, {0, 0, 0, 0, 1})",
+        ),
         Rejects(
             "float[2,3,4,8] a; float[3,2,8,5] b; p = Reshape(a, {6, 4, 8})  q = Reshape(b, {6, 8, 5})"
             "c = MatMul(p, q)  y = Reshape(c, {2, 3, 4, 5})",
@@ -70,11 +79,18 @@ def matmul_of_views(m: Match, build: Builder) -> Value:
     of_a, of_b = (_matrix(m, x, view) for x, view in ((a, flat_a), (second, flat)))
     m.require(same_shape(of_a[:-2], of_b[:-2]), "the factors have different batches", at=product)
     columns = of_b[-1] if b in m else of_b[-2]
-    m.require(same_shape(m.shape(apart), (*of_a[:-1], columns)), "the result is not given the batch again", at=apart)
-    if b in m:
-        return build.MatMul(m[a], m[b])
+    wanted, given = (*of_a[:-1], columns), m.shape(apart)
+    same = same_shape(_without_ones(given), _without_ones(wanted))
+    m.require(same, "the result is not given the batch again", at=apart)
     rank = len(of_b)
-    return build.MatMul(m[a], build.Transpose(m[bt], perm=(*range(rank - 2), rank - 1, rank - 2)))
+    factor = m[b] if b in m else build.Transpose(m[bt], perm=(*range(rank - 2), rank - 1, rank - 2))
+    made = build.MatMul(m[a], factor)
+    return made if same_shape(given, wanted) else reshaped_as(m, build, made, m[apart])
+
+
+def _without_ones(shape: Sequence[Dim] | None) -> list[Dim]:
+    """The sizes of the axes that are not of size 1."""
+    return [size for size in shape or () if size != 1]
 
 
 x, w, bias = Var("x", dtype=FLOATS), Const("w", rank=2), Var("bias", default=None)
@@ -160,9 +176,10 @@ def linear_of_rows(m: Match, build: Builder) -> Value:
     if not keeps or same_shape(after, (*before[:-1], of_weight[-1])):
         return made
     target = parameter(m.facts, m.node(unflat), "shape")
-    again = isinstance(target, tuple) and 0 not in target
-    m.require(again, "the result is not given the dimensions of x again, nor constant ones", at=unflat)
-    return build.Reshape(made, np.array(target))
+    if isinstance(target, tuple) and 0 not in target:
+        return build.Reshape(made, np.array(target))
+    m.require(not isinstance(target, tuple), "the result is not given the dimensions of x again, nor others", at=unflat)
+    return reshaped_as(m, build, made, m[unflat])
 
 
 def _weight(m: Match, build: Builder) -> Value:
@@ -171,7 +188,8 @@ def _weight(m: Match, build: Builder) -> Value:
     assert weight is not None
     if gemm not in m:
         return weight
-    m.require(m.attr(gemm, "alpha") == m.attr(gemm, "beta") == 1, "there are factors")
+    beta = m.attr(gemm, "beta") if bias in m else 1
+    m.require(m.attr(gemm, "alpha") == beta == 1, "there are factors")
     m.require(not m.attr(gemm, "transA"), "the rows are transposed")
     if not m.attr(gemm, "transB"):
         return weight
@@ -188,3 +206,66 @@ def _with_dimensions_of_result(m: Match, build: Builder, weight: Sequence[Dim]) 
     target = reshape_target(m.shape(x), (*after[:-1], weight[0]), None)
     m.require(target is not None, "x is not given the dimensions of the result by a constant target", at=unflat)
     return build.Reshape(m[x], np.array(target))
+
+
+product_of_layer, shift = op.MatMul(x, w), Const("shift")
+perm = Attr[tuple[int, ...]]("perm")
+heads = op.Reshape(product_of_layer, Var("shape of the heads"))
+turned = op.Transpose(heads, perm=perm)
+shifted = any_of(heads, turned) + shift
+
+_HEADS = "float[n,s,2] x; p = MatMul(x, float[2,4] {1, 2, 3, 4, 5, 6, 7, 8})  h = Reshape(p, {0, 0, 2, 2})"
+
+
+@rule(
+    "bias-of-heads",
+    CANONICALIZE,
+    shifted,
+    benefit=10,
+    examples=(
+        Rewrites(
+            f"{_HEADS} y = Add(h, float[2,2] {{1, 2, 3, 4}})",
+            to="float[n,s,2] x; p = MatMul(x, float[2,4] {1, 2, 3, 4, 5, 6, 7, 8})  a = Add(p, {1., 2., 3., 4.})"
+            "  y = Reshape(a, {0, 0, 2, 2})",
+        ),
+        Rewrites(
+            f"{_HEADS} y = Add(float[1,1,2,1] {{1, 2}}, h)",
+            to="float[n,s,2] x; p = MatMul(x, float[2,4] {1, 2, 3, 4, 5, 6, 7, 8})  a = Add(p, {1., 1., 2., 2.})"
+            "  y = Reshape(a, {0, 0, 2, 2})",
+        ),
+        Rewrites(
+            f"{_HEADS} t = Transpose<perm=[0,2,3,1]>(h)  y = Add(t, float[2,2,1] {{1, 2, 3, 4}})",
+            to="float[n,s,2] x; p = MatMul(x, float[2,4] {1, 2, 3, 4, 5, 6, 7, 8})  a = Add(p, {1., 2., 3., 4.})"
+            "  h = Reshape(a, {0, 0, 2, 2})  y = Transpose<perm=[0,2,3,1]>(h)",
+        ),
+        Rejects(f"{_HEADS} y = Add(h, 1.0)", because="one number"),
+        Rejects(
+            "float[2,3,2] x; p = MatMul(x, float[2,4] {1, 2, 3, 4, 5, 6, 7, 8})  h = Reshape(p, {2, 3, 2, 2})"
+            "  y = Add(h, float[2,1,1,1] {1, 2})",
+            because="not the same for all rows",
+        ),
+        Rejects(
+            "float[2,3,2] x; p = MatMul(x, float[2,4] {1, 2, 3, 4, 5, 6, 7, 8})  h = Reshape(p, {3, 2, 2, 2})"
+            "  y = Add(h, float[2,2] {1, 2, 3, 4})",
+            because="takes more apart than the last dimension",
+        ),
+    ),
+)
+def bias_of_heads(m: Match, build: Builder) -> Value:
+    """Reshape(x·w) + b ⟶ Reshape(x·w + b), where the view takes the last dimension apart: a bias in one piece."""
+    m.node(heads)
+    before, after, own = m.shape(product_of_layer) or (), m.shape(heads) or (), m.shape(shift) or ()
+    sizes = [size for size in own if isinstance(size, int)]
+    apart = [size for size in after[len(before) - 1 :] if isinstance(size, int)]
+    is_split = same_shape((*before[:-1], *apart), after) and len(apart) > 1 and math.prod(apart) == before[-1]
+    m.require(is_split, "the view takes more apart than the last dimension", at=heads)
+    m.require(math.prod(sizes) > 1 and len(sizes) <= len(after), "it adds one number", at=shift)
+    order = m[perm] if turned in m else tuple(range(len(after)))
+    rows = [1] * (len(after) - len(apart)) + apart
+    spread = [1] * (len(rows) - len(sizes)) + sizes
+    fits = all(size in (1, rows[axis]) for size, axis in zip(spread, order, strict=True))
+    m.require(fits, "what is added is not the same for all rows", at=shift)
+    array = m[shift].reshape(spread).transpose(inverse(order))
+    bias = build.const(np.broadcast_to(array, rows).reshape(-1), like=shift)
+    made = reshaped_as(m, build, build.Add(m[product_of_layer], bias), m[heads])
+    return made if turned not in m else build.Transpose(made, perm=order)

@@ -122,6 +122,45 @@ def view_of_view(m: Match, build: Builder) -> Value:
     return reshaped_as(m, build, m[x], m[outer_view])
 
 
+target = Var("target")
+computed_view = op.Reshape(inner_view, target)
+
+
+def copies_nothing(m: Match, target: Value) -> bool:
+    """True if a target of Reshape is computed, and has no 0, which copies a dimension, unless a size is zero."""
+    elements = m.facts.elements(target)
+    return elements is not None and m.facts.constant(target) is None and 0 not in elements
+
+
+@rule(
+    "computed-view-of-view",
+    CANONICALIZE,
+    computed_view,
+    assumes=(Assumption.NOT_EMPTY,),
+    benefit=30,
+    allow_shared=True,
+    examples=(
+        Rewrites(
+            "float[b,4,s] x; u = Unsqueeze(x, {3})  h = Shape(x)  l = Slice(h, {2}, {3})"
+            "  t = Concat<axis=0>({-1}, l, {2, 2})  y = Reshape(u, t)",
+            to="float[b,4,s] x; h = Shape(x)  l = Slice(h, {2}, {3})"
+            "  t = Concat<axis=0>({-1}, l, {2, 2})  y = Reshape(x, t)",
+        ),
+        Rejects(
+            "float[b,4,s] x; u = Unsqueeze(x, {0})  h = Shape(x)  l = Slice(h, {2}, {3})"
+            "  t = Concat<axis=0>({-1}, l, {0, 2})  y = Reshape(u, t)",
+            because="copies a dimension",
+        ),
+        Rejects("float[n,s] x; int64[2] t; a = Unsqueeze(x, {0})  y = Reshape(a, t)", because="copies a dimension"),
+    ),
+)
+def computed_view_of_view(m: Match, build: Builder) -> Value:
+    """Reshape(Reshape(x, s), t) ⟶ Reshape(x, t) for a target that is computed."""
+    m.node(inner_view), m.node(computed_view)
+    m.require(copies_nothing(m, m[target]), "for all that is known it copies a dimension, or is constant", at=target)
+    return build.Reshape(m[x], m[target])
+
+
 AXES = ("Squeeze", "Unsqueeze")
 first = op[AXES](x, Each("first_axes", at_least=0))
 second = op[AXES](first, Each("second_axes", at_least=0))

@@ -1,0 +1,80 @@
+"""Choices between two integers, spelled by converters: by products with truth values, and of indices from the end.
+
+Why: where Where is thought to be missing, c·a + ¬c·b takes its place, six nodes for one.  And x < 0 ? x + n : x is what
+Gather does with an index by itself.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from onnxrewrite.rules import *
+
+a, b = Var("a", dtype=INTS), Var("b", dtype=INTS)
+c = Var("c", dtype=ir.DataType.BOOL)
+to, other_to = Attr[int]("to"), Attr[int]("to of the other")
+chosen, other = op.Cast(c, to=to), op.Cast(op.Not(c), to=other_to)
+
+SELECT = rule(
+    "where-by-products",
+    CANONICALIZE,
+    chosen * a + other * b,
+    op.Where(c, a, b),
+    doc="c·a + ¬c·b ⟶ Where(c, a, b) of integers.",
+    examples=(
+        Rewrites(
+            "bool[n] c; int64[n] a; int64[n] b; p = Cast<to=7>(c)  q = Mul(p, a)  o = Not(c)  r = Cast<to=7>(o)"
+            "  s = Mul(b, r)  y = Add(q, s)",
+            to="bool[n] c; int64[n] a; int64[n] b; y = Where(c, a, b)",
+        ),
+        Rejects(
+            "bool[n] c; float[n] a; float[n] b; p = Cast<to=1>(c)  q = Mul(p, a)  o = Not(c)  r = Cast<to=1>(o)"
+            "  s = Mul(b, r)  y = Add(q, s)",
+            because="float",
+        ),
+        Rejects(
+            "bool[n] c; bool[n] d; int64[n] a; int64[n] b; p = Cast<to=7>(c)  q = Mul(p, a)  o = Not(d)"
+            "  r = Cast<to=7>(o)  s = Mul(b, r)  y = Add(q, s)",
+            because="same value in both places",
+        ),
+    ),
+)
+
+data, index, size = Var("data"), Var("index", dtype=INTS), Scalar("size")
+is_negative = op.Less(any_of(index, op.Cast(index, to=Attr[int]("to of the index"))), 0.0)
+gathered = op.Gather(data, op.Where(is_negative, index + size, index), axis=Attr[int]("axis", default=0))
+
+
+@rule(
+    "index-from-the-end",
+    CANONICALIZE,
+    gathered,
+    assumes=(Assumption.NOT_NEGATIVE,),
+    examples=(
+        Rewrites(
+            "int64[n] i; w = float[3,2] {1, 2, 3, 4, 5, 6}  l = Less(i, 0)  s = Add(i, 3)  j = Where(l, s, i)"
+            "  y = Gather(w, j)",
+            to="int64[n] i; y = Gather(float[3,2] {1, 2, 3, 4, 5, 6}, i)",
+        ),
+        Rewrites(
+            "int32[n] i; float[m,5] w; f = Cast<to=1>(i)  l = Less(f, 0.0)  s = Add(i, int32 5)  j = Where(l, s, i)"
+            "  y = Gather<axis=1>(w, j)",
+            to="int32[n] i; float[m,5] w; y = Gather<axis=1>(w, i)",
+        ),
+        Rejects(
+            "int64[n] i; float[m,5] w; l = Less(i, 0)  s = Add(i, 4)  j = Where(l, s, i)  y = Gather<axis=1>(w, j)",
+            because="4 is added, of 5",
+        ),
+        Rejects(
+            "int64[n] i; float[m,5] w; l = Less(i, 0)  s = Add(i, 5)  j = Where(l, s, i)  y = Gather(w, j)",
+            because="5 is added, of m",
+        ),
+    ),
+)
+def index_from_the_end(m: Match, build: Builder) -> Value:
+    """Gather(x, Where(i < 0, i + n, i)) ⟶ Gather(x, i), for n elements along the axis."""
+    place = m.axis(m.node(gathered), m.rank(data))
+    there = m.dim(data, place)
+    m.require(there == m[size], f"{m[size]:g} is added, of {there}", at=data)
+    made: Value = build.Gather(m[data], m[index], **m.attrs(gathered))
+    return made
