@@ -60,6 +60,7 @@ SAME = [
     "float[2,4] x; float[4,3] z; a = Gemm<beta=2.0>(x, z)  b = Gemm(x, z)",
     "float[1,2,4] x; float[2,2,1] w; a = Conv(x, w, {0.0, 0.0})  b = Conv(x, w)",
     "float[1,1,4] x; a = MaxPool<kernel_shape=[2]>(x)  b = MaxPool<kernel_shape=[2], ceil_mode=1>(x)",
+    "float[n,4] x; a = Slice(x, {2}, {4}, {1})  b = Slice(x, {2}, {5}, {1})",
     "v = Identity(x)  a = Transpose(v)  b = Transpose<perm=[2, 1, 0]>(v)",
     "float[n,1] x; a = ReduceMean(x, {1})  b = Reshape(x, {-1, 1})",
     "float[n,4,5] x; a = ReduceMean(x, {1, 2})  b = ReduceMean(x, {-1, 1})",
@@ -82,6 +83,8 @@ DIFFERENT = [
     "float[1,2,4] x; float[2,2,1] w; a = Conv(x, w, {0.0, 1.0})  b = Conv(x, w)",
     "float[1,1,5] x; a = MaxPool<kernel_shape=[2], strides=[2]>(x)"
     "  b = MaxPool<kernel_shape=[2], strides=[2], ceil_mode=1>(x)",
+    "float[n,4] x; a = Slice(x, {1}, {3}, {1})  b = Slice(x, {1}, {4}, {1})",
+    "float[n,m] x; a = Slice(x, {2}, {4}, {1})  b = Slice(x, {2}, {5}, {1})",
     "v = Identity(x)  a = Transpose(v)  b = Transpose<perm=[1, 2, 0]>(v)",
     "float[n,2] x; a = ReduceMean(x, {1})  b = Reshape(x, {-1, 1})",
     "float[1] x; a = ReduceL1(x, {0})  b = Reshape(x, {1})",

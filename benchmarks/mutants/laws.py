@@ -182,8 +182,18 @@ def _same_order(one: ir.Node, other: ir.Node, name: str, facts: Facts) -> bool:
 def _same_spans(one: ir.Node, other: ir.Node, name: str, facts: Facts) -> bool:
     if one.op_type != "Slice":
         return False
-    mine, theirs = (views.slice_of(facts, n) for n in (one, other))
-    return not isinstance(mine, str) and not isinstance(theirs, str) and set(mine.spans) == set(theirs.spans)
+    mine, theirs = (_elements(facts, n) for n in (one, other))
+    return mine is not None and mine == theirs
+
+
+def _elements(facts: Facts, node: ir.Node) -> set[tuple[int, range | views.Span]] | None:
+    """What a Slice takes of each axis that it cuts: its elements where they are known, or else by the bounds."""
+    cut = views.slice_of(facts, node)
+    if isinstance(cut, str):
+        return None
+    shape = facts.shape(cut.source)
+    taken = ((s, s.of(None if shape is None else shape[s.axis])) for s in cut.spans)
+    return {(span.axis, span if isinstance(elements, str) else elements) for span, elements in taken}
 
 
 def _is_same_constant(mine: ir.Value | None, theirs: ir.Value | None, facts: Facts) -> bool:
