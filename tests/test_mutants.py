@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,9 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.pattern.recursive import RecursiveMatcher
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.rule import Rule, Stage
-from onnxrewrite.rules import FLOATS, Attr, Scalar, Term, Var, any_of, op
+from onnxrewrite.rules import FLOATS, Attr, Builder, Each, Match, Scalar, Term, Value, Var, any_of, op
 from onnxrewrite.ruletest.fuzz import judge
+from onnxrewrite.ruletest.metamorphic.firing import Trial
 from onnxrewrite.runtime.session import as_proto, open_session
 
 x, y = Var("x", dtype=FLOATS), Var("y")
@@ -58,6 +60,12 @@ SAME = [
     "float[2,4] x; float[4,3] z; a = Gemm<beta=2.0>(x, z)  b = Gemm(x, z)",
     "float[1,2,4] x; float[2,2,1] w; a = Conv(x, w, {0.0, 0.0})  b = Conv(x, w)",
     "float[1,1,4] x; a = MaxPool<kernel_shape=[2]>(x)  b = MaxPool<kernel_shape=[2], ceil_mode=1>(x)",
+    "float[n,4] x; a = Slice(x, {2}, {4}, {1})  b = Slice(x, {2}, {5}, {1})",
+    "v = Identity(x)  a = Transpose(v)  b = Transpose<perm=[2, 1, 0]>(v)",
+    "float[n,1] x; a = ReduceMean(x, {1})  b = Reshape(x, {-1, 1})",
+    "float[n,4,5] x; a = ReduceMean(x, {1, 2})  b = ReduceMean(x, {-1, 1})",
+    "float[n,4] x; a = ReduceMean(x, {0, 1})  b = ReduceMean(x)",
+    "float[n,4] x; a = ReduceMean(x, {1})  b = ReduceMean<noop_with_empty_axes=1>(x, {1})",
 ]
 
 DIFFERENT = [
@@ -75,6 +83,13 @@ DIFFERENT = [
     "float[1,2,4] x; float[2,2,1] w; a = Conv(x, w, {0.0, 1.0})  b = Conv(x, w)",
     "float[1,1,5] x; a = MaxPool<kernel_shape=[2], strides=[2]>(x)"
     "  b = MaxPool<kernel_shape=[2], strides=[2], ceil_mode=1>(x)",
+    "float[n,4] x; a = Slice(x, {1}, {3}, {1})  b = Slice(x, {1}, {4}, {1})",
+    "float[n,m] x; a = Slice(x, {2}, {4}, {1})  b = Slice(x, {2}, {5}, {1})",
+    "v = Identity(x)  a = Transpose(v)  b = Transpose<perm=[1, 2, 0]>(v)",
+    "float[n,2] x; a = ReduceMean(x, {1})  b = Reshape(x, {-1, 1})",
+    "float[1] x; a = ReduceL1(x, {0})  b = Reshape(x, {1})",
+    "float[4,4] x; a = ReduceMean<keepdims=0>(x, {0})  b = ReduceMean<keepdims=0>(x, {1})",
+    "float[n,4] x; a = ReduceMean(x)  b = ReduceMean<noop_with_empty_axes=1>(x)",
     "float[n,4] x; a = Relu(x)  b = Abs(x)",
     "float x; float z; a = Relu(x)  b = Relu(z)",
 ]
@@ -151,6 +166,21 @@ def test_a_right_pattern_tells_what_only_the_mistake_lets_through():
     assert strays == {"y": False, "z": True}
 
 
+def test_of_what_a_match_has_several_times_the_right_pattern_may_have_bound_another():
+    strays = []
+
+    def look(m: Match, build: Builder) -> Value:
+        strays.append(right.strays(m))
+        m.refuse("it only looks")
+
+    parts = Each[Match]("parts", of=op.Relu(Var("number", dtype=FLOATS)))
+    rule = Rule("tried", Stage.CANONICALIZE, op.Concat(parts, axis=0), look)
+    right = Right(rule)
+    model = text.parse("float[2] v; float[2] w; a = Relu(v)  b = Relu(w)  z = Concat<axis=0>(a, b)")
+    Trial.of(rule, [rule], "onnxruntime-cpu").drive(model)
+    assert strays == [False]
+
+
 def test_names_are_all_different_and_the_first_of_a_kind_has_no_number():
     found = numbered([Mutant("r", GUARD, what, None) for what in ("a", "b", "a", "a")])
     assert [m.what for m in found] == ["a", "b", "a (2)", "a (3)"]
@@ -174,6 +204,7 @@ def test_every_entry_is_about_a_rule_and_what_its_source_says():
     """What rewrites build is seen by running them only: the benchmark itself tells of entries about that."""
     library = {r.name: r for r in registry.load(plugins=False)}
     files = {str(path) for rule in library.values() for path in Path(rule.source).parent.glob("*.py")}
+    files.add(inspect.getfile(Match))
     reasons = {f"without: {told}" for file in files for told in asked_in(file)}
     for rule, what in EQUIVALENT:
         asked = list(library.values()) if rule == EVERY else [library[rule]]

@@ -15,6 +15,7 @@ _KERNELS = "a guard of taste: it keeps operators that have a faster kernel, and 
 _LOWERED = "a guard of taste: another rule lowers it first, and the fused operator computes the same"
 _ENDLESS = "a guard that keeps the rule from applying to its own result for ever"
 _ASKED_AGAIN = "the rewrite asks again, and fails where there is none"
+_WRITER = "which rule wrote a node says nothing of what it computes: it keeps the stages from undoing each other's work"
 _SHOWN = "the engine refuses a result that is not shown to have the same shape"
 _SHAPE = (
     "along another axis the shape is not shown to be the same, which the engine refuses; of rank one it is the same"
@@ -22,6 +23,7 @@ _SHAPE = (
 _DEFAULT = "where none is given, that of the older spelling is asked for"
 _EXACT = "integers, which are all the rest, add and multiply exactly, modulo their range"
 _VALID = "no valid model has another"
+_FUSED = "ONNX Runtime fuses the same nodes by itself, whatever the scales are, and multiplies by any that broadcasts"
 _SHIFTED = "softmax(x - c) = softmax(x) for every c that is one number along the axis, whatever it is computed from"
 
 EVERY = "*"
@@ -39,6 +41,18 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     (EVERY, "without: these are the scores of an attention"): _KERNELS,
     (EVERY, "without: it has to be lowered first"): _LOWERED,
     (EVERY, "without: the constant would be larger than both"): _TASTE,
+    (EVERY, "without: the constant would be larger than those it joins"): _TASTE,
+    (EVERY, "without: it is the result of lowering"): _WRITER,
+    (
+        "addend-of-addend",
+        "without: one number undoes the other, but for rounding",
+    ): "a guard of taste: who asks for a rounding gets it, and without it the sum is nearer to what the formula says",
+    ("plus-opposite", "without: the opposite is the other term, too"): "-b - b is -b + (-b), and the opposite stays",
+    (
+        "bias-of-product",
+        "without: it is no bias of the product",
+    ): "a guard of taste: of three terms any two may be added first, whatever shapes they have",
+    ("bias-of-product", "without: what else is added is constant, too"): _ENDLESS,
     ("fold-constants", "without: a quantized constant stays quantized"): _KERNELS,
     ("fold-constants", "without: strings are left alone"): _TASTE,
     ("gelu-lower", "without: the model's own opset has Gelu"): _TASTE,
@@ -98,7 +112,14 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("scale-before-layer", "x: of any dtype"): _EXACT,
     ("scalar-shift-into-layer", "x: of any dtype"): _EXACT,
     ("scalar-scale-into-layer", "x: of any dtype"): _EXACT,
+    ("linear-of-rows", "x: of any dtype"): _EXACT,
+    ("bias-of-product", "x: of any dtype"): _EXACT,
+    ("add-before-gelu", "Gelu: Erf will do, too"): "a Sum of two terms is their Add, whatever reads it",
     ("softmax", "ReduceMax: ReduceMean will do, too"): _SHIFTED,
+    (
+        "softmax",
+        "(x - ReduceMax(x, axes=axes of the maximum, keepdims=1)): operand 1 inverted",
+    ): _SHIFTED,
     ("softmax", "ReduceMax: operand 0 need not be the same x"): _SHIFTED,
     ("log-softmax-parts", "ReduceMax: ReduceMean will do, too"): _SHIFTED,
     ("log-softmax-parts", "ReduceMax: operand 0 need not be the same x"): _SHIFTED,
@@ -109,6 +130,12 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "resize-to-own-size",
         "without: it crops a region of interest",
     ): "ONNX Runtime copies where all scales are one, whatever the region is",
+    ("matmul-integer-to-float", "without: … is not known to be one number"): _FUSED,
+    ("matmul-integer-to-float", "without: … is not known to be one number, or one for each column"): _FUSED,
+    (
+        "clip-into-quantize",
+        "x: of any dtype",
+    ): "ONNX Runtime divides float16 as float32, which is what the rewrite does, and has no kernel for int32",
     (
         "cast-of-cast",
         "without: … may be out of range",

@@ -16,6 +16,7 @@ from benchmarks.mutants.tape import Emission
 from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.ir import schema, views
 from onnxrewrite.ir.facts import Facts, same_dim, same_shape
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.pattern.match import Refused
 from onnxrewrite.pattern.paths import made_by
 from onnxrewrite.rewrite.build import Builder
@@ -24,7 +25,8 @@ Holds: TypeAlias = Callable[[ir.Node, ir.Node, Facts], bool]
 """True if a law applies to the node as it should be, and the one in its place."""
 
 _NOTHING = (
-    "it changes nothing: an operator that only views, cuts, joins or repeats is the identity where it keeps a shape"
+    "it changes nothing: an operator that only views, cuts, joins, repeats or reduces is the identity where it keeps a "
+    "shape"
 )
 _VIEWS = "views keep all elements in their order, so that the shape of the result says all"
 _AXIS = "it is the same axis, counted from the other end"
@@ -84,6 +86,9 @@ def law(one: ir.Node, other: ir.Node, facts: Facts) -> str:
 
 # -- identities ----------------------------------------------------------------------------------------------
 
+_JOINS_ONE = frozenset({"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"})
+"""Where one of these gives its operand's shape, every element that it gives is of one alone, and is that."""
+
 _KEEP_ORDER = frozenset({"Expand", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Tile", "Concat", "Split"})
 """Where one of these gives its first operand's shape, it gives the operand: broadcast to its own shape, viewed in it,
 repeated once, joined with what is empty, cut into one piece."""
@@ -94,7 +99,7 @@ def _kept(node: ir.Node, facts: Facts) -> ir.Value | None:
     first, result = node.inputs[0] if node.inputs else None, node.outputs[0]
     if first is None or node.domain or not same_shape(facts.shape(first), facts.shape(result)):
         return None
-    if node.op_type in _KEEP_ORDER:
+    if node.op_type in _KEEP_ORDER | _JOINS_ONE:
         return first if len(node.outputs) == 1 else None
     if node.op_type == "Slice":
         cut = views.slice_of(facts, node)
@@ -157,12 +162,19 @@ def _same_axis(one: ir.Node, other: ir.Node, name: str, facts: Facts) -> bool:
     if name == "axes" and one.op_type in ("Squeeze", "Unsqueeze"):
         put, instead = (views.unit_axes(facts, n) for n in (one, other))
         return isinstance(put, tuple) and put == instead
+    if name == "axes" and one.op_type.startswith("Reduce"):
+        reduced = [views.reduce_of(facts, n) for n in (one, other)]
+        along = [frozenset(r.axes) for r in reduced if not isinstance(r, str)]
+        return len(along) == 2 and along[0] == along[1]
     return False
 
 
 def _same_order(one: ir.Node, other: ir.Node, name: str, facts: Facts) -> bool:
     if name != "perm" or one.op_type != "Transpose":
         return False
+    given = [tuple(p.as_ints()) for n in (one, other) if (p := n.attributes.get("perm")) is not None]
+    if len(given) == 1 and given[0] == tuple(range(len(given[0])))[::-1]:  # it tells the rank
+        return True
     mine, theirs = (views.permutation(facts, n) for n in (one, other))
     return isinstance(mine, tuple) and mine == theirs
 
@@ -170,8 +182,18 @@ def _same_order(one: ir.Node, other: ir.Node, name: str, facts: Facts) -> bool:
 def _same_spans(one: ir.Node, other: ir.Node, name: str, facts: Facts) -> bool:
     if one.op_type != "Slice":
         return False
-    mine, theirs = (views.slice_of(facts, n) for n in (one, other))
-    return not isinstance(mine, str) and not isinstance(theirs, str) and set(mine.spans) == set(theirs.spans)
+    mine, theirs = (_elements(facts, n) for n in (one, other))
+    return mine is not None and mine == theirs
+
+
+def _elements(facts: Facts, node: ir.Node) -> set[tuple[int, range | views.Span]] | None:
+    """What a Slice takes of each axis that it cuts: its elements where they are known, or else by the bounds."""
+    cut = views.slice_of(facts, node)
+    if isinstance(cut, str):
+        return None
+    shape = facts.shape(cut.source)
+    taken = ((s, s.of(None if shape is None else shape[s.axis])) for s in cut.spans)
+    return {(span.axis, span if isinstance(elements, str) else elements) for span, elements in taken}
 
 
 def _is_same_constant(mine: ir.Value | None, theirs: ir.Value | None, facts: Facts) -> bool:
@@ -304,6 +326,12 @@ def _pads_nothing(one: ir.Node, other: ir.Node, facts: Facts) -> bool:
     return shape is not None and len(shape) > 2 and all(d == 1 for d in shape[2:]) and steps
 
 
+def _has_axes(one: ir.Node, other: ir.Node, facts: Facts) -> bool:
+    """True if both are told axes, at least one."""
+    given = [views.parameter(facts, n, "axes") for n in (one, other)]
+    return all(isinstance(axes, tuple) and axes for axes in given)
+
+
 _NO_BIAS = "adding zeros changes nothing"
 _VECTOR = "a vector has nothing to transpose"
 _PER_TENSOR = "there is one scale, which has no axis"
@@ -342,6 +370,10 @@ _UNREAD: dict[tuple[str, str], tuple[tuple[str, Holds], ...]] = {
         ("FusedMatMul", f"trans{batch}{name}"): ((_VECTOR, _is_vector(place)),)
         for batch in ("", "Batch")
         for place, name in enumerate("AB")
+    },
+    **{
+        (reduce, "noop_with_empty_axes"): (("it is about no axes, and there are some", _has_axes),)
+        for reduce in operators("reduce")
     },
     **{(conv, "B"): ((_NO_BIAS, _bias_of_zeros),) for conv in ("Conv", "ConvTranspose", "FusedConv")},
     ("ConvTranspose", "auto_pad"): (("there is nothing to pad for", _pads_nothing),),

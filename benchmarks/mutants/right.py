@@ -11,7 +11,7 @@ import onnx_ir as ir
 from benchmarks.mutants.hooks import Listener
 from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.recursive import RecursiveMatcher
-from onnxrewrite.pattern.terms import REQUIRED
+from onnxrewrite.pattern.terms import REQUIRED, Each, Term, walk
 from onnxrewrite.rewrite.rule import Rule
 
 _WAYS = 200
@@ -36,9 +36,15 @@ class Right(Listener):
         return not any(right.outputs == match.outputs and self._agrees(right, match) for right in found)
 
     def _agrees(self, right: Match, match: Match) -> bool:
-        theirs = dict(right.bindings())
-        mine = ((self._copies.get(id(term)), bound) for term, bound in match.bindings())
+        theirs, several = dict(right.bindings()), _repeated(match)
+        mine = ((self._copies.get(id(term)), bound) for term, bound in match.bindings() if term not in several)
         return all(term not in theirs or _alike(theirs[term], bound) for term, bound in mine)
+
+
+def _repeated(match: Match) -> set[Term]:
+    """The terms of what a match has several times: outside of the several matches it says nothing of them."""
+    each = [term.of for term, _ in match.bindings() if isinstance(term, Each) and term.of is not None]
+    return {term for of in each for term in walk(of)}
 
 
 def _alike(one: object, other: object) -> bool:

@@ -6,6 +6,7 @@ gives it a meaning.  Reads shapes of constants only; runs nothing.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -123,6 +124,8 @@ def _step(graph: _Graph, node: onnx.NodeProto, position: int) -> int | None:
         other = graph.scalar(node.input[1 - position]) if len(node.input) == 2 else None
         if other is None:
             return 0 if node.op_type == "Sub" else None
+        if not math.isfinite(other):
+            return None
         return int(other) if node.op_type == "Add" else -int(other)
     allowed = _MOVES.get(node.op_type, ())
     return 0 if allowed is None or position in allowed else None

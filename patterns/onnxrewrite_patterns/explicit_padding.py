@@ -161,6 +161,11 @@ def pad_into_average_pool(m: Match, build: Builder) -> Value:
             to="float[2,3,5] x; r = Relu(x)  y = MaxPool(r, kernel_shape=[2], strides=[2], pads=[1, 1])",
         ),
         Rewrites(
+            "float[2,3,4] x; r = Relu(x)  p = Pad(r, {0, 0, 1, 0, 0, 1})"
+            "  y = MaxPool(p, kernel_shape=[3], strides=[2])",
+            to="float[2,3,4] x; r = Relu(x)  y = MaxPool(r, kernel_shape=[3], strides=[2], pads=[1, 1])",
+        ),
+        Rewrites(
             "r = Clip(x, 0.0, 6.0)  p = Pad(r, {0, 0, 1, 0, 0, 1})  y = MaxPool(p, kernel_shape=[2])",
             to="r = Clip(x, 0.0, 6.0)  y = MaxPool(r, kernel_shape=[2], pads=[1, 1])",
         ),
@@ -169,6 +174,11 @@ def pad_into_average_pool(m: Match, build: Builder) -> Value:
             because="the channels",
         ),
         Rejects("p = Pad(x, {0, 0, 1, 0, 0, 1})  y = MaxPool(p, kernel_shape=[2])", because="x may be negative"),
+        Rejects(
+            "float[n,c,l] x; r = Relu(x)  p = Pad(r, {0, 0, 1, 0, 0, 1})"
+            "  y = MaxPool(p, kernel_shape=[2], strides=[2], ceil_mode=1)",
+            because="with ceil_mode the last window looks beyond the padding",
+        ),
         Rejects(
             "r = Clip(x, -1.0, 6.0)  p = Pad(r, {0, 0, 1, 0, 0, 1})  y = MaxPool(p, kernel_shape=[2])",
             because="x may be negative",

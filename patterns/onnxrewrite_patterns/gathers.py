@@ -59,6 +59,11 @@ of_range = op.Gather(x, indices)
     examples=(
         Rewrites("float[n,6] x; y = Gather<axis=1>(x, {2, 3, 4})", to="float[n,6] x; y = Slice(x, {2}, {5}, {1})"),
         Rewrites("float[n,6] x; y = Gather<axis=-1>(x, {-2, -1})", to="float[n,6] x; y = Slice(x, {4}, {6}, {1})"),
+        Rewrites(
+            "float[n,6] x; y = Gather<axis=1>(x, {2, 3})",
+            to="float[n,6] x; y = Slice<starts=[2], ends=[4], axes=[1]>(x)",
+            opset=9,
+        ),
         Rejects("float[n,6] x; y = Gather<axis=1>(x, {2})", because="several"),
         Rejects("float[n,6] x; y = Gather<axis=1>(x, {2, 4})", because="no range"),
         Rejects("float[n,6] x; y = Gather<axis=1>(x, {-1, 0})", because="no range"),
@@ -76,8 +81,7 @@ def gather_of_range(m: Match, build: Builder) -> Value:
     places = [i % size for i in places]
     m.require(len(places) > 1, "there are not several elements", at=indices)
     m.require(places == list(range(places[0], places[0] + len(places))), "the indices are no range", at=indices)
-    bounds = (np.array([n], np.int64) for n in (places[0], places[-1] + 1, axis))
-    made: Value = build.Slice(m[x], *bounds)
+    made: Value = build.Slice(m[x], starts=[places[0]], ends=[places[-1] + 1], axes=[axis])
     return made
 
 

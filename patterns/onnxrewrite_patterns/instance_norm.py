@@ -58,7 +58,7 @@ def instance_norm(m: Match, build: Builder) -> Value:
     return build.InstanceNormalization(m[x], ones, zeros, epsilon=m[eps])
 
 
-source = Var("x", dtype=ir.DataType.FLOAT)
+source = Var("x", dtype=FLOATS)
 scale, shift, factor, addend = Const("scale"), Const("shift"), Const("factor"), Const("addend")
 norm = op.InstanceNormalization(source, scale, shift)
 

@@ -29,6 +29,10 @@ mean_of_sum = total * part
             "float[n,2,4] x; s = ReduceSum<keepdims=0>(x, {-1, 1})  y = Mul(s, 0.125)",
             to="float[n,2,4] x; y = ReduceMean<axes=[1,2], keepdims=0>(x)",
         ),
+        Rewrites(
+            "float[n,4] x; s = ReduceSum<keepdims=0>(x, {1})  y = Div(s, 4.0)",
+            to="float[n,4] x; y = ReduceMean<axes=[1], keepdims=0>(x)",
+        ),
         Rejects("float[n,4] x; s = ReduceSum(x, {1})  y = Div(s, 3.0)", because="not the part of one of 4"),
         Rejects("float[n,4] x; s = ReduceSum(x, {0})  y = Div(s, 4.0)", because="is not known how many"),
         Rejects(

@@ -102,15 +102,21 @@ moved = op.QuantizeLinear(moving, own_scale, own_zero)
     benefit=60,
     examples=(
         Rewrites(
-            "uint8[n,4] q; d = DequantizeLinear(q, 0.5, uint8 3)  t = Transpose<perm=[1,0]>(d)"
+            "uint8[n,4,2] q; d = DequantizeLinear(q, 0.5, uint8 3)  t = Transpose<perm=[2,0,1]>(d)"
             "  y = QuantizeLinear(t, 0.5, uint8 3)",
-            to="uint8[n,4] q; y = Transpose<perm=[1,0]>(q)",
+            to="uint8[n,4,2] q; y = Transpose<perm=[2,0,1]>(q)",
             opset=21,
         ),
         Rewrites(
             "int8[n,4] q; d = DequantizeLinear(q, 0.5, int8 0)  t = Reshape(d, {0, 2, 2})"
             "  y = QuantizeLinear(t, 0.5, int8 0)",
             to="int8[n,4] q; y = Reshape(q, {0, 2, 2})",
+            opset=21,
+        ),
+        Rewrites(
+            "int8[3,0] q; d = DequantizeLinear(q, 0.5, int8 0)  t = Reshape<allowzero=1>(d, {0, 2, 2})"
+            "  y = QuantizeLinear(t, 0.5, int8 0)",
+            to="int8[3,0] q; y = Reshape<allowzero=1>(q, {0, 2, 2})",
             opset=21,
         ),
         Rejects(

@@ -38,6 +38,10 @@ def require_by_column(m: Match) -> None:
 
 
 DECLARED = "float[m,4] x; uint8[4,3] b; "
+_UNRANKED = (
+    "h = Shape(v)  n = Not(c)  o = Or(c, n)  p = Or(o, {false, false, false})  k = Compress(h, p)  w = Reshape(v, k)  "
+)
+"""A value whose rank is not known before it is run."""
 _SPELLED = "q, s, z = DynamicQuantizeLinear(x)  i = MatMulInteger(q, b, z)  f = Cast<to=1>(i)  "
 
 
@@ -61,6 +65,11 @@ _SPELLED = "q, s, z = DynamicQuantizeLinear(x)  i = MatMulInteger(q, b, z)  f = 
         Rejects(
             "uint8[m,4] a; int8[4,3] b; float s; float[1,3] t; i = MatMulInteger(a, b)  f = Cast<to=1>(i)"
             "  u = Mul(s, t)  y = Mul(f, u)",
+            because="is not known to be one number",
+        ),
+        Rejects(
+            f"uint8[m,4] a; int8[4,3] b; float[1,1,3] v; float t; bool c; {_UNRANKED} i = MatMulInteger(a, b)"
+            "  f = Cast<to=1>(i)  u = Mul(w, t)  y = Mul(f, u)",
             because="is not known to be one number",
         ),
     ),
@@ -87,6 +96,10 @@ def matmul_integer_to_float(m: Match, build: Builder) -> Value:
         ),
         Rejects(f"{DECLARED} float[1,3] t; {_SPELLED} u = Mul(s, t)  y = Mul(f, u)", because="or one for each column"),
         Rejects(
+            f"{DECLARED} float[1,1,3] v; bool c; {_UNRANKED} {_SPELLED} u = Mul(s, w)  y = Mul(f, u)",
+            because="or one for each column",
+        ),
+        Rejects(
             f"{DECLARED} float[1] t; {_SPELLED} u = Mul(s, t)  y = Mul(f, u)  v = Neg(s)", because="also used by Neg"
         ),
     ),
@@ -97,10 +110,10 @@ def dynamic_quantize_matmul(m: Match, build: Builder) -> Value:
     return build.microsoft.node("DynamicQuantizeMatMul", [m[x], m[b], m[b_scale], m.value(b_zero)])[0]
 
 
-bias = Var("bias", rank=1)
+bias, stacked = Var("bias", rank=1), Var("matrices")
 biasless = any_of(
-    microsoft.DynamicQuantizeMatMul(x, b, b_scale, b_zero),
-    microsoft.MatMulIntegerToFloat(a, b, a_scale, b_scale, a_zero, b_zero),
+    microsoft.DynamicQuantizeMatMul(x, stacked, b_scale, b_zero),
+    microsoft.MatMulIntegerToFloat(a, stacked, a_scale, b_scale, a_zero, b_zero),
 )
 
 
@@ -120,6 +133,12 @@ biasless = any_of(
             to="uint8[m,4] a; int8[4,3] b; float s; float t; float[3] c;"
             "y = com.microsoft.MatMulIntegerToFloat(a, b, s, t, , , c)",
         ),
+        Rewrites(
+            "uint8[2,m,4] a; int8[2,4,3] b; float s; float t; float[3] c;"
+            "p = com.microsoft.MatMulIntegerToFloat(a, b, s, t)  y = Add(p, c)",
+            to="uint8[2,m,4] a; int8[2,4,3] b; float s; float t; float[3] c;"
+            "y = com.microsoft.MatMulIntegerToFloat(a, b, s, t, , , c)",
+        ),
         Rejects(
             f"{DECLARED} float t; float[1] c; p = com.microsoft.DynamicQuantizeMatMul(x, b, t)  y = Add(c, p)",
             because="not one number for each column",
@@ -128,7 +147,7 @@ biasless = any_of(
 )
 def quantized_matmul_bias(m: Match, build: Builder) -> Value:
     """DynamicQuantizeMatMul(x, b, t) + bias ⟶ DynamicQuantizeMatMul(x, b, t, bias=bias), and MatMulIntegerToFloat."""
-    columns = m.dim(b, 1)
+    columns = m.dim(stacked, -1)
     m.require(isinstance(columns, int) and m.shape(bias) == (columns,), "it is not one number for each column", at=bias)
     call = m.call(biasless)
     wanted = 4 if call.op_types == ("DynamicQuantizeMatMul",) else 6

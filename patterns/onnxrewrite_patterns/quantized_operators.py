@@ -235,6 +235,10 @@ _ONE = "int8[n,2,4,4] q; a = DequantizeLinear(q, 0.5, int8 3)  "
             to="int8[n,2,4,4] q; y = com.microsoft.QLinearAveragePool<kernel_shape=[2,2], strides=[2,2]>"
             "(q, 0.5, int8 3, 0.5, int8 3)",
         ),
+        Rewrites(
+            f"{_ONE} s = LeakyRelu(a)  y = QuantizeLinear(s, 0.125, int8 3)",
+            to="int8[n,2,4,4] q; y = com.microsoft.QLinearLeakyRelu(q, 0.5, int8 3, 0.125, int8 3)",
+        ),
         Rejects(f"{_ONE} s = Tanh(a)  y = QuantizeLinear(s, 0.5, int8 3)", because="found Tanh"),
         Rejects(
             f"{_ONE} s = AveragePool<kernel_shape=[5,5]>(a)  y = QuantizeLinear(s, 0.5, int8 3)",

@@ -87,6 +87,12 @@ quantized = op.DynamicQuantizeLinear(view)
             to="float[2,s,4] x; q, t, z = DynamicQuantizeLinear(x)  f = Reshape(q, {-1, 4})"
             "  y = DequantizeLinear(f, t, z)",
         ),
+        Rewrites(
+            "float[3,0] x; f = Reshape<allowzero=1>(x, {0, 2, 2})  q, t, z = DynamicQuantizeLinear(f)"
+            "  y = DequantizeLinear(q, t, z)",
+            to="float[3,0] x; q, t, z = DynamicQuantizeLinear(x)  f = Reshape<allowzero=1>(q, {0, 2, 2})"
+            "  y = DequantizeLinear(f, t, z)",
+        ),
         Rejects(
             "float[2,s,4] x; f = Reshape(x, {-1, 4})  q, t, z = DynamicQuantizeLinear(f)"
             "  y = DequantizeLinear(q, t, z)  v = Relu(f)",

@@ -210,6 +210,13 @@ gather_nd = AnyNode(op_types=("GatherND",))
             "  y = GatherND(x, i)",
             because="in another order",
         ),
+        Rejects(
+            "bool[4,s] x; h = Shape(x)  q = Gather(h, 1)  r = Range(int64 3, int64 -1, int64 -1)  t = Range(0, q, 1)"
+            "  a = Unsqueeze(r, {1, 2})  b = Unsqueeze(t, {0, 1})  w = Max(a, b)  k = Shape(w)  c = Expand(a, k)"
+            "  d = Expand(b, k)  e = Unsqueeze(c, {-1})  f = Unsqueeze(d, {-1})  i = Concat<axis=-1>(e, f)"
+            "  y = GatherND(x, i)",
+            because="does not count 0, 1, 2",
+        ),
         Rejects("float[n,s] x; int64[k,2] i; y = GatherND(x, i)", because="not joined"),
         Rejects(
             "float[n,s] x; int64[n,1] i; j = Concat<axis=-1>(i, i)  y = GatherND(x, j)",

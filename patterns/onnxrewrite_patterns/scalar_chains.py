@@ -118,6 +118,7 @@ def factor_of_factor(m: Match, build: Builder) -> Value:
         Rejects("float x; a = Add(x, 1e8)  y = Sub(a, 1e8)", because="undoes the other"),
         Rejects("float x; a = Add(x, 1.0)  y = Add(a, 1e-12)", because="lost in the other"),
         Rejects("float16 x; a = Add(x, 50000.0)  y = Add(a, 40000.0)", because="overflow"),
+        Rejects("float x; a = Add(x, inf)  y = Sub(a, inf)", because="overflow"),
     ),
 )
 def addend_of_addend(m: Match, build: Builder) -> Value:
@@ -147,6 +148,7 @@ def addend_of_addend(m: Match, build: Builder) -> Value:
         ),
         Rejects("float x; a = Mul(x, 3.0)  b = Add(a, 1.0)  y = Mul(b, z)", because="constant"),
         Rejects("float x; a = Add(x, 1.0)  y = Mul(a, 0.5)", because="expected Mul"),
+        Rejects("float x; a = Mul(x, 1e-30)  b = Add(a, 1e-30)  y = Mul(b, 1e-15)", because="underflow"),
     ),
 )
 def factor_of_line(m: Match, build: Builder) -> Value:

@@ -11,6 +11,7 @@ from corpus import SHARED_MODELS
 from onnxrewrite.errors import UsageError
 from onnxrewrite.inputs.bindings import InputSpec, candidates, evaluate, expression_parts
 from onnxrewrite.inputs.sample import Sampler, bindings, is_finite, usable
+from onnxrewrite.inputs.usage import usages
 from onnxrewrite.ir import text
 from onnxrewrite.runtime.session import Session, as_proto, open_session, skeleton
 
@@ -232,3 +233,8 @@ def test_integers_that_neither_choose_nor_count_are_any(graph: str, number: bool
     sampler = Sampler(as_proto(text.parse(graph, opset=18)))
     found = {s.name: sampler.is_number(s) for s in sampler.specs}
     assert found["x"] == number
+
+
+def test_what_is_added_to_an_infinity_is_not_followed():
+    found = usages(as_proto(text.parse("float[3] x; a = Add(x, inf)  y = Sub(a, inf)")))
+    assert found["x"].moved_by == {"Add"}

@@ -61,10 +61,12 @@ def _kind(model: ir.Model) -> Hashable:
 
 
 def _contents(tensor: ir.TensorProtocol | None) -> Hashable:
-    """Integers as they are, of other constants along which axes they vary."""
+    """Integers as they are, of a number its sign, of other constants along which axes they vary."""
     if tensor is None:
         return None
-    return str(tensor.numpy().tolist()) if tensor.dtype == ir.DataType.INT64 else tuple(d == 1 for d in tensor.shape)
+    if tensor.dtype == ir.DataType.INT64:
+        return str(tensor.numpy().tolist())
+    return (tensor.numpy() < 0).item() if tensor.shape == () else tuple(d == 1 for d in tensor.shape)
 
 
 def attempts(rule: Rule, wanted: int, seed: int = 0) -> Iterator[ir.Model | str]:
