@@ -60,7 +60,7 @@ ROUNDS = 64.0
 def countable(m: Match, build: Builder, mask: Value) -> Value:
     """A mask for the standard's kernel that masks rows throughout as the formula does, if that can be told."""
     limit = ROUNDS if m.dtype(mask) == ir.DataType.FLOAT16 else -NEVER_AT_ALL
-    if m.dtype(mask) == ir.DataType.BOOL or magnitude(m, mask) <= limit:
+    if m.dtype(mask) == ir.DataType.BOOL or magnitude(m, mask) <= limit or _shows_something(m, mask):
         return mask
     m.require(limit > ROUNDS, "float16 rounds scores to which such a mask is added", at=mask)
     add, where = made_by(mask, "Add"), made_by(mask, "Where")
@@ -76,6 +76,21 @@ def countable(m: Match, build: Builder, mask: Value) -> Value:
     m.require(0 in choices and any(hidden), "the mask may be the lowest number throughout a row", at=mask)
     never = build.const(NEVER_AT_ALL, like=mask)
     return build.Where(condition, 0.0, never) if hidden[1] else build.Where(condition, never, 0.0)
+
+
+def _shows_something(m: Match, mask: Value) -> bool:
+    """True if a mask is known to hide no row throughout: it, or what it is chosen by, is constant."""
+    array, where = m.facts.constant(mask), made_by(mask, "Where")
+    if array is not None:
+        return array.ndim > 0 and bool((array >= -ROUNDS).any(axis=-1).all())
+    if where is None:
+        return False
+    condition, *choices = inputs_of(where)
+    chosen = m.facts.constant(condition)
+    shown = [(n := _number(m, x)) is not None and -ROUNDS <= n <= ROUNDS for x in choices]
+    if chosen is None or chosen.ndim == 0 or not any(shown):
+        return all(shown)
+    return bool((chosen if shown[0] else ~chosen).any(axis=-1).all()) and m.dim(mask, -1) == chosen.shape[-1]
 
 
 def _number(m: Match, x: Value | None) -> float | None:
