@@ -170,8 +170,10 @@ reduction = AnyNode(op_types=tuple(operators("reduce")))
     assumes=(Assumption.FINITE,),
     examples=(
         Rewrites(
-            "float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  r = ReduceMean<axes=[1,2], keepdims=0>(t)",
-            to="float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  r = ReduceMean<axes=[2,3], keepdims=0>(x)",
+            "float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  r = ReduceMean<axes=[1,2], keepdims=0>(t)"
+            "  y = Reshape(t, {0, -1})",
+            to="float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  r = ReduceMean<axes=[2,3], keepdims=0>(x)"
+            "  y = Reshape(t, {0, -1})",
         ),
         Rejects(
             "float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  r = ReduceMax<axes=[1,2]>(t)", because="laid out by it"
