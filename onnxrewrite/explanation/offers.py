@@ -1,4 +1,4 @@
-"""What an assumption about the data would bring that no rule makes unasked: which rules would apply under it."""
+"""Offers: the rules that would apply under an assumption about the data that no rule makes unasked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onnxrewrite.rewrite.rule import Assumption, Rule
 
 
 class OfferRow(TypedDict):
-    """An assumption, its name for ``--assume``, and what it would bring, see ``Offer``."""
+    """An assumption, its name for ``--assume``, and its gain, see ``Offer``."""
 
     assumption: str
     option: str
@@ -27,7 +27,7 @@ class OfferRow(TypedDict):
 
 @dataclass(frozen=True)
 class Offer:
-    """What an assumption would bring to a model.
+    """The gain of an assumption for a model.
 
     Attributes:
         assumption: The assumption.

@@ -91,7 +91,7 @@ def overview_table(rows: Sequence[RankedRow], model: str, *, verbose: bool = Fal
 
 
 def offers_lines(offered: Sequence[OfferRow]) -> RenderableType:
-    """What each assumption would bring that is not made: rules that would apply, and nodes that would be left."""
+    """The gain of each assumption that is not made: rules that would apply, and nodes that would be left."""
     facts = []
     for each in offered:
         rules = ", ".join(f"{name} at {_times(count)} more" for name, count in each["rules"].items())

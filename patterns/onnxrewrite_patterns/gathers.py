@@ -116,3 +116,46 @@ def gather_from_end(m: Match, build: Builder) -> Value:
     m.require(((-size <= found) & (found < size)).all(), f"the indices are not among {size}", at=places)
     made = np.where(found < 0, found + size, found)
     return build.Gather(m[x], build.const(made, like=places), axis=m.attr(from_end, "axis"))
+
+
+data = Var("data", dtype=FLOATS)
+slice_ = op.Slice(data, Each("bounds", at_least=0))
+without = op[operators("view")](slice_, Each("rest", at_least=0))
+
+
+@rule(
+    "slice-of-one",
+    CANONICALIZE,
+    without,
+    benefit=50,
+    examples=(
+        Rewrites(
+            "float[n,6,s] x; p = Slice(x, {2}, {3}, {1})  y = Squeeze(p, {1})",
+            to="float[n,6,s] x; y = Gather<axis=1>(x, 2)",
+        ),
+        Rewrites(
+            "float[n,6,4] x; p = Slice(x, {-1}, {9223372036854775807}, {1})  y = Reshape(p, {-1, 4})",
+            to="float[n,6,4] x; y = Gather<axis=1>(x, 5)",
+        ),
+        Rejects("float[n,6,s] x; p = Slice(x, {2}, {4}, {1})  y = Reshape(p, {0, -1})", because="not one element"),
+        Rejects("float[n,6,4] x; p = Slice(x, {2}, {3}, {1})  y = Reshape(p, {-1})", because="another axis goes"),
+        Rejects("int64[n,6] x; p = Slice(x, {2}, {3}, {1})  y = Squeeze(p, {1})", because="dtype"),
+        Rejects(
+            "float[n,6] x; p = Slice(x, {0}, {1}, {1})  q = Slice(x, {1}, {6}, {1})  y = Squeeze(p, {1})",
+            because="other pieces",
+        ),
+    ),
+)
+def slice_of_one(m: Match, build: Builder) -> Value:
+    """Squeeze(x[:, i:i + 1]) ⟶ Gather(x, i), of one element along the axis that goes."""
+    node = m.node(slice_)
+    found, shape = piece_of(m.facts, node.outputs[0]), m.shape(data) or ()
+    if isinstance(found, str):
+        m.refuse(found, at=slice_)
+    m.node(without)  # of it the result counts, whatever its attributes
+    rest = (*shape[: found.axis], *shape[found.axis + 1 :])
+    m.require(len(found.elements) == 1, "it is not one element", at=slice_)
+    m.require(same_shape(m.shape(without), rest), "another axis goes than that of the element", at=without)
+    others = any(n.op_type in ("Slice", "Split") and n is not node for n in readers(m[data], within=1))
+    m.require(not others, "there are other pieces of x", at=data)
+    return build.Gather(m[data], np.array(found.elements[0], np.int64), axis=found.axis)

@@ -15,7 +15,10 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 
-scores, mask = Var("scores", dtype=FLOATS), Var("mask")
+computed = ("MatMul", "Einsum", "Mul", "Div", "Add", "Sub", "Tanh", "Cast", "Reshape")
+"""Operators that scores come from; a Where of constants alone is a mask that is added."""
+
+scores, mask = op[computed](Each("operands", at_least=1)), Var("mask")
 keep, drop, low = Var("keep"), Var("drop"), Scalar("low")
 where_kept, where_dropped = op.Where(keep, scores, low), op.Where(drop, low, scores)
 replaced = any_of(where_kept, where_dropped)
@@ -33,42 +36,37 @@ _LEAST = {ir.DataType.FLOAT: float(np.finfo(np.float32).min), ir.DataType.FLOAT1
 _STEPS = 3
 """So far below the weights stands the product with the values."""
 
-_SCORES = "float[n,s,l] x; float[n,l,d] v; bool[s,l] keep; w = Where(keep, x, -10000.0)"
+_HEAD = "float[n,s,l] z; float[n,l,d] v; bool[s,l] keep; x = Mul(z, 0.5)"
+_END = "p = Softmax(w)  y = MatMul(p, v)"
 
 
 @rule(
     "masked-scores",
     RAISE,
     weights,
+    allow_shared=True,
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY, Assumption.SCORES_ABOVE_10000),
     examples=(
         Rewrites(
-            f"{_SCORES} p = Softmax(w)  y = MatMul(p, v)",
-            to="float[n,s,l] x; float[n,l,d] v; bool[s,l] keep; w = Where(keep, x, -3.4028234663852886e+38)"
-            "  p = Softmax(w)  y = MatMul(p, v)",
+            f"{_HEAD} w = Where(keep, x, -10000.0) {_END}",
+            to=f"{_HEAD} w = Where(keep, x, -3.4028234663852886e+38) {_END}",
         ),
         Rewrites(
-            "float[n,s,l] x; float[n,l,d] v; bool[s,l] drop; float[n,1,l] m; w = Where(drop, -10000.0, x)"
-            "  a = Add(w, m)  p = Softmax(a)  y = MatMul(p, v)",
-            to="float[n,s,l] x; float[n,l,d] v; bool[s,l] drop; float[n,1,l] m;"
-            "w = Where(drop, -3.4028234663852886e+38, x)  a = Add(w, m)  p = Softmax(a)  y = MatMul(p, v)",
+            f"{_HEAD} float[n,1,l] m; a = Where(keep, -10000.0, x)  w = Add(a, m) {_END}",
+            to=f"{_HEAD} float[n,1,l] m; a = Where(keep, -3.4028234663852886e+38, x)  w = Add(a, m) {_END}",
         ),
+        Rejects(f"{_HEAD} w = Where(keep, x, -100.0) {_END}", because="-100 is no mask"),
+        Rejects(f"{_HEAD} w = Where(keep, x, -1e31) {_END}", because="a mask as it is"),
+        Rejects(f"{_HEAD} a = Where(keep, 0.0, -10000.0)  w = Add(x, a) {_END}", because="expected"),
         Rejects(
-            "float[n,s,l] x; float[n,l,d] v; bool[s,l] keep; w = Where(keep, x, -100.0)  p = Softmax(w)"
-            "  y = MatMul(p, v)",
-            because="-100 is no mask",
+            f"{_HEAD} w = Where(keep, x, -10000.0)  p = Softmax<axis=1>(w)  y = MatMul(p, v)", because="the last axis"
         ),
-        Rejects(
-            "float[n,s,l] x; float[n,l,d] v; bool[s,l] keep; w = Where(keep, x, -1e31)  p = Softmax(w)"
-            "  y = MatMul(p, v)",
-            because="a mask as it is",
-        ),
-        Rejects(f"{_SCORES} p = Softmax<axis=1>(w)  y = MatMul(p, v)", because="the last axis"),
-        Rejects(f"{_SCORES} p = Softmax(w)  y = Mul(p, x)", because="no attention"),
+        Rejects(f"{_HEAD} w = Where(keep, x, -10000.0)  p = Softmax(w)  y = Mul(p, x)", because="no attention"),
     ),
 )
 def masked_scores(m: Match, build: Builder) -> Value:
     """softmax(where(keep, scores, -10000) + mask) ⟶ softmax(where(keep, scores, lowest) + mask)."""
+    m.node(scores)  # of it the result counts, whatever its attributes
     node, rank, dtype = m.node(weights), m.rank(m.anchor), m.dtype(scores)
     m.require(rank and m.axis(node, rank) == rank - 1, "the weights are not along the last axis", at=m.anchor)
     below = readers(m.anchor, ("Cast", "Where"), within=_STEPS)

@@ -117,6 +117,10 @@ def _for(stops: dict[str, None], kept: dict[str, None]) -> str:
             to="float[n,h,w,c] x; t = Transpose<perm=[0,3,1,2]>(x)  p = Pad(t, {0, 0, 1, 1, 0, 0, 1, 1})"
             "  y = Conv(p, k)",
         ),
+        Rewrites(
+            "float[n,2] x; t = Transpose(x)  r = Relu(t)  y = Gemm<transA=1>(r, float[2,1] {1., 2.})",
+            to="float[n,2] x; r = Relu(x)  y = Gemm<transA=0>(r, float[2,1] {1., 2.})",
+        ),
         Rejects(
             "float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  y = Reshape(t, {0, -1})",
             because="as many Transposes, for Reshape must have",
@@ -166,8 +170,10 @@ reduction = AnyNode(op_types=tuple(operators("reduce")))
     assumes=(Assumption.FINITE,),
     examples=(
         Rewrites(
-            "float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  r = ReduceMean<axes=[1,2], keepdims=0>(t)",
-            to="float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  r = ReduceMean<axes=[2,3], keepdims=0>(x)",
+            "float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  r = ReduceMean<axes=[1,2], keepdims=0>(t)"
+            "  y = Reshape(t, {0, -1})",
+            to="float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  r = ReduceMean<axes=[2,3], keepdims=0>(x)"
+            "  y = Reshape(t, {0, -1})",
         ),
         Rejects(
             "float[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  r = ReduceMax<axes=[1,2]>(t)", because="laid out by it"

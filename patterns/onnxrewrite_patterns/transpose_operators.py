@@ -190,6 +190,15 @@ def _unit_axes(node: ir.Node, facts: Facts) -> Frame:
     return Frame(rank, {0: read}, {0: made}, _with(node, lambda order: {"axes": tuple(sorted(_places(order, axes)))}))
 
 
+@_frames("Gemm")
+def _gemm(node: ir.Node, facts: Facts) -> Frame:
+    """Gemm with a weight takes its first operand either way round."""
+    rank, weight = _rank(node, facts), _known(input_of(node, 1))
+    if facts.tensor(weight) is None:
+        raise _NoFrame
+    return Frame(rank, {0: _all(rank)}, {}, _with(node, lambda order: {"transA": 1 - parameter(facts, node, "transA")}))
+
+
 @_frames("Slice")
 def _slice(node: ir.Node, facts: Facts) -> Frame:
     rank, starts = _rank(node, facts), named_input(facts, node, "starts")
