@@ -123,7 +123,8 @@ def view_of_view(m: Match, build: Builder) -> Value:
 
 
 target = Var("target")
-computed_view = op.Reshape(inner_view, target)
+unit_view = op["Squeeze", "Unsqueeze"](x, Each("unit_axes", at_least=0))
+computed_view = op.Reshape(unit_view, target)
 
 
 def copies_nothing(m: Match, target: Value) -> bool:
@@ -155,8 +156,8 @@ def copies_nothing(m: Match, target: Value) -> bool:
     ),
 )
 def computed_view_of_view(m: Match, build: Builder) -> Value:
-    """Reshape(Reshape(x, s), t) ⟶ Reshape(x, t) for a target that is computed."""
-    m.node(inner_view), m.node(computed_view)
+    """Reshape(Unsqueeze(x), t) ⟶ Reshape(x, t) for a target that is computed, and likewise Squeeze."""
+    m.node(unit_view), m.node(computed_view)
     m.require(copies_nothing(m, m[target]), "for all that is known it copies a dimension, or is constant", at=target)
     return build.Reshape(m[x], m[target])
 
