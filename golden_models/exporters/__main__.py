@@ -13,8 +13,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import onnx
-
 from golden_models.archive import pack
 
 HERE = Path(__file__).parent
@@ -32,7 +30,6 @@ def exported(zoo: str, only: Sequence[str], folder: Path) -> Iterator[Path]:
         path = folder / f"{name}.onnx"
         try:
             structure = module.export(name, path)
-            onnx.checker.check_model(str(path))
         except Exception as error:  # whatever an exporter raises
             path.unlink(missing_ok=True)
             first = next(iter(str(error).splitlines()), "")

@@ -11,6 +11,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+import onnx  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import tf2onnx  # noqa: E402
 from keras import KerasTensor, Model  # noqa: E402
@@ -245,6 +246,7 @@ def export(name: str, path: Path) -> Structure:
         return model(inputs if len(inputs) > 1 else inputs[0], training=False)
 
     tf2onnx.convert.from_function(function, input_signature=signature, opset=OPSET, output_path=str(path))
+    onnx.checker.check_model(str(path))  # what tf2onnx has no operator for it writes under TensorFlow's name
     return structure(model)
 
 
