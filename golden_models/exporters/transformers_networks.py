@@ -181,7 +181,8 @@ def liven(model: nn.Module) -> None:
 def structure(model: nn.Module) -> Structure:
     """The modules of a network that can be one operator.
 
-    An attention is a module of that name with no other inside; in a network with rotary embeddings it has two.
+    An attention, or a layer normalization, is a module of that name with no other inside; in a network with rotary
+    embeddings an attention has two.
     """
     found = Structure()
     rotated = any("RotaryEmbedding" in type(module).__name__ for module in model.modules())
@@ -193,7 +194,7 @@ def structure(model: nn.Module) -> Structure:
             found.rotary += 2 * rotated
         elif name.endswith("RMSNorm") or name == T5_NORMALIZATION:
             found.normalizations["rms"] += 1
-        elif name.endswith(("LayerNorm", "LayerNorm2d")) or name == "NemotronLayerNorm1P":
+        elif name.endswith(("LayerNorm", "LayerNorm1P")) and not any(part.endswith("LayerNorm") for part in inside):
             found.normalizations["layer"] += 1
         elif name == "GroupNorm":
             found.normalizations["group"] += 1
