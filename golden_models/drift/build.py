@@ -4,10 +4,8 @@ Exporter and opset, the implementation of attention, static or named axes: the w
 so should be what a rewriter raises them to.  TorchScript reaches no further than opset 20, dynamo starts at 18.
 """
 
-import io
 import itertools
 import re
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ import torch
 from torch import nn
 from transformers import T5Config, T5ForConditionalGeneration
 
+from golden_models.archive import pack
 from golden_models.bert import build as bert
 from golden_models.export import Sample, check, export, lively, padding_mask
 from golden_models.gpt2_past import build as gpt2
@@ -146,15 +145,6 @@ def variants(name: str) -> Iterator[tuple[str, bytes]]:
             export(network, path, each.sample, each.dims, named, each.outputs, opset=opset, dynamo=dynamo)
             check(network, path, each.sample, each.dims, *([each.other] if named else []))
             yield f"{spelling}.onnx", path.read_bytes()
-
-
-def pack(path: Path, files: Mapping[str, bytes]) -> None:
-    """An archive of the same bytes whenever it is made: the weights, equal in all files, are in it about once."""
-    with tarfile.open(path, "w:xz", preset=9) as archive:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
 
 
 if __name__ == "__main__":
