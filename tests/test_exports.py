@@ -14,6 +14,7 @@ from onnxrewrite.ir import text
 COMMITTED = [export for path in exports.committed() for export in exports.exports(path)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("export", COMMITTED, ids=lambda e: e.name)
 def test_what_is_found_is_what_is_not_known_to_be_missing(export: exports.Export):
     result = exports.found(export)

@@ -15,6 +15,7 @@ from onnxrewrite import Result, io
 from onnxrewrite.certificate.repetition import Original
 from onnxrewrite.compiler.opsets import Opsets
 from onnxrewrite.measure.database.known import Database
+from onnxrewrite.measure.database.store import Store
 from onnxrewrite.measure.decision import OpsetMemory
 from onnxrewrite.rules import FLOATS, Attr, Builder, Match, Operators, Rule, Stage, Value, Var, op
 
@@ -181,10 +182,10 @@ def test_where_the_raise_stage_makes_nothing_of_a_newer_opset_nothing_is_lowered
     assert io.opset(raised.source(())) == 17
 
 
-def test_the_opset_that_a_model_came_to_is_where_the_next_run_begins() -> None:
+def test_the_opset_that_a_model_came_to_is_where_the_next_run_begins(tmp_path: Path) -> None:
     converted = []
     for _ in range(2):
-        opsets = Opsets(io.load(model(17)), 23, memory=OpsetMemory(Database(), (RMS,)))
+        opsets = Opsets(io.load(model(17)), 23, memory=OpsetMemory(Database(Store(tmp_path)), (RMS,)))
         converted.append(io.opset(opsets.source(())))
         trace: Any = SimpleNamespace(
             too_new={"RMSNormalization": 23}, wished={}, applied=[SimpleNamespace(after=("RMSNormalization",))]
@@ -194,7 +195,12 @@ def test_the_opset_that_a_model_came_to_is_where_the_next_run_begins() -> None:
         opsets.settle(())
         assert opsets.notes((), trace) == ["raised from opset 17 to 23 for RMSNormalization; --opset 17 keeps it"]
     assert converted == [17, 23]
-    without = Opsets(io.load(model(17)), 23, memory=OpsetMemory(Database(), (RMS,)))
+    without = Opsets(io.load(model(17)), 23, memory=OpsetMemory(Database(Store(tmp_path)), (RMS,)))
     assert io.opset(without.source([("rms", "y")])) == 17
-    assert io.opset(Opsets(io.load(model(17)), 22, memory=OpsetMemory(Database(), (RMS,))).source(())) == 17
-    assert io.opset(Opsets(io.load(model(17)), 23, memory=OpsetMemory(Database(), (SPELLED,))).source(())) == 17
+    assert (
+        io.opset(Opsets(io.load(model(17)), 22, memory=OpsetMemory(Database(Store(tmp_path)), (RMS,))).source(())) == 17
+    )
+    assert (
+        io.opset(Opsets(io.load(model(17)), 23, memory=OpsetMemory(Database(Store(tmp_path)), (SPELLED,))).source(()))
+        == 17
+    )
