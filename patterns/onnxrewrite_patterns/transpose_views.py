@@ -57,6 +57,11 @@ view = op["Reshape", "Squeeze"](turn, Each("given", at_least=0))
             because="x has an axis of size 1 itself",
         ),
         Rejects(
+            "float[4,5,8] x; u = Reshape(x, {1, 4, 5, 8})  t = Transpose<perm=[0,2,1,3]>(u)"
+            "  y = Reshape(t, {1, 5, 32})",
+            because="an axis of size 1 is left",
+        ),
+        Rejects(
             "float[n,5,4,8] x; t = Reshape(x, {0, 5, 8, 4})  u = Transpose<perm=[0,2,1,3]>(t)  y = Reshape(u, {0, -1})",
             because="puts in no axis of size 1",
         ),
@@ -74,6 +79,7 @@ def unit_axes_of_transpose(m: Match, build: Builder) -> Value:
     before, between = m.shape(x), m.shape(padded)
     m.require(before is not None and between is not None, "the rank is not known", at=x)
     m.require(1 not in (before or ()), "x has an axis of size 1 itself", at=x)
+    m.require(1 not in (m.shape(view) or ()), "an axis of size 1 is left, for a batch of one, say", at=view)
     kept = [axis for axis, size in enumerate(between or ()) if size != 1]
     m.require(len(kept) < len(between or ()), "it puts in no axis of size 1", at=padded)
     order = m[perm] or tuple(reversed(range(len(between or ()))))
