@@ -12,9 +12,9 @@ COUNT = 8
 """Fewer graphs than ``onnxrewrite verify`` tries."""
 
 
-INEXACT = {"gelu-six-digits", "masked-scores", "quantized-table", "relu-into-quantize"}
-"""Of a number that is only nearly what is meant, or taken to be beyond all others, of the range of an integer, and of
-what rounding makes of each integer, exact arithmetic has nothing to say."""
+INEXACT = {"gelu-six-digits", "masked-scores", "quantized-table", "relu-into-quantize", "softplus"}
+"""Of a number that is only nearly what is meant, or taken to be beyond all others, of the range of an integer, of
+what rounding makes of each integer, and of a logarithm that depends on an order, exact arithmetic has nothing to say."""
 
 
 @pytest.mark.parametrize("rule", RULES)
