@@ -1,4 +1,4 @@
-"""Likeness of sites: those that are the same but for names and weights are checked, and timed, once.
+"""Likeness of sites, and of models: sites that are the same but for names and weights are checked, and timed, once.
 
 A weight is a constant of more than a few floating-point numbers, neither all equal nor all integers: nobody chose its
 elements one by one.  Two of them are alike if they have the same dtype and shape, and numbers of the same signs and
@@ -16,7 +16,7 @@ import weakref
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.checks.site import ELEMENTS
+from onnxrewrite.checks.site_inputs import ELEMENTS
 from onnxrewrite.ir.text.printer import Printer, model_header
 from onnxrewrite.system.arrays import Array
 
@@ -48,6 +48,21 @@ def structure(before: ir.Model, after: ir.Model) -> str:
             lines += Printer(True, function.opset_imports).function(function)
     names: dict[str, str] = {}
     return _MADE_UP.sub(lambda found: names.setdefault(found[0], f"_d{len(names)}"), "\n".join(lines))
+
+
+def outline(model: ir.Model) -> str:
+    """A model in text, its names too: equal for models that are the same but for weights."""
+    functions = sorted(model.functions.values(), key=lambda each: each.identifier())
+    lines = [model_header(model, False), *_Outline(False, model.opset_imports).graph(model.graph)]
+    return "\n".join([*lines, *(line for f in functions for line in _Outline(False, f.opset_imports).function(f))])
+
+
+class _Outline(Printer):
+    """Tells weights by their kinds: of large ones little is read."""
+
+    def values(self, tensor: ir.TensorProtocol, *, braces: bool) -> str:
+        kind = weight_kind(tensor)
+        return f"~{kind}" if kind else super().values(tensor, braces=braces)
 
 
 class _Printer(Printer):

@@ -11,7 +11,8 @@ import onnx_ir as ir
 
 from onnxrewrite.checks.assumed import classes
 from onnxrewrite.checks.likeness import structure
-from onnxrewrite.checks.site import ELEMENTS, SiteCheck, Trials, check_site
+from onnxrewrite.checks.site import SiteCheck, Trials, check_site
+from onnxrewrite.checks.site_inputs import ELEMENTS
 from onnxrewrite.inputs.classes import CLASSES, HUGE, SPECIAL
 from onnxrewrite.ir.dims import MAX_RANK
 from onnxrewrite.ir.facts import Facts

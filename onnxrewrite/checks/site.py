@@ -7,10 +7,8 @@ outputs differ.
 
 from __future__ import annotations
 
-import json
 import math
 import time
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
@@ -21,41 +19,28 @@ import onnx_ir as ir
 from onnxrewrite.checks.findings import Run
 from onnxrewrite.checks.judgement import PART, Finding, Judge
 from onnxrewrite.checks.movement import only_moves
+from onnxrewrite.checks.site_inputs import ORDINARY, counted, elements_of, site_feeds
 from onnxrewrite.checks.site_record import Status
 from onnxrewrite.checks.smaller import shrunk, smaller
-from onnxrewrite.errors import NOT_RUN, UsageError, reason
-from onnxrewrite.inputs.bindings import Binding, InputSpec, evaluate, expression_parts, shape_of
+from onnxrewrite.errors import NOT_RUN, reason
+from onnxrewrite.inputs.bindings import Binding, shape_of
 from onnxrewrite.inputs.classes import (
     ALONE,
     CANCELLING,
     CLASSES,
     DRAWN,
-    EDGES,
-    HUGE,
-    MARKS,
     OF_INTEGERS,
-    at_marks,
     is_data,
     is_float,
-    masked,
-    near_mark,
-    of_class,
-    stream,
-    truths,
 )
 from onnxrewrite.inputs.sample import CARE, Sampler, Trial
 from onnxrewrite.ir.random_operators import draws, stochastic_ops
 from onnxrewrite.reference.tolerance import EXACT
 from onnxrewrite.runtime.session import Session, is_short_of_memory, open_session, site_proto
-from onnxrewrite.system.arrays import Array, Feeds, Held, Outputs, is_tensor
+from onnxrewrite.system.arrays import Feeds, Outputs
 from onnxrewrite.system.plain import Json
 
-ELEMENTS = "onnxrewrite.elements"
-"""Metadata of an integer input: its values, a JSON list of ints and expressions (``"2*batch"``)."""
-
 CACHE_LIMIT = 4096
-_ORDINARY = CLASSES[0]
-_STREAMS = len(EDGES)
 
 _FEW_INPUTS = 6
 """Of more inputs not each is fed what is special alone."""
@@ -263,7 +248,7 @@ class _Site:
             if any(binding == t.binding for t in found):
                 continue
             for care in range(CARE):
-                feeds = self.feeds(binding, _ORDINARY, care)
+                feeds = self.feeds(binding, ORDINARY, care)
                 outputs = session.run(feeds)
                 if not isinstance(outputs, str):
                     found.append(Trial(binding, care, feeds, outputs))
@@ -276,7 +261,7 @@ class _Site:
     def feeds(self, binding: Binding, values: str, care: int, alone: str | None = None, turn: int = 0) -> Outputs:
         """Inputs that are of one class of values, or one of them ``alone``."""
         made = site_feeds(self.sampler, self.elements, binding, values, care, alone, turn)
-        return {name: _counted(value) for name, value in made.items()} if self.trials.rows_count else made
+        return {name: counted(value) for name, value in made.items()} if self.trials.rows_count else made
 
     def _runs(
         self, original: Session, rewritten: Session, found: Sequence[Trial]
@@ -303,14 +288,14 @@ class _Site:
         for number, (values, alone, turn) in enumerate(self._fed(found[0])):
             in_turn = values in self.trials.in_turn or self._is_large(found[0].binding)
             for trial in [found[number % len(found)]] if in_turn else found:
-                ran = values == _ORDINARY
+                ran = values == ORDINARY
                 yield trial, values, trial.feeds if ran else self.feeds(trial.binding, values, trial.care, alone, turn)
 
     def _fed(self, trial: Trial) -> Iterator[tuple[str, str | None, int]]:
         """The classes of values to feed, to which input alone, and at which turn: of integers and truth values not all
         classes differ, small inputs get several turns of what is drawn, and what nobody looks at is fed once."""
         if all(map(is_data, self.sampler.specs)) and only_moves(self.before) and only_moves(self.after):
-            yield (_ORDINARY, None, 0)
+            yield (ORDINARY, None, 0)
             return
         whole = (*self.trials.classes[:2], *(c for c in self.trials.classes if c in OF_INTEGERS))
         turns = _TURNS if sum(np.asarray(v).size for v in trial.feeds.values()) < _FEW_ELEMENTS else 1
@@ -327,80 +312,3 @@ class _Site:
 
     def _has_floats(self) -> bool:
         return any(is_float(s) for s in self.sampler.specs)
-
-
-def site_feeds(
-    sampler: Sampler,
-    elements: Mapping[str, Sequence[int | str]],
-    binding: Binding,
-    values: str = _ORDINARY,
-    care: int = 0,
-    alone: str | None = None,
-    turn: int = 0,
-) -> Outputs:
-    """Inputs of a site; they are of one class of values, or one of them ``alone``, other ones at each ``turn``;
-    ``elements`` are known beforehand.
-
-    Raises:
-        UsageError: An input is no tensor, or too large to be made.
-    """
-    made: Outputs = {}
-    for spec in sampler.specs:
-        concrete = concrete_elements(elements.get(spec.name), binding)
-        if concrete is not None:
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)
-            made[spec.name] = np.asarray(concrete, dtype).reshape(shape_of(spec, binding))
-            continue
-        if not spec.tensor:
-            raise UsageError(f"input {spec.name} is no tensor")
-        kind = values if alone in (None, spec.name) else _ORDINARY
-        value = sampler.value(spec, binding, stream(kind) + _STREAMS * turn, care)
-        made[spec.name] = _varied(sampler, spec, value, kind, turn)
-    return made
-
-
-def _varied(sampler: Sampler, spec: InputSpec, value: Array, values: str, turn: int) -> Array:
-    """The values of one input turned into those of a class."""
-    own = zlib.crc32(spec.name.encode())
-    rng = np.random.default_rng([turn, own])
-    if is_data(spec):
-        if values == MARKS:
-            return at_marks(value, rng, sampler.marks)
-        if values == CANCELLING and turn % 2:
-            own_marks = [m for m in sampler.marks if m not in (0.0, 1.0)] or [1.0]
-            return near_mark(value, rng, own_marks[turn // 2 % len(own_marks)])
-        return value if values == HUGE and sampler.has_sentinel else of_class(value, values)
-    if sampler.is_number(spec) and values in (HUGE, MARKS):
-        return sampler.extreme(spec, value, turn) if values == HUGE else at_marks(value, rng, sampler.marks)
-    if spec.elem_type == onnx.TensorProto.BOOL:
-        return truths(value, values)
-    return masked(value, values) if is_float(spec) else value
-
-
-def _counted(value: Held) -> Held:
-    """Truth values, of each row the first true and the last false."""
-    if not is_tensor(value) or value.dtype != np.bool_ or not value.ndim or value.shape[-1] < 2:
-        return value
-    made = value.copy()
-    made[..., 0], made[..., -1] = True, False
-    return made
-
-
-def elements_of(model: ir.Model) -> dict[str, list[int | str]]:
-    """The elements that ``ELEMENTS`` gives integer inputs, by name."""
-    found = {}
-    for value in model.graph.inputs:
-        text = value.metadata_props.get(ELEMENTS)
-        if text and value.name:
-            found[value.name] = list(np.asarray(json.loads(text), dtype=object).reshape(-1))
-    return found
-
-
-def concrete_elements(elements: Sequence[int | str] | None, binding: Mapping[str, int]) -> list[int] | None:
-    """The elements as numbers; a dimension that no input of the site has gets a size of its own."""
-    if elements is None:
-        return None
-    names = sorted({n for e in elements if isinstance(e, str) for n in expression_parts(e) | {e} if n.isidentifier()})
-    known = {name: 2 + (zlib.crc32(name.encode()) + sum(binding.values())) % 5 for name in names} | dict(binding)
-    values = [int(e) if isinstance(e, (int, np.integer)) else evaluate(str(e), known) for e in elements]
-    return [v for v in values if v is not None] if None not in values else None

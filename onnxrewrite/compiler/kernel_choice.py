@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import onnx_ir as ir
 
@@ -22,9 +22,6 @@ from onnxrewrite.measure.decision import Raced, read, subject
 from onnxrewrite.measure.survey import Loss, Rewrites, Survey
 from onnxrewrite.rewrite.driver import SiteCheck
 from onnxrewrite.rewrite.trace import Key, Site
-
-if TYPE_CHECKING:
-    pass
 
 Lowered: TypeAlias = Callable[[SiteCheck, Collection[Key]], ir.Model | None]
 """Makes a lowered copy of a model with the rewrites that pass, some not even tried; None if it is not legal then."""
@@ -40,6 +37,7 @@ class KernelChoice:
     Args:
         chooser: Weighs single rewrites.
         timing: Times whole models.
+        asked: What else a choice depends on: the target, and what is asked for.
 
     Attributes:
         raced: The ways that were raced, that of the medians first.
@@ -47,6 +45,7 @@ class KernelChoice:
 
     chooser: Chooser
     timing: ABTiming
+    asked: tuple[object, ...] = ()
     raced: list[Raced] = field(default_factory=list)
     _chosen: dict[Hashable, tuple[Rewrites, frozenset[int]]] = field(default_factory=dict)
     _survey: Survey | None = None
@@ -67,7 +66,8 @@ class KernelChoice:
         earlier run for an equal ``model``, ``without`` the same rewrites, on the same measurements."""
         if round_ not in self._chosen:
             asked = self.chooser
-            about = subject(model, asked.rules.values(), without, asked.setting, sorted(asked.dims.items()))
+            told = (self.asked, asked.setting, sorted(asked.dims.items()))
+            about = subject(model, asked.rules.values(), without, *told)
             self._chosen[round_] = self._remembered(about) or self._decided(about, lowered)
         rewrites, chosen = self._chosen[round_]
         self._survey = Survey(rewrites, rewrites.only(chosen))
@@ -80,7 +80,7 @@ class KernelChoice:
         return Rewrites.remembered(self.chooser, decision), frozenset(decision.taken)
 
     def _decided(self, about: str, lowered: Lowered) -> tuple[Rewrites, frozenset[int]]:
-        rewrites, self._is_settled = Rewrites(self.chooser), True
+        rewrites, self._is_settled, self.raced = Rewrites(self.chooser), True, []
         chosen = self._fastest(rewrites, lowered)
         if rewrites.are_known and self._is_settled:
             self.chooser.known.decide(about, rewrites.decision(chosen, self.raced).written())

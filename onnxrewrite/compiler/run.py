@@ -25,6 +25,7 @@ from onnxrewrite.compiler.result import Checks, Result
 from onnxrewrite.compiler.speed_guard import SpeedGuard, measurements
 from onnxrewrite.errors import CheckError
 from onnxrewrite.ir.sums import named_sums, with_plain_names
+from onnxrewrite.ir.target import Target
 from onnxrewrite.ir.target import target as target_by_name
 from onnxrewrite.rewrite import registry
 from onnxrewrite.rewrite.finish import has_inner_types
@@ -120,7 +121,7 @@ class _Run:
         self._compared = original if highest is None else source  # which the target runs
         named = source if request.named_sums else with_plain_names(source)
         known = measurements(request, verdicts)
-        memory = _opset_memory(known, rules) if known is not None else None
+        memory = _opset_memory(known, rules, self.target, request) if known is not None else None
         for_speed = request.lowering == "fastest"
         opsets = Opsets(named, highest or self._newest_opset(), for_speed=for_speed, memory=memory)
         types = has_inner_types(original)
@@ -293,10 +294,10 @@ class _Run:
         return result
 
 
-def _opset_memory(known: Known, rules: RuleSet) -> OpsetMemory:
+def _opset_memory(known: Known, rules: RuleSet, target: Target, request: Request) -> OpsetMemory:
     from onnxrewrite.measure.decision import OpsetMemory
 
-    return OpsetMemory(known, tuple(rules))
+    return OpsetMemory(known, tuple(rules), (target.name, request.withheld))
 
 
 def _suspects(wrong: Round, fault: Fault | None) -> list[Key]:

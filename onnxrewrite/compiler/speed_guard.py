@@ -176,7 +176,7 @@ class SpeedGuard:
         timing = ABTiming(original, found, setting, known, allowance)
         chooser = Chooser(self._rules, self._loop.lower, found.binding, setting, asked.seed, allowance, known)
         chooser.whole = lambda: timing.seconds
-        self._kernels = self._loop.kernels = KernelChoice(chooser, timing)
+        self._kernels = self._loop.kernels = KernelChoice(chooser, timing, (self._target.name, asked.withheld))
 
     def _setting(self) -> Setting:
         from onnxrewrite.runtime.settings import Setting

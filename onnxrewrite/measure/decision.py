@@ -12,7 +12,7 @@ from typing import Final
 import onnx_ir as ir
 from pydantic import TypeAdapter, ValidationError
 
-from onnxrewrite.ir import text
+from onnxrewrite.checks.likeness import outline
 from onnxrewrite.measure.choice import Weighed
 from onnxrewrite.measure.database import rows
 from onnxrewrite.measure.database.known import Known
@@ -86,10 +86,10 @@ def read(told: str) -> Decision | None:
 
 
 def subject(model: ir.Model, rules: Iterable[Rule], without: Collection[Hashable], *told: object) -> str:
-    """The digest of all that a decision depends on, but for measurements: a model, the rules, those and the rewrites
-    that take no part, and what else is ``told``."""
+    """The digest of all that a decision depends on, but for measurements and weights: a model, the rules, those and the
+    rewrites that take no part, and what else is ``told``."""
     parts = (_FORMAT, told, sorted(rows.digests(*rules).items()), sorted(map(repr, without)))
-    return hashlib.sha256(f"{parts}\n{text.print_model(model)}".encode()).hexdigest()
+    return hashlib.sha256(f"{parts}\n{outline(model)}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -99,21 +99,24 @@ class OpsetMemory:
     Attributes:
         known: Where it is remembered.
         rules: All rules.
+        told: What else it depends on: the target, and what is asked for.
     """
 
     known: Known
     rules: tuple[Rule, ...]
+    told: tuple[object, ...] = ()
 
     def needed(self, model: ir.Model, without: Collection[Hashable], told: object) -> dict[str, int]:
         """The operators that were needed, and their opsets."""
+        about = subject(model, self.rules, without, *self.told, told)
         try:
-            return _NEEDED.validate_json(self.known.decision(subject(model, self.rules, without, told)) or "{}")
+            return _NEEDED.validate_json(self.known.decision(about) or "{}")
         except ValidationError:
             return {}
 
     def keep(self, model: ir.Model, without: Collection[Hashable], told: object, needed: Mapping[str, int]) -> None:
         """Remember them."""
-        self.known.decide(subject(model, self.rules, without, told), json.dumps(needed))
+        self.known.decide(subject(model, self.rules, without, *self.told, told), json.dumps(needed))
 
 
 _NEEDED: Final = TypeAdapter(dict[str, int])

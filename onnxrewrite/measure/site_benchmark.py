@@ -15,7 +15,7 @@ import onnx
 import onnx.inliner
 import onnx_ir as ir
 
-from onnxrewrite.checks.site import elements_of, site_feeds
+from onnxrewrite.checks.site_inputs import elements_of, site_feeds
 from onnxrewrite.errors import ModelError
 from onnxrewrite.inputs.bindings import Binding, typical
 from onnxrewrite.inputs.sample import CARE, Sampler

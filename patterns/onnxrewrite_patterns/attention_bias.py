@@ -81,16 +81,20 @@ def countable(m: Match, build: Builder, mask: Value) -> Value:
 def _shows_something(m: Match, mask: Value) -> bool:
     """True if a mask is known to hide no row throughout: it, or what it is chosen by, is constant."""
     array, where = m.facts.constant(mask), made_by(mask, "Where")
-    if array is not None:
-        return array.ndim > 0 and bool((array >= -ROUNDS).any(axis=-1).all())
-    if where is None:
+    if array is None and where is not None:
+        condition, *choices = inputs_of(where)
+        chosen, (a, b) = m.facts.constant(condition), [_number(m, x) for x in choices]
+        if (
+            chosen is not None
+            and chosen.ndim
+            and m.dim(mask, -1) == chosen.shape[-1]
+            and a is not None
+            and b is not None
+        ):
+            array = np.where(chosen, a, b)
+    if array is None or not array.ndim:
         return False
-    condition, *choices = inputs_of(where)
-    chosen = m.facts.constant(condition)
-    shown = [(n := _number(m, x)) is not None and -ROUNDS <= n <= ROUNDS for x in choices]
-    if chosen is None or chosen.ndim == 0 or not any(shown):
-        return all(shown)
-    return bool((chosen if shown[0] else ~chosen).any(axis=-1).all()) and m.dim(mask, -1) == chosen.shape[-1]
+    return bool((array <= ROUNDS).all() and (array >= -ROUNDS).any(axis=-1).all())
 
 
 def _number(m: Match, x: Value | None) -> float | None:

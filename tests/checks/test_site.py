@@ -7,7 +7,8 @@ import onnx_ir as ir
 import pytest
 
 from onnxrewrite.checks import site
-from onnxrewrite.checks.site import ELEMENTS, LARGE, SiteCheck, Trials, check_site, clear_cache
+from onnxrewrite.checks.site import LARGE, SiteCheck, Trials, check_site, clear_cache
+from onnxrewrite.checks.site_inputs import ELEMENTS
 from onnxrewrite.ir.text import parse
 from onnxrewrite.runtime.references import referred_bytes
 

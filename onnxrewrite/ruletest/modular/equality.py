@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from onnxrewrite.checks.site import Dims, concrete_elements, elements_of
+from onnxrewrite.checks.site import Dims
+from onnxrewrite.checks.site_inputs import concrete_elements, elements_of
 from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.inputs.bindings import Binding, InputSpec, shape_of
 from onnxrewrite.inputs.sample import CARE, Sampler
