@@ -27,9 +27,8 @@ wide = any_of(centred, op.Cast(centred, to=Attr[int]("to")))
 """Half precision may end here: what is squared is a float32."""
 
 mean_of_squares = op.ReduceMean(x**2, axes=var_axes) - mean**2
-of_centred = op.ReduceMean(wide**2, axes=var_axes)
 variance = any_of(
-    of_centred,
+    op.ReduceMean(wide**2, axes=var_axes),
     mean_of_squares,
     op.Max(mean_of_squares, 0.0),
     op.Relu(mean_of_squares),
@@ -106,7 +105,11 @@ _RESULT = "float[b,s,4] x; y = LayerNormalization<axis=-1, epsilon=1e-5>(x, {1.0
         Rejects(
             "float[b,s,4] x; m = ReduceMean<axes=[-1]>(x)  d = Sub(x, m)  q = Mul(x, x)  s = ReduceMean<axes=[-1]>(q)"
             "n = Mul(m, m)  v = Sub(s, n)  r = Sqrt(v)  y = Div(d, r)",
-            because="is what rounding makes of zero",
+            because="what rounding makes of it",
+        ),
+        Rejects(
+            f"{_CENTRED} p = Pow(d, 2.0)  v = ReduceMean<axes=[-1]>(p)  r = Sqrt(v)  y = Div(d, r)",
+            because="without epsilon",
         ),
         Rejects(
             f"{_CENTRED} {_DEVIATION} y = Div(d, r)  z = Relu(r)",
@@ -117,8 +120,7 @@ _RESULT = "float[b,s,4] x; y = LayerNormalization<axis=-1, epsilon=1e-5>(x, {1.0
 def layer_norm(m: Match, build: Builder) -> Value:
     """(x - mean)/√(var + ε) ⟶ LayerNormalization(x, 1), where mean and var are those of the last axes."""
     require_epsilon(m, eps)
-    known = m[eps] > 0 or m.alternative(variance) is of_centred
-    m.require(known, "mean(x²) - mean² of equal numbers is what rounding makes of zero, by which 0 would be divided")
+    m.require(m[eps] > 0, "without epsilon, the variance of equal numbers is zero or what rounding makes of it")
     count = last_axes(m, x, m[mean_axes], m[var_axes])
     ones = build.const(np.ones(last_sizes(m, x, count)), like=m.anchor)
     source = m[x] if m.dtype(x) == m.dtype(m.anchor) else build.Cast(m[x], to=int(m.dtype(m.anchor) or 0))

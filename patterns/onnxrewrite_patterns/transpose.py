@@ -183,6 +183,10 @@ reduction = AnyNode(op_types=tuple(operators("reduce")))
             because="laid out by it",
         ),
         Rejects("float[n,c,h,w] x; r = ReduceMax<axes=[1,2], keepdims=0>(x)", because="no Transpose"),
+        Rejects(
+            "int64[n,c,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)  r = ReduceMean<axes=[1,2], keepdims=0>(t)",
+            because="integers",
+        ),
     ),
 )
 def reduce_of_transpose(m: Match, build: Builder) -> Value:
@@ -193,6 +197,7 @@ def reduce_of_transpose(m: Match, build: Builder) -> Value:
     node = m.node(reduction)
     source = m.operand(node)
     above = m.made_by(source, "Transpose", because="it reads no Transpose")
+    m.require(m.dtype(source) in FLOATS, "where a sum of integers runs over, a kernel's result hangs on its order")
     found, frame = permutation(m.facts, above), frame_of(node, m.facts)
     if frame is None or isinstance(found, str):
         m.refuse("it is not known which axes are which")
