@@ -57,6 +57,7 @@ class Weights(enum.StrEnum):
     UINT8 = "uint8"
     INT4 = "int4"
     UINT4 = "uint4"
+    MIXED = "mixed"
 
 
 class Axis(enum.StrEnum):
@@ -86,7 +87,13 @@ class _Settings:
         Calibration.MINMAX
     )
     activations: Annotated[Activations, typer.Option("--activations", help="Dtype of activations.")] = Activations.UINT8
-    weights: Annotated[Weights, typer.Option("--weights", help="Dtype of weights.")] = Weights.INT8
+    weights: Annotated[
+        Weights,
+        typer.Option(
+            "--weights",
+            help="Dtype of weights; mixed, of --mode weights: bits and blocks where they pay, a product each.",
+        ),
+    ] = Weights.INT8
     per_channel: Annotated[
         bool, typer.Option("--per-channel/--per-tensor", help="A scale for each channel of a weight, or one for all.")
     ] = True
@@ -109,6 +116,28 @@ class _Settings:
     block_size: Annotated[
         int, typer.Option("--block-size", metavar="N", help="Of weights: elements that share a scale.")
     ] = 32
+    max_divergence: Annotated[
+        float,
+        typer.Option(
+            "--max-divergence",
+            metavar="D",
+            help="Of --weights mixed: nats that a row of scores may be off, on average.",
+        ),
+    ] = 0.01
+    min_agreement: Annotated[
+        float,
+        typer.Option(
+            "--min-agreement",
+            metavar="A",
+            help="Of --weights mixed: rows of scores whose first class must stay, 0 to 1.",
+        ),
+    ] = 0.98
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            "--rows", metavar="N", help="Of --weights mixed: rows of a product where it is timed, 1 to decode."
+        ),
+    ] = None
     operator: Annotated[
         list[str], typer.Option("--operator", metavar="TYPE", help="Quantize these only, as in MatMul.  Repeatable.")
     ] = field(default_factory=list)
@@ -140,6 +169,9 @@ class _Settings:
             include=tuple(self.include),
             exclude=tuple(self.exclude),
             block_size=self.block_size,
+            max_divergence=self.max_divergence,
+            min_agreement=self.min_agreement,
+            rows=self.rows,
         )
 
 

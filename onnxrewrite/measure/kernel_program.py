@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import highspy
+from onnxrewrite.system.solver import Program
 
 Part: TypeAlias = str | tuple[int, int]
 """A node: of the model before its lower stage, by its first output, or built: by which step, and the how manieth."""
@@ -45,9 +45,7 @@ def best(steps: Sequence[Step], gains: Sequence[float]) -> frozenset[int] | None
     """
     if not steps:
         return frozenset()
-    program = _Program()
-    program.setOptionValue("threads", 1)
-    program.setOptionValue("mip_rel_gap", 0.0)
+    program = Program()
     chosen = [program.addBinary(obj=gain / _UNIT) for gain in gains]
     remove, replace = defaultdict[Part, list[int]](list), defaultdict[Part, list[int]](list)
     for number, step in enumerate(steps):
@@ -65,18 +63,6 @@ def best(steps: Sequence[Step], gains: Sequence[float]) -> frozenset[int] | None
         there = chosen[part[0]] if isinstance(part, tuple) else 1
         program.addConstr(program.qsum(chosen[n] for n in numbers) >= there)
     program.maximize()
-    if program.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+    if not program.is_solved:
         return None
     return frozenset(n for n, value in enumerate(program.vals(chosen)) if value > 0.5)
-
-
-class _Program(highspy.Highs):
-    """A program that prints nothing: reports go to the standard output."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
-    def enableCallbacks(self) -> None:
-        """The first thing that a new one does; it prints its version there."""
-        self.silent()
-        super().enableCallbacks()  # type: ignore[no-untyped-call]

@@ -19,6 +19,7 @@ class ClosenessRow(TypedDict):
     agreement: float | None
     top1: float | None
     topk: float | None
+    divergence: float | None
     broken: int
 
 
@@ -66,6 +67,7 @@ class QuantizedReport(TypedDict):
     left: list[LeftRow]
     floats: dict[str, int]
     notes: list[str]
+    forms: dict[str, str]
     quality: QualityReport | None
     ratio: Span | None
     size: dict[str, int]

@@ -21,11 +21,11 @@ from onnxrewrite.runtime.session import as_proto
 from onnxrewrite.suite.precision.nodes import Named
 from onnxrewrite.suite.quality.data import Data
 from onnxrewrite.suite.quality.gate import Judge, Judging, Metric, Quality, judged_on
-from onnxrewrite.suite.quantization.engine import WEIGHTS_BITS
 from onnxrewrite.suite.quantization.prepare import in_opset, named, refuse_quantized, rewritten
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.quantizer import quantize
 from onnxrewrite.suite.quantization.select import select
+from onnxrewrite.suite.quantization.weight_format import BITS
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Candidates:
 def _grows(node: ir.Node, settings: QuantizeSettings) -> int:
     weights = [v.const_value for v in node.inputs if v is not None and v.const_value is not None]
     largest = max((w.size for w in weights), default=0)
-    return largest * (32 - WEIGHTS_BITS[settings.weights]) // 8
+    return largest * (32 - BITS[settings.weights]) // 8
 
 
 def candidates(

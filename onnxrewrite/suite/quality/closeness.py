@@ -32,6 +32,8 @@ class Closeness:
         agreement: Fraction of equal elements of an output of integers, booleans or strings; None for numbers.
         top1: Fraction of rows whose largest element is the same; None where the output is no classification.
         topk: Mean overlap of the ``TOP`` largest elements of a row; likewise.
+        divergence: Mean Kullback-Leibler divergence of the distributions that rows of scores stand for, in nats, the
+            reference's being the true one: Σ p (log p - log q), p and q by Softmax; likewise.
         broken: Elements that are finite in one and not in the other.
     """
 
@@ -42,6 +44,7 @@ class Closeness:
     agreement: float | None = None
     top1: float | None = None
     topk: float | None = None
+    divergence: float | None = None
     broken: int = 0
 
     @property
@@ -50,6 +53,16 @@ class Closeness:
         if self.broken:
             return 0.0
         return self.cosine if self.agreement is None else self.agreement
+
+    @property
+    def distance(self) -> float:
+        """The divergence; of an output that holds no scores the power of the error to that of the reference.
+
+        Both grow with the square of a small error, so that those of several errors add up.
+        """
+        if self.broken:
+            return math.inf
+        return 10 ** (-self.snr / 10) if self.divergence is None else self.divergence
 
     def to_json(self) -> ClosenessRow:
         """Plain data; None for what is infinite."""
@@ -71,7 +84,7 @@ class Gauge:
         self._count = self._broken = 0
         self._equal: int | None = None
         self._rows = self._first = 0
-        self._overlap = 0.0
+        self._overlap = self._divergence = 0.0
 
     def add(self, reference: Held, value: Held) -> None:
         """One sample's output, and the reference's; another shape counts as broken throughout."""
@@ -113,6 +126,9 @@ class Gauge:
         self._rows += len(x)
         self._first += int(np.count_nonzero(first[:, 0] == second[:, 0]))
         self._overlap += sum(len(np.intersect1d(a, b)) / k for a, b in zip(first, second, strict=True))
+        p, q = (_log_softmax(a.astype(np.float64)) for a in (x, y))
+        apart = np.where(p > -math.inf, p - q, 0.0)  # what cannot be has no part in it
+        self._divergence += float(np.nansum(np.exp(p) * apart))  # what is no number in one alone is broken
 
     @property
     def closeness(self) -> Closeness:
@@ -126,6 +142,7 @@ class Gauge:
             agreement=agreement,
             top1=self._first / self._rows if self._rows else None,
             topk=self._overlap / self._rows if self._rows else None,
+            divergence=max(0.0, self._divergence / self._rows) if self._rows else None,
             broken=self._broken,
         )
 
@@ -136,10 +153,27 @@ class Gauge:
         return min(1.0, self._dot / norms) if norms else 0.0
 
 
+def _log_softmax(rows: Floats) -> Floats:
+    with np.errstate(all="ignore"):  # a row of infinities has no distribution
+        shifted = rows - rows.max(axis=-1, keepdims=True)
+        return cast(Floats, shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
 def _decibels(signal: float, noise: float) -> float:
     if noise == 0:
         return math.inf
     return 10 * math.log10(signal / noise) if signal else -math.inf
+
+
+def distance(found: Mapping[str, Closeness]) -> float:
+    """The largest distance of the outputs that hold scores; of all outputs where none does."""
+    scores = [each for each in found.values() if each.divergence is not None]
+    return max((each.distance for each in scores or found.values()), default=0.0)
+
+
+def agreement(found: Mapping[str, Closeness]) -> float:
+    """The least share of rows of scores whose first class is the same; 1 where no output holds scores."""
+    return min((each.top1 for each in found.values() if each.top1 is not None), default=1.0)
 
 
 def worst(found: Mapping[str, Closeness]) -> str | None:

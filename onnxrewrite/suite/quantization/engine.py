@@ -16,12 +16,8 @@ from onnxrewrite.errors import ModelError, OnnxRewriteError
 from onnxrewrite.runtime.session import one_line
 from onnxrewrite.suite.quality.data import Sample
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.suite.quantization.weight_format import WeightFormat
 from onnxrewrite.system.arrays import Feeds
-
-WEIGHTS_BITS = {"int8": 8, "uint8": 8, "int4": 4, "uint4": 4}
-
-_ACCURACY_LEVEL = 4
-"""Of MatMulNBits: products of 8-bit integers, which is what a CPU is fast at."""
 
 
 class Reader:
@@ -91,24 +87,45 @@ def static(
         )
 
 
-def weights(source: Path, target: Path, settings: QuantizeSettings, nodes: Mapping[str, str], *, large: bool) -> None:
-    """Quantize the weights of these nodes in blocks; their activations stay float."""
-    from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
+def weights(source: Path, target: Path, formats: Mapping[str, tuple[str, WeightFormat]], *, large: bool) -> None:
+    """Quantize the weights of nodes in blocks; their activations stay float.
 
-    config = DefaultWeightOnlyQuantConfig(
-        block_size=settings.block_size,
-        is_symmetric=settings.symmetric_weights,
-        accuracy_level=_ACCURACY_LEVEL,
-        op_types_to_quantize=tuple(sorted(set(nodes.values()))),
-        quant_axes=(("MatMul", 0), ("Gather", 1)),
-        bits=WEIGHTS_BITS[settings.weights],
-    )
+    ``formats``: names of nodes to their operators, MatMul or Gather, and the forms of their weights.
+    """
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+    from onnxruntime.quantization.onnx_model import ONNXModel
+
     with _quiet():
         model = onnx.load(source)
-        others = [n.name for n in model.graph.node if n.name not in nodes]
-        quantizer = MatMulNBitsQuantizer(model, algo_config=config, nodes_to_exclude=others)
-        quantizer.process()
-        quantizer.model.save_model_to_file(str(target), large)
+        for each in sorted({form for _, form in formats.values()}):
+            nodes = {name: operator for name, (operator, form) in formats.items() if form == each}
+            quantizer = MatMulNBitsQuantizer(
+                model,
+                block_size=each.block,
+                is_symmetric=each.symmetric,
+                accuracy_level=each.level,
+                nodes_to_exclude=[n.name for n in model.graph.node if n.name not in nodes],
+                algo_config=_algorithm(each, nodes),
+            )
+            quantizer.process()
+            model = quantizer.model.model
+        ONNXModel(model).save_model_to_file(str(target), large)
+
+
+def _algorithm(form: WeightFormat, nodes: Mapping[str, str]) -> Any:
+    from onnxruntime.quantization import matmul_nbits_quantizer as theirs
+
+    operators = tuple(sorted(set(nodes.values())))
+    if form.algorithm == "k-quant":
+        return theirs.KQuantWeightOnlyQuantConfig(op_types_to_quantize=operators)
+    return theirs.DefaultWeightOnlyQuantConfig(
+        block_size=form.block,
+        is_symmetric=form.symmetric,
+        accuracy_level=form.level,
+        op_types_to_quantize=operators,
+        quant_axes=(("MatMul", 0), ("Gather", 1)),
+        bits=form.bits,
+    )
 
 
 def _type(name: str) -> Any:

@@ -64,7 +64,11 @@ def in_opset(model: ir.Model, settings: QuantizeSettings) -> tuple[ir.Model, lis
     """
     before = io.opset(model)
     wide = settings.mode == "static" and (settings.activations.endswith("16") or settings.weights.endswith("4"))
-    least = _WIDE_OPSET if wide or (settings.mode, settings.weights) == ("weights", "int4") else _OPSETS[settings.mode]
+    least = (
+        _WIDE_OPSET
+        if wide or (settings.mode == "weights" and settings.weights in ("int4", "mixed"))
+        else _OPSETS[settings.mode]
+    )
     if before >= max(least, _RICH_OPSET):
         return model, []
     why = "4 and 16 bits" if least == _WIDE_OPSET else f"{settings.mode} quantization"

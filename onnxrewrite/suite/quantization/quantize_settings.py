@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -14,7 +15,7 @@ Mode: TypeAlias = Literal["dynamic", "static", "weights"]
 Format: TypeAlias = Literal["qdq", "qoperator"]
 Calibration: TypeAlias = Literal["minmax", "entropy", "percentile", "distribution"]
 Activations: TypeAlias = Literal["uint8", "int8", "uint16", "int16"]
-Weights: TypeAlias = Literal["int8", "uint8", "int4", "uint4"]
+Weights: TypeAlias = Literal["int8", "uint8", "int4", "uint4", "mixed"]
 
 BLOCKS = (16, 32, 64, 128, 256)
 """Sizes of a block of weights that share a scale, for which ONNX Runtime has kernels."""
@@ -36,7 +37,8 @@ class QuantizeSettings:
             Kullback-Leibler divergence of the histogram; ``percentile``: without the rarest; ``distribution``: what a
             normal distribution of the same mean and deviation spans.
         activations: Dtype of activations; ``dynamic`` has uint8 only.
-        weights: Dtype of weights; ``static`` takes 4 bits as ``qdq`` only, ``weights`` takes all.
+        weights: Dtype of weights; ``static`` takes 4 bits as ``qdq`` only, ``weights`` takes all.  ``mixed``, of
+            ``weights``: bits, block, level and algorithm are chosen for each product, see ``bit_allocation``.
         per_channel: A scale for each output channel of a weight, not one for all of it.
         symmetric_activations: Zero point in the middle.
         symmetric_weights: Likewise.
@@ -48,6 +50,10 @@ class QuantizeSettings:
         include: Only nodes that one of these names: a name, a pattern with ``*``, or ``op:TYPE``.  Empty: all.
         exclude: Nodes to leave in float, likewise.
         block_size: Of ``weights``: elements along the inner dimension that share a scale.
+        max_divergence: Of ``mixed``: the loss that the fastest model may have, by ``Closeness.distance``: nats a row of
+            scores, or the power of the error to that of the output.
+        min_agreement: Of ``mixed``: the share of rows of scores whose first class, or token, must stay the same.
+        rows: Of ``mixed``: rows of a product where its time is measured; None: as many as the data have.
     """
 
     mode: Mode = "dynamic"
@@ -65,6 +71,9 @@ class QuantizeSettings:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     block_size: int = 32
+    max_divergence: float = 0.01
+    min_agreement: float = 0.98
+    rows: int | None = None
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(QuantizeSettings).items():
@@ -83,6 +92,12 @@ class QuantizeSettings:
             raise UsageError(f"moving_average must be above 0 and at most 1, not {self.moving_average:g}")
         if self.block_size not in BLOCKS:
             raise UsageError(f"block_size must be {', '.join(map(str, BLOCKS))}, not {self.block_size}")
+        if not 0 <= self.max_divergence < math.inf:
+            raise UsageError(f"max_divergence must be 0 at least, and finite, not {self.max_divergence:g}")
+        if not 0 <= self.min_agreement <= 1:
+            raise UsageError(f"min_agreement must be 0 to 1, not {self.min_agreement:g}")
+        if self.rows is not None and self.rows < 1:
+            raise UsageError(f"rows must be 1 at least, not {self.rows}")
         reason = self._impossible()
         if reason:
             raise UsageError(reason)
@@ -90,6 +105,8 @@ class QuantizeSettings:
     def _impossible(self) -> str:
         """The reason why the settings do not go together; empty if they do."""
         four, sixteen = self.weights.endswith("4"), self.activations.endswith("16")
+        if self.is_mixed and self.mode != "weights":
+            return "weights mixed: bits are chosen for weights alone; take mode weights"
         if self.mode == "dynamic" and self.activations != "uint8":
             return f"activations {self.activations}: dynamic quantization has uint8 only; take static"
         if self.mode == "dynamic" and four:
@@ -103,10 +120,17 @@ class QuantizeSettings:
         return ""
 
     @property
+    def is_mixed(self) -> bool:
+        """True if bits are chosen for each product."""
+        return self.weights == "mixed"
+
+    @property
     def name(self) -> str:
         """A short name that tells it from others: ``static qdq entropy int16/int8 per channel``."""
         words: list[str] = [self.mode]
-        if self.mode == "weights":
+        if self.is_mixed:
+            words += ["mixed", f"divergence {self.max_divergence:g}"]
+        elif self.mode == "weights":
             words += [self.weights, f"blocks of {self.block_size}"]
         else:
             if self.mode == "static":

@@ -27,6 +27,7 @@ class Quantized:
         left: Nodes that could have been, and why they were not.
         floats: Operators that are left in float for there is no quantized form, and how many.
         notes: Further remarks, a line each.
+        forms: The form of the weights of each node for which one was chosen, in words.
         quality: Closeness to the original; None if it was not judged.
         before: Bytes of the original's weights and graph.
         after: The same of the quantized model.
@@ -39,6 +40,7 @@ class Quantized:
     left: Sequence[Left] = ()
     floats: Mapping[str, int] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    forms: Mapping[str, str] = field(default_factory=dict)
     quality: Quality | None = None
     before: int = 0
     after: int = 0
@@ -60,6 +62,7 @@ class Quantized:
             "left": [each.to_json() for each in self.left],
             "floats": dict(self.floats),
             "notes": list(self.notes),
+            "forms": dict(self.forms),
             "quality": None if self.quality is None else self.quality.to_json(),
             "ratio": None if self.ratio is None else self.ratio.to_json(),
             "size": {"before": self.before, "after": self.after},

@@ -12,6 +12,7 @@ from onnxrewrite.report.plain_reports import LeftRow
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings, names
 from onnxrewrite.suite.quantization.split import is_plain
 from onnxrewrite.suite.quantization.stored import chained
+from onnxrewrite.suite.quantization.weight_format import BITS
 
 OPERATORS: Mapping[str, tuple[str, ...]] = {
     "dynamic": ("MatMul", "Gemm", "LSTM", "Gather", "Conv"),
@@ -141,7 +142,7 @@ def _reason_in_blocks(node: ir.Node, weight: ir.Value, settings: QuantizeSetting
     assert weight.const_value is not None
     shape = weight.const_value.shape.numpy()
     if node.op_type == "Gather":
-        if not settings.weights.endswith("4"):
+        if BITS[settings.weights] != 4:
             return "tables in blocks have 4 bits"
         return "" if len(shape) > 1 else "its table has one dimension"
     return "" if len(shape) > 1 and all(size == 1 for size in shape[:-2]) else "its weights are no matrix"

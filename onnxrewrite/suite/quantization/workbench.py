@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias
@@ -21,17 +21,23 @@ from onnxrewrite.compiler.loop import Progress
 from onnxrewrite.compiler.request import Lowering
 from onnxrewrite.errors import UsageError, foreign
 from onnxrewrite.io.statistics import stored_bytes
+from onnxrewrite.ir.facts import Facts
 from onnxrewrite.runtime.session import one_line, openable
+from onnxrewrite.runtime.settings import Setting
+from onnxrewrite.suite.quality.closeness import Closeness
 from onnxrewrite.suite.quality.data import Data, Given, Sample, load_data
 from onnxrewrite.suite.quality.functions import function
 from onnxrewrite.suite.quality.gate import Judge, Metric, Quality
 from onnxrewrite.suite.quantization import engine
+from onnxrewrite.suite.quantization.bit_allocation import allocated
+from onnxrewrite.suite.quantization.bit_trials import Formats, Product, Trials
 from onnxrewrite.suite.quantization.prepare import in_opset, named, refuse_quantized, rewritten, typed
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
 from onnxrewrite.suite.quantization.select import OPERATORS, Left, Selection, select
 from onnxrewrite.suite.quantization.split import split_gemms
 from onnxrewrite.suite.quantization.stored import store
+from onnxrewrite.suite.quantization.weight_format import of_settings
 from onnxrewrite.system import temporary
 
 Augment: TypeAlias = Callable[[Sample], Iterable[Sample]]
@@ -47,12 +53,14 @@ class Made:
         selection: The nodes that were quantized, and those that were not.
         floats: Operators that have no quantized form, and how many.
         notes: Further remarks.
+        forms: The form of each product's weights, where it was chosen.
     """
 
     model: ir.Model
     selection: Selection
     floats: dict[str, int]
     notes: list[str]
+    forms: Formats = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -141,10 +149,17 @@ class Work:
         self._tell("quantize")
         if settings.mode == "dynamic":
             nodes = store(ready, nodes, by_row=settings.per_channel)
-        model = self._quantized(ready, settings, nodes) if nodes else ready
+        forms: Formats = {}
+        if settings.is_mixed:
+            found = allocated(self._trials(ready, settings, nodes), self.close, settings, self._counted)
+            notes.append(str(found))
+            selection, forms = _in_few_bits(selection, found.forms), found.forms
+            model = self._in_forms(ready, forms) if forms else ready
+        else:
+            model = self._quantized(ready, settings, nodes) if nodes else ready
         if self.prepare:
             model = self._rewritten_again(model)
-        return Made(model, selection, floats, notes)
+        return Made(model, selection, floats, notes, forms)
 
     def _rewritten_again(self, model: ir.Model) -> ir.Model:
         """The quantized model with its operators fused, as chosen at the sizes of the user's data."""
@@ -178,6 +193,7 @@ class Work:
             left=made.selection.left,
             floats=made.floats,
             notes=[*io.repairs(self.original), *made.notes, *self._notes_of_data()],
+            forms={name: str(form) for name, form in made.forms.items()},
             quality=quality,
             before=stored_bytes(self.original),
             after=after,
@@ -193,6 +209,21 @@ class Work:
         return io.load(self._ready[version]), notes
 
     def _quantized(self, model: ir.Model, settings: QuantizeSettings, nodes: dict[str, str]) -> ir.Model:
+        if settings.mode == "weights":
+            return self._in_forms(model, dict.fromkeys(nodes, of_settings(settings)))
+        if settings.mode == "dynamic":
+            return self._through_files(model, partial(engine.dynamic, settings=settings, nodes=nodes))
+        samples = self._augmented()
+        return self._through_files(model, partial(engine.static, settings=settings, nodes=nodes, samples=samples))
+
+    def _in_forms(self, model: ir.Model, forms: Formats) -> ir.Model:
+        """The model with weights in these forms."""
+        operators = {node.name: node.op_type for node in model.graph}
+        told = {name: (operators[name], form) for name, form in forms.items()}
+        return self._through_files(model, partial(engine.weights, formats=told))
+
+    def _through_files(self, model: ir.Model, engine: Callable[..., None]) -> ir.Model:
+        """The model that an engine makes of one, from one file to another."""
         self._count += 1
         source, target = (self.folder / f"{what}-{self._count}.onnx" for what in ("float", "quantized"))
         large = io.needs_external_data(model)
@@ -200,13 +231,31 @@ class Work:
             io.save(model, source)
         else:
             onnx.save(typed(model), source)
-        if settings.mode == "dynamic":
-            engine.dynamic(source, target, settings, nodes, large=large)
-        elif settings.mode == "weights":
-            engine.weights(source, target, settings, nodes, large=large)
-        else:
-            engine.static(source, target, settings, nodes, self._augmented(), large=large)
+        engine(source, target, large=large)
         return io.load(target)
+
+    def trials(self, settings: QuantizeSettings) -> Trials:
+        """Trials of forms of weights on all products that could be quantized.
+
+        Raises:
+            UsageError: There are none, or data that do not fit.
+        """
+        ready, _ = self._prepared(settings)
+        return self._trials(ready, settings, split_gemms(ready, select(ready, settings).chosen))
+
+    def _trials(self, ready: ir.Model, settings: QuantizeSettings, nodes: dict[str, str]) -> Trials:
+        Facts(ready.graph, ready.graph.opset_imports)  # rewritten nodes have no types yet
+        products = [Product.of(node) for node in ready.graph if node.name in nodes]
+        return Trials(ready, products, self.data, self._in_forms, Setting(threads=self.threads), settings.rows)
+
+    def close(self, model: ir.Model) -> Mapping[str, Closeness]:
+        """The closeness of a model's outputs to the original's."""
+        with openable(model) as opened:
+            return self._judge.quality(opened).outputs
+
+    def _counted(self, done: int, remain: int) -> None:
+        if self.progress is not None:
+            self.progress("quantize", done, remain)
 
     def _augmented(self) -> Iterator[Sample]:
         """The samples that ranges are found on, as the user's function makes them."""
@@ -243,6 +292,13 @@ def _nothing(left: list[Left], settings: QuantizeSettings) -> str:
     first = left[0]
     more = f", and {len(left) - 1} more" if len(left) > 1 else ""
     return f"{first.operator} {first.name}: {first.reason}{more}"
+
+
+def _in_few_bits(selection: Selection, forms: Formats) -> Selection:
+    """The selection without the nodes for which no form was chosen."""
+    why = "few bits lose more there than they save"
+    left = [Left(name, operator, why) for name, operator in selection.chosen.items() if name not in forms]
+    return Selection({n: o for n, o in selection.chosen.items() if n in forms}, [*selection.left, *left])
 
 
 def _floats(model: ir.Model, selection: Selection) -> dict[str, int]:

@@ -31,7 +31,7 @@ def test_json_and_back(settings: QuantizeSettings) -> None:
     ("given", "message"),
     [
         ({"mode": "magic"}, "mode must be dynamic, static, weights, not 'magic'"),
-        ({"weights": "int3"}, "weights must be int8, uint8, int4, uint4, not 'int3'"),
+        ({"weights": "int3"}, "weights must be int8, uint8, int4, uint4, mixed, not 'int3'"),
         ({"percentile": 0}, "percentile must be above 0"),
         ({"percentile": 101}, "percentile must be above 0"),
         ({"moving_average": 2.0, "mode": "static"}, "moving_average must be above 0"),

@@ -1,0 +1,74 @@
+"""The forms in which weights of a product are stored in blocks, and the kernels that multiply by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from onnxrewrite.suite.quantization.quantize_settings import BLOCKS, QuantizeSettings
+
+Algorithm: TypeAlias = Literal["nearest", "k-quant"]
+
+EXACT, FAST = 0, 4
+"""Accuracy levels of com.microsoft.MatMulNBits: products of floats, and of 8-bit integers, which is what a CPU is fast
+at."""
+
+BITS: Final = {"int8": 8, "uint8": 8, "int4": 4, "uint4": 4, "mixed": 4}
+"""Bits of a weight by its dtype; the fewest, of those that are mixed."""
+
+
+@dataclass(frozen=True, order=True)
+class WeightFormat:
+    """One form.
+
+    Attributes:
+        bits: Of a weight.
+        block: Weights along the inner dimension that share a scale.
+        level: The accuracy level, ``EXACT`` or ``FAST``.
+        algorithm: ``nearest``: the nearest of the steps between the extremes of a block.  ``k-quant``: steps that
+            leave the least weighted square error, with a zero point; 4 bits only.  Both are onnxruntime.quantization's.
+        symmetric: True if zero is in the middle of the steps; else each block has a zero point.
+    """
+
+    bits: int
+    block: int
+    level: int = FAST
+    algorithm: Algorithm = "nearest"
+    symmetric: bool = True
+
+    @property
+    def kernel(self) -> WeightFormat:
+        """Of those that run the same kernel on as many bytes the same one."""
+        return WeightFormat(self.bits, self.block, self.level, "nearest", self.symmetric)
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Bits, a float32 scale and a zero point a block included."""
+        return self.bits + (32 + (0 if self.symmetric else self.bits)) / self.block
+
+    def fits(self, operator: str, sizes: tuple[int, ...]) -> bool:
+        """True if weights of these sizes can be had in it, MatMul's or Gather's: blocks lie along the last but one axis
+        of the former, along the last of the latter, which has 4 bits and ``nearest`` only.  The zero points of
+        ``k-quant`` are packed in pairs, and it fails on one that is left over."""
+        if operator == "Gather":
+            return self.block <= sizes[-1] and (self.bits, self.algorithm, self.level) == (4, "nearest", FAST)
+        blocks = -(-sizes[-2] // self.block)
+        return self.block <= sizes[-2] and (self.algorithm == "nearest" or blocks % 2 == 0)
+
+    def __str__(self) -> str:
+        words = [f"{self.bits} bits", f"blocks of {self.block}", f"level {self.level}", self.algorithm]
+        return " ".join([*words] if self.symmetric else [*words, "zero points"])
+
+
+def of_settings(settings: QuantizeSettings) -> WeightFormat:
+    """The one form that settings name."""
+    return WeightFormat(BITS[settings.weights], settings.block_size, symmetric=settings.symmetric_weights)
+
+
+def candidates() -> tuple[WeightFormat, ...]:
+    """The forms that are tried for each product."""
+    levels = (FAST, EXACT)
+    four = [WeightFormat(4, block, level) for block in BLOCKS for level in levels]
+    better = [WeightFormat(4, block, level, "k-quant", symmetric=False) for block in BLOCKS for level in levels]
+    eight = [WeightFormat(8, block, level) for block in (32, 128) for level in levels]
+    return (*four, *better, *eight)
