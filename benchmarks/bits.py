@@ -3,8 +3,8 @@
     python -m benchmarks.bits [--limits D ...] [--seconds N] [--json FILE]
 
 The decoder that speaks (``golden_models/speaking``) is quantized uniformly, as builders of decoders do, and by
-``--weights mixed`` under several limits.  Forms are chosen on one half of the tokens that were held out of training, and
-everything is judged on the other: divergence from the float model (nats a token), share of greedy tokens that stay,
+``--weights mixed`` under several limits.  Forms are chosen on one half of the tokens that were held out of training;
+the other judges everything: divergence from the float model (nats a token), share of greedy tokens that stay,
 perplexity.  Time is that of one token after 256, of the processor with one thread, all models by turns, to the float
 model's as ``apply`` leaves it.
 
