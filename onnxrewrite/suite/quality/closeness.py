@@ -126,9 +126,10 @@ class Gauge:
         self._rows += len(x)
         self._first += int(np.count_nonzero(first[:, 0] == second[:, 0]))
         self._overlap += sum(len(np.intersect1d(a, b)) / k for a, b in zip(first, second, strict=True))
-        p, q = (_log_softmax(a.astype(np.float64)) for a in (x, y))
-        apart = np.where(p > -math.inf, p - q, 0.0)  # what cannot be has no part in it
-        self._divergence += float(np.nansum(np.exp(p) * apart))  # what is no number in one alone is broken
+        with np.errstate(all="ignore"):  # what is no number in one of them alone is broken
+            p, q = (_log_softmax(a.astype(np.float64)) for a in (x, y))
+            apart = np.where(p > -math.inf, p - q, 0.0)  # what cannot be has no part in it
+            self._divergence += float(np.nansum(np.exp(p) * apart))
 
     @property
     def closeness(self) -> Closeness:
@@ -154,9 +155,8 @@ class Gauge:
 
 
 def _log_softmax(rows: Floats) -> Floats:
-    with np.errstate(all="ignore"):  # a row of infinities has no distribution
-        shifted = rows - rows.max(axis=-1, keepdims=True)
-        return cast(Floats, shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+    shifted = rows - rows.max(axis=-1, keepdims=True)
+    return cast(Floats, shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
 def _decibels(signal: float, noise: float) -> float:

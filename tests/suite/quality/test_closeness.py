@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from onnxrewrite.suite.quality.closeness import Closeness, Gauge, worst
+from onnxrewrite.suite.quality.closeness import Closeness, Gauge, agreement, distance, worst
 
 
 def gauged(*pairs: tuple[object, object], classes: bool = False) -> Closeness:
@@ -99,3 +99,37 @@ def test_the_worst_is_the_one_furthest_off() -> None:
 
 def test_what_is_infinite_is_none_in_json() -> None:
     assert Closeness().to_json()["snr"] is None
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 9), st.floats(0.001, 3))
+def test_divergence_is_that_of_the_distributions(seed: int, classes: int, apart: float) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(5, classes))
+    y = x + apart * rng.normal(size=x.shape)
+    gauge = Gauge(classes=True)
+    for one, other in zip(x, y, strict=True):
+        gauge.add(one[None], other[None])
+    p, q = (np.exp(a) / np.exp(a).sum(-1, keepdims=True) for a in (x, y))
+    expected = float((p * np.log(p / q)).sum(-1).mean())
+    assert gauge.closeness.divergence == pytest.approx(expected, rel=1e-6, abs=1e-12)
+    assert gauge.closeness.distance == gauge.closeness.divergence
+
+
+def test_divergence_where_scores_are_infinite() -> None:
+    masked = np.array([[0.0, 1.0, -np.inf]])
+    gauge = Gauge(classes=True)
+    gauge.add(masked, masked)
+    assert gauge.closeness.divergence == 0
+    gauge.add(masked, np.array([[0.0, np.nan, -np.inf]]))
+    assert gauge.closeness.distance == np.inf
+
+
+def test_distance_of_what_holds_no_scores_is_the_power_of_the_error() -> None:
+    gauge = Gauge()
+    gauge.add(np.array([3.0, 4.0]), np.array([3.0, 4.5]))
+    assert gauge.closeness.divergence is None
+    assert gauge.closeness.distance == pytest.approx(0.25 / 25)
+    scores = Closeness(divergence=0.5)
+    assert distance({"logits": scores, "present": gauge.closeness}) == 0.5
+    assert distance({"present": gauge.closeness}) == gauge.closeness.distance
+    assert agreement({"logits": Closeness(top1=0.9), "more": Closeness(top1=0.8), "present": Closeness()}) == 0.8
