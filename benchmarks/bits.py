@@ -15,15 +15,16 @@ Goals: a mixed model no slower than each uniform one has half of its divergence 
 from __future__ import annotations
 
 import math
+import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 
 import onnxrewrite as rw
 from benchmarks import report
+from golden_models.speaking import run as speaking
 from onnxrewrite import io
 from onnxrewrite.measure.timing import interleave, ratio
 from onnxrewrite.runtime.settings import Setting, open_runner
@@ -37,8 +38,8 @@ from onnxrewrite.suite.quantization.weight_format import WeightFormat
 from onnxrewrite.suite.quantization.workbench import Work
 from onnxrewrite.system.arrays import Outputs
 
-FOLDER = Path(__file__).resolve().parents[1] / "golden_models" / "speaking"
-LENGTH, PAST = 256, 256
+PAST = 256
+"""Tokens before the one that is timed."""
 UNIFORM = tuple(WeightFormat(4, block) for block in (32, 128))
 LIMITS = (0.001, 0.003, 0.01, 0.03, 0.1)
 SETTING = Setting(threads=1)
@@ -50,37 +51,17 @@ HALVED, FASTER, QUARTER = 0.5, 0.85, 0.25
 AGREEMENT, PERPLEXITY = 0.98, 1.01
 
 
-def feeds(model: ir.Model, tokens: np.ndarray, past: int = 0) -> dict[str, np.ndarray]:
-    """The inputs of one run on tokens [sequence] after so many others, whose keys and values are made up."""
-    rng = np.random.default_rng(0)
-    count = len(tokens)
-    found: dict[str, np.ndarray] = {
-        "input_ids": tokens[None].astype(np.int64),
-        "attention_mask": np.ones((1, past + count), np.int64),
-        "position_ids": np.arange(past, past + count, dtype=np.int64)[None],
-    }
-    for value in model.graph.inputs:
-        if value.name not in found and value.shape is not None and value.name is not None:
-            heads, size = (int(str(value.shape[i])) for i in (1, 3))
-            found[value.name] = rng.normal(size=(1, heads, past, size)).astype(np.float32)
-    return found
-
-
-def samples(model: ir.Model, tokens: np.ndarray) -> Data:
+def samples(tokens: np.ndarray) -> Data:
     """A sample for each piece of tokens."""
-    pieces = tokens[: len(tokens) // LENGTH * LENGTH].reshape(-1, LENGTH)
-    return Data([Sample(feeds(model, piece)) for piece in pieces], "tokens held out")
+    return Data([Sample(speaking.feeds(piece), piece) for piece in speaking.pieces(tokens)], "tokens held out")
 
 
 def perplexity(outputs: Sequence[Outputs], told: Sequence[Sample]) -> float:
     """Exp of the mean loss of the next token."""
-    losses = []
-    for found, sample in zip(outputs, told, strict=True):
-        logits = np.asarray(found["logits"], np.float64)[0, :-1]
-        nexts = np.asarray(sample.inputs["input_ids"])[0, 1:]
-        shifted = logits - logits.max(-1, keepdims=True)
-        losses.append(np.log(np.exp(shifted).sum(-1)) - shifted[np.arange(len(nexts)), nexts])
-    return math.exp(float(np.mean(np.concatenate(losses))))
+    losses = (
+        speaking.loss(np.asarray(o["logits"])[0], np.asarray(s.label)) for o, s in zip(outputs, told, strict=True)
+    )
+    return math.exp(statistics.fmean(losses))
 
 
 def made(trials: Trials, forms: Formats) -> ir.Model:
@@ -109,7 +90,7 @@ def compared(
     models: Mapping[str, ir.Model], original: ir.Model, judged: Data, seconds: float
 ) -> dict[str, dict[str, report.Cell]]:
     """A row for each model."""
-    step = feeds(original, np.array([1]), PAST)
+    step = speaking.feeds(np.array([1]), speaking.made_up_past(PAST))
     runners = {name: open_runner(io.to_proto(model), step, SETTING) for name, model in models.items()}
     timings = interleave(runners, seconds=seconds, least=30, most=1000)
     rows = {}
@@ -153,11 +134,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--limits", nargs="+", type=float, default=LIMITS, metavar="D", help="of divergence")
     options.add_argument("--seconds", type=float, default=20.0, metavar="N", help="to time all models by turns")
     given = options.parse_args(arguments)
-    original = io.load(FOLDER / "decoder.onnx")
-    tokens = np.load(FOLDER / "held_out.npy")
-    half = len(tokens) // 2 if not given.quick else 8 * LENGTH
+    original, tokens = io.load(speaking.MODEL), speaking.held_out()
+    half = len(tokens) // 2 if not given.quick else 8 * speaking.LENGTH
     settings = QuantizeSettings(mode="weights", weights="mixed", rows=1)
-    with Work(FOLDER / "decoder.onnx", samples(original, tokens[:half]), threads=1, seed=given.seed) as work:
+    with Work(speaking.MODEL, samples(tokens[:half]), threads=1, seed=given.seed) as work:
         trials = work.trials(settings)
         choices = measured(trials, work.close, lambda done, remain: None)
         models = {FLOAT: made(trials, {})} | {
@@ -168,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             chosen = allocate(choices, limit)
             forms = {name: o.form for name, o in chosen.items() if o.form is not None}
             models[f"mixed, at most {limit:g}"] = made(trials, forms)
-        rows = compared(models, original, samples(original, tokens[half : 2 * half]), given.seconds)
+        rows = compared(models, original, samples(tokens[half : 2 * half]), given.seconds)
     tell = report.Report("bits")
     tell.table("The decoder that speaks, one token after 256", list(rows.values()), note="time to the float model's")
     goals(tell, rows, names)

@@ -258,11 +258,11 @@ class Match:
         """Take further nodes into the match, which the rewrite has found by looking up from those of the pattern."""
         self.nodes = tuple(dict.fromkeys((*self.nodes, *nodes)))
 
-    def widen(self, nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> None:
-        """Cover ``nodes`` too, and replace ``outputs`` instead of the pattern's own: for a rewrite of a region around
-        the anchor, of a size that no pattern can spell."""
+    def widen(self, nodes: Sequence[ir.Node], outputs: Sequence[ir.Value] | None = None) -> None:
+        """Cover ``nodes`` too, and replace ``outputs`` instead of the pattern's own, or all that the nodes have: for a
+        rewrite of a region around the anchor, of a size that no pattern can spell."""
         self.nodes = tuple(dict.fromkeys((*self.nodes, *nodes)))
-        self.outputs = tuple(outputs)
+        self.outputs = tuple(outputs if outputs is not None else (o for n in nodes for o in n.outputs))
 
     # -- preconditions ---------------------------------------------------------------------------------------
 

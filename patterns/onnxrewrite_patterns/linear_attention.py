@@ -58,5 +58,5 @@ def linear_attention_lower(m: Match, build: Builder) -> tuple[Value, ...]:
         query, *others = (m.shape(v) for v in node.inputs[:3] if v is not None)
         of_one = query is not None and all(other is not None and same_shape(query[:2], other[:2]) for other in others)
         m.require(of_one, "queries, keys and values are not known to be as many, of one batch")
-    m.widen((), node.outputs)
+    m.widen([node])
     return build.microsoft.node(node.op_type, node.inputs, m.attrs(stateful), len(node.outputs))

@@ -185,7 +185,7 @@ def if_decided(m: Match, build: Builder) -> list[Value]:
     m.require(condition is not None and condition.size == 1, "the condition is not constant", at=m.operand(node))
     assert condition is not None
     branch = node.attributes["then_branch" if condition.all() else "else_branch"].as_graph()
-    m.widen([node], node.outputs)
+    m.widen([node])
     copies: dict[Value, Value] = {}
     for name, value in branch.initializers.items():
         m.require(value.const_value is not None, f"`{name}` of the branch has no value")

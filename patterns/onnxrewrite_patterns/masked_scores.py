@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 
-computed = ("MatMul", "Einsum", "Mul", "Div", "Add", "Sub", "Tanh", "Cast", "Reshape")
+computed = operators("broadcast linear pointwise view", but="comparison logic Where")
 """Operators that scores come from; a Where of constants alone is a mask that is added."""
 
 scores, mask = op[computed](Each("operands", at_least=1)), Var("mask")

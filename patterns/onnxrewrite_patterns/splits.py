@@ -70,7 +70,7 @@ def slices_into_split(m: Match, build: Builder) -> list[Value]:
         place = pieces[following[0]].stop
     m.require(len(chosen) > 1, "it is not cut into pieces", at=source)
     sizes = [len(pieces[n]) for n in chosen]
-    m.widen(chosen, [n.outputs[0] for n in chosen])
+    m.widen(chosen)
     made: tuple[Value, ...] = build.Split(source, split=np.array(sizes, np.int64), axis=first.axis, outputs=len(sizes))
     return list(made)
 
@@ -104,7 +104,7 @@ def split_by_sizes(m: Match, build: Builder) -> list[Value]:
     axis = parameter(m.facts, node, "axis") or 0
     sizes = [m.dim(piece, axis) for piece in node.outputs]
     m.require(all(isinstance(size, int) for size in sizes), "the size of a piece is not known", at=m[split])
-    m.widen([node], list(node.outputs))
+    m.widen([node])
     made: tuple[Value, ...] = build.Split(
         m.operand(node), split=np.array(sizes, np.int64), axis=axis, outputs=len(sizes)
     )

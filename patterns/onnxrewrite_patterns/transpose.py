@@ -203,7 +203,7 @@ def reduce_of_transpose(m: Match, build: Builder) -> Value:
         m.refuse("it is not known which axes are which")
     order = frame.order(frame.inputs[0], inverse(tuple(found)))
     m.require(is_identity(layout_of(frame.outputs[0], order)), "the result is laid out by it as well")
-    return frame.emit(build, [above.inputs[0], *node.inputs[1:]], order)[0]
+    return frame.emit(build, [input_of(above), *node.inputs[1:]], order)[0]
 
 
 @rule(

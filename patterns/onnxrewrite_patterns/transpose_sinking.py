@@ -77,16 +77,16 @@ class Turning:
         fused = {new for old, new in replaced.items() if reads(old, FUSES)}
         for node in self._build.nodes:
             if node.op_type == "Transpose":
-                beside = node.outputs[0] in fused or is_made_by(node.inputs[0], FUSES)
+                beside = node.outputs[0] in fused or is_made_by(input_of(node), FUSES)
                 after += self._price_of(node) + BESIDE * beside
         return before - after - SMALL * self._added
 
     def _price_of(self, made: ir.Node) -> int:
         """The price of a Transpose on the tape."""
-        perm = permutation(self._facts, made)
-        assert made.inputs[0] is not None
+        perm, source = permutation(self._facts, made), input_of(made)
+        assert source is not None
         assert not isinstance(perm, str)
-        return price(self._facts.shape(made.inputs[0]), perm)
+        return price(self._facts.shape(source), perm)
 
     # -- values --------------------------------------------------------------------------------------------
 
