@@ -1,0 +1,122 @@
+"""The contract between a decoder and what generates with it: names, dimensions and their relations.
+
+- ``input_ids`` and ``position_ids`` are [batch, sequence], ``attention_mask`` [batch, past + sequence];
+- ``past_key_values.N.key`` and ``.value`` are [batch, heads, past, size], ``present.N...`` [batch, heads, past +
+  sequence, size], N counted from 0;
+- ``logits`` are [batch, sequence, words].
+
+An exporter often knows less, such as that all layers have as much past: rules see more in a model of these dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from onnxrewrite import io
+from onnxrewrite.suite.decoders.caches import Cache
+from onnxrewrite.suite.decoders.interface import CUSTOMARY, Interface
+
+PAST_KEY, PAST_VALUE = "past_key_values.%d.key", "past_key_values.%d.value"
+PRESENT_KEY, PRESENT_VALUE = "present.%d.key", "present.%d.value"
+
+BATCH, SEQUENCE, PAST = "batch_size", "sequence_length", "past_sequence_length"
+TOTAL = f"{PAST} + {SEQUENCE}"
+
+
+def under_contract(model: ir.Model, interface: Interface) -> tuple[ir.Model, Interface]:
+    """A copy of a decoder with the names and dimensions of the contract, and its interface.
+
+    Raises:
+        ModelError: The model cannot be copied.
+    """
+    made = model.clone()
+    names = _names(interface)
+    _free(made.graph, names)
+    for value in (*made.graph.inputs, *made.graph.outputs):
+        value.name = names.get(value.name or "", value.name)
+    renamed = _renamed(interface, names)
+    shapes = _shapes(renamed)
+    for value in _values(made.graph):
+        value.shape = None
+    for value in (*made.graph.inputs, *made.graph.outputs):
+        dims = shapes.get(value.name or "")
+        if dims is not None:
+            value.shape = ir.Shape(dims)
+    return io.load(made), renamed
+
+
+def _names(interface: Interface) -> dict[str, str]:
+    """The names of inputs and outputs to those of the contract."""
+    parts = {"ids": interface.ids, "mask": interface.mask, "positions": interface.positions, "logits": interface.logits}
+    names = {name: CUSTOMARY[part] for part, name in parts.items() if name is not None}
+    for layer, cache in enumerate(interface.caches):
+        names |= {
+            cache.past_key: PAST_KEY % layer,
+            cache.past_value: PAST_VALUE % layer,
+            cache.present_key: PRESENT_KEY % layer,
+            cache.present_value: PRESENT_VALUE % layer,
+        }
+    return names
+
+
+def _renamed(interface: Interface, names: Mapping[str, str]) -> Interface:
+    caches = tuple(
+        Cache(
+            names[each.past_key],
+            names[each.past_value],
+            names[each.present_key],
+            names[each.present_value],
+            each.heads,
+            each.size,
+        )
+        for each in interface.caches
+    )
+    mask, positions = (None if each is None else names[each] for each in (interface.mask, interface.positions))
+    return replace(
+        interface,
+        ids=names[interface.ids],
+        mask=mask,
+        positions=positions,
+        caches=caches,
+        logits=names[interface.logits],
+    )
+
+
+def _shapes(interface: Interface) -> dict[str, tuple[int | str, ...]]:
+    """The dimensions of inputs and outputs by the names of the contract."""
+    found: dict[str, tuple[int | str, ...]] = {
+        interface.ids: (BATCH, SEQUENCE),
+        interface.logits: (BATCH, SEQUENCE, interface.words),
+    }
+    if interface.mask is not None:
+        found[interface.mask] = (BATCH, TOTAL)
+    if interface.positions is not None:
+        found[interface.positions] = (BATCH, SEQUENCE)
+    for cache in interface.caches:
+        for past, present in ((cache.past_key, cache.present_key), (cache.past_value, cache.present_value)):
+            found[past] = (BATCH, cache.heads, PAST, cache.size)
+            found[present] = (BATCH, cache.heads, TOTAL, cache.size)
+    return found
+
+
+def _values(graph: ir.Graph) -> list[ir.Value]:
+    """The values computed in a graph that are no outputs: their shapes speak of the names that dimensions had."""
+    return [value for node in graph for value in node.outputs if not value.is_graph_output()]
+
+
+def _free(graph: ir.Graph, names: Mapping[str, str]) -> None:
+    """Give values another name that have one of the contract's and are not what it names."""
+    taken = set(names.values())
+    interface = {*graph.inputs, *graph.outputs}
+    own = {value.name for value in interface} | taken
+    others = [*graph.initializers.values(), *(value for node in graph for value in node.outputs)]
+    for value in others:
+        if value.name in taken and value not in interface:
+            name = value.name
+            while name in own:
+                name = f"{name}_"
+            own.add(name)
+            value.name = name
