@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from onnxrewrite import io
+from onnxrewrite.io import preserved
 from onnxrewrite.suite.decoders.caches import Cache
 from onnxrewrite.suite.decoders.interface import CUSTOMARY, Interface
 
@@ -27,11 +27,7 @@ TOTAL = f"{PAST} + {SEQUENCE}"
 
 
 def under_contract(model: ir.Model, interface: Interface) -> tuple[ir.Model, Interface]:
-    """A copy of a decoder with the names and dimensions of the contract, and its interface.
-
-    Raises:
-        ModelError: The model cannot be copied.
-    """
+    """A copy of a decoder with the names and dimensions of the contract, and its interface."""
     made = model.clone()
     names = _names(interface)
     _free(made.graph, names)
@@ -45,7 +41,8 @@ def under_contract(model: ir.Model, interface: Interface) -> tuple[ir.Model, Int
         dims = shapes.get(value.name or "")
         if dims is not None:
             value.shape = ir.Shape(dims)
-    return io.load(made), renamed
+    preserved.renew_interface(made)
+    return made, renamed
 
 
 def _names(interface: Interface) -> dict[str, str]:
