@@ -19,6 +19,7 @@ from onnxrewrite.ir.graph import constant_tensor
 from onnxrewrite.suite.decoders import contract
 from onnxrewrite.suite.decoders.interface import Interface
 from onnxrewrite.suite.decoders.probe import LEFT, STEPS, Probe, Step, dependent_on_tokens, full
+from onnxrewrite.suite.decoders.spelling import Spelling
 from onnxrewrite.system.arrays import Array
 
 CAUSAL = "causal_mask"
@@ -104,6 +105,18 @@ def take_out(model: ir.Model, interface: Interface, context: int) -> Masks:
         _rewire(graph, softmaxes[number], layer, name_of(window))
     preserved.renew_interface(model)
     return Masks(found.windows, found.unknown, heeds_left)
+
+
+def spell_out(model: ir.Model, interface: Interface, masks: Masks) -> None:
+    """Put masks in place of the inputs that stand for them, in a model, which is changed."""
+    spelling = Spelling(model.graph, interface)
+    for name, window in masks.names.items():
+        stand_in = _input(model.graph, name)
+        if any(True for _ in stand_in.uses()):
+            stand_in.replace_all_uses_with(spelling.causal_mask(window))
+        model.graph.inputs.remove(stand_in)
+    spelling.finish()
+    preserved.renew_interface(model)
 
 
 # -- finding -------------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ class Probe:
 
     def __init__(self, model: ir.Model, interface: Interface, values: Sequence[ir.Value]) -> None:
         self.values, self.interface = values, interface
-        inputs = [value for value in model.graph.inputs if value.const_value is None]
+        inputs = [value for value in model.graph.inputs if value.name in interface.inputs]
         part = extract(_needed(values), inputs, values, model.graph.opset_imports)
         for given, value in zip(part.graph.inputs, inputs, strict=True):
             given.name = value.name
