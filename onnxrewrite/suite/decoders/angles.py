@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.suite.decoders.interface import Interface
+from onnxrewrite.suite.decoders.decoder_interface import Interface
 from onnxrewrite.suite.decoders.probe import LEFT, STEPS, Probe, dependent_on_tokens, full
 from onnxrewrite.suite.decoders.spelling import Spelling
 from onnxrewrite.system.arrays import Array

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from onnxrewrite.io import preserved
 from onnxrewrite.suite.decoders.caches import Cache
-from onnxrewrite.suite.decoders.interface import CUSTOMARY, Interface
+from onnxrewrite.suite.decoders.decoder_interface import CUSTOMARY, Interface
 
 PAST_KEY, PAST_VALUE = "past_key_values.%d.key", "past_key_values.%d.value"
 PRESENT_KEY, PRESENT_VALUE = "present.%d.key", "present.%d.value"

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.suite.decoders import contract
-from onnxrewrite.suite.decoders.interface import Interface
+from onnxrewrite.suite.decoders.decoder_interface import Interface
 from onnxrewrite.system import files
 
 NAME: Final = "genai_config.json"
@@ -103,9 +103,7 @@ def genai_config(
     Raises:
         UsageError: Nothing says how long a text may be, or what ends it.
     """
-    context = special.context or _first(config, _LENGTHS)
-    if context is None:
-        raise UsageError("how many tokens a text may have is not known; say it with --context, or in a config.json")
+    context = context_of(config, special)
     eos = list(special.eos) or config.get("eos_token_id")
     if eos is None or eos == []:
         raise UsageError("the token that ends a text is not known; say it with --eos, or in a config.json")
@@ -137,6 +135,18 @@ def genai_config(
         "vocab_size": interface.words,
     }
     return {"model": model, "search": _search(config, context, shared=shared)}
+
+
+def context_of(config: Mapping[str, Any], special: Special) -> int:
+    """The number of tokens that a text may have.
+
+    Raises:
+        UsageError: Nothing says it.
+    """
+    context = special.context or _first(config, _LENGTHS)
+    if context is None:
+        raise UsageError("how many tokens a text may have is not known; say it with --context, or in a config.json")
+    return context
 
 
 def _inputs(interface: Interface) -> Json:

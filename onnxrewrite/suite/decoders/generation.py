@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from onnxrewrite.errors import ModelError
-from onnxrewrite.suite.decoders.interface import Interface
+from onnxrewrite.suite.decoders.decoder_interface import Interface
 from onnxrewrite.system.arrays import Array, Feeds, Outputs
 
 

@@ -26,7 +26,7 @@ from onnxrewrite.pattern.match import Match
 from onnxrewrite.pattern.terms import FLOATS, Attr, Const, Scalar, Var, any_of, microsoft, op
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.rule import LOWER, Assumption, Rejects, Rewrites, Rule, rule
-from onnxrewrite.suite.decoders.interface import CUSTOMARY
+from onnxrewrite.suite.decoders.decoder_interface import CUSTOMARY
 from onnxrewrite.suite.decoders.masks import CAUSAL
 
 

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnxrewrite.io import preserved
 from onnxrewrite.ir.graph import constant_tensor
 from onnxrewrite.suite.decoders import contract
-from onnxrewrite.suite.decoders.interface import Interface
+from onnxrewrite.suite.decoders.decoder_interface import Interface
 from onnxrewrite.suite.decoders.probe import LEFT, STEPS, Probe, Step, dependent_on_tokens, full
 from onnxrewrite.suite.decoders.spelling import Spelling
 from onnxrewrite.system.arrays import Array

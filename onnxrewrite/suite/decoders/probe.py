@@ -13,7 +13,7 @@ from onnxrewrite.ir.graph import extract
 from onnxrewrite.runtime.session import open_session
 from onnxrewrite.suite.decoders.cones import below
 from onnxrewrite.suite.decoders.generation import Generator
-from onnxrewrite.suite.decoders.interface import Interface
+from onnxrewrite.suite.decoders.decoder_interface import Interface
 from onnxrewrite.system.arrays import Array
 
 
@@ -80,7 +80,7 @@ class Probe:
     """Computes values of a decoder.
 
     Args:
-        model: The model.
+        model: The model; inputs beyond its interface are masks, see ``masks.take_out``.
         interface: Of the model.
         values: The values, which must not depend on tokens.
 
@@ -90,7 +90,7 @@ class Probe:
 
     def __init__(self, model: ir.Model, interface: Interface, values: Sequence[ir.Value]) -> None:
         self.values, self.interface = values, interface
-        inputs = [value for value in model.graph.inputs if value.name in interface.inputs]
+        inputs = [value for value in model.graph.inputs if value.const_value is None]
         part = extract(_needed(values), inputs, values, model.graph.opset_imports)
         for given, value in zip(part.graph.inputs, inputs, strict=True):
             given.name = value.name
@@ -98,6 +98,7 @@ class Probe:
         if isinstance(opened, str):
             raise ModelError(f"the decoder's masks cannot be computed: {opened}")
         self.session, self.outputs = opened, [value.name for value in part.graph.outputs]
+        self.masks = [name for name in opened.inputs if name not in interface.inputs]
 
     def at(self, step: Step, positions: Array | None = None) -> list[Array]:
         """The values at a step, in their order; at other ``positions`` than it has, if they are given."""
@@ -117,7 +118,8 @@ class Probe:
             for cache in self.interface.caches:
                 empty = np.zeros((batch, cache.heads, step.past, cache.size), np.float32)
                 before.past |= {cache.past_key: empty, cache.past_value: empty}
-        return before.feeds(np.ones((batch, step.new), np.int64), step.counts[:, step.past :])
+        made = before.feeds(np.ones((batch, step.new), np.int64), step.counts[:, step.past :])
+        return made | dict.fromkeys(self.masks, step.visible[:, None])
 
 
 def dependent_on_tokens(graph: ir.Graph, interface: Interface) -> frozenset[ir.Value]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from onnxrewrite.suite.decoders.interface import Interface
+from onnxrewrite.suite.decoders.decoder_interface import Interface
 from onnxrewrite.system.arrays import Array
 
 
