@@ -6,6 +6,7 @@ positions and the past of each layer, and which returns logits and the present o
 
 import shutil
 import tempfile
+import types
 import warnings
 from pathlib import Path
 
@@ -48,7 +49,10 @@ DECODERS = {
     "olmo": ("OlmoForCausalLM", GROUPED),
     "stablelm": ("StableLmForCausalLM", SIZES | dict(num_key_value_heads=2, partial_rotary_factor=0.5)),
     "granite": ("GraniteForCausalLM", GROUPED),
-    "gpt_oss": ("GptOssForCausalLM", GROUPED | dict(num_local_experts=4, num_experts_per_tok=2, sliding_window=16)),
+    "qwen3_moe": (
+        "Qwen3MoeForCausalLM",
+        GROUPED | dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48, norm_topk_prob=True),
+    ),
 }
 """Name to the class of Transformers and its configuration; the last has experts."""
 
@@ -58,7 +62,8 @@ UNPOSITIONED = {"bloom"}
 
 
 def decoder(name: str, **options: object) -> hf.PreTrainedModel:
-    """A network of random weights, the same each time, whose tokens depend on what came before."""
+    """A network of random weights, the same each time, whose tokens depend on what came before; the
+    last token is never the most likely one."""
     kind, config = DECODERS[name]
     maker = getattr(hf, kind)
     torch.manual_seed(0)
@@ -66,7 +71,25 @@ def decoder(name: str, **options: object) -> hf.PreTrainedModel:
     made._attn_implementation = "eager"
     made.architectures = [kind]
     made.eos_token_id = 2
-    return maker(made).eval()
+    model = maker(made).eval()
+    for block in model.modules():
+        if hasattr(block, "experts") and hasattr(block, "gate"):
+            block.forward = types.MethodType(all_experts, block)
+    with torch.no_grad():
+        model.get_output_embeddings().weight[-1] = 0
+    return model
+
+
+def all_experts(block, hidden):
+    """What a block of experts computes, without a loop over those that some token chose, which no export can hold."""
+    x = hidden.reshape(-1, hidden.shape[-1])
+    logits = block.gate(x)
+    chosen, places = torch.topk(torch.softmax(logits, dim=1), block.top_k, dim=-1)
+    if block.norm_topk_prob:
+        chosen = chosen / chosen.sum(dim=-1, keepdim=True)
+    weights = torch.zeros_like(logits).scatter(1, places, chosen)
+    made = sum(weights[:, number, None] * expert(x) for number, expert in enumerate(block.experts))
+    return made.reshape(hidden.shape), logits
 
 
 class Step(nn.Module):

@@ -57,9 +57,7 @@ def _by_row(node: ir.Node, hot: frozenset[ir.Value]) -> bool:
     return len(given) == 2 and not any(value in hot for value in given)
 
 
-def _tables(
-    probe: Probe, rows: Iterable[ir.Value], interface: Interface, context: int
-) -> dict[ir.Value, Array]:
+def _tables(probe: Probe, rows: Iterable[ir.Value], interface: Interface, context: int) -> dict[ir.Value, Array]:
     """The tables of rows that depend on positions alone."""
     whole = dict(zip(rows, probe.at(full(1, 0, context)), strict=True))
     kept = {

@@ -78,9 +78,7 @@ def _cache(parts: list[_Joined]) -> Cache:
     heads, width = (int(d) for d in size)  # type: ignore[arg-type]
     assert key.present is not None
     assert value.present is not None
-    return Cache(
-        key.past.name or "", value.past.name or "", key.present, value.present, heads=heads, size=width
-    )
+    return Cache(key.past.name or "", value.past.name or "", key.present, value.present, heads=heads, size=width)
 
 
 def _joined(past: ir.Value) -> _Joined | None:

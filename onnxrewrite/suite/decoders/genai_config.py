@@ -108,7 +108,10 @@ def genai_config(
     if eos is None or eos == []:
         raise UsageError("the token that ends a text is not known; say it with --eos, or in a config.json")
     last = eos[0] if isinstance(eos, list) else eos
-    bos, pad = (_chosen(given, config.get(name)) for given, name in ((special.bos, "bos_token_id"), (special.pad, "pad_token_id")))
+    bos, pad = (
+        _chosen(given, config.get(name))
+        for given, name in ((special.bos, "bos_token_id"), (special.pad, "pad_token_id"))
+    )
     cache = interface.caches[0]
     decoder: Json = {
         "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},

@@ -120,7 +120,7 @@ class GenaiFolder:
 def genai(
     source: io.Source,
     out: str | os.PathLike[str],
-    settings: GenaiSettings = GenaiSettings(),  # noqa: B008
+    settings: GenaiSettings = GenaiSettings(),
     *,
     tokenizer: str | os.PathLike[str] | None = None,
     config: str | os.PathLike[str] | None = None,
@@ -156,7 +156,7 @@ def genai(
     written = genai_config(made.interface, said, settings.special, heads=made.heads, shared=made.shared)
     with genai_folder.made_whole(target) as folder:
         files = genai_folder.fill(folder, made.model, written, folders[1])
-        check = _checked(original, face, made.interface, folder, settings, context)
+        check = _checked(original, face, made, folder, context)
     return GenaiFolder(
         path=target,
         interface=face,
@@ -232,9 +232,7 @@ class _Made:
         return self._applied(check=check, opset=opset, lower=self.settings.lower)
 
     def _grouped(self) -> ir.Model:
-        return self._applied(
-            check="off", lower="fused", rules=rules(self.masks.names, self.settings.padding)
-        )
+        return self._applied(check="off", lower="fused", rules=rules(self.masks.names, self.settings.padding))
 
     def _applied(self, **how: Any) -> ir.Model:
         result = apply(self.model, without=_OTHER_ATTENTIONS, seed=self.settings.seed, progress=self.progress, **how)
@@ -245,8 +243,16 @@ class _Made:
 
     def _declare(self) -> None:
         """Name the dimensions of buffers, which may be longer than what is in them."""
-        names = {cache_name: "past_sequence_length" for cache in self.interface.caches for cache_name in (cache.past_key, cache.past_value)}
-        names |= {cache_name: "total_sequence_length" for cache in self.interface.caches for cache_name in (cache.present_key, cache.present_value)}
+        names = {
+            cache_name: "past_sequence_length"
+            for cache in self.interface.caches
+            for cache_name in (cache.past_key, cache.past_value)
+        }
+        names |= {
+            cache_name: "total_sequence_length"
+            for cache in self.interface.caches
+            for cache_name in (cache.present_key, cache.present_value)
+        }
         for value in (*self.model.graph.inputs, *self.model.graph.outputs):
             name = names.get(value.name or "")
             if name is not None and value.shape is not None:
@@ -261,17 +267,18 @@ class _Made:
         preserved.renew_interface(self.model)
 
 
-def _checked(
-    original: ir.Model, face: Interface, made: Interface, folder: Path, settings: GenaiSettings, context: int
-) -> TokenCheck:
+def _checked(original: ir.Model, face: Interface, made: _Made, folder: Path, context: int) -> TokenCheck:
     """The comparison of the tokens that the folder and the original write."""
-    steps = min(settings.tokens, context - 1)
+    settings, steps = made.settings, min(made.settings.tokens, context - 1)
     texts = prompts(face.words, context, steps, settings.seed)
+    by_length = settings.padding is Padding.RIGHT and "GroupQueryAttention" in made.attentions
+    sides = ("right",) if settings.padding is Padding.RIGHT else ("right", "left")
     with contextlib.ExitStack() as stack:
         first = _opened(stack.enter_context(by_reference(original)), "the decoder")
         second = _opened(folder / genai_folder.MODEL, "the rewritten decoder")
         side = Side(first, face)
-        found, written = check_tokens(side, Side(second, made), texts, steps, settings.padding)
+        sides = sides if face.mask is not None else ()
+        found, written = check_tokens(side, Side(second, made.interface), texts, steps, apart=by_length, sides=sides)
     if genai_run.is_installed():
         genai_run.check_folder(folder, texts, written, side.largest, found)
     return found

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from onnxrewrite.errors import CheckError, one_line
-from onnxrewrite.suite.decoders.generation import Text
 from onnxrewrite.suite.decoders.genai_config import NAME
+from onnxrewrite.suite.decoders.generation import Text
 from onnxrewrite.suite.decoders.token_check import TokenCheck, compare
 
 
@@ -34,7 +34,9 @@ def check_folder(
         try:
             tokens = continued(folder, prompt, len(wanted.tokens))
         except Exception as error:  # it raises RuntimeError, and others, for all that it does not like
-            raise CheckError(f"onnxruntime-genai cannot run the folder, and nothing was written: {one_line(error)}") from None
+            raise CheckError(
+                f"onnxruntime-genai cannot run the folder, and nothing was written: {one_line(error)}"
+            ) from None
         stop = next((n for n, token in enumerate(wanted.tokens) if int(token) in ends), len(wanted.tokens))
         if len(tokens) < stop:
             raise CheckError(f"onnxruntime-genai stops after {len(tokens)} tokens, not {stop}; nothing was written")

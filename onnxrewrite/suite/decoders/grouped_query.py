@@ -111,9 +111,7 @@ def to_grouped(windows: Mapping[str, int | None], padding: Padding, m: Match, bu
     parts = [_merged(m, build, m[each]) for each in (q, k, v)]
     m.widen(m.nodes, list(node.outputs))
     more = () if added is None else (None, None, None, added)
-    result = build.microsoft.GroupQueryAttention(
-        *parts, m[past_k], m[past_v], lengths, length, *more, **how, outputs=3
-    )
+    result = build.microsoft.GroupQueryAttention(*parts, m[past_k], m[past_v], lengths, length, *more, **how, outputs=3)
     return (_split(build, result[0], heads, size) if m.rank(q) == 4 else result[0], *result[1:])
 
 
@@ -128,9 +126,17 @@ def _heads(m: Match) -> tuple[int, int, int]:
 
 
 def _merged(m: Match, build: Builder, x: ir.Value) -> ir.Value:
-    """[B, H, S, D] as [B, S, H·D]."""
+    """[B, H, S, D] as [B, S, H·D]; what is turned by head, turned in that layout."""
     if m.rank(x) == 3:
         return x
+    node = x.producer()
+    if node is not None and node.op_type == "RotaryEmbedding" and len(node.inputs) == 4:
+        inner, *tables = node.inputs
+        assert inner is not None
+        how = {name: attr.value for name, attr in node.attributes.items()} | {"num_heads": m.dim(x, 1)}
+        m.cover(node)
+        turned: ir.Value = build.RotaryEmbedding(_merged(m, build, inner), *tables, **how)
+        return turned
     heads, size = m.dim(x, 1), m.dim(x, 3)
     if not isinstance(heads, int) or not isinstance(size, int):
         m.refuse("the number of heads or their size is not known", at=x)
@@ -213,5 +219,3 @@ def grouped_rotary(m: Match, build: Builder) -> tuple[ir.Value, ...]:
         outputs=3,
     )
     return made
-
-

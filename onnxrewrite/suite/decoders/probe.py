@@ -12,8 +12,8 @@ from onnxrewrite.errors import ModelError
 from onnxrewrite.ir.graph import extract
 from onnxrewrite.runtime.session import open_session
 from onnxrewrite.suite.decoders.cones import below
-from onnxrewrite.suite.decoders.generation import Generator
 from onnxrewrite.suite.decoders.decoder_interface import Interface
+from onnxrewrite.suite.decoders.generation import Generator
 from onnxrewrite.system.arrays import Array
 
 

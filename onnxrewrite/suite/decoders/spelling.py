@@ -52,7 +52,9 @@ class Spelling:
             given = self._input(self.interface.positions)
             return given if given.dtype == ir.DataType.INT64 else self.op("Cast", given, to=7)
         row = self._range(self.op("Sub", self.total(), self.new()), self.total())
-        return self.op("Expand", self.op("Unsqueeze", row, np.array([0])), self.op("Shape", self._input(self.interface.ids)))
+        return self.op(
+            "Expand", self.op("Unsqueeze", row, np.array([0])), self.op("Shape", self._input(self.interface.ids))
+        )
 
     def causal_mask(self, window: int | None) -> ir.Value:
         """The tokens that each new one may look at, booleans of shape [batch, 1, new, total]."""

@@ -18,7 +18,6 @@ import numpy as np
 from onnxrewrite.errors import CheckError
 from onnxrewrite.suite.decoders.decoder_interface import Interface
 from onnxrewrite.suite.decoders.generation import Generator, Steps, Text, forced, greedy
-from onnxrewrite.suite.decoders.grouped_query import Padding
 from onnxrewrite.system.arrays import Array
 
 _LARGEST = {"tensor(float)": 1e-4, "tensor(double)": 1e-4, "tensor(float16)": 2e-2}
@@ -70,9 +69,17 @@ def prompts(words: int, context: int, steps: int, seed: int) -> list[list[int]]:
 
 
 def check_tokens(
-    original: Side, made: Side, texts: Sequence[Sequence[int]], steps: int, padding: Padding
+    original: Side, made: Side, texts: Sequence[Sequence[int]], steps: int, *, apart: bool, sides: Sequence[str]
 ) -> tuple[TokenCheck, list[Text]]:
     """Compare two decoders; also what the original wrote.
+
+    Args:
+        original: The original.
+        made: Its replacement.
+        texts: The prompts, two or more.
+        steps: The number of tokens after each.
+        apart: True if several texts at once are to be continued as each by itself, False if as the original does.
+        sides: Where the shorter of several texts is filled up: ``right``, ``left``.
 
     Raises:
         CheckError: They write different tokens, or their logits differ by more than rounding explains.
@@ -84,13 +91,12 @@ def check_tokens(
         actual = forced(made.session, made.interface, prompt, wanted.tokens, steps)
         compare(found, wanted, actual.tokens, actual.logits, original.largest, f"a prompt of {len(prompt)}")
         written.append(wanted)
-    short, long = written[1], written[-1]
-    sides = ("right",) if padding is Padding.RIGHT else ("right", "left")
+    several, alone = (texts[1], texts[-1]), (written[1], written[-1])
     for side in sides:
-        scores = _together(made, (texts[1], texts[-1]), (short, long), steps, side)
-        for wanted, row in zip((short, long), scores, strict=True):
-            what = f"two texts, padded on the {side}"
-            compare(found, wanted, row.argmax(axis=1), row, original.largest, what)
+        actuals = _together(made, several, alone, steps, side)
+        wanteds = alone if apart else _together(original, several, alone, steps, side)
+        for first, second in zip(wanteds, actuals, strict=True):
+            compare(found, first, second.tokens, second.logits, original.largest, f"two texts, padded on the {side}")
     return found, written
 
 
@@ -123,8 +129,8 @@ def compare(found: TokenCheck, wanted: Text, tokens: Array, logits: Array | None
 
 def _together(
     side: Side, texts: Sequence[Sequence[int]], written: Sequence[Text], steps: int, padded: str
-) -> list[Array]:
-    """The logits by which each of several texts is continued at once, forced to what was written."""
+) -> list[Text]:
+    """How each of several texts is continued at once, forced to what was written."""
     longest = max(map(len, texts))
     ids, mask = np.zeros((len(texts), longest), np.int64), np.zeros((len(texts), longest), np.int64)
     for row, text in enumerate(texts):
@@ -137,4 +143,4 @@ def _together(
     for step in range(steps - 1):
         ids = np.asarray([[text.tokens[step]] for text in written], np.int64)
         scores.append(generator.step(ids)[:, -1])
-    return list(np.stack(scores, axis=1))
+    return [Text(row.argmax(axis=1), row) for row in np.stack(scores, axis=1)]
