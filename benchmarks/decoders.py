@@ -41,7 +41,7 @@ def _exports() -> Any:
 
 
 def _pytorch(model: Any, prompt: list[int], tokens: list[int]) -> tuple[int, int]:
-    """How many of the tokens after a prompt PyTorch writes too, each after those before it; and how many of these tie."""
+    """The tokens after a prompt that PyTorch writes too, each after those before it, counted; and those that tie."""
     torch = importlib.import_module("torch")
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([[*prompt, *tokens]])).logits[0].double().numpy()
@@ -208,6 +208,7 @@ def speed(report: Report, quick: bool, rounds: int) -> None:
 
 
 def main() -> int:
+    """Run it; the exit code."""
     options: argparse.ArgumentParser = parser(__doc__)
     options.add_argument("--only", nargs="+", default=[], metavar="NAME", help="decoders (default: all)")
     given = options.parse_args()

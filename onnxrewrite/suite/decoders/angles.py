@@ -20,8 +20,10 @@ _MOST_BYTES = 2**28
 """Bytes of a table that is worth writing."""
 
 
-def tabulate(model: ir.Model, interface: Interface, context: int) -> int:
+def tabulate(model: ir.Model, interface: Interface, context: int, *, counted: bool) -> int:
     """Give the rotary embeddings of a decoder, which is changed, tables of ``context`` rows and positions.
+
+    Where it takes no positions, they are the places of tokens, or, if ``counted``, of those that count.
 
     Returns the number of rotary embeddings that have tables now.
 
@@ -42,7 +44,7 @@ def tabulate(model: ir.Model, interface: Interface, context: int) -> int:
         cos, sin = (tables.get(value) for value in node.inputs[1:3] if value is not None)
         if cos is None or sin is None:
             continue
-        positions = positions or spelling.positions()
+        positions = positions or spelling.positions(counted=counted)
         node.resize_inputs(4)
         for index, value in enumerate((cos, sin, positions), start=1):
             node.replace_input_with(index, value)

@@ -13,7 +13,7 @@ from onnxrewrite.suite.decoders.cones import above, below, passed_on
 
 _PRODUCTS = frozenset({"MatMul", "Einsum", "FusedMatMul"})
 _INSIDE = {"Attention": (4, 5), "MultiHeadAttention": (6, 7), "GroupQueryAttention": (3, 4)}
-"""Attentions that join a past themselves, to the inputs for that of keys and of values; outputs 1 and 2 are presents."""
+"""Attentions that join a past themselves, to the inputs for past keys and values; outputs 1 and 2 are presents."""
 _KEYS_OF = {"Attention": (1, 2), "MultiHeadAttention": (1, 2), "GroupQueryAttention": (1, 2)}
 """Attentions to the inputs for keys and values."""
 
@@ -82,7 +82,7 @@ def _cache(parts: list[_Joined]) -> Cache:
 
 
 def _joined(past: ir.Value) -> _Joined | None:
-    """What becomes of an input that is a past; None for others."""
+    """The present that an input becomes if it is a past; None for others."""
     if past.dtype is None or not past.dtype.is_floating_point() or past.const_value is not None:
         return None
     for value in passed_on(past):
@@ -91,7 +91,7 @@ def _joined(past: ir.Value) -> _Joined | None:
                 role = _INSIDE[node.op_type].index(index)
                 present = node.outputs[1 + role] if len(node.outputs) > 2 else None
                 return _Joined(past, _output(present), node, role)
-            if index == 0 and node.op_type in ("Concat", "TensorScatter"):
+            if index == 0 and len(node.inputs) > 1 and node.op_type in ("Concat", "TensorScatter"):
                 found = _attention(node.outputs[0])
                 if found is not None:
                     return _Joined(past, _output(node.outputs[0]), *found)

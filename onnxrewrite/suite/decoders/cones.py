@@ -42,8 +42,8 @@ def above(value: ir.Value, stops: Callable[[ir.Node], bool]) -> Iterator[ir.Node
 
 
 def passed_on(value: ir.Value) -> Iterator[ir.Value]:
-    """A value, and what Identities make of it."""
+    """A value, and what Identities make of it, or Concats of nothing else."""
     yield value
     for node, _ in value.uses():
-        if node.op_type == "Identity":
+        if node.op_type in ("Identity", "Concat") and len(node.inputs) == 1:
             yield from passed_on(node.outputs[0])

@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Special:
-    """What the caller decides; None for what the files beside the model say.
+    """Decisions of the caller; None for what the files beside the model say.
 
     Attributes:
         context: The number of tokens that prompt and answer may have.
@@ -47,7 +47,7 @@ class Special:
 
 
 def read_config(folder: Path) -> Json:
-    """What ``config.json`` and ``generation_config.json`` in a folder say, the latter first; empty without them.
+    """The contents of ``config.json`` and ``generation_config.json`` in a folder, the latter first; empty without.
 
     Raises:
         UsageError: One of them is not a JSON object.
@@ -164,7 +164,7 @@ def _inputs(interface: Interface) -> Json:
 
 
 def _search(config: Mapping[str, Any], context: int, *, shared: bool) -> Json:
-    """How tokens are chosen: as the files beside the model say, else the most likely one."""
+    """The way tokens are chosen: as the files beside the model say, else the most likely one."""
     defaults: Json = {
         "do_sample": False,
         "length_penalty": 1.0,

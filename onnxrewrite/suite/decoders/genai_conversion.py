@@ -32,6 +32,7 @@ from onnxrewrite.suite.decoders.genai_config import (
 )
 from onnxrewrite.suite.decoders.grouped_query import Padding, rules
 from onnxrewrite.suite.decoders.token_check import Side, TokenCheck, check_tokens, prompts
+from onnxrewrite.suite.decoders.token_counts import spell_counts
 
 _OPSET = 23
 """The first that has Attention, of which grouped-query attention is made."""
@@ -50,7 +51,7 @@ _ATTENTIONS = ("GroupQueryAttention", "Attention", "MultiHeadAttention")
 
 @dataclass(frozen=True, kw_only=True)
 class GenaiSettings:
-    """What is asked for.
+    """The settings of ``genai``.
 
     Attributes:
         parts: The names of inputs and outputs that the caller decides; see ``find_interface``.
@@ -63,7 +64,7 @@ class GenaiSettings:
     """
 
     parts: Mapping[str, str | None] = field(default_factory=dict)
-    special: Special = Special()
+    special: Special = field(default_factory=Special)
     padding: Padding = Padding.RIGHT
     lower: Lowering = "fused"
     check: CheckLevel = "full"
@@ -184,10 +185,13 @@ class _Made:
         self.settings, self.progress = settings, progress
         self.notes: list[str] = []
         self.model, self.interface = under_contract(original, face)
+        if self.interface.mask is not None:
+            spell_counts(self.model, self.interface, context)
         self.masks = masks.take_out(self.model, self.interface, context)
         self.model = self._rewritten(settings.check)
         if self.masks.windows:
-            angles.tabulate(self.model, self.interface, context)
+            counted = settings.padding is Padding.RIGHT
+            angles.tabulate(self.model, self.interface, context, counted=counted)
             self.model = self._grouped()
             masks.spell_out(self.model, self.interface, self.masks)
             self.model = self._rewritten("off")
@@ -219,7 +223,7 @@ class _Made:
 
     @property
     def assumes(self) -> list[str]:
-        """What is assumed of how the decoder is used."""
+        """Assumptions about how the decoder is used."""
         found = []
         if "GroupQueryAttention" in self.attentions:
             found.append("several new tokens after a past are given for a batch of one only")
@@ -272,7 +276,7 @@ def _checked(original: ir.Model, face: Interface, made: _Made, folder: Path, con
     settings, steps = made.settings, min(made.settings.tokens, context - 1)
     texts = prompts(face.words, context, steps, settings.seed)
     by_length = settings.padding is Padding.RIGHT and "GroupQueryAttention" in made.attentions
-    sides = ("right",) if settings.padding is Padding.RIGHT else ("right", "left")
+    sides: tuple[str, ...] = ("right",) if settings.padding is Padding.RIGHT else ("right", "left")
     with contextlib.ExitStack() as stack:
         first = _opened(stack.enter_context(by_reference(original)), "the decoder")
         second = _opened(folder / genai_folder.MODEL, "the rewritten decoder")

@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxrewrite.errors import CheckError, one_line
 from onnxrewrite.suite.decoders.genai_config import NAME
-from onnxrewrite.suite.decoders.generation import Text
+from onnxrewrite.suite.decoders.greedy_generation import Text
 from onnxrewrite.suite.decoders.token_check import TokenCheck, compare
 
 

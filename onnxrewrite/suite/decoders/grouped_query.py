@@ -1,4 +1,4 @@
-"""Attention with a past as com.microsoft.GroupQueryAttention, which may write new keys and values into the past's buffer.
+"""Attention with a past as com.microsoft.GroupQueryAttention, whose past and present may be one buffer.
 
 The kernel takes how many tokens there are in place of a mask: a token sees itself and those before it.  What more a
 mask says goes in as a bias.  Where it is assumed that texts are padded on the right only, if at all, a mask says no
@@ -31,7 +31,7 @@ from onnxrewrite.suite.decoders.masks import CAUSAL
 
 
 class Padding(enum.StrEnum):
-    """Where texts of a batch are filled up to one length."""
+    """The side at which texts of a batch are filled up to one length."""
 
     RIGHT = "right"
     ANY = "any"
@@ -98,8 +98,8 @@ def to_grouped(windows: Mapping[str, int | None], padding: Padding, m: Match, bu
     m.require(size % 8 == 0, f"heads must be of a multiple of 8 elements, not {size}", at=q)
     counts = _input(m, CUSTOMARY["mask"])
     window = windows[name] if name is not None else None
-    lengths, length = _lengths(build, counts, padding)
     plain = padding is Padding.RIGHT and bias not in m
+    lengths, length = _lengths(m, build, counts, plain)
     added = None if plain else m[mask]
     how = {
         "num_heads": heads,
@@ -148,11 +148,15 @@ def _split(build: Builder, x: ir.Value, heads: int, size: int) -> ir.Value:
     return build.Transpose(build.Reshape(x, np.array([0, 0, heads, size])), perm=HEADS)
 
 
-def _lengths(build: Builder, counts: ir.Value, padding: Padding) -> tuple[ir.Value, ir.Value]:
-    """How many tokens each text has, less one, and all have, as the kernel wants them."""
+def _lengths(m: Match, build: Builder, counts: ir.Value, by_text: bool) -> tuple[ir.Value, ir.Value]:
+    """The number of tokens that each text has, less one, and that all have, as the kernel wants them.
+
+    ``by_text``: those that count; else they all have as many, and a bias says which of them count.
+    """
     length = build.Cast(build.Squeeze(build.Shape(counts, start=1, end=2), np.array([0])), to=int(ir.DataType.INT32))
-    if padding is Padding.RIGHT:
-        summed = build.ReduceSum(build.Cast(counts, to=int(ir.DataType.INT64)), np.array([1]), keepdims=0)
+    if by_text:
+        whole = counts if m.dtype(counts) == ir.DataType.INT64 else build.Cast(counts, to=int(ir.DataType.INT64))
+        summed = build.ReduceSum(whole, np.array([1]), keepdims=0)
         return build.Cast(build.Sub(summed, np.array(1)), to=int(ir.DataType.INT32)), length
     batch = build.Shape(counts, start=0, end=1)
     return build.Expand(build.Sub(length, np.array(1, np.int32)), batch), length
@@ -161,7 +165,7 @@ def _lengths(build: Builder, counts: ir.Value, padding: Padding) -> tuple[ir.Val
 def _input(m: Match, name: str) -> ir.Value:
     """An input of the graph."""
     graph = m.node(attention).graph
-    found = [value for value in getattr(graph, "inputs", ()) if value.name == name]
+    found: list[ir.Value] = [value for value in getattr(graph, "inputs", ()) if value.name == name]
     if not found:
         m.refuse(f"the model takes no {name}")
     return found[0]
@@ -198,7 +202,39 @@ EXAMPLES = (
 """Examples of the rule for a mask without a window, and padding on the right."""
 
 
-@rule("grouped-query-rotary", LOWER, grouped, assumes=(Assumption.NOT_NEGATIVE,), allow_shared=True)
+_TURNED = (
+    "float[b,s,32] x; float[b,s,32] k; float[b,s,32] v; float[b,2,p,16] pk; float[b,2,p,16] pv; int32[b] l; int32 t;"
+    "int64[b,s] places; float[2,8] c = {1,1,1,1,1,1,1,1, 0,0,0,0,0,0,0,0};"
+    "float[2,8] z = {0,0,0,0,0,0,0,0, 1,1,1,1,1,1,1,1};"
+)
+_BOTH = "rq = RotaryEmbedding<num_heads=2>(x, c, z, places)  rk = RotaryEmbedding<num_heads=2>(k, {0}, {1}, places)"
+_GROUPED = "y, nk, nv = com.microsoft.GroupQueryAttention<num_heads=2, kv_num_heads=2, scale=0.5{0}>"
+
+
+@rule(
+    "grouped-query-rotary",
+    LOWER,
+    grouped,
+    assumes=(Assumption.NOT_NEGATIVE,),
+    allow_shared=True,
+    examples=(
+        Rewrites(
+            f"{_TURNED} {_BOTH.format('c', 'z')} {_GROUPED.format('')}(rq, rk, v, pk, pv, l, t)  w = Identity(places)",
+            to=f"{_TURNED} {_GROUPED.format(', do_rotary=1')}(x, k, v, pk, pv, l, t, c, z)  w = Identity(places)",
+            opset=23,
+        ),
+        Rejects(
+            f"{_TURNED} {_BOTH.format('z', 'c')} {_GROUPED.format('')}(rq, rk, v, pk, pv, l, t)",
+            because="cos must be the same value in both places",
+            opset=23,
+        ),
+        Rejects(
+            f"{_TURNED.replace(',16]', ',8]')} {_BOTH.format('c', 'z')} {_GROUPED.format('')}(rq, rk, v, pk, pv, l, t)",
+            because="heads must be of a multiple of 16 elements",
+            opset=23,
+        ),
+    ),
+)
 def grouped_rotary(m: Match, build: Builder) -> tuple[ir.Value, ...]:
     """GroupQueryAttention(RotaryEmbedding(q), RotaryEmbedding(k), …) ⟶ GroupQueryAttention(q, k, …, cos, sin)."""
     node = m.node(grouped)

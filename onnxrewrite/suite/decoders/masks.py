@@ -149,7 +149,7 @@ def _is_along(node: ir.Node) -> bool:
 
 
 def _masking(node: ir.Node, scores: ir.Value) -> _Masking | None:
-    """What a node masks scores by; None for one that does something else."""
+    """The masking of scores that a node does; None for one that does something else."""
     if node.op_type == "Add":
         (other,) = (each for each in node.inputs if each is not None and each is not scores)
         return _Masking(node, scores, other, lambda a: a == 0) if _varies(other) else None
@@ -186,7 +186,7 @@ def _understood(layer: list[_Masking], probe: Probe, farthest: int) -> tuple[int
 
 
 def _difference(layer: list[_Masking], probe: Probe, step: Step, window: int | None) -> str:
-    """What is different about a layer's masks at a step; empty if it is as it should be."""
+    """The difference between a layer's masks and those of a decoder at a step; empty for none."""
     found = _allowed(layer, probe, step)
     if isinstance(found, str):
         return found

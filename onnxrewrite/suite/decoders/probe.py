@@ -13,7 +13,7 @@ from onnxrewrite.ir.graph import extract
 from onnxrewrite.runtime.session import open_session
 from onnxrewrite.suite.decoders.cones import below
 from onnxrewrite.suite.decoders.decoder_interface import Interface
-from onnxrewrite.suite.decoders.generation import Generator
+from onnxrewrite.suite.decoders.greedy_generation import Generator
 from onnxrewrite.system.arrays import Array
 
 
@@ -37,14 +37,14 @@ class Step:
     @property
     def positions(self) -> Array:
         """The positions of the new tokens, those that do not count left out of the count."""
-        return np.maximum(np.cumsum(self.counts, axis=1) - 1, 0)[:, self.past :]
+        return np.asarray(np.maximum(np.cumsum(self.counts, axis=1) - 1, 0)[:, self.past :])
 
     @property
     def visible(self) -> Array:
         """The tokens that each new one may look at, [batch, new, past + new]: no later ones, and those that count."""
         places = np.arange(self.counts.shape[1])
         causal = places[None, :] <= places[self.past :, None]
-        return causal[None] & self.counts[:, None, :].astype(bool)
+        return np.asarray(causal[None] & self.counts[:, None, :].astype(bool))
 
 
 def full(batch: int, past: int, new: int) -> Step:

@@ -46,11 +46,18 @@ class Spelling:
         """The number of new tokens, a scalar."""
         return self.op("Squeeze", self.op("Shape", self._input(self.interface.ids), start=1, end=2), np.array([0]))
 
-    def positions(self) -> ir.Value:
-        """The positions of new tokens, of shape [batch, new]: those that are given, else the last of all tokens."""
+    def positions(self, *, counted: bool) -> ir.Value:
+        """The positions of new tokens, of shape [batch, new]: those that are given; else the last of all tokens, or of
+        those that are ``counted``, that is, count."""
         if self.interface.positions is not None:
             given = self._input(self.interface.positions)
             return given if given.dtype == ir.DataType.INT64 else self.op("Cast", given, to=7)
+        if counted:
+            counts = self.op("Cast", self._input(self.interface.mask), to=int(ir.DataType.INT64))
+            places = self.op("Sub", self.op("CumSum", counts, np.array(1)), np.array(1))
+            start = self.op("Unsqueeze", self.op("Sub", self.total(), self.new()), np.array([0]))
+            end = self.op("Unsqueeze", self.total(), np.array([0]))
+            return self.op("Slice", self.op("Max", places, np.array(0)), start, end, np.array([1]))
         row = self._range(self.op("Sub", self.total(), self.new()), self.total())
         return self.op(
             "Expand", self.op("Unsqueeze", row, np.array([0])), self.op("Shape", self._input(self.interface.ids))

@@ -17,7 +17,7 @@ import numpy as np
 
 from onnxrewrite.errors import CheckError
 from onnxrewrite.suite.decoders.decoder_interface import Interface
-from onnxrewrite.suite.decoders.generation import Generator, Steps, Text, forced, greedy
+from onnxrewrite.suite.decoders.greedy_generation import Generator, Steps, Text, forced, greedy
 from onnxrewrite.system.arrays import Array
 
 _LARGEST = {"tensor(float)": 1e-4, "tensor(double)": 1e-4, "tensor(float16)": 2e-2}
@@ -29,7 +29,7 @@ _LENGTHS = (1, 7, 19)
 
 @dataclass
 class TokenCheck:
-    """What was compared.
+    """A comparison of tokens.
 
     Attributes:
         tokens: The number of tokens that were compared.
@@ -130,7 +130,7 @@ def compare(found: TokenCheck, wanted: Text, tokens: Array, logits: Array | None
 def _together(
     side: Side, texts: Sequence[Sequence[int]], written: Sequence[Text], steps: int, padded: str
 ) -> list[Text]:
-    """How each of several texts is continued at once, forced to what was written."""
+    """Several texts continued at once, forced to what was written."""
     longest = max(map(len, texts))
     ids, mask = np.zeros((len(texts), longest), np.int64), np.zeros((len(texts), longest), np.int64)
     for row, text in enumerate(texts):

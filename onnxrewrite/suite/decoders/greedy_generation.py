@@ -89,7 +89,7 @@ class Generator:
 
 @dataclass(frozen=True)
 class Text:
-    """What a decoder wrote.
+    """A text that a decoder wrote.
 
     Attributes:
         tokens: Those after the prompt, of shape [steps].
