@@ -15,9 +15,11 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from onnxrewrite.errors import ModelError
 from onnxrewrite.io import preserved
 from onnxrewrite.suite.decoders.caches import Cache
 from onnxrewrite.suite.decoders.decoder_interface import CUSTOMARY, Interface
+from onnxrewrite.suite.decoders.spelling import Spelling
 
 PAST_KEY, PAST_VALUE = "past_key_values.%d.key", "past_key_values.%d.value"
 PRESENT_KEY, PRESENT_VALUE = "present.%d.key", "present.%d.value"
@@ -27,8 +29,13 @@ TOTAL = f"{PAST} + {SEQUENCE}"
 
 
 def under_contract(model: ir.Model, interface: Interface) -> tuple[ir.Model, Interface]:
-    """A copy of a decoder with the names and dimensions of the contract, and its interface."""
+    """A copy of a decoder with the names and dimensions of the contract, and its interface.
+
+    Raises:
+        ModelError: Ids, mask or positions are no [batch, tokens].
+    """
     made = model.clone()
+    _with_integers(made.graph, interface)
     names = _names(interface)
     _free(made.graph, names)
     for value in (*made.graph.inputs, *made.graph.outputs):
@@ -43,6 +50,23 @@ def under_contract(model: ir.Model, interface: Interface) -> tuple[ir.Model, Int
             value.shape = ir.Shape(dims)
     preserved.renew_interface(made)
     return made, renamed
+
+
+def without_shapes_of_pasts(model: ir.Model, interface: Interface) -> None:
+    """Compute the shapes of pasts from other inputs, in a model, which is changed: a buffer is longer than a past."""
+    spelling = Spelling(model.graph, interface)
+    for cache in interface.caches:
+        for value in model.graph.inputs:
+            if value.name not in (cache.past_key, cache.past_value):
+                continue
+            for node in [node for node, _ in value.uses() if node.op_type == "Shape"]:
+                start, end = (
+                    node.attributes[name].as_int() if name in node.attributes else None for name in ("start", "end")
+                )
+                dims = spelling.shape_of_past(cache.heads, cache.size)[start:end]
+                node.outputs[0].replace_all_uses_with(spelling.op("Concat", *dims, axis=0))
+                model.graph.remove(node, safe=True)
+    spelling.finish()
 
 
 def _names(interface: Interface) -> dict[str, str]:
@@ -102,6 +126,30 @@ def _shapes(interface: Interface) -> dict[str, tuple[int | str, ...]]:
 def _values(graph: ir.Graph) -> list[ir.Value]:
     """The values computed in a graph that are no outputs: their shapes speak of the names that dimensions had."""
     return [value for node in graph for value in node.outputs if not value.is_graph_output()]
+
+
+def _with_integers(graph: ir.Graph, interface: Interface) -> None:
+    """Take ids, mask and positions as int64, of which the model makes what it takes: they must be of one dtype.
+
+    Raises:
+        ModelError: One of them has another rank than 2.
+    """
+    first, casts = next(iter(graph), None), list[ir.Node]()
+    for value in graph.inputs:
+        if value.name not in (interface.ids, interface.mask, interface.positions):
+            continue
+        if value.shape is not None and len(value.shape) != 2:
+            raise ModelError(f"input {value.name} has rank {len(value.shape)}, and is given as [batch, tokens]")
+        if value.dtype == ir.DataType.INT64 or value.dtype is None:
+            continue
+        cast = ir.node("Cast", [value], {"to": int(value.dtype)})
+        cast.name = cast.outputs[0].name = f"{value.name}/cast"
+        value.replace_all_uses_with(cast.outputs[0])
+        cast.replace_input_with(0, value)
+        value.type = ir.TensorType(ir.DataType.INT64)
+        casts.append(cast)
+    if first is not None:
+        graph.insert_before(first, casts)
 
 
 def _free(graph: ir.Graph, names: Mapping[str, str]) -> None:

@@ -21,7 +21,7 @@ from onnxrewrite.io.inlining import inlined
 from onnxrewrite.runtime.references import by_reference
 from onnxrewrite.runtime.session import Session, open_session
 from onnxrewrite.suite.decoders import angles, genai_folder, genai_run, masks
-from onnxrewrite.suite.decoders.contract import under_contract
+from onnxrewrite.suite.decoders.contract import under_contract, without_shapes_of_pasts
 from onnxrewrite.suite.decoders.decoder_interface import Interface, find_interface
 from onnxrewrite.suite.decoders.genai_config import (
     Special,
@@ -30,8 +30,9 @@ from onnxrewrite.suite.decoders.genai_config import (
     read_config,
     require_agreement,
 )
+from onnxrewrite.suite.decoders.greedy_generation import Side
 from onnxrewrite.suite.decoders.grouped_query import Padding, rules
-from onnxrewrite.suite.decoders.token_check import Side, TokenCheck, check_tokens, prompts
+from onnxrewrite.suite.decoders.token_check import TokenCheck, check_tokens, largest, prompts
 from onnxrewrite.suite.decoders.token_counts import spell_counts
 
 _OPSET = 23
@@ -195,6 +196,7 @@ class _Made:
             self.model = self._grouped()
             masks.spell_out(self.model, self.interface, self.masks)
             self.model = self._rewritten("off")
+            without_shapes_of_pasts(self.model, self.interface)
         self.notes += [f"layer {number}: the mask stays: {why}" for number, why in self.masks.unknown.items()]
         self._declare()
 
@@ -280,11 +282,12 @@ def _checked(original: ir.Model, face: Interface, made: _Made, folder: Path, con
     with contextlib.ExitStack() as stack:
         first = _opened(stack.enter_context(by_reference(original)), "the decoder")
         second = _opened(folder / genai_folder.MODEL, "the rewritten decoder")
-        side = Side(first, face)
+        room = max(map(len, texts)) + steps if made.shared else 0
+        side, other = Side(first, face), Side(second, made.interface, room)
         sides = sides if face.mask is not None else ()
-        found, written = check_tokens(side, Side(second, made.interface), texts, steps, apart=by_length, sides=sides)
+        found, written = check_tokens(side, other, texts, steps, apart=by_length, sides=sides)
     if genai_run.is_installed():
-        genai_run.check_folder(folder, texts, written, side.largest, found)
+        genai_run.check_folder(folder, texts, written, largest(side), found)
     return found
 
 

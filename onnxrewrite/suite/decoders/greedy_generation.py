@@ -41,12 +41,14 @@ class Generator:
         interface: Of the model.
         mask: 1 for each token so far that counts, of shape [batch, tokens]; it grows.
         past: Keys and values so far, by the name of the input.
+        buffer: The number of tokens that the buffer of past and present has room for; 0 where they are apart.
     """
 
     session: Steps
     interface: Interface
     mask: Array = field(default_factory=lambda: np.zeros((1, 0), np.int64))
     past: dict[str, Any] = field(default_factory=dict)
+    buffer: int = 0
 
     def feeds(self, ids: Array, mask: Array | None = None) -> dict[str, Array]:
         """The inputs of a step that reads tokens ``ids``, of shape [batch, n], all of which count unless ``mask`` says
@@ -58,7 +60,7 @@ class Generator:
         given = {face.ids: ids, face.mask: self.mask, face.positions: positions}
         made = {name: array.astype(self._dtype(name)) for name, array in given.items() if name is not None}
         for cache in face.caches:
-            empty = (ids.shape[0], cache.heads, 0, cache.size)
+            empty = (ids.shape[0], cache.heads, self.buffer, cache.size)
             for name in (cache.past_key, cache.past_value):
                 made[name] = self.past[name] if name in self.past else np.zeros(empty, self._dtype(name))
         return made
@@ -100,18 +102,37 @@ class Text:
     logits: Array
 
 
-def greedy(session: Steps, interface: Interface, prompt: Sequence[int], steps: int) -> Text:
+@dataclass(frozen=True)
+class Side:
+    """A decoder that can be run.
+
+    Attributes:
+        session: Runs the model.
+        interface: Of the model.
+        buffer: The number of tokens that the buffer of past and present has room for; 0 where they are apart.
+    """
+
+    session: Steps
+    interface: Interface
+    buffer: int = 0
+
+    def start(self) -> Generator:
+        """The decoder at the beginning of a text."""
+        return Generator(self.session, self.interface, buffer=self.buffer)
+
+
+def greedy(side: Side, prompt: Sequence[int], steps: int) -> Text:
     """Let a decoder write ``steps`` tokens after a prompt, each the most likely one.
 
     Raises:
         ModelError: The model cannot be run.
     """
-    return forced(session, interface, prompt, None, steps)
+    return forced(side, prompt, None, steps)
 
 
-def forced(session: Steps, interface: Interface, prompt: Sequence[int], tokens: Array | None, steps: int) -> Text:
+def forced(side: Side, prompt: Sequence[int], tokens: Array | None, steps: int) -> Text:
     """The same, with ``tokens`` written in place of what the decoder chooses, if there are any."""
-    generator = Generator(session, interface)
+    generator = side.start()
     ids = np.asarray([prompt], np.int64)
     chosen, scores = [], []
     for step in range(steps):

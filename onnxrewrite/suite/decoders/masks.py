@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from onnxrewrite.io import preserved
 from onnxrewrite.ir.graph import constant_tensor
+from onnxrewrite.pattern.paths import is_read_once
 from onnxrewrite.suite.decoders import contract
 from onnxrewrite.suite.decoders.decoder_interface import Interface
 from onnxrewrite.suite.decoders.probe import LEFT, STEPS, Probe, Step, dependent_on_tokens, full
@@ -133,7 +134,7 @@ def _maskings(softmax: ir.Node, hot: frozenset[ir.Value]) -> Iterator[_Masking]:
     value = softmax.inputs[0]
     while value is not None and (node := value.producer()) is not None and node.op_type not in _PRODUCTS:
         warm = [each for each in node.inputs if each in hot]
-        if len(warm) != 1:
+        if len(warm) != 1 or not is_read_once(value):
             return
         found = _masking(node, warm[0])
         if found is not None:

@@ -115,9 +115,10 @@ class Probe:
         before = Generator(self.session, self.interface)
         if step.past:
             before.mask = step.counts[:, : step.past]
+            shapes = {(cache.heads, cache.size) for cache in self.interface.caches}
+            empty = {(h, d): np.zeros((batch, h, step.past, d), np.float32) for h, d in shapes}  # never read
             for cache in self.interface.caches:
-                empty = np.zeros((batch, cache.heads, step.past, cache.size), np.float32)
-                before.past |= {cache.past_key: empty, cache.past_value: empty}
+                before.past |= dict.fromkeys((cache.past_key, cache.past_value), empty[cache.heads, cache.size])
         made = before.feeds(np.ones((batch, step.new), np.int64), step.counts[:, step.past :])
         return made | dict.fromkeys(self.masks, step.visible[:, None])
 

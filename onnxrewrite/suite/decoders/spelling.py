@@ -74,6 +74,12 @@ class Spelling:
         counts = self.op("Cast", self._input(self.interface.mask), to=int(ir.DataType.BOOL))
         return self.op("And", seen, self.op("Unsqueeze", counts, np.array([1, 2])))
 
+    def shape_of_past(self, heads: int, size: int) -> list[ir.Value]:
+        """The dimensions of a past that is no longer than what is in it, each a vector of one."""
+        batch = self.op("Shape", self._input(self.interface.ids), start=0, end=1)
+        past = self.op("Unsqueeze", self.op("Sub", self.total(), self.new()), np.array([0]))
+        return [batch, self._constant(np.array([heads])), past, self._constant(np.array([size]))]
+
     def finish(self) -> None:
         """Put the new nodes in front of the others."""
         first = next(iter(self.graph), None)

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from onnxrewrite.errors import CheckError
-from onnxrewrite.suite.decoders.decoder_interface import Interface
-from onnxrewrite.suite.decoders.greedy_generation import Generator, Steps, Text, forced, greedy
+from onnxrewrite.suite.decoders.greedy_generation import Side, Text, forced, greedy
 from onnxrewrite.system.arrays import Array
 
 _LARGEST = {"tensor(float)": 1e-4, "tensor(double)": 1e-4, "tensor(float16)": 2e-2}
@@ -48,17 +47,9 @@ class TokenCheck:
         return {"tokens": self.tokens, "ties": self.ties, "error": self.error, "runs": self.runs}
 
 
-@dataclass(frozen=True)
-class Side:
-    """A decoder that can be run."""
-
-    session: Steps
-    interface: Interface
-
-    @property
-    def largest(self) -> float:
-        """The largest difference of logits that rounding explains."""
-        return _LARGEST.get(self.session.types[self.interface.logits], 2e-2)
+def largest(side: Side) -> float:
+    """The largest difference of logits that rounding explains, as a part of the range that they span."""
+    return _LARGEST.get(side.session.types[side.interface.logits], 2e-2)
 
 
 def prompts(words: int, context: int, steps: int, seed: int) -> list[list[int]]:
@@ -85,28 +76,28 @@ def check_tokens(
         CheckError: They write different tokens, or their logits differ by more than rounding explains.
         ModelError: One of them cannot be run.
     """
-    found, written = TokenCheck(), list[Text]()
+    found, written, most = TokenCheck(), list[Text](), largest(original)
     for prompt in texts:
-        wanted = greedy(original.session, original.interface, prompt, steps)
-        actual = forced(made.session, made.interface, prompt, wanted.tokens, steps)
-        compare(found, wanted, actual.tokens, actual.logits, original.largest, f"a prompt of {len(prompt)}")
+        wanted = greedy(original, prompt, steps)
+        actual = forced(made, prompt, wanted.tokens, steps)
+        compare(found, wanted, actual.tokens, actual.logits, most, f"a prompt of {len(prompt)}")
         written.append(wanted)
     several, alone = (texts[1], texts[-1]), (written[1], written[-1])
     for side in sides:
         actuals = _together(made, several, alone, steps, side)
         wanteds = alone if apart else _together(original, several, alone, steps, side)
         for first, second in zip(wanteds, actuals, strict=True):
-            compare(found, first, second.tokens, second.logits, original.largest, f"two texts, padded on the {side}")
+            compare(found, first, second.tokens, second.logits, most, f"two texts, padded on the {side}")
     return found, written
 
 
-def compare(found: TokenCheck, wanted: Text, tokens: Array, logits: Array | None, largest: float, what: str) -> None:
+def compare(found: TokenCheck, wanted: Text, tokens: Array, logits: Array | None, most: float, what: str) -> None:
     """Compare a text with what was wanted; see ``check_tokens``."""
     for step, (first, second) in enumerate(zip(wanted.tokens, tokens, strict=False)):
         scores = wanted.logits[step]
         span = float(np.ptp(scores)) or 1.0
-        error = float(np.abs(scores - logits[step]).max()) / span if logits is not None else largest
-        if not error <= largest:
+        error = float(np.abs(scores - logits[step]).max()) / span if logits is not None else most
+        if not error <= most:
             raise CheckError(
                 f"the logits differ by {error:.2g} of their range at token {step + 1} of {what}; nothing was written"
             )
@@ -137,7 +128,7 @@ def _together(
         place = slice(0, len(text)) if padded == "right" else slice(longest - len(text), longest)
         ids[row, place], mask[row, place] = text, 1
     last = [len(text) - 1 if padded == "right" else longest - 1 for text in texts]
-    generator = Generator(side.session, side.interface)
+    generator = side.start()
     logits = generator.step(ids, mask)
     scores = [logits[np.arange(len(texts)), last]]
     for step in range(steps - 1):

@@ -31,7 +31,7 @@ def spell_counts(model: ir.Model, interface: Interface, context: int) -> int:
     """
     hot = dependent_on_tokens(model.graph, interface)
     values = [node.outputs[0] for node in model.graph if node.op_type in _BOUNDED and not node.domain]
-    values = [value for value in values if value not in hot and value.dtype in (None, ir.DataType.INT64)]
+    values = [value for value in values if value not in hot and not value.is_graph_output()]
     if not values:
         return 0
     probe, left = Probe(model, interface, values), set(values)

@@ -38,7 +38,7 @@ def test_the_contract_gives_customary_names_and_one_past(name: str) -> None:
     assert face.ids == "input_ids"
     pasts = {str(value.shape) for value in made.graph.inputs if "past" in (value.name or "")}
     assert len(pasts) == 1
-    assert [value.name for value in loaded.graph.inputs][0] == "my_input_ids", "the model given is not changed"
+    assert next(value.name for value in loaded.graph.inputs) == "my_input_ids", "the model given is not changed"
 
 
 def test_no_decoder() -> None:

@@ -48,9 +48,19 @@ def test_a_mask_that_hides_a_token_from_itself_is_not() -> None:
     assert len(found.unknown) == 2
 
 
+def test_masked_scores_that_are_read_elsewhere_stay_masked() -> None:
+    model = decoder("llama_past")
+    scores = [node.input[0] for node in model.graph.node if node.op_type == "Softmax"]
+    shown = onnx.helper.make_tensor_value_info("shown", 1, None)
+    model.graph.node.append(onnx.helper.make_node("ReduceMax", [scores[0]], ["shown"], keepdims=0))
+    model.graph.output.append(shown)
+    found, _ = taken_out(model)
+    assert list(found.windows.values()) == [None], "that of the other layer"
+
+
 def test_steps() -> None:
     step = padded(0, 4, right=1)
     assert step.counts.tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
     assert step.positions.tolist() == [[0, 1, 2, 2], [0, 1, 2, 3]]
-    assert step.visible[0].tolist() == np.tril(np.ones((4, 4), bool))[:, :4].tolist()[:3] + [[True, True, True, False]]
+    assert step.visible[0].tolist() == [*np.tril(np.ones((4, 4), bool))[:, :4].tolist()[:3], [True, True, True, False]]
     assert full(1, 2, 1).past == 2
