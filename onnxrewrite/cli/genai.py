@@ -95,10 +95,12 @@ def genai(
 
     report = options.json_path(told.json, model)
 
+    from onnxrewrite import io
     from onnxrewrite.suite.decoders import genai_folder
     from onnxrewrite.suite.decoders.genai_conversion import genai as made
 
     genai_folder.require_free(Path(output))
+    options.keep_weights(io.load(model), report, "--json")
     settings = _settings(parts, text, asked)
     with progress_bar(wanted=not told.quiet) as progress, refusal_told(model, told.json, report):
         found = made(model, output, settings, tokenizer=text.tokenizer, config=text.config, progress=progress)

@@ -39,6 +39,23 @@ def test_json(cli: Callable, net: Path, tmp_path: Path) -> None:
     assert told["inputs"]["positions"] == "position_ids"
 
 
+def test_bad_arguments(cli: Callable, net: Path, tmp_path: Path) -> None:
+    out, text = tmp_path / "out", ("--context", 64, "--eos", 2)
+    for arguments, said in (
+        ((tmp_path / "none.onnx", "-o", out), "none.onnx"),
+        ((net, "-o", net), "is no folder"),
+        ((net, "-o", tmp_path), "is not empty"),
+        ((net, "-o", tmp_path / "a" / "b"), "there is no folder"),
+        ((net, "-o", out, "--tokenizer", tmp_path / "none"), "--tokenizer"),
+        ((net, "-o", out, "--positions", "where"), "--positions where: the model has no such input"),
+    ):
+        done = cli("genai", *arguments, *text)
+        assert done.code == 2
+        assert said in done.err
+        assert done.err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["net.onnx"]
+
+
 def test_one_line_and_nothing_written(cli: Callable, net: Path, tmp_path: Path) -> None:
     onnx.save(without_output(decoder("gpt2_past"), "present.0.key"), net)
     done = cli("genai", net, "-o", tmp_path / "out", "--context", 64, "--eos", 2)

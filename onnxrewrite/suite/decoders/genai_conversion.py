@@ -145,12 +145,12 @@ def genai(
     """
     target, beside = Path(out), Path(source).parent if isinstance(source, str | os.PathLike) else None
     genai_folder.require_free(target)
+    for option, given in (("--config", config), ("--tokenizer", tokenizer)):
+        if given is not None and not Path(given).is_dir():
+            raise UsageError(f"{option} {os.fspath(given)}: is no folder")
     folders = [Path(given) if given is not None else beside for given in (config, tokenizer)]
-    for option, folder in zip(("--config", "--tokenizer"), folders, strict=True):
-        if folder is not None and not folder.is_dir():
-            raise UsageError(f"{option} {folder}: is no folder")
-    said = read_config(folders[0]) if folders[0] is not None else {}
     original = inlined(io.load(source)).model
+    said = read_config(folders[0]) if folders[0] is not None else {}
     face = find_interface(original, settings.parts)
     require_agreement(said, face)
     context = context_of(said, settings.special)

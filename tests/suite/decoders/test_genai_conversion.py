@@ -108,7 +108,7 @@ def test_what_is_a_tie_and_what_is_not() -> None:
     assert (found.tokens, found.ties) == (1, 1)
     with pytest.raises(CheckError, match="3 in place of 1 at token 1 of a prompt"):
         compare(found, wanted, np.array([3]), scores, 1e-4, "a prompt")
-    with pytest.raises(CheckError, match="the logits differ by 0.1 "):
+    with pytest.raises(CheckError, match=r"the logits differ by 0\.1 "):
         compare(found, wanted, np.array([1]), scores + np.array([0, 0, -1.0, 0]), 1e-4, "a prompt")
 
 
