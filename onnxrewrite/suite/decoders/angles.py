@@ -34,7 +34,7 @@ def tabulate(model: ir.Model, interface: Interface, context: int, *, counted: bo
     hot = dependent_on_tokens(graph, interface)
     nodes = [node for node in graph if node.op_type == "RotaryEmbedding" and not node.domain and _by_row(node, hot)]
     rows = list(dict.fromkeys(value for node in nodes for value in node.inputs[1:3] if value is not None))
-    if not rows or interface.mask is None:
+    if not rows:
         return 0
     found = _tables(Probe(model, interface, rows), rows, interface, context)
     spelling, positions = Spelling(graph, interface), None

@@ -10,7 +10,7 @@ An exporter often knows less, such as that all layers have as much past: rules s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -31,16 +31,22 @@ TOTAL = f"{PAST} + {SEQUENCE}"
 def under_contract(model: ir.Model, interface: Interface) -> tuple[ir.Model, Interface]:
     """A copy of a decoder with the names and dimensions of the contract, and its interface.
 
+    It takes a mask in any case, of which nothing else may come: where past and present are one buffer, only a mask tells
+    how many tokens there are.
+
     Raises:
         ModelError: Ids, mask or positions are no [batch, tokens].
     """
     made = model.clone()
     _with_integers(made.graph, interface)
     names = _names(interface)
-    _free(made.graph, names)
+    _free(made.graph, {*names.values(), CUSTOMARY["mask"]})
     for value in (*made.graph.inputs, *made.graph.outputs):
         value.name = names.get(value.name or "", value.name)
     renamed = _renamed(interface, names)
+    if renamed.mask is None:
+        renamed = replace(renamed, mask=CUSTOMARY["mask"])
+        made.graph.inputs.append(ir.Value(name=renamed.mask, type=ir.TensorType(ir.DataType.INT64)))
     shapes = _shapes(renamed)
     for value in _values(made.graph):
         value.shape = None
@@ -152,11 +158,10 @@ def _with_integers(graph: ir.Graph, interface: Interface) -> None:
         graph.insert_before(first, casts)
 
 
-def _free(graph: ir.Graph, names: Mapping[str, str]) -> None:
-    """Give values another name that have one of the contract's and are not what it names."""
-    taken = set(names.values())
+def _free(graph: ir.Graph, taken: Collection[str]) -> None:
+    """Give inner values another name that have one of the contract's."""
     interface = {*graph.inputs, *graph.outputs}
-    own = {value.name for value in interface} | taken
+    own = {value.name for value in interface} | set(taken)
     others = [*graph.initializers.values(), *(value for node in graph for value in node.outputs)]
     for value in others:
         if value.name in taken and value not in interface:

@@ -186,9 +186,8 @@ class _Made:
         self.settings, self.progress = settings, progress
         self.notes: list[str] = []
         self.model, self.interface = under_contract(original, face)
-        if self.interface.mask is not None:
-            spell_counts(self.model, self.interface, context)
-        self.masks = masks.take_out(self.model, self.interface, context)
+        spell_counts(self.model, self.interface, context)
+        self.masks = masks.take_out(self.model, self.interface, context, heeds=face.mask is not None)
         self.model = self._rewritten(settings.check)
         if self.masks.windows:
             counted = settings.padding is Padding.RIGHT

@@ -8,7 +8,7 @@ outside as long as the model is rewritten: ``CAUSAL`` by name.  ``spell_out`` pu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -76,13 +76,14 @@ def name_of(window: int | None) -> str:
     return CAUSAL if window is None else f"{CAUSAL}.{window}"
 
 
-def take_out(model: ir.Model, interface: Interface, context: int) -> Masks:
+def take_out(model: ir.Model, interface: Interface, context: int, *, heeds: bool = True) -> Masks:
     """Replace the masks of a decoder under the contract, which is changed, by inputs.
 
     Args:
         model: The model.
         interface: Of the model.
         context: The number of tokens that a text may have.
+        heeds: False for a decoder that takes no mask, for which every token counts.
 
     Raises:
         ModelError: The masks cannot be computed.
@@ -92,12 +93,12 @@ def take_out(model: ir.Model, interface: Interface, context: int) -> Masks:
     softmaxes = [node for node in graph if node.op_type == "Softmax" and _is_of_product(node, hot)]
     layers = {number: list(_maskings(node, hot)) for number, node in enumerate(softmaxes)}
     values = list({each.mask: None for layer in layers.values() for each in layer})
-    if not values or interface.mask is None:
-        return Masks(unknown=dict.fromkeys(layers, "the model takes no mask"))
+    if not values:
+        return found
     probe, farthest = Probe(model, interface, values), min(context, _FARTHEST)
-    heeds_left = True
+    heeds_left, steps = heeds, [step for step in STEPS if heeds or step.counts.all()]
     for number, layer in layers.items():
-        window, left, reason = _understood(layer, probe, farthest)
+        window, left, reason = _understood(layer, probe, farthest, steps)
         if reason:
             found.unknown[number] = reason
             continue
@@ -172,14 +173,16 @@ def _varies(value: ir.Value) -> bool:
 # -- understanding -------------------------------------------------------------------------------------------
 
 
-def _understood(layer: list[_Masking], probe: Probe, farthest: int) -> tuple[int | None, bool, str]:
+def _understood(
+    layer: list[_Masking], probe: Probe, farthest: int, steps: Sequence[Step]
+) -> tuple[int | None, bool, str]:
     """The window of a layer, whether it heeds padding on the left, and why it is not understood, if it is not."""
     far = _allowed(layer, probe, full(1, farthest - 1, 1))
     if isinstance(far, str):
         return None, False, far
     seen = int(far.sum())
     window = None if seen == farthest else seen
-    for step in STEPS:
+    for step in steps:
         reason = _difference(layer, probe, step, window)
         if reason:
             return window, False, reason

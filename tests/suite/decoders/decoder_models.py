@@ -47,3 +47,23 @@ def with_input_like(model: onnx.ModelProto, like: str, name: str) -> onnx.ModelP
     model.graph.node.insert(0, onnx.helper.make_node("Mul", [like, name], ["both"]))
     model.graph.input.append(more)
     return model
+
+
+def without_mask(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with a mask of ones in place of the input."""
+    make = onnx.helper.make_node
+    kept = [value for value in model.graph.input if value.name != "attention_mask"]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    ones = onnx.helper.make_tensor("one", 7, [1], [1])
+    nodes = [
+        make("Shape", ["input_ids"], ["texts"], start=0, end=1),
+        make("Shape", ["input_ids"], ["new"], start=1, end=2),
+        make("Shape", ["past_key_values.0.key"], ["before"], start=2, end=3),
+        make("Add", ["before", "new"], ["all"]),
+        make("Concat", ["texts", "all"], ["sizes"], axis=0),
+        make("ConstantOfShape", ["sizes"], ["attention_mask"], value=ones),
+    ]
+    for node in reversed(nodes):
+        model.graph.node.insert(0, node)
+    return model

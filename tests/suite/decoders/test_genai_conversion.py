@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from suite.decoders.decoder_models import NAMES, decoder, renamed
+from suite.decoders.decoder_models import NAMES, decoder, renamed, without_mask
 
 from onnxrewrite.deploy import GenaiSettings, Padding, Special, genai
 from onnxrewrite.errors import CheckError, ModelError, UsageError
@@ -43,6 +43,14 @@ def test_padding_anywhere(tmp_path: Path) -> None:
     assert made.attentions == {"GroupQueryAttention": 2}
     assert "two texts, padded on the left" in made.check.runs
     assert not any("padded on the right" in each for each in made.assumes)
+
+
+def test_a_model_without_mask_is_given_one(tmp_path: Path) -> None:
+    made = genai(without_mask(decoder("gpt2_past")), tmp_path / "out", GenaiSettings(special=SPECIAL, tokens=8))
+    assert made.interface.mask is None
+    assert made.attentions == {"GroupQueryAttention": 2}
+    assert made.shared
+    assert "attention_mask" in {value.name for value in onnx.load(tmp_path / "out" / "model.onnx").graph.input}
 
 
 def test_a_mask_that_is_not_understood_stays(tmp_path: Path) -> None:
