@@ -31,8 +31,7 @@ TOTAL = f"{PAST} + {SEQUENCE}"
 def under_contract(model: ir.Model, interface: Interface) -> tuple[ir.Model, Interface]:
     """A copy of a decoder with the names and dimensions of the contract, and its interface.
 
-    It takes a mask in any case, of which nothing else may come: where past and present are one buffer, only a mask tells
-    how many tokens there are.
+    It has a mask in any case: where past and present are one buffer, only a mask tells how many tokens there are.
 
     Raises:
         ModelError: Ids, mask or positions are no [batch, tokens].
