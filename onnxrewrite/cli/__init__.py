@@ -25,6 +25,7 @@ from onnxrewrite.cli.check import check
 from onnxrewrite.cli.console import all_printed, complain, open_standard_streams, say, show_traceback
 from onnxrewrite.cli.doctor import doctor
 from onnxrewrite.cli.explain import explain
+from onnxrewrite.cli.genai import genai
 from onnxrewrite.cli.half import half
 from onnxrewrite.cli.inspect import inspect
 from onnxrewrite.cli.mine import mine
@@ -62,6 +63,7 @@ _COMMANDS = (
     optimize,
     quantize,
     half,
+    genai,
     sensitivity,
     sweep,
     bench,

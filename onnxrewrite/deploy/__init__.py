@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 from onnxrewrite.suite.bench.benchmark import bench
+from onnxrewrite.suite.decoders.genai_config import Special
+from onnxrewrite.suite.decoders.genai_conversion import GenaiSettings, genai
+from onnxrewrite.suite.decoders.grouped_query import Padding
 from onnxrewrite.suite.deploy import Artifact, Context, NothingToDo, Outcome, Pipeline, Stage
 from onnxrewrite.suite.frameworks.torch import export
 from onnxrewrite.suite.precision.exclude import excluding, exclusion, within_latency
@@ -23,16 +26,20 @@ __all__ = [
     "Artifact",
     "Context",
     "Gate",
+    "GenaiSettings",
     "NothingToDo",
     "Outcome",
+    "Padding",
     "Pipeline",
     "QuantizeSettings",
     "Sample",
+    "Special",
     "Stage",
     "bench",
     "excluding",
     "exclusion",
     "export",
+    "genai",
     "mixed_precision",
     "quantize",
     "search_precision",

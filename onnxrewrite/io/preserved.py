@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -67,6 +67,15 @@ def origin(model: ir.Model) -> Origin | None:
 def remember(model: ir.Model, what: Origin) -> None:
     """Hang the origin on the model."""
     model.graph.meta[_ORIGIN] = what
+
+
+def renew_interface(model: ir.Model) -> None:
+    """Take the inputs and outputs that a loaded model has now for those of its file: they were changed on purpose."""
+    known = origin(model)
+    if known is not None:
+        with quiet():
+            inputs, outputs = (tuple(map(ir.to_proto, each)) for each in (model.graph.inputs, model.graph.outputs))
+        remember(model, replace(known, inputs=inputs, outputs=outputs))
 
 
 def default_of(value: ir.Value) -> ir.TensorProtocol | None:

@@ -1,0 +1,135 @@
+"""``onnxrewrite genai``: a decoder as a folder that onnxruntime-genai runs."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxrewrite.cli import options
+from onnxrewrite.cli.console import progress_bar, say, show
+from onnxrewrite.cli.output import refusal_told, write_json
+from onnxrewrite.errors import Rest
+
+if TYPE_CHECKING:
+    from onnxrewrite.suite.decoders.genai_conversion import GenaiSettings
+
+
+class Padding(enum.StrEnum):
+    """Values of ``--padding``; a test compares them with those of the library."""
+
+    RIGHT = "right"
+    ANY = "any"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """The inputs and outputs, where their part cannot be told from the graph."""
+
+    ids: Annotated[str | None, typer.Option("--ids", metavar="NAME", help="The input of token ids.")] = None
+    mask: Annotated[str | None, typer.Option("--mask", metavar="NAME", help="The input that masks padding.")] = None
+    positions: Annotated[str | None, typer.Option("--positions", metavar="NAME", help="The input of positions.")] = None
+    logits: Annotated[str | None, typer.Option("--logits", metavar="NAME", help="The output of logits.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Text:
+    """The text: what the graph cannot tell, and no config.json beside the model does."""
+
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", metavar="DIR", help="Folder of tokenizer files; else that of MODEL.")
+    ] = None
+    config: Annotated[
+        str | None, typer.Option("--config", metavar="DIR", help="Folder of config.json; else that of MODEL.")
+    ] = None
+    context: Annotated[
+        int | None, typer.Option("--context", min=2, metavar="N", help="Tokens that a text may have.")
+    ] = None
+    eos: Annotated[
+        list[int], typer.Option("--eos", min=0, metavar="ID", help="Token that ends a text.  Repeatable.")
+    ] = field(default_factory=list)
+    bos: Annotated[int | None, typer.Option("--bos", min=0, metavar="ID", help="Token that begins a text.")] = None
+    pad: Annotated[int | None, typer.Option("--pad", min=0, metavar="ID", help="Token that fills up a text.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Conversion:
+    """The conversion and its check."""
+
+    padding: Annotated[
+        Padding,
+        typer.Option(
+            "--padding",
+            help="right: shorter texts of a batch are filled up at their ends, which the fastest attention assumes; "
+            "any: wherever the mask says.",
+        ),
+    ] = Padding.RIGHT
+    lower: options.Lower = options.Lowering.FUSED
+    tokens: Annotated[
+        int, typer.Option("--tokens", min=1, metavar="N", help="Tokens after each prompt that are compared.")
+    ] = 32
+    seed: options.Seed = 0
+
+
+def genai(
+    model: options.Model,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to write.")],
+    *,
+    parts: _Parts,
+    text: _Text,
+    asked: _Conversion,
+    told: options.Output,
+) -> None:
+    """Make a folder of a decoder with past that onnxruntime-genai runs.
+
+    Inputs and outputs are found by what they do.  Attention becomes GroupQueryAttention, whose past and present share a
+    buffer; what cannot be expressed stays as it is, and is reported.  The folder must write the same tokens as MODEL:
+    in ONNX Runtime, and in onnxruntime-genai if it is installed.
+
+    Exit status: 0 done; 1 it writes other tokens, and nothing was written; 2 bad arguments, an unreadable model, or one
+    that is no decoder with past.
+    """
+    from pathlib import Path
+
+    report = options.json_path(told.json, model)
+
+    from onnxrewrite import io
+    from onnxrewrite.suite.decoders import genai_folder
+    from onnxrewrite.suite.decoders.genai_conversion import genai as made
+
+    genai_folder.require_free(Path(output))
+    options.keep_weights(io.load(model), report, "--json")
+    settings = _settings(parts, text, asked)
+    with progress_bar(wanted=not told.quiet) as progress, refusal_told(model, told.json, report):
+        found = made(model, output, settings, tokenizer=text.tokenizer, config=text.config, progress=progress)
+    data = {"model": model, **found.to_json()}
+    rest = Rest(f"{output} was written")
+    with rest.part("the report"):
+        write_json(data, told.json, report)
+    if told.line:
+        say(output)
+    if told.table:
+        from onnxrewrite.report.genai_report import genai_report
+
+        show(genai_report, data)
+        say("")
+        say(f"Wrote {output}")
+    rest.end()
+
+
+def _settings(parts: _Parts, text: _Text, asked: _Conversion) -> GenaiSettings:
+    """The same as the library has it."""
+    from onnxrewrite.suite.decoders.genai_config import Special
+    from onnxrewrite.suite.decoders.genai_conversion import GenaiSettings
+    from onnxrewrite.suite.decoders.grouped_query import Padding as Side
+
+    return GenaiSettings(
+        parts=vars(parts),
+        special=Special(context=text.context, eos=tuple(text.eos), bos=text.bos, pad=text.pad),
+        padding=Side(asked.padding.value),
+        lower=asked.lower.value,
+        tokens=asked.tokens,
+        seed=asked.seed,
+    )

@@ -1,0 +1,259 @@
+"""The masks of a decoder, by what they do: they are computed for steps of every kind, and compared with what a decoder
+means by a mask.
+
+A token sees itself and those before it, if they count; in a layer with a sliding window, the last of these only.
+However an exporter spells that, the masks of a layer become one that is added to its scores, and that is given from
+outside as long as the model is rewritten: ``CAUSAL`` by name.  ``spell_out`` puts the spelling in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxrewrite.io import preserved
+from onnxrewrite.ir.graph import constant_tensor
+from onnxrewrite.pattern.paths import is_read_once
+from onnxrewrite.suite.decoders import contract
+from onnxrewrite.suite.decoders.decoder_interface import Interface
+from onnxrewrite.suite.decoders.probe import LEFT, STEPS, Probe, Step, dependent_on_tokens, full
+from onnxrewrite.suite.decoders.spelling import Spelling
+from onnxrewrite.system.arrays import Array
+
+CAUSAL = "causal_mask"
+"""The name of the input that stands for a mask; the size of a window is appended."""
+
+LOWEST = float(np.finfo(np.float32).min)
+"""What is added to scores that are masked."""
+_LOWEST = -58000.0
+"""What is masked is below: the lowest number of float16 is -65504."""
+_FARTHEST = 8192
+"""A window is looked for among so many tokens."""
+_PRODUCTS = frozenset({"MatMul", "Einsum"})
+_ALONG = frozenset({"Cast", "Identity", "Tanh", "Mul", "Div", "Add"})
+
+
+@dataclass(frozen=True)
+class _Masking:
+    """A node that masks scores: which of its inputs are scores, and which say what is masked.
+
+    Attributes:
+        allows: The elements of the mask to whether they let a token be seen.
+    """
+
+    node: ir.Node
+    scores: ir.Value
+    mask: ir.Value
+    allows: Callable[[Array], Array]
+
+
+@dataclass(frozen=True)
+class Masks:
+    """The masks of the layers of a decoder.
+
+    Attributes:
+        windows: For each layer whose mask is understood, by the number of its Softmax: the size of its window, None for
+            none.
+        unknown: For each other layer, why it is not.
+        left: True if all masks heed padding on the left too.
+    """
+
+    windows: dict[int, int | None] = field(default_factory=dict)
+    unknown: dict[int, str] = field(default_factory=dict)
+    left: bool = True
+
+    @property
+    def names(self) -> dict[str, int | None]:
+        """The names of the inputs that stand for masks, to windows."""
+        return {name_of(window): window for window in self.windows.values()}
+
+
+def name_of(window: int | None) -> str:
+    """The name of the input that stands for a mask."""
+    return CAUSAL if window is None else f"{CAUSAL}.{window}"
+
+
+def take_out(model: ir.Model, interface: Interface, context: int, *, heeds: bool = True) -> Masks:
+    """Replace the masks of a decoder under the contract, which is changed, by inputs.
+
+    Args:
+        model: The model.
+        interface: Of the model.
+        context: The number of tokens that a text may have.
+        heeds: False for a decoder that takes no mask, for which every token counts.
+
+    Raises:
+        ModelError: The masks cannot be computed.
+    """
+    found, graph = Masks(), model.graph
+    hot = dependent_on_tokens(graph, interface)
+    softmaxes = [node for node in graph if node.op_type == "Softmax" and _is_of_product(node, hot)]
+    layers = {number: list(_maskings(node, hot)) for number, node in enumerate(softmaxes)}
+    values = list({each.mask: None for layer in layers.values() for each in layer})
+    if not values:
+        return found
+    probe, farthest = Probe(model, interface, values), min(context, _FARTHEST)
+    heeds_left, steps = heeds, [step for step in STEPS if heeds or step.counts.all()]
+    for number, layer in layers.items():
+        window, left, reason = _understood(layer, probe, farthest, steps)
+        if reason:
+            found.unknown[number] = reason
+            continue
+        heeds_left &= left
+        found.windows[number] = window
+        _rewire(graph, softmaxes[number], layer, name_of(window))
+    preserved.renew_interface(model)
+    return Masks(found.windows, found.unknown, heeds_left)
+
+
+def spell_out(model: ir.Model, interface: Interface, masks: Masks) -> None:
+    """Put masks in place of the inputs that stand for them, in a model, which is changed."""
+    spelling = Spelling(model.graph, interface)
+    for name, window in masks.names.items():
+        stand_in = _input(model.graph, name)
+        if any(True for _ in stand_in.uses()):
+            stand_in.replace_all_uses_with(spelling.causal_mask(window))
+        model.graph.inputs.remove(stand_in)
+    spelling.finish()
+    preserved.renew_interface(model)
+
+
+# -- finding -------------------------------------------------------------------------------------------------
+
+
+def _is_of_product(softmax: ir.Node, hot: frozenset[ir.Value]) -> bool:
+    """True for a Softmax of products of queries and keys: of a router's logits there is no mask."""
+    value = softmax.inputs[0]
+    return value in hot and any(True for _ in _maskings(softmax, hot))
+
+
+def _maskings(softmax: ir.Node, hot: frozenset[ir.Value]) -> Iterator[_Masking]:
+    """The nodes between the product and a Softmax that mask scores, the last first."""
+    value = softmax.inputs[0]
+    while value is not None and (node := value.producer()) is not None and node.op_type not in _PRODUCTS:
+        warm = [each for each in node.inputs if each in hot]
+        if len(warm) != 1 or not is_read_once(value):
+            return
+        found = _masking(node, warm[0])
+        if found is not None:
+            yield found
+        elif not _is_along(node):
+            return
+        value = warm[0]
+
+
+def _is_along(node: ir.Node) -> bool:
+    """True for what scales scores, or passes them on."""
+    return node.op_type in _ALONG
+
+
+def _masking(node: ir.Node, scores: ir.Value) -> _Masking | None:
+    """The masking of scores that a node does; None for one that does something else."""
+    if node.op_type == "Add":
+        (other,) = (each for each in node.inputs if each is not None and each is not scores)
+        return _Masking(node, scores, other, lambda a: a == 0) if _varies(other) else None
+    if node.op_type != "Where":
+        return None
+    condition, first, second = node.inputs
+    fill = second if scores is first else first
+    tensor = constant_tensor(fill) if fill is not None else None
+    low = tensor is not None and bool((tensor.numpy() <= _LOWEST).all())
+    if condition is None or scores is condition or not low:
+        return None
+    return _Masking(node, scores, condition, (lambda a: a) if scores is first else np.logical_not)
+
+
+def _varies(value: ir.Value) -> bool:
+    return constant_tensor(value) is None
+
+
+# -- understanding -------------------------------------------------------------------------------------------
+
+
+def _understood(
+    layer: list[_Masking], probe: Probe, farthest: int, steps: Sequence[Step]
+) -> tuple[int | None, bool, str]:
+    """The window of a layer, whether it heeds padding on the left, and why it is not understood, if it is not."""
+    far = _allowed(layer, probe, full(1, farthest - 1, 1))
+    if isinstance(far, str):
+        return None, False, far
+    seen = int(far.sum())
+    window = None if seen == farthest else seen
+    for step in steps:
+        reason = _difference(layer, probe, step, window)
+        if reason:
+            return window, False, reason
+    return window, not any(_difference(layer, probe, step, window) for step in LEFT), ""
+
+
+def _difference(layer: list[_Masking], probe: Probe, step: Step, window: int | None) -> str:
+    """The difference between a layer's masks and those of a decoder at a step; empty for none."""
+    found = _allowed(layer, probe, step)
+    if isinstance(found, str):
+        return found
+    wanted = step.visible & within(step, window)
+    rows = wanted.any(axis=-1) & step.counts[:, step.past :].astype(bool)
+    shape = (step.counts.shape[0], step.new, step.counts.shape[1])
+    try:
+        actual = np.broadcast_to(found, shape)
+    except ValueError:
+        return f"its shape is {list(found.shape)} where scores are {list(shape)}"
+    return "" if (actual == wanted)[rows].all() else "it hides other tokens than later ones and those that do not count"
+
+
+def within(step: Step, window: int | None) -> Array:
+    """The tokens within the window of each new one, [new, past + new]."""
+    places = np.arange(step.counts.shape[1])
+    near = places[None, :] > places[step.past :, None] - (window or len(places) + 1)
+    return np.asarray(near)
+
+
+def _allowed(layer: list[_Masking], probe: Probe, step: Step) -> Array | str:
+    """The tokens that all masks of a layer together let be seen; or why they say more than that."""
+    found: Array = np.ones((1, 1, 1), bool)
+    arrays = dict(zip(probe.values, probe.at(step), strict=True))
+    for each in layer:
+        array = arrays[each.mask]
+        allowed = each.allows(array)
+        if array.dtype != np.bool_ and not (array[~allowed] <= _LOWEST).all():
+            return "it is added to scores and is more than a mask"
+        if allowed.ndim == 4:
+            if allowed.shape[1] != 1:
+                return "heads have masks of their own"
+            allowed = allowed[:, 0]
+        if allowed.ndim > 3:
+            return f"it has rank {allowed.ndim}"
+        found = found & allowed
+    return found
+
+
+# -- rewriting -----------------------------------------------------------------------------------------------
+
+
+def _rewire(graph: ir.Graph, softmax: ir.Node, layer: list[_Masking], name: str) -> None:
+    """Take the masking nodes of a layer out, and mask what goes into its Softmax by the input of this name."""
+    for each in layer:
+        each.node.outputs[0].replace_all_uses_with(each.scores)
+    scores, prefix = softmax.inputs[0], f"{softmax.name or softmax.outputs[0].name}/{name}"
+    assert scores is not None
+    zero, lowest = (ir.node("Constant", [], {"value_float": number}) for number in (0.0, LOWEST))
+    where = ir.node("Where", [_input(graph, name), zero.outputs[0], lowest.outputs[0]])
+    added = ir.node("Add", [scores, where.outputs[0]])
+    for part, node in (("zero", zero), ("lowest", lowest), ("where", where), ("add", added)):
+        node.name = node.outputs[0].name = f"{prefix}/{part}"
+    softmax.replace_input_with(0, added.outputs[0])
+    graph.insert_before(softmax, [zero, lowest, where, added])
+
+
+def _input(graph: ir.Graph, name: str) -> ir.Value:
+    """The input of this name, which is added if there is none."""
+    for value in graph.inputs:
+        if value.name == name:
+            return value
+    kind = ir.TensorType(ir.DataType.BOOL)
+    made = ir.Value(name=name, type=kind, shape=ir.Shape([contract.BATCH, 1, contract.SEQUENCE, contract.TOTAL]))
+    graph.inputs.append(made)
+    return made

@@ -1,0 +1,128 @@
+"""``deploy.genai``: a folder that writes the model's tokens, or nothing at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from suite.decoders.decoder_models import NAMES, decoder, renamed, without_mask
+
+from onnxrewrite.deploy import GenaiSettings, Padding, Special, genai
+from onnxrewrite.errors import CheckError, ModelError, UsageError
+from onnxrewrite.suite.decoders import genai_conversion, genai_run
+from onnxrewrite.suite.decoders.greedy_generation import Text
+from onnxrewrite.suite.decoders.token_check import TokenCheck, compare
+
+SPECIAL = Special(context=64, eos=(2,))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_is_complete(name: str, tmp_path: Path) -> None:
+    source, out = tmp_path / "model.onnx", tmp_path / "out"
+    onnx.save(renamed(decoder(name), lambda given: f"my_{given}")[0], source)
+    (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
+    made = genai(source, out, GenaiSettings(special=SPECIAL, tokens=8))
+    assert made.attentions == {"GroupQueryAttention": 2}
+    assert sorted(path.name for path in out.iterdir()) == ["genai_config.json", "model.onnx", "tokenizer.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "out", "tokenizer.json"]
+    config = json.loads((out / "genai_config.json").read_text(encoding="utf-8"))
+    inputs = config["model"]["decoder"]["inputs"]
+    named = {value.name for value in onnx.load(out / "model.onnx").graph.input}
+    assert {inputs["input_ids"], inputs["attention_mask"], inputs["past_key_names"] % 1} <= named
+    assert config["model"]["context_length"] == 64
+    assert config["search"]["past_present_share_buffer"] == made.shared
+    assert made.check.tokens == 8 * 5 + (8 * 3 if genai_run.is_installed() else 0)
+
+
+def test_padding_anywhere(tmp_path: Path) -> None:
+    settings = GenaiSettings(special=SPECIAL, tokens=8, padding=Padding.ANY)
+    made = genai(decoder("gpt2_past"), tmp_path / "out", settings)
+    assert made.attentions == {"GroupQueryAttention": 2}
+    assert "two texts, padded on the left" in made.check.runs
+    assert not any("padded on the right" in each for each in made.assumes)
+
+
+def test_a_model_without_mask_is_given_one(tmp_path: Path) -> None:
+    made = genai(without_mask(decoder("gpt2_past")), tmp_path / "out", GenaiSettings(special=SPECIAL, tokens=8))
+    assert made.interface.mask is None
+    assert made.attentions == {"GroupQueryAttention": 2}
+    assert made.shared
+    assert "attention_mask" in {value.name for value in onnx.load(tmp_path / "out" / "model.onnx").graph.input}
+
+
+def test_a_mask_that_is_not_understood_stays(tmp_path: Path) -> None:
+    model = decoder("llama_past")
+    for node in model.graph.node:
+        if node.op_type == "LessOrEqual":
+            node.op_type = "Less"
+    made = genai(model, tmp_path / "out", GenaiSettings(special=SPECIAL, tokens=4))
+    assert "GroupQueryAttention" not in made.attentions
+    assert not made.shared
+    assert "layer 0: the mask stays: it hides other tokens" in made.notes[0]
+
+
+def test_a_config_that_contradicts_the_graph(tmp_path: Path) -> None:
+    onnx.save(decoder("llama_past"), tmp_path / "model.onnx")
+    said = {"num_hidden_layers": 3, "max_position_embeddings": 64, "eos_token_id": 2}
+    (tmp_path / "config.json").write_text(json.dumps(said), encoding="utf-8")
+    with pytest.raises(ModelError, match="num_hidden_layers is 3, the graph has 2"):
+        genai(tmp_path / "model.onnx", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_config_says_what_the_graph_cannot(tmp_path: Path) -> None:
+    onnx.save(decoder("llama_past"), tmp_path / "model.onnx")
+    said = {"num_hidden_layers": 2, "max_position_embeddings": 64, "eos_token_id": [2, 5], "pad_token_id": 0}
+    (tmp_path / "config.json").write_text(json.dumps(said), encoding="utf-8")
+    genai(tmp_path / "model.onnx", tmp_path / "out", GenaiSettings(tokens=2))
+    config = json.loads((tmp_path / "out" / "genai_config.json").read_text(encoding="utf-8"))
+    assert (config["model"]["eos_token_id"], config["model"]["pad_token_id"]) == ([2, 5], 0)
+
+
+@pytest.mark.parametrize(
+    ("special", "said"), [(Special(eos=(2,)), "--context"), (Special(context=64), "--eos")], ids=["context", "eos"]
+)
+def test_what_nothing_says_is_asked_for(special: Special, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=said):
+        genai(decoder("llama_past"), tmp_path / "out", GenaiSettings(special=special))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("mine", encoding="utf-8")
+    with pytest.raises(UsageError, match="is not empty"):
+        genai(decoder("llama_past"), tmp_path / "out", GenaiSettings(special=SPECIAL))
+    assert (tmp_path / "out" / "mine").read_text(encoding="utf-8") == "mine"
+
+
+def test_nothing_is_written_where_tokens_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*_: object, **__: object) -> None:
+        raise CheckError("the tokens differ")
+
+    monkeypatch.setattr(genai_conversion, "check_tokens", wrong)
+    with pytest.raises(CheckError, match="the tokens differ"):
+        genai(decoder("llama_past"), tmp_path / "out", GenaiSettings(special=SPECIAL))
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_a_tie_and_what_is_not() -> None:
+    scores = np.array([[0.0, 5.0, 5.0 - 1e-6, -5.0]])
+    wanted, found = Text(np.array([1]), scores), TokenCheck()
+    compare(found, wanted, np.array([2]), scores + np.array([0, -1e-6, 1e-6, 0]), 1e-4, "a prompt")
+    assert (found.tokens, found.ties) == (1, 1)
+    with pytest.raises(CheckError, match="3 in place of 1 at token 1 of a prompt"):
+        compare(found, wanted, np.array([3]), scores, 1e-4, "a prompt")
+    with pytest.raises(CheckError, match=r"the logits differ by 0\.1 "):
+        compare(found, wanted, np.array([1]), scores + np.array([0, 0, -1.0, 0]), 1e-4, "a prompt")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_onnxruntime_genai_writes_the_same_tokens(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime_genai")
+    made = genai(decoder(name), tmp_path / "out", GenaiSettings(special=SPECIAL))
+    assert "onnxruntime-genai, a prompt of 19" in made.check.runs
