@@ -26,6 +26,9 @@ _LONGEST = 300
 """Characters of an expression that is worth parsing: it is then nested no deeper than Python recurses.  Powers are not
 parsed at all: no shape needs them, and a few digits of them take forever."""
 
+FAR: Final = 10**9
+"""Exporters write this, or more, for the end of an axis: TensorFlow's 10⁹, others the largest integer."""
+
 MAX_RANK: Final = 64
 """Axes; numpy has no array of more."""
 

@@ -32,9 +32,6 @@ Infer: TypeAlias = Callable[[Context, ir.Node], None]
 LIMIT = 256
 """Shape tensors are short; longer ones are data."""
 
-_END = 2**31 - 1
-"""A bound of this size or more means the end of the axis."""
-
 
 def set_shape(context: Context, output: ir.Value, shape: Iterable[Dim] | None, dtype: ir.DataType | None) -> None:
     """Give ``output`` its shape, with a new symbol for every unknown dimension, and its dtype."""
@@ -294,7 +291,7 @@ def sliced(size: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
         return len(range(*slice(start, end, step).indices(size)))
     if step < 0 or (start < 0 and -start > dims.at_least(size)):
         return UNKNOWN
-    if isinstance(end, int) and end >= _END:
+    if isinstance(end, int) and end >= dims.FAR:
         end = size
     elif isinstance(end, int) and end < 0:
         if dims.at_least(size) < -end:
