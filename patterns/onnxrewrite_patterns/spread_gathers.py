@@ -1,7 +1,7 @@
 """Gathers from an axis along which a value was written out: x spread over a new axis, and indexed along it.
 
-Where it comes from: PyTorch's ``repeat_interleave``, which TorchScript exports as an index into [n, r, ...], r times for
-each of the n elements.
+Where it comes from: PyTorch's ``repeat_interleave``, which TorchScript exports as an index into [n, r, ...], r times
+for each of the n elements.
 
 Why: along an axis of equal elements any index finds the same one, so that neither the axis nor its elements are needed.
 """
@@ -35,7 +35,11 @@ _SPREAD = "float[4,s] x; u = Unsqueeze(x, {1})  e = Expand(u, {4, 2, 1})"
             to="float[4,s] x; y = Gather<axis=0>(x, {-1, 3, 0})",
         ),
         Rejects(f"{_SPREAD} y = GatherND(e, int64[2,3] {{0, 0, 0, 1, 1, 0}})", because="indices of one axis more"),
-        Rejects(f"{_SPREAD} y = GatherND(e, int64[2,2] {{0, 0, 1, 2}})", because="beyond the axis"),
+        Rejects(f"{_SPREAD} y = GatherND(e, int64[2,2] {{0, 0, 1, 2}})", because="beyond its axis"),
+        Rejects(
+            "float[1,s] x; u = Unsqueeze(x, {0})  e = Expand(u, {3, 1, 1})  y = GatherND(e, int64[1,2] {0, 3})",
+            because="beyond its axis",
+        ),
         Rejects(
             "float[4,s] x; u = Unsqueeze(x, {2})  e = Expand(u, {4, 1, 2})  y = GatherND(e, int64[2,2] {0, 0, 1, 0})",
             because="another axis is indexed",
@@ -57,7 +61,13 @@ def gather_from_spread(m: Match, build: Builder) -> Value:
     times = after.pop(axis) if len(after) == rank else None
     before.pop(axis)
     m.require(times is not None and same_shape(before, after), "another axis is spread, too", at=spread)
-    along = rows[:, axis]
-    fits = isinstance(times, int) and ((-times <= along) & (along < times)).all()
-    m.require(fits, "an index is, or may be, beyond the axis", at=index)
-    return build.Gather(m[x], rows[:, 1 - axis], axis=0)
+    size, along, kept = m.dim(x, 0), rows[:, axis], rows[:, 1 - axis]
+    m.require(
+        _are_within(along, times) and _are_within(kept, size), "an index is, or may be, beyond its axis", at=index
+    )
+    return build.Gather(m[x], kept, axis=0)
+
+
+def _are_within(places: Array, size: Dim | None) -> bool:
+    """True if indices, from either end, are known to be those of an axis."""
+    return isinstance(size, int) and bool(((-size <= places) & (places < size)).all())
