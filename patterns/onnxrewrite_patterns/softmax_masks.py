@@ -20,7 +20,8 @@ chosen = any_of(op.Mul(weights, as_numbers), op.Where(flags, weights, 0.0))
 shown = any_of(weights * keep, chosen)
 total = op.ReduceSum(shown, axes=Attr[tuple[int, ...]]("axes"), keepdims=1)
 some = op.Greater(total, 0.0)
-safely = op.Div(shown, op.Where(some, total, 1.0))
+instead = Scalar("divisor of nothing")
+safely = op.Div(shown, op.Where(some, total, instead))
 divided = any_of(safely, op.Div(shown, total))
 or_zero = op.Where(some, divided, 0.0)
 again = any_of(or_zero, divided)
@@ -58,6 +59,11 @@ again = any_of(or_zero, divided)
             because="needed elsewhere",
         ),
         Rejects(
+            "float[n,s] x; bool[s] k; p = Softmax(x)  s = Where(k, p, 0.0)  t = ReduceSum(s, {-1})"
+            "  g = Greater(t, 0.0)  d = Where(g, t, 0.0)  y = Div(s, d)",
+            because="divided by nothing",
+        ),
+        Rejects(
             "float[1,s] x; bool[n,s] k; p = Softmax(x)  s = Where(k, p, 0.0)  t = ReduceSum(s, {-1})  y = Div(s, t)",
             because="one row for several masks",
         ),
@@ -91,6 +97,8 @@ def softmax_masked_afterwards(m: Match, build: Builder) -> Value:
     last, summed = m.axis(m.node(weights), rank), reduce_of(m.facts, m.node(total))
     along = not isinstance(summed, str) and summed.axes == (last,) and last == (rank or 0) - 1
     m.require(along, "the sum runs along another axis than the softmax, or not the last", at=total)
+    if safely in m:
+        m.require(m[instead] and math.isfinite(m[instead]), "nothing is divided by nothing", at=instead)
     hidden = build.const(-math.inf, like=x)
     if keep in m:
         return build.Softmax(build.Where(_constant_flags(m, build), m[x], hidden), axis=m[axis])
