@@ -108,7 +108,7 @@ def _pairs(shapes: Sequence[Sequence[Dim]]) -> Iterator[_Equation]:
 
 
 def _difference(a: Dim, b: Dim, batches: Sequence[str]) -> sympy.Expr | None:
-    """What has to be zero, all batches being one; None where nothing has to be found out for that."""
+    """The expression that has to be zero, all batches being one; None where it is, or nobody can tell."""
     if not dims.is_known(a) or not dims.is_known(b) or dims.same_dim(a, b):
         return None
     one, other = (sympy.sympify(d if isinstance(d, int) else d._expr) for d in (a, b))

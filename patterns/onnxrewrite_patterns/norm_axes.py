@@ -28,7 +28,7 @@ from onnxrewrite_patterns.transpose_frames import Perm, inverse, is_identity
 
 @dataclass(frozen=True)
 class Layout:
-    """How a value is laid out for the kernel that normalizes it.
+    """The layout of a value for the kernel that normalizes it.
 
     Attributes:
         source: What is turned: the value, or that of which it is a view by groups.
