@@ -178,7 +178,7 @@ def norm_along_axes(m: Match, build: Builder) -> Value:
 
 
 _MULTIPLIED = "g = Div(float[2,1,1] {2.0, 3.0}, r)  k = Mul(x, g)  n = Mul(m, g)"
-_SUM = f"{_MULTIPLIED} o = Sub(float[2,1,1] {{4.0, 5.0}}, n)  y = Add(k, o)"
+_SUM = f"{_MULTIPLIED} o = Sub(z, n)  y = Add(k, o)"
 
 
 @rule(
@@ -189,10 +189,10 @@ _SUM = f"{_MULTIPLIED} o = Sub(float[2,1,1] {{4.0, 5.0}}, n)  y = Add(k, o)"
     assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
     examples=(
         Rewrites(
-            f"float[n,2,h,w] x; {_parts('[1]', _SUM)}",
-            to="float[n,2,h,w] x; t = Transpose<perm=[0,2,3,1]>(x)"
+            f"float[n,2,h,w] x; float[2,1,1] z; {_parts('[1]', _SUM)}",
+            to="float[n,2,h,w] x; float[2,1,1] z; t = Transpose<perm=[0,2,3,1]>(x)"
             "l = LayerNormalization<axis=-1, epsilon=1e-5>(t, {1.0, 1.0})  s = Mul(l, float[1,1,1,2] {2.0, 3.0})"
-            "b = Add(s, float[1,1,1,2] {4.0, 5.0})  y = Transpose<perm=[0,3,1,2]>(b)",
+            "b = Transpose<perm=[0,3,1,2]>(s)  y = Add(b, z)",
         ),
         Rewrites(
             "float[n,8,8,4] z; x = Reshape(z, {0, 8, 8, 2, 2})"
@@ -208,9 +208,12 @@ _SUM = f"{_MULTIPLIED} o = Sub(float[2,1,1] {{4.0, 5.0}}, n)  y = Add(k, o)"
             "l = LayerNormalization<axis=-1, epsilon=1e-5>(t, {1.0, 1.0})  b = Transpose<perm=[0,3,1,2]>(l)"
             "y = Mul(b, w0)",
         ),
-        Rejects(f"float[n,2,h,w] x; {_parts('[1]', _SUM, '0.0')}", because="without epsilon"),
-        Rejects(f"float[n,2,3,w] x; {_parts('[1,2]', _SUM, '-1.0')}", because="what is added to the variance is -1"),
-        Rejects(f"float[n,2,1,4] x; {_parts('[2,3]', _SUM)}", because="runs along the last axes"),
+        Rejects(f"float[n,2,h,w] x; float[2,1,1] z; {_parts('[1]', _SUM, '0.0')}", because="without epsilon"),
+        Rejects(
+            f"float[n,2,3,w] x; float[2,1,1] z; {_parts('[1,2]', _SUM, '-1.0')}",
+            because="what is added to the variance is -1",
+        ),
+        Rejects(f"float[n,2,1,4] x; float[2,1,1] z; {_parts('[2,3]', _SUM)}", because="runs along the last axes"),
     ),
 )
 def norm_along_axes_multiplied_out(m: Match, build: Builder) -> Value:
