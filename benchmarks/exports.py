@@ -27,6 +27,7 @@ import onnxrewrite as rw
 from benchmarks import report
 from onnxrewrite.compiler.request import Lowering
 from onnxrewrite.ir.graph import scopes
+from onnxrewrite.pattern.paths import made_by
 from onnxrewrite.runtime.session import one_line
 
 EXPORTS = Path(__file__).resolve().parents[1] / "golden_models" / "exporters"
@@ -128,8 +129,19 @@ def _in_form(export: Export, lower: Lowering, opset: int | None) -> Found:
     result = rw.apply(onnx.load_model_from_string(export.model), check="fast", lower=lower, opset=opset)
     nodes = _operators(result.model)
     parts = Counter({kind: sum(nodes[each] for each in operators) for kind, operators in OPERATORS.items()})
+    by_groups = sum(map(_is_by_groups, (n for scope in scopes(result.model) for n in scope)))
+    parts += Counter(group=by_groups)
+    parts["instance"] -= by_groups
     parts["rotary"] += 2 * sum(n.attributes.get_int("do_rotary", 0) for scope in scopes(result.model) for n in scope)
     return Found(parts, nodes, _operators(result.original).total())
+
+
+def _is_by_groups(node: ir.Node) -> bool:
+    """True for a normalization of groups of channels: ONNX Runtime has one for channels, which is given views."""
+    if node.op_type != "InstanceNormalization":
+        return False
+    before, after = node.inputs[0], {n.op_type for n in node.outputs[0].consumers()}
+    return made_by(before, "Reshape") is not None and after == {"Reshape"}
 
 
 def missing(export: Export, result: Found) -> Counter[str]:

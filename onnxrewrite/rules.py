@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnx_ir import Value
 
 from onnxrewrite.ir.custom import CustomOp, use_custom_ops
-from onnxrewrite.ir.dims import Dim, at_least, is_cut_to, same_dim
+from onnxrewrite.ir.dims import FAR, Dim, at_least, is_cut_to, same_dim
 from onnxrewrite.ir.einsum import einsum_labels
 from onnxrewrite.ir.facts import Facts, same_shape
 from onnxrewrite.ir.graph import topological
@@ -14,7 +14,6 @@ from onnxrewrite.ir.operators import TRAITS, operators
 from onnxrewrite.ir.splat import uniform
 from onnxrewrite.ir.views import (
     END,
-    FAR,
     Gather,
     Piece,
     Reduce,

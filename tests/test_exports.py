@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx
+import onnx_ir as ir
 import pytest
 
 from benchmarks import exports
@@ -28,6 +30,17 @@ def test_what_is_known_to_be_missing_is_about_exports_that_there_are():
 
 def test_the_archives_are_small():
     assert sum(path.stat().st_size for path in exports.committed()) < 1.4e6
+
+
+def test_a_normalization_of_groups_is_told_from_one_of_channels():
+    model = text.parse(
+        "float[n,4,8,8] x; g = Reshape(x, {0, 2, -1})  i = InstanceNormalization(g, {1.0, 1.0}, {0.0, 0.0})"
+        "z = Reshape(i, {0, 4, 8, 8})  y = InstanceNormalization(z, {1.0, 1.0, 1.0, 1.0}, {0.0, 0.0, 0.0, 0.0})",
+        opset=17,
+    )
+    facts = exports.Counter(group=1, instance=1)
+    export = exports.Export("mine/groups", onnx.ModelProto.SerializeToString(ir.to_proto(model)), facts)
+    assert not exports.missing(export, exports.found(export))
 
 
 def test_the_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -7,6 +7,7 @@ numbers.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import zlib
@@ -32,6 +33,7 @@ from onnxrewrite.inputs.bindings import (
     telling,
 )
 from onnxrewrite.inputs.classes import ends, extreme, has_sentinel, marks
+from onnxrewrite.inputs.traced import traced_sizes
 from onnxrewrite.inputs.usage import Usage, usages
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.runtime.session import ModelLike, Runnable, open_session, skeleton
@@ -42,6 +44,9 @@ _ENDS = 7
 
 CARE = 4
 """Levels of care: 0 sensible values, 1 small ids, 2 all integers zero or one, 3 floats in (0.1, 0.9) too."""
+
+_UNTRACED = 6
+"""Bindings that are tried before it is found out whether a tracer has fixed sizes: most models run at the first."""
 
 MOST = 2**27
 """Elements of an input beyond which none is made: 1 GiB in double, and a model may well say that it takes more."""
@@ -107,8 +112,19 @@ class Sampler:
         return symbols(self.specs)
 
     def candidates(self, limit: int = 40) -> Iterator[Binding]:
-        """Bindings worth trying, the user's sizes kept."""
-        return candidates(self.specs, self.bound, limit)
+        """Bindings worth trying, the user's sizes kept; where the first do not serve, those that a tracer has fixed."""
+        made = candidates(self.specs, self.bound, limit)
+        yield from itertools.islice(made, _UNTRACED)
+        if self.traced:
+            yield from candidates(self.specs, {**self.bound, **self.traced}, limit)
+        yield from made
+
+    @cached_property
+    def traced(self) -> dict[str, int]:
+        """Sizes that are free, and yet fixed by the model's own numbers."""
+        if not set(self.symbols()) - set(self.bound):
+            return {}
+        return {n: size for n, size in traced_sizes(self.model, self.specs).items() if n not in self.bound}
 
     def is_number(self, spec: InputSpec) -> bool:
         """True if an input holds integers for arithmetic, which neither choose nor count anything."""
@@ -337,6 +353,8 @@ def usable(sampler: Sampler, session: Runnable, wanted: int = 2, limit: int = 40
     failures: list[str] = []
     free = [s for s in sampler.symbols() if s not in sampler.bound]
     for binding in sampler.candidates(limit):
+        if trials and len(trials) + len(failures) > _UNTRACED:
+            free = [s for s in free if s not in sampler.traced]
         if trials and (not free or _covered(trials, free, wanted)):
             break
         if len(trials) >= wanted and not _adds(trials, binding, free):

@@ -26,6 +26,9 @@ _LONGEST = 300
 """Characters of an expression that is worth parsing: it is then nested no deeper than Python recurses.  Powers are not
 parsed at all: no shape needs them, and a few digits of them take forever."""
 
+FAR: Final = 10**9
+"""Exporters write this, or more, for the end of an axis: TensorFlow's 10⁹, others the largest integer."""
+
 MAX_RANK: Final = 64
 """Axes; numpy has no array of more."""
 
@@ -231,13 +234,20 @@ def _dominant(met: Sequence[Dim]) -> Dim:
     meets it is equal or 1.
     """
     for dim in met:
-        if at_least(dim) >= 2 or all(is_cut_to(o, dim) for o in met if o is not dim):
+        if at_least(dim) >= 2 or all(_is_smaller(o, dim) for o in met if o is not dim):
             return dim
     return UNKNOWN
 
 
 def is_cut_to(dim: Dim, length: Dim) -> bool:
-    """True if ``dim`` is ``Min(c, length)``, as of a table cut to a length: equal to it wherever they have to fit."""
+    """True if ``dim`` is ``Min(c, length)``, as of a table of two rows or more that is cut to a length: equal to it
+    wherever they are broadcast against each other, for it is 1 only where the length is."""
+    rows = str(dim).removeprefix("Min(").partition(",")[0]
+    return _is_smaller(dim, length) and rows.isdigit() and int(rows) > 1
+
+
+def _is_smaller(dim: Dim, length: Dim) -> bool:
+    """True if ``dim`` is ``Min(c, length)`` for some c."""
     return not isinstance(dim, int) and str(dim).startswith("Min(") and str(dim).endswith(f", {length})")
 
 

@@ -32,9 +32,6 @@ Infer: TypeAlias = Callable[[Context, ir.Node], None]
 LIMIT = 256
 """Shape tensors are short; longer ones are data."""
 
-_END = 2**31 - 1
-"""A bound of this size or more means the end of the axis."""
-
 
 def set_shape(context: Context, output: ir.Value, shape: Iterable[Dim] | None, dtype: ir.DataType | None) -> None:
     """Give ``output`` its shape, with a new symbol for every unknown dimension, and its dtype."""
@@ -288,13 +285,15 @@ def _bounds(context: Context, node: ir.Node, name: str, index: int) -> list[Dim]
 
 def sliced(size: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
     """The number of elements that ``start:end:step`` takes of an axis; UNKNOWN if that depends on the sizes."""
-    if not isinstance(start, int) or step is None or not dims.is_known(end) or step == 0:
+    if step is None or not dims.is_known(end) or step == 0:
         return UNKNOWN
+    if not isinstance(start, int):
+        return _sliced_from(size, start) if step == 1 and isinstance(end, int) and end >= dims.FAR else UNKNOWN
     if isinstance(size, int) and isinstance(end, int):
         return len(range(*slice(start, end, step).indices(size)))
     if step < 0 or (start < 0 and -start > dims.at_least(size)):
         return UNKNOWN
-    if isinstance(end, int) and end >= _END:
+    if isinstance(end, int) and end >= dims.FAR:
         end = size
     elif isinstance(end, int) and end < 0:
         if dims.at_least(size) < -end:
@@ -313,6 +312,16 @@ def sliced(size: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
     if isinstance(count, int):
         return max(0, -(-count // step))
     return count if step == 1 else dims.plain((count + (step - 1)) // step)
+
+
+def _sliced_from(size: Dim, start: ir.SymbolicDim) -> Dim:
+    """The number of elements from ``start`` on, to the last.  All of n are the last n, where n is 0, too."""
+    if not dims.is_known(start):
+        return UNKNOWN
+    if dims.same_dim(size, dims.plain(start * -1)):
+        return size
+    count = dims.plain(size - start)
+    return count if dims.is_size(start) and dims.is_size(count) else UNKNOWN
 
 
 def _slice_elements(

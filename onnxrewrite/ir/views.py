@@ -14,15 +14,12 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
-from onnxrewrite.ir.dims import Dim
+from onnxrewrite.ir.dims import FAR, Dim
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.skip_identity import resolve
 
 END = 2**63 - 1
 """As an end: up to the end of the axis, whatever its size."""
-
-FAR = 2**31 - 1
-"""Exporters write this, or more, for the end of an axis."""
 
 
 def parameter(facts: Facts, node: ir.Node, name: str) -> Any:

@@ -259,6 +259,19 @@ _MASKED = f"{_QKV} float[b,1,1,l] mask; s = MatMul(q, kt)  d = Div(s, 4.0)  a = 
             f"{_QKV} float[b,3,s,m] mask; s = MatMul(q, kt)  a = Add(s, mask) {_END}",
             because="a dimension of the mask is m, and not shown to be l or 1",
         ),
+        Rewrites(
+            f"{_QKV} c = Shape<start=2, end=3>(q)  l = Shape<start=2, end=3>(v)  w = float[2,3] {{0, 1, 2, 3, 4, 5}}"
+            "m = Slice(w, {0}, c, {0})  mask = Slice(m, {0}, l, {1})  s = MatMul(q, kt)  a = Add(s, mask)"
+            f"{_END}",
+            to="float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; c = Shape<start=2, end=3>(q)"
+            "l = Shape<start=2, end=3>(v)  w = float[2,3] {0, 1, 2, 3, 4, 5}  m = Slice(w, {0}, c, {0})"
+            "mask = Slice(m, {0}, l, {1})  y = Attention<scale=1.0>(q, k, v, mask)",
+        ),
+        Rejects(
+            f"{_QKV} c = Shape<start=3>(q)  w = float[2,1] {{0, 1}}  mask = Slice(w, {{0}}, c, {{1}})"
+            f"s = MatMul(q, kt)  a = Add(s, mask) {_END}",
+            because="a dimension of the mask is 2, and not shown to be s or 1",
+        ),
         Rejects(
             f"{_QKV} bool[s,l] keep; s = MatMul(q, kt)  a = Where(keep, s, -10000.0) {_END}",
             because="masked scores become -10000, which a score may be less than",

@@ -38,7 +38,7 @@ def full(m: Match, build: Builder, mask: Value, query: Value, key: Value) -> Val
     queries, keys = m.dim(query, -2), m.dim(key, -2)
     if queries is None or keys is None:
         m.refuse("the rank of q or k is unknown", at=query)
-    rows, columns = same_dim(shape[-2], queries), same_dim(shape[-1], keys)
+    rows, columns = (same_dim(a, b) or is_cut_to(a, b) for a, b in ((shape[-2], queries), (shape[-1], keys)))
     if rows and columns:
         return mask
     m.require((rows or shape[-2] == 1) and (columns or shape[-1] == 1), "the mask does not fit", at=mask)

@@ -82,7 +82,7 @@ def require_fit(m: Match, given: Value, target: Sequence[Dim], what: str = "the 
     if shape is None or len(shape) > len(target):
         m.refuse(f"the rank of {what} is unknown, or larger than that of the scores", at=given)
     for a, b in zip(shape[::-1], target[::-1], strict=False):
-        fits = a == 1 or same_dim(a, b)
+        fits = a == 1 or same_dim(a, b) or is_cut_to(a, b)
         m.require(fits, f"a dimension of {what} is {a}, and not shown to be {b} or 1", at=given)
 
 

@@ -1,7 +1,7 @@
 """Values that repeat themselves along their last axis: all of it twice in a row, or each element twice.
 
 Cosines and sines of a rotary embedding do, in the spellings that turn whole heads.  That is shown by the way such a
-value is computed: down from a Concat of one value with itself, or from a constant.
+value is computed: down from a Concat of one value with itself, a Gather by indices that come twice, or a constant.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ def once(m: Match, build: Builder, value: Value, interleaved: bool) -> Value:
     if node is None or node.domain:
         m.refuse("it is not shown to repeat itself along its last axis", at=value)
     repeated = _unstacked(m, build, value) if interleaved else _doubled(m, value)
+    if repeated is None:
+        repeated = _picked(m, build, value, interleaved)
     if repeated is not None:
         m.cover(node)
         return repeated
@@ -156,3 +158,23 @@ def _unstacked(m: Match, build: Builder, value: Value) -> Value | None:
         return None
     m.cover(spread)
     return build.Squeeze(found.source, axes=(len(before) - 1,))
+
+
+def _picked(m: Match, build: Builder, value: Value, interleaved: bool) -> Value | None:
+    """The operand f of Gather(f, {0, 0, 1, 1, ...}), or {0, 1, ..., 0, 1, ...}, the axis being the last, maybe by a
+    Transpose."""
+    turn = made_by(value, "Transpose")
+    node = made_by(input_of(turn) if turn is not None else value, "Gather")
+    perm = permutation(m.facts, turn) if turn is not None else None
+    if node is None or isinstance(perm, str):
+        return None
+    source, places = m.operand(node), m.facts.constant(m.operand(node, 1))
+    rank, last = m.rank(source) or 0, perm[-1] if perm else (m.rank(value) or 0) - 1
+    size = m.dim(source, last) if rank else None
+    if places is None or places.ndim != 1 or m.axis(node, rank) != last or not isinstance(size, int):
+        return None
+    each = np.arange(size)
+    if not np.array_equal(places, np.repeat(each, 2) if interleaved else np.tile(each, 2)):
+        return None
+    m.cover(node)
+    return build.Transpose(source, perm=perm) if perm else source

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
+from onnxrewrite_patterns.identity import changes_nothing
 from onnxrewrite_patterns.shape_arithmetic import written
 
 x = Var("x")
@@ -193,4 +194,76 @@ def fill_into_elementwise(m: Match, build: Builder) -> Value:
     (made,) = build.again(node, *operands)
     same = same_shape(m.shape(made), m.shape(filled))
     m.require(same, "with the number alone the result is not shown to have the same shape", at=m[filled])
+    return made
+
+
+target_shape, to = Var("target shape"), Attr[int]("to")
+CAST_OF_EXPAND = rule(
+    "cast-of-expand",
+    CANONICALIZE,
+    op.Cast(op.Expand(x, target_shape), to=to),
+    op.Expand(op.Cast(x, to=to), target_shape),
+    doc="Cast(Expand(x, s)) ⟶ Expand(Cast(x), s).",
+    examples=(
+        Rewrites(
+            "bool x; float[n,s] z; h = Shape(z)  e = Expand(x, h)  y = Cast<to=1>(e)",
+            to="bool x; float[n,s] z; h = Shape(z)  c = Cast<to=1>(x)  y = Expand(c, h)",
+        ),
+        Rejects(
+            "bool x; int64[2] h; e = Expand(x, h)  y = Cast<to=1>(e)  z = Not(e)",
+            because="also used by Not",
+        ),
+    ),
+)
+
+
+def _number(value: Value, reader: ir.Node, facts: Facts) -> tuple[Array, Value] | None:
+    """The number that an Expand or a ConstantOfShape writes out, and the shape; None for another operator."""
+    fill, node = _fill(value, reader), made_by(value, "Expand", "ConstantOfShape")
+    if node is None or node.graph is not reader.graph:
+        return None
+    array = fill.numpy() if fill is not None else facts.constant(m) if (m := input_of(node)) is not None else None
+    shape = input_of(node, len(node.inputs) - 1)
+    return None if array is None or shape is None or array.size != 1 else (array, shape)
+
+
+def _broadcast_by_number(node: ir.Node, facts: Facts) -> list[tuple[Value, Array, Value]]:
+    """The operands that another one broadcasts: each with that one's number, and its shape."""
+    a, b = inputs_of(node)
+    pairs = ((a, b), (b, a))[: 2 if "commutative" in TRAITS[node.op_type].marks else 1]
+    return [(kept, *found) for kept, other in pairs if (found := _number(other, node, facts)) is not None]
+
+
+neutral = AnyNode(
+    op_types=operators(marks="neutral"),
+    where=lambda node, facts: bool(_broadcast_by_number(node, facts)) or "no operand is an Expand of a number",
+)
+
+
+@rule(
+    "expand-of-neutral",
+    CANONICALIZE,
+    neutral,
+    allow_shared=True,
+    examples=(
+        Rewrites(
+            "bool[s] k; float[n,s] x; h = Shape(x)  e = Expand(bool {1}, h)  y = And(e, k)",
+            to="bool[s] k; float[n,s] x; h = Shape(x)  y = Expand(k, h)",
+        ),
+        Rewrites(
+            "float[1,s] x; float[n,s] z; h = Shape(z)  c = ConstantOfShape<value=float[1] {1}>(h)  y = Div(x, c)",
+            to="float[1,s] x; float[n,s] z; h = Shape(z)  y = Expand(x, h)",
+        ),
+        Rejects("bool[s] k; int64[2] h; e = Expand(bool {0}, h)  y = And(e, k)", because="not true"),
+        Rejects("y = Div(x, z)", because="no operand is an Expand"),
+        Rejects("float[s] x; int64[2] h; e = Expand(0.0, h)  y = Add(e, x)", because="-0.0"),
+    ),
+)
+def expand_of_neutral(m: Match, build: Builder) -> Value:
+    """x·Expand(1, s) ⟶ Expand(x, s), and likewise x∧true, x∨false, x/1, x-0, x+(-0)."""
+    found = _broadcast_by_number(m.node(neutral), m.facts)
+    tested = [changes_nothing(m.node(neutral).op_type, number) for _, number, _ in found]
+    m.require(True in tested, str(tested[0]))
+    kept, _, shape = found[tested.index(True)]
+    made: Value = build.Expand(kept, shape)
     return made

@@ -276,14 +276,18 @@ def split_operands(node: ir.Node, facts: Facts) -> tuple[Value, Value] | None:
     return (b, a) if node.op_type in operators(marks="commutative") and facts.tensor(a) is not None else None
 
 
+def changes_nothing(op_type: str, constant: Array | None) -> bool | str:
+    """True, or the reason why not: the constant is the neutral element of a binary operator."""
+    reason, test = _NEUTRAL[TRAITS[op_type].neutral]
+    return (constant is not None and constant.size > 0 and test(constant)) or reason
+
+
 def is_neutral(node: ir.Node, facts: Facts) -> bool | str:
     """True, or the reason why not: one operand is constant and changes nothing."""
     operands = split_operands(node, facts)
     if operands is None:
         return "no operand that could be neutral is constant"
-    reason, test = _NEUTRAL[TRAITS[node.op_type].neutral]
-    constant = facts.constant(operands[1])
-    return (constant is not None and constant.size > 0 and test(constant)) or reason
+    return changes_nothing(node.op_type, facts.constant(operands[1]))
 
 
 neutral = AnyNode(op_types=operators(marks="neutral"), where=is_neutral)

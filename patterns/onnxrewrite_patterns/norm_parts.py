@@ -16,11 +16,16 @@ from onnxrewrite.rules import *
 Axes: TypeAlias = "tuple[int, ...] | int | None"
 
 
-def last_axes(m: Match, source: Term, *reductions: Axes) -> int:
-    """The number of axes that all of these means of ``source`` run along; refuses unless they are the last ones."""
+def common_axes(m: Match, source: Term, *reductions: Axes) -> tuple[int, ...]:
+    """The axes that all of these means of ``source`` run along, counted from the back, in order."""
     found = {_from_back(m, source, axes) for axes in reductions}
     m.require(len(found) == 1, "the means run along different axes", at=source)
-    axes = found.pop()
+    return found.pop()
+
+
+def last_axes(m: Match, source: Term, *reductions: Axes) -> int:
+    """The number of axes that all of these means of ``source`` run along; refuses unless they are the last ones."""
+    axes = common_axes(m, source, *reductions)
     are_last = axes == tuple(range(-len(axes), 0))
     m.require(are_last, f"the mean runs along the axes {list(axes)}, not the last ones", at=source)
     return len(axes)

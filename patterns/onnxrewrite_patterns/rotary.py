@@ -135,6 +135,16 @@ _PAIRS = "float[b,3,s,8] x; float[b,1,s,4] c; float[b,1,s,4] k; c5 = Unsqueeze(c
             "k3 = Squeeze(k4, {1})  y = RotaryEmbedding<interleaved=1>(x, c3, k3)",
             opset=23,
         ),
+        Rewrites(
+            "float[b,3,s,4] x; float[2,s,b,1] f; g = Gather(f, {0, 0, 1, 1})  t = Transpose<perm=[2,3,1,0]>(g)"
+            "x1 = Slice(x, {0}, {4}, {3}, {2})  x2 = Slice(x, {1}, {4}, {3}, {2})  n = Neg(x2)"
+            "n5 = Unsqueeze(n, {-1})  x5 = Unsqueeze(x1, {-1})  a = Concat<axis=-1>(n5, x5)"
+            "r = Reshape(a, {0, 0, 0, 4})  u = Mul(x, t)  v = Mul(r, t)  y = Add(u, v)",
+            to="float[b,3,s,4] x; float[2,s,b,1] f; c = Transpose<perm=[2,3,1,0]>(f)"
+            "k = Transpose<perm=[2,3,1,0]>(f)  c3 = Squeeze(c, {1})  k3 = Squeeze(k, {1})"
+            "y = RotaryEmbedding<interleaved=1>(x, c3, k3)",
+            opset=23,
+        ),
         Rejects(
             f"{_HEADS} {_DOUBLED} x1 = Slice(x, {{0}}, {{3}}, {{3}})  x2 = Slice(x, {{3}}, {{8}}, {{3}}) {_TURNED}",
             because="features range(0, 3) and range(3, 8) are not what is joined",

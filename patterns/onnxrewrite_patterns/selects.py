@@ -1,10 +1,12 @@
-"""Choices between two integers, spelled by converters: by products with truth values, and of indices from the end.
+"""Choices spelled by converters: by products with truth values, and of indices from the end.
 
 Why: where Where is thought to be missing, c·a + ¬c·b takes its place, six nodes for one.  And x < 0 ? x + n : x is what
 Gather does with an index by itself.
 """
 
 from __future__ import annotations
+
+import math
 
 import onnx_ir as ir
 
@@ -39,6 +41,58 @@ SELECT = rule(
         ),
     ),
 )
+
+x, factor, nothing, low = Var("x", dtype=FLOATS), Scalar("factor"), Scalar("nothing"), Scalar("low")
+weight = any_of(op.Where(c, factor, 0.0), op.Cast(c, to=to))
+kept_part = op.Mul(x, weight)
+product_sum = op.Add(kept_part, op.Where(c, nothing, low))
+
+
+@rule(
+    "where-by-float-products",
+    CANONICALIZE,
+    product_sum,
+    allow_shared=True,
+    assumes=(Assumption.FINITE,),
+    examples=(
+        Rewrites(
+            "float[n,s] x; bool[n,s] c; w = Where(c, 0.5, 0.0)  p = Mul(w, x)  l = Where(c, -0.0, -1e30)"
+            "  y = Add(p, l)",
+            to="float[n,s] x; bool[n,s] c; p = Mul(x, 0.5)  y = Where(c, p, -1e30)",
+        ),
+        Rewrites(
+            "float[n,s] x; bool[s] c; w = Cast<to=1>(c)  p = Mul(x, w)  l = Where(c, -0.0, -1e30)  y = Add(l, p)",
+            to="float[n,s] x; bool[s] c; y = Where(c, x, -1e30)",
+        ),
+        Rejects(
+            "float[n,s] x; bool[n,s] c; bool[n,s] d; w = Where(d, 0.5, 0.0)  p = Mul(w, x)"
+            "  l = Where(c, -0.0, -1e30)  y = Add(p, l)",
+            because="same value in both places",
+        ),
+        Rejects(
+            "float[n,s] x; bool[n,s] c; w = Where(c, 0.5, 0.0)  p = Mul(w, x)  l = Where(c, 0.0, -1e30)  y = Add(p, l)",
+            because="turns -0.0 into 0.0",
+        ),
+        Rejects(
+            "float[n,s] x; bool[n,s] c; w = Where(c, 0.5, 0.0)  p = Mul(w, x)  l = Where(c, -0.0, 0.0)  y = Add(p, l)",
+            because="the sign of zero",
+        ),
+        Rejects(
+            "float[n,s] x; bool[n,s] c; w = Where(c, 0.5, 0.0)  p = Mul(w, x)  l = Where(c, -0.0, -1e30)"
+            "  y = Add(p, l)  z = Relu(p)",
+            because="the product is used elsewhere",
+        ),
+    ),
+)
+def where_by_float_products(m: Match, build: Builder) -> Value:
+    """x·where(c, s, 0) + where(c, -0, low) ⟶ where(c, x·s, low), where nothing times x is nothing."""
+    m.require(is_read_once(m[kept_part]), "the product is used elsewhere, too", at=m[kept_part])
+    m.require(m[nothing] == 0 and math.copysign(1, m[nothing]) < 0, "what is added turns -0.0 into 0.0", at=nothing)
+    m.require(m[low] != 0, "what is chosen otherwise has the sign of zero of a product", at=low)
+    scaled = build.Mul(m[x], build.const(m[factor], like=x)) if factor in m else m[x]
+    made: Value = build.Where(m[c], scaled, build.const(m[low], like=x))
+    return made
+
 
 data, index, size = Var("data"), Var("index", dtype=INTS), Scalar("size")
 is_negative = op.Less(any_of(index, op.Cast(index, to=Attr[int]("to of the index"))), 0.0)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -103,7 +104,7 @@ def _bounds(m: Match, node: ir.Node) -> tuple[int, int]:
     return start, end
 
 
-def _origin(m: Match, value: Value) -> Value:
+def origin(m: Match, value: Value) -> Value:
     """The earliest value above, along inputs of the same shape."""
     graph, wanted = m.nodes[0].graph, m.shape(value)
 
@@ -121,23 +122,29 @@ def _above(m: Match, node: ir.Node) -> tuple[list[Value], list[Value]]:
         return [v for v in inputs_of(each) if m.dtype(v) in (*INTS, ir.DataType.BOOL) and not is_shape(each)]
 
     made_of = upstream(node, integers, most=_MOST)
-    asked = [_origin(m, m.operand(n)) for n in made_of if is_shape(n)]
+    asked = [origin(m, m.operand(n)) for n in made_of if is_shape(n)]
     inputs = node.graph.inputs if isinstance(node.graph, ir.Graph) else ()
     return list(dict.fromkeys((*inputs, *asked))), [n.outputs[0] for n in made_of if n is not node]
 
 
-def _parts(m: Match, node: ir.Node, elements: Sequence[Dim], opset: int, dying: Collection[ir.Node]) -> Iterator[Part]:
-    """The elements as few parts, made of what is above a node: from the front, the longest, of several the cheapest."""
+Sources: TypeAlias = tuple[Sequence[Value], Sequence[Value]]
+"""Values whose sizes may be read, and shape tensors that are there."""
+
+
+def parts_of(m: Match, sources: Sources, elements: Sequence[Dim], opset: int, dying: Collection[ir.Node]) -> list[Part]:
+    """The elements as few parts, made of these: from the front, the longest, of several the cheapest."""
+    made: list[Part] = []
     place = 0
-    values, tensors = _above(m, node)
+    values, tensors = sources
     while place < len(elements):
         rest = elements[place:]
         found = [*_numbers(rest), *(run for v in values for run in _runs(m, v, rest))] or _there(m, rest, tensors)
         if not found:
             m.refuse(f"no value above has a size of {elements[place]}")
         length = max(run for _, run in found)
-        yield min((part for part, run in found if run == length), key=lambda part: part.cost(m, opset, dying))
+        made.append(min((part for part, run in found if run == length), key=lambda part: part.cost(m, opset, dying)))
         place += length
+    return made
 
 
 def _numbers(elements: Sequence[Dim]) -> Iterator[tuple[Part, int]]:
@@ -194,16 +201,22 @@ def written(m: Match, build: Builder, old: Value, elements: Sequence[Dim]) -> Va
     if node is None or m.dtype(old) != ir.DataType.INT64 or m.rank(old) not in (0, 1):
         m.refuse("it makes no shape tensor", at=old)
     dying, is_scalar = needed_for(node, most=_MOST), m.rank(old) == 0
-    parts = list(_parts(m, node, elements, build.opset, dying))
+    parts = parts_of(m, _above(m, node), elements, build.opset, dying)
     kept = _kept(parts, dying)
     cost = sum(p.cost(m, build.opset, dying) for p in {*parts}) + len(kept) + (len(parts) > 1) + is_scalar
     m.require(cost <= len(dying), f"it takes {cost} nodes to make it anew, and {len(dying)} as it is")
     reads = all(n.op_type in READING or n in kept for n in dying)
     m.require(reads or cost < len(dying), f"it takes {cost} nodes to make it anew, too")
     m.cover(*(n for n in dying if n not in kept))
+    whole = joined(m, build, parts)
+    return build.Squeeze(whole) if is_scalar else whole
+
+
+def joined(m: Match, build: Builder, parts: Sequence[Part]) -> Value:
+    """The shape tensor that these parts make, of rank 1."""
     made = {p: p.built(m, build) for p in dict.fromkeys(parts)}
     whole: Value = made[parts[0]] if len(parts) == 1 else build.Concat(*(made[p] for p in parts), axis=0)
-    return build.Squeeze(whole) if is_scalar else whole
+    return whole
 
 
 def _kept(parts: Iterable[Part], dying: Collection[ir.Node]) -> set[ir.Node]:
