@@ -114,7 +114,7 @@ def operands(m: Match, build: Builder) -> Operands:
     by_head = _by_head(m, build, query, apart)
     m.require(by_head is not None or not apart, "q and k are not views of what is split by head like v", at=scores)
     parts, target = by_head or ((query, _key(m, build), value), None)
-    chosen = mask_of(m, build, parts[0])
+    chosen = mask_of(m, build, parts[:2])
     given = Operands(*parts, chosen, *_scales(m), None, target, m.dtype(m.anchor))
     if len(given.dtypes(m)) > 1:
         return given.in_float32(m, build)
@@ -255,9 +255,15 @@ _MASKED = f"{_QKV} float[b,1,1,l] mask; s = MatMul(q, kt)  d = Div(s, 4.0)  a = 
             "y = Attention<scale=1.0>(q, f, v)",
             opset=23,
         ),
-        Rejects(
+        Rewrites(
             f"{_QKV} float[b,3,s,m] mask; s = MatMul(q, kt)  a = Add(s, mask) {_END}",
-            because="a dimension of the mask is m, and not shown to be l or 1",
+            to="float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; float[b,3,s,m] mask; z = Shape(k)"
+            "l = Gather(z, {2})  t = Concat<axis=0>({1, 1, 1}, l)  w = Expand(mask, t)"
+            "y = Attention<scale=1.0>(q, k, v, w)",
+        ),
+        Rejects(
+            f"{_QKV} float[b,3,m,l] mask; s = MatMul(q, kt)  a = Add(s, mask) {_END}",
+            because="a dimension of the mask is m, and not shown to be s or 1",
         ),
         Rewrites(
             f"{_QKV} c = Shape<start=2, end=3>(q)  l = Shape<start=2, end=3>(v)  w = float[2,3] {{0, 1, 2, 3, 4, 5}}"

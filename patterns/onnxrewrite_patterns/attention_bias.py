@@ -10,21 +10,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.attention_masks import NEVER_AT_ALL
-
-Size = Value | npt.NDArray[np.int64]
-
-
-def size_of(m: Match, build: Builder, x: Value, axis: int) -> Size:
-    """One dimension of x, as a tensor of one element."""
-    size = m.dim(x, axis)
-    if isinstance(size, int):
-        return np.array([size])
-    return build.Gather(build.Shape(x), np.array([axis % (m.rank(x) or 1)]))
+from onnxrewrite_patterns.attention_masks import NEVER_AT_ALL, size_of
 
 
 def full(m: Match, build: Builder, mask: Value, query: Value, key: Value) -> Value:
@@ -41,7 +30,12 @@ def full(m: Match, build: Builder, mask: Value, query: Value, key: Value) -> Val
     rows, columns = (same_dim(a, b) or is_cut_to(a, b) for a, b in ((shape[-2], queries), (shape[-1], keys)))
     if rows and columns:
         return mask
-    m.require((rows or shape[-2] == 1) and (columns or shape[-1] == 1), "the mask does not fit", at=mask)
+    contradicted = any(
+        isinstance(d, int) and d != 1 and not ok for d, ok in zip(shape[-2:], (rows, columns), strict=True)
+    )
+    m.require(
+        not contradicted, "the mask does not fit", at=mask
+    )  # a size that is not known is that of the scores, or 1
     # Where there are as many queries as keys, and one mask serves all layers, so does what it is expanded to.
     source, axis = (mask, -1) if columns and same_dim(queries, keys) else (query, -2)
     height = np.array([1]) if rows else size_of(m, build, source, axis)

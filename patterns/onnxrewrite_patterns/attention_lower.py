@@ -22,9 +22,9 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention import Operands, operands
-from onnxrewrite_patterns.attention_bias import Size, full, size_of
+from onnxrewrite_patterns.attention_bias import full
 from onnxrewrite_patterns.attention_heads import HEADS, head_size, is_merged_before, merged
-from onnxrewrite_patterns.attention_masks import NEVER_AT_ALL, Mask, zero_where_masked
+from onnxrewrite_patterns.attention_masks import NEVER_AT_ALL, Mask, Size, size_of, zero_where_masked
 from onnxrewrite_patterns.attention_terms import attention as sdpa
 
 q, k, v = (Var(name, dtype=FLOATS) for name in ("q", "k", "v"))

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
@@ -50,6 +51,12 @@ SMALL = 1e6
 LOWEST = float(np.finfo(np.float32).min)
 
 
+Sides = tuple[Value, Value]
+"""The query and the key that scores are of."""
+
+Size = Value | npt.NDArray[np.int64]
+
+
 @dataclass(frozen=True)
 class Mask:
     """The mask of an attention: which scores count.
@@ -63,17 +70,17 @@ class Mask:
     alive: Value | None = None
 
 
-def mask_of(m: Match, build: Builder, query: Value) -> Mask:
-    """The mask of a match of ``attention``, for a query of shape [B, H, S, D], or [B, S, D] for one head."""
+def mask_of(m: Match, build: Builder, sides: Sides) -> Mask:
+    """The mask of a match of ``attention``, for a query and a key of shape [B, H, S, D], or [B, S, D] for one head."""
     if is_nan in m:
-        return Mask(_guarded(m, build, query))
+        return Mask(_guarded(m, build, sides))
     if zeroed not in m:
-        return Mask(_total(m, build, query))
+        return Mask(_total(m, build, sides))
     _require_never(m)
     m.require(mask not in m, "weights are masked again, and so are the scores", at=softmax)
     m.require(bias not in m or _is_small(m, m[bias]), "the bias may hide all scores that count", at=softmax)
-    counts = _placed(m, build, _counting(m, build), query)
-    return Mask(counts) if bias not in m and mask not in m else Mask(_total(m, build, query), counts)
+    counts = _placed(m, build, _counting(m, build), sides)
+    return Mask(counts) if bias not in m and mask not in m else Mask(_total(m, build, sides), counts)
 
 
 def require_fit(m: Match, given: Value, target: Sequence[Dim], what: str = "the mask") -> None:
@@ -82,8 +89,20 @@ def require_fit(m: Match, given: Value, target: Sequence[Dim], what: str = "the 
     if shape is None or len(shape) > len(target):
         m.refuse(f"the rank of {what} is unknown, or larger than that of the scores", at=given)
     for a, b in zip(shape[::-1], target[::-1], strict=False):
-        fits = a == 1 or same_dim(a, b) or is_cut_to(a, b)
-        m.require(fits, f"a dimension of {what} is {a}, and not shown to be {b} or 1", at=given)
+        m.require(_fits(a, b), f"a dimension of {what} is {a}, and not shown to be {b} or 1", at=given)
+
+
+def _fits(size: Dim, other: Dim) -> bool:
+    """True if a size is shown to be 1 or another one."""
+    return size == 1 or same_dim(size, other) or is_cut_to(size, other)
+
+
+def size_of(m: Match, build: Builder, x: Value, axis: int) -> Size:
+    """One dimension of x, as a tensor of one element."""
+    size = m.dim(x, axis)
+    if isinstance(size, int):
+        return np.array([size])
+    return build.Gather(build.Shape(x), np.array([axis % (m.rank(x) or 1)]))
 
 
 def zero_where_masked(m: Match, build: Builder, given: Value | None, result: Value) -> Value:
@@ -100,9 +119,9 @@ def zero_where_masked(m: Match, build: Builder, given: Value | None, result: Val
 # -- float masks ---------------------------------------------------------------------------------------------
 
 
-def _total(m: Match, build: Builder, query: Value) -> Value | None:
+def _total(m: Match, build: Builder, sides: Sides) -> Value | None:
     """The sum of everything that is added to the scaled scores."""
-    return _sum(m, build, [_placed(m, build, part, query) for part in _parts(m, build, query)])
+    return _sum(m, build, [_placed(m, build, part, sides) for part in _parts(m, build, sides)])
 
 
 def _sum(m: Match, build: Builder, parts: list[Value]) -> Value | None:
@@ -112,7 +131,7 @@ def _sum(m: Match, build: Builder, parts: list[Value]) -> Value | None:
     return total if total is None or floor not in m else _floored(m, build, total)
 
 
-def _parts(m: Match, build: Builder, query: Value) -> list[Value]:
+def _parts(m: Match, build: Builder, sides: Sides) -> list[Value]:
     """All that is added to the scaled scores, each as it is."""
     parts: list[Value] = []
     before = None
@@ -124,28 +143,42 @@ def _parts(m: Match, build: Builder, query: Value) -> list[Value]:
     elif before is not None:
         parts.append(before)
     if mask in m:
-        parts.append(_apart(m, build, query) if split in m else m[mask])
+        parts.append(_apart(m, build, sides) if split in m else m[mask])
     if penalty in m:
         parts.append(build.Neg(m[penalty]))
     return parts
 
 
-def _placed(m: Match, build: Builder, part: Value, query: Value) -> Value:
+def _placed(m: Match, build: Builder, part: Value, sides: Sides) -> Value:
     """Part of a mask in the place that the kernel has for it: batch and heads are two dimensions there."""
-    of_scores, of_part, of_query = m.shape(scores) or (), m.shape(part), m.shape(query) or ()
+    of_scores, of_part, of_query = m.shape(scores) or (), m.shape(part), m.shape(sides[0]) or ()
+    long = _as_long_as_keys(m, build, part, sides[1])
+    wanted = of_scores if long is part or of_part is None else (*of_scores[:-1], of_part[-1])
     if of_part is not None and len(of_part) > len(of_scores):  # it was added to scores with heads
-        require_fit(m, part, (*of_query[:2], *of_scores[1:]))
-        return part
-    require_fit(m, part, of_scores)
+        require_fit(m, part, (*of_query[:2], *wanted[1:]))
+        return long
+    require_fit(m, part, wanted)
+    part = long
     if len(of_scores) == 4 or of_part is None or len(of_part) < 3:
         return part
     if len(of_query) == 3:
         return build.Unsqueeze(part, axes=(1,))
     if of_part[0] == 1:
         return part
-    by_head = build.Slice(build.Shape(query), np.array([0]), np.array([2]), np.array([0]))
+    by_head = build.Slice(build.Shape(sides[0]), np.array([0]), np.array([2]), np.array([0]))
     rest = build.Slice(build.Shape(part), np.array([1]), np.array([3]), np.array([0]))
     return build.Reshape(part, build.Concat(by_head, rest, axis=0))
+
+
+def _as_long_as_keys(m: Match, build: Builder, part: Value, key: Value) -> Value:
+    """Part of a mask, its last axis as long as there are keys, where that is not shown.
+
+    It is that long, or 1: with one key and a longer mask there would be more weights than values to multiply them by.
+    """
+    size, keys, rank = m.dim(part, -1), m.dim(key, -2), m.rank(part)
+    if rank is None or size is None or keys is None or _fits(size, keys) or isinstance(size, int):
+        return part
+    return build.Expand(part, build.Concat(np.ones(rank - 1, np.int64), size_of(m, build, key, -2), axis=0))
 
 
 def _floored(m: Match, build: Builder, total: Value) -> Value:
@@ -188,7 +221,7 @@ def _is_small(m: Match, x: Value) -> bool:
     return magnitude(m, x, of_products=SMALL) < -NEVER / 10
 
 
-def _apart(m: Match, build: Builder, query: Value) -> Value:
+def _apart(m: Match, build: Builder, sides: Sides) -> Value:
     """The mask of scores whose first dimension is split in two for it: heads, or windows of an image."""
     of_scores, of_split, of_mask = m.shape(scores) or (), m.shape(split) or (), m.shape(mask) or ()
     views = [m.node(view) for view in (split, viewed) if view in m]  # their results count, whatever their attributes
@@ -199,7 +232,7 @@ def _apart(m: Match, build: Builder, query: Value) -> Value:
     require_fit(m, m[mask], of_split)
     missing = len(of_split) - len(of_mask)
     padded = build.Unsqueeze(m[mask], axes=tuple(range(missing))) if missing else m[mask]
-    of_query = m.shape(query) or ()
+    of_query = m.shape(sides[0]) or ()
     if len(of_query) > len(of_scores) and same_shape(of_split[:2], of_query[:2]):
         return padded
     first = 1 if missing else of_mask[0]
@@ -223,11 +256,11 @@ def _counting(m: Match, build: Builder) -> Value:
     return m[keep] if keep in m else build.Not(m[drop])
 
 
-def _guarded(m: Match, build: Builder, query: Value) -> Value | None:
+def _guarded(m: Match, build: Builder, sides: Sides) -> Value | None:
     """The mask where Softmax's NaN become zeros: they come of rows that are -inf throughout."""
     if fill in m and m[fill] == -math.inf and bias not in m and mask not in m:
-        return _placed(m, build, _counting(m, build), query)
-    parts = _parts(m, build, query)
+        return _placed(m, build, _counting(m, build), sides)
+    parts = _parts(m, build, sides)
     if not parts:
         return None
     only, *others = parts
@@ -236,7 +269,7 @@ def _guarded(m: Match, build: Builder, query: Value) -> Value | None:
     if fixed is not None and not fixed.any():
         return None
     if fixed is not None and np.isin(fixed, (0, -math.inf)).all():
-        return _placed(m, build, build.const(fixed == 0), query)
+        return _placed(m, build, build.const(fixed == 0), sides)
     node = made_by(only, "Where")
     if node is None:
         m.refuse("NaN become zeros, and nobody knows which entries are masked", at=softmax)
@@ -245,8 +278,8 @@ def _guarded(m: Match, build: Builder, query: Value) -> Value | None:
     if yes is None or no is None or 0 not in (yes, no) or math.inf in (yes, no):
         m.refuse("NaN become zeros, and the mask is not one of zeros and a negative number", at=only)
     if -math.inf not in (yes, no):
-        return _placed(m, build, only, query)
-    return _placed(m, build, condition if yes == 0 else build.Not(condition), query)
+        return _placed(m, build, only, sides)
+    return _placed(m, build, condition if yes == 0 else build.Not(condition), sides)
 
 
 def _number(m: Match, value: Value | None) -> float | None:
