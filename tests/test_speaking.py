@@ -44,8 +44,8 @@ def test_it_speaks_as_it_did() -> None:
 
 def test_rewritten_it_says_the_same() -> None:
     found = rw.apply(speaking.MODEL, lower="fused")
-    assert found.trace.counts()["attention"] == 6
-    assert found.trace.counts()["rotary"] >= 1
+    assert sum("Attention" in node.op_type for node in found.model.graph) == 6
+    assert found.trace.counts()["rotary"] == 12
     run = runner(found.model)
     assert speaking.perplexity(run, TEXTS) == pytest.approx(EXPECTED["perplexity"], rel=1e-4)
     assert speaking.greedy(run, TEXTS[0][:16], 128) == speaking.greedy(runner(speaking.MODEL), TEXTS[0][:16], 128)
