@@ -2,7 +2,7 @@
 
     python -m golden_models.speaking.train [--steps N] [--folder FOLDER]
 
-It needs PyTorch, Transformers and tokenizers.  A Llama of 2 million parameters (6 layers of 192, 6 heads on 2 heads of
+It needs PyTorch, Transformers and tokenizers.  A Llama of 2.6 million parameters (6 layers of 192, 6 heads on 2 heads of
 keys and values, 1,024 byte-level tokens, tied embeddings) reads 1,600 batches of 4 × 256 tokens in half an hour on two cores.
 """
 

@@ -168,7 +168,7 @@ def test_what_is_random_is_compared_in_shape(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_model_that_does_not_run_is_skipped_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_check, "LARGE", -1)
-    model = ir.to_proto(text.parse("(float[n] x) => (float[k] y) { y = Reshape(x, {1, 77777}) }"))
+    model = ir.to_proto(text.parse("(float[n,2] x) => (float[k] y) { y = Reshape(x, {1, 77777}) }"))
     found = Baseline(model).check(model)
     assert found.skipped is not None
     assert "no inputs found" in found.skipped
@@ -269,5 +269,5 @@ def test_whatever_the_graph(drawn: tuple[list[tuple[str, list[int]]], int, str])
 
 
 def test_a_model_without_a_run_has_no_fault_that_could_be_told() -> None:
-    model = ir.to_proto(text.parse("(float[n] x) => (float[k] y) { y = Reshape(x, {1, 77777}) }"))
+    model = ir.to_proto(text.parse("(float[n,2] x) => (float[k] y) { y = Reshape(x, {1, 77777}) }"))
     assert Baseline(model).fault(model) is None
