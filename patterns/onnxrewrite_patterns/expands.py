@@ -223,8 +223,7 @@ def _number(value: Value, reader: ir.Node, facts: Facts) -> tuple[Array, Value] 
     if node is None or node.graph is not reader.graph:
         return None
     array = fill.numpy() if fill is not None else facts.constant(m) if (m := input_of(node)) is not None else None
-    shape = input_of(node, len(node.inputs) - 1)
-    return None if array is None or shape is None or array.size != 1 else (array, shape)
+    return None if array is None or array.size != 1 else (array, inputs_of(node)[-1])
 
 
 def _broadcast_by_number(node: ir.Node, facts: Facts) -> list[tuple[Value, Array, Value]]:
