@@ -1,4 +1,4 @@
-"""The decoder that speaks, run by ONNX Runtime: its inputs, its perplexity, and what it says."""
+"""The inputs of the decoder that speaks, and its perplexity."""
 
 from __future__ import annotations
 
@@ -65,14 +65,3 @@ def perplexity(run: Run, texts: Iterable[np.ndarray]) -> float:
     """exp of the mean loss over texts of equal lengths."""
     return math.exp(float(np.mean([loss(run(feeds(text))["logits"][0], text) for text in texts])))
 
-
-def greedy(run: Run, prompt: np.ndarray, count: int) -> list[int]:
-    """The ``count`` tokens that follow a prompt, each the likeliest."""
-    found: list[int] = []
-    given = feeds(prompt)
-    while len(found) < count:
-        outputs = run(given)
-        found.append(int(outputs["logits"][0, -1].argmax()))
-        past = {name: outputs[name.replace("past_key_values", "present")] for name in cache_sizes()}
-        given = feeds(np.array(found[-1:]), past)
-    return found

@@ -115,8 +115,9 @@ class Step(torch.nn.Module):
         cache = DynamicCache()
         for layer in range(CONFIG.num_hidden_layers):
             cache.update(past[2 * layer], past[2 * layer + 1], layer)
-        places = torch.arange(mask.shape[1], device=mask.device)
-        seen = (places <= positions[:, None, :, None]) & mask[:, None, None, :].bool()  # TorchScript has no vmap for it
+        places = torch.arange(mask.shape[1])
+        seen = places <= places[past[0].shape[2] :, None]
+        seen = seen & mask[:, None, None, :].bool()  # Transformers makes it by vmap, which TorchScript does not have
         penalty = torch.where(seen, 0.0, torch.finfo(torch.float32).min)
         found = self.model(
             input_ids=ids, attention_mask=penalty, position_ids=positions, past_key_values=cache, use_cache=True

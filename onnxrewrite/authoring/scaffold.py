@@ -6,13 +6,12 @@ import importlib.util
 import keyword
 import os
 import re
-import shutil
-import tempfile
 from importlib import resources
 from pathlib import Path
 from string import Template
 
 from onnxrewrite.errors import UsageError
+from onnxrewrite.system.atomic import whole_folder
 from onnxrewrite.system.versions import VERSION
 
 _FILES = {
@@ -58,16 +57,10 @@ def new_project(name: str, into: Path = Path()) -> Path:
 
 
 def _write(folder: Path, words: dict[str, str]) -> None:
-    """Fill a folder beside the one that is wanted, and rename it."""
+    """Fill the folder."""
     templates = resources.files("onnxrewrite.authoring") / "project"
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    with whole_folder(folder) as made:
         for place, template in _FILES.items():
-            path = temporary / place.format(**words)
+            path = made / place.format(**words)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(Template((templates / template).read_text("utf-8")).substitute(words), encoding="utf-8")
-        temporary.chmod(0o755)
-        os.rename(temporary, folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise

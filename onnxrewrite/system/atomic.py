@@ -1,8 +1,10 @@
-"""Writing a report: all of it, or none."""
+"""Writing a file or a folder: all of it, or none."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from onnxrewrite.errors import ModelError
@@ -22,3 +24,15 @@ def write_whole(path: Path, text: str, option: str) -> None:
             os.replace(file, target)
     except OSError as error:
         raise ModelError(f"{option} {path}: cannot be written: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """A folder to fill, which is given the name ``target`` when that is done, and removed if something fails.
+
+    Raises:
+        OSError: It cannot be made, or ``target`` is there and is no empty folder.
+    """
+    with temporary.folder_beside(target) as made:
+        yield made
+        os.replace(made, target)

@@ -62,6 +62,20 @@ def beside(target: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def folder_beside(target: Path) -> Iterator[Path]:
+    """A new, empty folder beside ``target``, to be renamed; what is left there at the end is removed.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    with beside(target) as lock, contextlib.ExitStack() as stack:
+        made = _contents(lock)
+        made.mkdir()
+        stack.callback(shutil.rmtree, made, ignore_errors=True)
+        yield made
+
+
+@contextlib.contextmanager
 def second_name(target: Path) -> Iterator[Path]:
     """Another name of a file, which is removed at the end; on a file system without links, its only one meanwhile.
 
@@ -88,11 +102,17 @@ def sweep_folders() -> None:
 
 
 def sweep_files(where: Path) -> None:
-    """Remove the temporary files there of processes that are gone."""
+    """Remove the temporary files and folders there of processes that are gone."""
     for found in _named(where, _FILE):
         with _left(found) as is_left, contextlib.suppress(OSError):
             if is_left:
+                shutil.rmtree(_contents(found), ignore_errors=True)
                 found.unlink()
+
+
+def _contents(lock: Path) -> Path:
+    """The folder that a temporary file stands for."""
+    return lock.with_name(f"{lock.name}.d")
 
 
 def _named(where: Path, pattern: re.Pattern[str]) -> list[Path]:

@@ -28,20 +28,24 @@ def full(m: Match, build: Builder, mask: Value, query: Value, key: Value) -> Val
     if queries is None or keys is None:
         m.refuse("the rank of q or k is unknown", at=query)
     rows, columns = (same_dim(a, b) or is_cut_to(a, b) for a, b in ((shape[-2], queries), (shape[-1], keys)))
+    columns = columns or _is_expanded_to(m, mask, keys)
     if rows and columns:
         return mask
-    contradicted = any(
-        isinstance(d, int) and d != 1 and not ok for d, ok in zip(shape[-2:], (rows, columns), strict=True)
-    )
-    m.require(
-        not contradicted, "the mask does not fit", at=mask
-    )  # a size that is not known is that of the scores, or 1
+    m.require((rows or shape[-2] == 1) and (columns or shape[-1] == 1), "the mask does not fit", at=mask)
     # Where there are as many queries as keys, and one mask serves all layers, so does what it is expanded to.
     source, axis = (mask, -1) if columns and same_dim(queries, keys) else (query, -2)
     height = np.array([1]) if rows else size_of(m, build, source, axis)
     width = np.array([1]) if columns else size_of(m, build, key, -2)
     ones = np.ones(len(shape) - 2, np.int64)
     return build.Expand(mask, build.Concat(ones, height, width, axis=0))
+
+
+def _is_expanded_to(m: Match, mask: Value, keys: Dim) -> bool:
+    """True if the last axis of a mask was expanded to the number of keys: it is that long, or longer than a mask can
+    be.  One that is not may be shorter, which the standard's Attention allows."""
+    made = made_by(mask, "Expand")
+    target = m.facts.elements(m.operand(made, 1)) if made is not None else None
+    return target is not None and len(target) > 0 and same_dim(target[-1], keys)
 
 
 MODERATE = 1e20

@@ -119,8 +119,7 @@ _RESULT = "float[b,s,4] x; y = LayerNormalization<axis=-1, epsilon=1e-5>(x, {1.0
 )
 def layer_norm(m: Match, build: Builder) -> Value:
     """(x - mean)/√(var + ε) ⟶ LayerNormalization(x, 1), where mean and var are those of the last axes."""
-    require_epsilon(m, eps)
-    m.require(m[eps] > 0, "without epsilon, the variance of equal numbers is zero or what rounding makes of it")
+    require_epsilon(m, eps, above_zero=True)
     count = last_axes(m, x, m[mean_axes], m[var_axes])
     ones = build.const(np.ones(last_sizes(m, x, count)), like=m.anchor)
     source = m[x] if m.dtype(x) == m.dtype(m.anchor) else build.Cast(m[x], to=int(m.dtype(m.anchor) or 0))
@@ -178,8 +177,7 @@ _MULTIPLIED_OUT = f"{_CENTRED} {_DEVIATION} i = Reciprocal(r)  g = Mul(i, w)  k 
 )
 def layer_norm_multiplied_out(m: Match, build: Builder) -> Value:
     """x·g + (β - mean·g) ⟶ LayerNormalization(x, γ, β), where g = γ/√(var + ε)."""
-    require_epsilon(m, eps)
-    m.require(m[eps] > 0, "without epsilon, rows that are even make infinity less infinity", at=x)
+    require_epsilon(m, eps, above_zero=True)
     count = last_axes(m, x, m[mean_axes], m[var_axes])
     sizes = last_sizes(m, x, count)
     scale = _parameter(m, build, gamma, sizes) if gamma in m else build.const(np.ones(sizes), like=x)

@@ -109,11 +109,6 @@ def _normalized(m: Match, build: Builder, layout: Layout) -> Value:
     return build.LayerNormalization(turned, ones, axis=-layout.axes, epsilon=m[eps])
 
 
-def _require_epsilon(m: Match) -> None:
-    require_epsilon(m, eps)
-    m.require(m[eps] > 0, "without epsilon, the variance of equal numbers is zero or what rounding makes of it")
-
-
 def _parts(axes: str, end: str = "d = Sub(x, m)  y = Div(d, r)", eps: str = "1e-5") -> str:
     return (
         f"m = ReduceMean<axes={axes}>(x)  c = Sub(x, m)  q = Mul(c, c)  v = ReduceMean<axes={axes}>(q)"
@@ -172,7 +167,7 @@ _BACK = "y = Transpose<perm=[0,2,3,1]>"
 )
 def norm_along_axes(m: Match, build: Builder) -> Value:
     """(x - mean)/√(var + ε) ⟶ Transpose(LayerNormalization(Transpose(x), 1)), or InstanceNormalization by channel."""
-    _require_epsilon(m)
+    require_epsilon(m, eps, above_zero=True)
     layout = _layout(m, common_axes(m, x, m[mean_axes], m[var_axes]))
     return layout.restored(m, build, _normalized(m, build, layout))
 
@@ -218,7 +213,7 @@ _SUM = f"{_MULTIPLIED} o = Sub(z, n)  y = Add(k, o)"
 )
 def norm_along_axes_multiplied_out(m: Match, build: Builder) -> Value:
     """x·g + (β - mean·g) ⟶ Transpose(LayerNormalization(Transpose(x), 1)·γ + β), where g = γ/√(var + ε)."""
-    _require_epsilon(m)
+    require_epsilon(m, eps, above_zero=True)
     layout = _layout(m, common_axes(m, x, m[mean_axes], m[var_axes]))
     result = _normalized(m, build, layout)
     later: list[tuple[str, Value]] = []

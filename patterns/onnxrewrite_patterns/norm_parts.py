@@ -51,9 +51,11 @@ def last_sizes(m: Match, source: Term, count: int) -> tuple[int, ...]:
     return sizes
 
 
-def require_epsilon(m: Match, eps: Scalar) -> None:
-    """Refuse to add to a variance what makes it negative."""
+def require_epsilon(m: Match, eps: Scalar, *, above_zero: bool = False) -> None:
+    """Refuse to add to a variance what makes it negative, or leaves it zero where it must be ``above_zero``."""
     m.require(0 <= m[eps] < math.inf, f"what is added to the variance is {m[eps]:g}")
+    known = m[eps] > 0 or not above_zero
+    m.require(known, "without epsilon, the variance of equal numbers is zero or what rounding makes of it")
 
 
 def constant(m: Match, value: Value) -> Array | None:

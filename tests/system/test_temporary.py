@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxrewrite.system import temporary
+from onnxrewrite.system import atomic, temporary
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="locks are asked for where there is fcntl")
 
@@ -66,6 +66,29 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one(place):
         assert {p for p in place.iterdir() if p.is_file()} == {file}
     with temporary.folder() as folder:
         assert list(place.iterdir()) == [folder]
+
+
+def test_a_folder_is_whole_or_not_there(place):
+    with atomic.whole_folder(place / "made") as folder:
+        (folder / "weights").write_text("1")
+        temporary.sweep_files(place)
+        assert folder.is_dir()
+    assert [p.name for p in place.rglob("*")] == ["made", "weights"]
+    with pytest.raises(KeyError), atomic.whole_folder(place / "other"):
+        raise KeyError
+    with pytest.raises(OSError, match="not empty"), atomic.whole_folder(place / "made"):
+        pass
+    assert [p.name for p in place.rglob("*")] == ["made", "weights"]
+
+
+def test_a_folder_that_a_killed_process_left_is_removed_by_the_next_one(place):
+    killed(
+        place,
+        "with temporary.folder_beside(place / 'made') as made:\n        (made / 'weights').write_text('half')",
+    )
+    assert len(list(place.iterdir())) == 2
+    temporary.sweep_files(place)
+    assert list(place.iterdir()) == []
 
 
 def test_what_a_living_process_needs_stays(place):

@@ -9,13 +9,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError
+from onnxrewrite.suite.decoders.attention_operators import ATTENTIONS, PRODUCTS
 from onnxrewrite.suite.decoders.cones import above, below, passed_on
-
-_PRODUCTS = frozenset({"MatMul", "Einsum", "FusedMatMul"})
-_INSIDE = {"Attention": (4, 5), "MultiHeadAttention": (6, 7), "GroupQueryAttention": (3, 4)}
-"""Attentions that join a past themselves, to the inputs for past keys and values; outputs 1 and 2 are presents."""
-_KEYS_OF = {"Attention": (1, 2), "MultiHeadAttention": (1, 2), "GroupQueryAttention": (1, 2)}
-"""Attentions to the inputs for keys and values."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +82,9 @@ def _joined(past: ir.Value) -> _Joined | None:
         return None
     for value in passed_on(past):
         for node, index in value.uses():
-            if index in _INSIDE.get(node.op_type, ()):
-                role = _INSIDE[node.op_type].index(index)
+            inside = ATTENTIONS.get(node.op_type)
+            if inside is not None and index in inside.pasts:
+                role = inside.pasts.index(index)
                 present = node.outputs[1 + role] if len(node.outputs) > 2 else None
                 return _Joined(past, _output(present), node, role)
             if index == 0 and len(node.inputs) > 1 and node.op_type in ("Concat", "TensorScatter"):
@@ -109,12 +105,13 @@ def _attention(value: ir.Value) -> tuple[ir.Node, int] | None:
     """The attention, or the Softmax of one, that all keys (0) or values (1) go into."""
 
     def stops(node: ir.Node, index: int) -> bool:
-        return node.op_type in _PRODUCTS or node.op_type in _KEYS_OF
+        return node.op_type in PRODUCTS or node.op_type in ATTENTIONS
 
     for node, index in below(value, stops):
-        if index in _KEYS_OF.get(node.op_type, ()):
-            return node, _KEYS_OF[node.op_type].index(index)
-        if node.op_type in _PRODUCTS and index < 2:
+        inside = ATTENTIONS.get(node.op_type)
+        if inside is not None and index in inside.parts:
+            return node, inside.parts.index(index)
+        if node.op_type in PRODUCTS and index < 2:
             return _of_product(node, index)
     return None
 
@@ -122,11 +119,11 @@ def _attention(value: ir.Value) -> tuple[ir.Node, int] | None:
 def _of_product(product: ir.Node, index: int) -> tuple[ir.Node, int] | None:
     """The Softmax before a product with values, or behind one with keys."""
     other = product.inputs[1 - index]
-    before = _softmaxes(above(other, lambda n: n.op_type in _PRODUCTS or n.op_type == "Softmax")) if other else iter(())
+    before = _softmaxes(above(other, lambda n: n.op_type in PRODUCTS or n.op_type == "Softmax")) if other else iter(())
     found = next(before, None)
     if found is not None:
         return found, 1
-    nodes = (n for n, _ in below(product.outputs[0], lambda n, _: n.op_type in _PRODUCTS or n.op_type == "Softmax"))
+    nodes = (n for n, _ in below(product.outputs[0], lambda n, _: n.op_type in PRODUCTS or n.op_type == "Softmax"))
     found = next(_softmaxes(nodes), None)
     return None if found is None else (found, 0)
 

@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.ir.graph import constant_tensor
+from onnxrewrite.suite.decoders.attention_operators import ATTENTIONS, PRODUCTS
 from onnxrewrite.suite.decoders.caches import Cache, caches_of
 from onnxrewrite.suite.decoders.cones import above, below
 
@@ -32,9 +33,7 @@ CUSTOMARY = {
 """What each part is called by those who export decoders; the parts are also the names of the options that decide."""
 
 _INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
-_PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "MatMulNBits", "FusedMatMul"})
-_ATTENTIONS = {"Attention": 3, "MultiHeadAttention": 5, "GroupQueryAttention": 5}
-"""Attentions to the input at which a mask, or what is made of it, goes in."""
+_PRODUCTS = PRODUCTS | {"Gemm", "Conv", "MatMulNBits"}
 _TURNS = frozenset({"Cos", "Sin", "RotaryEmbedding"})
 
 
@@ -137,7 +136,7 @@ class _Finder:
         (of_ids,) = (v for v in self.graph.inputs if v.name == ids)
         if of_ids.shape is not None and str(of_ids.shape[1]) != str(value.shape[1]):
             return False
-        uses = below(value, lambda node, _: node.op_type in ("Softmax", *_ATTENTIONS))
+        uses = below(value, lambda node, _: node.op_type in ("Softmax", *ATTENTIONS))
         return any(node.op_type in _TURNS or _is_lookup(node, index) for node, index in uses)
 
     def _choice(self, part: str, candidates: Iterable[ir.Value]) -> str | None:
@@ -191,10 +190,10 @@ def _reaches_scores(value: ir.Value) -> bool:
     """True if what is made of a value is added to, or chooses among, the scores of attention."""
 
     def stops(node: ir.Node, index: int) -> bool:
-        return node.op_type in _PRODUCTS or node.op_type in _TURNS or node.op_type in ("Softmax", *_ATTENTIONS)
+        return node.op_type in _PRODUCTS or node.op_type in _TURNS or node.op_type in ("Softmax", *ATTENTIONS)
 
     uses = list(below(value, stops))
-    if any(node.op_type in _ATTENTIONS and index >= _ATTENTIONS[node.op_type] for node, index in uses):
+    if any(node.op_type in ATTENTIONS and index >= ATTENTIONS[node.op_type].mask for node, index in uses):
         return True
     softmaxes = [node for node, _ in uses if node.op_type == "Softmax"]
     return any(_is_of_scores(node) for node in softmaxes)

@@ -21,6 +21,7 @@ from onnxrewrite.io.inlining import inlined
 from onnxrewrite.runtime.references import by_reference
 from onnxrewrite.runtime.session import Session, open_session
 from onnxrewrite.suite.decoders import angles, genai_folder, genai_run, masks
+from onnxrewrite.suite.decoders.attention_operators import ATTENTIONS
 from onnxrewrite.suite.decoders.contract import under_contract, without_shapes_of_pasts
 from onnxrewrite.suite.decoders.decoder_interface import Interface, find_interface
 from onnxrewrite.suite.decoders.genai_config import (
@@ -46,8 +47,6 @@ _OTHER_ATTENTIONS = (
     "attention-pack-joint",
 )
 """Rules of the library that lower attention in another way."""
-
-_ATTENTIONS = ("GroupQueryAttention", "Attention", "MultiHeadAttention")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +201,7 @@ class _Made:
     @property
     def attentions(self) -> dict[str, int]:
         """The number of layers by the operator of their attention."""
-        counts = {name: sum(node.op_type == name for node in self.model.graph) for name in _ATTENTIONS}
+        counts = {name: sum(node.op_type == name for node in self.model.graph) for name in ATTENTIONS}
         spelled = len(self.interface.caches) - sum(counts.values())
         return {name: count for name, count in (*counts.items(), ("Softmax", spelled)) if count > 0}
 
@@ -211,7 +210,7 @@ class _Made:
         """The number of heads of queries, where an operator says it."""
         for node in self.model.graph:
             for name in ("num_heads", "q_num_heads"):
-                if node.op_type in _ATTENTIONS and name in node.attributes:
+                if node.op_type in ATTENTIONS and name in node.attributes:
                     return node.attributes[name].as_int()
         return None
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import onnx_ir as ir
 from onnxrewrite import io
 from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.suite.decoders.genai_config import NAME
+from onnxrewrite.system.atomic import whole_folder
 
 TOKENIZER = (
     "tokenizer.json",
@@ -58,17 +57,10 @@ def made_whole(out: Path) -> Iterator[Path]:
         ModelError: It cannot be made, or not be renamed.
     """
     try:
-        made = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".onnxrewrite-tmp", dir=out.parent))
+        with whole_folder(out) as made:
+            yield made
     except OSError as error:
         raise ModelError(f"-o {out}: cannot be written: {error.strerror or error}") from None
-    try:
-        yield made
-        made.chmod(0o777 & ~_umask())
-        os.replace(made, out)
-    except OSError as error:
-        raise ModelError(f"-o {out}: cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def fill(folder: Path, model: ir.Model, config: Mapping[str, Any], tokenizer: Path | None) -> list[str]:
@@ -85,9 +77,3 @@ def fill(folder: Path, model: ir.Model, config: Mapping[str, Any], tokenizer: Pa
         assert tokenizer is not None
         shutil.copyfile(tokenizer / name, folder / name)
     return found
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
+import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError
+from onnxrewrite.ir.target import type_string
 from onnxrewrite.suite.decoders.decoder_interface import Interface
 from onnxrewrite.system.arrays import Array, Feeds, Outputs
 
@@ -22,14 +24,11 @@ class Steps(Protocol):
         """Outputs by name, or one line saying why there are none."""
 
 
-_DTYPES: dict[str, type[np.generic]] = {
-    "tensor(int64)": np.int64,
-    "tensor(int32)": np.int32,
-    "tensor(float)": np.float32,
-    "tensor(float16)": np.float16,
-    "tensor(double)": np.float64,
-    "tensor(bool)": np.bool_,
+_DTYPES: Final = {
+    type_string(d): d.numpy()
+    for d in map(ir.DataType.__getitem__, ("INT64", "INT32", "FLOAT", "FLOAT16", "DOUBLE", "BOOL"))
 }
+"""The dtypes that a step can be fed with, by ONNX's name of the tensor type."""
 
 
 @dataclass
@@ -82,7 +81,7 @@ class Generator:
     def _tokens(self) -> int:
         return next((value.shape[2] for value in self.past.values()), 0)
 
-    def _dtype(self, name: str) -> type[np.generic]:
+    def _dtype(self, name: str) -> np.dtype[Any]:
         kind = self.session.types[name]
         if kind not in _DTYPES:
             raise ModelError(f"input {name} has elements of {kind}, which no step can be fed with")

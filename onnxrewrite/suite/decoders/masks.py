@@ -16,8 +16,10 @@ import onnx_ir as ir
 
 from onnxrewrite.io import preserved
 from onnxrewrite.ir.graph import constant_tensor
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.pattern.paths import is_read_once
 from onnxrewrite.suite.decoders import contract
+from onnxrewrite.suite.decoders.attention_operators import PRODUCTS
 from onnxrewrite.suite.decoders.decoder_interface import Interface
 from onnxrewrite.suite.decoders.probe import LEFT, STEPS, Probe, Step, dependent_on_tokens, full
 from onnxrewrite.suite.decoders.spelling import Spelling
@@ -28,12 +30,12 @@ CAUSAL = "causal_mask"
 
 LOWEST = float(np.finfo(np.float32).min)
 """What is added to scores that are masked."""
-_LOWEST = -58000.0
-"""What is masked is below: the lowest number of float16 is -65504."""
+_HIDDEN = -58000.0
+"""Scores to which this or less is added are masked: the lowest number of float16 is -65504."""
 _FARTHEST = 8192
 """A window is looked for among so many tokens."""
-_PRODUCTS = frozenset({"MatMul", "Einsum"})
-_ALONG = frozenset({"Cast", "Identity", "Tanh", "Mul", "Div", "Add"})
+_ALONG = frozenset(("Cast", "Identity", "Tanh", "Add", *operators(marks="product")))
+"""What scales scores, or passes them on."""
 
 
 @dataclass(frozen=True)
@@ -133,21 +135,16 @@ def _is_of_product(softmax: ir.Node, hot: frozenset[ir.Value]) -> bool:
 def _maskings(softmax: ir.Node, hot: frozenset[ir.Value]) -> Iterator[_Masking]:
     """The nodes between the product and a Softmax that mask scores, the last first."""
     value = softmax.inputs[0]
-    while value is not None and (node := value.producer()) is not None and node.op_type not in _PRODUCTS:
+    while value is not None and (node := value.producer()) is not None and node.op_type not in PRODUCTS:
         warm = [each for each in node.inputs if each in hot]
         if len(warm) != 1 or not is_read_once(value):
             return
         found = _masking(node, warm[0])
         if found is not None:
             yield found
-        elif not _is_along(node):
+        elif node.op_type not in _ALONG:
             return
         value = warm[0]
-
-
-def _is_along(node: ir.Node) -> bool:
-    """True for what scales scores, or passes them on."""
-    return node.op_type in _ALONG
 
 
 def _masking(node: ir.Node, scores: ir.Value) -> _Masking | None:
@@ -160,7 +157,7 @@ def _masking(node: ir.Node, scores: ir.Value) -> _Masking | None:
     condition, first, second = node.inputs
     fill = second if scores is first else first
     tensor = constant_tensor(fill) if fill is not None else None
-    low = tensor is not None and bool((tensor.numpy() <= _LOWEST).all())
+    low = tensor is not None and bool((tensor.numpy() <= _HIDDEN).all())
     if condition is None or scores is condition or not low:
         return None
     return _Masking(node, scores, condition, (lambda a: a) if scores is first else np.logical_not)
@@ -218,7 +215,7 @@ def _allowed(layer: list[_Masking], probe: Probe, step: Step) -> Array | str:
     for each in layer:
         array = arrays[each.mask]
         allowed = each.allows(array)
-        if array.dtype != np.bool_ and not (array[~allowed] <= _LOWEST).all():
+        if array.dtype != np.bool_ and not (array[~allowed] <= _HIDDEN).all():
             return "it is added to scores and is more than a mask"
         if allowed.ndim == 4:
             if allowed.shape[1] != 1:
