@@ -16,7 +16,7 @@ from optimum.exporters.onnx import onnx_export_from_model
 from torch import nn
 from transformers.cache_utils import DynamicCache
 
-from golden_models.exporters.transformers_networks import DECODERS, TEXT, VOCAB, network
+from golden_models.exporters.transformers_networks import VOCAB
 
 EXPORTERS = ("torchscript", "dynamo")
 
