@@ -26,6 +26,7 @@ A *kind* says how the first result depends on the operands:
 - ``nonnegative``: no result of floats is below zero; ``partial``: not a number for ordinary inputs;
 - ``bounded``: no result is larger in magnitude than the largest element of the first operand;
 - ``exact``: nothing is rounded; ``rounding``: to a grid; ``irrational``: results are no fractions of the operands;
+- ``periodic``: of angles;
 - ``integers``: takes any integers as they are; ``indices``: makes indices of indices; ``shapes``: sizes of sizes;
 - ``tiny``: a tiny number is not the same to it as zero; ``places``: counts, sorts, or computes places;
 - ``images``: the first operand is [N, C, D1, ...]; ``window``: a table made of a size; ``body``: has graphs inside;
@@ -87,7 +88,7 @@ ConstantOfShape             generate    exact sizes=0 shapes
 Conv                        linear      weights=1 images blocked fusing
 ConvInteger                 linear      weights=1 fusing
 ConvTranspose               linear      weights=1 images fusing
-Cos                         pointwise   irrational
+Cos                         pointwise   irrational periodic
 Cosh                        pointwise   irrational
 CumProd                     cumulate
 CumSum                      cumulate    indices numbers=axis places
@@ -217,7 +218,7 @@ Shape                       shape       exact free
 Shrink                      pointwise   activation
 Sigmoid                     pointwise   nonnegative irrational int8 FusedGemm FusedConv blocked qlinear
 Sign                        pointwise   idempotent jumps exact integers
-Sin                         pointwise   irrational
+Sin                         pointwise   irrational periodic
 Sinh                        pointwise   irrational
 Size                        shape       exact free
 Slice                       select      bounded exact integers indices int8 shapes
@@ -237,7 +238,7 @@ Sub                         broadcast   sum integers shapes neutral=0
 Sum                         broadcast   commutative sum variadic
 SwiGLU                      gated       activation
 Swish                       pointwise   activation
-Tan                         pointwise   irrational
+Tan                         pointwise   irrational periodic
 Tanh                        pointwise   activation irrational FusedGemm FusedConv blocked
 TensorScatter               scatter
 TfIdfVectorizer             text

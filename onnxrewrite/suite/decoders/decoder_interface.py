@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.ir.graph import constant_tensor
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.suite.decoders.attention_operators import ATTENTIONS, PRODUCTS
 from onnxrewrite.suite.decoders.caches import Cache, caches_of
 from onnxrewrite.suite.decoders.cones import above, below
@@ -34,7 +35,7 @@ CUSTOMARY = {
 
 _INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
 _PRODUCTS = PRODUCTS | {"Gemm", "Conv", "MatMulNBits"}
-_TURNS = frozenset({"Cos", "Sin", "RotaryEmbedding"})
+_TURNS = frozenset(("RotaryEmbedding", *operators(marks="periodic")))
 
 
 @dataclass(frozen=True)

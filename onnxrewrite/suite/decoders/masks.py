@@ -34,8 +34,8 @@ _HIDDEN = -58000.0
 """Scores to which this or less is added are masked: the lowest number of float16 is -65504."""
 _FARTHEST = 8192
 """A window is looked for among so many tokens."""
-_ALONG = frozenset(("Cast", "Identity", "Tanh", "Add", *operators(marks="product")))
-"""What scales scores, or passes them on."""
+_ALONG = frozenset(("Cast", "Add", *operators(marks="product")))
+"""What passes scores on, what is masked still so far away: a Tanh would bring it near."""
 
 
 @dataclass(frozen=True)
