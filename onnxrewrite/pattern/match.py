@@ -272,6 +272,13 @@ class Match:
             self.refuse(reason, at)
         self._held += 1
 
+    def known(self, value: T | None, reason: str, at: Term | ir.Value | None = None) -> T:
+        """A value that is not None; where it is, the match is refused for ``reason``."""
+        self.require(value is not None, reason, at)
+        if value is None:
+            raise Refused(reason)  # whoever overrules preconditions cannot go on with what is not there
+        return value
+
     def refuse(self, reason: str, at: Term | ir.Value | None = None) -> NoReturn:
         """Refuse the match."""
         if _OVERRULED.get():

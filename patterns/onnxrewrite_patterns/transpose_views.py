@@ -1,7 +1,8 @@
-"""Transposes between views: axes of size 1 that a view puts in before one, and another takes away after it.
+"""Transposes between views: axes that a view puts in or merges before one, and another takes away or splits after it.
 
 Why: a converter that knows only a product of batches gives every letter of an Einsum a place in it, [B, S, H, D] as
-[B, S, H, 1, D], transposed to [B, H, S, 1, D] and merged to [B·H, S, D].  Nothing that looks for heads sees them there.
+[B, S, H, 1, D], transposed to [B, H, S, 1, D] and merged to [B·H, S, D]; keys are transposed as [B·H, S, D], the only
+way in which a product of three axes has them.  Nothing that looks for heads sees them there.
 """
 
 from __future__ import annotations
@@ -98,3 +99,66 @@ def _in_shape(m: Match, build: Builder, value: Value, wanted: Sequence[Dim]) -> 
     found = reshape_target(m.shape(value), wanted, None)
     m.require(found is not None, "no constant target takes away the axes of size 1", at=value)
     return build.Reshape(value, np.array(found, dtype=np.int64))
+
+
+split_again = op.Reshape(turn, Var("sizes"))
+
+
+@rule(
+    "transpose-of-merged-axes",
+    CANONICALIZE,
+    split_again,
+    allow_shared=True,
+    examples=(
+        Rewrites(
+            "float[b,4,s,8] x; h = Shape(x)  d = Slice(h, {0}, {2})  l = Slice(h, {2}, {3})"
+            "  g = Concat<axis=0>({-1}, l, {8})  f = Reshape(x, g)  t = Transpose<perm=[0,2,1]>(f)"
+            "  c = Concat<axis=0>(d, {8}, l)  y = Reshape(t, c)",
+            to="float[b,4,s,8] x; y = Transpose<perm=[0,1,3,2]>(x)",
+        ),
+        Rewrites(
+            "float[2,3,4,5] x; f = Reshape(x, {6, 4, 5})  t = Transpose<perm=[2,0,1]>(f)  y = Reshape(t, {5, 2, 3, 4})",
+            to="float[2,3,4,5] x; y = Transpose<perm=[3,0,1,2]>(x)",
+        ),
+        Rewrites(
+            "float[n,3,4,5] x; f = Reshape(x, {0, 3, 20})  t = Transpose<perm=[0,2,1]>(f)  y = Reshape(t, {0, 4, 5, 3})",
+            to="float[n,3,4,5] x; y = Transpose<perm=[0,2,3,1]>(x)",
+        ),
+        Rejects(
+            "float[2,3,4,5] x; f = Reshape(x, {6, 4, 5})  t = Transpose<perm=[0,2,1]>(f)  y = Reshape(t, {3, 2, 5, 4})",
+            because="is not split as it was merged",
+        ),
+        Rejects(
+            "float[2,3,4,5] x; f = Reshape(x, {4, 6, 5})  t = Transpose<perm=[0,2,1]>(f)  y = Reshape(t, {2, 3, 5, 4})",
+            because="merges no axes that stand side by side",
+        ),
+        Rejects(
+            "float[2,12] x; f = Reshape(x, {2, 3, 4})  t = Transpose<perm=[0,2,1]>(f)  y = Reshape(t, {2, 12})",
+            because="merges no axes that stand side by side",
+        ),
+    ),
+)
+def transpose_of_merged_axes(m: Match, build: Builder) -> Value:
+    """Reshape(Transpose(Reshape(x))) ⟶ Transpose(x), where axes are merged and split again."""
+    m.node(padded), m.node(split_again)  # their results count, whatever their attributes
+    apart = m.known(m.shape(x), "the rank is not known", at=x)
+    merged = m.known(m.shape(padded), "the rank is not known", at=padded)
+    runs = m.known(_merged_run(apart, merged), "it merges no axes that stand side by side", at=padded)
+    order = m[perm] or tuple(reversed(range(len(runs))))
+    whole = tuple(axis for place in order for axis in runs[place])
+    same = same_shape(m.shape(split_again), [apart[axis] for axis in whole])
+    m.require(same, "the result is not split as it was merged", at=split_again)
+    return build.Transpose(m[x], perm=whole)
+
+
+def _merged_run(apart: Sequence[Dim], merged: Sequence[Dim]) -> list[range] | None:
+    """The axes that each axis of a view stands for, which merges one run of them; None where it does not.
+
+    As the number of elements stays, the size of the merged axis follows from those of the others.
+    """
+    more = len(apart) - len(merged)
+    for first in range(len(merged)) if more > 0 else ():
+        if same_shape(apart[:first], merged[:first]) and same_shape(apart[first + more + 1 :], merged[first + 1 :]):
+            ends = [axis + (more if axis >= first else 0) for axis in range(len(merged))]
+            return [range(end - (more if axis == first else 0), end + 1) for axis, end in enumerate(ends)]
+    return None
