@@ -117,8 +117,7 @@ split_again = op.Reshape(turn, Var("sizes"))
             to="float[b,4,s,8] x; y = Transpose<perm=[0,1,3,2]>(x)",
         ),
         Rewrites(
-            "float[2,3,4,5] x; f = Reshape(x, {6, 4, 5})  t = Transpose<perm=[2,0,1]>(f)"
-            "  y = Reshape(t, {5, 2, 3, 4})",
+            "float[2,3,4,5] x; f = Reshape(x, {6, 4, 5})  t = Transpose<perm=[2,0,1]>(f)  y = Reshape(t, {5, 2, 3, 4})",
             to="float[2,3,4,5] x; y = Transpose<perm=[3,0,1,2]>(x)",
         ),
         Rewrites(
