@@ -76,12 +76,19 @@ _RESULT = f"{_LAYER} b = Add(p, {{5.0, 6.0}})  y = Add(b, r)"
         Rewrites(f"{_LAYER} s = Add(r, {{5.0, 6.0}})  y = Add(s, p)", to=_RESULT),
         Rejects(f"{_LAYER} s = Add(r, p)  y = Add(s, 5.0)", because="no bias of the product"),
         Rejects(f"{_LAYER} s = Add({{7.0, 8.0}}, p)  y = Add(s, {{5.0, 6.0}})", because="is constant, too"),
+        Rejects(
+            f"{_LAYER} q = MatMul(r, float[2,2] {{1.0, 0.0, 0.0, 1.0}})  s = Add(q, {{5.0, 6.0}})  y = Add(p, s)",
+            because="the bias of another product already",
+        ),
     ),
 )
 def bias_of_product(m: Match, build: Builder) -> Value:
     """(x·w + rest) + bias ⟶ (x·w + bias) + rest, and likewise x·w + (rest + bias)."""
     m.require(m.shape(bias) == (m.shape(weight) or ())[-1:], "it is no bias of the product", at=m.anchor)
     m.require(m.facts.constant(resolve(m[rest])) is None, "what else is added is constant, too", at=rest)
+    other = made_by(m[rest], "MatMul") if inside in m else None
+    is_biased = other is not None and m.facts.constant(m.operand(other, 1)) is not None
+    m.require(not is_biased, "it is the bias of another product already", at=rest)
     with_bias = build.Add(m[product], m.value(bias))
     made: Value = build.Add(with_bias, m[rest])
     return made
