@@ -325,6 +325,14 @@ _MASKED = f"{_QKV} float[b,1,1,l] mask; s = MatMul(q, kt)  d = Div(s, 4.0)  a = 
             "y = Reshape(r, {6, -1, 8})",
         ),
         Rewrites(
+            "float[6,4,8] q; float[6,8,4] kt; float[6,4,8] v; float[1,1,4,4] mask; float[1,1,4,4] shift;"
+            "s = MatMul(q, kt)  f = Reshape(s, {2, 3, 4, 4})  a = Add(f, mask)  c = Add(a, shift)"
+            "r = Reshape(c, {6, 4, 4})  p = Softmax(r)  y = MatMul(p, v)",
+            to="float[6,4,8] q; float[6,8,4] kt; float[6,4,8] v; float[1,1,4,4] mask; float[1,1,4,4] shift;"
+            "k = Transpose<perm=[0,2,1]>(kt)  t = Add(mask, shift)  u = Squeeze(t, {0})  m = Unsqueeze(u, {1})"
+            "y = Attention<scale=1.0, q_num_heads=1, kv_num_heads=1>(q, k, v, m)",
+        ),
+        Rewrites(
             "float[b,s,8] q; float[b,8,l] kt; float[b,9,l] vt; s = MatMul(q, kt)  p = Softmax(s)"
             "pt = Transpose<perm=[0,2,1]>(p)  y = MatMul(vt, pt)",
             to="float[b,s,8] q; float[b,8,l] kt; float[b,9,l] vt; v = Transpose<perm=[0,2,1]>(vt)"

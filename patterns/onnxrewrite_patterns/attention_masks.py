@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention_terms import (
+    again,
     bias,
     cap,
     drop,
@@ -143,7 +144,8 @@ def _parts(m: Match, build: Builder, sides: Sides) -> list[Value]:
     elif before is not None:
         parts.append(before)
     if mask in m:
-        parts.append(_apart(m, build, sides) if split in m else m[mask])
+        given = build.Add(m[again], m[mask]) if again in m else m[mask]
+        parts.append(_apart(m, build, sides, given) if split in m else given)
     if penalty in m:
         parts.append(build.Neg(m[penalty]))
     return parts
@@ -221,17 +223,17 @@ def _is_small(m: Match, x: Value) -> bool:
     return magnitude(m, x, of_products=SMALL) < -NEVER / 10
 
 
-def _apart(m: Match, build: Builder, sides: Sides) -> Value:
+def _apart(m: Match, build: Builder, sides: Sides, given: Value) -> Value:
     """The mask of scores whose first dimension is split in two for it: heads, or windows of an image."""
-    of_scores, of_split, of_mask = m.shape(scores) or (), m.shape(split) or (), m.shape(mask) or ()
+    of_scores, of_split, of_mask = m.shape(scores) or (), m.shape(split) or (), m.shape(given) or ()
     views = [m.node(view) for view in (split, viewed) if view in m]  # their results count, whatever their attributes
     same = len(views) == 1 or same_shape(m.shape(viewed), of_scores)
     same = same and same_shape(of_split[2:], of_scores[1:])
     same = same and len(of_split) > 2 and same_dim(of_split[0] * of_split[1], of_scores[0])
-    m.require(same, "the Reshapes around the mask do more than split the first dimension", at=mask)
-    require_fit(m, m[mask], of_split)
+    m.require(same, "the Reshapes around the mask do more than split the first dimension", at=given)
+    require_fit(m, given, of_split)
     missing = len(of_split) - len(of_mask)
-    padded = build.Unsqueeze(m[mask], axes=tuple(range(missing))) if missing else m[mask]
+    padded = build.Unsqueeze(given, axes=tuple(range(missing))) if missing else given
     of_query = m.shape(sides[0]) or ()
     if len(of_query) > len(of_scores) and same_shape(of_split[:2], of_query[:2]):
         return padded

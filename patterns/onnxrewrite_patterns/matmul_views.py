@@ -1,7 +1,8 @@
 """MatMul of views that merge all dimensions but the last two into one, and a view of the result that takes them apart.
 
 Why: exporters that know only a product of batches write [B, H, S, D] as [B·H, S, D] for it and undo that at once,
-three nodes a product that move nothing; and what follows, attention say, is not recognized in pieces.
+three nodes a product that move nothing; and what follows, attention say, is not recognized in pieces.  There the first
+factor is the Softmax of such a view.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from onnxrewrite.rules import *
 
 a, b, bt = (Var(name, dtype=FLOATS) for name in ("a", "b", "bᵀ"))
 flat_a, flat_b, flat_bt = (op.Reshape(x, Var(f"shape of {x.name}")) for x in (a, b, bt))
-product = op.MatMul(flat_a, any_of(flat_b, op.Transpose(flat_bt, perm=(0, 2, 1))))
+softmax = op.Softmax(flat_a, axis=Attr[int | None]("axis", default=None))
+product = op.MatMul(any_of(softmax, flat_a), any_of(flat_b, op.Transpose(flat_bt, perm=(0, 2, 1))))
 apart = op.Reshape(product, Var("shape of the product"))
 
 
@@ -49,6 +51,16 @@ _FLAT = "float[2,3,s,8] a; float[2,3,8,l] b; p = Reshape(a, {6, -1, 8})  q = Res
             "t = Concat<axis=0>(k, i, j, {1})  y = Reshape(o, t)",
             to="float[b,h,s,8] a; float[b,h,8,l] c; p = MatMul(a, c)  y = Reshape(p, {0, 0, 0, 0, 1})",
         ),
+        Rewrites(
+            "float[2,3,4,8] a; float[2,3,8,5] b; p = Reshape(a, {6, 4, 8})  s = Softmax(p)  q = Reshape(b, {6, 8, 5})"
+            "c = MatMul(s, q)  y = Reshape(c, {2, 3, 4, 5})",
+            to="float[2,3,4,8] a; float[2,3,8,5] b; s = Softmax<axis=3>(a)  y = MatMul(s, b)",
+        ),
+        Rejects(
+            "float[2,3,4,8] a; float[2,3,8,5] b; p = Reshape(a, {6, 4, 8})  s = Softmax<axis=1>(p)"
+            "q = Reshape(b, {6, 8, 5})  c = MatMul(s, q)  y = Reshape(c, {2, 3, 4, 5})",
+            because="does not run along the last axis",
+        ),
         Rejects(
             "float[2,3,4,8] a; float[3,2,8,5] b; p = Reshape(a, {6, 4, 8})  q = Reshape(b, {6, 8, 5})"
             "c = MatMul(p, q)  y = Reshape(c, {2, 3, 4, 5})",
@@ -67,7 +79,8 @@ _FLAT = "float[2,3,s,8] a; float[2,3,8,l] b; p = Reshape(a, {6, -1, 8})  q = Res
     ),
 )
 def matmul_of_views(m: Match, build: Builder) -> Value:
-    """Reshape(MatMul(Reshape(a), Reshape(b))) ⟶ MatMul(a, b), where only the batch is merged and split again."""
+    """Reshape(MatMul(Reshape(a), Reshape(b))) ⟶ MatMul(a, b), where only the batch is merged and split again, and
+    likewise of softmax(Reshape(a))."""
     flat, second = (flat_b, b) if b in m else (flat_bt, bt)
     m.node(flat_a), m.node(flat), m.node(apart)  # of all of them the results count, whatever their attributes
     of_a, of_b = (_matrix(m, x, view) for x, view in ((a, flat_a), (second, flat)))
@@ -77,8 +90,11 @@ def matmul_of_views(m: Match, build: Builder) -> Value:
     same = same_shape(_without_ones(given), _without_ones(wanted))
     m.require(same, "the result is not given the batch again", at=apart)
     rank = len(of_b)
+    is_last = softmax not in m or m.attr(softmax, "axis") in (-1, 2)
+    m.require(is_last, "Softmax does not run along the last axis", at=softmax)
+    first = build.Softmax(m[a], axis=rank - 1) if softmax in m else m[a]
     factor = m[b] if b in m else build.Transpose(m[bt], perm=(*range(rank - 2), rank - 1, rank - 2))
-    made = build.MatMul(m[a], factor)
+    made = build.MatMul(first, factor)
     return made if same_shape(given, wanted) else reshaped_as(m, build, made, m[apart])
 
 

@@ -92,3 +92,49 @@ def bias_of_product(m: Match, build: Builder) -> Value:
     with_bias = build.Add(m[product], m.value(bias))
     made: Value = build.Add(with_bias, m[rest])
     return made
+
+
+# -- between views -------------------------------------------------------------------------------------------
+
+whole, first, second = Var("x"), Var("first"), Var("second")
+split = op.Reshape(whole, Var("sizes"))
+summed = any_of(op.Add(op.Add(split, first), second), op.Add(split, first))
+merged = op.Reshape(summed, Var("shape of x"))
+
+_SPLIT = "float[n,6,4] x; v = Reshape(x, {0, 2, 3, 2, 2})"
+
+
+@rule(
+    "sum-between-views",
+    RAISE,
+    merged,
+    assumes=(Assumption.IN_RANGE,),
+    examples=(
+        Rewrites(
+            f"{_SPLIT} float[n,2,3,2,1] h; float[n,2,3,1,2] w; s = Add(v, h)  t = Add(w, s)"
+            "  y = Reshape(t, {0, 6, 4})",
+            to="float[n,6,4] x; float[n,2,3,2,1] h; float[n,2,3,1,2] w; s = Add(h, w)  r = Reshape(s, {0, 6, 4})"
+            "y = Add(x, r)",
+        ),
+        Rewrites(
+            f"{_SPLIT} float[n,2,3,2,2] h; s = Add(v, h)  y = Reshape(s, {{0, 6, 4}})",
+            to="float[n,6,4] x; float[n,2,3,2,2] h; r = Reshape(h, {0, 6, 4})  y = Add(x, r)",
+        ),
+        Rejects(
+            f"{_SPLIT} float[n,2,3,2,1] h; s = Add(v, h)  y = Reshape(s, {{0, 6, 4}})",
+            because="not of the shape it is added in",
+        ),
+        Rejects(
+            f"{_SPLIT} float[n,2,3,2,2] h; s = Add(v, h)  y = Reshape(s, {{0, 4, 6}})",
+            because="is not shown to equal",
+        ),
+    ),
+)
+def sum_between_views(m: Match, build: Builder) -> Value:
+    """Reshape(Reshape(x) + first + second) ⟶ x + Reshape(first + second), of the shape of x."""
+    m.node(split), m.node(merged)  # their results count, whatever their attributes
+    added = build.Add(m[first], m[second]) if second in m else m[first]
+    is_full = same_shape(m.shape(added), m.shape(split))
+    m.require(is_full, "what is added is not of the shape it is added in", at=split)
+    made: Value = build.Add(m[whole], reshaped_as(m, build, added, m[merged]))
+    return made
