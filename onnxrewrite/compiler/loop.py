@@ -7,6 +7,7 @@ so that what is not left out comes out as before.
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator
@@ -164,15 +165,22 @@ class RewriteLoop:
                     round_ = (io.opset(driver.model), frozenset(unlowerable))
                     self.kernels.choose(round_, driver.model, banned, lowered)
                 driver.run(first=Stage.LOWER)
-                stuck = {k: node.op_type for node in _unlowered(driver) for k in _makers(node, trace)}
+                stuck = {k: self._stuck(node, trace) for node in _unlowered(driver) for k in _makers(node, trace)}
             if not stuck.keys() - banned:
                 break
             banned |= stuck.keys()
             unlowerable |= stuck
-        for (rule, value), op_type in unlowerable.items():
-            trace.refuse(rule, value, f"{op_type} could not be lowered after all")
+        for (rule, value), reason in unlowerable.items():
+            trace.refuse(rule, value, reason)
         finish(driver.model, keep_types=self._keep_types)
         return Round(driver.model, trace, replace(rewrite_log, declined=[*self._declined]), sites)
+
+    def _stuck(self, node: ir.Node, trace: Trace) -> str:
+        """The reason why a node stayed too new, with that of the first rule that might have lowered it."""
+        values = [o.name for o in node.outputs if o.name]
+        lowering = (trace.refused.get(r.name, {}) for r in self._taking_part() if r.stage is Stage.LOWER)
+        reasons = (refused[v] for refused in lowering for v in values if v in refused)
+        return ": ".join([f"{node.op_type} could not be lowered after all", *itertools.islice(reasons, 1)])
 
     def _copy_lowered(
         self, model: ir.Model, banned: set[Key], cost: SiteCheck, without: Collection[Key]
