@@ -294,7 +294,7 @@ class Facts:
                 continue
             if value.shape is not None and all(isinstance(e, int) for e in known):
                 data = np.array(known, dtype=value.dtype.numpy()).reshape([-1] if len(value.shape) else [])
-                value.const_value = ir.tensor(data, dtype=value.dtype)
+                value.const_value = ir.Tensor(data, dtype=value.dtype)
                 shown.append(value)
         try:
             yield
