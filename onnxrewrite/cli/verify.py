@@ -77,6 +77,8 @@ def verify(
     request = Request(rules, effort.seed, effort.count or INSTANCES, effort.save, effort.cache)
     found = []
     with progress_bar(wanted=not told.quiet) as progress:
+        if progress is not None:
+            progress("verify", 0, len(wanted))
         for verdict in verify(wanted, request, effort.jobs or os.cpu_count() or 1):
             found.append(verdict)
             if progress is not None:
