@@ -23,16 +23,20 @@ from onnxrewrite_patterns.attention_heads import before_merge, swapped
 from onnxrewrite_patterns.attention_masks import Mask, mask_of, require_fit, zero_where_masked
 from onnxrewrite_patterns.attention_terms import (
     attention,
+    bias,
     cap,
     divisor,
     factor,
+    fill,
     flat_k,
     flip,
     hidden,
     k,
     k_scale,
     kt_scale,
+    mask,
     outer_scale,
+    penalty,
     perm,
     plain_kt,
     q,
@@ -102,7 +106,7 @@ def operands(m: Match, build: Builder) -> Operands:
     """The operands of the attention that a match of ``attention`` computes; refuses a match that computes none."""
     value = _value(m, build)
     of_q, of_scores, of_v = (m.shape(t) or () for t in (q, scores, value))
-    m.require(len(of_q) == len(of_scores) in (3, 4), "q, k and v must be of rank 4, or 3", at=scores)
+    m.require(len(of_q) == len(of_scores) > 2, "q, k and v must be of rank 3 or more", at=scores)
     apart = split in m and viewed not in m
     if not apart:
         _require_batches(m, of_q, of_v)
@@ -114,6 +118,8 @@ def operands(m: Match, build: Builder) -> Operands:
     by_head = _by_head(m, build, query, apart)
     m.require(by_head is not None or not apart, "q and k are not views of what is split by head like v", at=scores)
     parts, target = by_head or ((query, _key(m, build), value), None)
+    if len(of_q) > 4:
+        parts, target = _with_one_batch(m, build, parts)
     chosen = mask_of(m, build, parts[:2])
     given = Operands(*parts, chosen, *_scales(m), None, target, m.dtype(m.anchor))
     if len(given.dtypes(m)) > 1:
@@ -215,6 +221,23 @@ def _by_head(m: Match, build: Builder, query: Value, apart: bool) -> tuple[Three
     return (one, key, three), None if apart else input_of(q_node, 1)
 
 
+def _with_one_batch(m: Match, build: Builder, parts: Three) -> tuple[Three, Value]:
+    """q, k and v of a batch and windows in it, [..., H, S, D], as [B, H, S, D], and the shape of the result."""
+    m.require(not any(term in m for term in (bias, mask, penalty, fill)), "windows are masked", at=scores)
+    one, two, three = (_merged_to(m, build, x) for x in parts)
+    wanted = m.known(m.shape(m.anchor), "the rank of the result is not known", at=m.anchor)
+    back = reshape_target((*(m.shape(one) or ())[:-1], -1), wanted, None)
+    sizes = m.known(back, "no constant target takes the batch apart", at=m.anchor)
+    return (one, two, three), build.const(np.array(sizes, np.int64))
+
+
+def _merged_to(m: Match, build: Builder, x: Value) -> Value:
+    """A value in rank 4: all before its last three dimensions is one."""
+    shape = m.shape(x) or ()
+    sizes = reshape_target(shape, (math.prod(shape[:-3]), *shape[-3:]), None)
+    return build.Reshape(x, np.array(m.known(sizes, "no constant target merges the batch", at=x), np.int64))
+
+
 # -- raise ---------------------------------------------------------------------------------------------------
 
 
@@ -245,6 +268,18 @@ _MASKED = f"{_QKV} float[b,1,1,l] mask; s = MatMul(q, kt)  d = Div(s, 4.0)  a = 
             "p = Softmax(a)  n = IsNaN(p)  w = Where(n, 0.0, p)  y = MatMul(w, v)",
             to="float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; bool[s,l] keep;"
             "y = Attention<scale=1.0>(q, k, v, keep)",
+        ),
+        Rewrites(
+            "float[b,4,3,6,8] q; float[b,4,3,5,8] k; float[b,4,3,5,8] v; kt = Transpose<perm=[0,1,2,4,3]>(k)"
+            "s = MatMul(q, kt)  p = Softmax(s)  y = MatMul(p, v)",
+            to="float[b,4,3,6,8] q; float[b,4,3,5,8] k; float[b,4,3,5,8] v; a = Reshape(q, {-1, 3, 6, 8})"
+            "c = Reshape(k, {-1, 3, 5, 8})  d = Reshape(v, {-1, 3, 5, 8})  r = Attention<scale=1.0>(a, c, d)"
+            "y = Reshape(r, {-1, 4, 3, 6, 8})",
+        ),
+        Rejects(
+            "float[2,4,3,5,8] q; float[2,4,3,8,5] kt; float[2,4,3,5,8] v; float[4,1,5,5] mask; s = MatMul(q, kt)"
+            "a = Add(s, mask)  p = Softmax(a)  y = MatMul(p, v)",
+            because="windows are masked",
         ),
         Rejects(f"{_MASKED} p = Softmax<axis=1>(a)  y = MatMul(p, v)", because="must run along the last axis"),
         Rewrites(
