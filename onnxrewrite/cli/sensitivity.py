@@ -135,7 +135,7 @@ def _written(
     loaded: ir.Model, found: Sensitivity, names: Sequence[str], path: Path, progress: Progress | None
 ) -> QualityReport | None:
     """Quantize all but some nodes, and write it; its quality."""
-    from onnxrewrite.suite.precision.exclude import excluding
+    from onnxrewrite.suite.quantization.quantize_settings import excluding
     from onnxrewrite.suite.quantization.quantizer import quantize
 
     settings = excluding(found.settings, names)

@@ -5,14 +5,12 @@ The results are names for ``QuantizeSettings.exclude``, in the order in which th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from onnxrewrite.errors import UsageError
 from onnxrewrite.measure.timing import interleave, ratio
 from onnxrewrite.runtime.settings import Setting, open_runner
 from onnxrewrite.suite.precision.node_sensitivity import Sensitivity
-from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 
 
 def exclusion(
@@ -99,8 +97,3 @@ def latency_ratio(
     }
     timings = interleave(tasks, seconds=seconds)
     return ratio(timings["this"], timings["other"]).median
-
-
-def excluding(settings: QuantizeSettings, names: Collection[str]) -> QuantizeSettings:
-    """The settings with more nodes left in float."""
-    return replace(settings, exclude=(*settings.exclude, *(n for n in names if n not in settings.exclude)))

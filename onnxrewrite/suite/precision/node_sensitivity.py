@@ -175,7 +175,7 @@ def _alone(variants: Candidates, progress: Progress | None) -> _Measured:
     for done, name in enumerate(variants.nodes):
         if progress is not None:
             progress("sensitivity", done, len(variants.nodes) - done)
-        quality = variants.quality([other for other in variants.nodes if other != name])
+        quality = variants.quality_alone(name)
         found[name] = (quality.worst.snr, quality.drop)
     return found
 

@@ -26,10 +26,9 @@ from onnxrewrite.measure.ab_timing import MARGIN
 from onnxrewrite.measure.timing import Interval, interleave, ratio
 from onnxrewrite.runtime.settings import Setting, open_runner
 from onnxrewrite.suite.precision.candidates import Candidates, candidates
-from onnxrewrite.suite.precision.exclude import excluding
 from onnxrewrite.suite.precision.node_sensitivity import Method, Sensitivity, sensitivity
 from onnxrewrite.suite.quality.gate import Gate, Judging, Quality
-from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings, excluding
 from onnxrewrite.suite.quantization.quantized import Quantized
 from onnxrewrite.suite.quantization.quantizer import quantize
 

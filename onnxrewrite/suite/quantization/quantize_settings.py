@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, get_args, get_type_hints
 
 from onnxrewrite.errors import UsageError
@@ -160,6 +160,11 @@ class QuantizeSettings:
             raise UsageError(f"no such setting: {', '.join(sorted(unknown))}")
         values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in data.items()}
         return cls(**values)
+
+
+def excluding(settings: QuantizeSettings, names: Collection[str]) -> QuantizeSettings:
+    """The settings with more nodes left in float."""
+    return replace(settings, exclude=(*settings.exclude, *(n for n in names if n not in settings.exclude)))
 
 
 _CHOICES = ("mode", "format", "calibration", "activations", "weights")
