@@ -185,6 +185,7 @@ class _Data:
         typer.Option("--calibration-data", metavar="DIR|NPZ|MODULE:FUNCTION", help="To calibrate on, if not --data."),
     ] = None
     samples: options.Samples = None
+    batch: options.Batch = None
     augment: Annotated[
         str | None,
         typer.Option(
@@ -284,6 +285,7 @@ def _work(model: ir.Model, data: _Data, rewrite: _Rewrite, progress: Progress | 
         not rewrite.no_prepare,
         rewrite.lower.value,
         threads=rewrite.threads,
+        batch=data.batch or 1,
         dims=sizes(rewrite.dim),
         calibration=data.calibration_data,
         metric=function(data.metric, "--metric") if data.metric is not None else None,

@@ -23,7 +23,7 @@ from onnxrewrite.suite.deploy.emit import MODEL, emit
 from onnxrewrite.suite.deploy.measurement import Meter
 from onnxrewrite.suite.deploy.outcome import Outcome, Step
 from onnxrewrite.suite.deploy.stage import Context, NothingToDo, Progress, Stage, defaults, known
-from onnxrewrite.suite.quality.data import Given, load_data
+from onnxrewrite.suite.quality.data import Given, batched, load_data
 from onnxrewrite.suite.quality.functions import function
 from onnxrewrite.suite.quality.gate import Gate, Judge, Metric
 from onnxrewrite.system.versions import versions
@@ -45,6 +45,7 @@ class Pipeline:
         data: The data for calibration and judging, see ``suite.quality.data.load_data``.
         metric: The user's own measure of quality, a function or ``module:function``; larger is better.
         samples: So many samples are used at most.
+        batch: Rows of a file of data that make one sample: the batch that is timed.
         dims: Sizes of named dimensions of generated data, and of what is timed.
         provider: The execution provider: ``cpu``, ``cuda``.
         threads: Within an operator; 0 is ONNX Runtime's choice.
@@ -61,6 +62,7 @@ class Pipeline:
     data: Given = None
     metric: Metric | str | None = None
     samples: int | None = None
+    batch: int = 1
     dims: Mapping[str, int] = field(default_factory=dict)
     provider: str = "cpu"
     threads: int = 0
@@ -118,17 +120,18 @@ class _Run:
         if fresh:
             (self.work / "known.json").unlink(missing_ok=True)
         self.record = Record(self.work / "known.json")
-        self.data = load_data(plan.data, path, most=plan.samples, dims=plan.dims, seed=plan.seed)
+        self.data = load_data(plan.data, path, most=plan.samples, batch=plan.batch, dims=plan.dims, seed=plan.seed)
+        dims = batched(path, plan.dims, plan.batch)
         metric = function(plan.metric, "--metric") if isinstance(plan.metric, str) else plan.metric
-        inputs = {} if self.data.generated else self.data[0].inputs
-        load = workload(path, dims=plan.dims, inputs=inputs, seed=plan.seed)
+        inputs = {} if self.data.generated else self.data.timed.inputs
+        load = workload(path, dims=dims, inputs=inputs, seed=plan.seed)
         self.meter = Meter(self.baseline, Judge(path, self.data, metric), load, plan.seconds, plan.memory)
         self.context = Context(
             folder=self.work,
             meter=self.meter,
             gate=plan.gate,
             data=self.data,
-            dims=plan.dims,
+            dims=dims,
             threads=plan.threads,
             seed=plan.seed,
             left=self._left,

@@ -90,7 +90,7 @@ def latency_ratio(
     found: Sensitivity, floats: Sequence[str], to: Sequence[str], *, setting: Setting, seconds: float
 ) -> float:
     """Time with some nodes in float to that with others, by turns; the median of the rounds."""
-    feeds = found.variants.data[0].inputs
+    feeds = found.variants.data.timed.inputs
     tasks = {
         "this": open_runner(found.variants.model(floats), feeds, setting),
         "other": open_runner(found.variants.model(to), feeds, setting),

@@ -189,11 +189,11 @@ def mixed_precision(
     original = io.load(source)
     refuse_quantized(original)
     settings = _settings(settings, wanted)
+    samples = judged_on(judging, io.to_proto(original))
     ready = float_model(original, settings, seed=judging.get("seed", 0))
     Facts(ready.graph, ready.graph.opset_imports)  # rewritten nodes have no types yet
     nodes = [n for n in ready.graph if n.op_type != "Constant" and any(map(is_float, (*n.inputs, *n.outputs)))]
     asked = assign(Named(nodes, within(ready, regions(original))), wanted)
-    samples = judged_on(judging, io.to_proto(original))
     model, reasons = _quantized(ready, settings, asked, samples)
     for name in FORMATS:
         model, kept = _halved(model, name, asked, samples, target)

@@ -232,7 +232,7 @@ class _Search:
         return taken
 
     def _against_best(self, floats: frozenset[str]) -> Interval:
-        feeds = self.variants.data[0].inputs
+        feeds = self.variants.data.timed.inputs
         tasks = {
             name: open_runner(self.variants.model(each), feeds, self.setting)
             for name, each in (("this", floats), ("best", self.best))
@@ -242,7 +242,7 @@ class _Search:
 
     def _timed(self) -> tuple[Interval, Interval]:
         """The result to the float model, and to all quantized."""
-        feeds = self.variants.data[0].inputs
+        feeds = self.variants.data.timed.inputs
         sides = {"this": self.best, "float": frozenset(self.variants.nodes), "low": frozenset[str]()}
         tasks = {n: open_runner(self.variants.model(s), feeds, self.setting) for n, s in sides.items()}
         timings = interleave(tasks, seconds=3 * TIMING)

@@ -25,12 +25,14 @@ class Judging(TypedDict, total=False):
 
     Attributes:
         data: The data for calibration and judging; see ``load_data``.  None: made up.
+        batch: Rows of a file that make one sample; 1 without it.
         dims: Sizes of named dimensions of made-up data.
         metric: The user's own measure; None: closeness to the reference.
         seed: Of what is made up.
     """
 
     data: Given
+    batch: int
     dims: Mapping[str, int] | None
     metric: Metric | None
     seed: int
@@ -43,7 +45,8 @@ def judged_on(judging: Judging, model: ModelLike) -> Data:
         UsageError: They do not fit the model.
         ModelError: None are given, and none can be made up.
     """
-    return load_data(judging.get("data"), model, dims=judging.get("dims"), seed=judging.get("seed", 0))
+    batch, dims, seed = judging.get("batch", 1), judging.get("dims"), judging.get("seed", 0)
+    return load_data(judging.get("data"), model, batch=batch, dims=dims, seed=seed)
 
 
 _CLASSES = re.compile(r"logit|prob|score|class|label|softmax", re.IGNORECASE)

@@ -135,7 +135,7 @@ def single(
         CheckError: It is not good enough; nothing was written.
         UsageError, ModelError: The settings, the model, or data that do not fit.
     """
-    _ = work.data
+    work.read_data()
     made = work.make(settings)
     quality = work.quality(made)
     refusal = gate.refuses(quality) if gate is not None else ""
@@ -170,7 +170,7 @@ def compare(
         CheckError: None of them is good enough; nothing was written.
         UsageError, ModelError: The model, or data that do not fit.
     """
-    _ = work.data  # what is wrong with them is no fault of a candidate
+    work.read_data()
     found: list[Candidate] = []
     made: dict[QuantizeSettings, Made] = {}
     paths: dict[QuantizeSettings, Path] = {}
@@ -212,7 +212,7 @@ def _times(
         return {}
     if work.progress is not None:
         work.progress("time", 0, 0)
-    feeds = work.data[0].inputs
+    feeds = work.data.timed.inputs
     original = "original"
     tasks = {original: open_runner(work.opened, feeds, setting)}
     tasks |= {s.name: open_runner(path, feeds, setting) for s, path in paths.items()}

@@ -27,6 +27,7 @@ def quantize(
     metric: Metric | None = None,
     augment: Augment | None = None,
     samples: int | None = None,
+    batch: int = 1,
     lower: Lowering | None = None,
     threads: int = 0,
     dims: Mapping[str, int] | None = None,
@@ -47,6 +48,7 @@ def quantize(
         metric: The measure by which it is judged in place of closeness; larger is better.
         augment: Called on each sample that is calibrated on; yields what it is replaced by.
         samples: So many of the data at most.
+        batch: Rows of a file of data that make one sample, and the batch that is timed.
         lower: The way in which the rewrite afterwards chooses kernels; see ``onnxrewrite.apply``.
         threads: Within an operator, where that rewrite measures.
         dims: Sizes of named dimensions, of data that are made up and where that rewrite measures.
@@ -66,6 +68,7 @@ def quantize(
         prepare,
         lower,
         threads=threads,
+        batch=batch,
         dims=dims or {},
         calibration=calibration,
         metric=metric,
@@ -73,6 +76,7 @@ def quantize(
         seed=seed,
         progress=progress,
     ) as work:
+        work.read_data()
         made = work.make(settings)
         quality = None if gate is None else work.quality(made)
         refusal = "" if gate is None or quality is None else gate.refuses(quality)

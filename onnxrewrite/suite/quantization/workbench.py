@@ -25,7 +25,7 @@ from onnxrewrite.ir.facts import Facts
 from onnxrewrite.runtime.session import one_line, openable
 from onnxrewrite.runtime.settings import Setting
 from onnxrewrite.suite.quality.closeness import Closeness
-from onnxrewrite.suite.quality.data import Data, Given, Sample, load_data
+from onnxrewrite.suite.quality.data import Data, Given, Sample, batched, load_data
 from onnxrewrite.suite.quality.functions import function
 from onnxrewrite.suite.quality.gate import Judge, Metric, Quality
 from onnxrewrite.suite.quantization import engine
@@ -76,6 +76,7 @@ class Work:
         source: The float model; it is not changed.
         given: The user's data; None makes some up.
         most: So many samples at most.
+        batch: Rows of a file that make one sample.
         prepare: Rewrite it before and after.
         lower: The way in which the rewrite after chooses kernels; see ``onnxrewrite.apply``.
         threads: Within an operator, where that rewrite measures.
@@ -96,6 +97,7 @@ class Work:
     prepare: bool = True
     lower: Lowering | None = None
     threads: int = 0
+    batch: int = 1
     dims: Mapping[str, int] = field(default_factory=dict)
     calibration: Given = None
     metric: Metric | None = None
@@ -109,8 +111,11 @@ class Work:
     def __enter__(self) -> Work:
         self.original = io.load(self.source)
         refuse_quantized(self.original)
-        self.opened = self._kept.enter_context(openable(self.original))
-        self.folder = self._kept.enter_context(temporary.folder())
+        with ExitStack() as kept:
+            self.opened = kept.enter_context(openable(self.original))
+            self.dims = batched(self.opened, self.dims, self.batch)
+            self.folder = kept.enter_context(temporary.folder())
+            self._kept = kept.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -119,14 +124,30 @@ class Work:
     @cached_property
     def data(self) -> Data:
         """The samples."""
-        return load_data(self.given, self.opened, most=self.most, dims=self.dims, seed=self.seed)
+        return self._loaded(self.given, "--data")
 
     @cached_property
     def _calibration(self) -> Data:
         """The samples that ranges are found on."""
         if self.calibration is None:
             return self.data
-        return load_data(self.calibration, self.opened, most=self.most, option="--calibration-data")
+        return self._loaded(self.calibration, "--calibration-data")
+
+    def read_data(self) -> None:
+        """Read all that the user gave: what is wrong with it is told before any work, and is no fault of a candidate.
+
+        Raises:
+            UsageError: It cannot be read, or does not fit the model.
+        """
+        if self.given is not None:
+            _ = self.data
+        if self.calibration is not None:
+            _ = self._calibration
+
+    def _loaded(self, given: Given, option: str) -> Data:
+        return load_data(
+            given, self.opened, most=self.most, batch=self.batch, dims=self.dims, seed=self.seed, option=option
+        )
 
     @cached_property
     def _judge(self) -> Judge:
@@ -163,7 +184,7 @@ class Work:
 
     def _rewritten_again(self, model: ir.Model) -> ir.Model:
         """The quantized model with its operators fused, as chosen at the sizes of the user's data."""
-        inputs = {} if self.given is None or self.data.generated else self.data[0].inputs
+        inputs = {} if self.given is None or self.data.generated else self.data.timed.inputs
         return application.apply(
             model,
             check="fast",

@@ -275,12 +275,13 @@ def test_the_quantizer_is_silent_and_leaves_nothing(
     assert set(Path(tempfile.gettempdir()).glob("ort.quant.*")) <= before
 
 
-def test_its_errors_are_one_line() -> None:
-    model = mlp()
-    nan = [{"x": np.full((4, 16), np.nan, np.float32)}]
-    with pytest.raises((ModelError, CheckError)) as raised:
-        quantize(model, QuantizeSettings(mode="static"), data=nan)
-    assert "\n" not in str(raised.value)
+def test_its_errors_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ValueError("two\nlines")
+
+    monkeypatch.setattr("onnxruntime.quantization.quantize_static", fails)
+    with pytest.raises(ModelError, match="fails on the model: two lines"):
+        quantize(mlp(), QuantizeSettings(mode="static"), data=samples(mlp()))
 
 
 @pytest.mark.parametrize(
@@ -330,3 +331,30 @@ def test_golden_models(name: str, settings: QuantizeSettings) -> None:
     assert found.quality is not None
     assert found.quality.worst.cosine > 0.99
     assert found.after < 0.95 * found.before
+
+
+@pytest.mark.parametrize("calibration", ["minmax", "entropy", "percentile"])
+def test_samples_of_different_lengths(calibration: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    model = GOLDEN / "bert" / "model.onnx"
+    mask = np.zeros((6, 12), np.int64)
+    for row, length in zip(mask, (12, 3, 7, 12, 5, 9), strict=True):
+        row[:length] = 1
+    np.savez(
+        tmp_path / "d.npz",
+        input_ids=rng.integers(1, 60, mask.shape),
+        attention_mask=mask,
+        token_type_ids=np.zeros_like(mask),
+    )
+    found = quantize(
+        model, QuantizeSettings(mode="static", calibration=calibration), data=tmp_path / "d.npz", gate=None
+    )
+    assert found.operators["MatMul"] == 12
+
+
+def test_data_are_read_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxrewrite.suite.quantization.workbench.rewritten", lambda *_, **__: pytest.fail("it began"))
+    with pytest.raises(UsageError, match="--data nowhere: no such file or folder"):
+        quantize(mlp(), data="nowhere")
+    with pytest.raises(UsageError, match="--calibration-data nowhere: no such file or folder"):
+        quantize(mlp(), QuantizeSettings(mode="static"), data=samples(mlp()), calibration="nowhere")
