@@ -139,5 +139,8 @@ def _written(
     from onnxrewrite.suite.quantization.quantizer import quantize
 
     settings = excluding(found.settings, names)
-    result = quantize(loaded, settings, data=found.variants.data, out=path, progress=progress)
+    variants = found.variants
+    result = quantize(
+        loaded, settings, data=variants.data, calibration=variants.calibration, out=path, progress=progress
+    )
     return result.quality.to_json() if result.quality is not None else None

@@ -66,7 +66,7 @@ def test_json_and_quiet(cli: Callable[..., Any], model: Path, data: Path, tmp_pa
     found = json.loads(done.out)
     assert found["settings"]["mode"] == "static"
     assert found["output"] == str(out)
-    assert found["quality"]["data"] == str(data)
+    assert found["quality"]["data"] == f"{data} (6 of 24 samples, kept from calibration)"
     assert set(found["quantized"]) >= {"first", "second", "last"}
     done = cli("quantize", model, "-o", out, "--data", data, "-q")
     assert done.out == f"{out}\n"

@@ -42,7 +42,8 @@ class Pipeline:
         target_speedup: So many times as fast as the original; once it is met, lossy stages are left out.
         budget: Seconds; once they have passed no stage is begun.
         objective: The objective of the stages.
-        data: The data for calibration and judging, see ``suite.quality.data.load_data``.
+        data: The data for calibration and judging, see ``suite.quality.data.load_data``.  Where a stage is lossy, every
+            fourth of 8 samples or more is kept from the stages, and all is judged on these.
         metric: The user's own measure of quality, a function or ``module:function``; larger is better.
         samples: So many samples are used at most.
         batch: Rows of a file of data that make one sample: the batch that is timed.
@@ -120,7 +121,9 @@ class _Run:
         if fresh:
             (self.work / "known.json").unlink(missing_ok=True)
         self.record = Record(self.work / "known.json")
-        self.data = load_data(plan.data, path, most=plan.samples, batch=plan.batch, dims=plan.dims, seed=plan.seed)
+        given = load_data(plan.data, path, most=plan.samples, batch=plan.batch, dims=plan.dims, seed=plan.seed)
+        lossy = any(stage.lossy for stage in self.stages)
+        calibration, self.data = given.parted() if lossy else (given, given)
         dims = batched(path, plan.dims, plan.batch)
         metric = function(plan.metric, "--metric") if isinstance(plan.metric, str) else plan.metric
         inputs = {} if self.data.generated else self.data.timed.inputs
@@ -130,7 +133,7 @@ class _Run:
             folder=self.work,
             meter=self.meter,
             gate=plan.gate,
-            data=self.data,
+            data=calibration,
             dims=dims,
             threads=plan.threads,
             seed=plan.seed,
@@ -138,7 +141,7 @@ class _Run:
             progress=progress,
         )
         gate_and_more = (vars(plan.gate), _identity(metric), plan.objective, plan.seconds, plan.memory, plan.seed)
-        self.premises = key(versions(), self.data.digest, dict(load.binding), gate_and_more, state_of(self.baseline))
+        self.premises = key(versions(), given.digest, dict(load.binding), gate_and_more, state_of(self.baseline))
 
     def execute(self) -> Outcome:
         """Run, and write."""

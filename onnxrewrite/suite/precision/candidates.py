@@ -35,13 +35,15 @@ class Candidates:
     Attributes:
         float_model: The prepared model.
         settings: The quantization settings; nodes that they exclude always stay in float.
-        data: The data for calibration and judging.
+        calibration: The data for calibration.
+        data: The data for judging.
         nodes: Those that can be quantized, to their operators, in the order of the graph.
         metric: The user's own.
     """
 
     float_model: ir.Model
     settings: QuantizeSettings
+    calibration: Data
     data: Data
     nodes: Mapping[str, str]
     metric: Metric | None = None
@@ -91,7 +93,9 @@ class Candidates:
         if settings not in self._made:
             if not select(self.float_model, settings).chosen:
                 return as_proto(self.float_model)
-            found = quantize(self.float_model, settings, data=self.data, prepare=False, gate=None).model
+            found = quantize(
+                self.float_model, settings, data=self.data, calibration=self.calibration, prepare=False, gate=None
+            ).model
             assert isinstance(found, onnx.ModelProto)
             self._made = {**dict(list(self._made.items())[-7:]), settings: found}
         return self._made[settings]
@@ -139,7 +143,8 @@ def candidates(
     chosen = select(ready, settings).chosen
     if not chosen:
         raise UsageError(f"nothing to quantize: no node is left that {settings.mode} quantization takes")
-    return Candidates(ready, settings, samples, chosen, judging.get("metric"))
+    calibration, data = samples.parted() if settings.is_calibrated else (samples, samples)
+    return Candidates(ready, settings, calibration, data, chosen, judging.get("metric"))
 
 
 def float_model(

@@ -190,6 +190,7 @@ def mixed_precision(
     refuse_quantized(original)
     settings = _settings(settings, wanted)
     samples = judged_on(judging, io.to_proto(original))
+    samples, judged = samples.parted() if settings.is_calibrated else (samples, samples)
     ready = float_model(original, settings, seed=judging.get("seed", 0))
     Facts(ready.graph, ready.graph.opset_imports)  # rewritten nodes have no types yet
     nodes = [n for n in ready.graph if n.op_type != "Constant" and any(map(is_float, (*n.inputs, *n.outputs)))]
@@ -198,7 +199,7 @@ def mixed_precision(
     for name in FORMATS:
         model, kept = _halved(model, name, asked, samples, target)
         reasons |= kept
-    quality = _judged(original, model, samples, gate, judging.get("metric")) if gate is not None else None
+    quality = _judged(original, model, judged, gate, judging.get("metric")) if gate is not None else None
     found = {
         name: Assigned(_PLAIN if name in reasons else p, p, key, reasons.get(name, ""))
         for name, (p, key) in asked.items()
@@ -234,7 +235,7 @@ def _quantized(
     if not selection.chosen:
         return ready, reasons
     chosen = replace(settings, include=tuple(selection.chosen))
-    return io.load(quantize(ready, chosen, data=data, prepare=False, gate=None).model), reasons
+    return io.load(quantize(ready, chosen, data=data, calibration=data, prepare=False, gate=None).model), reasons
 
 
 def _halved(model: ir.Model, dtype: str, asked: _Asked, data: Data, target: str) -> tuple[ir.Model, dict[str, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -34,6 +34,9 @@ Given: TypeAlias = "Data | str | os.PathLike[str] | Callable[[], Iterable[object
 
 LABELS = ("label", "labels")
 """The names of an array that is the expected result, not an input."""
+
+EVERY, PARTED = 4, 8
+"""Every so many-th sample is kept from calibration, where there are so many."""
 
 _TAKE_NAN = frozenset("IsNaN Imputer TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor".split())
 """Operators for which NaN may be a value that is missing."""
@@ -63,11 +66,13 @@ class Data(Sequence[Sample]):
         samples: In their order; one at least.
         source: A description of them, in a few words.
         generated: True if they were made up: figures that rest on them say nothing about real data.
+        doubt: Why figures that rest on them may be wrong; empty where nothing is known against them.
     """
 
     samples: Sequence[Sample] = field(repr=False)
     source: str
     generated: bool = False
+    doubt: str = ""
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -75,11 +80,25 @@ class Data(Sequence[Sample]):
     def __getitem__(self, index: Any) -> Any:
         """A sample, or the data of a slice."""
         if isinstance(index, slice):
-            return Data(self.samples[index], self.source, self.generated)
+            return replace(self, samples=self.samples[index])
         return self.samples[index]
 
     def __iter__(self) -> Iterator[Sample]:
         return iter(self.samples)
+
+    def parted(self) -> tuple[Data, Data]:
+        """The samples to calibrate on, and those to judge on: every fourth is kept from calibration.
+
+        Of fewer than ``PARTED`` all are for both, and ``doubt`` says so.
+        """
+        count = len(self)
+        if count < PARTED:
+            few = f"calibrated and judged on the same data, of {PARTED - 1} samples or fewer: give more"
+            return self, replace(self, doubt=few)
+        kept = self.samples[EVERY - 1 :: EVERY]
+        others = [sample for number, sample in enumerate(self.samples) if number % EVERY != EVERY - 1]
+        source = f"{self.source} ({len(kept)} of {count} samples, kept from calibration)"
+        return replace(self, samples=others), replace(self, samples=kept, source=source)
 
     @cached_property
     def timed(self) -> Sample:
@@ -138,15 +157,16 @@ def load_data(
         return _generated(model, most or GENERATED, batched(model, dims or {}, batch), seed)
     reader = _Reader(skeleton(model), option, batch)
     source, samples = reader.read(given)
+    where = f"{option} {source}"
     try:
         with foreign():
-            found = [reader.fitted(s, number) for number, s in enumerate(islice(samples, most))]
+            found = [reader.fitted(s, f"{where}: sample {number}") for number, s in enumerate(islice(samples, most))]
     except UsageError:
         raise
     except Exception as error:  # whatever somebody else's generator raises
-        raise UsageError(f"{option} {source}: {one_line(error)}") from error
+        raise UsageError(f"{where}: {one_line(error)}") from error
     if not found:
-        raise UsageError(f"{option} {source}: holds no samples")
+        raise UsageError(f"{where}: holds no samples")
     return Data(found, source)
 
 
@@ -239,23 +259,23 @@ class _Reader:
             )
         return self.specs[0].name
 
-    def fitted(self, given: object, number: int) -> Sample:
-        """A sample with the dtypes of the model; UsageError where it does not fit."""
+    def fitted(self, given: object, where: str) -> Sample:
+        """A sample with the dtypes of the model; UsageError where it does not fit, which tells ``where`` it is."""
         sample = _as_sample(given)
         if sample is None:
-            raise UsageError(f"{self.option}: sample {number} is {type(given).__name__}; give a dict of arrays by name")
+            raise UsageError(f"{where} is {type(given).__name__}; give a dict of arrays by name")
         inputs = {}
         for spec in self.specs:
             if spec.name not in sample.inputs:
                 has = ", ".join(sample.inputs) or "none"
-                raise UsageError(f"{self.option}: sample {number} lacks input {spec.name}; it has {has}")
-            inputs[spec.name] = self._cast(spec, sample.inputs[spec.name], number)
+                raise UsageError(f"{where} lacks input {spec.name}; it has {has}")
+            inputs[spec.name] = self._cast(spec, sample.inputs[spec.name], where)
         return Sample(inputs, sample.label)
 
-    def _cast(self, spec: InputSpec, value: Held, number: int) -> Held:
+    def _cast(self, spec: InputSpec, value: Held, sample: str) -> Held:
         if not spec.tensor:
             return value
-        where = f"{self.option}: sample {number}, input {spec.name}"
+        where = f"{sample}, input {spec.name}"
         array = np.asarray(value)
         if spec.elem_type == onnx.TensorProto.STRING:
             return array.astype(object)

@@ -16,7 +16,7 @@ from onnxrewrite.runtime.settings import Setting, open_runner
 from onnxrewrite.suite.quality.gate import Gate, Quality
 from onnxrewrite.suite.quantization.quantize_settings import Calibration, QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
-from onnxrewrite.suite.quantization.workbench import Made, Work
+from onnxrewrite.suite.quantization.workbench import Made, Work, check
 
 Axis: TypeAlias = Literal["channels", "symmetry", "range"]
 """The settings that may be varied beside mode, format and calibration."""
@@ -135,12 +135,11 @@ def single(
         CheckError: It is not good enough; nothing was written.
         UsageError, ModelError: The settings, the model, or data that do not fit.
     """
-    work.read_data()
+    work.read_data([settings])
     made = work.make(settings)
     quality = work.quality(made)
-    refusal = gate.refuses(quality) if gate is not None else ""
-    if refusal:
-        raise CheckError(f"the quantized model is not good enough, and nothing was written: {refusal}")
+    if gate is not None:
+        check(made, quality, gate)
     path = work.folder / "candidate.onnx"
     io.save(made.model, path)
     times = _times(work, {settings: path}, setting, seconds)
@@ -170,7 +169,7 @@ def compare(
         CheckError: None of them is good enough; nothing was written.
         UsageError, ModelError: The model, or data that do not fit.
     """
-    work.read_data()
+    work.read_data(tried)
     found: list[Candidate] = []
     made: dict[QuantizeSettings, Made] = {}
     paths: dict[QuantizeSettings, Path] = {}

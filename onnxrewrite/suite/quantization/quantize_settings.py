@@ -125,6 +125,11 @@ class QuantizeSettings:
         return self.weights == "mixed"
 
     @property
+    def is_calibrated(self) -> bool:
+        """True if data decide what the model is, which therefore is to be judged on others."""
+        return self.mode == "static" or self.is_mixed
+
+    @property
     def name(self) -> str:
         """A short name that tells it from others: ``static qdq entropy int16/int8 per channel``."""
         words: list[str] = [self.mode]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -19,7 +19,7 @@ from onnxrewrite import io
 from onnxrewrite.api import application
 from onnxrewrite.compiler.loop import Progress
 from onnxrewrite.compiler.request import Lowering
-from onnxrewrite.errors import UsageError, foreign
+from onnxrewrite.errors import CheckError, UsageError, foreign
 from onnxrewrite.io.statistics import stored_bytes
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.runtime.session import one_line, openable
@@ -27,10 +27,11 @@ from onnxrewrite.runtime.settings import Setting
 from onnxrewrite.suite.quality.closeness import Closeness
 from onnxrewrite.suite.quality.data import Data, Given, Sample, batched, load_data
 from onnxrewrite.suite.quality.functions import function
-from onnxrewrite.suite.quality.gate import Judge, Metric, Quality
+from onnxrewrite.suite.quality.gate import Gate, Judge, Metric, Quality
 from onnxrewrite.suite.quantization import engine
 from onnxrewrite.suite.quantization.bit_allocation import allocated
 from onnxrewrite.suite.quantization.bit_trials import Formats, Product, Trials
+from onnxrewrite.suite.quantization.calibrated_ranges import Span, often_left, spans
 from onnxrewrite.suite.quantization.prepare import in_opset, named, refuse_quantized, rewritten, typed
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
@@ -54,6 +55,9 @@ class Made:
         floats: Operators that have no quantized form, and how many.
         notes: Further remarks.
         forms: The form of each product's weights, where it was chosen.
+        ready: The float model as it went to the quantizer.
+        ranges: Those that calibration has fixed, by the names of its values.
+        left: The value that leaves its range most often where it was judged, in one line; empty if none does often.
     """
 
     model: ir.Model
@@ -61,6 +65,9 @@ class Made:
     floats: dict[str, int]
     notes: list[str]
     forms: Formats = field(default_factory=dict)
+    ready: ir.Model | None = None
+    ranges: Mapping[str, Span] = field(default_factory=dict)
+    left: str = ""
 
     @property
     def size(self) -> int:
@@ -105,6 +112,7 @@ class Work:
     seed: int = 0
     progress: Progress | None = None
     _count: int = 0
+    _calibrates: bool = False
     _ready: dict[int, ir.Model] = field(default_factory=dict)
     _kept: ExitStack = field(default_factory=ExitStack)
 
@@ -128,17 +136,25 @@ class Work:
 
     @cached_property
     def _calibration(self) -> Data:
-        """The samples that ranges are found on."""
+        """The samples that ranges and forms are found on."""
         if self.calibration is None:
-            return self.data
+            return self._parts[0]
         return self._loaded(self.calibration, "--calibration-data")
 
-    def read_data(self) -> None:
+    @cached_property
+    def _parts(self) -> tuple[Data, Data]:
+        """The samples to calibrate on, and those to judge on."""
+        return self.data.parted() if self._calibrates and self.calibration is None else (self.data, self.data)
+
+    def read_data(self, tried: Sequence[QuantizeSettings]) -> None:
         """Read all that the user gave: what is wrong with it is told before any work, and is no fault of a candidate.
+
+        If any of the settings calibrates, a part of the data is kept from that, and all results are judged on it.
 
         Raises:
             UsageError: It cannot be read, or does not fit the model.
         """
+        self._calibrates = any(settings.is_calibrated for settings in tried)
         if self.given is not None:
             _ = self.data
         if self.calibration is not None:
@@ -151,7 +167,7 @@ class Work:
 
     @cached_property
     def _judge(self) -> Judge:
-        return Judge(self.opened, self.data, self.metric)
+        return Judge(self.opened, self._parts[1], self.metric)
 
     def make(self, settings: QuantizeSettings) -> Made:
         """The model, quantized.
@@ -178,9 +194,10 @@ class Work:
             model = self._in_forms(ready, forms) if forms else ready
         else:
             model = self._quantized(ready, settings, nodes) if nodes else ready
+        ranges = spans(model) if settings.mode == "static" else {}
         if self.prepare:
             model = self._rewritten_again(model)
-        return Made(model, selection, floats, notes, forms)
+        return Made(model, selection, floats, notes, forms, ready, ranges)
 
     def _rewritten_again(self, model: ir.Model) -> ir.Model:
         """The quantized model with its operators fused, as chosen at the sizes of the user's data."""
@@ -197,10 +214,14 @@ class Work:
         ).model
 
     def quality(self, made: Made) -> Quality:
-        """The closeness of a quantized model to the original."""
+        """The closeness of a quantized model to the original; values that often leave their ranges are noted, of models
+        that fit into one message."""
         self._tell("judge")
         with openable(made.model) as opened:
-            return self._judge.quality(opened)
+            found = self._judge.quality(opened)
+        if made.ranges and made.ready is not None and not io.needs_external_data(made.ready):
+            made.left = often_left(made.ranges, made.ready, self._parts[1])
+        return found
 
     def finish(
         self, made: Made, settings: QuantizeSettings, quality: Quality | None, out: str | os.PathLike[str] | None
@@ -213,7 +234,7 @@ class Work:
             nodes=made.selection.chosen,
             left=made.selection.left,
             floats=made.floats,
-            notes=[*io.repairs(self.original), *made.notes, *self._notes_of_data()],
+            notes=[*io.repairs(self.original), *made.notes, *filter(None, [made.left]), *self._notes_of_data()],
             forms={name: str(form) for name, form in made.forms.items()},
             quality=quality,
             before=stored_bytes(self.original),
@@ -267,7 +288,7 @@ class Work:
     def _trials(self, ready: ir.Model, settings: QuantizeSettings, nodes: dict[str, str]) -> Trials:
         Facts(ready.graph, ready.graph.opset_imports)  # rewritten nodes have no types yet
         products = [Product.of(node) for node in ready.graph if node.name in nodes]
-        return Trials(ready, products, self.data, self._in_forms, Setting(threads=self.threads), settings.rows)
+        return Trials(ready, products, self._calibration, self._in_forms, Setting(threads=self.threads), settings.rows)
 
     def close(self, model: ir.Model) -> Mapping[str, Closeness]:
         """The closeness of a model's outputs to the original's."""
@@ -299,6 +320,14 @@ class Work:
     def _tell(self, phase: str) -> None:
         if self.progress is not None:
             self.progress(phase, 0, 0)
+
+
+def check(made: Made, quality: Quality, gate: Gate) -> None:
+    """CheckError for a quantized model that is not good enough, with what is known of the cause."""
+    reason = gate.refuses(quality)
+    if reason:
+        told = "; ".join(filter(None, [reason, made.left]))
+        raise CheckError(f"the quantized model is not good enough, and nothing was written: {told}")
 
 
 def augmentation(spec: str | None) -> Augment | None:

@@ -150,7 +150,7 @@ def test_what_is_no_number_is_the_fault_of_the_data(wrong: float, tmp_path: Path
     x = np.ones((4, 3), np.float32)
     x[2, 1] = wrong
     np.savez(tmp_path / "a.npz", x=x)
-    with pytest.raises(UsageError, match="--data: sample 2, input x: 1 of 3 numbers are NaN or infinite"):
+    with pytest.raises(UsageError, match=r"a\.npz: sample 2, input x: 1 of 3 numbers are NaN or infinite"):
         load_data(tmp_path / "a.npz", model())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -350,6 +351,71 @@ def test_samples_of_different_lengths(calibration: Any, tmp_path: Path) -> None:
         model, QuantizeSettings(mode="static", calibration=calibration), data=tmp_path / "d.npz", gate=None
     )
     assert found.operators["MatMul"] == 12
+
+
+STATIC = QuantizeSettings(mode="static")
+
+
+def test_static_quantization_is_judged_on_what_it_was_not_calibrated_on() -> None:
+    model = conv()
+    data = samples(model, 12)
+    found = quantize(model, STATIC, data=data)
+    assert found.quality is not None
+    assert found.quality.data == "samples (3 of 12 samples, kept from calibration)"
+    same = quantize(model, STATIC, data=data[3::4], calibration=[d for n, d in enumerate(data) if n % 4 != 3])
+    assert same.quality is not None
+    assert same.quality.outputs == found.quality.outputs
+    dynamic = quantize(mlp(), data=samples(mlp(), 12)).quality
+    assert dynamic is not None
+    assert dynamic.data == "samples", "ranges are found anew in each run"
+
+
+def test_ranges_that_are_often_left_are_told() -> None:
+    model = conv()
+    small = samples(model, scale=0.02)
+    with pytest.raises(
+        CheckError, match=r"9\d% of x leave the range that it was calibrated to, -0.* to 0.*, and \d more"
+    ):
+        quantize(model, STATIC, data=samples(model), calibration=small)
+    assert not any("leave" in note for note in quantize(model, STATIC, data=samples(model, 12)).notes)
+
+
+BAD: dict[str, Any] = {
+    "scaled": ({"data": samples(conv(), 12, scale=0.02)}, "which is little for images"),
+    "scaled up": ({"data": samples(conv(), 12, scale=50)}, "which is much for normalized images"),
+    "scaled calibration": (
+        {"data": samples(conv()), "calibration": samples(conv(), scale=0.02)},
+        "leave the range that it was calibrated to",
+    ),
+    "scaled up calibration": (
+        {"data": samples(conv()), "calibration": samples(conv(), scale=900)},
+        "not good enough",
+    ),
+    "NaN": ({"data": samples(conv(), 12, scale=np.nan)}, "numbers are NaN or infinite"),
+    "infinite": ({"data": samples(conv(), 12, scale=np.inf)}, "numbers are NaN or infinite"),
+    "constant": ({"data": samples(conv(), 12, scale=0)}, "input x is -?0 throughout"),
+    "equal": ({"data": samples(conv(), 1) * 12}, "samples are equal"),
+    "one": ({"data": samples(conv(), 1)}, "judged on 1 sample only"),
+    "few": ({"data": samples(conv(), 5)}, "calibrated and judged on the same data"),
+    "one alike": (
+        {"data": [{"x": samples(conv(), 1)[0]["x"] + np.float32(1e-4 * n)} for n in range(12)]},
+        "hardly differs between samples",
+    ),
+    "another layout": ({"data": [{"x": np.ones((1, 12, 12, 3), np.float32)}]}, r"has shape \[1, 12, 12, 3\]"),
+}
+
+
+@pytest.mark.parametrize("way", BAD)
+def test_bad_data_are_refused_or_doubted(way: str) -> None:
+    given, said = BAD[way]
+    try:
+        found = quantize(conv(), STATIC, **given)
+    except (UsageError, CheckError) as error:
+        told = [str(error)]
+    else:
+        assert found.quality is not None
+        told = [*found.quality.doubts, *found.notes]
+    assert re.search(said, "\n".join(told))
 
 
 def test_data_are_read_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:

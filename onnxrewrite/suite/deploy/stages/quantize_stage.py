@@ -49,6 +49,7 @@ class Quantize(Stage):
             given.plain,
             plan,
             data=context.data,
+            calibration=context.data,
             out=path,
             gate=None,  # the pipeline judges
             threads=given.setting.threads,
