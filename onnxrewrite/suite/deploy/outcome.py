@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from onnxrewrite.reference.tolerance import finite
 from onnxrewrite.suite.deploy.acceptance import Trial
@@ -32,6 +32,10 @@ class Step:
     skipped: bool = False
     resumed: bool = False
     seconds: float = 0.0
+
+    def with_kept(self, trial: Trial) -> Step:
+        """The same with another trial in place of the one that was kept."""
+        return replace(self, trials=[trial if t is self.kept else t for t in self.trials], kept=trial)
 
     @property
     def close(self) -> bool:

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from onnxrewrite import io
@@ -160,14 +160,24 @@ class _Run:
             self.progress(stage.name, number, len(self.stages) - number)
             step = self._step(stage, outcome)
             outcome.steps.append(step)
-            self.meter.forget(outcome.final.artifact)
             if stage.required and step.kept is None:
                 raise CheckError(
                     f"stage {stage.name} is required and was taken back: {step.reason}; nothing was written"
                 )
+        self._compare(outcome)
         outcome.seconds = time.perf_counter() - self.start
         emit(outcome, self.out, self.meter.judge)
         return outcome
+
+    def _compare(self, outcome: Outcome) -> None:
+        """Time the original and all that was kept by turns, so that what is told of them belongs together."""
+        kept = [(number, step.kept) for number, step in enumerate(outcome.steps) if step.kept is not None]
+        self.progress("compare", len(self.stages), 0)
+        trials = [outcome.baseline, *(trial for _, trial in kept)]
+        found = self.meter.compared([(trial.artifact, trial.metrics) for trial in trials])
+        outcome.baseline = replace(outcome.baseline, metrics=found[0])
+        for (number, trial), metrics in zip(kept, found[1:], strict=True):
+            outcome.steps[number] = outcome.steps[number].with_kept(replace(trial, metrics=metrics))
 
     def tidy(self, keep: bool) -> None:
         """Remove intermediate models, unless they are to be kept."""

@@ -96,4 +96,4 @@ def latency_ratio(
         "other": open_runner(found.variants.model(to), feeds, setting),
     }
     timings = interleave(tasks, seconds=seconds)
-    return ratio(timings["this"], timings["other"]).median
+    return ratio(timings["this"], timings["other"], of_processor=setting.is_serial).median

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from onnxrewrite import io
 from onnxrewrite.errors import CheckError, OnnxRewriteError, UsageError
-from onnxrewrite.measure.timing import Interval, interleave, ratio
+from onnxrewrite.measure.model_times import model_times
+from onnxrewrite.measure.timing import Interval
 from onnxrewrite.report.plain_reports import CandidateRow, QuantizedReport
 from onnxrewrite.runtime.settings import Setting, open_runner
 from onnxrewrite.suite.quality.gate import Gate, Quality
@@ -213,10 +215,10 @@ def _times(
         work.progress("time", 0, 0)
     feeds = work.data.timed.inputs
     original = "original"
-    tasks = {original: open_runner(work.opened, feeds, setting)}
-    tasks |= {s.name: open_runner(path, feeds, setting) for s, path in paths.items()}
-    timings = interleave(tasks, seconds=seconds)
-    return {s: ratio(timings[s.name], timings[original]) for s in paths}
+    models = {original: work.opened, **{s.name: path for s, path in paths.items()}}
+    openers = {name: partial(open_runner, model, feeds, setting) for name, model in models.items()}
+    times = model_times(openers, [setting], seconds=seconds)
+    return {s: times[s.name].ratio(times[original]) for s in paths}
 
 
 def _best(found: Sequence[Candidate]) -> Candidate | None:
