@@ -141,15 +141,18 @@ def assign(named: Named, wanted: Mapping[str, str]) -> dict[str, tuple[str, str]
     """Each node's precision, and the key that says so: exactly one.
 
     The closest key counts: a node's name before a scope, that before a region, that before an operator; of two of one
-    kind one without wildcards, then the longer one, then the first.  ``*`` counts last.
+    kind one without wildcards, then of two regions the smaller one, then the longer key, then the first.  ``*`` counts
+    last.
 
     Raises:
         UsageError: A key names nothing; the message says what comes nearest.
     """
     ranked: dict[str, tuple[tuple[object, ...], str]] = {}
     for number, key in enumerate(wanted):
-        for name, kind in named.match(key, "precision").items():
-            rank = (key == ANY, KINDS.index(kind), is_pattern(key), -len(key), number)
+        found = named.match(key, "precision")
+        for name, kind in found.items():
+            size = len(found) if kind == "region" else 0
+            rank = (key == ANY, KINDS.index(kind), is_pattern(key), size, -len(key), number)
             if name not in ranked or rank < ranked[name][0]:
                 ranked[name] = (rank, key)
     keys = {n.name or "": ranked.get(n.name or "", (None, ""))[1] for n in named.nodes}
