@@ -33,8 +33,8 @@ _LONGEST = 12
 
 
 def regions(source: io.Source) -> dict[str, frozenset[str]]:
-    """Region to the names of the given model's nodes that belong to it; each node belongs to one at the most, and maybe to
-    the last of these.
+    """Region to the names of the given model's nodes that belong to it; each node belongs to one at the most, and
+    maybe to the last of these.
 
     - ``attention``: fused attention, the projections of query, key and value before it and that of its result;
     - ``feed_forward``: an activation between two products with weights, and those;

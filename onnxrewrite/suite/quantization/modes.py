@@ -15,6 +15,7 @@ from onnxrewrite.measure.model_times import model_times
 from onnxrewrite.measure.timing import Interval
 from onnxrewrite.report.plain_reports import CandidateRow, QuantizedReport
 from onnxrewrite.runtime.settings import Setting, open_runner
+from onnxrewrite.suite.precision.exclusion_search import worst_nodes
 from onnxrewrite.suite.quality.gate import Gate, Quality
 from onnxrewrite.suite.quantization.quantize_settings import Calibration, QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
@@ -141,11 +142,22 @@ def single(
     made = work.make(settings)
     quality = work.quality(made)
     if gate is not None:
-        check(made, quality, gate)
+        _check(work, made, settings, quality, gate)
     path = work.folder / "candidate.onnx"
     io.save(made.model, path)
     times = _times(work, {settings: path}, setting, seconds)
     return replace(work.finish(made, settings, quality, out), ratio=times[settings])
+
+
+def _check(work: Work, made: Made, settings: QuantizeSettings, quality: Quality, gate: Gate) -> None:
+    """CheckError for what is not good enough, with the nodes that are furthest off."""
+    try:
+        check(made, quality, gate)
+    except CheckError as error:
+        worst = worst_nodes(work, settings) if settings.mode != "weights" else ""
+        if not worst:
+            raise
+        raise CheckError(f"{error}; furthest off are {worst}: --exclude them, or take --until") from None
 
 
 def compare(

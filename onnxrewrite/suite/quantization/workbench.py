@@ -135,11 +135,21 @@ class Work:
         return self._loaded(self.given, "--data")
 
     @cached_property
-    def _calibration(self) -> Data:
+    def calibration_data(self) -> Data:
         """The samples that ranges and forms are found on."""
         if self.calibration is None:
             return self._parts[0]
         return self._loaded(self.calibration, "--calibration-data")
+
+    @property
+    def judged_data(self) -> Data:
+        """The samples that results are judged on."""
+        return self._parts[1]
+
+    def chosen(self, settings: QuantizeSettings) -> tuple[ir.Model, dict[str, str]]:
+        """The prepared model, and the nodes of it that are quantized, with their operators."""
+        ready, _ = self._prepared(settings)
+        return ready, select(ready, settings).chosen
 
     @cached_property
     def _parts(self) -> tuple[Data, Data]:
@@ -158,7 +168,7 @@ class Work:
         if self.given is not None:
             _ = self.data
         if self.calibration is not None:
-            _ = self._calibration
+            _ = self.calibration_data
 
     def _loaded(self, given: Given, option: str) -> Data:
         return load_data(
@@ -167,7 +177,7 @@ class Work:
 
     @cached_property
     def _judge(self) -> Judge:
-        return Judge(self.opened, self._parts[1], self.metric)
+        return Judge(self.opened, self.judged_data, self.metric)
 
     def make(self, settings: QuantizeSettings) -> Made:
         """The model, quantized.
@@ -220,7 +230,7 @@ class Work:
         with openable(made.model) as opened:
             found = self._judge.quality(opened)
         if made.ranges and made.ready is not None and not io.needs_external_data(made.ready):
-            made.left = often_left(made.ranges, made.ready, self._parts[1])
+            made.left = often_left(made.ranges, made.ready, self.judged_data)
         return found
 
     def finish(
@@ -288,7 +298,8 @@ class Work:
     def _trials(self, ready: ir.Model, settings: QuantizeSettings, nodes: dict[str, str]) -> Trials:
         Facts(ready.graph, ready.graph.opset_imports)  # rewritten nodes have no types yet
         products = [Product.of(node) for node in ready.graph if node.name in nodes]
-        return Trials(ready, products, self._calibration, self._in_forms, Setting(threads=self.threads), settings.rows)
+        setting = Setting(threads=self.threads)
+        return Trials(ready, products, self.calibration_data, self._in_forms, setting, settings.rows)
 
     def close(self, model: ir.Model) -> Mapping[str, Closeness]:
         """The closeness of a model's outputs to the original's."""
@@ -301,7 +312,7 @@ class Work:
 
     def _augmented(self) -> Iterator[Sample]:
         """The samples that ranges are found on, as the user's function makes them."""
-        for sample in self._calibration:
+        for sample in self.calibration_data:
             if self.augment is None:
                 yield sample
                 continue
