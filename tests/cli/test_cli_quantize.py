@@ -107,7 +107,7 @@ def test_compare_prints_one_table(cli: Callable[..., Any], model: Path, data: Pa
     assert "candidate" in done.out
     assert "kept" in done.out
     found = json.loads(model.with_name("c.json").read_text())
-    assert len(found["candidates"]) == 8
+    assert len(found["candidates"]) == 10
     assert found["name"] in [c["name"] for c in found["candidates"]]
 
 

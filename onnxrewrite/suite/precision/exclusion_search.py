@@ -60,7 +60,7 @@ def settings_until(work: Work, settings: QuantizeSettings, gate: Gate) -> Quanti
     if not work.chosen(excluding(settings, names[:high]))[1]:
         drop, count = nearest or (float("nan"), 0)
         raise CheckError(
-            f"no choice of nodes in float is good enough, and nothing was written; the nearest comes to {1 - drop:.6g}, "
-            f"with {count} of {len(names)} nodes in float"
+            "no choice of nodes in float is good enough, and nothing was written; "
+            f"the nearest comes to {1 - drop:.6g}, with {count} of {len(names)} nodes in float"
         )
     return excluding(settings, names[:high])

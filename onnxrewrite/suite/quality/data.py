@@ -38,9 +38,6 @@ LABELS = ("label", "labels")
 EVERY, PARTED = 4, 8
 """Every so many-th sample is kept from calibration, where there are so many."""
 
-_TAKE_NAN = frozenset("IsNaN Imputer TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor".split())
-"""Operators for which NaN may be a value that is missing."""
-
 GENERATED = 16
 """Samples that are made up where none are given."""
 
@@ -66,12 +63,14 @@ class Data(Sequence[Sample]):
         samples: In their order; one at least.
         source: A description of them, in a few words.
         generated: True if they were made up: figures that rest on them say nothing about real data.
+        batch: Rows of a sample, where it was made of rows.
         doubt: Why figures that rest on them may be wrong; empty where nothing is known against them.
     """
 
     samples: Sequence[Sample] = field(repr=False)
     source: str
     generated: bool = False
+    batch: int = 1
     doubt: str = ""
 
     def __len__(self) -> int:
@@ -167,7 +166,7 @@ def load_data(
         raise UsageError(f"{where}: {one_line(error)}") from error
     if not found:
         raise UsageError(f"{where}: holds no samples")
-    return Data(found, source)
+    return Data(found, source, batch=batch)
 
 
 def _generated(model: ModelLike, count: int, dims: Mapping[str, int], seed: int) -> Data:
@@ -204,7 +203,7 @@ class _Reader:
         self.specs = [s for s in input_specs(model) if not s.default]
         self.option = option
         self.rows = Rows(self.specs, batch)
-        self.takes_nan = any(node.op_type in _TAKE_NAN for node in model.graph.node)
+        self.takes_nan = any(n.op_type == "IsNaN" or n.domain == "ai.onnx.ml" for n in model.graph.node)
 
     def read(self, given: Any) -> tuple[str, Iterable[Any]]:
         """The name of the source, and the samples as they come."""

@@ -40,8 +40,8 @@ def doubts(data: Data, outputs: Sequence[Outputs], specs: Iterable[InputSpec], c
     if data.generated:
         return []
     found = [data.doubt] if data.doubt else []
-    if len(data) < FEWEST:
-        found.append(f"judged on {_samples(len(data))} only, which says little; give more")
+    if len(data) * data.batch < FEWEST:
+        found.append(f"judged on {_samples(len(data) * data.batch)} only, which says little; give more")
     found += [line for spec in specs if is_data(spec) and spec.name in data[0].inputs for line in _of_input(spec, data)]
     if len(data) > 1 and all(_equal(data, spec) for spec in data[0].inputs):
         return [*found, f"all {_samples(len(data))} are equal"]
@@ -85,7 +85,7 @@ def _of_output(name: str, values: Sequence[Held], *, scores: bool) -> Iterator[s
         share = _varying(np.stack(arrays).astype(np.float64))
         if share < ALIKE:
             yield f"output {name} hardly differs between samples ({share:.1%} of it), so closeness says little"
-    if scores:
+    if scores and arrays[0].shape[-1] > 1:
         first = np.concatenate([a.reshape(-1, a.shape[-1]).argmax(axis=-1) for a in arrays if a.ndim])
         if len(first) >= _ROWS and len(set(first.tolist())) == 1:
             yield f"all {len(first)} rows of {name} have the same first class, {first[0]}: give data of every class"

@@ -104,6 +104,17 @@ def static(
         )
 
 
+def plain(source: Path, target: Path, mode: str, samples: Iterable[Sample], *, large: bool) -> None:
+    """Quantize all that ``onnxruntime.quantization`` takes, with its defaults; ``mode`` is dynamic or static."""
+    from onnxruntime.quantization import quantize_dynamic, quantize_static
+
+    with _quiet():
+        if mode == "dynamic":
+            quantize_dynamic(source, target, use_external_data_format=large)
+        else:
+            quantize_static(source, target, Reader(samples), use_external_data_format=large)
+
+
 def weights(source: Path, target: Path, formats: Mapping[str, tuple[str, WeightFormat]], *, large: bool) -> None:
     """Quantize the weights of nodes in blocks; their activations stay float.
 

@@ -17,7 +17,7 @@ from onnxrewrite.report.plain_reports import CandidateRow, QuantizedReport
 from onnxrewrite.runtime.settings import Setting, open_runner
 from onnxrewrite.suite.precision.exclusion_search import worst_nodes
 from onnxrewrite.suite.quality.gate import Gate, Quality
-from onnxrewrite.suite.quantization.quantize_settings import Calibration, QuantizeSettings
+from onnxrewrite.suite.quantization.quantize_settings import Calibration, Mode, QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
 from onnxrewrite.suite.quantization.workbench import Made, Work, check
 
@@ -25,6 +25,9 @@ Axis: TypeAlias = Literal["channels", "symmetry", "range"]
 """The settings that may be varied beside mode, format and calibration."""
 
 AXES = get_args(Axis)
+
+PLAIN: tuple[Mode, ...] = ("dynamic", "static")
+"""The modes in which ``onnxruntime.quantization`` quantizes by itself."""
 
 EQUAL = 0.05
 """Candidates whose times differ by less are taken for equally fast; the closest of them is the best."""
@@ -81,8 +84,8 @@ class Comparison:
 
 
 def candidates(settings: QuantizeSettings, vary: Iterable[str] = ()) -> list[QuantizeSettings]:
-    """The settings that a comparison tries: dynamic, static by each calibration and in both formats, weights only; and
-    each of them with what is varied the one way and the other.
+    """The settings that a comparison tries: dynamic, static by each calibration and in both formats, weights only; each
+    of them with what is varied the one way and the other; and the plain forms, unless nodes are chosen.
 
     Raises:
         UsageError: There is no such thing to vary.
@@ -99,7 +102,9 @@ def candidates(settings: QuantizeSettings, vary: Iterable[str] = ()) -> list[Qua
         if axis not in _VARIED:
             raise UsageError(f"--vary {axis}: must be {', '.join(AXES)}")
         found = [each for s in found for each in (s, _VARIED[axis](s))]
-    return list(dict.fromkeys(found))
+    chosen = settings.include or settings.exclude or settings.operators
+    plain = [] if chosen else [QuantizeSettings(mode=mode, plain=True) for mode in PLAIN]
+    return list(dict.fromkeys([*found, *plain]))
 
 
 def _channels(settings: QuantizeSettings) -> QuantizeSettings:

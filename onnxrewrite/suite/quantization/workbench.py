@@ -32,6 +32,7 @@ from onnxrewrite.suite.quantization import engine
 from onnxrewrite.suite.quantization.bit_allocation import allocated
 from onnxrewrite.suite.quantization.bit_trials import Formats, Product, Trials
 from onnxrewrite.suite.quantization.calibrated_ranges import Span, often_left, spans
+from onnxrewrite.suite.quantization.plain_form import quantized_nodes
 from onnxrewrite.suite.quantization.prepare import in_opset, named, refuse_quantized, rewritten, typed
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
@@ -187,6 +188,8 @@ class Work:
             ModelError: onnxruntime.quantization fails.
             CheckError: A rewrite goes wrong.
         """
+        if settings.plain:
+            return self._made_plainly(settings)
         ready, notes = self._prepared(settings)
         selection = select(ready, settings)
         if not selection.chosen:
@@ -208,6 +211,17 @@ class Work:
         if self.prepare:
             model = self._rewritten_again(model)
         return Made(model, selection, floats, notes, forms, ready, ranges)
+
+    def _made_plainly(self, settings: QuantizeSettings) -> Made:
+        """The form that ``onnxruntime.quantization`` gives the original by itself."""
+        self._tell("quantize")
+        ready = named(io.load(self.original))
+        samples = self._augmented() if settings.mode == "static" else ()
+        model = self._through_files(ready, partial(engine.plain, mode=settings.mode, samples=samples))
+        nodes = quantized_nodes(ready, model)
+        if not nodes:
+            raise UsageError("nothing to quantize: onnxruntime.quantization takes nothing of the model by itself")
+        return Made(model, Selection(nodes), {}, [], {}, ready, spans(model))
 
     def _rewritten_again(self, model: ir.Model) -> ir.Model:
         """The quantized model with its operators fused, as chosen at the sizes of the user's data."""

@@ -59,6 +59,15 @@ def test_outputs_that_are_all_alike_are_no_evidence() -> None:
     assert "all 12 rows of y have the same first class, 2: give data of every class" in found
 
 
+def test_a_score_of_one_number_has_no_classes() -> None:
+    scores = [{"y": np.array([[np.float32(n)]])} for n in range(12)]
+    assert doubted(images(), outputs=scores) == []
+
+
+def test_rows_that_run_at_once_count_as_samples() -> None:
+    assert doubted(images(2), batch=64) == []
+
+
 def test_few_data_are_calibrated_and_judged_on_alike_and_that_is_told() -> None:
     few = Data([Sample({"x": a}) for a in images(7)], "images")
     calibrated, judged = few.parted()

@@ -418,6 +418,37 @@ def test_bad_data_are_refused_or_doubted(way: str) -> None:
     assert re.search(said, "\n".join(told))
 
 
+@pytest.mark.parametrize("mode", ["dynamic", "static"])
+def test_the_plain_form_is_what_the_quantizer_makes_by_itself(mode: Any, tmp_path: Path) -> None:
+    from onnxruntime.quantization import quantize_dynamic, quantize_static
+
+    from onnxrewrite.suite.quantization.engine import Reader
+
+    model, data = words(), [{"i": np.full((2, 7), n)} for n in range(9)]
+    found = quantize(model, QuantizeSettings(mode=mode, plain=True), data=data, calibration=data, gate=None)
+    onnx.save(model, tmp_path / "m.onnx")
+    if mode == "dynamic":
+        quantize_dynamic(tmp_path / "m.onnx", tmp_path / "q.onnx")
+    else:
+        quantize_static(tmp_path / "m.onnx", tmp_path / "q.onnx", Reader([Sample(each) for each in data]))
+    assert isinstance(found.model, onnx.ModelProto)
+    assert operators(found.model) == operators(onnx.load(tmp_path / "q.onnx"))
+    assert found.nodes == {"words": "Gather", "product": "MatMul"}
+    assert found.settings.name == f"plain {mode}"
+
+
+def test_the_plain_form_has_no_settings() -> None:
+    with pytest.raises(UsageError, match="plain is of mode dynamic or static, and has no other settings"):
+        QuantizeSettings(plain=True, exclude=("a",))
+    with pytest.raises(UsageError, match="plain is of mode dynamic or static"):
+        QuantizeSettings(mode="weights", plain=True)
+    only = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Neg (x) }'
+    )
+    with pytest.raises(UsageError, match="takes nothing of the model by itself"):
+        quantize(only, QuantizeSettings(plain=True))
+
+
 def test_data_are_read_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onnxrewrite.suite.quantization.workbench.rewritten", lambda *_, **__: pytest.fail("it began"))
     with pytest.raises(UsageError, match="--data nowhere: no such file or folder"):
