@@ -37,6 +37,11 @@ class Step:
         """The same with another trial in place of the one that was kept."""
         return replace(self, trials=[trial if t is self.kept else t for t in self.trials], kept=trial)
 
+    def beside(self, baseline: Trial) -> Step:
+        """The same with the latencies of what was taken back as their ratios to this baseline have them."""
+        trials = [t if t is self.kept else replace(t, metrics=t.metrics.beside(baseline.metrics)) for t in self.trials]
+        return replace(self, trials=trials)
+
     @property
     def close(self) -> bool:
         """True if another run may decide otherwise: the time of a proposal is too close to the limit."""

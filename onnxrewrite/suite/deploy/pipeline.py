@@ -178,6 +178,7 @@ class _Run:
         outcome.baseline = replace(outcome.baseline, metrics=found[0])
         for (number, trial), metrics in zip(kept, found[1:], strict=True):
             outcome.steps[number] = outcome.steps[number].with_kept(replace(trial, metrics=metrics))
+        outcome.steps = [step.beside(outcome.baseline) for step in outcome.steps]
 
     def tidy(self, keep: bool) -> None:
         """Remove intermediate models, unless they are to be kept."""

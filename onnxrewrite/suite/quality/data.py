@@ -150,6 +150,8 @@ def load_data(
             fewer than a batch.
         ModelError: None are given, and none can be made up.
     """
+    if batch < 1:
+        raise UsageError(f"batch must be 1 at least, not {batch}")
     if isinstance(given, Data):
         return given[:most] if most is not None else given
     if given is None:

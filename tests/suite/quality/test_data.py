@@ -99,6 +99,8 @@ def test_a_batch_that_cannot_be_had(
 def test_a_batch_is_for_rows_of_files() -> None:
     with pytest.raises(UsageError, match="--data samples: gives whole runs; a batch is for rows of files"):
         load_data([{"x": np.ones((4, 3), np.float32)}], model(), batch=2)
+    with pytest.raises(UsageError, match="batch must be 1 at least, not 0"):
+        load_data(None, model(), batch=0)
     with pytest.raises(UsageError, match="--batch 2: the model has no named dimension for a batch"):
         load_data(None, model([1, 3]), batch=2)
 
