@@ -2,7 +2,8 @@
 
 A page that begins with ``<!-- walk -->`` is run in an empty folder and an environment of its own, top to bottom: a block
 ``python title="FILE"`` is written to that file, each line of a ``console`` block that begins with ``$`` is run, and
-what it prints is compared, times and rounding errors aside.  ``pytest --update-golden`` renews it.
+what it prints is compared, times and rounding errors aside.  On any other page, the same holds of a ``console`` block
+behind ``<!-- transcript -->``, run beside the golden models.  ``pytest --update-golden`` renews it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ WALKS = sorted(p for p in (ROOT / "docs").glob("*.md") if p.read_text(encoding="
 _BLOCK = re.compile(
     r'^```(?:python title="(?P<file>[^"]+)"|(?P<shell>console))\n(?P<text>.*?)^```', re.DOTALL | re.MULTILINE
 )
+_TRANSCRIPT = re.compile(r"^(<!-- transcript -->\n)```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
+TRANSCRIPTS = [p for p in sorted((ROOT / "docs").glob("*.md")) if _TRANSCRIPT.search(p.read_text(encoding="utf-8"))]
+
 _MEASURE = re.compile(r"\d+\.\d+(e[-+]\d\d)?|\d+e[-+]\d\d|\b\d+(?= (s|ms|µs|B|kB)\b)")
 
 
@@ -79,7 +83,11 @@ class Walk:
         if block["file"] is not None:
             self.write(block["file"], block["text"])
             return block[0]
-        commands = [line for line in block["text"].splitlines() if line.startswith("$ ")]
+        return self.shown(block["text"])
+
+    def shown(self, text: str) -> str:
+        """The commands of a ``console`` block, each with what it prints now."""
+        commands = [line for line in text.splitlines() if line.startswith("$ ")]
         shown = "".join(f"{command}\n{self.run(command.removeprefix('$ '))}" for command in commands)
         return f"```console\n{shown}```"
 
@@ -89,6 +97,18 @@ class Walk:
 def test_walk(page: Path, tmp_path: Path, update_golden: bool) -> None:
     walk, text = Walk(tmp_path), page.read_text(encoding="utf-8")
     made = _BLOCK.sub(walk.again, text)
+    if update_golden:
+        page.write_text(made, encoding="utf-8")
+        return
+    assert told(made) == told(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", TRANSCRIPTS, ids=lambda page: page.stem)
+def test_transcripts(page: Path, tmp_path: Path, update_golden: bool) -> None:
+    walk, text = Walk(tmp_path), page.read_text(encoding="utf-8")
+    (walk.folder / "golden_models").symlink_to(ROOT / "golden_models", target_is_directory=True)
+    made = _TRANSCRIPT.sub(lambda found: f"{found[1]}{walk.shown(found[2])}", text)
     if update_golden:
         page.write_text(made, encoding="utf-8")
         return

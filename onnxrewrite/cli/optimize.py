@@ -54,6 +54,7 @@ class _Asked:
     ] = None
     data: options.Data = None
     samples: options.Samples = None
+    batch: options.Batch = None
     metric: options.Metric = None
     dim: options.Dims = field(default_factory=list)
     provider: options.Provider = None
@@ -77,6 +78,7 @@ class _Asked:
             "objective": self.objective.value if self.objective is not None else None,
             "data": self.data,
             "samples": self.samples,
+            "batch": self.batch,
             "metric": self.metric,
             "dims": sizes(self.dim) or None,
             "provider": self.provider,

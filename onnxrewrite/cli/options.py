@@ -48,6 +48,12 @@ Data = Annotated[
 Samples = Annotated[
     int | None, typer.Option("--samples", min=1, metavar="N", help="So many of the data are used at most.")
 ]
+Batch = Annotated[
+    int | None,
+    typer.Option(
+        "--batch", min=1, metavar="N", help="Samples in one run: rows of --data that are run and timed at once (1)."
+    ),
+]
 Metric = Annotated[
     str | None,
     typer.Option(

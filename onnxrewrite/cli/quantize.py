@@ -185,6 +185,7 @@ class _Data:
         typer.Option("--calibration-data", metavar="DIR|NPZ|MODULE:FUNCTION", help="To calibrate on, if not --data."),
     ] = None
     samples: options.Samples = None
+    batch: options.Batch = None
     augment: Annotated[
         str | None,
         typer.Option(
@@ -202,6 +203,16 @@ class _Choice:
         float,
         typer.Option("--max-drop", metavar="D", help="Largest loss: of the metric, else of the cosine similarity, 1."),
     ] = 0.02
+    until: Annotated[
+        float | None,
+        typer.Option(
+            "--until",
+            metavar="C",
+            min=0.0,
+            max=1.0,
+            help="Leave the most sensitive nodes in float, as few as it takes to a cosine similarity of C.",
+        ),
+    ] = None
     no_gate: Annotated[bool, typer.Option("--no-gate", help="Write the result, however far off it is.")] = False
     compare: Annotated[
         bool, typer.Option("--compare", help="Try all modes and calibrations, and keep the best that is good enough.")
@@ -247,6 +258,8 @@ def quantize(
     report = options.json_path(told.json, model, path)
     if choice.vary and not choice.compare:
         raise UsageError("--vary is for --compare")
+    if choice.until is not None and (choice.compare or choice.no_gate or data.metric is not None):
+        raise UsageError("--until is a gate of its own: leave out --compare, --no-gate and --metric")
 
     from onnxrewrite import io
 
@@ -284,6 +297,7 @@ def _work(model: ir.Model, data: _Data, rewrite: _Rewrite, progress: Progress | 
         not rewrite.no_prepare,
         rewrite.lower.value,
         threads=rewrite.threads,
+        batch=data.batch or 1,
         dims=sizes(rewrite.dim),
         calibration=data.calibration_data,
         metric=function(data.metric, "--metric") if data.metric is not None else None,
@@ -296,12 +310,17 @@ def _work(model: ir.Model, data: _Data, rewrite: _Rewrite, progress: Progress | 
 def _found(work: Work, settings: QuantizeSettings, choice: _Choice, path: Path) -> tuple[Quantized, QuantizedReport]:
     """Quantize, or compare; the model that came of it, and all that did as plain data."""
     from onnxrewrite.runtime.settings import Setting
+    from onnxrewrite.suite.precision.exclusion_search import settings_until
     from onnxrewrite.suite.quality.gate import Gate
     from onnxrewrite.suite.quantization.modes import candidates, compare, single
 
     setting = Setting(threads=work.threads)
     gate = None if choice.no_gate else Gate(max_drop=choice.max_drop)
     with work:
+        if choice.until is not None:
+            work.read_data([settings])
+            gate = Gate(max_drop=1 - choice.until)
+            settings = settings_until(work, settings, gate)
         if not choice.compare:
             made = single(work, settings, gate=gate, out=path, setting=setting)
             return made, made.to_json()

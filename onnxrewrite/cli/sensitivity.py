@@ -135,9 +135,12 @@ def _written(
     loaded: ir.Model, found: Sensitivity, names: Sequence[str], path: Path, progress: Progress | None
 ) -> QualityReport | None:
     """Quantize all but some nodes, and write it; its quality."""
-    from onnxrewrite.suite.precision.exclude import excluding
+    from onnxrewrite.suite.quantization.quantize_settings import excluding
     from onnxrewrite.suite.quantization.quantizer import quantize
 
     settings = excluding(found.settings, names)
-    result = quantize(loaded, settings, data=found.variants.data, out=path, progress=progress)
+    variants = found.variants
+    result = quantize(
+        loaded, settings, data=variants.data, calibration=variants.calibration, out=path, progress=progress
+    )
     return result.quality.to_json() if result.quality is not None else None

@@ -9,14 +9,14 @@ from onnxrewrite.suite.decoders.genai_conversion import GenaiSettings, genai
 from onnxrewrite.suite.decoders.grouped_query import Padding
 from onnxrewrite.suite.deploy import Artifact, Context, NothingToDo, Outcome, Pipeline, Stage
 from onnxrewrite.suite.frameworks.torch import export
-from onnxrewrite.suite.precision.exclude import excluding, exclusion, within_latency
+from onnxrewrite.suite.precision.exclude import exclusion, within_latency
 from onnxrewrite.suite.precision.half_precision import to_half
 from onnxrewrite.suite.precision.mixed import mixed_precision
 from onnxrewrite.suite.precision.node_sensitivity import sensitivity
 from onnxrewrite.suite.precision.search import search_precision
 from onnxrewrite.suite.quality.data import Sample
 from onnxrewrite.suite.quality.gate import Gate
-from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings, excluding
 from onnxrewrite.suite.quantization.quantizer import quantize
 from onnxrewrite.suite.sweeping.tasks import Apply
 from onnxrewrite.suite.sweeping.zoo import sweep

@@ -107,6 +107,7 @@ def deploy_facts(data: Plain) -> list[tuple[str, str]]:
     close = [step["stage"] for step in data["steps"] if step["close"]]
     if close:
         facts.append(("Note", f"{human.listed(close)}: too close to call; another run may decide otherwise"))
+    facts += [("Doubt", doubt) for doubt in data["final"]["metrics"]["quality"]["doubts"]]
     if data["data"]["generated"]:
         facts.append(("Note", "the data are made up: give --data to know the quality on yours"))
     return facts + [("Note", note) for note in data["notes"]]

@@ -33,6 +33,7 @@ class QualityReport(TypedDict):
     baseline: float | None
     data: str
     generated: bool
+    doubts: list[str]
 
 
 class LeftRow(TypedDict):

@@ -101,6 +101,7 @@ def _facts(data: QuantizedReport) -> list[tuple[str, str]]:
     quality = data["quality"]
     if quality is not None:
         facts.append(("Data", quality["data"]))
+        facts += [("Doubt", doubt) for doubt in quality["doubts"]]
         if quality["metric"] is not None:
             facts.append(("Metric", f"{quality['metric']:.4g}; the original has {quality['baseline']:.4g}"))
     if data["floats"]:

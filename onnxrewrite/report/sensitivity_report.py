@@ -77,7 +77,7 @@ def quality_line(quality: QualityReport) -> str:
 
 def _of_data(quality: QualityReport) -> list[tuple[str, str]]:
     if not quality["generated"]:
-        return [("Data", quality["data"])]
+        return [("Data", quality["data"]), *(("Doubt", doubt) for doubt in quality["doubts"])]
     return [("Data", "made up, which says little of real data; give --data")]
 
 

@@ -66,7 +66,7 @@ def test_json_and_quiet(cli: Callable[..., Any], model: Path, data: Path, tmp_pa
     found = json.loads(done.out)
     assert found["settings"]["mode"] == "static"
     assert found["output"] == str(out)
-    assert found["quality"]["data"] == str(data)
+    assert found["quality"]["data"] == f"{data} (6 of 24 samples, kept from calibration)"
     assert set(found["quantized"]) >= {"first", "second", "last"}
     done = cli("quantize", model, "-o", out, "--data", data, "-q")
     assert done.out == f"{out}\n"
@@ -107,7 +107,7 @@ def test_compare_prints_one_table(cli: Callable[..., Any], model: Path, data: Pa
     assert "candidate" in done.out
     assert "kept" in done.out
     found = json.loads(model.with_name("c.json").read_text())
-    assert len(found["candidates"]) == 8
+    assert len(found["candidates"]) == 10
     assert found["name"] in [c["name"] for c in found["candidates"]]
 
 

@@ -22,7 +22,7 @@ def closeness(cosine: float = 1.0, **given: Any) -> Data:
 def quality(cosine: float, names: tuple[str, ...] = ("logits", "mask"), **given: Any) -> Data:
     outputs = {names[0]: closeness(cosine, top1=0.9922, topk=0.987), **{n: closeness(0.99999) for n in names[1:]}}
     found = {"outputs": outputs, "worst": names[0], "drop": 1 - cosine, "metric": None, "baseline": None}
-    return {**found, "data": "data.npz", "generated": False, **given}
+    return {**found, "data": "data.npz", "generated": False, "doubts": [], **given}
 
 
 def trial(

@@ -60,6 +60,7 @@ def verdicts(data: Plain) -> list[tuple[str, str]]:
         found.append(
             ("warning", "The data were made up, so the quality on yours is not known: run it again with --data.")
         )
+    found += [("warning", f"{text[:1].upper()}{text[1:]}.") for text in data["final"]["metrics"]["quality"]["doubts"]]
     return found
 
 

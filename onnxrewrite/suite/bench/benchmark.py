@@ -24,8 +24,9 @@ from onnxrewrite.errors import CheckError, ModelError, OnnxRewriteError, UsageEr
 from onnxrewrite.inputs.bindings import Binding
 from onnxrewrite.inputs.workload import Workload, batch_dims, workload
 from onnxrewrite.io.statistics import file_bytes, node_count
+from onnxrewrite.measure.model_times import model_times
 from onnxrewrite.measure.peak_memory import Use, used
-from onnxrewrite.measure.timing import Interval, Timing, interleave, interleave_anew, ratio
+from onnxrewrite.measure.timing import Interval, Timing, interleave
 from onnxrewrite.reference.tolerance import finite
 from onnxrewrite.report.html import markup
 from onnxrewrite.report.plain_reports import BenchReport, VariantRow
@@ -342,11 +343,12 @@ class _Bench:
         if not self._alive:
             raise ModelError(f"{self.name}: no variant runs: {next(iter(self.variants.values())).failure}")
         self.progress("time", 0, 0)
-        found = interleave_anew({v.name: partial(self._open, v) for v in self._alive}, seconds=seconds)
-        _, reference = found.get(original_at(self.setting.level), (None, None))
-        for name, (creation, timing) in found.items():
-            to_reference = ratio(timing, reference) if reference is not None else None
-            self._set(self.variants[name], creation=creation.latency, timing=timing, ratio=to_reference)
+        openers = {v.name: partial(self._open, v) for v in self._alive}
+        found = model_times(openers, [self.setting], seconds=seconds)
+        reference = found.get(original_at(self.setting.level))
+        for name, times in found.items():
+            to_reference = times.ratio(reference) if reference is not None else None
+            self._set(self.variants[name], creation=times.creation, timing=times.running, ratio=to_reference)
 
     def measure_throughput(self, batches: Sequence[int], seconds: float) -> None:
         """The same with so many samples at once, for each batch size; what cannot be run so is noted."""

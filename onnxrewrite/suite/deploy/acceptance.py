@@ -86,9 +86,12 @@ def _beaten(trial: Trial, by: Trial | None) -> Trial:
 
 
 def best(trials: Sequence[Trial], objective: Objective = "latency") -> Trial | None:
-    """The best of those that may be kept; None where none may."""
+    """The best of those that may be kept: of the fastest, or smallest, the closest one; None where none may."""
     by: dict[Objective, Callable[[Trial], float]] = {
         "latency": lambda t: t.metrics.step.median if t.metrics.step is not None else 1.0,
         "size": lambda t: t.metrics.size,
     }
-    return min((t for t in trials if t.verdict.kept), key=by[objective], default=None)
+    kept = [t for t in trials if t.verdict.kept]
+    least = min(map(by[objective], kept), default=0.0)
+    near = [t for t in kept if by[objective](t) <= least * (1 + MARGIN)]
+    return min(near, key=lambda t: t.metrics.quality.drop, default=None)

@@ -76,6 +76,13 @@ class Metrics:
     quality: Quality
     memory: int | None = None
 
+    def beside(self, baseline: Metrics) -> Metrics:
+        """The same with its latency as the ratio has it, of a baseline that was timed at another moment."""
+        unit = baseline.latency.median
+        latency = Interval(self.ratio.median * unit, self.ratio.low * unit, self.ratio.high * unit)
+        samples = self.throughput * self.latency.median
+        return replace(self, latency=latency, throughput=samples / latency.median)
+
     def to_json(self) -> MetricsRow:
         """Plain data: seconds, bytes, samples a second."""
         return {

@@ -26,6 +26,7 @@ _PIPELINE: Mapping[str, object] = {
     "data": str,
     "metric": str,
     "samples": int,
+    "batch": int,
     "dims": dict[str, int],
     "provider": str,
     "threads": int,

@@ -58,7 +58,7 @@ def emit(outcome: Outcome, out: Path, judge: Judge) -> None:
 def _describe(outcome: Outcome, out: Path, judge: Judge) -> None:
     """Write the report, its page, and the program."""
     final = outcome.final.artifact
-    sample = judge.data[0].inputs
+    sample = judge.data.timed.inputs
     given = {} if outcome.generated else sample
     outcome.operators = by_operator(outcome.baseline, outcome.final, outcome.binding, given)
     outcome.program = program(final, sample)

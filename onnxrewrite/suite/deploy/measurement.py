@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeAlias
 
 from onnxrewrite.errors import ModelError
 from onnxrewrite.inputs.workload import Workload, batch_dims
+from onnxrewrite.measure.model_times import ModelTimes, model_times
 from onnxrewrite.measure.peak_memory import Use, used
-from onnxrewrite.measure.timing import Interval, interleave, interval, ratio
-from onnxrewrite.runtime.settings import Runner, Setting, open_runner
+from onnxrewrite.runtime.settings import Setting, open_runner
 from onnxrewrite.suite.deploy.artifact import Artifact, Metrics, size_of
 from onnxrewrite.suite.quality.gate import Judge
 from onnxrewrite.system.arrays import Feeds
 
 _Key: TypeAlias = tuple[Path, Setting]
 
-CREATIONS = 5
-"""The number of times that each session is created, to time that."""
+
+@dataclass(frozen=True)
+class Times:
+    """Times by artifact, whatever is said of it beside its file and its setting."""
+
+    found: Mapping[_Key, ModelTimes]
+
+    def __getitem__(self, artifact: Artifact) -> ModelTimes:
+        return self.found[_key(artifact)]
 
 
 @dataclass
@@ -39,7 +47,6 @@ class Meter:
     workload: Workload
     seconds: float = 2.0
     memory: bool = True
-    _runners: dict[_Key, Runner] = field(default_factory=dict, repr=False)
 
     def measure(self, made: Artifact, before: Artifact | None = None) -> Metrics:
         """All of it, of an artifact that was made of another one.
@@ -48,20 +55,43 @@ class Meter:
             ModelError: It does not open or run.
             UsageError: The user's metric fails.
         """
-        artifacts = {_key(a): a for a in (self.baseline, before or self.baseline, made)}  # one that is both runs once
-        timings = interleave({key: self._runner(a) for key, a in artifacts.items()}, seconds=self.seconds)
-        found = timings[_key(made)]
-        latency = found.latency
+        times = self.times([self.baseline, before or self.baseline, made])
+        found = times[made]
         return Metrics(
-            latency=latency,
-            ratio=ratio(found, timings[_key(self.baseline)]),
-            step=ratio(found, timings[_key(before)]) if before is not None else None,
-            throughput=self.batch / latency.median,
-            creation=self._creation(made),
+            latency=found.latency,
+            ratio=found.ratio(times[self.baseline]),
+            step=found.ratio(times[before]) if before is not None else None,
+            throughput=self.batch / found.latency.median,
+            creation=found.creation,
             size=size_of(made.path),
             memory=self._peak(made) if self.memory else None,
             quality=self.judge.quality(made.path, made.setting),
         )
+
+    def compared(self, measured: Sequence[tuple[Artifact, Metrics]]) -> list[Metrics]:
+        """The same metrics, with times of one comparison: of the baseline, and of what was kept one after another."""
+        artifacts = [artifact for artifact, _ in measured]
+        times = self.times([self.baseline, *artifacts])
+        found = []
+        for before, (artifact, metrics) in zip([None, *artifacts], measured, strict=False):
+            own = times[artifact]
+            found.append(
+                replace(
+                    metrics,
+                    latency=own.latency,
+                    ratio=own.ratio(times[self.baseline]),
+                    step=None if before is None else own.ratio(times[before]),
+                    throughput=self.batch / own.latency.median,
+                    creation=own.creation,
+                )
+            )
+        return found
+
+    def times(self, artifacts: Iterable[Artifact]) -> Times:
+        """The times of artifacts that run by turns; one that is there twice runs once."""
+        by_key = {_key(artifact): artifact for artifact in artifacts}
+        openers = {key: partial(open_runner, a.path, self.feeds, a.setting) for key, a in by_key.items()}
+        return Times(model_times(openers, [a.setting for a in by_key.values()], seconds=self.seconds))
 
     @cached_property
     def batch(self) -> int:
@@ -73,20 +103,6 @@ class Meter:
     def feeds(self) -> Feeds:
         """The inputs that are timed."""
         return self.workload.feeds
-
-    def forget(self, keep: Artifact) -> None:
-        """Close the sessions of all artifacts but the baseline and one other."""
-        kept = {_key(self.baseline), _key(keep)}
-        self._runners = {key: runner for key, runner in self._runners.items() if key in kept}
-
-    def _runner(self, artifact: Artifact) -> Runner:
-        key = _key(artifact)
-        if key not in self._runners:
-            self._runners[key] = open_runner(artifact.path, self.feeds, artifact.setting)
-        return self._runners[key]
-
-    def _creation(self, artifact: Artifact) -> Interval:
-        return interval([open_runner(artifact.path, {}, artifact.setting).creation for _ in range(CREATIONS)])
 
     def _peak(self, artifact: Artifact) -> int | None:
         (found,) = (u for _, u in used([Use("model", Path(artifact.path), self.feeds, artifact.setting)]))

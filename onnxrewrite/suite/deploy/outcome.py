@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from onnxrewrite.reference.tolerance import finite
 from onnxrewrite.suite.deploy.acceptance import Trial
@@ -32,6 +32,15 @@ class Step:
     skipped: bool = False
     resumed: bool = False
     seconds: float = 0.0
+
+    def with_kept(self, trial: Trial) -> Step:
+        """The same with another trial in place of the one that was kept."""
+        return replace(self, trials=[trial if t is self.kept else t for t in self.trials], kept=trial)
+
+    def beside(self, baseline: Trial) -> Step:
+        """The same with the latencies of what was taken back as their ratios to this baseline have them."""
+        trials = [t if t is self.kept else replace(t, metrics=t.metrics.beside(baseline.metrics)) for t in self.trials]
+        return replace(self, trials=trials)
 
     @property
     def close(self) -> bool:

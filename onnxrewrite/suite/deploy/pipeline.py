@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from onnxrewrite import io
@@ -23,7 +23,7 @@ from onnxrewrite.suite.deploy.emit import MODEL, emit
 from onnxrewrite.suite.deploy.measurement import Meter
 from onnxrewrite.suite.deploy.outcome import Outcome, Step
 from onnxrewrite.suite.deploy.stage import Context, NothingToDo, Progress, Stage, defaults, known
-from onnxrewrite.suite.quality.data import Given, load_data
+from onnxrewrite.suite.quality.data import Given, batched, load_data
 from onnxrewrite.suite.quality.functions import function
 from onnxrewrite.suite.quality.gate import Gate, Judge, Metric
 from onnxrewrite.system.versions import versions
@@ -42,9 +42,11 @@ class Pipeline:
         target_speedup: So many times as fast as the original; once it is met, lossy stages are left out.
         budget: Seconds; once they have passed no stage is begun.
         objective: The objective of the stages.
-        data: The data for calibration and judging, see ``suite.quality.data.load_data``.
+        data: The data for calibration and judging, see ``suite.quality.data.load_data``.  Where a stage is lossy, every
+            fourth of 8 samples or more is kept from the stages, and all is judged on these.
         metric: The user's own measure of quality, a function or ``module:function``; larger is better.
         samples: So many samples are used at most.
+        batch: Rows of a file of data that make one sample: the batch that is timed.
         dims: Sizes of named dimensions of generated data, and of what is timed.
         provider: The execution provider: ``cpu``, ``cuda``.
         threads: Within an operator; 0 is ONNX Runtime's choice.
@@ -61,6 +63,7 @@ class Pipeline:
     data: Given = None
     metric: Metric | str | None = None
     samples: int | None = None
+    batch: int = 1
     dims: Mapping[str, int] = field(default_factory=dict)
     provider: str = "cpu"
     threads: int = 0
@@ -118,24 +121,27 @@ class _Run:
         if fresh:
             (self.work / "known.json").unlink(missing_ok=True)
         self.record = Record(self.work / "known.json")
-        self.data = load_data(plan.data, path, most=plan.samples, dims=plan.dims, seed=plan.seed)
+        given = load_data(plan.data, path, most=plan.samples, batch=plan.batch, dims=plan.dims, seed=plan.seed)
+        lossy = any(stage.lossy for stage in self.stages)
+        calibration, self.data = given.parted() if lossy else (given, given)
+        dims = batched(path, plan.dims, plan.batch)
         metric = function(plan.metric, "--metric") if isinstance(plan.metric, str) else plan.metric
-        inputs = {} if self.data.generated else self.data[0].inputs
-        load = workload(path, dims=plan.dims, inputs=inputs, seed=plan.seed)
+        inputs = {} if self.data.generated else self.data.timed.inputs
+        load = workload(path, dims=dims, inputs=inputs, seed=plan.seed)
         self.meter = Meter(self.baseline, Judge(path, self.data, metric), load, plan.seconds, plan.memory)
         self.context = Context(
             folder=self.work,
             meter=self.meter,
             gate=plan.gate,
-            data=self.data,
-            dims=plan.dims,
+            data=calibration,
+            dims=dims,
             threads=plan.threads,
             seed=plan.seed,
             left=self._left,
             progress=progress,
         )
         gate_and_more = (vars(plan.gate), _identity(metric), plan.objective, plan.seconds, plan.memory, plan.seed)
-        self.premises = key(versions(), self.data.digest, dict(load.binding), gate_and_more, state_of(self.baseline))
+        self.premises = key(versions(), given.digest, dict(load.binding), gate_and_more, state_of(self.baseline))
 
     def execute(self) -> Outcome:
         """Run, and write."""
@@ -154,14 +160,25 @@ class _Run:
             self.progress(stage.name, number, len(self.stages) - number)
             step = self._step(stage, outcome)
             outcome.steps.append(step)
-            self.meter.forget(outcome.final.artifact)
             if stage.required and step.kept is None:
                 raise CheckError(
                     f"stage {stage.name} is required and was taken back: {step.reason}; nothing was written"
                 )
+        self._compare(outcome)
         outcome.seconds = time.perf_counter() - self.start
         emit(outcome, self.out, self.meter.judge)
         return outcome
+
+    def _compare(self, outcome: Outcome) -> None:
+        """Time the original and all that was kept by turns, so that what is told of them belongs together."""
+        kept = [(number, step.kept) for number, step in enumerate(outcome.steps) if step.kept is not None]
+        self.progress("compare", len(self.stages), 0)
+        trials = [outcome.baseline, *(trial for _, trial in kept)]
+        found = self.meter.compared([(trial.artifact, trial.metrics) for trial in trials])
+        outcome.baseline = replace(outcome.baseline, metrics=found[0])
+        for (number, trial), metrics in zip(kept, found[1:], strict=True):
+            outcome.steps[number] = outcome.steps[number].with_kept(replace(trial, metrics=metrics))
+        outcome.steps = [step.beside(outcome.baseline) for step in outcome.steps]
 
     def tidy(self, keep: bool) -> None:
         """Remove intermediate models, unless they are to be kept."""

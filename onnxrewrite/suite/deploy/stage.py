@@ -41,7 +41,7 @@ class Context:
         folder: The folder for its models.
         meter: Measures an artifact.
         gate: The required quality.
-        data: The data for calibration and judging.
+        data: The data for calibration, and for whatever a stage searches; its result is judged on others.
         dims: Sizes of named dimensions that the user gave.
         threads: Within an operator, as the user said; 0: a stage may choose.
         seed: Of whatever is random.

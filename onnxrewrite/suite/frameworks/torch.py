@@ -22,6 +22,8 @@ from onnxrewrite.ir.schema import latest_version
 from onnxrewrite.suite.deploy.pipeline import Pipeline
 from onnxrewrite.suite.frameworks.exported import Attempt, Exported, Optimize, first_right
 from onnxrewrite.suite.frameworks.module_check import compare_export
+from onnxrewrite.suite.quality.data import must_exist
+from onnxrewrite.system import files
 
 if TYPE_CHECKING:
     import torch
@@ -97,6 +99,7 @@ def export(
         raise UsageError("give dynamic_axes or dynamic_shapes, not both")
     if opset is not None and not OLDEST <= opset <= latest_version():
         raise UsageError(f"opset {opset} is not one from {OLDEST} to {latest_version()}")
+    _check_place(path, optimize)
     folder = Path(tempfile.mkdtemp(prefix="onnxrewrite-"))
     try:
         with evaluating(module) as was_training:
@@ -126,6 +129,14 @@ def _must_have_torch() -> None:
         import torch  # noqa: F401
     except ImportError:
         raise UsageError("exporting needs torch, which is not installed: pip install 'onnxrewrite[torch]'") from None
+
+
+def _check_place(path: str | Path | None, optimize: bool | Pipeline | Optimize) -> None:
+    """UsageError where there is no folder for the file, or no data for a pipeline: an export would take long before."""
+    if isinstance(optimize, Pipeline):
+        must_exist(optimize.data)
+    elif path is not None and not (parent := files.destination(path).parent).is_dir():
+        raise UsageError(f"{path}: there is no folder {parent}")
 
 
 def _maker(

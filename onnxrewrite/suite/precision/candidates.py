@@ -22,7 +22,7 @@ from onnxrewrite.suite.precision.nodes import Named
 from onnxrewrite.suite.quality.data import Data
 from onnxrewrite.suite.quality.gate import Judge, Judging, Metric, Quality, judged_on
 from onnxrewrite.suite.quantization.prepare import in_opset, named, refuse_quantized, rewritten
-from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings, excluding
 from onnxrewrite.suite.quantization.quantizer import quantize
 from onnxrewrite.suite.quantization.select import select
 from onnxrewrite.suite.quantization.weight_format import BITS
@@ -35,19 +35,21 @@ class Candidates:
     Attributes:
         float_model: The prepared model.
         settings: The quantization settings; nodes that they exclude always stay in float.
-        data: The data for calibration and judging.
+        calibration: The data for calibration.
+        data: The data for judging.
         nodes: Those that can be quantized, to their operators, in the order of the graph.
         metric: The user's own.
     """
 
     float_model: ir.Model
     settings: QuantizeSettings
+    calibration: Data
     data: Data
     nodes: Mapping[str, str]
     metric: Metric | None = None
     _judge: Judge | None = field(default=None, repr=False)
-    _made: dict[frozenset[str], onnx.ModelProto] = field(default_factory=dict, repr=False)
-    _judged: dict[frozenset[str], Quality] = field(default_factory=dict, repr=False)
+    _made: dict[QuantizeSettings, onnx.ModelProto] = field(default_factory=dict, repr=False)
+    _judged: dict[QuantizeSettings, Quality] = field(default_factory=dict, repr=False)
 
     @cached_property
     def named(self) -> Named:
@@ -62,24 +64,41 @@ class Candidates:
         return self._judge
 
     def model(self, floats: Collection[str] = ()) -> onnx.ModelProto:
-        """The model with these nodes in float, and all others quantized."""
-        key = frozenset(floats)
-        if key >= set(self.nodes):
-            return as_proto(self.float_model)
-        if key not in self._made:
-            low = tuple(n for n in self.nodes if n not in key)
-            settings = replace(self.settings, include=low, exclude=())
-            found = quantize(self.float_model, settings, data=self.data, prepare=False, gate=None).model
-            assert isinstance(found, onnx.ModelProto)
-            self._made = {**dict(list(self._made.items())[-7:]), key: found}
-        return self._made[key]
+        """The model with these nodes in float, as ``quantize`` makes it where its settings exclude them.
+
+        Operators between quantized ones are in float, too, where one of these stands beside them.
+        """
+        return self._quantized(self._with(floats))
 
     def quality(self, floats: Collection[str] = ()) -> Quality:
         """The quality with these nodes in float."""
-        key = frozenset(floats)
-        if key not in self._judged:
-            self._judged[key] = self.judge.quality(self.model(key))
-        return self._judged[key]
+        return self._quality(self._with(floats))
+
+    def quality_alone(self, name: str) -> Quality:
+        """The quality with this node quantized, and no other: also of an operator that the quantizer takes only between
+        quantized ones, which it does wherever the operator is asked for by its type."""
+        only = replace(self.settings, operators=(self.nodes[name],), include=(name,), exclude=())
+        return self._quality(only)
+
+    def _with(self, floats: Collection[str]) -> QuantizeSettings:
+        return excluding(self.settings, [name for name in self.nodes if name in floats])
+
+    def _quality(self, settings: QuantizeSettings) -> Quality:
+        if settings not in self._judged:
+            self._judged[settings] = self.judge.quality(self._quantized(settings))
+        return self._judged[settings]
+
+    def _quantized(self, settings: QuantizeSettings) -> onnx.ModelProto:
+        """The model by these settings; the float model where they leave nothing."""
+        if settings not in self._made:
+            if not select(self.float_model, settings).chosen:
+                return as_proto(self.float_model)
+            found = quantize(
+                self.float_model, settings, data=self.data, calibration=self.calibration, prepare=False, gate=None
+            ).model
+            assert isinstance(found, onnx.ModelProto)
+            self._made = {**dict(list(self._made.items())[-7:]), settings: found}
+        return self._made[settings]
 
     def weight_bytes(self) -> dict[str, int]:
         """For each node the bytes by which its weights grow in float."""
@@ -124,7 +143,8 @@ def candidates(
     chosen = select(ready, settings).chosen
     if not chosen:
         raise UsageError(f"nothing to quantize: no node is left that {settings.mode} quantization takes")
-    return Candidates(ready, settings, samples, chosen, judging.get("metric"))
+    calibration, data = samples.parted() if settings.is_calibrated else (samples, samples)
+    return Candidates(ready, settings, calibration, data, chosen, judging.get("metric"))
 
 
 def float_model(

@@ -5,14 +5,12 @@ The results are names for ``QuantizeSettings.exclude``, in the order in which th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from onnxrewrite.errors import UsageError
 from onnxrewrite.measure.timing import interleave, ratio
 from onnxrewrite.runtime.settings import Setting, open_runner
 from onnxrewrite.suite.precision.node_sensitivity import Sensitivity
-from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 
 
 def exclusion(
@@ -92,15 +90,10 @@ def latency_ratio(
     found: Sensitivity, floats: Sequence[str], to: Sequence[str], *, setting: Setting, seconds: float
 ) -> float:
     """Time with some nodes in float to that with others, by turns; the median of the rounds."""
-    feeds = found.variants.data[0].inputs
+    feeds = found.variants.data.timed.inputs
     tasks = {
         "this": open_runner(found.variants.model(floats), feeds, setting),
         "other": open_runner(found.variants.model(to), feeds, setting),
     }
     timings = interleave(tasks, seconds=seconds)
-    return ratio(timings["this"], timings["other"]).median
-
-
-def excluding(settings: QuantizeSettings, names: Collection[str]) -> QuantizeSettings:
-    """The settings with more nodes left in float."""
-    return replace(settings, exclude=(*settings.exclude, *(n for n in names if n not in settings.exclude)))
+    return ratio(timings["this"], timings["other"], of_processor=setting.is_serial).median

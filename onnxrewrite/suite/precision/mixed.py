@@ -141,15 +141,18 @@ def assign(named: Named, wanted: Mapping[str, str]) -> dict[str, tuple[str, str]
     """Each node's precision, and the key that says so: exactly one.
 
     The closest key counts: a node's name before a scope, that before a region, that before an operator; of two of one
-    kind one without wildcards, then the longer one, then the first.  ``*`` counts last.
+    kind one without wildcards, then of two regions the smaller one, then the longer key, then the first.  ``*`` counts
+    last.
 
     Raises:
         UsageError: A key names nothing; the message says what comes nearest.
     """
     ranked: dict[str, tuple[tuple[object, ...], str]] = {}
     for number, key in enumerate(wanted):
-        for name, kind in named.match(key, "precision").items():
-            rank = (key == ANY, KINDS.index(kind), is_pattern(key), -len(key), number)
+        found = named.match(key, "precision")
+        for name, kind in found.items():
+            size = len(found) if kind == "region" else 0
+            rank = (key == ANY, KINDS.index(kind), is_pattern(key), size, -len(key), number)
             if name not in ranked or rank < ranked[name][0]:
                 ranked[name] = (rank, key)
     keys = {n.name or "": ranked.get(n.name or "", (None, ""))[1] for n in named.nodes}
@@ -189,16 +192,17 @@ def mixed_precision(
     original = io.load(source)
     refuse_quantized(original)
     settings = _settings(settings, wanted)
+    samples = judged_on(judging, io.to_proto(original))
+    samples, judged = samples.parted() if settings.is_calibrated else (samples, samples)
     ready = float_model(original, settings, seed=judging.get("seed", 0))
     Facts(ready.graph, ready.graph.opset_imports)  # rewritten nodes have no types yet
     nodes = [n for n in ready.graph if n.op_type != "Constant" and any(map(is_float, (*n.inputs, *n.outputs)))]
     asked = assign(Named(nodes, within(ready, regions(original))), wanted)
-    samples = judged_on(judging, io.to_proto(original))
     model, reasons = _quantized(ready, settings, asked, samples)
     for name in FORMATS:
         model, kept = _halved(model, name, asked, samples, target)
         reasons |= kept
-    quality = _judged(original, model, samples, gate, judging.get("metric")) if gate is not None else None
+    quality = _judged(original, model, judged, gate, judging.get("metric")) if gate is not None else None
     found = {
         name: Assigned(_PLAIN if name in reasons else p, p, key, reasons.get(name, ""))
         for name, (p, key) in asked.items()
@@ -234,7 +238,7 @@ def _quantized(
     if not selection.chosen:
         return ready, reasons
     chosen = replace(settings, include=tuple(selection.chosen))
-    return io.load(quantize(ready, chosen, data=data, prepare=False, gate=None).model), reasons
+    return io.load(quantize(ready, chosen, data=data, calibration=data, prepare=False, gate=None).model), reasons
 
 
 def _halved(model: ir.Model, dtype: str, asked: _Asked, data: Data, target: str) -> tuple[ir.Model, dict[str, str]]:

@@ -10,7 +10,7 @@ Three methods:
 
 ``alone`` is the default because it is right and not expensive: it measures the effect of a node's noise on the outputs,
 and a node may make much noise of which little arrives there.  In ``python -m benchmarks.sensitivity`` giving back nodes
-in its order recovered the most for the same number of nodes on three models of four; docs/mixed-precision.md has the
+in its order recovered the most for the same number of nodes on all four models; docs/mixed-precision.md has the
 figures.  It does not see joint effects, such as two nodes that share the rounding of one input.  Take ``local`` for
 models of hundreds of nodes, or of gigabytes.
 
@@ -175,7 +175,7 @@ def _alone(variants: Candidates, progress: Progress | None) -> _Measured:
     for done, name in enumerate(variants.nodes):
         if progress is not None:
             progress("sensitivity", done, len(variants.nodes) - done)
-        quality = variants.quality([other for other in variants.nodes if other != name])
+        quality = variants.quality_alone(name)
         found[name] = (quality.worst.snr, quality.drop)
     return found
 

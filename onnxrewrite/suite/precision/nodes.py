@@ -49,12 +49,14 @@ class Named:
         ``model.encoder.layer.0.attention.self``.  ``op:MatMul`` is an operator and nothing else.
 
         Raises:
-            UsageError: Nothing is; the message names what comes nearest.
+            UsageError: Nothing is; the message names what comes nearest.  A region that has no nodes is nothing, too.
         """
         if key and key in self.scopes:  # exporters' names may have brackets, which would be a pattern
             return {key: "name"}
         found = {name: kind for n in self.nodes if (name := n.name or "") and (kind := self._kind(n, key))}
-        if not found and key != "*" and key not in self.regions:
+        if not found and key in self.regions:
+            raise UsageError(f"{option} {key}: the model has no such region{_others(self.regions)}")
+        if not found and key != "*":
             raise UsageError(f"{option} {key}: no node, scope or operator is called so{self._nearest(key)}")
         return found
 
@@ -90,6 +92,12 @@ class Named:
             key.lower(), lower, n=1, cutoff=0.5
         )
         return f"; the nearest is {lower[near[0]]}" if near else ""
+
+
+def _others(regions: Mapping[str, Collection[str]]) -> str:
+    """``; it has attention, head``, or nothing where there are none."""
+    present = [region for region, members in regions.items() if members]
+    return f"; it has {', '.join(present)}" if present else ""
 
 
 def is_pattern(key: str) -> bool:

@@ -18,10 +18,11 @@ from onnxrewrite.measure.lineage import origins
 REGIONS = ("attention", "feed_forward", "embeddings", "head", "normalization")
 """In this order: a node belongs to the first that takes it."""
 
+OUTPUT_LAYER = "output_layer"
+"""A region beside these: its nodes belong to another one, too."""
+
 _PRODUCTS = frozenset("MatMul Gemm FusedMatMul FusedGemm FusedMatMulActivation TransposeMatMul".split())
-_ACTIVATIONS = frozenset(
-    "Gelu FastGelu QuickGelu BiasGelu Swish Relu LeakyRelu Elu Mish HardSwish Silu Tanh Sigmoid".split()
-)
+_ACTIVATIONS = frozenset((*operators(marks="activation"), "FastGelu", "QuickGelu", "BiasGelu", "Silu", "Sigmoid"))
 _PLUMBING = frozenset(
     (*operators("pointwise broadcast view permute select repeat join pad", but="activation"), "RotaryEmbedding")
 )
@@ -32,13 +33,16 @@ _LONGEST = 12
 
 
 def regions(source: io.Source) -> dict[str, frozenset[str]]:
-    """Region to the names of the given model's nodes that belong to it; each node belongs to one at the most.
+    """Region to the names of the given model's nodes that belong to it; each node belongs to one at the most, and
+    maybe to the last of these.
 
     - ``attention``: fused attention, the projections of query, key and value before it and that of its result;
     - ``feed_forward``: an activation between two products with weights, and those;
     - ``embeddings``: rows of a table of weights that are looked up, and sums of nothing but such;
     - ``normalization``: normalizations of all kinds, with the sums that are fused with them;
-    - ``head``: products with weights after which no other follows, and what follows them.
+    - ``head``: products with weights after which no other follows, and what follows them;
+    - ``output_layer``: the same, whether or not they belong to another region, such as the second product of a plain
+      Gemm, Relu, Gemm; none where sums with earlier values or normalizations follow.
     """
     model = application.apply(source, lower="fused", check="off").model
     graph = _Regions(model)
@@ -47,17 +51,21 @@ def regions(source: io.Source) -> dict[str, frozenset[str]]:
         for node in graph.find(region):
             for name in origins(node):
                 taken.setdefault(name, region)
-    return {r: frozenset(n for n, region in taken.items() if region == r) for r in REGIONS}
+    found = {r: frozenset(n for n, region in taken.items() if region == r) for r in REGIONS}
+    return {**found, OUTPUT_LAYER: frozenset(name for node in graph.output_layer() for name in origins(node))}
 
 
 def within(model: ir.Model, found: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
     """The regions of a model that rewrites have made of that: each node is where what it stands for was."""
     where = {name: region for region in reversed(REGIONS) for name in found.get(region, ())}
-    placed: dict[str, set[str]] = {region: set() for region in REGIONS}
+    placed: dict[str, set[str]] = {region: set() for region in (*REGIONS, OUTPUT_LAYER)}
     for node in model.graph:
-        regions = {where[name] for name in (node.name or "", *origins(node)) if name in where}
+        names = (node.name or "", *origins(node))
+        regions = {where[name] for name in names if name in where}
         if regions:
             placed[min(regions, key=REGIONS.index)].add(node.name or "")
+        if not found.get(OUTPUT_LAYER, frozenset()).isdisjoint(names):
+            placed[OUTPUT_LAYER].add(node.name or "")
     return {region: frozenset(names) for region, names in placed.items()}
 
 
@@ -96,8 +104,9 @@ class _Regions:
 
     def _feed_forward(self) -> Iterable[ir.Node]:
         for node in self.nodes:
-            if node.op_type in _ACTIVATIONS and node not in self._taken:
-                before, after = _walk(node, _above), _walk(node, _below)
+            fused = _has_weights(node) and "activation" in node.attributes
+            if (fused or node.op_type in _ACTIVATIONS) and node not in self._taken:
+                before, after = [node] if fused else _walk(node, _above), _walk(node, _below)
                 if before and after:
                     gates = [n for n in after if n.op_type == "Mul"]
                     yield from (*before, node, *after, *(n for gate in gates for n in _walk(gate, _above)))
@@ -120,6 +129,13 @@ class _Regions:
                 if not any(_has_weights(n) or n in self._taken for n in below):
                     yield from (node, *below)
 
+    def output_layer(self) -> Iterable[ir.Node]:
+        """The nodes of the output layers, whatever has taken them."""
+        for node in self.nodes:
+            below = _all_below(node)
+            if _has_weights(node) and not any(_has_weights(n) or _joins(n) for n in below):
+                yield from (node, *below)
+
 
 def _is_table(value: ir.Value) -> bool:
     tensor = value.const_value
@@ -131,6 +147,12 @@ def _has_weights(node: ir.Node) -> bool:
     return node.op_type in _PRODUCTS and any(
         v is not None and v.const_value is not None and len(v.const_value.shape) > 1 for v in node.inputs
     )
+
+
+def _joins(node: ir.Node) -> bool:
+    """True if a node normalizes, or adds what comes by another way."""
+    operands = [v for v in node.inputs if v is not None and v.const_value is None]
+    return "Normalization" in node.op_type or (node.op_type == "Add" and len(operands) > 1)
 
 
 def _above(node: ir.Node, first: int | None = None) -> list[ir.Node]:

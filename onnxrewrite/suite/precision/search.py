@@ -17,19 +17,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Unpack
 
 from onnxrewrite import io
 from onnxrewrite.compiler.loop import Progress
 from onnxrewrite.errors import CheckError, UsageError
 from onnxrewrite.measure.ab_timing import MARGIN
+from onnxrewrite.measure.model_times import model_times
 from onnxrewrite.measure.timing import Interval, interleave, ratio
 from onnxrewrite.runtime.settings import Setting, open_runner
 from onnxrewrite.suite.precision.candidates import Candidates, candidates
-from onnxrewrite.suite.precision.exclude import excluding
 from onnxrewrite.suite.precision.node_sensitivity import Method, Sensitivity, sensitivity
 from onnxrewrite.suite.quality.gate import Gate, Judging, Quality
-from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings, excluding
 from onnxrewrite.suite.quantization.quantized import Quantized
 from onnxrewrite.suite.quantization.quantizer import quantize
 
@@ -233,21 +234,21 @@ class _Search:
         return taken
 
     def _against_best(self, floats: frozenset[str]) -> Interval:
-        feeds = self.variants.data[0].inputs
+        feeds = self.variants.data.timed.inputs
         tasks = {
             name: open_runner(self.variants.model(each), feeds, self.setting)
             for name, each in (("this", floats), ("best", self.best))
         }
         timings = interleave(tasks, seconds=TIMING)
-        return ratio(timings["this"], timings["best"])
+        return ratio(timings["this"], timings["best"], of_processor=self.setting.is_serial)
 
     def _timed(self) -> tuple[Interval, Interval]:
         """The result to the float model, and to all quantized."""
-        feeds = self.variants.data[0].inputs
+        feeds = self.variants.data.timed.inputs
         sides = {"this": self.best, "float": frozenset(self.variants.nodes), "low": frozenset[str]()}
-        tasks = {n: open_runner(self.variants.model(s), feeds, self.setting) for n, s in sides.items()}
-        timings = interleave(tasks, seconds=3 * TIMING)
-        return ratio(timings["this"], timings["float"]), ratio(timings["this"], timings["low"])
+        openers = {n: partial(open_runner, self.variants.model(s), feeds, self.setting) for n, s in sides.items()}
+        times = model_times(openers, [self.setting], seconds=3 * TIMING)
+        return times["this"].ratio(times["float"]), times["this"].ratio(times["low"])
 
 
 def assigned(source: io.Source, found: Found, **options: Any) -> Quantized:

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypedDict
 
 from onnxrewrite.errors import ModelError, UsageError, foreign
+from onnxrewrite.inputs.bindings import input_specs
 from onnxrewrite.reference.tolerance import finite
 from onnxrewrite.report.plain_reports import QualityReport
-from onnxrewrite.runtime.session import ModelLike, one_line, open_session
+from onnxrewrite.runtime.session import ModelLike, one_line, open_session, skeleton
 from onnxrewrite.runtime.settings import DEFAULT, Setting, open_runner
 from onnxrewrite.suite.quality.closeness import Closeness, Gauge, worst
 from onnxrewrite.suite.quality.data import Data, Given, Sample, load_data
+from onnxrewrite.suite.quality.evidence import doubts
 from onnxrewrite.system.arrays import Outputs
 
 Metric: TypeAlias = Callable[[Sequence[Outputs], Sequence[Sample]], float]
@@ -25,12 +27,14 @@ class Judging(TypedDict, total=False):
 
     Attributes:
         data: The data for calibration and judging; see ``load_data``.  None: made up.
+        batch: Rows of a file that make one sample; 1 without it.
         dims: Sizes of named dimensions of made-up data.
         metric: The user's own measure; None: closeness to the reference.
         seed: Of what is made up.
     """
 
     data: Given
+    batch: int
     dims: Mapping[str, int] | None
     metric: Metric | None
     seed: int
@@ -43,7 +47,8 @@ def judged_on(judging: Judging, model: ModelLike) -> Data:
         UsageError: They do not fit the model.
         ModelError: None are given, and none can be made up.
     """
-    return load_data(judging.get("data"), model, dims=judging.get("dims"), seed=judging.get("seed", 0))
+    batch, dims, seed = judging.get("batch", 1), judging.get("dims"), judging.get("seed", 0)
+    return load_data(judging.get("data"), model, batch=batch, dims=dims, seed=seed)
 
 
 _CLASSES = re.compile(r"logit|prob|score|class|label|softmax", re.IGNORECASE)
@@ -59,6 +64,7 @@ class Quality:
         baseline: Its value for the reference.
         data: The source of the data.
         generated: True if they were made up.
+        doubts: Reasons to doubt all this, see ``evidence``.
     """
 
     outputs: Mapping[str, Closeness]
@@ -66,6 +72,7 @@ class Quality:
     baseline: float | None = None
     data: str = ""
     generated: bool = False
+    doubts: Sequence[str] = ()
 
     @property
     def worst(self) -> Closeness:
@@ -90,6 +97,7 @@ class Quality:
             "baseline": None if self.baseline is None else finite(self.baseline),
             "data": self.data,
             "generated": self.generated,
+            "doubts": list(self.doubts),
         }
 
 
@@ -150,6 +158,7 @@ class Judge:
     data: Data
     metric: Metric | None = None
     _wanted: list[Outputs] = field(default_factory=list, repr=False)
+    _doubts: list[str] = field(default_factory=list, repr=False)
     _baseline: float | None = None
 
     def quality(self, model: ModelLike, setting: Setting = DEFAULT) -> Quality:
@@ -164,7 +173,12 @@ class Judge:
         names = [o.name for o in runner.handle.get_outputs()]
         found = [dict(zip(names, runner.on(s.inputs)(), strict=True)) for s in self.data]
         return Quality(
-            self._closeness(found), self._measured(found), self._baseline, self.data.source, self.data.generated
+            self._closeness(found),
+            self._measured(found),
+            self._baseline,
+            self.data.source,
+            self.data.generated,
+            self._doubts,
         )
 
     def _refer(self) -> None:
@@ -179,6 +193,8 @@ class Judge:
                 raise UsageError(f"the original does not run on sample {number} of {self.data.source}: {outputs}")
             self._wanted.append(outputs)
         self._baseline = self._measured(self._wanted)
+        classes = [name for name in self._wanted[0] if _scores_classes(name, self._wanted[0])]
+        self._doubts = doubts(self.data, self._wanted, input_specs(skeleton(self.reference)), classes)
 
     def _closeness(self, found: Sequence[Outputs]) -> dict[str, Closeness]:
         gauges = {name: Gauge(classes=_scores_classes(name, self._wanted[0])) for name in self._wanted[0]}

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 
 from onnxrewrite.errors import ModelError, OnnxRewriteError
@@ -24,11 +25,24 @@ class Reader:
     """Samples in the form that onnxruntime.quantization takes them."""
 
     def __init__(self, samples: Iterable[Sample]):
-        self._samples = iter(samples)
+        self._samples = list(samples)
+        self._following = iter(self._samples)
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    @property
+    def has_one_shape(self) -> bool:
+        """True if all samples have the same shapes."""
+        return len({tuple(np.asarray(s.inputs[name]).shape for name in sorted(s.inputs)) for s in self._samples}) < 2
+
+    def set_range(self, start_index: int, end_index: int) -> None:
+        """Go on with these samples, and end after them."""
+        self._following = iter(self._samples[start_index:end_index])
 
     def get_next(self) -> Feeds | None:
         """The inputs of the next sample; None after the last."""
-        sample = next(self._samples, None)
+        sample = next(self._following, None)
         return None if sample is None else sample.inputs
 
 
@@ -69,11 +83,14 @@ def static(
         more["CalibPercentile"] = settings.percentile
     if settings.moving_average is not None:
         more |= {"CalibMovingAverage": True, "CalibMovingAverageConstant": settings.moving_average}
+    reader = Reader(samples)
+    if settings.calibration != "minmax" and not reader.has_one_shape:
+        more["CalibStridedMinMax"] = 1  # histograms of all samples at once need arrays of one shape
     with _quiet():
         quantize_static(
             source,
             target,
-            Reader(samples),
+            reader,
             quant_format=formats[settings.format],
             op_types_to_quantize=sorted(set(nodes.values())),
             nodes_to_quantize=list(nodes),
@@ -85,6 +102,17 @@ def static(
             use_external_data_format=large,
             extra_options={**_symmetry(settings), **more},
         )
+
+
+def plain(source: Path, target: Path, mode: str, samples: Iterable[Sample], *, large: bool) -> None:
+    """Quantize all that ``onnxruntime.quantization`` takes, with its defaults; ``mode`` is dynamic or static."""
+    from onnxruntime.quantization import quantize_dynamic, quantize_static
+
+    with _quiet():
+        if mode == "dynamic":
+            quantize_dynamic(source, target, use_external_data_format=large)
+        else:
+            quantize_static(source, target, Reader(samples), use_external_data_format=large)
 
 
 def weights(source: Path, target: Path, formats: Mapping[str, tuple[str, WeightFormat]], *, large: bool) -> None:

@@ -5,23 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from onnxrewrite import io
 from onnxrewrite.errors import CheckError, OnnxRewriteError, UsageError
-from onnxrewrite.measure.timing import Interval, interleave, ratio
+from onnxrewrite.measure.model_times import model_times
+from onnxrewrite.measure.timing import Interval
 from onnxrewrite.report.plain_reports import CandidateRow, QuantizedReport
 from onnxrewrite.runtime.settings import Setting, open_runner
+from onnxrewrite.suite.precision.exclusion_search import worst_nodes
 from onnxrewrite.suite.quality.gate import Gate, Quality
-from onnxrewrite.suite.quantization.quantize_settings import Calibration, QuantizeSettings
+from onnxrewrite.suite.quantization.quantize_settings import Calibration, Mode, QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
-from onnxrewrite.suite.quantization.workbench import Made, Work
+from onnxrewrite.suite.quantization.workbench import Made, Work, check
 
 Axis: TypeAlias = Literal["channels", "symmetry", "range"]
 """The settings that may be varied beside mode, format and calibration."""
 
 AXES = get_args(Axis)
+
+PLAIN: tuple[Mode, ...] = ("dynamic", "static")
+"""The modes in which ``onnxruntime.quantization`` quantizes by itself."""
 
 EQUAL = 0.05
 """Candidates whose times differ by less are taken for equally fast; the closest of them is the best."""
@@ -78,8 +84,8 @@ class Comparison:
 
 
 def candidates(settings: QuantizeSettings, vary: Iterable[str] = ()) -> list[QuantizeSettings]:
-    """The settings that a comparison tries: dynamic, static by each calibration and in both formats, weights only; and
-    each of them with what is varied the one way and the other.
+    """The settings that a comparison tries: dynamic, static by each calibration and in both formats, weights only; each
+    of them with what is varied the one way and the other; and the plain forms, unless nodes are chosen.
 
     Raises:
         UsageError: There is no such thing to vary.
@@ -96,7 +102,9 @@ def candidates(settings: QuantizeSettings, vary: Iterable[str] = ()) -> list[Qua
         if axis not in _VARIED:
             raise UsageError(f"--vary {axis}: must be {', '.join(AXES)}")
         found = [each for s in found for each in (s, _VARIED[axis](s))]
-    return list(dict.fromkeys(found))
+    chosen = settings.include or settings.exclude or settings.operators
+    plain = [] if chosen else [QuantizeSettings(mode=mode, plain=True) for mode in PLAIN]
+    return list(dict.fromkeys([*found, *plain]))
 
 
 def _channels(settings: QuantizeSettings) -> QuantizeSettings:
@@ -135,16 +143,26 @@ def single(
         CheckError: It is not good enough; nothing was written.
         UsageError, ModelError: The settings, the model, or data that do not fit.
     """
-    _ = work.data
+    work.read_data([settings])
     made = work.make(settings)
     quality = work.quality(made)
-    refusal = gate.refuses(quality) if gate is not None else ""
-    if refusal:
-        raise CheckError(f"the quantized model is not good enough, and nothing was written: {refusal}")
+    if gate is not None:
+        _check(work, made, settings, quality, gate)
     path = work.folder / "candidate.onnx"
     io.save(made.model, path)
     times = _times(work, {settings: path}, setting, seconds)
     return replace(work.finish(made, settings, quality, out), ratio=times[settings])
+
+
+def _check(work: Work, made: Made, settings: QuantizeSettings, quality: Quality, gate: Gate) -> None:
+    """CheckError for what is not good enough, with the nodes that are furthest off."""
+    try:
+        check(made, quality, gate)
+    except CheckError as error:
+        worst = worst_nodes(work, settings) if settings.mode != "weights" else ""
+        if not worst:
+            raise
+        raise CheckError(f"{error}; furthest off are {worst}: --exclude them, or take --until") from None
 
 
 def compare(
@@ -170,7 +188,7 @@ def compare(
         CheckError: None of them is good enough; nothing was written.
         UsageError, ModelError: The model, or data that do not fit.
     """
-    _ = work.data  # what is wrong with them is no fault of a candidate
+    work.read_data(tried)
     found: list[Candidate] = []
     made: dict[QuantizeSettings, Made] = {}
     paths: dict[QuantizeSettings, Path] = {}
@@ -212,12 +230,12 @@ def _times(
         return {}
     if work.progress is not None:
         work.progress("time", 0, 0)
-    feeds = work.data[0].inputs
+    feeds = work.data.timed.inputs
     original = "original"
-    tasks = {original: open_runner(work.opened, feeds, setting)}
-    tasks |= {s.name: open_runner(path, feeds, setting) for s, path in paths.items()}
-    timings = interleave(tasks, seconds=seconds)
-    return {s: ratio(timings[s.name], timings[original]) for s in paths}
+    models = {original: work.opened, **{s.name: path for s, path in paths.items()}}
+    openers = {name: partial(open_runner, model, feeds, setting) for name, model in models.items()}
+    times = model_times(openers, [setting], seconds=seconds)
+    return {s: times[s.name].ratio(times[original]) for s in paths}
 
 
 def _best(found: Sequence[Candidate]) -> Candidate | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, get_args, get_type_hints
 
 from onnxrewrite.errors import UsageError
@@ -54,6 +54,7 @@ class QuantizeSettings:
             scores, or the power of the error to that of the output.
         min_agreement: Of ``mixed``: the share of rows of scores whose first class, or token, must stay the same.
         rows: Of ``mixed``: rows of a product where its time is measured; None: as many as the data have.
+        plain: The defaults of ``onnxruntime.quantization`` on the model as it is; nothing but the mode can be chosen.
     """
 
     mode: Mode = "dynamic"
@@ -74,6 +75,7 @@ class QuantizeSettings:
     max_divergence: float = 0.01
     min_agreement: float = 0.98
     rows: int | None = None
+    plain: bool = False
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(QuantizeSettings).items():
@@ -104,6 +106,10 @@ class QuantizeSettings:
 
     def _impossible(self) -> str:
         """The reason why the settings do not go together; empty if they do."""
+        others = [f.name for f in fields(self) if f.name not in ("mode", "plain")]
+        changed = any(getattr(self, name) != getattr(type(self), name) for name in others)
+        if self.plain and (self.mode == "weights" or changed):
+            return "plain is of mode dynamic or static, and has no other settings"
         four, sixteen = self.weights.endswith("4"), self.activations.endswith("16")
         if self.is_mixed and self.mode != "weights":
             return "weights mixed: bits are chosen for weights alone; take mode weights"
@@ -125,8 +131,15 @@ class QuantizeSettings:
         return self.weights == "mixed"
 
     @property
+    def is_calibrated(self) -> bool:
+        """True if data decide what the model is, which therefore is to be judged on others."""
+        return self.mode == "static" or self.is_mixed
+
+    @property
     def name(self) -> str:
         """A short name that tells it from others: ``static qdq entropy int16/int8 per channel``."""
+        if self.plain:
+            return f"plain {self.mode}"
         words: list[str] = [self.mode]
         if self.is_mixed:
             words += ["mixed", f"divergence {self.max_divergence:g}"]
@@ -160,6 +173,11 @@ class QuantizeSettings:
             raise UsageError(f"no such setting: {', '.join(sorted(unknown))}")
         values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in data.items()}
         return cls(**values)
+
+
+def excluding(settings: QuantizeSettings, names: Collection[str]) -> QuantizeSettings:
+    """The settings with more nodes left in float."""
+    return replace(settings, exclude=(*settings.exclude, *(n for n in names if n not in settings.exclude)))
 
 
 _CHOICES = ("mode", "format", "calibration", "activations", "weights")

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from onnxrewrite import io
 from onnxrewrite.compiler.loop import Progress
 from onnxrewrite.compiler.request import Lowering
-from onnxrewrite.errors import CheckError
 from onnxrewrite.suite.quality.data import Given
 from onnxrewrite.suite.quality.gate import Gate, Metric
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
-from onnxrewrite.suite.quantization.workbench import Augment, Work
+from onnxrewrite.suite.quantization.workbench import Augment, Work, check
 
 
 def quantize(
@@ -27,6 +26,7 @@ def quantize(
     metric: Metric | None = None,
     augment: Augment | None = None,
     samples: int | None = None,
+    batch: int = 1,
     lower: Lowering | None = None,
     threads: int = 0,
     dims: Mapping[str, int] | None = None,
@@ -39,18 +39,19 @@ def quantize(
     Args:
         source: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model`` in float; it is not changed.
         settings: The quantization settings.
-        data: The data for calibration and for judging the result; see ``quality.data.load_data``.  None: made up,
-            which says little about real data.
+        data: The data for calibration and for judging the result, see ``quality.data.load_data``: of 8 samples or more,
+            every fourth is kept from calibration and judged on.  None: made up, which says little about real data.
         out: The file for the model; None leaves it in memory, which takes less than 2 GB.
         prepare: Rewrite before and after; without it, the model is quantized as it is.
         gate: The required closeness to the original; None does not judge it.
         metric: The measure by which it is judged in place of closeness; larger is better.
         augment: Called on each sample that is calibrated on; yields what it is replaced by.
         samples: So many of the data at most.
+        batch: Rows of a file of data that make one sample, and the batch that is timed.
         lower: The way in which the rewrite afterwards chooses kernels; see ``onnxrewrite.apply``.
         threads: Within an operator, where that rewrite measures.
         dims: Sizes of named dimensions, of data that are made up and where that rewrite measures.
-        calibration: The data for calibration, if not ``data``.
+        calibration: The data for calibration; the result is then judged on all of ``data``.
         seed: Of what is made up.
         progress: Called with (phase, done, to do).
 
@@ -66,6 +67,7 @@ def quantize(
         prepare,
         lower,
         threads=threads,
+        batch=batch,
         dims=dims or {},
         calibration=calibration,
         metric=metric,
@@ -73,9 +75,9 @@ def quantize(
         seed=seed,
         progress=progress,
     ) as work:
+        work.read_data([settings])
         made = work.make(settings)
         quality = None if gate is None else work.quality(made)
-        refusal = "" if gate is None or quality is None else gate.refuses(quality)
-        if refusal:
-            raise CheckError(f"the quantized model is not good enough, and nothing was written: {refusal}")
+        if gate is not None and quality is not None:
+            check(made, quality, gate)
         return work.finish(made, settings, quality, out)

@@ -85,7 +85,8 @@ def select(model: ir.Model, settings: QuantizeSettings) -> Selection:
         else:
             found.chosen[node.name] = node.op_type
     if settings.mode == "static" and settings.operators is None:
-        found.chosen |= {n.name or "": n.op_type for n in _between(model, found.chosen, settings)}
+        between = {n.name for n in _between(model, found.chosen, settings)}
+        found.chosen = {n.name or "": n.op_type for n in model.graph if n.name in found.chosen or n.name in between}
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -19,18 +19,20 @@ from onnxrewrite import io
 from onnxrewrite.api import application
 from onnxrewrite.compiler.loop import Progress
 from onnxrewrite.compiler.request import Lowering
-from onnxrewrite.errors import UsageError, foreign
+from onnxrewrite.errors import CheckError, UsageError, foreign
 from onnxrewrite.io.statistics import stored_bytes
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.runtime.session import one_line, openable
 from onnxrewrite.runtime.settings import Setting
 from onnxrewrite.suite.quality.closeness import Closeness
-from onnxrewrite.suite.quality.data import Data, Given, Sample, load_data
+from onnxrewrite.suite.quality.data import Data, Given, Sample, batched, load_data
 from onnxrewrite.suite.quality.functions import function
-from onnxrewrite.suite.quality.gate import Judge, Metric, Quality
+from onnxrewrite.suite.quality.gate import Gate, Judge, Metric, Quality
 from onnxrewrite.suite.quantization import engine
 from onnxrewrite.suite.quantization.bit_allocation import allocated
 from onnxrewrite.suite.quantization.bit_trials import Formats, Product, Trials
+from onnxrewrite.suite.quantization.calibrated_ranges import Span, often_left, spans
+from onnxrewrite.suite.quantization.plain_form import quantized_nodes
 from onnxrewrite.suite.quantization.prepare import in_opset, named, refuse_quantized, rewritten, typed
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
@@ -54,6 +56,9 @@ class Made:
         floats: Operators that have no quantized form, and how many.
         notes: Further remarks.
         forms: The form of each product's weights, where it was chosen.
+        ready: The float model as it went to the quantizer.
+        ranges: Those that calibration has fixed, by the names of its values.
+        left: The value that leaves its range most often where it was judged, in one line; empty if none does often.
     """
 
     model: ir.Model
@@ -61,6 +66,9 @@ class Made:
     floats: dict[str, int]
     notes: list[str]
     forms: Formats = field(default_factory=dict)
+    ready: ir.Model | None = None
+    ranges: Mapping[str, Span] = field(default_factory=dict)
+    left: str = ""
 
     @property
     def size(self) -> int:
@@ -76,6 +84,7 @@ class Work:
         source: The float model; it is not changed.
         given: The user's data; None makes some up.
         most: So many samples at most.
+        batch: Rows of a file that make one sample.
         prepare: Rewrite it before and after.
         lower: The way in which the rewrite after chooses kernels; see ``onnxrewrite.apply``.
         threads: Within an operator, where that rewrite measures.
@@ -96,6 +105,7 @@ class Work:
     prepare: bool = True
     lower: Lowering | None = None
     threads: int = 0
+    batch: int = 1
     dims: Mapping[str, int] = field(default_factory=dict)
     calibration: Given = None
     metric: Metric | None = None
@@ -103,14 +113,18 @@ class Work:
     seed: int = 0
     progress: Progress | None = None
     _count: int = 0
+    _calibrates: bool = False
     _ready: dict[int, ir.Model] = field(default_factory=dict)
     _kept: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Work:
         self.original = io.load(self.source)
         refuse_quantized(self.original)
-        self.opened = self._kept.enter_context(openable(self.original))
-        self.folder = self._kept.enter_context(temporary.folder())
+        with ExitStack() as kept:
+            self.opened = kept.enter_context(openable(self.original))
+            self.dims = batched(self.opened, self.dims, self.batch)
+            self.folder = kept.enter_context(temporary.folder())
+            self._kept = kept.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -119,18 +133,52 @@ class Work:
     @cached_property
     def data(self) -> Data:
         """The samples."""
-        return load_data(self.given, self.opened, most=self.most, dims=self.dims, seed=self.seed)
+        return self._loaded(self.given, "--data")
 
     @cached_property
-    def _calibration(self) -> Data:
-        """The samples that ranges are found on."""
+    def calibration_data(self) -> Data:
+        """The samples that ranges and forms are found on."""
         if self.calibration is None:
-            return self.data
-        return load_data(self.calibration, self.opened, most=self.most, option="--calibration-data")
+            return self._parts[0]
+        return self._loaded(self.calibration, "--calibration-data")
+
+    @property
+    def judged_data(self) -> Data:
+        """The samples that results are judged on."""
+        return self._parts[1]
+
+    def chosen(self, settings: QuantizeSettings) -> tuple[ir.Model, dict[str, str]]:
+        """The prepared model, and the nodes of it that are quantized, with their operators."""
+        ready, _ = self._prepared(settings)
+        return ready, select(ready, settings).chosen
+
+    @cached_property
+    def _parts(self) -> tuple[Data, Data]:
+        """The samples to calibrate on, and those to judge on."""
+        return self.data.parted() if self._calibrates and self.calibration is None else (self.data, self.data)
+
+    def read_data(self, tried: Sequence[QuantizeSettings]) -> None:
+        """Read all that the user gave: what is wrong with it is told before any work, and is no fault of a candidate.
+
+        If any of the settings calibrates, a part of the data is kept from that, and all results are judged on it.
+
+        Raises:
+            UsageError: It cannot be read, or does not fit the model.
+        """
+        self._calibrates = any(settings.is_calibrated for settings in tried)
+        if self.given is not None:
+            _ = self.data
+        if self.calibration is not None:
+            _ = self.calibration_data
+
+    def _loaded(self, given: Given, option: str) -> Data:
+        return load_data(
+            given, self.opened, most=self.most, batch=self.batch, dims=self.dims, seed=self.seed, option=option
+        )
 
     @cached_property
     def _judge(self) -> Judge:
-        return Judge(self.opened, self.data, self.metric)
+        return Judge(self.opened, self.judged_data, self.metric)
 
     def make(self, settings: QuantizeSettings) -> Made:
         """The model, quantized.
@@ -140,6 +188,8 @@ class Work:
             ModelError: onnxruntime.quantization fails.
             CheckError: A rewrite goes wrong.
         """
+        if settings.plain:
+            return self._made_plainly(settings)
         ready, notes = self._prepared(settings)
         selection = select(ready, settings)
         if not selection.chosen:
@@ -157,13 +207,25 @@ class Work:
             model = self._in_forms(ready, forms) if forms else ready
         else:
             model = self._quantized(ready, settings, nodes) if nodes else ready
+        ranges = spans(model) if settings.mode == "static" else {}
         if self.prepare:
             model = self._rewritten_again(model)
-        return Made(model, selection, floats, notes, forms)
+        return Made(model, selection, floats, notes, forms, ready, ranges)
+
+    def _made_plainly(self, settings: QuantizeSettings) -> Made:
+        """The form that ``onnxruntime.quantization`` gives the original by itself."""
+        self._tell("quantize")
+        ready = named(io.load(self.original))
+        samples = self._augmented() if settings.mode == "static" else ()
+        model = self._through_files(ready, partial(engine.plain, mode=settings.mode, samples=samples))
+        nodes = quantized_nodes(ready, model)
+        if not nodes:
+            raise UsageError("nothing to quantize: onnxruntime.quantization takes nothing of the model by itself")
+        return Made(model, Selection(nodes), {}, [], {}, ready, spans(model))
 
     def _rewritten_again(self, model: ir.Model) -> ir.Model:
         """The quantized model with its operators fused, as chosen at the sizes of the user's data."""
-        inputs = {} if self.given is None or self.data.generated else self.data[0].inputs
+        inputs = {} if self.given is None or self.data.generated else self.data.timed.inputs
         return application.apply(
             model,
             check="fast",
@@ -176,10 +238,14 @@ class Work:
         ).model
 
     def quality(self, made: Made) -> Quality:
-        """The closeness of a quantized model to the original."""
+        """The closeness of a quantized model to the original; values that often leave their ranges are noted, of models
+        that fit into one message."""
         self._tell("judge")
         with openable(made.model) as opened:
-            return self._judge.quality(opened)
+            found = self._judge.quality(opened)
+        if made.ranges and made.ready is not None and not io.needs_external_data(made.ready):
+            made.left = often_left(made.ranges, made.ready, self.judged_data)
+        return found
 
     def finish(
         self, made: Made, settings: QuantizeSettings, quality: Quality | None, out: str | os.PathLike[str] | None
@@ -192,7 +258,7 @@ class Work:
             nodes=made.selection.chosen,
             left=made.selection.left,
             floats=made.floats,
-            notes=[*io.repairs(self.original), *made.notes, *self._notes_of_data()],
+            notes=[*io.repairs(self.original), *made.notes, *filter(None, [made.left]), *self._notes_of_data()],
             forms={name: str(form) for name, form in made.forms.items()},
             quality=quality,
             before=stored_bytes(self.original),
@@ -246,7 +312,8 @@ class Work:
     def _trials(self, ready: ir.Model, settings: QuantizeSettings, nodes: dict[str, str]) -> Trials:
         Facts(ready.graph, ready.graph.opset_imports)  # rewritten nodes have no types yet
         products = [Product.of(node) for node in ready.graph if node.name in nodes]
-        return Trials(ready, products, self.data, self._in_forms, Setting(threads=self.threads), settings.rows)
+        setting = Setting(threads=self.threads)
+        return Trials(ready, products, self.calibration_data, self._in_forms, setting, settings.rows)
 
     def close(self, model: ir.Model) -> Mapping[str, Closeness]:
         """The closeness of a model's outputs to the original's."""
@@ -259,7 +326,7 @@ class Work:
 
     def _augmented(self) -> Iterator[Sample]:
         """The samples that ranges are found on, as the user's function makes them."""
-        for sample in self._calibration:
+        for sample in self.calibration_data:
             if self.augment is None:
                 yield sample
                 continue
@@ -278,6 +345,14 @@ class Work:
     def _tell(self, phase: str) -> None:
         if self.progress is not None:
             self.progress(phase, 0, 0)
+
+
+def check(made: Made, quality: Quality, gate: Gate) -> None:
+    """CheckError for a quantized model that is not good enough, with what is known of the cause."""
+    reason = gate.refuses(quality)
+    if reason:
+        told = "; ".join(filter(None, [reason, made.left]))
+        raise CheckError(f"the quantized model is not good enough, and nothing was written: {told}")
 
 
 def augmentation(spec: str | None) -> Augment | None:

@@ -56,6 +56,16 @@ def test_the_best_is_the_fastest_or_the_smallest() -> None:
     assert best([]) is None
 
 
+def test_of_equally_fast_ones_the_closest_is_kept() -> None:
+    far, close, slow = (
+        metrics(0.5, 0.5, 0.5, cosine=0.99),
+        metrics(0.5, 0.505, 0.51, cosine=0.999),
+        metrics(0.6, 0.6, 0.6),
+    )
+    trials = [Trial(Artifact(Path("m")), m, weigh(m, BEFORE, Gate())) for m in (far, close, slow)]
+    assert best(trials) is trials[1]
+
+
 def test_of_several_one_is_kept() -> None:
     fast, small = metrics(0.5, 0.5, 0.5, size=90), metrics(0.8, 0.8, 0.8, size=40)
     trials = [Trial(Artifact(Path("m"), how=h), m, weigh(m, BEFORE, Gate())) for h, m in (("a", fast), ("b", small))]

@@ -44,6 +44,21 @@ def test_what_is_faster_is_kept(tmp_path: Path) -> None:
     assert "Expand" not in names
 
 
+def test_all_that_is_told_of_the_result_comes_from_one_comparison(tmp_path: Path) -> None:
+    model, fast = saved(tmp_path, slow(chain())), saved(tmp_path, chain(), "fast.onnx")
+    outcome = run(tmp_path / "out", model, Gives(files=(str(fast),)), Session(levels=("basic",)))
+    before, after = outcome.baseline.metrics, outcome.final.metrics
+    assert before.ratio.median == 1
+    assert after.latency.median / before.latency.median == pytest.approx(after.ratio.median, rel=0.3)
+    assert outcome.speedup == 1 / after.ratio.median
+    assert outcome.steps[0].kept in outcome.steps[0].trials
+    for trial in outcome.steps[1].trials:
+        if trial is not outcome.steps[1].kept:
+            times = trial.metrics
+            assert times.latency.median / before.latency.median == pytest.approx(times.ratio.median)
+            assert times.throughput == pytest.approx(1 / times.latency.median)
+
+
 def test_what_is_slower_is_taken_back(tmp_path: Path) -> None:
     model, worse = saved(tmp_path, chain()), saved(tmp_path, slow(chain()), "slow.onnx")
     outcome = run(tmp_path / "out", model, Gives(files=(str(worse),)))

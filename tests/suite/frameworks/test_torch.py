@@ -212,6 +212,15 @@ def test_what_cannot_be_used_is_one_line(module: Any, options: dict[str, Any], l
         rw.deploy.export(module, X, **options)
 
 
+def test_places_are_looked_at_before_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxrewrite.suite.frameworks.torch.first_right", lambda *_: pytest.fail("it was exported"))
+    module, x = torch.nn.Linear(3, 2), torch.zeros(1, 3)
+    with pytest.raises(UsageError, match=f"there is no folder {tmp_path / 'no'}"):
+        rw.deploy.export(module, x, tmp_path / "no" / "m.onnx")
+    with pytest.raises(UsageError, match="--data nowhere: no such file or folder"):
+        rw.deploy.export(module, x, tmp_path / "out", optimize=rw.deploy.Pipeline(data="nowhere"))
+
+
 def test_a_module_that_does_not_run_is_one_line() -> None:
     with pytest.raises(
         ModelError, match=r"^Mlp does not run on the example: mat1 and mat2 shapes cannot be multiplied"

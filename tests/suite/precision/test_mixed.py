@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
-from suite.precision.graphs import golden, mlp
+from suite.precision.graphs import golden, mlp, parsed
 
 from onnxrewrite import io
 from onnxrewrite.errors import UsageError
@@ -21,6 +22,7 @@ from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 @pytest.mark.parametrize("name", ["bert", "bert_dynamo", "gpt2_past"])
 def test_regions(name: str) -> None:
     found = regions(golden(name))
+    found.pop("output_layer")
     model = onnx.load(golden(name))
     where = {n: region for region, names in found.items() for n in names}
     assert sum(map(len, found.values())) == len(where), "each node in one"
@@ -47,6 +49,58 @@ def test_a_gated_feed_forward_is_whole() -> None:
 @pytest.mark.parametrize("name", ["resnet", "mobilenet_hardswish"])
 def test_a_cnn_has_no_attention(name: str) -> None:
     assert not regions(golden(name))["attention"]
+
+
+def layers(operator: str, activation: str, count: int = 2) -> onnx.ModelProto:
+    """Products with an activation between each two, and after none else."""
+    rng = np.random.default_rng(0)
+    weights = {f"w{n}": rng.normal(size=(16, 16)).astype(np.float32) for n in range(count)}
+    weights |= {f"b{n}": rng.normal(size=16).astype(np.float32) for n in range(count)} if operator == "Gemm" else {}
+    declared = ", ".join(f"float[{','.join(map(str, w.shape))}] {n}" for n, w in weights.items())
+    lines, value = [], "x"
+    for n in range(count):
+        operands = f"{value}, w{n}, b{n}" if operator == "Gemm" else f"{value}, w{n}"
+        lines.append(f"{'y' if n == count - 1 else f'h{n}'} = {operator} ({operands})")
+        lines += [f"a{n} = {activation} (h{n})"] if n < count - 1 else []
+        value = f"a{n}"
+    made = parsed(f"g (float[batch, 16] x) => (float[batch, 16] y) <{declared}> {{ {' '.join(lines)} }}")
+    made.graph.initializer.extend(onnx.numpy_helper.from_array(w, n) for n, w in weights.items())
+    return made
+
+
+@pytest.mark.parametrize("operator", ["Gemm", "MatMul"])
+@pytest.mark.parametrize("activation", ["Relu", "Tanh", "LeakyRelu", "HardSwish", "Softplus"])
+def test_plain_layers_are_a_feed_forward_with_an_output_layer(operator: str, activation: str) -> None:
+    found = regions(layers(operator, activation))
+    assert found["feed_forward"] == {"h0", "a0", "y"}
+    assert found["output_layer"] == {"y"}
+
+
+@pytest.mark.parametrize(
+    ("name", "last"), [("gpt2_past", "lm_head"), ("resnet", "head"), ("mobilenet_hardswish", "classifier.3")]
+)
+def test_the_output_layer_is_the_last_product(name: str, last: str) -> None:
+    assert any(last in node for node in regions(golden(name))["output_layer"])
+
+
+def test_what_ends_in_a_residual_sum_and_a_norm_has_no_output_layer() -> None:
+    assert not regions(golden("whisper_encoder"))["output_layer"]
+
+
+def test_the_output_layer_is_closer_than_the_region_that_it_is_in() -> None:
+    found = mixed_precision(layers("Gemm", "Relu", 3), {"output_layer": "float32", "feed_forward": "int8"}, gate=None)
+    assert {name: each.precision for name, each in found.nodes.items() if name[0] in "hy"} == {
+        "h0": "int8",
+        "h1": "int8",
+        "y": "float32",
+    }
+
+
+def test_a_region_that_the_model_does_not_have_is_an_error() -> None:
+    with pytest.raises(
+        UsageError, match="precision attention: the model has no such region; it has feed_forward, output"
+    ):
+        mixed_precision(layers("Gemm", "Relu"), {"attention": "float16"})
 
 
 def test_every_node_has_one_precision_by_the_closest_key() -> None:

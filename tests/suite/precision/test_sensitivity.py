@@ -8,18 +8,20 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from suite.precision.graphs import golden, mlp
+from suite.precision.graphs import golden, mlp, parsed
 
 from onnxrewrite.errors import CheckError, UsageError
 from onnxrewrite.suite.precision import search as searching
 from onnxrewrite.suite.precision.candidates import Candidates, candidates
-from onnxrewrite.suite.precision.exclude import excluding, exclusion, within_latency
+from onnxrewrite.suite.precision.exclude import exclusion, within_latency
 from onnxrewrite.suite.precision.node_sensitivity import Sensitivity, sensitivity
 from onnxrewrite.suite.precision.search import assigned, search_precision
 from onnxrewrite.suite.precision.teacher_forcing import node_errors
 from onnxrewrite.suite.quality.gate import Gate
-from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings, excluding
+from onnxrewrite.suite.quantization.quantizer import quantize
 
 TENSOR = QuantizeSettings(per_channel=False)
 """One scale for a whole weight: a channel a hundred times as large as the others leaves these hardly any digits."""
@@ -45,6 +47,44 @@ def test_alone_is_what_quantizing_the_one_node_does(variants: Candidates, ranked
     assert ranked[0].snr == variants.judge.quality(variants.model(others)).worst.snr
     assert [n.snr for n in ranked] == sorted(n.snr for n in ranked)
     assert sorted(ranked.names) == sorted(ranked.order) == [f"fc{i}/MatMul" for i in range(4)]
+
+
+def between() -> onnx.ModelProto:
+    """Two convolutions with an activation between them, which static quantization takes along, and not alone."""
+    made = parsed("""g (float[b, 3, 8, 8] x) => (float[b, 4, 4, 4] y) <float[4, 3, 3, 3] w, float[4, 4, 1, 1] v> {
+        c = Conv <pads = [1, 1, 1, 1]> (x, w)
+        h = LeakyRelu (c)
+        p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (h)
+        y = Conv (p, v)
+    }""")
+    rng = np.random.default_rng(4)
+    shapes = {"w": (4, 3, 3, 3), "v": (4, 4, 1, 1)}
+    made.graph.initializer.extend(
+        onnx.numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name) for name, shape in shapes.items()
+    )
+    return made
+
+
+def test_what_is_quantized_only_between_others_is_ranked_with_them() -> None:
+    data = [{"x": np.random.default_rng(n).normal(size=(1, 3, 8, 8)).astype(np.float32)} for n in range(3)]
+    found = sensitivity(between(), QuantizeSettings(mode="static"), data=data)
+    assert list(found.order) == ["c", "h", "p", "y"]
+    assert set(found.names) == set(found.order)
+    assert all(math.isfinite(each.snr) for each in found if each.name != "p")  # which only selects numbers
+    kept = quantize(between(), excluding(found.settings, ["c"]), data=data, prepare=False, gate=None)
+    assert set(kept.nodes) == {"y"}, "nothing stands between float and integers"
+    assert found.variants.quality(["c"]).worst == found.variants.judge.quality(kept.model).worst
+    assert found.variants.quality(["c", "y"]).worst.snr > 100, "nothing is left to quantize"
+
+
+def test_search_goes_on_where_operators_between_are_ranked(monkeypatch: Any) -> None:
+    monkeypatch.setattr(searching._Search, "_try_in_float", lambda *_: None)
+    data = [{"x": np.random.default_rng(n).normal(size=(1, 3, 8, 8)).astype(np.float32)} for n in range(3)]
+    static = QuantizeSettings(mode="static")
+    all_quantized = candidates(between(), static, data=data).quality().worst.snr
+    found = search_precision(between(), static, data=data, gate=Gate(min_snr=all_quantized + 0.5))
+    assert found.floats
+    assert found.quality.worst.snr >= all_quantized + 0.5
 
 
 @pytest.mark.parametrize("mode", ["dynamic", "static"])

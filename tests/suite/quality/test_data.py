@@ -12,6 +12,15 @@ from onnxrewrite.errors import UsageError
 from onnxrewrite.suite.quality.data import GENERATED, Sample, load_data
 
 
+def of_inputs(**inputs: tuple[int, list[int | str | None]]) -> ModelProto:
+    """A model with inputs of these dtypes and shapes."""
+    made = model()
+    del made.graph.input[:]
+    made.graph.input.extend(helper.make_tensor_value_info(name, *kind) for name, kind in inputs.items())
+    made.graph.node[0].input[0] = next(iter(inputs))
+    return made
+
+
 def model(
     shape: list[int | str | None] | None = None, *, dtype: int = TensorProto.FLOAT, more: bool = False
 ) -> ModelProto:
@@ -23,12 +32,142 @@ def model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def test_an_npz_file_is_one_sample(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", [["batch", 3], [None, 3], [1, 3]])
+def test_each_row_is_a_sample(shape: list[int | str | None], tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.arange(12, dtype=np.float32).reshape(4, 3), labels=np.arange(4))
+    found = load_data(tmp_path / "a.npz", model(shape))
+    assert [s.inputs["x"].tolist() for s in found] == [[[3 * n, 3 * n + 1, 3 * n + 2]] for n in range(4)]
+    assert [s.label for s in found] == [0, 1, 2, 3]
+    assert not found.generated
+
+
+def test_what_takes_no_batch_is_one_sample(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.ones((4, 3), np.float32), labels=np.arange(4))
-    found = load_data(tmp_path / "a.npz", model())
+    found = load_data(tmp_path / "a.npz", model([4, 3]))
     assert [s.inputs["x"].shape for s in found] == [(4, 3)]
     assert found[0].label.tolist() == [0, 1, 2, 3]
-    assert not found.generated
+
+
+def test_a_graph_of_nodes_and_edges_is_one_sample(tmp_path: Path) -> None:
+    made = of_inputs(x=(TensorProto.FLOAT, ["nodes", 3]), edges=(TensorProto.INT64, [2, "edges"]))
+    np.savez(tmp_path / "a.npz", x=np.ones((5, 3), np.float32), edges=np.zeros((2, 7), np.int64))
+    assert [s.inputs["x"].shape for s in load_data(tmp_path / "a.npz", made)] == [(5, 3)]
+
+
+def test_the_batch_may_be_any_axis_and_inputs_without_one_are_shared(tmp_path: Path) -> None:
+    made = of_inputs(
+        x=(TensorProto.FLOAT, ["batch", 3]),
+        state=(TensorProto.FLOAT, [2, "batch", 3]),
+        scale=(TensorProto.FLOAT, []),
+        places=(TensorProto.INT64, [1, "length"]),
+    )
+    state = np.arange(24, dtype=np.float32).reshape(2, 4, 3)
+    places = np.zeros((1, 7), np.int64)
+    np.savez(tmp_path / "a.npz", x=np.ones((4, 3), np.float32), state=state, scale=np.float32(2), places=places)
+    found = load_data(tmp_path / "a.npz", made)
+    assert len(found) == 4
+    assert found[3].inputs["state"].tolist() == state[:, 3:].tolist()
+    assert found[3].inputs["scale"] == 2
+    assert found[3].inputs["places"].shape == (1, 7)
+
+
+def test_rows_are_run_in_batches_where_that_is_asked_for(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones((5, 3), np.float32), label=np.arange(5))
+    found = load_data(tmp_path / "a.npz", model(), batch=2)
+    assert [len(s.inputs["x"]) for s in found] == [2, 2, 1]
+    assert [s.label.tolist() for s in found] == [[0, 1], [2, 3], [4]]
+    assert len(found.timed.inputs["x"]) == 2
+    assert len(load_data(None, model(), batch=4)[0].inputs["x"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("shape", "array", "message"),
+    [
+        (["batch", 3], (2, 3), "a.npz: holds 2 rows to run at once, fewer than the batch of 3"),
+        ([1, 3], (9, 3), "a.npz: holds 1 row to run at once, fewer than the batch of 3"),
+        (["batch", 3], (9, 2, 3), "a.npz: holds 1 row to run at once, fewer than the batch of 3"),
+    ],
+)
+def test_a_batch_that_cannot_be_had(
+    shape: list[int | str | None], array: tuple[int, ...], message: str, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones(array, np.float32))
+    with pytest.raises(UsageError, match=message):
+        load_data(tmp_path / "a.npz", model(shape), batch=3)
+
+
+def test_a_batch_is_for_rows_of_files() -> None:
+    with pytest.raises(UsageError, match="--data samples: gives whole runs; a batch is for rows of files"):
+        load_data([{"x": np.ones((4, 3), np.float32)}], model(), batch=2)
+    with pytest.raises(UsageError, match="batch must be 1 at least, not 0"):
+        load_data(None, model(), batch=0)
+    with pytest.raises(UsageError, match="--batch 2: the model has no named dimension for a batch"):
+        load_data(None, model([1, 3]), batch=2)
+
+
+TEXT: dict[str, tuple[int, list[int | str | None]]] = {
+    name: (TensorProto.INT64, ["batch", "sequence"]) for name in ("input_ids", "attention_mask")
+}
+
+
+def texts(folder: Path, *lengths: int, first: int = 0) -> Path:
+    """Rows of ones up to a length each, which the mask tells."""
+    ids = np.zeros((len(lengths), 8), np.int64)
+    for row, length in zip(ids, lengths, strict=True):
+        row[first : first + length] = 1
+    np.savez(folder / "texts.npz", input_ids=ids + 5, attention_mask=ids)
+    return folder / "texts.npz"
+
+
+@pytest.mark.parametrize("shape", [["batch", "sequence"], [None, None]])
+def test_rows_are_as_long_as_their_mask_says(shape: list[int | str | None], tmp_path: Path) -> None:
+    made = of_inputs(**{name: (dtype, shape) for name, (dtype, _) in TEXT.items()})
+    found = load_data(texts(tmp_path, 8, 3, 5, 0), made)
+    assert [s.inputs["input_ids"].shape for s in found] == [(1, 8), (1, 3), (1, 5), (1, 8)]
+    assert all(s.inputs["attention_mask"].shape == s.inputs["input_ids"].shape for s in found)
+    assert found.timed.inputs["input_ids"].shape == (1, 5)
+    batches = load_data(texts(tmp_path, 2, 3, 5, 1), made, batch=2)
+    assert [s.inputs["input_ids"].shape for s in batches] == [(2, 3), (2, 5)]
+
+
+def test_what_is_padded_in_front_keeps_its_positions(tmp_path: Path) -> None:
+    found = load_data(texts(tmp_path, 3, 5, first=3), of_inputs(**TEXT))
+    assert [s.inputs["input_ids"].shape for s in found] == [(1, 6), (1, 8)]
+
+
+def test_a_mask_of_past_positions_is_not_cut(tmp_path: Path) -> None:
+    made = of_inputs(
+        **TEXT,
+        past_key=(TensorProto.FLOAT, ["batch", 2, "past", 4]),
+        past_value=(TensorProto.FLOAT, ["batch", 2, "past", 4]),
+    )
+    path = texts(tmp_path, 3)
+    past = np.ones((1, 2, 5, 4), np.float32)
+    np.savez(path, **np.load(path), past_key=past, past_value=past)
+    assert load_data(path, made)[0].inputs["input_ids"].shape == (1, 8)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_what_is_no_number_is_the_fault_of_the_data(wrong: float, tmp_path: Path) -> None:
+    x = np.ones((4, 3), np.float32)
+    x[2, 1] = wrong
+    np.savez(tmp_path / "a.npz", x=x)
+    with pytest.raises(UsageError, match=r"a\.npz: sample 2, input x: 1 of 3 numbers are NaN or infinite"):
+        load_data(tmp_path / "a.npz", model())
+
+
+def test_masks_may_be_infinite_and_some_models_ask_for_nan() -> None:
+    masked = of_inputs(mask=(TensorProto.FLOAT, ["batch", 3]))
+    assert load_data([{"mask": np.full((1, 3), -np.inf)}], masked)
+    asks = model()
+    asks.graph.node.append(helper.make_node("IsNaN", ["x"], ["missing"]))
+    assert load_data([{"x": np.full((1, 3), np.nan)}], asks)
+
+
+def test_labels_and_rows_go_together(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones((4, 3), np.float32), labels=np.arange(3))
+    with pytest.raises(UsageError, match=r"a\.npz: holds 3 labels for 4 samples; give one for each"):
+        load_data(tmp_path / "a.npz", model())
 
 
 def test_one_axis_more_is_one_sample_a_row(tmp_path: Path) -> None:

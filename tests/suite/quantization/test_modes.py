@@ -28,7 +28,7 @@ def test_candidates_are_all_modes_and_calibrations() -> None:
     assert all(s.exclude == ("x",) for s in found)
     both = candidates(QuantizeSettings(), ["channels"])
     assert {s.per_channel for s in both} == {True, False}
-    assert len(both) == 15
+    assert len(both) == 17
     assert {s.symmetric_activations for s in candidates(QuantizeSettings(), ["symmetry"]) if s.mode == "static"} == {
         True,
         False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -275,12 +276,13 @@ def test_the_quantizer_is_silent_and_leaves_nothing(
     assert set(Path(tempfile.gettempdir()).glob("ort.quant.*")) <= before
 
 
-def test_its_errors_are_one_line() -> None:
-    model = mlp()
-    nan = [{"x": np.full((4, 16), np.nan, np.float32)}]
-    with pytest.raises((ModelError, CheckError)) as raised:
-        quantize(model, QuantizeSettings(mode="static"), data=nan)
-    assert "\n" not in str(raised.value)
+def test_its_errors_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ValueError("two\nlines")
+
+    monkeypatch.setattr("onnxruntime.quantization.quantize_static", fails)
+    with pytest.raises(ModelError, match="fails on the model: two lines"):
+        quantize(mlp(), QuantizeSettings(mode="static"), data=samples(mlp()))
 
 
 @pytest.mark.parametrize(
@@ -330,3 +332,126 @@ def test_golden_models(name: str, settings: QuantizeSettings) -> None:
     assert found.quality is not None
     assert found.quality.worst.cosine > 0.99
     assert found.after < 0.95 * found.before
+
+
+@pytest.mark.parametrize("calibration", ["minmax", "entropy", "percentile"])
+def test_samples_of_different_lengths(calibration: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    model = GOLDEN / "bert" / "model.onnx"
+    mask = np.zeros((6, 12), np.int64)
+    for row, length in zip(mask, (12, 3, 7, 12, 5, 9), strict=True):
+        row[:length] = 1
+    np.savez(
+        tmp_path / "d.npz",
+        input_ids=rng.integers(1, 60, mask.shape),
+        attention_mask=mask,
+        token_type_ids=np.zeros_like(mask),
+    )
+    found = quantize(
+        model, QuantizeSettings(mode="static", calibration=calibration), data=tmp_path / "d.npz", gate=None
+    )
+    assert found.operators["MatMul"] == 12
+
+
+STATIC = QuantizeSettings(mode="static")
+
+
+def test_static_quantization_is_judged_on_what_it_was_not_calibrated_on() -> None:
+    model = conv()
+    data = samples(model, 12)
+    found = quantize(model, STATIC, data=data)
+    assert found.quality is not None
+    assert found.quality.data == "samples (3 of 12 samples, kept from calibration)"
+    same = quantize(model, STATIC, data=data[3::4], calibration=[d for n, d in enumerate(data) if n % 4 != 3])
+    assert same.quality is not None
+    assert same.quality.outputs == found.quality.outputs
+    dynamic = quantize(mlp(), data=samples(mlp(), 12)).quality
+    assert dynamic is not None
+    assert dynamic.data == "samples", "ranges are found anew in each run"
+
+
+def test_ranges_that_are_often_left_are_told() -> None:
+    model = conv()
+    small = samples(model, scale=0.02)
+    with pytest.raises(
+        CheckError, match=r"9\d% of x leave the range that it was calibrated to, -0.* to 0.*, and \d more"
+    ):
+        quantize(model, STATIC, data=samples(model), calibration=small)
+    assert not any("leave" in note for note in quantize(model, STATIC, data=samples(model, 12)).notes)
+
+
+BAD: dict[str, Any] = {
+    "scaled": ({"data": samples(conv(), 12, scale=0.02)}, "which is little for images"),
+    "scaled up": ({"data": samples(conv(), 12, scale=50)}, "which is much for normalized images"),
+    "scaled calibration": (
+        {"data": samples(conv()), "calibration": samples(conv(), scale=0.02)},
+        "leave the range that it was calibrated to",
+    ),
+    "scaled up calibration": (
+        {"data": samples(conv()), "calibration": samples(conv(), scale=900)},
+        "not good enough",
+    ),
+    "NaN": ({"data": samples(conv(), 12, scale=np.nan)}, "numbers are NaN or infinite"),
+    "infinite": ({"data": samples(conv(), 12, scale=np.inf)}, "numbers are NaN or infinite"),
+    "constant": ({"data": samples(conv(), 12, scale=0)}, "input x is -?0 throughout"),
+    "equal": ({"data": samples(conv(), 1) * 12}, "samples are equal"),
+    "one": ({"data": samples(conv(), 1)}, "judged on 1 sample only"),
+    "few": ({"data": samples(conv(), 5)}, "calibrated and judged on the same data"),
+    "one alike": (
+        {"data": [{"x": samples(conv(), 1)[0]["x"] + np.float32(1e-4 * n)} for n in range(12)]},
+        "hardly differs between samples",
+    ),
+    "another layout": ({"data": [{"x": np.ones((1, 12, 12, 3), np.float32)}]}, r"has shape \[1, 12, 12, 3\]"),
+}
+
+
+@pytest.mark.parametrize("way", BAD)
+def test_bad_data_are_refused_or_doubted(way: str) -> None:
+    given, said = BAD[way]
+    try:
+        found = quantize(conv(), STATIC, **given)
+    except (UsageError, CheckError) as error:
+        told = [str(error)]
+    else:
+        assert found.quality is not None
+        told = [*found.quality.doubts, *found.notes]
+    assert re.search(said, "\n".join(told))
+
+
+@pytest.mark.parametrize("mode", ["dynamic", "static"])
+def test_the_plain_form_is_what_the_quantizer_makes_by_itself(mode: Any, tmp_path: Path) -> None:
+    from onnxruntime.quantization import quantize_dynamic, quantize_static
+
+    from onnxrewrite.suite.quantization.engine import Reader
+
+    model, data = words(), [{"i": np.full((2, 7), n)} for n in range(9)]
+    found = quantize(model, QuantizeSettings(mode=mode, plain=True), data=data, calibration=data, gate=None)
+    onnx.save(model, tmp_path / "m.onnx")
+    if mode == "dynamic":
+        quantize_dynamic(tmp_path / "m.onnx", tmp_path / "q.onnx")
+    else:
+        quantize_static(tmp_path / "m.onnx", tmp_path / "q.onnx", Reader([Sample(each) for each in data]))
+    assert isinstance(found.model, onnx.ModelProto)
+    assert operators(found.model) == operators(onnx.load(tmp_path / "q.onnx"))
+    assert found.nodes == {"words": "Gather", "product": "MatMul"}
+    assert found.settings.name == f"plain {mode}"
+
+
+def test_the_plain_form_has_no_settings() -> None:
+    with pytest.raises(UsageError, match="plain is of mode dynamic or static, and has no other settings"):
+        QuantizeSettings(plain=True, exclude=("a",))
+    with pytest.raises(UsageError, match="plain is of mode dynamic or static"):
+        QuantizeSettings(mode="weights", plain=True)
+    only = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Neg (x) }'
+    )
+    with pytest.raises(UsageError, match="takes nothing of the model by itself"):
+        quantize(only, QuantizeSettings(plain=True))
+
+
+def test_data_are_read_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxrewrite.suite.quantization.workbench.rewritten", lambda *_, **__: pytest.fail("it began"))
+    with pytest.raises(UsageError, match="--data nowhere: no such file or folder"):
+        quantize(mlp(), data="nowhere")
+    with pytest.raises(UsageError, match="--calibration-data nowhere: no such file or folder"):
+        quantize(mlp(), QuantizeSettings(mode="static"), data=samples(mlp()), calibration="nowhere")

@@ -76,6 +76,7 @@ class Mixed(Stage):
             given.plain,
             found.settings,
             data=context.data,
+            calibration=context.data,
             out=path,
             gate=None,
             threads=given.setting.threads,
