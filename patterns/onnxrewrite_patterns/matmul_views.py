@@ -1,7 +1,9 @@
 """MatMul of views that merge all dimensions but the last two into one, and a view of the result that takes them apart.
 
 Why: exporters that know only a product of batches write [B, H, S, D] as [B·H, S, D] for it and undo that at once,
-three nodes a product that move nothing; and what follows, attention say, is not recognized in pieces.
+three nodes a product that move nothing; and what follows, attention say, is not recognized in pieces.  The first factor
+may be a Softmax of such a view, along the rows that the view leaves as they are: scores to which a mask was added head by
+head.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from onnxrewrite.rules import *
 
 a, b, bt = (Var(name, dtype=FLOATS) for name in ("a", "b", "bᵀ"))
 flat_a, flat_b, flat_bt = (op.Reshape(x, Var(f"shape of {x.name}")) for x in (a, b, bt))
-product = op.MatMul(flat_a, any_of(flat_b, op.Transpose(flat_bt, perm=(0, 2, 1))))
+weights = op.Softmax(flat_a, axis=Attr[int]("axis", default=-1))
+product = op.MatMul(any_of(flat_a, weights), any_of(flat_b, op.Transpose(flat_bt, perm=(0, 2, 1))))
 apart = op.Reshape(product, Var("shape of the product"))
 
 
@@ -49,6 +52,16 @@ _FLAT = "float[2,3,s,8] a; float[2,3,8,l] b; p = Reshape(a, {6, -1, 8})  q = Res
             "t = Concat<axis=0>(k, i, j, {1})  y = Reshape(o, t)",
             to="float[b,h,s,8] a; float[b,h,8,l] c; p = MatMul(a, c)  y = Reshape(p, {0, 0, 0, 0, 1})",
         ),
+        Rewrites(
+            "float[2,3,4,8] a; float[2,3,8,5] b; p = Reshape(a, {6, 4, 8})  w = Softmax<axis=2>(p)"
+            "q = Reshape(b, {6, 8, 5})  c = MatMul(w, q)  y = Reshape(c, {2, 3, 4, 5})",
+            to="float[2,3,4,8] a; float[2,3,8,5] b; w = Softmax<axis=-1>(a)  y = MatMul(w, b)",
+        ),
+        Rejects(
+            "float[2,3,4,8] a; float[2,3,8,5] b; p = Reshape(a, {6, 4, 8})  w = Softmax<axis=1>(p)"
+            "q = Reshape(b, {6, 8, 5})  c = MatMul(w, q)  y = Reshape(c, {2, 3, 4, 5})",
+            because="not along the last axis",
+        ),
         Rejects(
             "float[2,3,4,8] a; float[3,2,8,5] b; p = Reshape(a, {6, 4, 8})  q = Reshape(b, {6, 8, 5})"
             "c = MatMul(p, q)  y = Reshape(c, {2, 3, 4, 5})",
@@ -76,9 +89,12 @@ def matmul_of_views(m: Match, build: Builder) -> Value:
     wanted, given = (*of_a[:-1], columns), m.shape(apart)
     same = same_shape(_without_ones(given), _without_ones(wanted))
     m.require(same, "the result is not given the batch again", at=apart)
-    rank = len(of_b)
+    first, rank = m[a], len(of_b)
+    if weights in m:
+        m.require(m.axis(m.node(weights), 3) == 2, "the Softmax is not along the last axis", at=weights)
+        first = build.Softmax(first, axis=-1)
     factor = m[b] if b in m else build.Transpose(m[bt], perm=(*range(rank - 2), rank - 1, rank - 2))
-    made = build.MatMul(m[a], factor)
+    made = build.MatMul(first, factor)
     return made if same_shape(given, wanted) else reshaped_as(m, build, made, m[apart])
 
 
