@@ -288,7 +288,9 @@ def sliced(size: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
     if step is None or not dims.is_known(end) or step == 0:
         return UNKNOWN
     if not isinstance(start, int):
-        return _sliced_from(size, start) if step == 1 and isinstance(end, int) and end >= dims.FAR else UNKNOWN
+        if step != 1:
+            return UNKNOWN
+        return _sliced_from(size, start) if isinstance(end, int) and end >= dims.FAR else dims.between(size, start, end)
     if isinstance(size, int) and isinstance(end, int):
         return len(range(*slice(start, end, step).indices(size)))
     if step < 0 or (start < 0 and -start > dims.at_least(size)):
