@@ -392,6 +392,24 @@ def _reduce(combine: Callable[[Dim, Dim], Dim], empty: int) -> Infer:
     return infer
 
 
+def _nonzero(context: Context, node: ir.Node) -> None:
+    """As many columns as there are elements, where all of them are one number that is not zero."""
+    data = node.inputs[0]
+    shape = data.shape.dims if data is not None and data.shape is not None and len(data.shape) else None
+    count = dims.product(shape) if shape and all(map(dims.is_known, shape)) and _is_filled(data) else UNKNOWN
+    set_shape(context, node.outputs[0], [len(shape) if shape else UNKNOWN, count], ir.DataType.INT64)
+
+
+def _is_filled(value: ir.Value | None) -> bool:
+    """True if a tensor was filled with a number that is not zero."""
+    node = value.producer() if value is not None else None
+    if node is None or node.domain or node.op_type not in ("ConstantOfShape", "Expand"):
+        return False
+    given = node.attributes.get("value")
+    filler = dense_tensor(node.inputs[0]) if node.op_type == "Expand" else given.as_tensor() if given else None
+    return filler is not None and filler.size == 1 and bool(filler.numpy().reshape(())) is True
+
+
 ELEMENTS: dict[str, Infer] = {
     **dict.fromkeys(operators("broadcast", but="PRelu"), elementwise),
     "Add": _arithmetic(lambda a, b: a + b),
@@ -418,6 +436,7 @@ ELEMENTS: dict[str, Infer] = {
     "Identity": _same_elements,
     "Unsqueeze": _same_elements,
     "Squeeze": _squeeze,
+    "NonZero": _nonzero,
     "Range": _range,
     "ReduceProd": _reduce(lambda a, b: a * b, 1),
     "ReduceSum": _reduce(lambda a, b: a + b, 0),
