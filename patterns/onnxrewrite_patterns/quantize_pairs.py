@@ -45,6 +45,16 @@ def _come_back(least: int, largest: int, dtype: np.dtype[Any], scale: float, zer
     return bool((np.clip(rounded, least, largest) == every).all())
 
 
+def require_largest(m: Match, moving: Call, of: Const) -> None:
+    """Refuse a MaxPool unless the largest integer of each window stands for the largest number; others pass."""
+    pool = m.node(moving)
+    if pool.op_type != "MaxPool":
+        return
+    m.require(bool((m[of] > 0).all()), "the scale is not positive", at=of)
+    inside = not pool.attributes.get_int("ceil_mode", 0) and set(pool.attributes.get_ints("dilations", [1])) == {1}
+    m.require(inside, "a window may lie outside of the image", at=moving)
+
+
 dequantized = op.DequantizeLinear(q, scale, zero)
 pair = op.QuantizeLinear(dequantized, own_scale, own_zero)
 
@@ -90,7 +100,7 @@ def quantize_of_dequantize(m: Match, build: Builder) -> Value:
     return m[q]
 
 
-MOVES = (*operators("view permute repeat"), "Slice", "Gather")
+MOVES = (*operators("view permute repeat"), "Slice", "Gather", "MaxPool")
 moving = op[MOVES](dequantized, Each("others", at_least=0))
 moved = op.QuantizeLinear(moving, own_scale, own_zero)
 
@@ -119,6 +129,16 @@ moved = op.QuantizeLinear(moving, own_scale, own_zero)
             to="int8[3,0] q; y = Reshape<allowzero=1>(q, {0, 2, 2})",
             opset=21,
         ),
+        Rewrites(
+            "uint8[n,2,6,6] q; d = DequantizeLinear(q, 0.5, uint8 3)  p = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(d)"
+            "  y = QuantizeLinear(p, 0.5, uint8 3)",
+            to="uint8[n,2,6,6] q; y = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(q)",
+        ),
+        Rejects(
+            "uint8[n,2,6,6] q; d = DequantizeLinear(q, 0.5, uint8 3)  p = MaxPool<kernel_shape=[3,3],ceil_mode=1>(d)"
+            "  y = QuantizeLinear(p, 0.5, uint8 3)",
+            because="outside of the image",
+        ),
         Rejects(
             "uint8[n,4] q; d = DequantizeLinear(q, 0.5, uint8 3)  t = Relu(d)  y = QuantizeLinear(t, 0.5, uint8 3)",
             because="found Relu",
@@ -133,4 +153,5 @@ moved = op.QuantizeLinear(moving, own_scale, own_zero)
 def quantize_of_moved(m: Match, build: Builder) -> Value:
     """QuantizeLinear(f(DequantizeLinear(q, s, z)), s, z) ⟶ f(q) for an f that only moves data."""
     _same_numbers(m)
+    require_largest(m, moving, scale)
     return build.again(m.node(moving), m[q])[0]

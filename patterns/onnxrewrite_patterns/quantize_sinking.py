@@ -12,7 +12,7 @@ integers is that of the numbers that they stand for, where the scale is positive
 from __future__ import annotations
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.quantize_pairs import NARROW
+from onnxrewrite_patterns.quantize_pairs import NARROW, require_largest
 
 KEEPS = operators("view permute")
 """Of every element one."""
@@ -28,14 +28,6 @@ rising = op.QuantizeLinear(moving, scale, zero)
 def _require_one_scale(m: Match) -> None:
     one = m[scale].ndim <= 1 and m[scale].size == 1 and m[zero].size == 1
     m.require(one, "there is a scale for each channel", at=scale)
-
-
-def _require_largest(m: Match) -> None:
-    """The largest integer of each window stands for the largest number."""
-    pool = m.node(sinking)
-    m.require(bool((m[scale] > 0).all()), "the scale is not positive", at=scale)
-    inside = not pool.attributes.get_int("ceil_mode", 0) and set(pool.attributes.get_ints("dilations", [1])) == {1}
-    m.require(inside, "a window may lie outside of the image", at=sinking)
 
 
 def _meets(value: Value, op_type: str) -> bool:
@@ -89,8 +81,7 @@ def dequantize_after_move(m: Match, build: Builder) -> Value:
     _require_one_scale(m)
     m.require(m.dtype(q) in NARROW, "it is not of at most 16 bits", at=q)
     m.require(not _meets(m[sinking], "QuantizeLinear"), "it is quantized again", at=sinking)
-    if m.node(sinking).op_type == "MaxPool":
-        _require_largest(m)
+    require_largest(m, sinking, scale)
     (moved,) = build.again(m.node(sinking), m[q])
     return build.again(m.node(dequantized), moved)[0]
 
