@@ -55,8 +55,8 @@ def require_largest(m: Match, moving: Call, of: Const) -> None:
     m.require(inside, "a window may lie outside of the image", at=moving)
 
 
-dequantized = op.DequantizeLinear(q, scale, zero)
-pair = op.QuantizeLinear(dequantized, own_scale, own_zero)
+dequantized = any_of(*(each.DequantizeLinear(q, scale, zero) for each in (op, microsoft)))
+pair = any_of(*(each.QuantizeLinear(dequantized, own_scale, own_zero) for each in (op, microsoft)))
 
 
 @rule(
@@ -71,6 +71,11 @@ pair = op.QuantizeLinear(dequantized, own_scale, own_zero)
             "  y = DequantizeLinear(r, 0.25, int8 0)",
             to="int8[n] q; y = DequantizeLinear(q, 0.25, int8 0)",
             opset=21,
+        ),
+        Rewrites(
+            "uint16[n] q; d = com.microsoft.DequantizeLinear(q, 0.5, uint16 3)"
+            "  r = com.microsoft.QuantizeLinear(d, 0.5, uint16 3)  y = com.microsoft.DequantizeLinear(r, 0.25, uint16 0)",
+            to="uint16[n] q; y = com.microsoft.DequantizeLinear(q, 0.25, uint16 0)",
         ),
         Rejects(
             "int8[n] q; d = DequantizeLinear(q, 0.5, int8 3)  y = QuantizeLinear(d, 0.25, int8 3)",
@@ -102,7 +107,7 @@ def quantize_of_dequantize(m: Match, build: Builder) -> Value:
 
 MOVES = (*operators("view permute repeat"), "Slice", "Gather", "MaxPool")
 moving = op[MOVES](dequantized, Each("others", at_least=0))
-moved = op.QuantizeLinear(moving, own_scale, own_zero)
+moved = any_of(*(each.QuantizeLinear(moving, own_scale, own_zero) for each in (op, microsoft)))
 
 
 @rule(
