@@ -47,6 +47,11 @@ _X = "float[b,s,8] x; float[b,s,8] z; float[8] w; float[8] c; "
             " { a = Add(x, z)  y = LayerNormalization<axis=-1, epsilon=1e-5>(a, w)  u = Relu(a) }",
         ),
         Rewrites(
+            f"{_X} y = com.microsoft.SkipSimplifiedLayerNormalization<epsilon=1e-6>(x, z, w)",
+            to=f"{_X} a = Add(x, z)  y = RMSNormalization<axis=-1, epsilon=1e-6>(a, w)",
+            opset=23,
+        ),
+        Rewrites(
             "float[2,m,k] a; float[2,n,k] b; y = com.microsoft.FusedMatMul<transB=1, alpha=0.5>(a, b)",
             to="float[2,m,k] a; float[2,n,k] b; t = Transpose<perm=[0,2,1]>(b)  p = MatMul(a, t)  y = Mul(p, 0.5)",
         ),
