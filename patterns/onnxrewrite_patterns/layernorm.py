@@ -15,7 +15,15 @@ from __future__ import annotations
 import numpy as np
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.norm_parts import Axes, constant, last_axes, last_sizes, require_epsilon, require_inner, spread
+from onnxrewrite_patterns.norm_parts import (
+    Axes,
+    constant,
+    last_axes,
+    last_sizes,
+    require_epsilon,
+    require_inner,
+    spread,
+)
 
 x = Var("x", dtype=FLOATS)
 eps = Scalar("epsilon", default=0.0)

@@ -73,9 +73,7 @@ def _require_scaled(m: Match) -> None:
     for value in (m[each] for each in (norm, rounded) if each in m):
         others = [n for n in readers(value, within=1) if n not in m.nodes]
         scales = all(n.op_type == "Mul" and any(m.facts.tensor(i) for i in inputs_of(n)) for n in others)
-        m.require(
-            not value.is_graph_output() and scales, f"`{value.name}` is needed for something else, too", at=value
-        )
+        m.require(not value.is_graph_output() and scales, f"`{value.name}` is needed for something else, too", at=value)
 
 
 def _rebuilt(m: Match, build: Builder, call: Term, inputs: list[Value | None]) -> Value:

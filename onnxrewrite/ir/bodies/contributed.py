@@ -59,7 +59,7 @@ def _skip_rms_norm(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str
     x, skip, gamma, bias = operands(node, 4)
     total = e.add(x, bias, skip)
     epsilon = attrs.given("epsilon", 1e-12)
-    return [e.op("RMSNormalization", total, gamma, axis=-1, epsilon=epsilon), "", "", total]
+    return [e.op("SimplifiedLayerNormalization", total, gamma, axis=-1, epsilon=epsilon), "", "", total]
 
 
 @defines("SimplifiedLayerNormalization", domain="")
