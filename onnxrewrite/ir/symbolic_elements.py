@@ -403,11 +403,10 @@ def _nonzero(context: Context, node: ir.Node) -> None:
 def _is_filled(value: ir.Value | None) -> bool:
     """True if a tensor was filled with a number that is not zero."""
     node = value.producer() if value is not None else None
-    if node is None or node.domain or node.op_type not in ("ConstantOfShape", "Expand"):
+    if node is None or node.domain or node.op_type != "ConstantOfShape":
         return False
     given = node.attributes.get("value")
-    filler = dense_tensor(node.inputs[0]) if node.op_type == "Expand" else given.as_tensor() if given else None
-    return filler is not None and filler.size == 1 and bool(filler.numpy().reshape(())) is True
+    return given is not None and bool(given.as_tensor().numpy().any())
 
 
 ELEMENTS: dict[str, Infer] = {

@@ -364,9 +364,9 @@ def range_plus_offset(m: Match, build: Builder) -> Value:
     return build.Range(m[offset], build.Add(m[limit], m[offset]), 1)
 
 
-size, number = Var("size", rank=1), Scalar("number")
-filled, spread = op.ConstantOfShape(size), op.Expand(number, size)
-nonzero = op.NonZero(any_of(filled, spread))
+size = Var("size", rank=1)
+filled = op.ConstantOfShape(size)
+nonzero = op.NonZero(filled)
 
 
 @rule(
@@ -377,10 +377,6 @@ nonzero = op.NonZero(any_of(filled, spread))
     examples=(
         Rewrites(
             "float[n] x; h = Shape(x)  o = ConstantOfShape<value=int64[1] {1}>(h)  y = NonZero(o)",
-            to="float[n] x; h = Shape(x)  q = Squeeze(h)  r = Range(0, q, 1)  y = Unsqueeze(r, {0})",
-        ),
-        Rewrites(
-            "float[n] x; h = Shape(x)  o = Expand(true, h)  y = NonZero(o)",
             to="float[n] x; h = Shape(x)  q = Squeeze(h)  r = Range(0, q, 1)  y = Unsqueeze(r, {0})",
         ),
         Rejects("float[n] x; h = Shape(x)  o = ConstantOfShape(h)  y = NonZero(o)", because="all of it is zero"),
@@ -394,7 +390,6 @@ nonzero = op.NonZero(any_of(filled, spread))
 def range_of_nonzero(m: Match, build: Builder) -> Value:
     """NonZero(1, 1, ..., 1) ⟶ Unsqueeze(Range(0, n, 1), {0}), as old exporters write positions."""
     m.require(m.dim(size, 0) == 1, "there is more than one axis", at=size)
-    given = m.node(filled).attributes.get("value") if filled in m else None
-    element = m[number] if spread in m else given.as_tensor().numpy().reshape(()).item() if given else 0
-    m.require(element != 0, "all of it is zero", at=nonzero)
+    given = m.node(filled).attributes.get("value")
+    m.require(given is not None and given.as_tensor().numpy().any(), "all of it is zero", at=nonzero)
     return build.Unsqueeze(build.Range(0, build.Squeeze(m[size]), 1), axes=(0,))
