@@ -247,7 +247,7 @@ def is_cut_to(dim: Dim, length: Dim) -> bool:
 
 
 def between(size: Dim, start: Dim, end: Dim) -> Dim:
-    """The number of elements from ``start`` to ``end`` of an axis; unknown unless the end is shown not to come first."""
+    """The number of elements from ``start`` to ``end`` of an axis; unknown unless they are shown to be in order."""
     if not is_known(start) or not is_known(end) or not all(is_size(d) for d in (start, end, plain(end - start))):
         return UNKNOWN
     last, first = minimum(size, end), minimum(size, start)

@@ -1,9 +1,10 @@
 """MatMul of views that merge all dimensions but the last two into one, and a view of the result that takes them apart.
 
 Why: exporters that know only a product of batches write [B, H, S, D] as [B·H, S, D] for it and undo that at once,
-three nodes a product that move nothing; and what follows, attention say, is not recognized in pieces.  The first factor
-may be a Softmax of such a view, along the rows that the view leaves as they are: scores to which a mask was added head by
-head.
+three nodes a product that move nothing; and what follows, attention say, is not recognized in pieces.
+
+The first factor may be a Softmax of such a view, along the rows that the view leaves as they are: of scores to which a
+mask was added head by head.
 """
 
 from __future__ import annotations

@@ -74,7 +74,8 @@ pair = any_of(*(each.QuantizeLinear(dequantized, own_scale, own_zero) for each i
         ),
         Rewrites(
             "uint16[n] q; d = com.microsoft.DequantizeLinear(q, 0.5, uint16 3)"
-            "  r = com.microsoft.QuantizeLinear(d, 0.5, uint16 3)  y = com.microsoft.DequantizeLinear(r, 0.25, uint16 0)",
+            "  r = com.microsoft.QuantizeLinear(d, 0.5, uint16 3)"
+            "  y = com.microsoft.DequantizeLinear(r, 0.25, uint16 0)",
             to="uint16[n] q; y = com.microsoft.DequantizeLinear(q, 0.25, uint16 0)",
         ),
         Rejects(

@@ -132,7 +132,8 @@ split = op.Split(dequantized, Each("sizes", at_least=0))
     allow_shared=True,
     examples=(
         Rewrites(
-            "int8[n,4] q; d = DequantizeLinear(q, 0.5, int8 3)  a, b = Split<axis=1>(d, {1, 3})  y = Relu(a)  z = Abs(b)",
+            "int8[n,4] q; d = DequantizeLinear(q, 0.5, int8 3)  a, b = Split<axis=1>(d, {1, 3})"
+            "  y = Relu(a)  z = Abs(b)",
             to="int8[n,4] q; t = float 0.5  o = int8 3  a, b = Split<axis=1>(q, {1, 3})"
             "  c = DequantizeLinear(a, t, o)  d = DequantizeLinear(b, t, o)  y = Relu(c)  z = Abs(d)",
         ),

@@ -11,7 +11,6 @@ Source: ONNX Runtime, docs/ContribOperators.md; what it does not say was tried (
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from onnxrewrite.rules import *
@@ -132,7 +131,7 @@ def quantized_matmul(m: Match, build: Builder) -> Value:
     return build.QLinearMatMul(*whole(m, build, a), *second, *result(m, build, of_matmul))
 
 
-def _gemm(m: Match, build: Builder) -> tuple[list[Value | None], Mapping[str, Any]]:
+def _gemm(m: Match, build: Builder) -> tuple[list[Value | None], dict[str, Any]]:
     """Operands and attributes of QGemm, without those of the result."""
     call = m.call(gemm)
     attributes = m.attrs(call)
@@ -194,6 +193,11 @@ def quantized_gemm(m: Match, build: Builder) -> Value:
             f"{_FACTORS} w = DequantizeLinear<axis=0>(k, {{0.5, 0.25, 1.0, 2.0}}, int8[4] {{0, 0, 0, 0}})"
             "y = MatMul(x, w)",
             because="along another axis",
+        ),
+        Rejects(
+            "uint8[m,4] q; int8[4,3] k; x = DequantizeLinear(q, 1e25, uint8 3)"
+            "w = DequantizeLinear<axis=1>(k, {1e25, 1e25, 1e25}, int8[3] {0, 0, 0})  y = MatMul(x, w)",
+            because="too large or too small",
         ),
         Rejects(
             "int8[m,4] q; uint8[4,3] k; x = DequantizeLinear(q, 0.5)  w = DequantizeLinear(k, 0.5)  y = MatMul(x, w)",
