@@ -106,8 +106,8 @@ def quantize_of_dequantize(m: Match, build: Builder) -> Value:
     return m[q]
 
 
-MOVES = (*operators("view permute repeat"), "Slice", "Gather", "MaxPool")
-moving = op[MOVES](dequantized, Each("others", at_least=0))
+MOVES = (*operators("view permute repeat"), "Slice", "Gather")
+moving = op[(*MOVES, "MaxPool")](dequantized, Each("others", at_least=0))
 moved = any_of(*(each.QuantizeLinear(moving, own_scale, own_zero) for each in (op, microsoft)))
 
 
