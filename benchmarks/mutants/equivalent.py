@@ -35,6 +35,16 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("attention-lower", "built Cast: to off"): "of the sum only the sign is asked, which float16 tells, too",
     ("pad-into-max-pool", "x: of any dtype"): "no integer is -inf, which the rewrite asks for",
     ("relu-into-quantize", "x: of any dtype"): "0 divided by a scale is 0 in every dtype, which is what Relu cuts at",
+    ("embed-norm", "table 1: of any dtype"): "of what is added up, another table has the dtype that is asked for",
+    # parameters of which there is one
+    (
+        "quantize-of-dequantize",
+        "DequantizeLinear: attributes not looked at (2)",
+    ): "ONNX Runtime's own has an axis only, which says nothing where there is one scale",
+    (
+        "dequantized-matmul",
+        "built com.microsoft.MatMulIntegerToFloat: operands 2 and 3 exchanged",
+    ): "it multiplies by the product of both scales",
     # guards of taste, and what keeps rules from running for ever
     (EVERY, "without: quantized operands have kernels of their own"): _KERNELS,
     (EVERY, "without: it is needed as a float, too"): _TASTE,

@@ -210,6 +210,7 @@ def maximum(a: Dim, b: Dim) -> Dim:
 
 def broadcast(shapes: Sequence[Sequence[Dim]]) -> list[Dim]:
     """The shape that broadcasting results in; unknown where different symbols meet, each of which may be 1."""
+    shapes = [_opened(shape, shapes) for shape in shapes]
     rank = max((len(s) for s in shapes), default=0)
     dims: list[Dim] = []
     for axis in range(1, rank + 1):
@@ -242,13 +243,48 @@ def _dominant(met: Sequence[Dim]) -> Dim:
 def is_cut_to(dim: Dim, length: Dim) -> bool:
     """True if ``dim`` is ``Min(c, length)``, as of a table of two rows or more that is cut to a length: equal to it
     wherever they are broadcast against each other, for it is 1 only where the length is."""
-    rows = str(dim).removeprefix("Min(").partition(",")[0]
-    return _is_smaller(dim, length) and rows.isdigit() and int(rows) > 1
+    return _is_smaller(dim, length) and any(each.is_Integer and each > 1 for each in _expression(dim).args)
+
+
+def between(size: Dim, start: Dim, end: Dim) -> Dim:
+    """The number of elements from ``start`` to ``end`` of an axis; unknown unless they are shown to be in order."""
+    if not is_known(start) or not is_known(end) or not all(is_size(d) for d in (start, end, plain(end - start))):
+        return UNKNOWN
+    last, first = minimum(size, end), minimum(size, start)
+    return plain(last - first) if is_known(last) and is_known(first) else UNKNOWN
+
+
+def is_window_to(dims: Sequence[Dim], wanted: Sequence[Dim]) -> bool:
+    """True if the last two sizes are those of a table of two columns or more, cut to ``e`` columns and to rows that end
+    where they do, and ``[s, e]`` is wanted: they are that wherever one is broadcast against the other."""
+    return len(dims) > 1 and len(wanted) > 1 and same_shape(_opened(dims, [wanted])[-2:], wanted[-2:])
+
+
+def _opened(shape: Sequence[Dim], others: Sequence[Sequence[Dim]]) -> Sequence[Dim]:
+    """A shape as it is beside others: where ``Min(c, e)`` columns meet ``e``, and c is not 1, e is no more than c, and
+    so is no smaller size; rows that are cut at c are all there then."""
+    end = next((o[-1] for o in others if len(o) and len(shape) > 1 and is_cut_to(shape[-1], o[-1])), None)
+    if end is None or isinstance(shape[-2], int) or not is_known(shape[-2]):
+        return shape
+    return [*shape[:-2], _uncut(shape[-2], shape[-1], end), end]
+
+
+def _uncut(rows: ir.SymbolicDim, columns: Dim, end: Dim) -> Dim:
+    """``rows`` where ``columns``, which is ``Min(c, end)``, is ``end``."""
+    (table,) = (each for each in _expression(columns).args if each.is_Integer)
+    cuts = [each for each in _expression(rows).atoms(sympy.Min) if table in each.args]
+    within = {each: sympy.Min(*(a for a in each.args if a != table)) for each in cuts}
+    known = {c: r for c, r in within.items() if is_size(plain(end - ir.SymbolicDim(r)))}
+    return plain(ir.SymbolicDim(_expression(rows).subs(known))) if known else rows
 
 
 def _is_smaller(dim: Dim, length: Dim) -> bool:
     """True if ``dim`` is ``Min(c, length)`` for some c."""
-    return not isinstance(dim, int) and str(dim).startswith("Min(") and str(dim).endswith(f", {length})")
+    if isinstance(dim, int) or not str(dim).startswith("Min(") or not is_known(length):
+        return False
+    expression = _expression(dim)
+    two = isinstance(expression, sympy.Min) and len(expression.args) == 2
+    return two and any(same_dim(plain(ir.SymbolicDim(each)), length) for each in expression.args)
 
 
 def _expression(dim: Dim) -> sympy.Expr:

@@ -239,6 +239,17 @@ def _gather_quantized(context: Context, node: ir.Node) -> None:
     set_shape(context, node.outputs[0], shape, None if scales is None else scales.dtype)
 
 
+def _global_pool(context: Context, node: ir.Node) -> None:
+    """One number for each channel, which may be the last axis."""
+    shape: list[Dim] | None = None
+    if node.inputs[0] is not None and node.inputs[0].shape is not None:
+        sizes = list(node.inputs[0].shape.dims)
+        ones: list[Dim] = [1] * (len(sizes) - 2)
+        last = node.attributes.get_int("channels_last", 0)
+        shape = [sizes[0], *ones, sizes[-1]] if last else [*sizes[:2], *ones]
+    set_shape(context, node.outputs[0], shape, None if node.inputs[0] is None else node.inputs[0].dtype)
+
+
 def _of_rank(like: int, dtype_of: int) -> Infer:
     """The rank of one input, the dtype of another, and sizes of its own."""
 
@@ -279,6 +290,7 @@ RULES: dict[tuple[str, str], Infer] = {
     ("com.microsoft", "QLinearWhere"): _quantized(0, 1, 4),
     ("com.microsoft", "QGemm"): _qgemm,
     ("com.microsoft", "QLinearAveragePool"): _of_rank(0, 0),
+    ("com.microsoft", "QLinearGlobalAveragePool"): _global_pool,
     ("com.microsoft", "QLinearConcat"): _of_rank(2, 1),
     ("com.microsoft", "SkipLayerNormalization"): _skip_norm,
     ("com.microsoft", "SkipSimplifiedLayerNormalization"): _skip_norm,

@@ -288,7 +288,9 @@ def sliced(size: Dim, start: Dim, end: Dim, step: int | None) -> Dim:
     if step is None or not dims.is_known(end) or step == 0:
         return UNKNOWN
     if not isinstance(start, int):
-        return _sliced_from(size, start) if step == 1 and isinstance(end, int) and end >= dims.FAR else UNKNOWN
+        if step != 1:
+            return UNKNOWN
+        return _sliced_from(size, start) if isinstance(end, int) and end >= dims.FAR else dims.between(size, start, end)
     if isinstance(size, int) and isinstance(end, int):
         return len(range(*slice(start, end, step).indices(size)))
     if step < 0 or (start < 0 and -start > dims.at_least(size)):
@@ -390,6 +392,23 @@ def _reduce(combine: Callable[[Dim, Dim], Dim], empty: int) -> Infer:
     return infer
 
 
+def _nonzero(context: Context, node: ir.Node) -> None:
+    """As many columns as there are elements, where all of them are one number that is not zero."""
+    data = node.inputs[0]
+    shape = data.shape.dims if data is not None and data.shape is not None and len(data.shape) else None
+    count = dims.product(shape) if shape and all(map(dims.is_known, shape)) and _is_filled(data) else UNKNOWN
+    set_shape(context, node.outputs[0], [len(shape) if shape else UNKNOWN, count], ir.DataType.INT64)
+
+
+def _is_filled(value: ir.Value | None) -> bool:
+    """True if a tensor was filled with a number that is not zero."""
+    node = value.producer() if value is not None else None
+    if node is None or node.domain or node.op_type != "ConstantOfShape":
+        return False
+    given = node.attributes.get("value")
+    return given is not None and bool(given.as_tensor().numpy().any())
+
+
 ELEMENTS: dict[str, Infer] = {
     **dict.fromkeys(operators("broadcast", but="PRelu"), elementwise),
     "Add": _arithmetic(lambda a, b: a + b),
@@ -416,6 +435,7 @@ ELEMENTS: dict[str, Infer] = {
     "Identity": _same_elements,
     "Unsqueeze": _same_elements,
     "Squeeze": _squeeze,
+    "NonZero": _nonzero,
     "Range": _range,
     "ReduceProd": _reduce(lambda a, b: a * b, 1),
     "ReduceSum": _reduce(lambda a, b: a + b, 0),

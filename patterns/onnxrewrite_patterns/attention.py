@@ -243,6 +243,10 @@ def _merged_to(m: Match, build: Builder, x: Value) -> Value:
 
 _QKV = "float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; kt = Transpose<perm=[0,1,3,2]>(k);"
 _END = "p = Softmax(a)  y = MatMul(p, v)"
+_WINDOW = (
+    "f = Shape<start=2, end=3>(a)  e = Shape<start=2, end=3>(k)  t = ConstantOfShape({7, 7})  w = Slice(t, f, e, {0})"
+    "  mask = Slice(w, {0}, e, {1})"
+)
 _MASKED = f"{_QKV} float[b,1,1,l] mask; s = MatMul(q, kt)  d = Div(s, 4.0)  a = Add(d, mask)"
 
 
@@ -307,6 +311,13 @@ _MASKED = f"{_QKV} float[b,1,1,l] mask; s = MatMul(q, kt)  d = Div(s, 4.0)  a = 
             to="float[b,3,s,8] q; float[b,3,l,8] k; float[b,3,l,8] v; c = Shape<start=2, end=3>(q)"
             "l = Shape<start=2, end=3>(v)  w = float[2,3] {0, 1, 2, 3, 4, 5}  m = Slice(w, {0}, c, {0})"
             "mask = Slice(m, {0}, l, {1})  y = Attention<scale=1.0>(q, k, v, mask)",
+        ),
+        Rewrites(
+            "float[b,3,s,8] q; float[b,3,p,8] a; float[b,3,s,8] z; float[b,3,l,8] v; k = Concat<axis=2>(a, z)"
+            f"kt = Transpose<perm=[0,1,3,2]>(k)  s = MatMul(q, kt)  {_WINDOW} c = Add(s, mask)  p = Softmax(c)"
+            "y = MatMul(p, v)",
+            to="float[b,3,s,8] q; float[b,3,p,8] a; float[b,3,s,8] z; float[b,3,l,8] v; k = Concat<axis=2>(a, z)"
+            f"{_WINDOW} y = Attention<scale=1.0>(q, k, v, mask)",
         ),
         Rejects(
             f"{_QKV} c = Shape<start=3>(q)  w = float[2,1] {{0, 1}}  mask = Slice(w, {{0}}, c, {{1}})"

@@ -27,6 +27,8 @@ def full(m: Match, build: Builder, mask: Value, query: Value, key: Value) -> Val
     queries, keys = m.dim(query, -2), m.dim(key, -2)
     if queries is None or keys is None:
         m.refuse("the rank of q or k is unknown", at=query)
+    if is_window_to(shape, (queries, keys)):
+        return mask
     rows, columns = (same_dim(a, b) or is_cut_to(a, b) for a, b in ((shape[-2], queries), (shape[-1], keys)))
     columns = columns or _is_expanded_to(m, mask, keys)
     if rows and columns:

@@ -89,6 +89,8 @@ def require_fit(m: Match, given: Value, target: Sequence[Dim], what: str = "the 
     shape = m.shape(given)
     if shape is None or len(shape) > len(target):
         m.refuse(f"the rank of {what} is unknown, or larger than that of the scores", at=given)
+    if is_window_to(shape, target):
+        shape = (*shape[:-2], *target[-2:])
     for a, b in zip(shape[::-1], target[::-1], strict=False):
         m.require(_fits(a, b), f"a dimension of {what} is {a}, and not shown to be {b} or 1", at=given)
 

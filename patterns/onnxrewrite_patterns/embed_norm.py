@@ -47,8 +47,13 @@ def _positions(m: Match, build: Builder, found: list[Lookup], shape: Sequence[Di
         rows = m[fixed].reshape(m[fixed].shape[-2:]) if m[fixed].shape[:-2] == (1,) else m[fixed]
         m.require(same_shape(rows.shape, shape[1:]), "the constant is not one row for each position", at=fixed)
         return build.const(rows, like=fixed), None
-    table, chosen = next((f for f in found if not same_shape(m.shape(f[1]), shape[:2])), found[1])
+    counting = {rows: nodes for _, rows in found if (nodes := _counted_up(m, rows, shape[1]))}
+    alone = (f for f in found if f[1] in counting or not same_shape(m.shape(f[1]), shape[:2]))
+    table, chosen = next(alone, found[1])
     found.remove((table, chosen))
+    if chosen in counting:
+        m.cover(*counting[chosen])
+        return table, None
     given = m.shape(chosen) or ()
     if len(given) == 1:
         given, chosen = (1, *given), build.Unsqueeze(chosen, axes=(0,))
@@ -58,6 +63,18 @@ def _positions(m: Match, build: Builder, found: list[Lookup], shape: Sequence[Di
     )
     m.require(fits, "there is not a row for each position", at=chosen)
     return table, chosen
+
+
+def _counted_up(m: Match, rows: Value, size: Dim) -> Sequence[ir.Node]:
+    """The nodes that make rows 0, 1, 2, ..., the same for all of the batch, as the kernel takes them where it is given
+    none; empty for other rows."""
+    spread = path(rows, "Expand")
+    row = rows if spread is None else spread.source
+    counting = path(row, "Unsqueeze", "Range")
+    if counting is None or not same_shape(m.shape(row), (1, size)):
+        return ()
+    start, _, step = (m.facts.elements(v) for v in inputs_of(counting.nodes[-1]))
+    return (*(spread.nodes if spread else ()), *counting.nodes) if start == (0,) and step == (1,) else ()
 
 
 def _is_cut(m: Match, rows: Value, size: Dim) -> bool:
@@ -127,6 +144,13 @@ _SUM = "u = Gather(w, i)  v = Gather(p, j)  r = Gather(s, k)  d = Add(u, v)  e =
             to=f"({_TABLES}, int32[b,t] i) => (y) {{ h = Shape(i)  n = Gather(h, {{1}})"
             "j = Slice(int32[1,3] {4, 5, 6}, {0}, n, {1}, {1})"
             "y, k = com.microsoft.EmbedLayerNormalization<epsilon=1e-12>(i, , w, p, , g, o, , j) }",
+        ),
+        Rewrites(
+            f"({_TABLES}, int32[b,t] i) => (y) {{ h = Shape(i)  n = Gather(h, 1)  r = Range(0, n, 1)"
+            "q = Unsqueeze(r, {0})  j = Expand(q, h)  u = Gather(w, i)  v = Gather(p, j)  e = Add(u, v)"
+            "y = LayerNormalization<epsilon=1e-12>(e, g, o) }",
+            to=f"({_TABLES}, int32[b,t] i) => (y)"
+            "{ y, k = com.microsoft.EmbedLayerNormalization<epsilon=1e-12>(i, , w, p, , g, o) }",
         ),
         Rejects(
             f"({_TABLES}, int32[b,1] i, int32[1,t] j) => (y)"

@@ -67,6 +67,15 @@ def _combined(m: Match, build: Builder, op_type: str, own: Value, other: Value) 
     return _finite(m, build.const(a * b if op_type == "Mul" else a + b, like=own))
 
 
+def _require_scaled(m: Match) -> None:
+    """Refuse a normalization that is needed elsewhere, too, unless all that read it scale it by constants: one for each
+    of them computes no more than they do."""
+    for value in (m[each] for each in (norm, rounded) if each in m):
+        others = [n for n in readers(value, within=1) if n not in m.nodes]
+        scales = all(n.op_type == "Mul" and any(m.facts.tensor(i) for i in inputs_of(n)) for n in others)
+        m.require(not value.is_graph_output() and scales, f"`{value.name}` is needed for something else, too", at=value)
+
+
 def _rebuilt(m: Match, build: Builder, call: Term, inputs: list[Value | None]) -> Value:
     """The normalization with other parameters; rounded as before, after them now."""
     assert isinstance(call, Call)
@@ -87,6 +96,7 @@ _ONES = "LayerNormalization<epsilon=1e-6>(x, {1.0, 1.0})"
     "norm-scale",
     RAISE,
     any_of(op.Mul(scaled, factor), scaled * known_factor),
+    allow_shared=True,
     examples=(
         Rewrites(
             f"float[n,2] x; float[2] w; l = {_ONES}  y = Mul(w, l)",
@@ -105,6 +115,11 @@ _ONES = "LayerNormalization<epsilon=1e-6>(x, {1.0, 1.0})"
             f"float[n,2] x; l = {_ONES}  c = Cast<to=10>(l)  y = Mul(c, float16[2] {{3.0, 4.0}})",
             to="float[n,2] x; l = LayerNormalization<epsilon=1e-6>(x, {3.0, 4.0})  y = Cast<to=10>(l)",
         ),
+        Rewrites(
+            f"float[n,2] x; l = {_ONES}  y = Mul(l, {{3.0, 4.0}})  z = Mul({{5.0, 6.0}}, l)",
+            to="float[n,2] x; y = LayerNormalization<epsilon=1e-6>(x, {3.0, 4.0})"
+            "z = LayerNormalization<epsilon=1e-6>(x, {5.0, 6.0})",
+        ),
         Rejects(
             f"float[n,2] x; float[n,1] w; l = {_ONES}  y = Mul(l, w)",
             because="the factor is not constant, and not of the shape of the scale",
@@ -121,7 +136,7 @@ _ONES = "LayerNormalization<epsilon=1e-6>(x, {1.0, 1.0})"
             "float[n,2] x; float[2] w; float[2] z; l = LayerNormalization(x, z)  y = Mul(l, w)",
             because="not constant",
         ),
-        Rejects(f"float[n,2] x; float[2] w; l = {_ONES}  y = Mul(l, w)  z = Relu(l)", because="also used by Relu"),
+        Rejects(f"float[n,2] x; float[2] w; l = {_ONES}  y = Mul(l, w)  z = Relu(l)", because="for something else"),
         Rejects(
             "float[n,2] x; l = LayerNormalization(x, {1.0, 2.0}, {0.0, 4.0})  y = Div(l, {0.0, 1.0})",
             because="not finite",
@@ -130,6 +145,7 @@ _ONES = "LayerNormalization<epsilon=1e-6>(x, {1.0, 1.0})"
 )
 def norm_scale(m: Match, build: Builder) -> Value:
     """LayerNormalization(x, γ, β)·c ⟶ LayerNormalization(x, γ·c, β·c), and likewise RMSNormalization."""
+    _require_scaled(m)
     gain = _parameter(m, build, known_factor, factor)
     new_scale = gain if is_all(m, m[scale], 1.0) else _combined(m, build, "Mul", m[scale], gain)
     new_bias = m.value(bias)

@@ -79,14 +79,18 @@ def spread(array: Array, sizes: Sequence[int]) -> Array | None:
     return np.broadcast_to(array.reshape(shape), sizes) if fits else None
 
 
+def require_inner(m: Match, *free: Term) -> None:
+    """Refuse if a value inside the match is needed elsewhere, except those that are ``free`` to be: a rule with
+    ``allow_shared`` has to check that itself."""
+    allowed = {m.anchor, *(m[t] for t in free if t in m)}
+    leaking = next((v for v, _ in leaks(m.nodes, set(m.nodes)) if v not in allowed), None)
+    m.require(leaking is None, f"`{leaking and leaking.name}` inside the match is needed elsewhere, too")
+
+
 def with_sum(m: Match, total: Term, *computed_twice: Term) -> bool:
     """True if the sum that is normalized is needed elsewhere, too, so that it has to be an output.
 
-    Refuses if another value inside the match is, except those that may be ``computed_twice``: a rule with
-    ``allow_shared`` has to check that itself.
+    Refuses if another value inside the match is, except those that may be ``computed_twice``.
     """
-    whole, inside = m[total], set(m.nodes)
-    free = {whole, m.anchor, *(m[t] for t in computed_twice if t in m)}
-    leaking = next((v for v, _ in leaks(m.nodes, inside) if v not in free), None)
-    m.require(leaking is None, f"`{leaking and leaking.name}` inside the match is needed elsewhere, too")
-    return bool(need_outside(whole, inside))
+    require_inner(m, total, *computed_twice)
+    return bool(need_outside(m[total], set(m.nodes)))

@@ -45,8 +45,18 @@ def _come_back(least: int, largest: int, dtype: np.dtype[Any], scale: float, zer
     return bool((np.clip(rounded, least, largest) == every).all())
 
 
-dequantized = op.DequantizeLinear(q, scale, zero)
-pair = op.QuantizeLinear(dequantized, own_scale, own_zero)
+def require_largest(m: Match, moving: Call, of: Const) -> None:
+    """Refuse a MaxPool unless the largest integer of each window stands for the largest number; others pass."""
+    pool = m.node(moving)
+    if pool.op_type != "MaxPool":
+        return
+    m.require(bool((m[of] > 0).all()), "the scale is not positive", at=of)
+    inside = not pool.attributes.get_int("ceil_mode", 0) and set(pool.attributes.get_ints("dilations", [1])) == {1}
+    m.require(inside, "a window may lie outside of the image", at=moving)
+
+
+dequantized = any_of(*(each.DequantizeLinear(q, scale, zero) for each in (op, microsoft)))
+pair = any_of(*(each.QuantizeLinear(dequantized, own_scale, own_zero) for each in (op, microsoft)))
 
 
 @rule(
@@ -61,6 +71,12 @@ pair = op.QuantizeLinear(dequantized, own_scale, own_zero)
             "  y = DequantizeLinear(r, 0.25, int8 0)",
             to="int8[n] q; y = DequantizeLinear(q, 0.25, int8 0)",
             opset=21,
+        ),
+        Rewrites(
+            "uint16[n] q; d = com.microsoft.DequantizeLinear(q, 0.5, uint16 3)"
+            "  r = com.microsoft.QuantizeLinear(d, 0.5, uint16 3)"
+            "  y = com.microsoft.DequantizeLinear(r, 0.25, uint16 0)",
+            to="uint16[n] q; y = com.microsoft.DequantizeLinear(q, 0.25, uint16 0)",
         ),
         Rejects(
             "int8[n] q; d = DequantizeLinear(q, 0.5, int8 3)  y = QuantizeLinear(d, 0.25, int8 3)",
@@ -91,8 +107,8 @@ def quantize_of_dequantize(m: Match, build: Builder) -> Value:
 
 
 MOVES = (*operators("view permute repeat"), "Slice", "Gather")
-moving = op[MOVES](dequantized, Each("others", at_least=0))
-moved = op.QuantizeLinear(moving, own_scale, own_zero)
+moving = op[(*MOVES, "MaxPool")](dequantized, Each("others", at_least=0))
+moved = any_of(*(each.QuantizeLinear(moving, own_scale, own_zero) for each in (op, microsoft)))
 
 
 @rule(
@@ -119,6 +135,16 @@ moved = op.QuantizeLinear(moving, own_scale, own_zero)
             to="int8[3,0] q; y = Reshape<allowzero=1>(q, {0, 2, 2})",
             opset=21,
         ),
+        Rewrites(
+            "uint8[n,2,6,6] q; d = DequantizeLinear(q, 0.5, uint8 3)  p = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(d)"
+            "  y = QuantizeLinear(p, 0.5, uint8 3)",
+            to="uint8[n,2,6,6] q; y = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(q)",
+        ),
+        Rejects(
+            "uint8[n,2,6,6] q; d = DequantizeLinear(q, 0.5, uint8 3)  p = MaxPool<kernel_shape=[3,3],ceil_mode=1>(d)"
+            "  y = QuantizeLinear(p, 0.5, uint8 3)",
+            because="outside of the image",
+        ),
         Rejects(
             "uint8[n,4] q; d = DequantizeLinear(q, 0.5, uint8 3)  t = Relu(d)  y = QuantizeLinear(t, 0.5, uint8 3)",
             because="found Relu",
@@ -133,4 +159,5 @@ moved = op.QuantizeLinear(moving, own_scale, own_zero)
 def quantize_of_moved(m: Match, build: Builder) -> Value:
     """QuantizeLinear(f(DequantizeLinear(q, s, z)), s, z) ⟶ f(q) for an f that only moves data."""
     _same_numbers(m)
+    require_largest(m, moving, scale)
     return build.again(m.node(moving), m[q])[0]

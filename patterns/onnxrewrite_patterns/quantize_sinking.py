@@ -11,8 +11,10 @@ integers is that of the numbers that they stand for, where the scale is positive
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.quantize_pairs import NARROW
+from onnxrewrite_patterns.quantize_pairs import NARROW, require_largest
 
 KEEPS = operators("view permute")
 """Of every element one."""
@@ -28,14 +30,6 @@ rising = op.QuantizeLinear(moving, scale, zero)
 def _require_one_scale(m: Match) -> None:
     one = m[scale].ndim <= 1 and m[scale].size == 1 and m[zero].size == 1
     m.require(one, "there is a scale for each channel", at=scale)
-
-
-def _require_largest(m: Match) -> None:
-    """The largest integer of each window stands for the largest number."""
-    pool = m.node(sinking)
-    m.require(bool((m[scale] > 0).all()), "the scale is not positive", at=scale)
-    inside = not pool.attributes.get_int("ceil_mode", 0) and set(pool.attributes.get_ints("dilations", [1])) == {1}
-    m.require(inside, "a window may lie outside of the image", at=sinking)
 
 
 def _meets(value: Value, op_type: str) -> bool:
@@ -89,8 +83,7 @@ def dequantize_after_move(m: Match, build: Builder) -> Value:
     _require_one_scale(m)
     m.require(m.dtype(q) in NARROW, "it is not of at most 16 bits", at=q)
     m.require(not _meets(m[sinking], "QuantizeLinear"), "it is quantized again", at=sinking)
-    if m.node(sinking).op_type == "MaxPool":
-        _require_largest(m)
+    require_largest(m, sinking, scale)
     (moved,) = build.again(m.node(sinking), m[q])
     return build.again(m.node(dequantized), moved)[0]
 
@@ -126,3 +119,77 @@ def quantize_before_move(m: Match, build: Builder) -> Value:
     m.require(m.dtype(rising) in NARROW, "it is not of at most 16 bits", at=rising)
     (integers,) = build.again(m.node(rising), m[x])
     return build.again(m.node(moving), integers)[0]
+
+
+split = op.Split(dequantized, Each("sizes", at_least=0))
+
+
+@rule(
+    "dequantize-after-split",
+    CANONICALIZE,
+    split,
+    benefit=40,
+    allow_shared=True,
+    examples=(
+        Rewrites(
+            "int8[n,4] q; d = DequantizeLinear(q, 0.5, int8 3)  a, b = Split<axis=1>(d, {1, 3})"
+            "  y = Relu(a)  z = Abs(b)",
+            to="int8[n,4] q; t = float 0.5  o = int8 3  a, b = Split<axis=1>(q, {1, 3})"
+            "  c = DequantizeLinear(a, t, o)  d = DequantizeLinear(b, t, o)  y = Relu(c)  z = Abs(d)",
+        ),
+        Rejects(
+            "int8[n,4] q; d = DequantizeLinear<axis=0>(q, {0.5, 0.25}, int8[2] {0, 0})"
+            "  a, b = Split<axis=1>(d, {1, 3})  y = Relu(a)  z = Abs(b)",
+            because="for each channel",
+        ),
+        Rejects(
+            "int8[n,4] q; d = DequantizeLinear(q, 0.5)  a, b = Split<axis=1>(d, {1, 3})  y = Relu(a)  z = Abs(b)"
+            "  v = Neg(d)",
+            because="needed as a whole, too",
+        ),
+    ),
+)
+def dequantize_after_split(m: Match, build: Builder) -> list[Value]:
+    """Split(DequantizeLinear(q, s, z)) ⟶ DequantizeLinear of every piece of Split(q)."""
+    _require_one_scale(m)
+    m.require(m.dtype(q) in NARROW, "it is not of at most 16 bits", at=q)
+    m.require(is_read_once(m[dequantized]), "it is needed as a whole, too", at=dequantized)
+    node = m.node(split)
+    m.widen([node])
+    return [build.again(m.node(dequantized), piece)[0] for piece in build.again(node, m[q])]
+
+
+place = op["ArgMax", "ArgMin"](dequantized)
+
+
+@rule(
+    "place-among-integers",
+    CANONICALIZE,
+    place,
+    allow_shared=True,
+    examples=(
+        Rewrites(
+            "uint8[n,4] q; d = DequantizeLinear(q, 0.5, uint8 3)  y = ArgMax<axis=1>(d)",
+            to="uint8[n,4] q; y = ArgMax<axis=1>(q)",
+        ),
+        Rejects("uint8[n,4] q; d = DequantizeLinear(q, -0.5)  y = ArgMax<axis=1>(d)", because="not positive"),
+        Rejects("uint8[n,4] q; d = DequantizeLinear(q, 1e-44)  y = ArgMax<axis=1>(d)", because="not positive"),
+        Rejects(
+            "uint8[n,2] q; d = DequantizeLinear<axis=1>(q, {0.5, 0.25}, uint8[2] {0, 0})  y = ArgMax<axis=1>(d)",
+            because="for each channel",
+        ),
+        Rejects("uint8[n,4] q; d = DequantizeLinear(q, float16 0.5)  y = ArgMax(d)", because="32 bits", opset=19),
+    ),
+)
+def place_among_integers(m: Match, build: Builder) -> Value:
+    """ArgMax(DequantizeLinear(q, s, z)) ⟶ ArgMax(q) for a positive scale, and ArgMin: other integers, other numbers."""
+    _require_one_scale(m)
+    m.require(m.dtype(q) in NARROW, "it is not of at most 16 bits", at=q)
+    m.require(m.dtype(scale) == ir.DataType.FLOAT, "the scale is not of 32 bits", at=scale)
+    m.require(bool((m[scale] > _TINY).all()), "the scale is not positive, or too small", at=scale)
+    m.node(dequantized)  # its axis says nothing where there is one scale
+    return build.again(m.node(place), m[q])[0]
+
+
+_TINY = 1e-30
+"""Below it the products of a scale may be the same number, or zero."""

@@ -11,6 +11,8 @@ Source: ONNX Runtime, docs/ContribOperators.md; what it does not say was tried (
 
 from __future__ import annotations
 
+from typing import Any
+
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.qdq import bias_in_steps, grid, quantize, require_alone, result, sliced, whole
 
@@ -129,6 +131,17 @@ def quantized_matmul(m: Match, build: Builder) -> Value:
     return build.QLinearMatMul(*whole(m, build, a), *second, *result(m, build, of_matmul))
 
 
+def _gemm(m: Match, build: Builder) -> tuple[list[Value | None], dict[str, Any]]:
+    """Operands and attributes of QGemm, without those of the result."""
+    call = m.call(gemm)
+    attributes = m.attrs(call)
+    m.require(attributes.pop("beta", 1.0) == 1 or bias.whole not in m, "the bias is scaled", at=call)
+    m.require(attributes.get("alpha", 1.0) == 1, "the product is scaled", at=call)
+    columns = 0 if attributes.get("transB", 0) else 1
+    steps = bias_in_steps(m, bias, a.scale, b.scale) if bias.whole in m else None
+    return [*whole(m, build, a), *sliced(m, build, b, columns), steps], attributes
+
+
 @rule(
     "quantized-gemm",
     LOWER,
@@ -157,14 +170,76 @@ def quantized_matmul(m: Match, build: Builder) -> Value:
 )
 def quantized_gemm(m: Match, build: Builder) -> Value:
     """QuantizeLinear(Gemm(DequantizeLinear(a), DequantizeLinear(b), ...)) ⟶ com.microsoft.QGemm(a, b, ...)."""
-    call = m.call(gemm)
-    require_alone(m, call)
-    attributes = m.attrs(call)
-    m.require(attributes.pop("beta", 1.0) == 1 or bias.whole not in m, "the bias is scaled", at=call)
-    m.require(attributes.get("alpha", 1.0) == 1, "the product is scaled", at=call)
-    columns = 0 if attributes.get("transB", 0) else 1
-    steps = bias_in_steps(m, bias, a.scale, b.scale) if bias.whole in m else None
-    operands = [*whole(m, build, a), *sliced(m, build, b, columns), steps, *result(m, build, of_gemm)]
+    require_alone(m, m.call(gemm))
+    operands, attributes = _gemm(m, build)
+    return build.microsoft.node("QGemm", [*operands, *result(m, build, of_gemm)], attributes)[0]
+
+
+@rule(
+    "dequantized-matmul",
+    LOWER,
+    matmul,
+    examples=(
+        Rewrites(
+            f"{_FACTORS} w = DequantizeLinear<axis=1>(k, {{0.5, 0.25, 1.0}}, int8[3] {{0, 0, 0}})  y = MatMul(x, w)",
+            to="uint8[m,4] q; int8[4,3] k;"
+            "y = com.microsoft.MatMulIntegerToFloat(q, k, 0.5, {0.5, 0.25, 1.0}, uint8 3, int8[3] {0, 0, 0})",
+        ),
+        Rewrites(
+            "int8[m,4] q; int8[4,3] k; x = DequantizeLinear(q, 0.5)  w = DequantizeLinear(k, 0.5)  y = MatMul(x, w)",
+            to="int8[m,4] q; int8[4,3] k; y = com.microsoft.MatMulIntegerToFloat(q, k, 0.5, 0.5, int8 0, int8 0)",
+        ),
+        Rejects(
+            f"{_FACTORS} w = DequantizeLinear<axis=0>(k, {{0.5, 0.25, 1.0, 2.0}}, int8[4] {{0, 0, 0, 0}})"
+            "y = MatMul(x, w)",
+            because="along another axis",
+        ),
+        Rejects(
+            "uint8[m,4] q; int8[4,3] k; x = DequantizeLinear(q, 1e25, uint8 3)"
+            "w = DequantizeLinear<axis=1>(k, {1e25, 1e25, 1e25}, int8[3] {0, 0, 0})  y = MatMul(x, w)",
+            because="too large or too small",
+        ),
+        Rejects(
+            "int8[m,4] q; uint8[4,3] k; x = DequantizeLinear(q, 0.5)  w = DequantizeLinear(k, 0.5)  y = MatMul(x, w)",
+            because="no CPU kernel",
+        ),
+        Rejects(
+            "uint16[m,4] q; uint8[4,3] k; x = DequantizeLinear(q, 0.5)  w = DequantizeLinear(k, 0.5)  y = MatMul(x, w)",
+            because="not of 8 bits",
+            opset=21,
+        ),
+    ),
+    allow_shared=True,
+    assumes=(Assumption.NOT_EMPTY,),
+)
+def dequantized_matmul(m: Match, build: Builder) -> Value:
+    """MatMul(DequantizeLinear(a), DequantizeLinear(b)) ⟶ com.microsoft.MatMulIntegerToFloat(a, b)."""
+    second = sliced(m, build, b, 1) if m.rank(b.integers) == 2 else whole(m, build, b)
+    (first, scale, zero), (factor, its_scale, its_zero) = whole(m, build, a), second
+    return build.microsoft.node("MatMulIntegerToFloat", [first, factor, scale, its_scale, zero, its_zero])[0]
+
+
+@rule(
+    "dequantized-gemm",
+    LOWER,
+    gemm,
+    examples=(
+        Rewrites(
+            f"{_FACTORS} int32[3] c; w = DequantizeLinear(k, 0.5)  b = DequantizeLinear(c, 0.25)  y = Gemm(x, w, b)",
+            to="uint8[m,4] q; int8[4,3] k; int32[3] c; y = com.microsoft.QGemm(q, 0.5, uint8 3, k, 0.5, int8 0, c)",
+        ),
+        Rejects(
+            f"{_FACTORS} int32[3] c; w = DequantizeLinear(k, 0.5)  b = DequantizeLinear(c, 0.25)"
+            "y = Gemm<beta=2.0>(x, w, b)",
+            because="the bias is scaled",
+        ),
+    ),
+    allow_shared=True,
+    assumes=(Assumption.NOT_EMPTY,),
+)
+def dequantized_gemm(m: Match, build: Builder) -> Value:
+    """Gemm(DequantizeLinear(a), DequantizeLinear(b), ...) ⟶ com.microsoft.QGemm(a, b, ...), of a float."""
+    operands, attributes = _gemm(m, build)
     return build.microsoft.node("QGemm", operands, attributes)[0]
 
 

@@ -362,3 +362,34 @@ def range_plus_offset(m: Match, build: Builder) -> Value:
         elements = m.facts.elements(value)
         m.require(elements is not None and _is_size(elements[0]), "it is not known to be a size", at=value)
     return build.Range(m[offset], build.Add(m[limit], m[offset]), 1)
+
+
+size = Var("size", rank=1)
+filled = op.ConstantOfShape(size)
+nonzero = op.NonZero(filled)
+
+
+@rule(
+    "range-of-nonzero",
+    CANONICALIZE,
+    nonzero,
+    allow_shared=True,
+    examples=(
+        Rewrites(
+            "float[n] x; h = Shape(x)  o = ConstantOfShape<value=int64[1] {1}>(h)  y = NonZero(o)",
+            to="float[n] x; h = Shape(x)  q = Squeeze(h)  r = Range(0, q, 1)  y = Unsqueeze(r, {0})",
+        ),
+        Rejects("float[n] x; h = Shape(x)  o = ConstantOfShape(h)  y = NonZero(o)", because="all of it is zero"),
+        Rejects(
+            "float[n,s] x; h = Shape(x)  o = ConstantOfShape<value=int64[1] {1}>(h)  y = NonZero(o)",
+            because="there is more than one axis",
+        ),
+        Rejects("float[n] x; y = NonZero(x)", because="expected"),
+    ),
+)
+def range_of_nonzero(m: Match, build: Builder) -> Value:
+    """NonZero(1, 1, ..., 1) ⟶ Unsqueeze(Range(0, n, 1), {0}), as old exporters write positions."""
+    m.require(m.dim(size, 0) == 1, "there is more than one axis", at=size)
+    given = m.node(filled).attributes.get("value")
+    m.require(given is not None and given.as_tensor().numpy().any(), "all of it is zero", at=nonzero)
+    return build.Unsqueeze(build.Range(0, build.Squeeze(m[size]), 1), axes=(0,))

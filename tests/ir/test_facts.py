@@ -16,7 +16,7 @@ from corpus import SHARED_MODELS
 
 from onnxrewrite import io
 from onnxrewrite.ir import text
-from onnxrewrite.ir.dims import same_shape
+from onnxrewrite.ir.dims import between, is_cut_to, is_window_to, minimum, same_shape
 from onnxrewrite.ir.facts import Dim, Facts
 
 CORPUS = SHARED_MODELS
@@ -158,6 +158,11 @@ GUESSES = [
     "h = Shape(x)  a = Gather(h, {0})  d = Neg(a)  y = Slice(x, d, {9223372036854775807}, {0})",
     "c = Concat<axis=0>(x, z)  h = Shape(z)  a = Gather(h, {0})  y = Slice(c, a, {1000000000}, {0})",
     "h = Shape(z)  a = Gather(h, {0})  d = Neg(a)  y = Slice(x, d, {1000000000}, {0})",
+    "h = Shape(x)  a = Gather(h, {0})  c = Concat<axis=0>(x, z)  g = Shape(c)  e = Gather(g, {0})"
+    "  t = ConstantOfShape({7, 7})  w = Slice(t, a, e, {0})  y = Slice(w, {0}, e, {1})",
+    "h = Shape(x)  a = Gather(h, {0})  c = Concat<axis=0>(x, z)  g = Shape(c)  e = Gather(g, {0})"
+    "  t = ConstantOfShape({12, 12})  w = Slice(t, a, e, {0})  v = Slice(w, {0}, e, {1})  u = ConstantOfShape(e)"
+    "  y = Add(v, u)",
     "a = Concat<axis=0>(x, x)  y = Slice(a, {1}, {-1}, {0}, {2})",
     "y = Squeeze(x)",
     "s = Shape(x)  y = Slice(s, {-1}, {-9}, {0}, {-1})",
@@ -186,6 +191,10 @@ GUESSES = [
     "y = Pad(x, {1, 0, -1, 2})",
     "y = Resize(w4, , {1.0, 1.0, 1.5, 0.3})",
     "y = NonZero(x)",
+    "h = Shape(x)  o = ConstantOfShape<value=int64[1] {2}>(h)  y = NonZero(o)",
+    "h = Shape(x)  o = ConstantOfShape(h)  y = NonZero(o)",
+    "h = Shape(x)  o = Expand(true, h)  y = NonZero(o)",
+    "h = Shape(x)  a = Gather(h, {1})  o = Expand({0, 1, 1, 1}, a)  y = NonZero(o)",
     "y, i = TopK(x, {1})",
     "y = Gather(x, k)",
     "y = OneHot(k, 5, {0.0, 1.0})",
@@ -234,6 +243,17 @@ def test_facts_never_guess(graph: str, sizes: tuple[int, int]) -> None:
     }
     inputs = {name: everything[name] for name in used}
     assert lies(model, inputs, {"n": n, "m": m, "h": 5, "w": 8}) == []
+
+
+def test_rows_of_a_table_are_all_there_where_its_columns_are() -> None:
+    p, s = ir.SymbolicDim("p"), ir.SymbolicDim("s")
+    window = [between(16, p, p + s), minimum(16, p + s)]
+    assert is_window_to(window, [s, p + s])
+    assert not is_window_to(window, [s, s])
+    assert not is_window_to(window, [1, p + s])
+    assert not is_window_to([window[0], p + s], [s, p + s])
+    assert is_cut_to(minimum(16, p + s), ir.SymbolicDim("s+p"))
+    assert not is_cut_to(minimum(16, minimum(p, s)), s)
 
 
 def test_symbols_that_meet_in_a_broadcast_are_not_taken_for_equal() -> None:
