@@ -238,7 +238,7 @@ class _Site:
             yield from sampler.candidates(10)
         large = filter(self._is_large, self.sampler.candidates(2 * self.trials.sizes))
         yield from (b for binding in large for b in smaller(binding, self.sampler.specs))
-        yield from self.sampler.candidates(30)
+        yield from sorted(self.sampler.candidates(30), key=self._is_large)  # the large ones only where no others run
 
     def _bindings(self, session: Session) -> list[Trial] | str:
         """Different bindings at which the original runs."""

@@ -9,6 +9,7 @@ anything.
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import operator
 import re
@@ -36,9 +37,6 @@ PREFERENCES: dict[str, tuple[int, ...]] = {
     "other": (3, 5, 2, 7, 4, 8, 16, 1),
 }
 """Sizes by role; the i-th candidate takes the i-th of each.  Batch: more than one, one, an odd prime."""
-
-_COMMON = (8, 16, 32, 64, 1, 224)
-"""Sizes that all dimensions but the batch may have in common."""
 
 TYPICAL = {
     "batch": 1,
@@ -382,22 +380,18 @@ def complete(
 
 
 def _proposals(free: Sequence[str], roles: Mapping[str, str], specs: Sequence[InputSpec]) -> Iterator[Binding]:
-    """The first columns of the preference table, height unlike width, as they are, and all unlike; a common size, for
-    what must be equal and is not named so; then the other columns, which are large for some, and other common sizes."""
+    """Columns of the preference table, height unlike width; the columns as they are; then one common size."""
     columns = range(len(PREFERENCES["batch"]))
     oblong = {n: k for n, k in _spread(free, roles).items() if roles[n] == "spatial"}
     distinct = _spread(free, roles)
     for offsets in (oblong, {}, distinct):
         yield from ({n: PREFERENCES[roles[n]][i + offsets.get(n, 0)] for n in free} for i in columns[:2])
-    batches = {n for n in free if roles[n] == "batch"}
-    common = [
-        {n: PREFERENCES["batch"][i] if n in batches else size for n in free} for size in _COMMON for i in columns[:2]
-    ]
-    yield from common[:4]
     yield from ({n: PREFERENCES[roles[n]][i] for n in free} for i in columns[2:])
+    batch_one = {n for n in free if roles[n] == "batch"}
     for i in columns:
-        yield {n: 1 if n in batches else PREFERENCES[roles[n]][i] for n in free}
-    yield from common[4:]
+        yield {n: 1 if n in batch_one else PREFERENCES[roles[n]][i] for n in free}
+    for size, i in itertools.product((8, 16, 32, 64, 1, 224), range(2)):
+        yield {n: PREFERENCES["batch"][i] if n in batch_one else size for n in free}
     for size in (1, 2, 4, 3, 7):
         yield dict.fromkeys(free, size)
 

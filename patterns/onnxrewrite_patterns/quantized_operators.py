@@ -14,7 +14,16 @@ from __future__ import annotations
 from typing import Any
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.qdq import bias_in_steps, grid, quantize, require_alone, result, sliced, whole
+from onnxrewrite_patterns.qdq import (
+    bias_in_steps,
+    grid,
+    quantize,
+    require_alone,
+    require_exact_products,
+    result,
+    sliced,
+    whole,
+)
 
 a, b, bias = grid("a"), grid("b"), grid("bias")
 
@@ -181,13 +190,25 @@ def quantized_gemm(m: Match, build: Builder) -> Value:
     matmul,
     examples=(
         Rewrites(
-            f"{_FACTORS} w = DequantizeLinear<axis=1>(k, {{0.5, 0.25, 1.0}}, int8[3] {{0, 0, 0}})  y = MatMul(x, w)",
-            to="uint8[m,4] q; int8[4,3] k;"
-            "y = com.microsoft.MatMulIntegerToFloat(q, k, 0.5, {0.5, 0.25, 1.0}, uint8 3, int8[3] {0, 0, 0})",
+            "uint8[m,4] q; uint8[4,3] k; x = DequantizeLinear(q, 0.5, uint8 3)"
+            "w = DequantizeLinear<axis=1>(k, {0.5, 0.25, 1.0}, uint8[3] {0, 0, 0})  y = MatMul(x, w)",
+            to="uint8[m,4] q; uint8[4,3] k;"
+            "y = com.microsoft.MatMulIntegerToFloat(q, k, 0.5, {0.5, 0.25, 1.0}, uint8 3, uint8[3] {0, 0, 0})",
         ),
         Rewrites(
-            "int8[m,4] q; int8[4,3] k; x = DequantizeLinear(q, 0.5)  w = DequantizeLinear(k, 0.5)  y = MatMul(x, w)",
-            to="int8[m,4] q; int8[4,3] k; y = com.microsoft.MatMulIntegerToFloat(q, k, 0.5, 0.5, int8 0, int8 0)",
+            "int8[m,2] q; x = DequantizeLinear(q, 0.5)  w = DequantizeLinear(int8[2,2] {64, -64, 1, 2}, 0.5)"
+            "y = MatMul(x, w)",
+            to="int8[m,2] q; k = int8[2,2] {64, -64, 1, 2}"
+            "y = com.microsoft.MatMulIntegerToFloat(q, k, 0.5, 0.5, int8 0, int8 0)",
+        ),
+        Rejects(
+            "int8[m,2] q; x = DequantizeLinear(q, 0.5)  w = DequantizeLinear(int8[2,2] {64, -65, 1, 2}, 0.5)"
+            "y = MatMul(x, w)",
+            because="may saturate",
+        ),
+        Rejects(
+            "uint8[m,4] q; int8[4,3] k; x = DequantizeLinear(q, 0.5)  w = DequantizeLinear(k, 0.5)  y = MatMul(x, w)",
+            because="may saturate",
         ),
         Rejects(
             f"{_FACTORS} w = DequantizeLinear<axis=0>(k, {{0.5, 0.25, 1.0, 2.0}}, int8[4] {{0, 0, 0, 0}})"
@@ -216,6 +237,7 @@ def dequantized_matmul(m: Match, build: Builder) -> Value:
     """MatMul(DequantizeLinear(a), DequantizeLinear(b)) ⟶ com.microsoft.MatMulIntegerToFloat(a, b)."""
     second = sliced(m, build, b, 1) if m.rank(b.integers) == 2 else whole(m, build, b)
     (first, scale, zero), (factor, its_scale, its_zero) = whole(m, build, a), second
+    require_exact_products(m, b)
     return build.microsoft.node("MatMulIntegerToFloat", [first, factor, scale, its_scale, zero, its_zero])[0]
 
 
@@ -225,8 +247,13 @@ def dequantized_matmul(m: Match, build: Builder) -> Value:
     gemm,
     examples=(
         Rewrites(
+            "uint8[m,4] q; uint8[4,3] k; int32[3] c; x = DequantizeLinear(q, 0.5, uint8 3)"
+            "w = DequantizeLinear(k, 0.5)  b = DequantizeLinear(c, 0.25)  y = Gemm(x, w, b)",
+            to="uint8[m,4] q; uint8[4,3] k; int32[3] c; y = com.microsoft.QGemm(q, 0.5, uint8 3, k, 0.5, uint8 0, c)",
+        ),
+        Rejects(
             f"{_FACTORS} int32[3] c; w = DequantizeLinear(k, 0.5)  b = DequantizeLinear(c, 0.25)  y = Gemm(x, w, b)",
-            to="uint8[m,4] q; int8[4,3] k; int32[3] c; y = com.microsoft.QGemm(q, 0.5, uint8 3, k, 0.5, int8 0, c)",
+            because="may saturate",
         ),
         Rejects(
             f"{_FACTORS} int32[3] c; w = DequantizeLinear(k, 0.5)  b = DequantizeLinear(c, 0.25)"
@@ -240,6 +267,7 @@ def dequantized_matmul(m: Match, build: Builder) -> Value:
 def dequantized_gemm(m: Match, build: Builder) -> Value:
     """Gemm(DequantizeLinear(a), DequantizeLinear(b), ...) ⟶ com.microsoft.QGemm(a, b, ...), of a float."""
     operands, attributes = _gemm(m, build)
+    require_exact_products(m, b)
     return build.microsoft.node("QGemm", operands, attributes)[0]
 
 
