@@ -15,6 +15,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.ir import dims
@@ -393,11 +394,17 @@ def _reduce(combine: Callable[[Dim, Dim], Dim], empty: int) -> Infer:
 
 
 def _nonzero(context: Context, node: ir.Node) -> None:
-    """As many columns as there are elements, where all of them are one number that is not zero."""
+    """As many columns as a constant has elements that are not zero, or as there are elements where none of them is."""
     data = node.inputs[0]
-    shape = data.shape.dims if data is not None and data.shape is not None and len(data.shape) else None
-    count = dims.product(shape) if shape and all(map(dims.is_known, shape)) and _is_filled(data) else UNKNOWN
-    set_shape(context, node.outputs[0], [len(shape) if shape else UNKNOWN, count], ir.DataType.INT64)
+    if data is None or data.shape is None or not len(data.shape):
+        return
+    shape = data.shape.dims
+    count: Dim = UNKNOWN
+    if data.const_value is not None:
+        count = int(np.count_nonzero(data.const_value.numpy()))
+    elif all(map(dims.is_known, shape)) and _is_filled(data):
+        count = dims.product(shape)
+    set_shape(context, node.outputs[0], [len(shape), count], ir.DataType.INT64)
 
 
 def _is_filled(value: ir.Value | None) -> bool:
