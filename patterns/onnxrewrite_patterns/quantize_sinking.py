@@ -178,14 +178,15 @@ place = op["ArgMax", "ArgMin"](dequantized)
             "uint8[n,2] q; d = DequantizeLinear<axis=1>(q, {0.5, 0.25}, uint8[2] {0, 0})  y = ArgMax<axis=1>(d)",
             because="for each channel",
         ),
-        Rejects("uint8[n,4] q; d = DequantizeLinear(q, float16 0.5)  y = ArgMax(d)", because="32 bits", opset=19),
+        Rejects("uint8[n,4] q; d = DequantizeLinear(q, float16 0.5)  y = ArgMax(d)", because="not FLOAT", opset=19),
     ),
 )
 def place_among_integers(m: Match, build: Builder) -> Value:
     """ArgMax(DequantizeLinear(q, s, z)) ⟶ ArgMax(q) for a positive scale, and ArgMin: other integers, other numbers."""
     _require_one_scale(m)
     m.require(m.dtype(q) in NARROW, "it is not of at most 16 bits", at=q)
-    m.require(m.dtype(scale) == ir.DataType.FLOAT, "the scale is not of 32 bits", at=scale)
+    dtype = m.dtype(scale)
+    m.require(dtype == ir.DataType.FLOAT, f"the dtype of the scale is {dtype}, not FLOAT", at=scale)
     m.require(bool((m[scale] > _TINY).all()), "the scale is not positive, or too small", at=scale)
     m.node(dequantized)  # its axis says nothing where there is one scale
     return build.again(m.node(place), m[q])[0]
