@@ -67,14 +67,16 @@ def _positions(m: Match, build: Builder, found: list[Lookup], shape: Sequence[Di
 
 def _counted_up(m: Match, rows: Value, size: Dim) -> Sequence[ir.Node]:
     """The nodes that make rows 0, 1, 2, ..., the same for all of the batch, as the kernel takes them where it is given
-    none; empty for other rows."""
+    none; empty for other rows, and for those that something else needs, too."""
     spread = path(rows, "Expand")
     row = rows if spread is None else spread.source
     counting = path(row, "Unsqueeze", "Range")
     if counting is None or not same_shape(m.shape(row), (1, size)):
         return ()
     start, _, step = (m.facts.elements(v) for v in inputs_of(counting.nodes[-1]))
-    return (*(spread.nodes if spread else ()), *counting.nodes) if start == (0,) and step == (1,) else ()
+    nodes = (*(spread.nodes if spread else ()), *counting.nodes)
+    alone = all(is_read_once(node.outputs[0]) for node in nodes)
+    return nodes if alone and start == (0,) and step == (1,) else ()
 
 
 def _is_cut(m: Match, rows: Value, size: Dim) -> bool:
