@@ -138,8 +138,9 @@ class Workspace:
         """Count the bytes by which constants are larger than those that they take the place of."""
         self._growth += growth
 
-    def refuse_illegal(self, build: Builder, facts: Facts, stage: Stage) -> None:
-        """Refuse what cannot run; before the lower stage, what can be lowered is no problem.
+    def refuse_illegal(self, build: Builder, facts: Facts, stage: Stage, replaced: Sequence[ir.Node]) -> None:
+        """Refuse what cannot run; before the lower stage, what can be lowered is no problem.  What is written anew of
+        the nodes that are ``replaced`` runs as they do: ONNX Runtime takes its Softmax of float16 by way of Casts.
 
         Raises:
             Refused: With the reason; ``TooNew`` if all that is missing to the raise stage is a newer opset.
@@ -147,6 +148,8 @@ class Workspace:
         newer: dict[str, int] = {}
         for node in build.nodes:
             reason = self._illegal(node, facts, facts.opset_imports)
+            if reason is not None and self._is_among(replaced, node, facts):
+                continue
             lowered = self._lowered(node, facts) if reason is not None and stage < Stage.LOWER else ""
             if reason is None or isinstance(lowered, Rule):
                 if isinstance(lowered, Rule) and lowered.is_fallback and stage is Stage.RAISE:
@@ -162,6 +165,12 @@ class Workspace:
             told = reason
         if newer:
             raise TooNew(told, newer)
+
+    @staticmethod
+    def _is_among(nodes: Sequence[ir.Node], node: ir.Node, facts: Facts) -> bool:
+        """True if one of several nodes is of the same kind."""
+        kinds = {legality.kind(each, facts, facts.opset_imports) for each in nodes if each.op_type == node.op_type}
+        return legality.kind(node, facts, facts.opset_imports) in kinds
 
     def _illegal(self, node: ir.Node, facts: Facts, imports: Mapping[str, int]) -> str | None:
         kind = legality.kind(node, facts, imports)
@@ -227,7 +236,7 @@ class Transaction:
         _refuse_if(self.match.overlooked(self.rule.mentioned))
         self._growth = _growth(self.match, self.build)
         self.work.refuse_growth(self._growth)
-        self.work.refuse_illegal(self.build, self.facts, self.rule.stage)
+        self.work.refuse_illegal(self.build, self.facts, self.rule.stage, self.match.nodes)
         minted = self.facts.made_up_since(mark)
         for old, new in zip(self.match.outputs, self.results, strict=True):
             _refuse_if(legality.wrong_result(self.facts, old, new, minted))

@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention_bias import countable, full
-from onnxrewrite_patterns.attention_heads import before_merge, swapped
+from onnxrewrite_patterns.attention_heads import Three, before_merge, swapped, with_one_batch
 from onnxrewrite_patterns.attention_masks import Mask, mask_of, require_fit, zero_where_masked
 from onnxrewrite_patterns.attention_terms import (
     attention,
@@ -51,6 +51,7 @@ from onnxrewrite_patterns.attention_terms import (
     viewed,
     vt,
 )
+from onnxrewrite_patterns.softmax import require_last_axis
 
 
 @dataclass(frozen=True)
@@ -111,15 +112,14 @@ def operands(m: Match, build: Builder) -> Operands:
     if not apart:
         _require_batches(m, of_q, of_v)
     end = hidden if hidden in m else softmax
-    last = m.attr(end, "axis") in (-1, (m.rank(end) or 0) - 1)
-    default = "" if "axis" in m.node(end).attributes else f", the default of opset {build.opset}"
-    m.require(last, f"Softmax must run along the last axis, not along {m.attr(end, 'axis')}{default}", at=end)
+    require_last_axis(m, build, end)
     query = _query(m, build)
     by_head = _by_head(m, build, query, apart)
     m.require(by_head is not None or not apart, "q and k are not views of what is split by head like v", at=scores)
     parts, target = by_head or ((query, _key(m, build), value), None)
     if len(of_q) > 4:
-        parts, target = _with_one_batch(m, build, parts)
+        m.require(not any(term in m for term in (bias, mask, penalty, fill)), "windows are masked", at=scores)
+        parts, target = with_one_batch(m, build, parts)
     chosen = mask_of(m, build, parts[:2])
     given = Operands(*parts, chosen, *_scales(m), None, target, m.dtype(m.anchor))
     if len(given.dtypes(m)) > 1:
@@ -197,8 +197,6 @@ def _value(m: Match, build: Builder) -> Value:
 
 # -- batch and heads in one dimension ------------------------------------------------------------------------
 
-Three = tuple[Value, Value, Value]
-
 
 def _by_head(m: Match, build: Builder, query: Value, apart: bool) -> tuple[Three, Value | None] | None:
     """q, k and v of shape [B, H, S, D] where they are views of that as [B·H, S, D], and the shape of the result; where
@@ -219,23 +217,6 @@ def _by_head(m: Match, build: Builder, query: Value, apart: bool) -> tuple[Three
     one, two, three = (s for s in sources if s is not None)
     key = build.Transpose(two, perm=(0, 1, 3, 2)) if plain_kt in m else two
     return (one, key, three), None if apart else input_of(q_node, 1)
-
-
-def _with_one_batch(m: Match, build: Builder, parts: Three) -> tuple[Three, Value]:
-    """q, k and v of a batch and windows in it, [..., H, S, D], as [B, H, S, D], and the shape of the result."""
-    m.require(not any(term in m for term in (bias, mask, penalty, fill)), "windows are masked", at=scores)
-    one, two, three = (_merged_to(m, build, x) for x in parts)
-    wanted = m.known(m.shape(m.anchor), "the rank of the result is not known", at=m.anchor)
-    back = reshape_target((*(m.shape(one) or ())[:-1], -1), wanted, None)
-    sizes = m.known(back, "no constant target takes the batch apart", at=m.anchor)
-    return (one, two, three), build.const(np.array(sizes, np.int64))
-
-
-def _merged_to(m: Match, build: Builder, x: Value) -> Value:
-    """A value in rank 4: all before its last three dimensions is one."""
-    shape = m.shape(x) or ()
-    sizes = reshape_target(shape, (math.prod(shape[:-3]), *shape[-3:]), None)
-    return build.Reshape(x, np.array(m.known(sizes, "no constant target merges the batch", at=x), np.int64))
 
 
 # -- raise ---------------------------------------------------------------------------------------------------

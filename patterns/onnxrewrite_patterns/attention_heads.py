@@ -1,9 +1,11 @@
-"""Heads: how [B, H, S, D] was made of [B, S, H·D], or became [B·H, S, D], and how to get there.
+"""Heads: how [B, H, S, D] was made of [B, S, H·D], or became [B·H, S, D], and how to get there; one batch of several.
 
 What a kernel needs is mostly there already, some views and a Transpose earlier.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import onnx_ir as ir
@@ -12,6 +14,9 @@ from onnxrewrite.rules import *
 
 HEADS = (0, 2, 1, 3)
 """The permutation between [B, S, H, D] and [B, H, S, D], either way."""
+
+Three = tuple[Value, Value, Value]
+"""q, k and v."""
 
 PACKED = (2, 0, 3, 1, 4)
 """The permutation of [B, S, 3, H, D], q, k and v in one, to [3, B, H, S, D]."""
@@ -130,3 +135,22 @@ def before_merge(m: Match, x: Value) -> Value | None:
         return None
     same = same_shape(before[2:], after[1:]) and same_dim(before[0] * before[1], after[0])
     return found.source if same else None
+
+
+# -- [..., H, S, D] ------------------------------------------------------------------------------------------
+
+
+def with_one_batch(m: Match, build: Builder, parts: Three) -> tuple[Three, Value]:
+    """q, k and v of a batch and windows in it, [..., H, S, D], as [B, H, S, D], and the shape of the result."""
+    one, two, three = (_of_rank_4(m, build, x) for x in parts)
+    wanted = m.known(m.shape(m.anchor), "the rank of the result is not known", at=m.anchor)
+    back = reshape_target((*(m.shape(one) or ())[:-1], -1), wanted, None)
+    sizes = m.known(back, "no constant target takes the batch apart", at=m.anchor)
+    return (one, two, three), build.const(np.array(sizes, np.int64))
+
+
+def _of_rank_4(m: Match, build: Builder, x: Value) -> Value:
+    """A value with all that is before its last three dimensions in one."""
+    shape = m.shape(x) or ()
+    sizes = reshape_target(shape, (math.prod(shape[:-3]), *shape[-3:]), None)
+    return build.Reshape(x, np.array(m.known(sizes, "no constant target merges the batch", at=x), np.int64))

@@ -20,7 +20,6 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 from onnxrewrite_patterns.attention_terms import (
-    again,
     bias,
     cap,
     drop,
@@ -34,6 +33,7 @@ from onnxrewrite_patterns.attention_terms import (
     q,
     replaced,
     scores,
+    second_mask,
     softmax,
     split,
     viewed,
@@ -146,7 +146,7 @@ def _parts(m: Match, build: Builder, sides: Sides) -> list[Value]:
     elif before is not None:
         parts.append(before)
     if mask in m:
-        given = build.Add(m[again], m[mask]) if again in m else m[mask]
+        given = build.Add(m[second_mask], m[mask]) if second_mask in m else m[mask]
         parts.append(_apart(m, build, sides, given) if split in m else given)
     if penalty in m:
         parts.append(build.Neg(m[penalty]))

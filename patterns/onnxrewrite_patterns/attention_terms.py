@@ -15,7 +15,7 @@ q_scale, k_scale, kt_scale, scale, outer_scale = map(
 )
 factor, divisor = Var("factor of the scores"), Var("divisor of the scores")
 cap, floor = Scalar("softcap"), Scalar("floor")
-bias, mask, again, penalty = Var("bias"), Var("mask"), Var("second mask"), Var("penalty")
+bias, mask, second_mask, penalty = Var("bias"), Var("mask"), Var("second mask"), Var("penalty")
 keep, drop, fill = Var("keep"), Var("drop"), Scalar("fill")
 perm = Attr[tuple[int, ...]]("perm")
 
@@ -45,7 +45,7 @@ replaced = any_of(op.Where(keep, shifted, fill), op.Where(drop, fill, shifted))
 
 split = op.Reshape(shifted, Var("shape of scores with heads"))
 added = op.Add(any_of(shifted, replaced), mask)
-added_apart = op.Add(any_of(op.Add(split, again), split), mask)
+added_apart = op.Add(any_of(op.Add(split, second_mask), split), mask)
 viewed = op.Reshape(any_of(op.Max(added_apart, floor), added_apart), Var("shape of scores"))
 masked = any_of(added, op.Max(added, floor), op.Sub(shifted, penalty), added_apart, viewed, replaced, score, rescaled)
 

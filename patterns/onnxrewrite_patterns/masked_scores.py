@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
+from onnxrewrite_patterns.softmax import require_last_axis
 
 computed = operators("broadcast linear pointwise view", but="comparison logic Where")
 """Operators that scores come from; a Where of constants alone is a mask that is added."""
@@ -67,8 +68,8 @@ _END = "p = Softmax(w)  y = MatMul(p, v)"
 def masked_scores(m: Match, build: Builder) -> Value:
     """softmax(where(keep, scores, -10000) + mask) ⟶ softmax(where(keep, scores, lowest) + mask)."""
     m.node(scores)  # of it the result counts, whatever its attributes
-    node, rank, dtype = m.node(weights), m.rank(m.anchor), m.dtype(scores)
-    m.require(rank and m.axis(node, rank) == rank - 1, "the weights are not along the last axis", at=m.anchor)
+    node, dtype = m.node(weights), m.dtype(scores)
+    require_last_axis(m, build, weights)
     below = readers(m.anchor, ("Cast", "Where"), within=_STEPS)
     m.require(any(n.op_type == "MatMul" for n in below), "it is no attention: the weights are of nothing")
     m.require(dtype in _LEAST, "the dtype of the scores is neither float32 nor float16", at=scores)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnxrewrite.rules import *
+from onnxrewrite_patterns.softmax import require_last_axis
 
 a, b, bt = (Var(name, dtype=FLOATS) for name in ("a", "b", "bᵀ"))
 flat_a, flat_b, flat_bt = (op.Reshape(x, Var(f"shape of {x.name}")) for x in (a, b, bt))
@@ -56,10 +57,15 @@ _FLAT = "float[2,3,s,8] a; float[2,3,8,l] b; p = Reshape(a, {6, -1, 8})  q = Res
             "c = MatMul(s, q)  y = Reshape(c, {2, 3, 4, 5})",
             to="float[2,3,4,8] a; float[2,3,8,5] b; s = Softmax<axis=3>(a)  y = MatMul(s, b)",
         ),
+        Rewrites(
+            "float16[2,3,4,8] a; float16[2,3,8,5] b; p = Reshape(a, {6, 4, 8})  s = Softmax<axis=2>(p)"
+            "q = Reshape(b, {6, 8, 5})  c = MatMul(s, q)  y = Reshape(c, {2, 3, 4, 5})",
+            to="float16[2,3,4,8] a; float16[2,3,8,5] b; s = Softmax<axis=3>(a)  y = MatMul(s, b)",
+        ),
         Rejects(
             "float[2,3,4,8] a; float[2,3,8,5] b; p = Reshape(a, {6, 4, 8})  s = Softmax<axis=1>(p)"
             "q = Reshape(b, {6, 8, 5})  c = MatMul(s, q)  y = Reshape(c, {2, 3, 4, 5})",
-            because="does not run along the last axis",
+            because="must run along the last axis",
         ),
         Rejects(
             "float[2,3,4,8] a; float[3,2,8,5] b; p = Reshape(a, {6, 4, 8})  q = Reshape(b, {6, 8, 5})"
@@ -90,9 +96,10 @@ def matmul_of_views(m: Match, build: Builder) -> Value:
     same = same_shape(_without_ones(given), _without_ones(wanted))
     m.require(same, "the result is not given the batch again", at=apart)
     rank = len(of_b)
-    is_last = softmax not in m or m.attr(softmax, "axis") in (-1, 2)
-    m.require(is_last, "Softmax does not run along the last axis", at=softmax)
-    first = build.Softmax(m[a], axis=rank - 1) if softmax in m else m[a]
+    first = m[a]
+    if softmax in m:
+        require_last_axis(m, build, softmax)
+        first = build.Softmax(first, axis=rank - 1)
     factor = m[b] if b in m else build.Transpose(m[bt], perm=(*range(rank - 2), rank - 1, rank - 2))
     made = build.MatMul(first, factor)
     return made if same_shape(given, wanted) else reshaped_as(m, build, made, m[apart])

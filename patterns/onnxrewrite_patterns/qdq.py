@@ -104,7 +104,8 @@ def _zeros(m: Match, build: Builder, of: Grid) -> Value:
 def result(m: Match, build: Builder, quantized: Call) -> list[Value]:
     """Scale and zero of what is quantized, one number each; of fewer bits, it would be rounded before."""
     m.require(m.dtype(quantized) in EIGHT_BITS, "the result is not of 8 bits", at=quantized)
-    m.require(m.dtype(own_scale) == ir.DataType.FLOAT, "it has no scale of 32 bits", at=own_scale)
+    dtype = m.dtype(own_scale)
+    m.require(dtype == ir.DataType.FLOAT, f"the dtype of its scale is {dtype}, not FLOAT", at=own_scale)
     _require_number(m, own_scale, own_zero)
     m.node(quantized)  # its axis says nothing where there is one scale
     return [m[own_scale], m.value(own_zero) or build.const(0, like=m.dtype(quantized))]

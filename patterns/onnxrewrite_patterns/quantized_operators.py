@@ -125,7 +125,7 @@ _FACTORS = "uint8[m,4] q; int8[4,3] k; x = DequantizeLinear(q, 0.5, uint8 3)  "
         Rejects(
             "uint8[m,4] q; uint8[4,3] k; x = DequantizeLinear(q, float16 0.5, uint8 3)"
             "w = DequantizeLinear(k, float16 0.5)  p = MatMul(x, w)  y = QuantizeLinear(p, float16 2.0, uint8 7)",
-            because="no scale of 32 bits",
+            because="not FLOAT",
             opset=21,
         ),
     ),
@@ -147,8 +147,9 @@ def _gemm(m: Match, build: Builder) -> tuple[list[Value | None], dict[str, Any]]
     m.require(attributes.pop("beta", 1.0) == 1 or bias.whole not in m, "the bias is scaled", at=call)
     m.require(attributes.get("alpha", 1.0) == 1, "the product is scaled", at=call)
     columns = 0 if attributes.get("transB", 0) else 1
+    factors = [*whole(m, build, a), *sliced(m, build, b, columns)]
     steps = bias_in_steps(m, bias, a.scale, b.scale) if bias.whole in m else None
-    return [*whole(m, build, a), *sliced(m, build, b, columns), steps], attributes
+    return [*factors, steps], attributes
 
 
 @rule(

@@ -28,6 +28,14 @@ exponential = any_of(op.Exp(shifted), op.Exp(x))
 total = op.ReduceSum(exponential, axes=axes, keepdims=1)
 
 
+def require_last_axis(m: Match, build: Builder, call: Call) -> None:
+    """Refuse a Softmax along another axis than the last one, which may be the default of an older opset."""
+    axis = m.attr(call, "axis")
+    default = "" if "axis" in m.node(call).attributes else f", the default of opset {build.opset}"
+    last = axis in (-1, (m.rank(call) or 0) - 1)
+    m.require(last, f"Softmax must run along the last axis, not along {axis}{default}", at=call)
+
+
 def _axis(m: Match) -> int:
     """The one axis that is reduced."""
     rank = m.rank(x)
@@ -160,7 +168,7 @@ back = op.Reshape(of_rows, Var("shape of x"))
         ),
         Rejects(
             "float[n,3,5] x; f = Reshape(x, {-1, 5})  s = Softmax<axis=0>(f)  y = Reshape(s, {-1, 3, 5})",
-            because="does not run along the last axis",
+            because="must run along the last axis",
         ),
         Rejects(
             "float[n,6,5] x; f = Reshape(x, {-1, 5})  s = Softmax(f)  y = Reshape(s, {-1, 3, 5})",
@@ -175,8 +183,7 @@ def softmax_of_rows(m: Match, build: Builder) -> Value:
     if not shape or not rows or not same_shape(m.shape(back), shape):
         m.refuse("the shape is not shown to be as before", at=back)
     m.require(same_dim(rows[-1], shape[-1]), f"a row of {rows[-1]} is not one of {shape[-1]}", at=flat)
-    last = m.attr(of_rows, "axis") in (-1, len(rows) - 1)
-    m.require(last, "it does not run along the last axis", at=of_rows)
+    require_last_axis(m, build, of_rows)
     made: Value = build.node(m.node(of_rows).op_type, [m[x]], {"axis": len(shape) - 1})[0]
     return made
 
