@@ -47,7 +47,7 @@ RULES = [
         why="what is repeated shares the one", when=lambda m: m.rank(x) == m.rank(expanded),
     ),
     wrong(
-        "mean-of-product", op.ReduceMean(op.Mul(x, z), axes=axes, keepdims=1),
+        "mean-of-factors", op.ReduceMean(op.Mul(x, z), axes=axes, keepdims=1),
         lambda m, b: b.Mul(b.ReduceMean(m[x], axes=m[axes], keepdims=1), b.ReduceMean(m[z], axes=m[axes], keepdims=1)),
         on="float[2,2] x; float[2,2] z; p = Mul(x, z)  y = ReduceMean(p, axes=[1])", at={"x": ROWS, "z": ROWS},
         why="the factor is only taken out where it is the same along the axis",

@@ -7,6 +7,7 @@ import random
 import onnx_ir as ir
 
 from onnxrewrite.ir import schema
+from onnxrewrite.ir.operators import operators
 from onnxrewrite.ruletest.fuzz.operand_position import DoesNotFit, Shape, Spot, known_attributes, static_shape
 from onnxrewrite.ruletest.fuzz.operands import LISTS, OPERANDS, STRICT
 
@@ -24,6 +25,8 @@ def is_standard(model: ir.Model) -> bool:
         ranks = (None if node.domain else OF_RANK.get((node.op_type, name)) for name in node.attributes)
         if any(rank is not None and shapes[0] is not None and len(shapes[0]) != rank for rank in ranks):
             return False
+        if _is_too_wide(node):
+            return False
         for index, shape in enumerate(shapes):
             spot = Spot(node, index, shapes, rng, known_attributes(node, found))
             if shape is not None and not is_legal(spot, shape):
@@ -39,3 +42,12 @@ def is_legal(spot: Spot, shape: Shape) -> bool:
         return spot.place not in STRICT or OPERANDS[spot.place](spot) == shape
     except DoesNotFit:
         return True
+
+
+def _is_too_wide(node: ir.Node) -> bool:
+    """True if a window is wider than the image that it moves over, so that there is no place for it: ONNX Runtime's
+    pools cut it off."""
+    if node.domain or node.op_type not in operators(marks="images"):
+        return False
+    image, result = static_shape(node.inputs[0]), static_shape(node.outputs[0])
+    return image is not None and result is not None and min(image) > 0 >= min(result)

@@ -34,7 +34,10 @@ def test_no_draw_breaks_off(name: str) -> None:
         ("float[2,5,6] q; y = Attention<q_num_heads=2, kv_num_heads=2>(q, q, q)", True),
         ("float[2,3,5,5] q; y = Attention(q, q, q)", True),
         ("float[2,3,5,5] q; y = Attention<q_num_heads=1, kv_num_heads=1>(q, q, q)", False),
+        ("float[2,3,5,5] x; y = AveragePool<kernel_shape=[5, 5], strides=[2, 2]>(x)", True),
+        ("float[2,3,5,5] x; y = AveragePool<kernel_shape=[1, 6], strides=[2, 2]>(x)", False),
+        ("float[2,3,0,5] x; y = AveragePool<kernel_shape=[1, 1]>(x)", True),
     ],
 )
-def test_attributes_that_are_for_operands_of_another_rank_are_not_standard(graph: str, allowed: bool) -> None:
+def test_attributes_that_do_not_fit_an_operand_are_not_standard(graph: str, allowed: bool) -> None:
     assert is_standard(with_facts(text.parse(graph, opset=23))) == allowed
