@@ -54,7 +54,7 @@ RULES = [
           when=lambda m: m.shape(x) is not None and m.shape(x) == m.shape(z), assumes=FINITE),
     right("weights-multiplied", op.MatMul(op.MatMul(x, w), v), lambda m, b: b.MatMul(m[x], b.const(m[w] @ m[v], like=w)),
           when=lambda m: m[w].ndim == m[v].ndim == 2, assumes=FINITE),
-    right("transposed-product", op.Transpose(op.MatMul(x, w), perm=(1, 0)),
+    right("product-transposed", op.Transpose(op.MatMul(x, w), perm=(1, 0)),
           lambda m, b: b.MatMul(b.const(m[w].T, like=w), b.Transpose(m[x], perm=(1, 0))),
           when=lambda m: m[w].ndim == 2 and m.rank(x) == 2, assumes=WHOLE),
     right("relu-after-pool", pool, lambda m, b: b.Relu(b.node("MaxPool", [m[x]], m.attrs(pool))[0]), assumes=WHOLE),

@@ -15,7 +15,7 @@ n, k, c, d = Var("n", dtype=D.INT64), Var("k", dtype=D.INT64), Scalar("c"), Scal
 
 RULES = [
     right("neither", op.And(op.Not(a), op.Not(e)), lambda m, b: b.Not(b.Or(m[a], m[e]))),
-    right("where-not", op.Where(op.Not(a), x, z), lambda m, b: b.Where(m[a], m[z], m[x])),
+    right("where-negated", op.Where(op.Not(a), x, z), lambda m, b: b.Where(m[a], m[z], m[x])),
     right("where-where", op.Where(a, op.Where(a, x, z), y), lambda m, b: b.Where(m[a], m[x], m[y]),
           when=lambda m: m.shape(x) is not None and m.shape(x) == m.shape(z)),
     right("two-masks-at-once", op.Where(a, op.Where(e, x, c), c), lambda m, b: b.Where(b.And(m[a], m[e]), m[x], b.const(m[c], like=x))),

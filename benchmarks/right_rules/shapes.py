@@ -33,7 +33,7 @@ RULES = [
           when=lambda m: m[axes] == m[axes2]),
     right("gather-composed", op.Gather(op.Gather(x, index, axis=0), index2, axis=0),
           lambda m, b: b.Gather(m[x], b.const(m[index][m[index2]], like=index), axis=0), when=lambda m: m[index].ndim == 1),
-    right("tile-of-tile", op.Tile(op.Tile(x, repeats), repeats2), lambda m, b: b.Tile(m[x], b.const(m[repeats] * m[repeats2])),
+    right("tiles-joined", op.Tile(op.Tile(x, repeats), repeats2), lambda m, b: b.Tile(m[x], b.const(m[repeats] * m[repeats2])),
           when=lambda m: m[repeats].shape == m[repeats2].shape),
     right("depth-and-space", op.DepthToSpace(op.SpaceToDepth(x, blocksize=block), blocksize=block), lambda m, b: m[x]),
     right("split-and-concat", op.Concat(halves[0], halves[1], axis=axis2), lambda m, b: m[x], when=lambda m: m[axis] == m[axis2] and m[sizes].size == 2),
