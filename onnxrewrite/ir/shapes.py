@@ -250,16 +250,39 @@ def _global_pool(context: Context, node: ir.Node) -> None:
     set_shape(context, node.outputs[0], shape, None if node.inputs[0] is None else node.inputs[0].dtype)
 
 
-def _of_rank(like: int, dtype_of: int) -> Infer:
-    """The rank of one input, the dtype of another, and sizes of its own."""
+def _as_standard(op_type: str, operands: slice, dtype_of: int) -> Infer:
+    """The shape that the standard's operator of this name makes of some operands, and the dtype of an input."""
 
     def infer(context: Context, node: ir.Node) -> None:
-        given = node.inputs[like] if len(node.inputs) > like else None
-        zero = node.inputs[dtype_of] if len(node.inputs) > dtype_of else None
-        shape = None if given is None or given.shape is None else [UNKNOWN] * len(given.shape)
-        set_shape(context, node.outputs[0], shape, None if zero is None else zero.dtype)
+        import onnx_shape_inference as inference
+
+        given = [v for v in node.inputs[operands] if v is not None]
+        stands = [ir.Value(shape=v.shape, type=ir.TensorType(ir.DataType.FLOAT)) for v in given]
+        twin = ir.Node("", op_type, stands, [a for a in node.attributes.values() if a.name != "channels_last"])
+        standard = inference.registry.get("", op_type, version=_STANDARD)
+        if standard is not None and not node.attributes.get_int("channels_last", 0):
+            standard(context, twin)
+        shape, zero = twin.outputs[0].shape, node.inputs[dtype_of]
+        set_shape(context, node.outputs[0], None if shape is None else shape.dims, None if zero is None else zero.dtype)
 
     return infer
+
+
+_STANDARD = 21
+"""The opset whose shapes the quantized operators have."""
+
+
+def _presents(context: Context, node: ir.Node) -> None:
+    """Keys and values (batch, heads, length, size) after the past ones."""
+    inputs = dict(enumerate(node.inputs))
+    for output, place, new in zip(node.outputs[1:3], (6, 7), (inputs.get(1), inputs.get(2)), strict=False):
+        past = inputs.get(place)
+        if past is None or past.shape is None or new is None or new.shape is None or len(new.shape) not in (3, 4):
+            continue
+        batch, heads, before, size = past.shape.dims
+        added = new.shape.dims[-2]
+        length = dims.plain(before + added) if dims.is_known(before) and dims.is_known(added) else UNKNOWN
+        set_shape(context, output, [batch, heads, length, size], past.dtype)
 
 
 def _skip_norm(context: Context, node: ir.Node) -> None:
@@ -289,9 +312,10 @@ RULES: dict[tuple[str, str], Infer] = {
     ("com.microsoft", "QLinearMul"): _quantized(0, 3),
     ("com.microsoft", "QLinearWhere"): _quantized(0, 1, 4),
     ("com.microsoft", "QGemm"): _qgemm,
-    ("com.microsoft", "QLinearAveragePool"): _of_rank(0, 0),
+    ("com.microsoft", "MultiHeadAttention"): _presents,
+    ("com.microsoft", "QLinearAveragePool"): _as_standard("AveragePool", slice(1), 0),
     ("com.microsoft", "QLinearGlobalAveragePool"): _global_pool,
-    ("com.microsoft", "QLinearConcat"): _of_rank(2, 1),
+    ("com.microsoft", "QLinearConcat"): _as_standard("Concat", slice(2, None, 3), 1),
     ("com.microsoft", "SkipLayerNormalization"): _skip_norm,
     ("com.microsoft", "SkipSimplifiedLayerNormalization"): _skip_norm,
 }
@@ -312,6 +336,7 @@ NOT_BELIEVED = frozenset(RULES) - {
     ("com.microsoft", "QLinearAdd"),
     ("com.microsoft", "QLinearMul"),
     ("com.microsoft", "QLinearWhere"),
+    ("com.microsoft", "MultiHeadAttention"),
     ("com.microsoft", "SkipLayerNormalization"),
     ("com.microsoft", "SkipSimplifiedLayerNormalization"),
 }

@@ -119,7 +119,8 @@ def _misuses(node: ir.Node, found: schema.Schema) -> str | None:
 def wrong_result(facts: Facts, old: ir.Value, new: ir.Value, minted: frozenset[str]) -> str | None:
     """The reason why ``new`` cannot stand for ``old``, or None: dtype, rank or a dimension is not shown to be equal.
 
-    ``minted`` names dimensions about which nothing is known, because inference gave up on them; these are let through.
+    ``minted`` names dimensions of which nothing is known, because inference gave up on them: these are let through where
+    it did on those of ``old``, too.
     """
     if facts.dtype(old) != facts.dtype(new):
         return f"the result has dtype {_dtype(facts.dtype(new))}, not {_dtype(facts.dtype(old))}"
@@ -131,7 +132,7 @@ def wrong_result(facts: Facts, old: ir.Value, new: ir.Value, minted: frozenset[s
     if len(before) != len(after):
         return f"the result has rank {len(after)}, not {len(before)}"
     for axis, (a, b) in enumerate(zip(before, after, strict=True)):
-        if not same_dim(a, b) and not _unknown(b, minted):
+        if not same_dim(a, b) and not (_unknown(b, minted) and _is_made_up(a, facts)):
             return f"dimension {axis} of the result is {b}, which is not shown to equal {a}"
     return None
 
@@ -150,6 +151,10 @@ def raises_rank(match: Match) -> str | None:
 
 def _unknown(dim: Dim, minted: frozenset[str]) -> bool:
     return isinstance(dim, ir.SymbolicDim) and (dim.value is None or bool(names_in(dim) & minted))
+
+
+def _is_made_up(dim: Dim, facts: Facts) -> bool:
+    return isinstance(dim, ir.SymbolicDim) and (dim.value is None or facts.is_made_up(dim))
 
 
 def makes_cycle(match: Match, nodes: Sequence[ir.Node], results: Sequence[ir.Value], order: Order) -> bool:

@@ -22,6 +22,7 @@ from onnxrewrite.pattern.finder import Matcher
 from onnxrewrite.pattern.match import Match, Refused
 from onnxrewrite.rewrite import edit, legality
 from onnxrewrite.rewrite.build import Builder
+from onnxrewrite.rewrite.fitting import misfit
 from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.purity import ImpureRule, pure
 from onnxrewrite.rewrite.rule import Assumption, Rule, Stage
@@ -241,6 +242,7 @@ class Transaction:
         for old, new in zip(self.match.outputs, self.results, strict=True):
             _refuse_if(legality.wrong_result(self.facts, old, new, minted))
         _refuse_if(legality.raises_rank(self.match))
+        _refuse_if(misfit(self.match.nodes, self.build.nodes, self.facts))
         if self.scope is not None:
             visible = self.work.enclosing(self.scope)
             taken = legality.read_outside(self.build.nodes, self.results)

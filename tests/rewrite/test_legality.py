@@ -165,6 +165,14 @@ def test_a_number_of_shape_one_may_raise_the_rank() -> None:
         assert len(drive(known, [double]).trace.applied) == 1
 
 
+def test_operands_that_are_not_shown_to_fit() -> None:
+    """The sum of [3,3] and [n,3] is inferred to be [3,3], which holds only where n is 3 or 1."""
+    graph = "float[3,3] z; float[n,3] x; t = Transpose<perm=[1,0]>(x)  p = MatMul(t, x)  y = MatMul(z, p)"
+    pattern = op.MatMul(z, op.MatMul(op.Transpose(x, perm=(1, 0)), x))
+    refused = why(lambda m, b: b.Add(m[z], m[x]), graph, pattern)
+    assert refused == "Add takes sizes that are not shown to fit: 3 and n"
+
+
 # -- inner values -------------------------------------------------------------------------------------------------
 
 PAIR = op.Neg(op.Relu(x))
