@@ -201,6 +201,8 @@ class Builder:
     def _dtype(self, like: Term | ir.Value | ir.DataType | None) -> ir.DataType | None:
         if like is None or isinstance(like, ir.DataType):
             return like
+        if not isinstance(like, ir.Value) and like not in self._match:
+            raise KeyError(f"{like!r} stands for nothing here, so that a constant cannot be like it")
         return self._match.dtype(like)
 
     def _schema(self, op_type: str) -> tuple[int | None, schema.Schema | None]:

@@ -139,9 +139,9 @@ class Workspace:
         """Count the bytes by which constants are larger than those that they take the place of."""
         self._growth += growth
 
-    def refuse_illegal(self, build: Builder, facts: Facts, stage: Stage, replaced: Sequence[ir.Node]) -> None:
+    def refuse_illegal(self, build: Builder, facts: Facts, stage: Stage, standing: Sequence[ir.Node]) -> None:
         """Refuse what cannot run; before the lower stage, what can be lowered is no problem.  What is written anew of
-        the nodes that are ``replaced`` runs as they do: ONNX Runtime takes its Softmax of float16 by way of Casts.
+        nodes that are ``standing`` in the model runs as they do: ONNX Runtime takes Softmax of float16 by way of Casts.
 
         Raises:
             Refused: With the reason; ``TooNew`` if all that is missing to the raise stage is a newer opset.
@@ -149,7 +149,7 @@ class Workspace:
         newer: dict[str, int] = {}
         for node in build.nodes:
             reason = self._illegal(node, facts, facts.opset_imports)
-            if reason is not None and self._is_among(replaced, node, facts):
+            if reason is not None and self._is_among(standing, node, facts):
                 continue
             lowered = self._lowered(node, facts) if reason is not None and stage < Stage.LOWER else ""
             if reason is None or isinstance(lowered, Rule):
@@ -237,7 +237,8 @@ class Transaction:
         _refuse_if(self.match.overlooked(self.rule.mentioned))
         self._growth = _growth(self.match, self.build)
         self.work.refuse_growth(self._growth)
-        self.work.refuse_illegal(self.build, self.facts, self.rule.stage, self.match.nodes)
+        standing = self.match.nodes if self.scope is not None else ()  # what is only tried need not run
+        self.work.refuse_illegal(self.build, self.facts, self.rule.stage, standing)
         minted = self.facts.made_up_since(mark)
         for old, new in zip(self.match.outputs, self.results, strict=True):
             _refuse_if(legality.wrong_result(self.facts, old, new, minted))

@@ -171,7 +171,7 @@ def product(m: Match, build: Builder, array: Array, gain: Array) -> Value:
 
 def rounded(m: Match, build: Builder, exact: Array) -> Value:
     """A constant in the layer's dtype, refused where it is not finite."""
-    value = build.const(exact, like=w)
+    value = build.const(exact, like=m[x])
     m.require(np.isfinite(_stored(m, value)).all(), "the new weight is not finite in its dtype", at=w)
     return value
 

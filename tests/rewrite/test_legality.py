@@ -165,6 +165,15 @@ def test_a_number_of_shape_one_may_raise_the_rank() -> None:
         assert len(drive(known, [double]).trace.applied) == 1
 
 
+def test_to_be_written_again_is_not_to_be_lowered() -> None:
+    """A rule of the lower stage that writes an illegal operator once more does not make it legal."""
+    again = rule("again", op.Gemm(x, z), lambda m, b: b.Gemm(m[x], m[z]), Stage.LOWER)
+    mixing = rule("mixing", op.Relu(x), lambda m, b: b.Gemm(m[x], b.const([[1.0]])), Stage.CANONICALIZE)
+    driver = drive("double[1,1] x; y = Relu(x)", [mixing, again])
+    assert driver.trace.applied == []
+    assert reason(driver, "mixing").startswith("Gemm mixes double and float")
+
+
 def test_operands_that_are_not_shown_to_fit() -> None:
     """The sum of [3,3] and [n,3] is inferred to be [3,3], which holds only where n is 3 or 1."""
     graph = "float[3,3] z; float[n,3] x; t = Transpose<perm=[1,0]>(x)  p = MatMul(t, x)  y = MatMul(z, p)"
