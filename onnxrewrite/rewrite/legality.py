@@ -119,8 +119,8 @@ def _misuses(node: ir.Node, found: schema.Schema) -> str | None:
 def wrong_result(facts: Facts, old: ir.Value, new: ir.Value, minted: frozenset[str]) -> str | None:
     """The reason why ``new`` cannot stand for ``old``, or None: dtype, rank or a dimension is not shown to be equal.
 
-    ``minted`` names dimensions of which nothing is known, because inference gave up on them: these are let through where
-    it did on those of ``old``, too.
+    ``minted`` names dimensions of which nothing is known, because inference gave up on them: these are let through
+    where it did on those of ``old``, too.
     """
     if facts.dtype(old) != facts.dtype(new):
         return f"the result has dtype {_dtype(facts.dtype(new))}, not {_dtype(facts.dtype(old))}"
