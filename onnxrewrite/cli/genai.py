@@ -82,14 +82,15 @@ def genai(
     asked: _Conversion,
     told: options.Output,
 ) -> None:
-    """Make a folder of a decoder with past that onnxruntime-genai runs.
+    """Make a folder of a decoder that onnxruntime-genai runs.
 
-    Inputs and outputs are found by what they do.  Attention becomes GroupQueryAttention, whose past and present share a
-    buffer; what cannot be expressed stays as it is, and is reported.  The folder must write the same tokens as MODEL:
-    in ONNX Runtime, and in onnxruntime-genai if it is installed.
+    Inputs and outputs are found by what they do; a decoder without past keys and values is given them.  Attention
+    becomes GroupQueryAttention, whose past and present share a buffer; what cannot be expressed stays as it is, and is
+    reported.  The folder must write the same tokens as MODEL: in ONNX Runtime, and in onnxruntime-genai if it is
+    installed.
 
     Exit status: 0 done; 1 it writes other tokens, and nothing was written; 2 bad arguments, an unreadable model, or one
-    that is no decoder with past.
+    that is no decoder.
     """
     from pathlib import Path
 

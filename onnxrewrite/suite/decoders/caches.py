@@ -41,14 +41,12 @@ class _Joined:
 
 
 def caches_of(graph: ir.Graph) -> tuple[Cache, ...]:
-    """The caches of a decoder, one a layer, the first layer first.
+    """The caches of a decoder, one a layer, the first layer first; none for one without past.
 
     Raises:
-        ModelError: There is none, one has no present, or keys without values or the reverse.
+        ModelError: One has no present, or keys without values or the reverse.
     """
     joined = [found for value in graph.inputs if (found := _joined(value)) is not None]
-    if not joined:
-        raise ModelError("the model has no past: no input is joined to new keys or values; export it with its past")
     untied = [each.past.name or "" for each in joined if each.present is None]
     if untied:
         raise ModelError(f"the past {untied[0]} has no present: no output gives it with the new keys or values")

@@ -46,7 +46,7 @@ class Interface:
         ids: Token ids, of shape [batch, sequence].
         mask: 1 for each token that counts, of shape [batch, past + sequence]; None where there is none.
         positions: Of shape [batch, sequence]; None where there is none.
-        caches: Keys and values of each layer.
+        caches: Keys and values of each layer; none for a decoder without past, which reads the whole text at each step.
         logits: Of shape [batch, sequence, words].
         words: The number of tokens that logits are given for.
         width: The size of an embedding.
@@ -68,14 +68,14 @@ class Interface:
 
 
 def find_interface(model: ir.Model, given: Mapping[str, str | None] | None = None) -> Interface:
-    """The interface of a decoder with past.
+    """The interface of a decoder.
 
     Args:
         model: The model, without functions.
         given: The names of parts that the caller decides, by part: ``ids``, ``mask``, ``positions``, ``logits``.
 
     Raises:
-        ModelError: The model is no decoder, or has no past, or a past without a present.
+        ModelError: The model is no decoder, or has a past without a present.
         UsageError: Several inputs or outputs could have a part, or one that was given does not exist.
     """
     found = _Finder(model.graph, {k: v for k, v in (given or {}).items() if v})

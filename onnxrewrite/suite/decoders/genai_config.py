@@ -75,13 +75,10 @@ def require_agreement(config: Mapping[str, Any], interface: Interface) -> None:
     Raises:
         ModelError: They contradict each other; the message names the entry.
     """
-    cache = interface.caches[0]
-    facts = {
-        **dict.fromkeys(_LAYERS, len(interface.caches)),
-        "num_key_value_heads": cache.heads,
-        "head_dim": cache.size,
-        "vocab_size": interface.words,
-    }
+    facts = {"vocab_size": interface.words}
+    for cache in interface.caches[:1]:
+        facts |= dict.fromkeys(_LAYERS, len(interface.caches))
+        facts |= {"num_key_value_heads": cache.heads, "head_dim": cache.size}
     for name, actual in facts.items():
         said = config.get(name)
         if isinstance(said, int) and said != actual:
