@@ -66,6 +66,10 @@ class _Conversion:
             "any: wherever the mask says.",
         ),
     ] = Padding.RIGHT
+    all_logits: Annotated[
+        bool,
+        typer.Option("--all-logits", help="Give logits of all tokens of a prompt, and not of the last one only."),
+    ] = False
     lower: options.Lower = options.Lowering.FUSED
     tokens: Annotated[
         int, typer.Option("--tokens", min=1, metavar="N", help="Tokens after each prompt that are compared.")
@@ -130,6 +134,7 @@ def _settings(parts: _Parts, text: _Text, asked: _Conversion) -> GenaiSettings:
         parts=vars(parts),
         special=Special(context=text.context, eos=tuple(text.eos), bos=text.bos, pad=text.pad),
         padding=Side(asked.padding.value),
+        all_logits=asked.all_logits,
         lower=asked.lower.value,
         tokens=asked.tokens,
         seed=asked.seed,

@@ -34,6 +34,7 @@ from onnxrewrite.suite.decoders.genai_config import (
 )
 from onnxrewrite.suite.decoders.greedy_generation import Side
 from onnxrewrite.suite.decoders.grouped_query import Padding, rules
+from onnxrewrite.suite.decoders.last_token import keep_last
 from onnxrewrite.suite.decoders.past import add_past
 from onnxrewrite.suite.decoders.stepwise import require_causal, require_stepwise
 from onnxrewrite.suite.decoders.token_check import TokenCheck, check_tokens, largest, prompts
@@ -65,6 +66,7 @@ class GenaiSettings:
         padding: Where texts of a batch are padded; what that rules out need not be computed.
         lower: How the rewrite chooses kernels, see ``onnxrewrite.apply``.
         check: How thoroughly the rewrites are checked, see ``onnxrewrite.apply``.
+        all_logits: True for logits of all new tokens; else those of the last one, if texts are padded on the right.
         tokens: The number of tokens after each prompt that are compared.
         seed: Of the prompts, and of the inputs of checks.
     """
@@ -74,6 +76,7 @@ class GenaiSettings:
     padding: Padding = Padding.RIGHT
     lower: Lowering = "fused"
     check: CheckLevel = "full"
+    all_logits: bool = False
     tokens: int = 32
     seed: int = 0
 
@@ -206,6 +209,8 @@ class _Made:
         if not face.caches:
             self.interface = add_past(self.model, self.interface, self.masks, context, counted=counted)
             require_stepwise(self.model, self.interface, settings.seed)
+        if counted and not settings.all_logits:
+            keep_last(self.model, self.interface)
         if self.masks.windows:
             angles.tabulate(self.model, self.interface, context, counted=counted)
             self.model = self._grouped()

@@ -69,7 +69,7 @@ class Generator:
         return made
 
     def step(self, ids: Array, mask: Array | None = None) -> Array:
-        """The logits of a step, of shape [batch, n, words].
+        """The logits of a step, of shape [batch, n, words], or of its last token, [batch, 1, words].
 
         Raises:
             ModelError: The model cannot be run.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,13 @@ import onnx
 import pytest
 from suite.decoders.decoder_models import NAMES, decoder, renamed, without_mask
 
+from onnxrewrite import io
 from onnxrewrite.deploy import GenaiSettings, Padding, Special, genai
 from onnxrewrite.errors import CheckError, ModelError, UsageError
+from onnxrewrite.runtime.session import Session, open_session
 from onnxrewrite.suite.decoders import genai_conversion, genai_run
-from onnxrewrite.suite.decoders.greedy_generation import Text
+from onnxrewrite.suite.decoders.decoder_interface import find_interface
+from onnxrewrite.suite.decoders.greedy_generation import Side, Text
 from onnxrewrite.suite.decoders.token_check import TokenCheck, compare
 
 SPECIAL = Special(context=64, eos=(2,))
@@ -43,6 +47,26 @@ def test_padding_anywhere(tmp_path: Path) -> None:
     assert made.attentions == {"GroupQueryAttention": 2}
     assert "two texts, padded on the left" in made.check.runs
     assert not any("padded on the right" in each for each in made.assumes)
+
+
+def test_logits_of_the_last_token(tmp_path: Path) -> None:
+    """One text and two, each with its own last token; the head and the last layer are computed for one."""
+    settings = GenaiSettings(special=SPECIAL, tokens=2)
+    genai(decoder("llama_past"), tmp_path / "last", settings)
+    genai(decoder("llama_past"), tmp_path / "all", replace(settings, all_logits=True))
+    opened = [open_session(tmp_path / name / "model.onnx") for name in ("all", "last")]
+    ids, mask = np.array([[5, 17, 3, 9], [7, 2, 0, 0]]), np.array([[1, 1, 1, 1], [1, 1, 0, 0]])
+    logits = []
+    for session, name in zip(opened, ("all", "last"), strict=True):
+        assert isinstance(session, Session)
+        generator = Side(session, find_interface(io.load(tmp_path / name / "model.onnx")), 6).start()
+        logits.append([generator.step(ids, mask), generator.step(np.array([[4], [4]]))])
+    (whole, step), (last, next_step) = logits
+    assert last.shape == (2, 1, whole.shape[2])
+    assert np.allclose(last[:, 0], whole[[0, 1], [3, 1]], atol=1e-5)
+    assert np.allclose(step, next_step, atol=1e-5)
+    selected = [node for node in onnx.load(tmp_path / "last" / "model.onnx").graph.node if node.op_type == "GatherND"]
+    assert len(selected) == 2, "the residual, and the result of the last attention"
 
 
 def test_a_model_without_mask_is_given_one(tmp_path: Path) -> None:
