@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -55,6 +55,13 @@ def caches_of(graph: ir.Graph) -> tuple[Cache, ...]:
         layers[each.attention].append(each)
     order = {node: place for place, node in enumerate(graph)}
     return tuple(_cache(layers[node]) for node in sorted(layers, key=order.__getitem__))
+
+
+def is_shareable(graph: ir.Graph, caches: Sequence[Cache]) -> bool:
+    """True if past and present can be one buffer: nothing but attention that writes in place reads a past."""
+    past = {name for cache in caches for name in (cache.past_key, cache.past_value)}
+    uses = [node for value in graph.inputs if value.name in past for node, _ in value.uses()]
+    return bool(past) and all(node.op_type == "GroupQueryAttention" for node in uses)
 
 
 def _cache(parts: list[_Joined]) -> Cache:

@@ -8,7 +8,8 @@
 - *positions* choose rows of a table, or go through a Cos, and have the shape of the ids.
 - *logits* are floats of shape [batch, sequence, words], and not a present.
 
-Where that leaves several, one that bears the customary name is taken; where there is none, it must be told.
+Where that leaves several, one that bears the customary name is taken; where there is none, it must be told.  An input
+that nothing reads is what its name says, if that is customary: attention may turn by place and mask by count.
 """
 
 from __future__ import annotations
@@ -97,8 +98,11 @@ class _Finder:
         presents = {name for cache in caches for name in (cache.present_key, cache.present_value)}
         logits, words = self._logits(presents, words)
         rest = [v for v in self.graph.inputs if v.name not in pasts and v.name != ids and v.const_value is None]
-        positions = self._choice("positions", [v for v in rest if self._is_position(v, ids)])
+        unused = {v for v in rest if v.name in CUSTOMARY.values() and not any(True for _ in v.uses())}
+        places = [v for v in rest if self._is_position(v, ids)]
+        positions = self._choice("positions", places or [v for v in unused if v.name == CUSTOMARY["positions"]])
         masks = [v for v in rest if v.name != positions and _reaches_scores(v)]
+        masks = masks or [v for v in unused if v.name == CUSTOMARY["mask"]]
         mask = self._choice("mask", masks)
         known = {ids, mask, positions, *pasts}
         spare = [v.name or "" for v in rest if v.name not in known]

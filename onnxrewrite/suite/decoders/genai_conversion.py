@@ -22,7 +22,7 @@ from onnxrewrite.runtime.references import by_reference
 from onnxrewrite.runtime.session import Session, open_session
 from onnxrewrite.suite.decoders import angles, genai_folder, genai_run, masks
 from onnxrewrite.suite.decoders.attention_operators import ATTENTIONS
-from onnxrewrite.suite.decoders.caches import Cache
+from onnxrewrite.suite.decoders.caches import Cache, is_shareable
 from onnxrewrite.suite.decoders.contract import under_contract, without_shapes_of_pasts
 from onnxrewrite.suite.decoders.decoder_interface import Interface, find_interface
 from onnxrewrite.suite.decoders.genai_config import (
@@ -238,10 +238,8 @@ class _Made:
 
     @property
     def shared(self) -> bool:
-        """True if past and present can be one buffer: nothing else reads a past."""
-        past = {name for cache in self.interface.caches for name in (cache.past_key, cache.past_value)}
-        uses = [node for value in self.model.graph.inputs if value.name in past for node, _ in value.uses()]
-        return all(node.op_type == "GroupQueryAttention" for node in uses)
+        """True if past and present can be one buffer."""
+        return is_shareable(self.model.graph, self.interface.caches)
 
     @property
     def assumes(self) -> list[str]:

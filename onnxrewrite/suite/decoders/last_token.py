@@ -1,8 +1,8 @@
 """Logits of the last token alone: a generator asks for no others, and the head is the largest product of many decoders.
 
 A decoder mixes tokens in its attentions only, or it could not go on from a past.  So what is computed from the results
-of the last of them, token by token, is computed for one token: the last of each text that counts.  Texts are padded on the right,
-if at all.
+of the last of them, token by token, is computed for one token: the last of each text that counts.  Texts are padded on
+the right, if at all.
 """
 
 from __future__ import annotations
