@@ -1,7 +1,8 @@
 """Times of generation with decoders, by turns: a prompt, which gives the first token, and a step for each further one.
 
 Keys and values stay where they are between steps: in one buffer where the model allows it, as a generator does it.  A
-decoder without past reads the whole text at each step.
+decoder without past reads the whole text at each step.  Sessions are opened anew again and again, for a session keeps
+the good or bad places in memory that it got: for one and the same model, that is up to a tenth of a step.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -20,8 +22,9 @@ import onnxruntime as ort
 from onnxrewrite import io
 from onnxrewrite.errors import ModelError, one_line
 from onnxrewrite.io.inlining import inlined
+from onnxrewrite.ir.target import type_string
 from onnxrewrite.measure.peak_memory import Use, used
-from onnxrewrite.measure.timing import Interval, Span, Timing, TimingRow, interleave, ratio
+from onnxrewrite.measure.timing import Interval, Span, Timing, TimingRow, interleave_anew, ratio
 from onnxrewrite.runtime.settings import DEFAULT, Setting, open_runner
 from onnxrewrite.suite.decoders.caches import is_shareable
 from onnxrewrite.suite.decoders.decoder_interface import Interface, find_interface
@@ -148,10 +151,10 @@ def generation_times(
         UsageError: A part of an interface must be told.
     """
     decoders = {name: _Decoder(path, prompt + tokens, setting, parts) for name, path in _names(models).items()}
-    prompts = {name: each.step(0, prompt) for name, each in decoders.items()}
-    steps = {name: each.step(prompt + tokens // 2, 1) for name, each in decoders.items()}
+    steps = ((0, prompt), (prompt + tokens // 2, 1))
+    openers = [{name: partial(each.opened, *step) for name, each in decoders.items()} for step in steps]
     peaks = _peaks(decoders, prompt, setting, limit) if memory else {}
-    runs = [interleave(tasks, seconds=seconds) for tasks in (prompts, steps)]
+    runs = [{name: run for name, (_, run) in interleave_anew(each, seconds=seconds).items()} for each in openers]
     first = next(iter(decoders))
     ratios = [{name: ratio(t, run[first], of_processor=setting.is_serial) for name, t in run.items()} for run in runs]
     found = [
@@ -186,7 +189,7 @@ def _peaks(decoders: Mapping[str, _Decoder], prompt: int, setting: Setting, limi
 
 
 class _Decoder:
-    """An open decoder, and the keys and values of a text.
+    """A decoder, and the keys and values of a text.
 
     Args:
         path: Of the model.
@@ -195,11 +198,10 @@ class _Decoder:
 
     def __init__(self, path: Path, room: int, setting: Setting, parts: Mapping[str, str | None] | None) -> None:
         model: ir.Model = inlined(io.load(path)).model
-        self.path, self.room = path, room
+        self.path, self.room, self.setting = path, room, setting
         self.interface = find_interface(model, parts)
         self.shared = is_shareable(model.graph, self.interface.caches)
-        self.runner = open_runner(str(path), {}, setting)
-        self.types = {each.name: each.type for each in self.runner.handle.get_inputs()}
+        self.types = {each.name or "": type_string(each.dtype) for each in model.graph.inputs if each.dtype is not None}
 
     def run(self, feeds: Feeds) -> Outputs | str:
         """See ``greedy_generation.Steps``; a step is bound instead."""
@@ -221,13 +223,14 @@ class _Decoder:
         empty = Generator(self, face).feeds(ids)  # which has the dtypes of the model
         return {name: array.astype(empty[name].dtype) for name, array in made.items()}
 
-    def step(self, past: int, new: int) -> Callable[[], None]:
-        """Runs such a step, again and again at the same place.
+    def opened(self, past: int, new: int) -> Callable[[], None]:
+        """A new session, which runs such a step, again and again at the same place.
 
         Raises:
-            ModelError: It does not run.
+            ModelError: It does not open, or not run.
         """
-        handle, binding = self.runner.handle, self.runner.handle.io_binding()
+        runner = open_runner(str(self.path), {}, self.setting)
+        handle, binding = runner.handle, runner.handle.io_binding()
         given = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in self.feeds(past, new).items()}
         for name, value in given.items():
             binding.bind_ortvalue_input(name, value)
