@@ -8,8 +8,8 @@ from rich.text import Text
 
 from onnxrewrite.measure.timing import Span
 from onnxrewrite.report import human
+from onnxrewrite.report.plain_reports import GenerationReport
 from onnxrewrite.report.table import plain_table
-from onnxrewrite.suite.decoders.generation_times import GenerationReport
 
 
 def generation_report(data: GenerationReport) -> RenderableType:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
 import onnx_ir as ir
@@ -24,27 +23,14 @@ from onnxrewrite.errors import ModelError, one_line
 from onnxrewrite.io.inlining import inlined
 from onnxrewrite.ir.target import type_string
 from onnxrewrite.measure.peak_memory import Use, used
-from onnxrewrite.measure.timing import Interval, Span, Timing, TimingRow, interleave_anew, ratio
+from onnxrewrite.measure.timing import Interval, Timing, interleave_anew, ratio
+from onnxrewrite.report.plain_reports import DecoderRow, GenerationReport
 from onnxrewrite.runtime.settings import DEFAULT, Setting, open_runner
 from onnxrewrite.suite.decoders.caches import is_shareable
 from onnxrewrite.suite.decoders.decoder_interface import Interface, find_interface
 from onnxrewrite.suite.decoders.genai_folder import MODEL
 from onnxrewrite.suite.decoders.greedy_generation import Generator
 from onnxrewrite.system.arrays import Array, Feeds, Outputs
-
-
-class DecoderRow(TypedDict):
-    """Figures of a decoder, see ``DecoderTimes``."""
-
-    name: str
-    has_past: bool
-    shared_buffer: bool
-    prompt: TimingRow
-    prompt_ratio: Span
-    step: TimingRow
-    step_ratio: Span
-    tokens_a_second: float
-    memory: int | None
 
 
 @dataclass(frozen=True)
@@ -84,16 +70,6 @@ class DecoderTimes:
             "tokens_a_second": 1 / self.step.latency.median,
             "memory": self.memory,
         }
-
-
-class GenerationReport(TypedDict):
-    """What ``generation_times`` measured."""
-
-    prompt: int
-    tokens: int
-    provider: str
-    threads: int
-    decoders: list[DecoderRow]
 
 
 @dataclass(frozen=True)
