@@ -34,6 +34,8 @@ CUSTOMARY = {
 }
 """What each part is called by those who export decoders; the parts are also the names of the options that decide."""
 
+_MOVES = ("Reshape", "Cast", "Identity", "Squeeze", "Unsqueeze", "Flatten")
+_SHIFTS = ("Add", "Sub")
 _INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
 _PRODUCTS = PRODUCTS | {"Gemm", "Conv", "MatMulNBits"}
 _TURNS = frozenset(("RotaryEmbedding", *operators(marks="periodic")))
@@ -51,6 +53,7 @@ class Interface:
         logits: Of shape [batch, sequence, words].
         words: The number of tokens that logits are given for.
         width: The size of an embedding.
+        places: The number of positions that there are rows for; None where positions choose no rows.
     """
 
     ids: str
@@ -60,6 +63,7 @@ class Interface:
     logits: str
     words: int
     width: int
+    places: int | None = None
 
     @property
     def inputs(self) -> frozenset[str]:
@@ -108,7 +112,8 @@ class _Finder:
         spare = [v.name or "" for v in rest if v.name not in known]
         if spare:
             raise ModelError(f"the model is no decoder: nothing is known to feed to its input{_listed(spare)}")
-        return Interface(ids, mask, positions, caches, logits, words, width)
+        rows = [table[0] for v in rest if v.name == positions and (table := _table(v, _SHIFTS)) is not None]
+        return Interface(ids, mask, positions, caches, logits, words, width, min(rows, default=None))
 
     def _ids(self) -> tuple[str, tuple[int, int]]:
         """The ids, and the shape of the embedding."""
@@ -179,12 +184,12 @@ def _looked_up(node: ir.Node, index: int) -> tuple[int, int] | None:
     return rows, width
 
 
-def _table(value: ir.Value) -> tuple[int, int] | None:
-    """The shape of the table that ids choose rows from, before anything is computed with them."""
+def _table(value: ir.Value, through: tuple[str, ...] = ()) -> tuple[int, int] | None:
+    """The shape of the table that ids choose rows from, before anything is computed with them but by operators that
+    are passed ``through``."""
     if value.dtype not in _INTEGERS or value.const_value is not None:
         return None
-    moves = ("Reshape", "Cast", "Identity", "Squeeze", "Unsqueeze", "Flatten")
-    for node, index in below(value, lambda node, _: node.op_type not in moves):
+    for node, index in below(value, lambda node, _: node.op_type not in (*_MOVES, *through)):
         found = _looked_up(node, index)
         if found is not None:
             return found

@@ -31,6 +31,7 @@ from onnxrewrite.suite.decoders.genai_config import (
     genai_config,
     read_config,
     require_agreement,
+    special_tokens,
 )
 from onnxrewrite.suite.decoders.greedy_generation import Side
 from onnxrewrite.suite.decoders.grouped_query import Padding, rules
@@ -164,13 +165,14 @@ def genai(
     said = read_config(folders[0]) if folders[0] is not None else {}
     face = find_interface(original, settings.parts)
     require_agreement(said, face)
+    named = special_tokens(said, settings.special, face.words)
+    context = context_of(said, settings.special, face)
     if not face.caches:
         with by_reference(original) as given:
             require_causal(_opened(given, "the decoder"), face, settings.seed)
-    context = context_of(said, settings.special)
     made = _Made(original, face, settings, context, progress)
-    require_agreement(said, made.interface)
-    written = genai_config(made.interface, said, settings.special, heads=made.heads, shared=made.shared)
+    require_agreement(said, made.interface, made.heads)
+    written = genai_config(made.interface, said, named, context=context, heads=made.heads, shared=made.shared)
     with genai_folder.made_whole(target) as folder:
         files = genai_folder.fill(folder, made.model, written, folders[1])
         check = _checked(original, face, made, folder, context)
@@ -205,6 +207,9 @@ class _Made:
         self.model, self.interface = under_contract(_of_logits(original, face), face)
         spell_counts(self.model, self.interface, context)
         self.masks = masks.take_out(self.model, self.interface, context, heeds=face.mask is not None)
+        layers, pasts = len(self.masks.windows) + len(self.masks.unknown), len(face.caches)
+        if 0 < pasts < layers:
+            raise ModelError(f"{layers} attentions are masked, and {pasts} have a past; export it with the past of all")
         self.model = self._rewritten(settings.check, () if face.caches else _COUNTING)
         if not face.caches:
             self.interface = add_past(self.model, self.interface, self.masks, context, counted=counted)

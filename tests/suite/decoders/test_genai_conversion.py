@@ -88,13 +88,66 @@ def test_a_mask_that_is_not_understood_stays(tmp_path: Path) -> None:
     assert "layer 0: the mask stays: it hides other tokens" in made.notes[0]
 
 
-def test_a_config_that_contradicts_the_graph(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"num_hidden_layers": 3}, "num_hidden_layers is 3, the graph has 2"),
+        ({"vocab_size": 7}, "vocab_size is 7, the graph has"),
+        ({"head_dim": 7}, "head_dim is 7, the graph has"),
+        ({"num_attention_heads": 9}, "num_attention_heads is 9, the graph has"),
+        ({"eos_token_id": 10**6}, "eos_token_id is 1000000, the graph has"),
+    ],
+    ids=str,
+)
+def test_a_config_that_contradicts_the_graph(entry: dict[str, int], said: str, tmp_path: Path) -> None:
     onnx.save(decoder("llama_past"), tmp_path / "model.onnx")
-    said = {"num_hidden_layers": 3, "max_position_embeddings": 64, "eos_token_id": 2}
-    (tmp_path / "config.json").write_text(json.dumps(said), encoding="utf-8")
-    with pytest.raises(ModelError, match="num_hidden_layers is 3, the graph has 2"):
+    told = {"max_position_embeddings": 64, "eos_token_id": 2} | entry
+    (tmp_path / "config.json").write_text(json.dumps(told), encoding="utf-8")
+    with pytest.raises(ModelError, match=f"config.json contradicts the graph: {said}"):
         genai(tmp_path / "model.onnx", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_tokens_that_there_are_not(tmp_path: Path) -> None:
+    for special in (Special(context=64, eos=(10**6,)), Special(context=64, eos=(2,), pad=10**6)):
+        with pytest.raises(UsageError, match=r"--(eos|pad) 1000000: the model has \d+ tokens"):
+            genai(decoder("llama_past"), tmp_path / "out", GenaiSettings(special=special))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_token_that_fills_up_and_is_none_is_that_which_ends(tmp_path: Path) -> None:
+    onnx.save(decoder("llama_past"), tmp_path / "model.onnx")
+    told = {"max_position_embeddings": 64, "eos_token_id": 2, "pad_token_id": -1}
+    (tmp_path / "config.json").write_text(json.dumps(told), encoding="utf-8")
+    genai(tmp_path / "model.onnx", tmp_path / "out", GenaiSettings(tokens=2))
+    config = json.loads((tmp_path / "out" / "genai_config.json").read_text(encoding="utf-8"))
+    assert config["model"]["pad_token_id"] == 2
+
+
+def test_a_layer_without_past(tmp_path: Path) -> None:
+    """Its keys and values are those of new tokens alone."""
+    model = decoder("llama_past")
+    for value in list(model.graph.input):
+        if value.name.startswith("past_key_values.1."):
+            model.graph.input.remove(value)
+    for node in model.graph.node:
+        if node.op_type == "Concat" and node.input[0].startswith("past_key_values.1."):
+            node.op_type = "Identity"
+            del node.attribute[:]
+            del node.input[0]
+        node.input[:] = [name.replace("past_key_values.1.", "past_key_values.0.") for name in node.input]
+    for value in list(model.graph.output):
+        if value.name.startswith("present.1."):
+            model.graph.output.remove(value)
+    with pytest.raises(ModelError, match="2 attentions are masked, and 1 have a past"):
+        genai(model, tmp_path / "out", GenaiSettings(special=SPECIAL))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_text_that_is_too_long_for_the_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"a text of 65 tokens is too long: the model has 64 positions"):
+        genai(decoder("gpt2_past"), tmp_path / "out", GenaiSettings(special=Special(context=65, eos=(2,))))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_config_says_what_the_graph_cannot(tmp_path: Path) -> None:
