@@ -81,7 +81,7 @@ def _row(exports: Any, name: str, exporter: str, past: bool, folder: Path) -> Ro
 
 def _figures(made: GenaiFolder, equal: int, ties: int, count: int) -> Row:
     return {
-        "layers": len(made.interface.caches),
+        "layers": len(made.caches),
         "one operator": made.attentions.get("GroupQueryAttention", 0),
         "shared": "yes" if made.shared else "no",
         "nodes": f"{made.nodes[0]} → {made.nodes[1]}",

@@ -12,6 +12,7 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import complain, progress_bar, show
+from onnxrewrite.cli.decoder_bench import Generation, generate, refuse
 from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import ModelError, UsageError
 
@@ -77,25 +78,6 @@ class _Timing:
     seed: options.Seed = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Generation:
-    """The generation of text with decoders."""
-
-    generate: Annotated[
-        bool,
-        typer.Option(
-            "--generate",
-            help="Time decoders at the writing of a text: MODELs, files or folders, as they are, against the first.",
-        ),
-    ] = False
-    prompt: Annotated[
-        int, typer.Option("--prompt", min=1, metavar="N", help="Tokens of the prompt; with --generate.")
-    ] = 128
-    tokens: Annotated[
-        int, typer.Option("--tokens", min=1, metavar="N", help="Tokens after the prompt; with --generate.")
-    ] = 128
-
-
 def bench(
     models: Annotated[
         list[str],
@@ -104,7 +86,7 @@ def bench(
     *,
     variants: _Variants,
     timing: _Timing,
-    generation: _Generation,
+    generation: Generation,
     json: options.Json = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw the latencies: .png, .svg or .pdf.")
@@ -124,7 +106,10 @@ def bench(
     timing.inputs.check()
     _batches(timing.batch)
     if generation.generate:
-        _generate([*models, *variants.with_], variants, timing, generation, json, report, plot)
+        unused = {"--peers": variants.peers, "--level": variants.level, "--batch": timing.batch, "--plot": plot}
+        refuse(unused)
+        place, runs = (timing.place.found()[0], timing.threads), (timing.seconds, timing.memory)
+        generate([*models, *variants.with_], generation, place, runs, json, report)
         return
     if variants.with_ and len(models) > 1:
         raise UsageError("--with is for one MODEL; give the others a run of their own")
@@ -159,40 +144,6 @@ def bench(
         complain(str(other))
     if failed:
         raise failed[-1]
-
-
-def _generate(
-    models: list[str],
-    variants: _Variants,
-    timing: _Timing,
-    asked: _Generation,
-    json: str | None,
-    report: Path | None,
-    plot: Path | None,
-) -> None:
-    """``--generate``."""
-    unused = {"--peers": variants.peers, "--level": variants.level, "--batch": timing.batch, "--plot": plot}
-    for option, given in unused.items():
-        if given:
-            raise UsageError(f"{option} is not for --generate; leave it out")
-
-    from onnxrewrite.report.generation_report import generation_report
-    from onnxrewrite.runtime.settings import Setting
-    from onnxrewrite.suite.decoders.generation_times import generation_times
-    from onnxrewrite.system.versions import versions
-
-    provider, _ = timing.place.found()
-    found = generation_times(
-        models,
-        prompt=asked.prompt,
-        tokens=asked.tokens,
-        setting=Setting(provider, timing.threads),
-        seconds=timing.seconds,
-        memory=timing.memory,
-    ).to_json()
-    if json != "-":
-        show(generation_report, found)
-    write_json({**found, "versions": versions()}, json, report)
 
 
 def _measured(model: str, loaded: ir.Model, arrays: Outputs, variants: _Variants, timing: _Timing) -> Bench:
