@@ -2,10 +2,10 @@
 
     python -m benchmarks.decoders [--quick] [--only NAME ...] [--json FILE]
 
-1. Decoders of Transformers with random weights, of two layers each, are exported with past by both exporters of PyTorch
-   (TorchScript by way of optimum, and torch.export); ``onnxrewrite genai`` makes a folder of each, and
-   onnxruntime-genai writes 128 tokens after a prompt.  Goals: all are PyTorch's, ties aside; all attentions are
-   GroupQueryAttention.
+1. Decoders of Transformers with random weights, of two layers each, are exported by both exporters of PyTorch
+   (TorchScript by way of optimum, and torch.export), with past and without; ``onnxrewrite genai`` makes a folder of
+   each, and onnxruntime-genai writes 128 tokens after a prompt.  Goals: all are PyTorch's, ties aside; all attentions
+   are GroupQueryAttention.
 2. A step of a larger Llama, one token after 1000, of the export, of the folder's model, and of those that
    onnxruntime-genai's builder and mobius make of the same weights, by turns in one process, on one thread.  Goals: at
    most 0.55 of the export's time, and 0.97 of the faster of the builders'.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,14 +58,14 @@ def _pytorch(model: Any, prompt: list[int], tokens: list[int]) -> tuple[int, int
     return equal, ties
 
 
-def _row(exports: Any, name: str, exporter: str, folder: Path) -> Row:
-    """One decoder by one exporter."""
+def _row(exports: Any, name: str, exporter: str, past: bool, folder: Path) -> Row:
+    """One decoder by one exporter, with its past or without."""
     model = exports.decoder(name)
     model.config.eos_token_id = None
-    row: Row = {"decoder": name, "exporter": exporter}
+    row: Row = {"decoder": name, "exporter": exporter, "past": "yes" if past else "no"}
     path, out = folder / "model.onnx", folder / "genai"
     try:
-        exports.export(model, path, exporter, positioned=name not in exports.UNPOSITIONED)
+        exports.export(model, path, exporter, positioned=name not in exports.UNPOSITIONED, past=past)
     except Exception as error:  # whatever an exporter raises
         return row | {"failed": f"export: {type(error).__name__}"}
     settings = GenaiSettings(special=Special(context=CONTEXT, eos=(exports.VOCAB - 1,)))
@@ -80,7 +81,7 @@ def _row(exports: Any, name: str, exporter: str, folder: Path) -> Row:
 
 def _figures(made: GenaiFolder, equal: int, ties: int, count: int) -> Row:
     return {
-        "layers": len(made.interface.caches),
+        "layers": len(made.caches),
         "one operator": made.attentions.get("GroupQueryAttention", 0),
         "shared": "yes" if made.shared else "no",
         "nodes": f"{made.nodes[0]} → {made.nodes[1]}",
@@ -92,19 +93,31 @@ def _figures(made: GenaiFolder, equal: int, ties: int, count: int) -> Row:
 
 
 _COLUMNS: Row = dict.fromkeys(
-    ("decoder", "exporter", "layers", "one operator", "shared", "nodes", "tokens", "PyTorch's", "ties", "failed"), ""
+    (
+        "decoder",
+        "exporter",
+        "past",
+        "layers",
+        "one operator",
+        "shared",
+        "nodes",
+        "tokens",
+        "PyTorch's",
+        "ties",
+        "failed",
+    ),
+    "",
 )
 
 
 def coverage(report: Report, only: list[str]) -> None:
-    """All decoders by both exporters."""
+    """All decoders by both exporters, with past and without."""
     exports, rows = _exports(), list[Row]()
-    for name in only or exports.NAMES:
-        for exporter in exports.EXPORTERS:
-            with tempfile.TemporaryDirectory() as folder:
-                rows.append(_COLUMNS | _row(exports, name, exporter, Path(folder)))
-            print(*(cell for cell in rows[-1].values() if cell not in ("", None)), flush=True)
-    report.table("decoders with past", rows)
+    for name, exporter, past in itertools.product(only or exports.NAMES, exports.EXPORTERS, (True, False)):
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(_COLUMNS | _row(exports, name, exporter, past, Path(folder)))
+        print(*(cell for cell in rows[-1].values() if cell not in ("", None)), flush=True)
+    report.table("decoders", rows)
     ready = [row for row in rows if not row["failed"]]
     counts = {
         key: sum(int(row[key] or 0) for row in ready) for key in ("layers", "one operator", "tokens", "PyTorch's")

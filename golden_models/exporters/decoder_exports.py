@@ -1,7 +1,8 @@
-"""Decoders with their past as inputs, by both exporters of PyTorch: traced by TorchScript, and through torch.export.
+"""Decoders by both exporters of PyTorch: traced by TorchScript, and through torch.export; with their past as inputs, or without.
 
 What a user writes who exports a decoder without a library: a module around the network, whose arguments are token ids, the mask,
-positions and the past of each layer, and which returns logits and the present of each layer.
+positions and the past of each layer, and which returns logits and the present of each layer.  Without past, its arguments are ids
+and the mask, and it returns logits.
 """
 
 import shutil
@@ -118,11 +119,42 @@ def shapes(model: hf.PreTrainedModel) -> tuple[int, int, int]:
     return len(past.layers), heads, size
 
 
-def export(model: hf.PreTrainedModel, path: Path, exporter: str, *, positioned: bool = True) -> None:
-    """Write a decoder with its past by an exporter of PyTorch."""
+class Pass(nn.Module):
+    """A decoder that reads a whole text, and has no past."""
+
+    def __init__(self, model: hf.PreTrainedModel):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask):
+        return self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).logits
+
+
+def export(
+    model: hf.PreTrainedModel, path: Path, exporter: str, *, positioned: bool = True, past: bool = True
+) -> None:
+    """Write a decoder by an exporter of PyTorch, with its past or without."""
     if exporter == "torchscript":
-        _traced(model, path)
-        return
+        _traced(model, path, "text-generation-with-past" if past else "text-generation")
+    elif past:
+        _stepwise(model, path, positioned)
+    else:
+        _whole(model, path)
+
+
+def _whole(model: hf.PreTrainedModel, path: Path) -> None:
+    """Without past, through torch.export."""
+    arguments = (torch.randint(3, VOCAB, (2, 5)), torch.ones(2, 5, dtype=torch.int64))
+    auto = torch.export.Dim.DYNAMIC
+    how = dict(input_names=["input_ids", "attention_mask"], output_names=["logits"], dynamo=True)
+    how |= dict(dynamic_shapes=({0: auto, 1: auto}, {0: auto, 1: auto}), external_data=False, verbose=False)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(Pass(model), arguments, path, **how)
+
+
+def _stepwise(model: hf.PreTrainedModel, path: Path, positioned: bool) -> None:
+    """With past, through torch.export."""
     layers, heads, size = shapes(model)
     batch, length, past = 2, 3, 5
     parts = [f"{layer}.{part}" for layer in range(layers) for part in ("key", "value")]
@@ -143,10 +175,10 @@ def export(model: hf.PreTrainedModel, path: Path, exporter: str, *, positioned: 
         torch.onnx.export(Step(model, positioned), tuple(arguments), path, **how)
 
 
-def _traced(model: hf.PreTrainedModel, path: Path) -> None:
+def _traced(model: hf.PreTrainedModel, path: Path, task: str) -> None:
     """By optimum, which makes networks traceable."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        onnx_export_from_model(model, folder, task="text-generation-with-past", do_validation=False)
+        onnx_export_from_model(model, folder, task=task, do_validation=False)
         (written,) = Path(folder).glob("*.onnx")
         shutil.copyfile(written, path)

@@ -12,6 +12,7 @@ import typer
 
 from onnxrewrite.cli import options
 from onnxrewrite.cli.console import complain, progress_bar, show
+from onnxrewrite.cli.decoder_bench import Generation, generate, refuse
 from onnxrewrite.cli.output import write_json
 from onnxrewrite.errors import ModelError, UsageError
 
@@ -85,6 +86,7 @@ def bench(
     *,
     variants: _Variants,
     timing: _Timing,
+    generation: Generation,
     json: options.Json = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw the latencies: .png, .svg or .pdf.")
@@ -96,11 +98,19 @@ def bench(
     optimizers, all by turns on the same inputs: medians and ratios with 95 % confidence intervals, CPU time, the time
     to create a session, peak memory.
 
+    With --generate, MODELs are decoders: the time to the first token, and for each further one.
+
     Exit status: 0 done, whatever became of single variants; 2 a model that cannot be read or run.
     """
     report = options.json_path(json, *models, *variants.with_, plot)
     timing.inputs.check()
     _batches(timing.batch)
+    if generation.generate:
+        unused = {"--peers": variants.peers, "--level": variants.level, "--batch": timing.batch, "--plot": plot}
+        refuse(unused)
+        place, runs = (timing.place.found()[0], timing.threads), (timing.seconds, timing.memory)
+        generate([*models, *variants.with_], generation, place, runs, json, report)
+        return
     if variants.with_ and len(models) > 1:
         raise UsageError("--with is for one MODEL; give the others a run of their own")
     if plot is not None:

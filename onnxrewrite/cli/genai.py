@@ -66,6 +66,10 @@ class _Conversion:
             "any: wherever the mask says.",
         ),
     ] = Padding.RIGHT
+    all_logits: Annotated[
+        bool,
+        typer.Option("--all-logits", help="Give logits of all tokens of a prompt, and not of the last one only."),
+    ] = False
     lower: options.Lower = options.Lowering.FUSED
     tokens: Annotated[
         int, typer.Option("--tokens", min=1, metavar="N", help="Tokens after each prompt that are compared.")
@@ -82,14 +86,15 @@ def genai(
     asked: _Conversion,
     told: options.Output,
 ) -> None:
-    """Make a folder of a decoder with past that onnxruntime-genai runs.
+    """Make a folder of a decoder that onnxruntime-genai runs.
 
-    Inputs and outputs are found by what they do.  Attention becomes GroupQueryAttention, whose past and present share a
-    buffer; what cannot be expressed stays as it is, and is reported.  The folder must write the same tokens as MODEL:
-    in ONNX Runtime, and in onnxruntime-genai if it is installed.
+    Inputs and outputs are found by what they do; a decoder without past keys and values is given them.  Attention
+    becomes GroupQueryAttention, whose past and present share a buffer; what cannot be expressed stays as it is, and is
+    reported.  The folder must write the same tokens as MODEL: in ONNX Runtime, and in onnxruntime-genai if it is
+    installed.
 
     Exit status: 0 done; 1 it writes other tokens, and nothing was written; 2 bad arguments, an unreadable model, or one
-    that is no decoder with past.
+    that is no decoder.
     """
     from pathlib import Path
 
@@ -129,6 +134,7 @@ def _settings(parts: _Parts, text: _Text, asked: _Conversion) -> GenaiSettings:
         parts=vars(parts),
         special=Special(context=text.context, eos=tuple(text.eos), bos=text.bos, pad=text.pad),
         padding=Side(asked.padding.value),
+        all_logits=asked.all_logits,
         lower=asked.lower.value,
         tokens=asked.tokens,
         seed=asked.seed,

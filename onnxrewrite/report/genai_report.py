@@ -23,8 +23,10 @@ def _found(data: Plain) -> list[tuple[str, str]]:
     became = ", ".join(f"{count} × {name}" for name, count in data["attentions"].items())
     buffer = "past and present share a buffer" if data["shared_buffer"] else "past and present are apart"
     nodes = data["nodes"]
+    added = [("Past", "was added; one pass over a text gives what its steps give")] if data["past_added"] else []
     return [
         ("Interface", parts),
+        *added,
         ("Attention", f"{became}; {buffer}"),
         ("Nodes", f"{nodes['before']} before, {nodes['after']} after"),
         ("Tokenizer", ", ".join(data["tokenizer"]) or "no files were found"),

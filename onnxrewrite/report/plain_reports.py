@@ -206,3 +206,27 @@ class SweepReport(TypedDict):
     left_out: list[LeftOutRow]
     notes: list[str]
     seconds: float
+
+
+class DecoderRow(TypedDict):
+    """Figures of a decoder, see ``suite.decoders.generation_times.DecoderTimes``."""
+
+    name: str
+    has_past: bool
+    shared_buffer: bool
+    prompt: TimingRow
+    prompt_ratio: Span
+    step: TimingRow
+    step_ratio: Span
+    tokens_a_second: float
+    memory: int | None
+
+
+class GenerationReport(TypedDict):
+    """Decoders timed at generation, see ``suite.decoders.generation_times.GenerationTimes``."""
+
+    prompt: int
+    tokens: int
+    provider: str
+    threads: int
+    decoders: list[DecoderRow]

@@ -13,6 +13,7 @@ from typing import get_args
 
 import pytest
 from small_models import GELU, write
+from suite.decoders.decoder_models import GOLDEN
 
 from onnxrewrite.cli.bench import Level
 from onnxrewrite.runtime import settings
@@ -133,3 +134,22 @@ def test_an_interrupt_leaves_nothing_behind(relu, tmp_path):
     out, err = running.communicate(timeout=30)
     assert (running.returncode, out, err) == (130, "", "onnxrewrite: interrupted; nothing was left half done\n")
     assert not any(tmp_path.glob("onnxrewrite-*"))
+
+
+def test_generation(cli, tmp_path):
+    model = GOLDEN / "gpt2_past" / "model.onnx"
+    arguments = ("--generate", "--prompt", 4, "--tokens", 2, "--seconds", 0, "--threads", 1, "--no-memory")
+    done = cli("bench", model, *arguments)
+    assert (done.code, done.err) == (0, "")
+    assert "4 tokens, and 2 after them: CPUExecutionProvider, 1 thread" in done.out
+    told = json.loads(cli("bench", model, *arguments, "--json", "-").out)
+    assert [row["name"] for row in told["decoders"]] == ["model.onnx"]
+    assert "onnxruntime" in told["versions"]
+
+
+def test_what_is_not_for_generation(cli, relu):
+    for option in (("--peers",), ("--level", "all"), ("--batch", "1,2"), ("--plot", "out.png")):
+        done = cli("bench", relu, "--generate", *option)
+        assert done.code == 2
+        assert done.err == f"onnxrewrite: {option[0]} is not for --generate; leave it out\n"
+    assert "no decoder" in cli("bench", relu, "--generate").err

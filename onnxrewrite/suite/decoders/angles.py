@@ -36,7 +36,7 @@ def tabulate(model: ir.Model, interface: Interface, context: int, *, counted: bo
     rows = list(dict.fromkeys(value for node in nodes for value in node.inputs[1:3] if value is not None))
     if not rows:
         return 0
-    found = _tables(Probe(model, interface, rows), rows, interface, context)
+    found = _tables(Probe(model, interface, rows), rows, interface, context, counted=counted)
     spelling, positions = Spelling(graph, interface), None
     tables = {value: spelling.weight(f"{value.name}/table", table) for value, table in found.items()}
     done = 0
@@ -59,8 +59,10 @@ def _by_row(node: ir.Node, hot: frozenset[ir.Value]) -> bool:
     return len(given) == 2 and not any(value in hot for value in given)
 
 
-def _tables(probe: Probe, rows: Iterable[ir.Value], interface: Interface, context: int) -> dict[ir.Value, Array]:
-    """The tables of rows that depend on positions alone."""
+def _tables(
+    probe: Probe, rows: Iterable[ir.Value], interface: Interface, context: int, *, counted: bool
+) -> dict[ir.Value, Array]:
+    """The tables of rows that depend on positions alone; those may be places, or, if ``counted``, what counts."""
     whole = dict(zip(rows, probe.at(full(1, 0, context)), strict=True))
     kept = {
         value: table[0]
@@ -70,10 +72,10 @@ def _tables(probe: Probe, rows: Iterable[ir.Value], interface: Interface, contex
     rng = np.random.default_rng(0)
     for step in (*STEPS, *(LEFT if interface.positions is not None else ())):
         disordered = rng.integers(0, context, step.positions.shape)
-        counted = np.broadcast_to(np.arange(step.past, step.past + step.new), step.positions.shape)
-        positions = disordered if interface.positions is not None else counted
-        for value, array in zip(rows, probe.at(step, positions), strict=True):
-            if value in kept and not _is_row_of(kept[value], positions, array):
+        places = np.broadcast_to(np.arange(step.past, step.past + step.new), step.positions.shape)
+        accepted = [disordered] if interface.positions is not None else [places, step.positions][: 1 + counted]
+        for value, array in zip(rows, probe.at(step, disordered), strict=True):
+            if value in kept and not any(_is_row_of(kept[value], positions, array) for positions in accepted):
                 del kept[value]
     return kept
 

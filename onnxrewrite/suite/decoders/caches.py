@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -41,14 +41,12 @@ class _Joined:
 
 
 def caches_of(graph: ir.Graph) -> tuple[Cache, ...]:
-    """The caches of a decoder, one a layer, the first layer first.
+    """The caches of a decoder, one a layer, the first layer first; none for one without past.
 
     Raises:
-        ModelError: There is none, one has no present, or keys without values or the reverse.
+        ModelError: One has no present, or keys without values or the reverse.
     """
     joined = [found for value in graph.inputs if (found := _joined(value)) is not None]
-    if not joined:
-        raise ModelError("the model has no past: no input is joined to new keys or values; export it with its past")
     untied = [each.past.name or "" for each in joined if each.present is None]
     if untied:
         raise ModelError(f"the past {untied[0]} has no present: no output gives it with the new keys or values")
@@ -57,6 +55,13 @@ def caches_of(graph: ir.Graph) -> tuple[Cache, ...]:
         layers[each.attention].append(each)
     order = {node: place for place, node in enumerate(graph)}
     return tuple(_cache(layers[node]) for node in sorted(layers, key=order.__getitem__))
+
+
+def is_shareable(graph: ir.Graph, caches: Sequence[Cache]) -> bool:
+    """True if past and present can be one buffer: nothing but attention that writes in place reads a past."""
+    past = {name for cache in caches for name in (cache.past_key, cache.past_value)}
+    uses = [node for value in graph.inputs if value.name in past for node, _ in value.uses()]
+    return bool(past) and all(node.op_type == "GroupQueryAttention" for node in uses)
 
 
 def _cache(parts: list[_Joined]) -> Cache:

@@ -46,15 +46,25 @@ def under_contract(model: ir.Model, interface: Interface) -> tuple[ir.Model, Int
     if renamed.mask is None:
         renamed = replace(renamed, mask=CUSTOMARY["mask"])
         made.graph.inputs.append(ir.Value(name=renamed.mask, type=ir.TensorType(ir.DataType.INT64)))
-    shapes = _shapes(renamed)
-    for value in _values(made.graph):
+    declare_shapes(made, renamed)
+    return made, renamed
+
+
+def declare_shapes(model: ir.Model, interface: Interface) -> None:
+    """Give inputs and outputs the dimensions of the contract, in a model, which is changed."""
+    shapes = _shapes(interface)
+    for value in _values(model.graph):
         value.shape = None
-    for value in (*made.graph.inputs, *made.graph.outputs):
+    for value in (*model.graph.inputs, *model.graph.outputs):
         dims = shapes.get(value.name or "")
         if dims is not None:
             value.shape = ir.Shape(dims)
-    preserved.renew_interface(made)
-    return made, renamed
+    preserved.renew_interface(model)
+
+
+def total(interface: Interface) -> str:
+    """The dimension of all tokens."""
+    return TOTAL if interface.caches else SEQUENCE
 
 
 def without_shapes_of_pasts(model: ir.Model, interface: Interface) -> None:
@@ -118,7 +128,7 @@ def _shapes(interface: Interface) -> dict[str, tuple[int | str, ...]]:
         interface.logits: (BATCH, SEQUENCE, interface.words),
     }
     if interface.mask is not None:
-        found[interface.mask] = (BATCH, TOTAL)
+        found[interface.mask] = (BATCH, total(interface))
     if interface.positions is not None:
         found[interface.positions] = (BATCH, SEQUENCE)
     for cache in interface.caches:

@@ -8,7 +8,8 @@
 - *positions* choose rows of a table, or go through a Cos, and have the shape of the ids.
 - *logits* are floats of shape [batch, sequence, words], and not a present.
 
-Where that leaves several, one that bears the customary name is taken; where there is none, it must be told.
+Where that leaves several, one that bears the customary name is taken; where there is none, it must be told.  An input
+that nothing reads is what its name says, if that is customary: attention may turn by place and mask by count.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ CUSTOMARY = {
 }
 """What each part is called by those who export decoders; the parts are also the names of the options that decide."""
 
+_MOVES = ("Reshape", "Cast", "Identity", "Squeeze", "Unsqueeze", "Flatten")
+_SHIFTS = ("Add", "Sub")
 _INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32})
 _PRODUCTS = PRODUCTS | {"Gemm", "Conv", "MatMulNBits"}
 _TURNS = frozenset(("RotaryEmbedding", *operators(marks="periodic")))
@@ -46,10 +49,11 @@ class Interface:
         ids: Token ids, of shape [batch, sequence].
         mask: 1 for each token that counts, of shape [batch, past + sequence]; None where there is none.
         positions: Of shape [batch, sequence]; None where there is none.
-        caches: Keys and values of each layer.
+        caches: Keys and values of each layer; none for a decoder without past, which reads the whole text at each step.
         logits: Of shape [batch, sequence, words].
         words: The number of tokens that logits are given for.
         width: The size of an embedding.
+        places: The number of positions that there are rows for; None where positions choose no rows.
     """
 
     ids: str
@@ -59,6 +63,7 @@ class Interface:
     logits: str
     words: int
     width: int
+    places: int | None = None
 
     @property
     def inputs(self) -> frozenset[str]:
@@ -68,14 +73,14 @@ class Interface:
 
 
 def find_interface(model: ir.Model, given: Mapping[str, str | None] | None = None) -> Interface:
-    """The interface of a decoder with past.
+    """The interface of a decoder.
 
     Args:
         model: The model, without functions.
         given: The names of parts that the caller decides, by part: ``ids``, ``mask``, ``positions``, ``logits``.
 
     Raises:
-        ModelError: The model is no decoder, or has no past, or a past without a present.
+        ModelError: The model is no decoder, or has a past without a present.
         UsageError: Several inputs or outputs could have a part, or one that was given does not exist.
     """
     found = _Finder(model.graph, {k: v for k, v in (given or {}).items() if v})
@@ -97,14 +102,18 @@ class _Finder:
         presents = {name for cache in caches for name in (cache.present_key, cache.present_value)}
         logits, words = self._logits(presents, words)
         rest = [v for v in self.graph.inputs if v.name not in pasts and v.name != ids and v.const_value is None]
-        positions = self._choice("positions", [v for v in rest if self._is_position(v, ids)])
+        unused = {v for v in rest if v.name in CUSTOMARY.values() and not any(True for _ in v.uses())}
+        places = [v for v in rest if self._is_position(v, ids)]
+        positions = self._choice("positions", places or [v for v in unused if v.name == CUSTOMARY["positions"]])
         masks = [v for v in rest if v.name != positions and _reaches_scores(v)]
+        masks = masks or [v for v in unused if v.name == CUSTOMARY["mask"]]
         mask = self._choice("mask", masks)
         known = {ids, mask, positions, *pasts}
         spare = [v.name or "" for v in rest if v.name not in known]
         if spare:
             raise ModelError(f"the model is no decoder: nothing is known to feed to its input{_listed(spare)}")
-        return Interface(ids, mask, positions, caches, logits, words, width)
+        rows = [table[0] for v in rest if v.name == positions and (table := _table(v, _SHIFTS)) is not None]
+        return Interface(ids, mask, positions, caches, logits, words, width, min(rows, default=None))
 
     def _ids(self) -> tuple[str, tuple[int, int]]:
         """The ids, and the shape of the embedding."""
@@ -175,12 +184,12 @@ def _looked_up(node: ir.Node, index: int) -> tuple[int, int] | None:
     return rows, width
 
 
-def _table(value: ir.Value) -> tuple[int, int] | None:
-    """The shape of the table that ids choose rows from, before anything is computed with them."""
+def _table(value: ir.Value, through: tuple[str, ...] = ()) -> tuple[int, int] | None:
+    """The shape of the table that ids choose rows from, before anything is computed with them but by operators that
+    are passed ``through``."""
     if value.dtype not in _INTEGERS or value.const_value is not None:
         return None
-    moves = ("Reshape", "Cast", "Identity", "Squeeze", "Unsqueeze", "Flatten")
-    for node, index in below(value, lambda node, _: node.op_type not in moves):
+    for node, index in below(value, lambda node, _: node.op_type not in (*_MOVES, *through)):
         found = _looked_up(node, index)
         if found is not None:
             return found

@@ -69,49 +69,74 @@ def read_config(folder: Path) -> Json:
     return found
 
 
-def require_agreement(config: Mapping[str, Any], interface: Interface) -> None:
+def require_agreement(config: Mapping[str, Any], interface: Interface, heads: int | None = None) -> None:
     """Refuse a ``config.json`` of another network than that of the graph.
+
+    Args:
+        config: As ``read_config`` gives it.
+        interface: Of the graph; without past, nothing is known of layers and heads.
+        heads: The number of heads of queries; None where it is not known.
 
     Raises:
         ModelError: They contradict each other; the message names the entry.
     """
-    cache = interface.caches[0]
-    facts = {
-        **dict.fromkeys(_LAYERS, len(interface.caches)),
-        "num_key_value_heads": cache.heads,
-        "head_dim": cache.size,
-        "vocab_size": interface.words,
-    }
+    facts = {"vocab_size": interface.words}
+    for cache in interface.caches[:1]:
+        facts |= dict.fromkeys(_LAYERS, len(interface.caches))
+        facts |= {"num_key_value_heads": cache.heads, "head_dim": cache.size}
+    if heads is not None:
+        facts |= dict.fromkeys(_HEADS, heads)
     for name, actual in facts.items():
         said = config.get(name)
         if isinstance(said, int) and said != actual:
             raise ModelError(f"config.json contradicts the graph: {name} is {said}, the graph has {actual}")
 
 
+def special_tokens(config: Mapping[str, Any], special: Special, words: int) -> Json:
+    """The tokens that begin and end a text, and fill up the shorter of several.
+
+    Args:
+        config: As ``read_config`` gives it.
+        special: What the caller decides.
+        words: The number of tokens that logits are given for.
+
+    Raises:
+        UsageError: Nothing says what ends a text, or the caller says a token that there is not.
+        ModelError: ``config.json`` does.
+    """
+    for option, tokens in (("--eos", special.eos), ("--bos", (special.bos,)), ("--pad", (special.pad,))):
+        for token in tokens:
+            if token is not None and not 0 <= token < words:
+                raise UsageError(f"{option} {token}: the model has {words} tokens")
+    said = config.get("eos_token_id")
+    eos = list(special.eos) or (said if isinstance(said, list) else [said] if said is not None else [])
+    if not eos:
+        raise UsageError("the token that ends a text is not known; say it with --eos, or in a config.json")
+    for token in eos:
+        if not isinstance(token, int) or not 0 <= token < words:
+            raise ModelError(
+                f"config.json contradicts the graph: eos_token_id is {token}, the graph has {words} tokens"
+            )
+    return {
+        "bos_token_id": _chosen(special.bos, config.get("bos_token_id"), eos[0], words),
+        "eos_token_id": eos[0] if len(eos) == 1 else eos,
+        "pad_token_id": _chosen(special.pad, config.get("pad_token_id"), eos[0], words),
+    }
+
+
 def genai_config(
-    interface: Interface, config: Mapping[str, Any], special: Special, *, heads: int | None, shared: bool
+    interface: Interface, config: Mapping[str, Any], named: Json, *, context: int, heads: int | None, shared: bool
 ) -> Json:
     """The contents of ``genai_config.json``.
 
     Args:
         interface: Of a model under the contract.
         config: As ``read_config`` gives it.
-        special: What the caller decides.
+        named: The special tokens.
+        context: The number of tokens that a text may have.
         heads: The number of heads of queries; None where it is not known.
         shared: True if past and present may be one buffer of the greatest length.
-
-    Raises:
-        UsageError: Nothing says how long a text may be, or what ends it.
     """
-    context = context_of(config, special)
-    eos = list(special.eos) or config.get("eos_token_id")
-    if eos is None or eos == []:
-        raise UsageError("the token that ends a text is not known; say it with --eos, or in a config.json")
-    last = eos[0] if isinstance(eos, list) else eos
-    bos, pad = (
-        _chosen(given, config.get(name))
-        for given, name in ((special.bos, "bos_token_id"), (special.pad, "pad_token_id"))
-    )
     cache = interface.caches[0]
     decoder: Json = {
         "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
@@ -129,26 +154,27 @@ def genai_config(
         "num_key_value_heads": cache.heads,
     }
     model = {
-        "bos_token_id": last if bos is None else bos,
+        **named,
         "context_length": context,
         "decoder": decoder,
-        "eos_token_id": eos[0] if isinstance(eos, list) and len(eos) == 1 else eos,
-        "pad_token_id": last if pad is None else pad,
         "type": KIND,
         "vocab_size": interface.words,
     }
-    return {"model": model, "search": _search(config, context, shared=shared)}
+    return {"model": dict(sorted(model.items())), "search": _search(config, context, shared=shared)}
 
 
-def context_of(config: Mapping[str, Any], special: Special) -> int:
+def context_of(config: Mapping[str, Any], special: Special, interface: Interface) -> int:
     """The number of tokens that a text may have.
 
     Raises:
         UsageError: Nothing says it.
+        ModelError: The model has no positions for as many.
     """
     context = special.context or _first(config, _LENGTHS)
     if context is None:
         raise UsageError("how many tokens a text may have is not known; say it with --context, or in a config.json")
+    if interface.places is not None and context > interface.places:
+        raise ModelError(f"a text of {context} tokens is too long: the model has {interface.places} positions")
     return context
 
 
@@ -186,8 +212,8 @@ def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
     return next(found, None)
 
 
-def _chosen(given: int | None, said: object) -> int | None:
-    if given is not None:
-        return given
+def _chosen(given: int | None, said: object, otherwise: int, words: int) -> int:
+    """A token that the caller decides, or that a file says, if there is such a token: some say -1 for none."""
     first = said[0] if isinstance(said, list) and said else said
-    return first if isinstance(first, int) else None
+    told = first if isinstance(first, int) and 0 <= first < words else otherwise
+    return told if given is None else given

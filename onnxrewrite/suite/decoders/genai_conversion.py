@@ -22,6 +22,7 @@ from onnxrewrite.runtime.references import by_reference
 from onnxrewrite.runtime.session import Session, open_session
 from onnxrewrite.suite.decoders import angles, genai_folder, genai_run, masks
 from onnxrewrite.suite.decoders.attention_operators import ATTENTIONS
+from onnxrewrite.suite.decoders.caches import Cache, is_shareable
 from onnxrewrite.suite.decoders.contract import under_contract, without_shapes_of_pasts
 from onnxrewrite.suite.decoders.decoder_interface import Interface, find_interface
 from onnxrewrite.suite.decoders.genai_config import (
@@ -30,9 +31,13 @@ from onnxrewrite.suite.decoders.genai_config import (
     genai_config,
     read_config,
     require_agreement,
+    special_tokens,
 )
 from onnxrewrite.suite.decoders.greedy_generation import Side
 from onnxrewrite.suite.decoders.grouped_query import Padding, rules
+from onnxrewrite.suite.decoders.last_token import keep_last
+from onnxrewrite.suite.decoders.past import add_past
+from onnxrewrite.suite.decoders.stepwise import require_causal, require_stepwise
 from onnxrewrite.suite.decoders.token_check import TokenCheck, check_tokens, largest, prompts
 from onnxrewrite.suite.decoders.token_counts import spell_counts
 
@@ -48,6 +53,9 @@ _OTHER_ATTENTIONS = (
 )
 """Rules of the library that lower attention in another way."""
 
+_COUNTING = ("embed-norm",)
+"""Rules of the library whose operator counts positions itself, which begin at a past once there is one."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GenaiSettings:
@@ -59,6 +67,7 @@ class GenaiSettings:
         padding: Where texts of a batch are padded; what that rules out need not be computed.
         lower: How the rewrite chooses kernels, see ``onnxrewrite.apply``.
         check: How thoroughly the rewrites are checked, see ``onnxrewrite.apply``.
+        all_logits: True for logits of all new tokens; else those of the last one, if texts are padded on the right.
         tokens: The number of tokens after each prompt that are compared.
         seed: Of the prompts, and of the inputs of checks.
     """
@@ -68,6 +77,7 @@ class GenaiSettings:
     padding: Padding = Padding.RIGHT
     lower: Lowering = "fused"
     check: CheckLevel = "full"
+    all_logits: bool = False
     tokens: int = 32
     seed: int = 0
 
@@ -79,6 +89,7 @@ class GenaiFolder:
     Attributes:
         path: The folder.
         interface: The interface that the given model has.
+        caches: The keys and values of each layer in the folder's model; the given one may have none.
         attentions: The number of layers by the operator of their attention; ``Softmax`` for one that is spelled out.
         shared: True if past and present are one buffer.
         tokenizer: The names of the tokenizer's files.
@@ -90,6 +101,7 @@ class GenaiFolder:
 
     path: Path
     interface: Interface
+    caches: tuple[Cache, ...]
     attentions: Mapping[str, int]
     shared: bool
     tokenizer: tuple[str, ...]
@@ -104,9 +116,10 @@ class GenaiFolder:
         return {
             "output": str(self.path),
             "inputs": {"ids": face.ids, "mask": face.mask, "positions": face.positions, "logits": face.logits},
-            "layers": len(face.caches),
-            "heads": face.caches[0].heads,
-            "head_size": face.caches[0].size,
+            "past_added": not face.caches,
+            "layers": len(self.caches),
+            "heads": self.caches[0].heads,
+            "head_size": self.caches[0].size,
             "words": face.words,
             "attentions": dict(self.attentions),
             "shared_buffer": self.shared,
@@ -127,7 +140,7 @@ def genai(
     config: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> GenaiFolder:
-    """Write a folder from a decoder with past that onnxruntime-genai runs as it is.
+    """Write a folder from a decoder that onnxruntime-genai runs as it is; one without past is given it.
 
     Args:
         source: A path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is not changed.
@@ -139,7 +152,7 @@ def genai(
 
     Raises:
         UsageError: Bad arguments; an input or output that must be told; nothing says what ends a text.
-        ModelError: The model cannot be read, is no decoder with past, or contradicts its ``config.json``.
+        ModelError: The model cannot be read, is no decoder, or contradicts its ``config.json``.
         CheckError: The folder does not write the tokens that the model writes; nothing was written.
     """
     target, beside = Path(out), Path(source).parent if isinstance(source, str | os.PathLike) else None
@@ -152,15 +165,21 @@ def genai(
     said = read_config(folders[0]) if folders[0] is not None else {}
     face = find_interface(original, settings.parts)
     require_agreement(said, face)
-    context = context_of(said, settings.special)
+    named = special_tokens(said, settings.special, face.words)
+    context = context_of(said, settings.special, face)
+    if not face.caches:
+        with by_reference(original) as given:
+            require_causal(_opened(given, "the decoder"), face, settings.seed)
     made = _Made(original, face, settings, context, progress)
-    written = genai_config(made.interface, said, settings.special, heads=made.heads, shared=made.shared)
+    require_agreement(said, made.interface, made.heads)
+    written = genai_config(made.interface, said, named, context=context, heads=made.heads, shared=made.shared)
     with genai_folder.made_whole(target) as folder:
         files = genai_folder.fill(folder, made.model, written, folders[1])
         check = _checked(original, face, made, folder, context)
     return GenaiFolder(
         path=target,
         interface=face,
+        caches=made.interface.caches,
         attentions=made.attentions,
         shared=made.shared,
         tokenizer=tuple(files),
@@ -184,12 +203,20 @@ class _Made:
     ) -> None:
         self.settings, self.progress = settings, progress
         self.notes: list[str] = []
-        self.model, self.interface = under_contract(original, face)
+        counted = settings.padding is Padding.RIGHT
+        self.model, self.interface = under_contract(_of_logits(original, face), face)
         spell_counts(self.model, self.interface, context)
         self.masks = masks.take_out(self.model, self.interface, context, heeds=face.mask is not None)
-        self.model = self._rewritten(settings.check)
+        layers, pasts = len(self.masks.windows) + len(self.masks.unknown), len(face.caches)
+        if 0 < pasts < layers:
+            raise ModelError(f"{layers} attentions are masked, and {pasts} have a past; export it with the past of all")
+        self.model = self._rewritten(settings.check, () if face.caches else _COUNTING)
+        if not face.caches:
+            self.interface = add_past(self.model, self.interface, self.masks, context, counted=counted)
+            require_stepwise(self.model, self.interface, settings.seed)
+        if counted and not settings.all_logits:
+            keep_last(self.model, self.interface)
         if self.masks.windows:
-            counted = settings.padding is Padding.RIGHT
             angles.tabulate(self.model, self.interface, context, counted=counted)
             self.model = self._grouped()
             masks.spell_out(self.model, self.interface, self.masks)
@@ -216,10 +243,8 @@ class _Made:
 
     @property
     def shared(self) -> bool:
-        """True if past and present can be one buffer: nothing else reads a past."""
-        past = {name for cache in self.interface.caches for name in (cache.past_key, cache.past_value)}
-        uses = [node for value in self.model.graph.inputs if value.name in past for node, _ in value.uses()]
-        return all(node.op_type == "GroupQueryAttention" for node in uses)
+        """True if past and present can be one buffer."""
+        return is_shareable(self.model.graph, self.interface.caches)
 
     @property
     def assumes(self) -> list[str]:
@@ -231,15 +256,16 @@ class _Made:
                 found.append("shorter texts of a batch are padded on the right, and positions count from 0")
         return found
 
-    def _rewritten(self, check: CheckLevel) -> ir.Model:
+    def _rewritten(self, check: CheckLevel, without: tuple[str, ...] = ()) -> ir.Model:
         opset = max(_OPSET, io.opset(self.model))
-        return self._applied(check=check, opset=opset, lower=self.settings.lower)
+        return self._applied(without, check=check, opset=opset, lower=self.settings.lower)
 
     def _grouped(self) -> ir.Model:
-        return self._applied(check="off", lower="fused", rules=rules(self.masks.names, self.settings.padding))
+        return self._applied((), check="off", lower="fused", rules=rules(self.masks.names, self.settings.padding))
 
-    def _applied(self, **how: Any) -> ir.Model:
-        result = apply(self.model, without=_OTHER_ATTENTIONS, seed=self.settings.seed, progress=self.progress, **how)
+    def _applied(self, without: tuple[str, ...], **how: Any) -> ir.Model:
+        without += _OTHER_ATTENTIONS
+        result = apply(self.model, without=without, seed=self.settings.seed, progress=self.progress, **how)
         for rule, refused in result.trace.refused.items():
             if rule.startswith("grouped-query"):
                 self.notes += [f"{rule} at `{value}`: {why}" for value, why in refused.items()]
@@ -269,6 +295,17 @@ class _Made:
                 if not value.is_graph_output():
                     value.shape = None
         preserved.renew_interface(self.model)
+
+
+def _of_logits(model: ir.Model, face: Interface) -> ir.Model:
+    """A decoder without past gives logits; what else it gives nothing asks for."""
+    if face.caches:
+        return model
+    made = model.clone()
+    for value in [value for value in made.graph.outputs if value.name != face.logits]:
+        made.graph.outputs.remove(value)
+    preserved.renew_interface(made)
+    return made
 
 
 def _checked(original: ir.Model, face: Interface, made: _Made, folder: Path, context: int) -> TokenCheck:

@@ -40,6 +40,7 @@ class Generator:
         interface: Of the model.
         mask: 1 for each token so far that counts, of shape [batch, tokens]; it grows.
         past: Keys and values so far, by the name of the input.
+        read: The tokens so far, of shape [batch, tokens]; for a decoder without past, which reads them all again.
         buffer: The number of tokens that the buffer of past and present has room for; 0 where they are apart.
     """
 
@@ -47,6 +48,7 @@ class Generator:
     interface: Interface
     mask: Array = field(default_factory=lambda: np.zeros((1, 0), np.int64))
     past: dict[str, Any] = field(default_factory=dict)
+    read: Array | None = None
     buffer: int = 0
 
     def feeds(self, ids: Array, mask: Array | None = None) -> dict[str, Array]:
@@ -54,7 +56,9 @@ class Generator:
         otherwise; positions count those that do."""
         face = self.interface
         new = np.ones_like(ids, np.int64) if mask is None else mask
-        self.mask = new if not self.past else np.concatenate([self.mask, new], axis=1)
+        self.mask = np.concatenate([self.mask, new], axis=1) if self.past or self.read is not None else new
+        if not face.caches:
+            self.read = ids = ids if self.read is None else np.concatenate([self.read, ids], axis=1)
         positions = np.maximum(np.cumsum(self.mask, axis=1) - 1, 0)[:, -ids.shape[1] :]
         given = {face.ids: ids, face.mask: self.mask, face.positions: positions}
         made = {name: array.astype(self._dtype(name)) for name, array in given.items() if name is not None}
@@ -65,21 +69,19 @@ class Generator:
         return made
 
     def step(self, ids: Array, mask: Array | None = None) -> Array:
-        """The logits of a step, of shape [batch, n, words].
+        """The logits of a step, of shape [batch, n, words], or of its last token, [batch, 1, words].
 
         Raises:
             ModelError: The model cannot be run.
         """
         made = self.session.run(self.feeds(ids, mask))
         if isinstance(made, str):
-            raise ModelError(f"the decoder cannot be run on {ids.shape[1]} tokens after {self._tokens()}: {made}")
+            before = self.mask.shape[1] - ids.shape[1]
+            raise ModelError(f"the decoder cannot be run on {ids.shape[1]} tokens after {before}: {made}")
         for cache in self.interface.caches:
             self.past[cache.past_key] = made[cache.present_key]
             self.past[cache.past_value] = made[cache.present_value]
-        return np.asarray(made[self.interface.logits], np.float64)
-
-    def _tokens(self) -> int:
-        return next((value.shape[2] for value in self.past.values()), 0)
+        return np.asarray(made[self.interface.logits], np.float64)[:, -ids.shape[1] :]
 
     def _dtype(self, name: str) -> np.dtype[Any]:
         kind = self.session.types[name]

@@ -21,7 +21,7 @@ from onnxrewrite.pattern.paths import is_read_once
 from onnxrewrite.suite.decoders import contract
 from onnxrewrite.suite.decoders.attention_operators import PRODUCTS
 from onnxrewrite.suite.decoders.decoder_interface import Interface
-from onnxrewrite.suite.decoders.probe import LEFT, STEPS, Probe, Step, dependent_on_tokens, full
+from onnxrewrite.suite.decoders.probe import LEFT, STEPS, Probe, Step, dependent_on_tokens, last_of, possible
 from onnxrewrite.suite.decoders.spelling import Spelling
 from onnxrewrite.system.arrays import Array
 
@@ -43,11 +43,12 @@ class _Masking:
     """A node that masks scores: which of its inputs are scores, and which say what is masked.
 
     Attributes:
+        scores: None for an attention, which computes them.
         allows: The elements of the mask to whether they let a token be seen.
     """
 
     node: ir.Node
-    scores: ir.Value
+    scores: ir.Value | None
     mask: ir.Value
     allows: Callable[[Array], Array]
 
@@ -57,8 +58,8 @@ class Masks:
     """The masks of the layers of a decoder.
 
     Attributes:
-        windows: For each layer whose mask is understood, by the number of its Softmax: the size of its window, None for
-            none.
+        windows: For each layer whose mask is understood, by the number of its Softmax or Attention: the size of its
+            window, None for none.
         unknown: For each other layer, why it is not.
         left: True if all masks heed padding on the left too.
     """
@@ -78,6 +79,11 @@ def name_of(window: int | None) -> str:
     return CAUSAL if window is None else f"{CAUSAL}.{window}"
 
 
+def shape_of(interface: Interface) -> tuple[str | int, ...]:
+    """The dimensions of the inputs that stand for masks."""
+    return contract.BATCH, 1, contract.SEQUENCE, contract.total(interface)
+
+
 def take_out(model: ir.Model, interface: Interface, context: int, *, heeds: bool = True) -> Masks:
     """Replace the masks of a decoder under the contract, which is changed, by inputs.
 
@@ -91,14 +97,15 @@ def take_out(model: ir.Model, interface: Interface, context: int, *, heeds: bool
         ModelError: The masks cannot be computed.
     """
     found, graph = Masks(), model.graph
+    _spell_causal(graph, interface)
     hot = dependent_on_tokens(graph, interface)
-    softmaxes = [node for node in graph if node.op_type == "Softmax" and _is_of_product(node, hot)]
-    layers = {number: list(_maskings(node, hot)) for number, node in enumerate(softmaxes)}
+    masked = [(node, each) for node in graph if (each := list(_maskings(node, hot)))]
+    layers = {number: each for number, (_, each) in enumerate(masked)}
     values = list({each.mask: None for layer in layers.values() for each in layer})
     if not values:
         return found
     probe, farthest = Probe(model, interface, values), min(context, _FARTHEST)
-    heeds_left, steps = heeds, [step for step in STEPS if heeds or step.counts.all()]
+    heeds_left, steps = heeds, [step for step in possible(STEPS, interface) if heeds or step.counts.all()]
     for number, layer in layers.items():
         window, left, reason = _understood(layer, probe, farthest, steps)
         if reason:
@@ -106,7 +113,7 @@ def take_out(model: ir.Model, interface: Interface, context: int, *, heeds: bool
             continue
         heeds_left &= left
         found.windows[number] = window
-        _rewire(graph, softmaxes[number], layer, name_of(window))
+        _rewire(masked[number][0], layer, _input(graph, name_of(window), interface))
     preserved.renew_interface(model)
     return Masks(found.windows, found.unknown, heeds_left)
 
@@ -115,7 +122,7 @@ def spell_out(model: ir.Model, interface: Interface, masks: Masks) -> None:
     """Put masks in place of the inputs that stand for them, in a model, which is changed."""
     spelling = Spelling(model.graph, interface)
     for name, window in masks.names.items():
-        stand_in = _input(model.graph, name)
+        stand_in = _input(model.graph, name, interface)
         if any(True for _ in stand_in.uses()):
             stand_in.replace_all_uses_with(spelling.causal_mask(window))
         model.graph.inputs.remove(stand_in)
@@ -126,14 +133,54 @@ def spell_out(model: ir.Model, interface: Interface, masks: Masks) -> None:
 # -- finding -------------------------------------------------------------------------------------------------
 
 
-def _is_of_product(softmax: ir.Node, hot: frozenset[ir.Value]) -> bool:
-    """True for a Softmax of products of queries and keys: of a router's logits there is no mask."""
-    value = softmax.inputs[0]
-    return value in hot and any(True for _ in _maskings(softmax, hot))
+def _spell_causal(graph: ir.Graph, interface: Interface) -> None:
+    """Give attentions that hide later tokens by themselves a mask that does, in a graph, which is changed: of a decoder
+    without past, for with one they need not mean the same."""
+    nodes = [node for node in graph if _is_attention(node) and _is_causal(node)]
+    if interface.caches or not nodes:
+        return
+    spelling = Spelling(graph, interface)
+    seen = spelling.seen(None)
+    for node in nodes:
+        node.attributes.pop("is_causal")
+        node.resize_inputs(max(len(node.inputs), 4))
+        given = node.inputs[3]
+        if given is None:
+            node.replace_input_with(3, seen)
+            continue
+        both = ir.node("And", [given, seen])
+        if given.dtype != ir.DataType.BOOL:
+            lowest = ir.node("Constant", [], {"value_float": LOWEST})
+            both = ir.node("Where", [seen, given, lowest.outputs[0]])
+            graph.insert_before(node, [lowest])
+            lowest.outputs[0].name = f"{node.outputs[0].name}/lowest"
+        both.outputs[0].name = f"{node.outputs[0].name}/mask"
+        graph.insert_before(node, [both])
+        node.replace_input_with(3, both.outputs[0])
+    spelling.finish()
 
 
-def _maskings(softmax: ir.Node, hot: frozenset[ir.Value]) -> Iterator[_Masking]:
-    """The nodes between the product and a Softmax that mask scores, the last first."""
+def _is_attention(node: ir.Node) -> bool:
+    """True for the standard's attention."""
+    return node.op_type == "Attention" and not node.domain
+
+
+def _maskings(node: ir.Node, hot: frozenset[ir.Value]) -> Iterator[_Masking]:
+    """The nodes between the product of queries and keys and a Softmax that mask scores, the last first; or an attention
+    with a mask.  Of a router's logits there is none."""
+    if _is_attention(node) and len(node.inputs) > 3 and node.inputs[3] is not None and not _is_causal(node):
+        mask = node.inputs[3]
+        yield _Masking(node, None, mask, (lambda a: a) if mask.dtype == ir.DataType.BOOL else (lambda a: a == 0))
+    if node.op_type == "Softmax" and node.inputs[0] in hot:
+        yield from _before(node, hot)
+
+
+def _is_causal(node: ir.Node) -> bool:
+    return bool(node.attributes.get_int("is_causal", 0))
+
+
+def _before(softmax: ir.Node, hot: frozenset[ir.Value]) -> Iterator[_Masking]:
+    """The nodes before a Softmax that mask scores, the last first."""
     value = softmax.inputs[0]
     while value is not None and (node := value.producer()) is not None and node.op_type not in PRODUCTS:
         warm = [each for each in node.inputs if each in hot]
@@ -174,16 +221,17 @@ def _understood(
     layer: list[_Masking], probe: Probe, farthest: int, steps: Sequence[Step]
 ) -> tuple[int | None, bool, str]:
     """The window of a layer, whether it heeds padding on the left, and why it is not understood, if it is not."""
-    far = _allowed(layer, probe, full(1, farthest - 1, 1))
+    far = _allowed(layer, probe, last_of(farthest, probe.interface))
     if isinstance(far, str):
         return None, False, far
-    seen = int(far.sum())
+    seen = int(far[:, -1].sum())
     window = None if seen == farthest else seen
     for step in steps:
         reason = _difference(layer, probe, step, window)
         if reason:
             return window, False, reason
-    return window, not any(_difference(layer, probe, step, window) for step in LEFT), ""
+    left = possible(LEFT, probe.interface)
+    return window, not any(_difference(layer, probe, step, window) for step in left), ""
 
 
 def _difference(layer: list[_Masking], probe: Probe, step: Step, window: int | None) -> str:
@@ -230,27 +278,31 @@ def _allowed(layer: list[_Masking], probe: Probe, step: Step) -> Array | str:
 # -- rewriting -----------------------------------------------------------------------------------------------
 
 
-def _rewire(graph: ir.Graph, softmax: ir.Node, layer: list[_Masking], name: str) -> None:
-    """Take the masking nodes of a layer out, and mask what goes into its Softmax by the input of this name."""
-    for each in layer:
-        each.node.outputs[0].replace_all_uses_with(each.scores)
-    scores, prefix = softmax.inputs[0], f"{softmax.name or softmax.outputs[0].name}/{name}"
-    assert scores is not None
+def _rewire(node: ir.Node, layer: list[_Masking], mask: ir.Value) -> None:
+    """Take the masking nodes of a layer out, and mask what goes into its Softmax or Attention by an input."""
+    graph, prefix = node.graph, f"{node.name or node.outputs[0].name}/{mask.name}"
+    assert graph is not None
     zero, lowest = (ir.node("Constant", [], {"value_float": number}) for number in (0.0, LOWEST))
-    where = ir.node("Where", [_input(graph, name), zero.outputs[0], lowest.outputs[0]])
-    added = ir.node("Add", [scores, where.outputs[0]])
-    for part, node in (("zero", zero), ("lowest", lowest), ("where", where), ("add", added)):
-        node.name = node.outputs[0].name = f"{prefix}/{part}"
-    softmax.replace_input_with(0, added.outputs[0])
-    graph.insert_before(softmax, [zero, lowest, where, added])
+    where = ir.node("Where", [mask, zero.outputs[0], lowest.outputs[0]])
+    made, place, masking = [zero, lowest, where], 3, where.outputs[0]
+    for each in layer:
+        if each.scores is not None:
+            each.node.outputs[0].replace_all_uses_with(each.scores)
+    if node.op_type == "Softmax":
+        made.append(ir.node("Add", [node.inputs[0], masking]))
+        place, masking = 0, made[-1].outputs[0]
+    for part, new in zip(("zero", "lowest", "where", "add"), made, strict=False):
+        new.name = new.outputs[0].name = f"{prefix}/{part}"
+    node.replace_input_with(place, masking)
+    graph.insert_before(node, made)
 
 
-def _input(graph: ir.Graph, name: str) -> ir.Value:
+def _input(graph: ir.Graph, name: str, interface: Interface) -> ir.Value:
     """The input of this name, which is added if there is none."""
     for value in graph.inputs:
         if value.name == name:
             return value
     kind = ir.TensorType(ir.DataType.BOOL)
-    made = ir.Value(name=name, type=kind, shape=ir.Shape([contract.BATCH, 1, contract.SEQUENCE, contract.TOTAL]))
+    made = ir.Value(name=name, type=kind, shape=ir.Shape(shape_of(interface)))
     graph.inputs.append(made)
     return made

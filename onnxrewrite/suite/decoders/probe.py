@@ -76,6 +76,16 @@ LEFT = (padded(0, 5, left=2), padded(6, 1, left=2))
 """Steps with padding on the left."""
 
 
+def possible(steps: Sequence[Step], interface: Interface) -> list[Step]:
+    """Those of some steps that a decoder can take: without past, prompts only."""
+    return [step for step in steps if interface.caches or not step.past]
+
+
+def last_of(count: int, interface: Interface) -> Step:
+    """A step that ends with the last of ``count`` tokens, and has no more new ones than needed."""
+    return full(1, count - 1, 1) if interface.caches else full(1, 0, count)
+
+
 class Probe:
     """Computes values of a decoder.
 
@@ -91,7 +101,7 @@ class Probe:
     def __init__(self, model: ir.Model, interface: Interface, values: Sequence[ir.Value]) -> None:
         self.values, self.interface = values, interface
         inputs = [value for value in model.graph.inputs if value.const_value is None]
-        part = extract(_needed(values), inputs, values, model.graph.opset_imports)
+        part = extract(needed(values), inputs, values, model.graph.opset_imports)
         for given, value in zip(part.graph.inputs, inputs, strict=True):
             given.name = value.name
         opened = open_session(part)
@@ -107,7 +117,7 @@ class Probe:
             feeds[self.interface.positions] = positions.astype(feeds[self.interface.positions].dtype)
         found = self.session.run(feeds)
         if isinstance(found, str):
-            raise ModelError(f"the decoder's masks cannot be computed: {found}")
+            raise ModelError(f"the decoder's masks cannot be computed for {step.counts.shape[1]} tokens: {found}")
         return [np.asarray(found[name]) for name in self.outputs if name is not None]
 
     def _feeds(self, step: Step) -> dict[str, Array]:
@@ -134,7 +144,7 @@ def dependent_on_tokens(graph: ir.Graph, interface: Interface) -> frozenset[ir.V
     return frozenset(found)
 
 
-def _needed(values: Sequence[ir.Value]) -> list[ir.Node]:
+def needed(values: Sequence[ir.Value]) -> list[ir.Node]:
     """The nodes that compute values, in the order of their graph."""
     met, waiting = set[ir.Node](), list(values)
     graph = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,10 @@ class Spelling:
         self.graph.register_initializer(made)
         return made
 
+    def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """A value in another dtype."""
+        return self.op("Cast", value, to=int(dtype))
+
     def total(self) -> ir.Value:
         """The number of all tokens, a scalar."""
         return self.op("Squeeze", self.op("Shape", self._input(self.interface.mask), start=1, end=2), np.array([0]))
@@ -51,28 +56,52 @@ class Spelling:
         those that are ``counted``, that is, count."""
         if self.interface.positions is not None:
             given = self._input(self.interface.positions)
-            return given if given.dtype == ir.DataType.INT64 else self.op("Cast", given, to=7)
+            return given if given.dtype == ir.DataType.INT64 else self.cast(given, ir.DataType.INT64)
         if counted:
-            counts = self.op("Cast", self._input(self.interface.mask), to=int(ir.DataType.INT64))
+            counts = self.cast(self._input(self.interface.mask), ir.DataType.INT64)
             places = self.op("Sub", self.op("CumSum", counts, np.array(1)), np.array(1))
-            start = self.op("Unsqueeze", self.op("Sub", self.total(), self.new()), np.array([0]))
-            end = self.op("Unsqueeze", self.total(), np.array([0]))
-            return self.op("Slice", self.op("Max", places, np.array(0)), start, end, np.array([1]))
+            return self.last(self.op("Max", places, np.array(0)), 1)
         row = self._range(self.op("Sub", self.total(), self.new()), self.total())
         return self.op(
             "Expand", self.op("Unsqueeze", row, np.array([0])), self.op("Shape", self._input(self.interface.ids))
         )
 
+    def last(self, value: ir.Value, axis: int) -> ir.Value:
+        """The part of a value that is for new tokens, of an axis that is for all."""
+        start = self.op("Unsqueeze", self.op("Sub", self.total(), self.new()), np.array([0]))
+        end = self.op("Unsqueeze", self.total(), np.array([0]))
+        return self.op("Slice", value, start, end, np.array([axis]))
+
+    def again(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> Sequence[ir.Value]:
+        """The results of a copy of a node that reads other values."""
+        made = ir.Node(
+            node.domain,
+            node.op_type,
+            inputs,
+            node.attributes.values(),
+            num_outputs=len(node.outputs),
+            version=node.version,
+        )
+        for output in made.outputs:
+            output.name = self._name(f"decoder/{node.op_type.lower()}")
+        made.name = made.outputs[0].name
+        self.made.append(made)
+        return made.outputs
+
     def causal_mask(self, window: int | None) -> ir.Value:
         """The tokens that each new one may look at, booleans of shape [batch, 1, new, total]."""
+        counts = self.cast(self._input(self.interface.mask), ir.DataType.BOOL)
+        return self.op("And", self.seen(window), self.op("Unsqueeze", counts, np.array([1, 2])))
+
+    def seen(self, window: int | None) -> ir.Value:
+        """The tokens that are not later than each new one, whether they count or not, of shape [new, total]."""
         total = self.total()
         keys = self._range(np.array(0), total)
         queries = self.op("Unsqueeze", self._range(self.op("Sub", total, self.new()), total), np.array([1]))
         seen = self.op("LessOrEqual", keys, queries)
         if window is not None:
             seen = self.op("And", seen, self.op("Greater", keys, self.op("Sub", queries, np.array(window))))
-        counts = self.op("Cast", self._input(self.interface.mask), to=int(ir.DataType.BOOL))
-        return self.op("And", seen, self.op("Unsqueeze", counts, np.array([1, 2])))
+        return seen
 
     def shape_of_past(self, heads: int, size: int) -> list[ir.Value]:
         """The dimensions of a past that is no longer than what is in it, each a vector of one."""

@@ -130,6 +130,7 @@ def _together(
     last = [len(text) - 1 if padded == "right" else longest - 1 for text in texts]
     generator = side.start()
     logits = generator.step(ids, mask)
+    last = last if logits.shape[1] > 1 else [0] * len(texts)  # it has those of the last token only
     scores = [logits[np.arange(len(texts)), last]]
     for step in range(steps - 1):
         ids = np.asarray([[text.tokens[step]] for text in written], np.int64)

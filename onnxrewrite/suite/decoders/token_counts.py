@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.suite.decoders.decoder_interface import Interface
-from onnxrewrite.suite.decoders.probe import LEFT, STEPS, Probe, dependent_on_tokens, full
+from onnxrewrite.suite.decoders.probe import LEFT, STEPS, Probe, dependent_on_tokens, full, last_of, possible
 from onnxrewrite.suite.decoders.spelling import Spelling
 from onnxrewrite.system.arrays import Array
 
@@ -35,7 +35,8 @@ def spell_counts(model: ir.Model, interface: Interface, context: int) -> int:
     if not values:
         return 0
     probe, left = Probe(model, interface, values), set(values)
-    for step in (*STEPS, *LEFT, full(1, context - 1, 1), full(1, 1, context - 1), full(1, 0, context)):
+    steps = (*STEPS, *LEFT, last_of(context, interface), full(1, 1, context - 1), full(1, 0, context))
+    for step in possible(steps, interface):
         found = zip(values, probe.at(step), strict=True)
         left -= {value for value, array in found if not _is_number(array, step.new)}
     spelling = Spelling(model.graph, interface)

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from onnxrewrite.api.application import Result
 from onnxrewrite.checks.findings import ModelCheck
 from onnxrewrite.errors import CheckError, ModelError, OnnxRewriteError
+from onnxrewrite.suite.decoders.genai_conversion import GenaiFolder
 from onnxrewrite.suite.deploy.outcome import Outcome
 
 Optimize: TypeAlias = Callable[[Path], Result]
@@ -25,6 +26,7 @@ class Exported:
         comparison: The export against the module; None where that was not asked for.
         result: The result of the rewriting; None if it was not requested.
         outcome: The outcome of a pipeline; None if none was requested.
+        folder: The folder of a decoder; None if none was requested.
         notes: Deviations from the request: another exporter, a module in training mode.
     """
 
@@ -33,6 +35,7 @@ class Exported:
     comparison: ModelCheck | None = None
     result: Result | None = None
     outcome: Outcome | None = None
+    folder: GenaiFolder | None = None
     notes: Sequence[str] = ()
 
     def to_json(self) -> dict[str, object]:
@@ -43,6 +46,7 @@ class Exported:
             "comparison": self.comparison.to_json() if self.comparison is not None else None,
             "result": self.result.to_json() if self.result is not None else None,
             "outcome": self.outcome.to_json() if self.outcome is not None else None,
+            "folder": self.folder.to_json() if self.folder is not None else None,
             "notes": list(self.notes),
         }
 

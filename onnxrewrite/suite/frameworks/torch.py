@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -19,6 +20,8 @@ from onnxrewrite import io
 from onnxrewrite.checks.findings import ModelCheck
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir.schema import latest_version
+from onnxrewrite.suite.decoders import genai_folder
+from onnxrewrite.suite.decoders.genai_conversion import GenaiSettings, genai
 from onnxrewrite.suite.deploy.pipeline import Pipeline
 from onnxrewrite.suite.frameworks.exported import Attempt, Exported, Optimize, first_right
 from onnxrewrite.suite.frameworks.module_check import compare_export
@@ -52,7 +55,8 @@ def export(
     opset: int | None = None,
     exporter: Exporter = "auto",
     check: bool = True,
-    optimize: bool | Optimize | Pipeline = True,
+    optimize: bool | Optimize | Pipeline | GenaiSettings = True,
+    tokenizer: object = None,
     seed: int = 0,
     samples: int = 3,
     **options: object,
@@ -77,7 +81,9 @@ def export(
         check: Compare the export with the module, on the example and on ``samples`` inputs at each of two choices of
             the dynamic sizes; see ``suite.frameworks.module_check``.
         optimize: True to rewrite the model with ``onnxrewrite.apply``; or a ``Pipeline`` that it goes through; or a
-            function that does something else, from a path to a ``Result``.
+            function that does something else, from a path to a ``Result``; or ``GenaiSettings``, which take a decoder
+            of Transformers and its ``input_ids`` to a folder that onnxruntime-genai runs.
+        tokenizer: Of such a decoder: one of Transformers, or a folder of its files.
         seed: Of the inputs that are made.
         samples: The number of inputs, see ``check``.
         options: For ``onnxrewrite.apply``.
@@ -91,6 +97,16 @@ def export(
     from onnxrewrite.suite.frameworks.torch_calls import Call, evaluating, must_be_module
 
     must_be_module(module)
+    if isinstance(optimize, GenaiSettings):
+        given = {"kwargs": kwargs, "dynamic_axes": dynamic_axes, "dynamic_shapes": dynamic_shapes, **options}
+        given |= {"input_names": input_names, "output_names": output_names}
+        unused = [name for name, value in given.items() if value]
+        if unused:
+            raise UsageError(f"{unused[0]} is not for a decoder; leave it out")
+        asked = {"opset": opset, "exporter": exporter, "check": check, "seed": seed, "samples": samples}
+        return _decoder(module, example_inputs, path, optimize, tokenizer, asked)
+    if tokenizer is not None:
+        raise UsageError("tokenizer is for a decoder, with optimize=GenaiSettings(); leave it out")
     if exporter not in get_args(Exporter):
         raise UsageError(f"exporter must be {', '.join(get_args(Exporter))}, not {exporter!r}")
     if options and optimize is not True:
@@ -122,6 +138,28 @@ def export(
         raise
     _remove_when_unused(folder, found, is_asked_for=path is not None)
     return found
+
+
+def _decoder(
+    module: torch.nn.Module,
+    example: object,
+    path: str | Path | None,
+    settings: GenaiSettings,
+    tokenizer: object,
+    asked: Mapping[str, Any],
+) -> Exported:
+    """A decoder of Transformers as a folder that onnxruntime-genai runs, by way of an export without its cache."""
+    from onnxrewrite.suite.frameworks.torch_decoder import AXES, OUTPUT, WholeText, beside, example_of
+
+    if path is None:
+        raise UsageError("a decoder becomes a folder; say which with path")
+    genai_folder.require_free(Path(path))
+    example = example_of(module, example)
+    with tempfile.TemporaryDirectory(prefix="onnxrewrite-") as folder, beside(module, tokenizer) as (config, words):
+        whole: Any = {"dynamic_axes": AXES, "output_names": [OUTPUT], "optimize": False, **asked}
+        plain = export(WholeText(module), example, Path(folder, _PLAIN), **whole)
+        made = genai(plain.path, path, settings, config=config, tokenizer=words)
+    return replace(plain, path=Path(path, genai_folder.MODEL), folder=made)
 
 
 def _must_have_torch() -> None:

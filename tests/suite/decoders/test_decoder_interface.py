@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 import pytest
-from suite.decoders.decoder_models import NAMES, decoder, renamed, with_input_like, without_output
+from suite.decoders.decoder_models import NAMES, decoder, renamed, with_input_like, without_output, without_past
 
 from onnxrewrite import io
 from onnxrewrite.errors import ModelError, UsageError
@@ -49,13 +49,9 @@ def test_no_decoder() -> None:
 
 
 def test_no_past() -> None:
-    model = decoder("gpt2_past")
-    for value in list(model.graph.input):
-        if "past" in value.name:
-            model.graph.input.remove(value)
-            model.graph.initializer.append(onnx.helper.make_tensor(value.name, 1, [1, 4, 0, 8], []))
-    with pytest.raises(ModelError, match="the model has no past"):
-        find_interface(io.load(model))
+    found = find_interface(io.load(without_past()))
+    assert (found.ids, found.mask, found.positions, found.logits) == ("tokens", "keep", None, "scores")
+    assert found.caches == ()
 
 
 def test_a_past_without_present() -> None:
