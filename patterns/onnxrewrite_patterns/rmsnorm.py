@@ -3,7 +3,7 @@
 Why: five passes over memory become one kernel.   Zhang & Sennrich, 2019, arXiv:1910.07467.
 
 What is normalized is raised with a scale of ones; ``norm_affine.py`` then takes in the scale and the Casts around it.
-Of a value less its own mean, this is a LayerNormalization (``layernorm.py``).
+Of a value less its own mean, this is a LayerNormalization (``layernorm.py``), unless that mean is needed elsewhere.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ narrowed = op.Cast(1 / root(widened), to=Attr[int]("back"))
 """In half precision all but the last product is often float32."""
 
 
-def _is_centred(value: Value) -> bool:
-    """True if a value is the difference of another value and its mean."""
+def _is_centred(m: Match, value: Value) -> bool:
+    """True if a value is the difference of another value and its mean, and nothing but this norm needs either."""
     difference = made_by(value, "Sub")
     if difference is None:
         return False
     minuend, mean = inputs_of(difference)
     of_mean = path(mean, "ReduceMean")
-    return of_mean is not None and of_mean.source is resolve(minuend)
+    centred = of_mean is not None and of_mean.source is resolve(minuend)
+    return centred and not need_outside(mean, {difference}) and not need_outside(value, set(m.nodes))
 
 
 _ROOT = "p = Pow(x, 2.0)  v = ReduceMean<axes=[-1]>(p)  a = Add(v, 1e-6)  r = Sqrt(a)"
@@ -59,6 +60,12 @@ _RESULT = "float[b,s,4] x; y = RMSNormalization<axis=-1, epsilon=1e-6>(x, {1.0, 
             "float16[b,s,4] x; w = Cast<to=1>(x)  p = Mul(w, w)  v = ReduceMean(p, {-1})  a = Add(v, 1e-6)"
             "r = Sqrt(a)  i = Reciprocal(r)  n = Cast<to=10>(i)  y = Mul(x, n)",
             to="float16[b,s,4] x; y = RMSNormalization<axis=-1, epsilon=1e-6>(x, float16[4] {1.0, 1.0, 1.0, 1.0})",
+            opset=23,
+        ),
+        Rewrites(
+            f"float[b,s,4] z; m = ReduceMean(z, {{-1}})  x = Sub(z, m)  {_ROOT_18} y = Div(x, r)  o = Relu(m)",
+            to="float[b,s,4] z; m = ReduceMean(z, {-1})  x = Sub(z, m)"
+            "  y = RMSNormalization<axis=-1, epsilon=1e-6>(x, {1.0, 1.0, 1.0, 1.0})  o = Relu(m)",
             opset=23,
         ),
         Rejects(f"float[b,s,4] x; {_ROOT} y = Div(x, r)", because="RMSNormalization needs opset 23"),
@@ -94,7 +101,7 @@ _RESULT = "float[b,s,4] x; y = RMSNormalization<axis=-1, epsilon=1e-6>(x, {1.0, 
 def rms_norm(m: Match, build: Builder) -> Value:
     """x/√(mean(x²) + ε) ⟶ RMSNormalization(x, 1), where the mean is that of the last axes."""
     require_epsilon(m, eps)
-    m.require(not _is_centred(m[x]), "x is less its own mean: that is a LayerNormalization", at=x)
+    m.require(not _is_centred(m, m[x]), "x is less its own mean: that is a LayerNormalization", at=x)
     count = last_axes(m, x, m[axes])
     ones = build.const(np.ones(last_sizes(m, x, count)), like=x)
     return build.RMSNormalization(m[x], ones, axis=-count, epsilon=m[eps])
