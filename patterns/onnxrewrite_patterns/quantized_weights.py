@@ -22,7 +22,9 @@ integers, scale, zero = Var("weight"), Var("scale"), Var("zero", default=None)
 weight = op.DequantizeLinear(integers, scale, zero)
 perm = Attr[tuple[int, ...]]("perm", default=())
 turned = op.Transpose(weight, perm=perm)
-product = op.MatMul(x, any_of(weight, turned))
+bias = Var("bias", default=None)
+gemm = op.Gemm(x, weight, bias)
+product = any_of(op.MatMul(x, any_of(weight, turned)), gemm)
 
 _BITS = {ir.DataType.INT4: 4, ir.DataType.UINT4: 4, ir.DataType.INT8: 8, ir.DataType.UINT8: 8}
 _SIGNED = frozenset({ir.DataType.INT4, ir.DataType.INT8})
@@ -59,8 +61,8 @@ def _by_block(m: Match, array: Array, shape: tuple[int, int], axis: int) -> Arra
 
 def _blocks(m: Match) -> _Blocks:
     """The weight in blocks; refuses one that the kernel does not know."""
-    axis = 1 if turned in m else 0
-    m.require(axis == 0 or m[perm] in ((), (1, 0)), "it swaps nothing", at=turned)
+    axis = 1 if turned in m or (gemm in m and m.attr(gemm, "transB")) else 0
+    m.require(turned not in m or m[perm] in ((), (1, 0)), "it swaps nothing", at=turned)
     whole, dtype = _constant(m, integers), m.dtype(integers)
     m.require(whole.ndim == 2 and dtype in _BITS, "the weight is no matrix of 4 or 8 bits", at=integers)
     size = int(m.attr(weight, "block_size") or 0)
@@ -95,6 +97,7 @@ def _counted(first: int, length: int = 16) -> str:
 
 
 _PAIRS = ", ".join(str(16 * (i + 1) + i) for i in range(0, 16, 2))
+_BYTES = f"int8[16,1] {{{_counted(-8)}}}"
 _MATRIX = f"int4[16,1] {{{_counted(-8)}}}"
 
 
@@ -123,6 +126,28 @@ _MATRIX = f"int4[16,1] {{{_counted(-8)}}}"
             "y = MatMul(x, t)",
             to="float[b,m,16] x; y = com.microsoft.MatMulNBits<K=16, N=1, bits=8, block_size=16>"
             f"(x, uint8[1,1,16] {{{_counted(120)}}}, float[1,1] {{0.5}})",
+        ),
+        Rewrites(
+            f"float[m,16] x; float[1] b; w = DequantizeLinear(int8[1,16] {{{_counted(-8)}}}, 0.5)"
+            "y = Gemm<transB=1>(x, w, b)",
+            to="float[m,16] x; float[1] b; y = com.microsoft.MatMulNBits<K=16, N=1, bits=8, block_size=16>"
+            f"(x, uint8[1,1,16] {{{_counted(120)}}}, float[1,1] {{0.5}}, , , b)",
+        ),
+        Rejects(
+            f"float[m,16] x; float[1] b; w = DequantizeLinear({_BYTES}, 0.5)  y = Gemm<beta=2.0>(x, w, b)",
+            because="it scales, or turns x",
+        ),
+        Rejects(
+            f"float[16,m] x; w = DequantizeLinear({_BYTES}, 0.5)  y = Gemm<transA=1>(x, w)",
+            because="it scales, or turns x",
+        ),
+        Rejects(
+            f"float[3,16] x; float[3,1] b; w = DequantizeLinear({_BYTES}, 0.5)  y = Gemm(x, w, b)",
+            because="not one number for each column",
+        ),
+        Rejects(
+            f"float[m,16] x; float[1] z; b = Relu(z)  w = DequantizeLinear({_BYTES}, 0.5)  y = Gemm(x, w, b)",
+            because="may not know the shape of the bias",
         ),
         Rejects(
             f"float[m,16] x; w = DequantizeLinear<axis=0>(int8[16,1] {{{_counted(0)}}}, float[16] ~)  y = MatMul(x, w)",
@@ -169,14 +194,27 @@ _MATRIX = f"int4[16,1] {{{_counted(-8)}}}"
     assumes=(Assumption.NOT_EMPTY,),
 )
 def matmul_of_quantized_weight(m: Match, build: Builder) -> Value:
-    """MatMul(x, DequantizeLinear(w, s, z)) ⟶ com.microsoft.MatMulNBits(x, w, s, z), of a weight of 4 or 8 bits."""
+    """MatMul(x, DequantizeLinear(w, s, z)) ⟶ com.microsoft.MatMulNBits(x, w, s, z), and Gemm, of 4 or 8 bits."""
     m.require((m.rank(x) or 0) >= 2, "x is not known to have rows", at=x)
     m.require(m.dtype(scale) == m.dtype(x), "x and the scale differ in dtype", at=scale)
     found, bits = _blocks(m), _BITS[m.dtype(integers) or ir.DataType.INT8]
     rows, blocks = found.scales.shape
     data = _packed(found.integers.reshape(rows, blocks, found.size), bits)
-    operands = [m[x], build.const(data), build.const(found.scales, like=scale)]
-    if (found.zeros != 2 ** (bits - 1)).any():
-        operands.append(build.const(_packed(found.zeros, bits)))
+    zeros = build.const(_packed(found.zeros, bits)) if (found.zeros != 2 ** (bits - 1)).any() else None
+    operands = [m[x], build.const(data), build.const(found.scales, like=scale), zeros, None, _bias(m, rows)]
     settings = {"K": found.integers.shape[1], "N": rows, "bits": bits, "block_size": found.size}
     return build.microsoft.node("MatMulNBits", operands, settings)[0]
+
+
+def _bias(m: Match, columns: int) -> Value | None:
+    """The bias of a Gemm that does nothing else; None where there is none."""
+    if gemm not in m:
+        return None
+    added, settings = m.value(bias), m.attrs(gemm)
+    scales = settings.get("alpha", 1.0) != 1 or (added is not None and settings.get("beta", 1.0) != 1)
+    m.require(not scales and not settings.get("transA", 0), "it scales, or turns x", at=gemm)
+    if added is not None:
+        m.require(m.shape(added) == (columns,), "the bias is not one number for each column", at=added)
+        told = m.facts.tensor(added) is not None or added.is_graph_input()
+        m.require(told, "ONNX Runtime may not know the shape of the bias, which it asks for", at=added)
+    return added
