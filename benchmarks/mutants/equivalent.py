@@ -45,6 +45,16 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "dequantized-matmul",
         "built com.microsoft.MatMulIntegerToFloat: operands 2 and 3 exchanged",
     ): "it multiplies by the product of both scales",
+    (
+        "quantized-softmax",
+        "built com.microsoft.QLinearSoftmax: opset off",
+    ): "the kernel asks only whether it is before 13, and one more or less changes that for none of the examples",
+    ("quantized-softmax", "built com.microsoft.QLinearSoftmax: constant 2 off"): _SHIFTED,
+    ("quantized-softmax", "built com.microsoft.QLinearSoftmax: without operand 2"): _SHIFTED,
+    (
+        "quantized-where",
+        "without: a scale is too large or too small",
+    ): "a guard of products of scales: here the table is made by Quantize- and DequantizeLinear themselves",
     # guards of taste, and what keeps rules from running for ever
     (EVERY, "without: quantized operands have kernels of their own"): _KERNELS,
     (EVERY, "without: it is needed as a float, too"): _TASTE,

@@ -67,13 +67,12 @@ class Script:
 
     def is_constant(self, value: ir.Value | None) -> bool:
         """True for a weight or a Constant that nothing can override."""
-        if value is None or value.is_graph_input():
-            return False
-        return dense_tensor(value) is not None
+        return self.array(value) is not None
 
     def array(self, value: ir.Value | None) -> Array | None:
         """The constant behind a value; None where it is none."""
-        return self.facts.constant(value) if value is not None and self.is_constant(value) else None
+        tensor = dense_tensor(value) if value is not None and not value.is_graph_input() else None
+        return None if tensor is None else tensor.numpy()
 
     def number(self, value: ir.Value | None) -> float | None:
         """The number that a constant of one element is; None for any other value."""

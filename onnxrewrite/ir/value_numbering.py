@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TypeAlias
 
 import numpy as np
@@ -25,6 +26,9 @@ _SAMPLED = 16
 """Larger ones are compared to the end only if they are equal at so many places."""
 
 _REDUCTIONS = frozenset(operators("reduce"))
+_VIEW = frozenset(operators("view"))
+_BROADCAST = frozenset(operators("broadcast"))
+_COMMUTATIVE = frozenset(operators("broadcast", marks="commutative"))
 
 _FROM_FRONT = -1
 """The kind of what stands for an attribute whose axes are counted from the front."""
@@ -47,16 +51,23 @@ class ValueNumbering:
         """The node of the same graph that was met first with the same operator, attributes and inputs, and so the same
         outputs; None if that is ``node`` itself.
 
-        Constants of equal content are the same, and so is what Identities pass on.  Whether the operator is random is
-        the caller's question.  What is computed from constants alone has twins, too: a quantized weight is not folded.
+        Constants of equal content are the same, also if one that is broadcast has more axes of size 1 in front, and so
+        is what Identities pass on; two operands of a commutative operator may change places; views are told by the
+        shapes that they make.  Whether the operator is
+        random is the caller's question.  What is computed from constants alone has twins, too: a quantized weight is
+        not folded.
         """
         if not node.inputs or subgraphs(node):
             return None
-        key = expression(node, self._constants)
-        first = self._first.setdefault(key, node)
-        if first is node:
+        return self._met_first(node, expression) or self._met_first(node, _view)
+
+    def _met_first(self, node: ir.Node, described: Callable[[ir.Node, Constants], Expression | None]) -> ir.Node | None:
+        """The node that was met first with the same description; None if that is ``node`` itself, or has none."""
+        key = described(node, self._constants)
+        first = self._first.setdefault(key, node) if key is not None else node
+        if first is node or key is None:
             return None
-        if first.graph is not node.graph or expression(first, self._constants) != key:
+        if first.graph is not node.graph or described(first, self._constants) != key:
             self._first[key] = node
             return None
         return first
@@ -75,7 +86,11 @@ class Constants:
 
     def key(self, tensor: ir.TensorProtocol) -> Hashable:
         """The same for tensors of the same dtype, shape and bits."""
-        return self._number(tensor) if tensor.size > _SMALL else _content(tensor)
+        return len(tensor.shape), self.broadcast_key(tensor)
+
+    def broadcast_key(self, tensor: ir.TensorProtocol) -> Hashable:
+        """The same for tensors of the same dtype and bits, and of shapes that differ by ones in front."""
+        return self._number(tensor) if tensor.size > _SMALL else _content(tensor, _without_ones(tensor))
 
     def _number(self, tensor: ir.TensorProtocol) -> int:
         reference, number = self._known.get(id(tensor), (None, 0))
@@ -91,7 +106,7 @@ class Constants:
             return self._count
         flat = tensor.numpy().reshape(-1)
         sample = flat[np.linspace(0, flat.size - 1, _SAMPLED).astype(np.int64)].tobytes()
-        alike = self._alike.setdefault((tensor.dtype, tuple(tensor.shape.dims), sample), [])
+        alike = self._alike.setdefault((tensor.dtype, _without_ones(tensor), sample), [])
         for other in (r() for r in alike):
             if other is not None and np.array_equal(flat.view(np.uint8), other.numpy().reshape(-1).view(np.uint8)):
                 return self._known[id(other)][1]
@@ -102,7 +117,7 @@ class Constants:
 def expression(node: ir.Node, constants: Constants) -> Expression:
     """The computation of a node as a key: equal for two nodes of one graph that compute the same."""
     operator = (node.domain, node.op_type, node.overload, node.version, id(node.graph), len(node.outputs))
-    inputs = [_value(i, constants) for i in node.inputs]
+    inputs = _broadcast(node, constants) or [_value(i, constants) for i in node.inputs]
     attributes = {name: _attribute(a) for name, a in node.attributes.data.items()}
     if not node.domain and node.op_type in _REDUCTIONS and (counted := _axes(node)) is not None:
         place, axes = counted
@@ -111,6 +126,32 @@ def expression(node: ir.Node, constants: Constants) -> Expression:
         else:
             attributes[place] = axes
     return (*operator, tuple(inputs), tuple(sorted(attributes.items())))
+
+
+def _view(node: ir.Node, constants: Constants) -> Expression | None:
+    """A view by constants, told by the shape that it makes, whichever operator it is; None of any other node.
+
+    What is made by a computed shape may be read by what computes that shape, and could not take the place of another.
+    """
+    result = node.outputs[0].shape
+    if node.domain or node.op_type not in _VIEW or result is None:
+        return None
+    by_constants = all(v is None or resolve(v).const_value is not None for v in node.inputs[1:])
+    known = all(isinstance(d, int) or d.value is not None for d in result.dims)
+    return (
+        (id(node.graph), _value(node.inputs[0], constants), *map(str, result.dims)) if known and by_constants else None
+    )
+
+
+def _broadcast(node: ir.Node, constants: Constants) -> list[Hashable]:
+    """The operands of an elementwise operator, and the rank of its result; none of any other operator."""
+    result = node.outputs[0].shape
+    if node.domain or node.op_type not in _BROADCAST or result is None:
+        return []
+    operands = [_value(i, constants, is_broadcast=True) for i in node.inputs]
+    if node.op_type in _COMMUTATIVE and len(operands) == 2:
+        operands.sort(key=hash)
+    return [len(result), *operands]
 
 
 def _axes(node: ir.Node) -> tuple[int | str, tuple[Hashable, ...]] | None:
@@ -134,21 +175,29 @@ def same_tensor(a: ir.TensorProtocol, b: ir.TensorProtocol) -> bool:
     return a is b or (a.size <= _SMALL and _tensor(a) == _tensor(b))
 
 
-def _value(value: ir.Value | None, constants: Constants) -> Hashable:
+def _value(value: ir.Value | None, constants: Constants, *, is_broadcast: bool = False) -> Hashable:
     if value is None:
         return None
     value = resolve(value)
-    return id(value) if value.const_value is None else constants.key(value.const_value)
+    tensor = value.const_value
+    if tensor is None:
+        return id(value)
+    return constants.broadcast_key(tensor) if is_broadcast else constants.key(tensor)
 
 
 def _tensor(tensor: ir.TensorProtocol) -> Hashable:
-    return id(tensor) if tensor.size > _SMALL else _content(tensor)
+    return id(tensor) if tensor.size > _SMALL else _content(tensor, tuple(tensor.shape.dims))
 
 
-def _content(tensor: ir.TensorProtocol) -> Hashable:
+def _content(tensor: ir.TensorProtocol, shape: Hashable) -> Hashable:
     text = tensor.dtype == ir.DataType.STRING
     content = tuple(tensor.numpy().ravel().tolist()) if text else tensor.tobytes()
-    return (int(tensor.dtype), tuple(tensor.shape.dims), content)
+    return (int(tensor.dtype), shape, content)
+
+
+def _without_ones(tensor: ir.TensorProtocol) -> tuple[Hashable, ...]:
+    """The shape of a tensor, ones in front left out."""
+    return tuple(itertools.dropwhile(lambda size: size == 1, tensor.shape.numpy()))
 
 
 def _attribute(attribute: ir.Attr) -> tuple[Hashable, ...]:

@@ -57,13 +57,24 @@ def new_axes(source: Sequence[Dim] | None, wanted: Sequence[Dim]) -> list[int] |
     return added if source is not None and place == len(source) else None
 
 
-def reshaped_as(m: Match, build: Builder, source: ir.Value, out: ir.Value) -> ir.Value:
-    """``source`` in the shape of ``out``, by a constant target; or with axes of size 1 that come or go."""
+def reshaped_as(
+    m: Match, build: Builder, source: ir.Value, out: ir.Value, spelled: Sequence[Dim] | None = None
+) -> ir.Value:
+    """``source`` in the shape of ``out``, by a constant target; or with axes of size 1 that come or go.
+
+    Args:
+        m: The match.
+        build: Its builder.
+        source: What is reshaped.
+        out: What has the shape.
+        spelled: A target that gives this shape where ``out`` is made by no Reshape.
+    """
     wanted, own = m.shape(out), made_by(out, "Reshape")
     if wanted is None:
         m.refuse("the rank of the result is not known", at=out)
     m.require(all(not isinstance(d, int) or d >= 0 for d in wanted), "the result has no shape", at=out)
-    found = reshape_target(m.shape(source), wanted, m.facts.elements(m.operand(own, 1)) if own is not None else None)
+    spelled = m.facts.elements(m.operand(own, 1)) if own is not None else spelled
+    found = reshape_target(m.shape(source), wanted, spelled)
     if found is None and (added := new_axes(m.shape(source), wanted)) is not None:
         return build.Unsqueeze(source, axes=added)
     if found is None and (removed := new_axes(wanted, m.shape(source) or ())) is not None:

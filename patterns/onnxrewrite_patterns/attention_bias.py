@@ -72,10 +72,12 @@ def countable(m: Match, build: Builder, mask: Value) -> Value:
         m.refuse("the mask may be the lowest number throughout a row", at=mask)
     condition, *rest = inputs_of(where)
     choices = [_number(m, x) for x in rest]
-    hidden = [n is not None and -math.inf < n <= NEVER_AT_ALL for n in choices]
-    m.require(0 in choices and any(hidden), "the mask may be the lowest number throughout a row", at=mask)
+    hides = next((i for i, n in enumerate(choices) if n is not None and -math.inf < n <= NEVER_AT_ALL), None)
+    bias = rest[1 - hides] if hides is not None else None
+    m.require(magnitude(m, bias) <= MODERATE, "the mask may be the lowest number throughout a row", at=mask)
     never = build.const(NEVER_AT_ALL, like=mask)
-    return build.Where(condition, 0.0, never) if hidden[1] else build.Where(condition, never, 0.0)
+    made = build.Where(condition, 0.0, never) if hides else build.Where(condition, never, 0.0)
+    return made if choices[1 - (hides or 0)] == 0 else build.Add(bias, made)
 
 
 def _shows_something(m: Match, mask: Value) -> bool:

@@ -45,10 +45,16 @@ negated = op.Not(comparison := op[operators(marks="opposite")](a, b))
     examples=(
         Rewrites("int64 a; int64 b; c = Less(a, b)  y = Not(c)", to="int64 a; int64 b; y = GreaterOrEqual(a, b)"),
         Rejects("float a; float b; c = Less(a, b)  y = Not(c)", because="has dtype float"),
+        Rejects(
+            "int64 a; int64 b; c = Less(a, b)  n = Not(c)  y = Where(n, a, b)", because="Where takes the negation in"
+        ),
     ),
 )
 def negated_comparison(m: Match, build: Builder) -> Value:
     """¬(a < b) ⟶ a ≥ b for integers; NaN is neither, so floats stay."""
+    reading = list(readers(m[negated], within=1))
+    chooses = bool(reading) and all(n.op_type == "Where" and input_of(n) is m[negated] for n in reading)
+    m.require(not chooses or m[negated].is_graph_output(), "Where takes the negation in", at=negated)
     made: Value = getattr(build, TRAITS[m.node(comparison).op_type].opposite)(m[a], m[b])
     return made
 

@@ -186,6 +186,44 @@ def norm_bias(m: Match, build: Builder) -> Value:
     return _rebuilt(m, build, layer_norm, [m[x], m[scale], new_bias])
 
 
+perm = Attr[tuple[int, ...]]("perm")
+turned, turned_layer_norm = op.Transpose(norm, perm=perm), op.Transpose(layer_norm, perm=perm)
+
+_TURNED = f"float[n,s,2] x; l = {_ONES}  t = Transpose<perm=[0,2,1]>(l)  "
+
+
+@rule(
+    "norm-affine-before-transpose",
+    RAISE,
+    any_of(turned * known_factor, turned_layer_norm + known_addend),
+    examples=(
+        Rewrites(
+            f"{_TURNED} y = Mul(t, float[2,1] {{3.0, 4.0}})",
+            to=f"float[n,s,2] x; l = {_ONES}  m = Mul(l, {{3.0, 4.0}})  y = Transpose<perm=[0,2,1]>(m)",
+        ),
+        Rewrites(
+            f"float[2,3,s,2] x; l = {_ONES}  t = Transpose<perm=[3,0,1,2]>(l)  y = Add(float[2,1,1,1] {{3.0, 4.0}}, t)",
+            to=f"float[2,3,s,2] x; l = {_ONES}  a = Add(l, {{3.0, 4.0}})  y = Transpose<perm=[3,0,1,2]>(a)",
+        ),
+        Rejects(f"{_TURNED} y = Mul(t, {{3.0, 4.0}})", because="varies along other axes than the scale"),
+        Rejects(f"{_TURNED} y = Mul(t, float[1,1,2,1] {{3.0, 4.0}})", because="the factor raises the rank"),
+        Rejects(f"{_TURNED} y = Add(t, float[2,1] {{3.0, 4.0}})  z = Relu(t)", because="also used by Relu"),
+    ),
+)
+def norm_affine_before_transpose(m: Match, build: Builder) -> Value:
+    """Transpose(LayerNormalization(x, γ, β))·c ⟶ Transpose(LayerNormalization(x, γ, β)·cᵀ), and likewise a sum."""
+    known = known_factor if known_factor in m else known_addend
+    array, order = m[known], m[perm]
+    sizes = tuple(d for d in m.shape(scale) or () if isinstance(d, int))
+    m.require(array.ndim <= len(order), f"the {known.name} raises the rank", at=known)
+    laid = array.reshape((1,) * (len(order) - array.ndim) + array.shape).transpose(np.argsort(order))
+    full = spread(laid, sizes)
+    m.require(full is not None and full.ndim > 0, f"the {known.name} varies along other axes than the scale", at=known)
+    inner, made = m.operand(m.node(turned if turned in m else turned_layer_norm)), build.const(full, like=scale)
+    m.attrs(rms_norm if rms_norm in m else layer_norm)  # it stays as it is
+    return build.Transpose(build.Mul(inner, made) if known is known_factor else build.Add(inner, made), perm=order)
+
+
 # -- half precision ------------------------------------------------------------------------------------------
 
 wide = op.Cast(x, to=Attr[int]("wide"))

@@ -45,9 +45,14 @@ def _come_back(least: int, largest: int, dtype: np.dtype[Any], scale: float, zer
     return bool((np.clip(rounded, least, largest) == every).all())
 
 
-def require_largest(m: Match, moving: Call, of: Const) -> None:
-    """Refuse a MaxPool unless the largest integer of each window stands for the largest number; others pass."""
+def require_same_elements(m: Match, moving: Call, of: Const) -> None:
+    """Refuse a Resize that mixes elements, and a MaxPool unless the largest integer of each window stands for the
+    largest number; others pass."""
     pool = m.node(moving)
+    if pool.op_type == "Resize":
+        nearest = pool.attributes.get_string("mode", "nearest") == "nearest"
+        crops = pool.attributes.get_string("coordinate_transformation_mode", "") == "tf_crop_and_resize"
+        m.require(nearest and not crops, "it mixes elements, or makes some of none", at=moving)
     if pool.op_type != "MaxPool":
         return
     m.require(bool((m[of] > 0).all()), "the scale is not positive", at=of)
@@ -106,8 +111,8 @@ def quantize_of_dequantize(m: Match, build: Builder) -> Value:
     return m[q]
 
 
-MOVES = (*operators("view permute repeat"), "Slice", "Gather")
-moving = op[(*MOVES, "MaxPool")](dequantized, Each("others", at_least=0))
+MOVES = (*operators("view permute repeat"), "Slice", "Gather", "GatherElements")
+moving = op[(*MOVES, "MaxPool", "Resize")](dequantized, Each("others", at_least=0))
 moved = any_of(*(each.QuantizeLinear(moving, own_scale, own_zero) for each in (op, microsoft)))
 
 
@@ -140,6 +145,16 @@ moved = any_of(*(each.QuantizeLinear(moving, own_scale, own_zero) for each in (o
             "  y = QuantizeLinear(p, 0.5, uint8 3)",
             to="uint8[n,2,6,6] q; y = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(q)",
         ),
+        Rewrites(
+            'uint8[n,2,3,3] q; d = DequantizeLinear(q, 0.5, uint8 3)  r = Resize<mode="nearest">(d, , {1.0,1.0,2.0,2})'
+            "  y = QuantizeLinear(r, 0.5, uint8 3)",
+            to='uint8[n,2,3,3] q; y = Resize<mode="nearest">(q, , {1.0,1.0,2.0,2})',
+        ),
+        Rejects(
+            'uint8[n,2,3,3] q; d = DequantizeLinear(q, 0.5, uint8 3)  r = Resize<mode="linear">(d, , {1.0,1.0,2.0,2})'
+            "  y = QuantizeLinear(r, 0.5, uint8 3)",
+            because="it mixes elements",
+        ),
         Rejects(
             "uint8[n,2,6,6] q; d = DequantizeLinear(q, 0.5, uint8 3)  p = MaxPool<kernel_shape=[3,3],ceil_mode=1>(d)"
             "  y = QuantizeLinear(p, 0.5, uint8 3)",
@@ -159,5 +174,5 @@ moved = any_of(*(each.QuantizeLinear(moving, own_scale, own_zero) for each in (o
 def quantize_of_moved(m: Match, build: Builder) -> Value:
     """QuantizeLinear(f(DequantizeLinear(q, s, z)), s, z) ⟶ f(q) for an f that only moves data."""
     _same_numbers(m)
-    require_largest(m, moving, scale)
+    require_same_elements(m, moving, scale)
     return build.again(m.node(moving), m[q])[0]

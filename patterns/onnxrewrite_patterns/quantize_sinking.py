@@ -14,7 +14,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
-from onnxrewrite_patterns.quantize_pairs import NARROW, require_largest
+from onnxrewrite_patterns.quantize_pairs import NARROW, require_same_elements
 
 KEEPS = operators("view permute")
 """Of every element one."""
@@ -22,7 +22,7 @@ KEEPS = operators("view permute")
 q, x = Var("q"), Var("x")
 scale, zero = Const("scale"), Const("zero", default=0)
 dequantized = op.DequantizeLinear(q, scale, zero)
-sinking = op[(*KEEPS, "Slice", "Gather", "MaxPool")](dequantized, Each("others", at_least=0))
+sinking = op[(*KEEPS, "Slice", "Gather", "GatherElements", "MaxPool")](dequantized, Each("others", at_least=0))
 moving = op[(*KEEPS, "Expand", "Tile")](x, Each("others", at_least=0))
 rising = op.QuantizeLinear(moving, scale, zero)
 
@@ -83,7 +83,7 @@ def dequantize_after_move(m: Match, build: Builder) -> Value:
     _require_one_scale(m)
     m.require(m.dtype(q) in NARROW, "it is not of at most 16 bits", at=q)
     m.require(not _meets(m[sinking], "QuantizeLinear"), "it is quantized again", at=sinking)
-    require_largest(m, sinking, scale)
+    require_same_elements(m, sinking, scale)
     (moved,) = build.again(m.node(sinking), m[q])
     return build.again(m.node(dequantized), moved)[0]
 

@@ -1,4 +1,4 @@
-"""Slices that divide an axis among them, as one Split; Split by sizes.
+"""Slices, and Gathers of one element, that divide an axis among them, as one Split; Split by sizes.
 
 Why: each Slice reads its bounds and starts anew; Split copies all pieces in one go.  In the lower stage, for patterns
 know pieces as Slices.
@@ -11,11 +11,16 @@ import onnx_ir as ir
 
 from onnxrewrite.rules import *
 
-slice_ = AnyNode(op_types=("Slice",))
+PIECES = ("Slice", "Gather")
+slice_ = AnyNode(op_types=PIECES)
 
 
 def _span(m: Match, node: ir.Node) -> Span | None:
-    """The span of a Slice that cuts one axis, by one step; None for any other."""
+    """The span of a Slice that cuts one axis, by one step, or of a Gather that keeps its axis; None for any other."""
+    if node.op_type == "Gather":
+        index, rank = m.facts.constant(m.operand(node, 1)), m.rank(m.operand(node))
+        is_one = index is not None and index.shape == (1,) and index[0] >= 0 and rank is not None
+        return Span(m.axis(node, rank), int(index[0]), int(index[0]) + 1, 1) if is_one and index is not None else None
     found = slice_of(m.facts, node)
     spans = () if isinstance(found, str) else found.spans
     return spans[0] if len(spans) == 1 and spans[0].step == 1 else None
@@ -30,6 +35,14 @@ def _span(m: Match, node: ir.Node) -> Span | None:
             "float[n,6] x; a = Slice(x, {0}, {2}, {1})  b = Slice(x, {2}, {9223372036854775807}, {-1})"
             "  c = Neg(b)  y = Concat<axis=1>(c, a)",
             to="float[n,6] x; a, b = Split<axis=1>(x, {2, 4})  c = Neg(b)  y = Concat<axis=1>(c, a)",
+        ),
+        Rewrites(
+            "float[n,3] x; a = Gather<axis=1>(x, {2})  b = Slice(x, {0}, {2}, {1})  y = Concat<axis=1>(a, b)",
+            to="float[n,3] x; b, a = Split<axis=1>(x, {2, 1})  y = Concat<axis=1>(a, b)",
+        ),
+        Rejects(
+            "float[n,2] x; a = Gather<axis=1>(x, 0)  b = Gather<axis=1>(x, 1)  y = Sub(b, a)",
+            because="takes an axis away",
         ),
         Rejects(
             "float[n,6] x; a = Slice(x, {0}, {2}, {1})  b = Slice(x, {3}, {6}, {1})  y = Concat<axis=1>(b, a)",
@@ -54,11 +67,11 @@ def slices_into_split(m: Match, build: Builder) -> list[Value]:
     m.require(not isinstance(starts, tuple) or max(starts, default=0) <= 0, "it is not the first piece")
     first = _span(m, node)
     if first is None:
-        m.refuse("it cuts more than one axis, by steps, or by bounds that are not constant")
+        m.refuse("it cuts more than one axis, by steps, or by bounds that are not constant, or it takes an axis away")
     size = m.dim(source, first.axis)
     if not isinstance(size, int):
         m.refuse("the size of the axis is not known", at=source)
-    beside = (n for n in readers(source, within=1) if n.op_type == "Slice" and not n.domain and n.graph is node.graph)
+    beside = (n for n in readers(source, within=1) if n.op_type in PIECES and not n.domain and n.graph is node.graph)
     spans = ((n, _span(m, n)) for n in beside if input_of(n) is source)
     pieces = {n: range(size)[s.start : s.end] for n, s in spans if s is not None and s.axis == first.axis}
     m.require(pieces[node].start == 0, "it is not the first piece")

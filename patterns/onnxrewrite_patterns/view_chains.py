@@ -8,6 +8,8 @@ certainly not zero, or where it stood before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from onnxrewrite.rules import *
@@ -113,13 +115,24 @@ outer_view = op[VIEWS](inner_view, Each("outer_rest", at_least=0))
             "float[4,6] x; a = Reshape(x, {2, 12})  b = Reshape(a, {24})  c = Relu(a)  y = Add(b, 1.0)",
             to="float[4,6] x; a = Reshape(x, {2, 12})  b = Reshape(x, {24})  c = Relu(a)  y = Add(b, 1.0)",
         ),
+        Rewrites(
+            "float[b,2,2,s,8] x; a = Reshape(x, {0, 4, -1, 8, 1})  y = Squeeze(a, {4})",
+            to="float[b,2,2,s,8] x; y = Reshape(x, {0, 4, -1, 8})",
+        ),
         Rejects("float[n,s] x; int64[2] t; a = Reshape(x, {-1})  y = Reshape(a, t)", because="no constant target"),
     ),
 )
 def view_of_view(m: Match, build: Builder) -> Value:
     """Reshape(Reshape(x, s), t) ⟶ Reshape(x, t), and likewise Flatten, Squeeze and Unsqueeze in a row."""
-    m.node(inner_view), m.node(outer_view)
-    return reshaped_as(m, build, m[x], m[outer_view])
+    return reshaped_as(m, build, m[x], m[outer_view], _with_unit_axes(m, m.node(inner_view), m.node(outer_view)))
+
+
+def _with_unit_axes(m: Match, inner: ir.Node, outer: ir.Node) -> Sequence[Dim] | None:
+    """The target of a Reshape, with the axes of size 1 that come or go after it; None where it is of others."""
+    spelled = m.facts.elements(m.operand(inner, 1)) if inner.op_type == "Reshape" else None
+    if spelled is None or outer.op_type not in AXES or m.rank(m.operand(outer)) is None:
+        return None
+    return [1 if place is None else spelled[place] for place in _places(m, outer, [*range(len(spelled))])]
 
 
 target = Var("target")

@@ -85,6 +85,8 @@ CALLS = [
     GRID + "y = com.microsoft.QLinearMul(a, 0.5, uint8 20, c, 0.25, uint8 30, 5.0, uint8 40)",
     GRID + "y = com.microsoft.QLinearSigmoid(a, 0.1, uint8 50, 0.004, uint8 1)",
     GRID + "y = com.microsoft.QLinearLeakyRelu<alpha=0.3>(a, 0.1, uint8 50, 0.07, uint8 40)",
+    GRID + "y = com.microsoft.QLinearSoftmax<axis=1, opset=13>(a, 0.1, uint8 50, 0.004, uint8 1)",
+    GRID + "bool[3,1] m; y = com.microsoft.QLinearWhere(m, a, 0.5, uint8 20, c, 0.25, uint8 30, 0.7, uint8 40)",
     GRID + "y = com.microsoft.QLinearConcat<axis=1>(0.4, uint8 9, a, float 0.5, uint8 20, c, float 0.25, uint8 30)",
     "uint8[1,2,5,6] x; y = com.microsoft.QLinearAveragePool<kernel_shape=[2,2]>(x, 0.1, uint8 50, 0.07, uint8 40)",
     "uint8[1,2,5,6] x; y = com.microsoft.QLinearGlobalAveragePool(x, 0.1, uint8 50, 0.02, uint8 90)",
@@ -170,6 +172,7 @@ UNCOVERED = {
     PROJECTED + "int32[2] n; y = com.microsoft.Attention<num_heads=2>(x, w, b, n)": "mask_index",
     ROTATED + "y = com.microsoft.RotaryEmbedding<is_packed_batching=1>(x, i, c, s)": "packed batches",
     IMAGE + 'y = com.microsoft.FusedConv<activation="Elu">(x, w)': "other parameters",
+    GRID + "y = com.microsoft.QLinearSoftmax<axis=1, opset=11>(a, 0.1, uint8 50, 0.004, uint8 1)": "before 13",
     "uint8[1,2,5,6] x; y = com.microsoft.QLinearGlobalAveragePool<channels_last=1>(x, 0.1, uint8 5, 0.02, uint8 9)": "last",
     "float[2,3] x; y = com.microsoft.FusedMatMul<transA=1>(z, x)": "unknown rank",
 }

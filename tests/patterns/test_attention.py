@@ -347,6 +347,19 @@ def test_scores_that_are_replaced_and_a_mask() -> None:
         check(f"{graph} t = Where(keep, s, float {number})  a = Add(t, mask) {TAIL}", feeds, fused=fused)
 
 
+@pytest.mark.parametrize("hidden", ["Where(keep, b, {0})", "Where(drop, {0}, b)"])
+@pytest.mark.parametrize("value", [LOWEST, -1e31])
+def test_biased_scores_that_are_replaced(hidden: str, value: float) -> None:
+    """T5 with a bias from a table: what is added is moderate, and a row may be masked throughout."""
+    feeds = {**qkv(), "keep": normal(5, 7) > 0, "i": np.arange(35).reshape(5, 7) % 4}
+    feeds["keep"][0] = False
+    graph = (
+        f"{HEAD} bool[s,l] keep; int64[s,l] i; drop = Not(keep)  t = Gather(float[4] {{0.5, -2.0, 1.0, 3.0}}, i)"
+        f"s = MatMul(q, kt)  b = Add(s, t)  a = {hidden.format(f'float {value}')} {TAIL}"
+    )
+    assert check(graph, feeds, opset=23).count("Add") == 1, "the bias is added to the mask"
+
+
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_softcap_and_a_mask(order: str) -> None:
     """Gemma 2: capped, then masked; the other way round is something else."""

@@ -96,6 +96,20 @@ def _one(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     return [_rounded(e, result, *operands(node, 5)[3:])]
 
 
+@defines("QLinearSoftmax")
+def _softmax(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
+    """Before opset 13, Softmax is along all axes from one on."""
+    if attrs.pop("opset") < 13:
+        raise Unsupported("Softmax of an opset before 13")
+    return [_rounded(e, e.op("Softmax", _float(e, *node.input[:3]), **attrs), *operands(node, 5)[3:])]
+
+
+@defines("QLinearWhere")
+def _where(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
+    a, b = (_float(e, *node.input[k : k + 3]) for k in (1, 4))
+    return [_rounded(e, e.op("Where", node.input[0], a, b), *operands(node, 9)[7:])]
+
+
 @defines("QLinearConcat")
 def _concat(e: Emit, node: onnx.NodeProto, attrs: Attributes) -> list[str]:
     scale, zero, *parts = node.input
