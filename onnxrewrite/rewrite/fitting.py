@@ -94,7 +94,7 @@ class _Meetings:
             yield from self._broadcast(node, operands, last=2)
 
     def _broadcast(self, node: ir.Node, operands: Sequence[ir.Value], last: int) -> Iterator[tuple[ir.Node, Group]]:
-        """What meets along each axis but the ``last`` ones."""
+        """The sizes that meet along each axis but the ``last`` ones."""
         shapes = [self.facts.shape(v) for v in operands]
         ranks = [len(shape) for shape in shapes if shape is not None]
         result = node.outputs[0]
