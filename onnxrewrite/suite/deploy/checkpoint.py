@@ -42,7 +42,7 @@ def state_of(artifact: Artifact) -> list[object]:
 
 @dataclass(frozen=True)
 class Remembered:
-    """What came of a stage.
+    """The outcome of a stage.
 
     Attributes:
         trials: Its proposals, measured.
@@ -70,7 +70,7 @@ class Record:
             self._known = read if isinstance(read, dict) else {}
 
     def stage(self, name: str) -> Remembered | None:
-        """What came of a stage; None where it is not known, or a file of its trials is not what it was."""
+        """The outcome of a stage; None where it is not known, or a file of its trials is not what it was."""
         known = self._known.get(name)
         try:
             if known is None or not _unchanged(known["files"]):
@@ -80,7 +80,7 @@ class Record:
             return None
 
     def remember(self, name: str, found: Remembered) -> None:
-        """What came of a stage, or of a part of it."""
+        """The outcome of a stage, or of a part of it."""
         paths = {p for t in found.trials for p in (t.artifact.path, t.artifact.plain)}
         now = {str(path): digest(path) for path in paths}
         trials = _TRIALS.dump_python(list(found.trials), mode="json")

@@ -198,6 +198,7 @@ class Work:
         """A quantized model with its operators fused, as they are measured to be fastest; the plain form as it is."""
         if not self.prepare or made.settings.plain:
             return made
+        gc.collect()  # likewise
         return replace(made, model=self._rewritten_again(made.model))
 
     def unfused(self, settings: QuantizeSettings) -> Made:
@@ -259,6 +260,7 @@ class Work:
         """The closeness of a quantized model to the original; values that often leave their ranges are noted, of models
         that fit into one message."""
         self._tell("judge")
+        gc.collect()  # likewise
         with openable(made.model) as opened:
             found = self._judge.quality(opened)
         if made.ranges and made.ready is not None and not io.needs_external_data(made.ready):
