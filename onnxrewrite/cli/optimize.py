@@ -69,6 +69,10 @@ class _Asked:
         bool | None, typer.Option("--memory/--no-memory", help="Whether to measure memory, in a process each.")
     ] = None
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Of the generated data.")] = None
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="A first look: time little, measure no memory, leave out what seldom wins."),
+    ] = False
 
     def settings(self) -> dict[str, Any]:
         """The options that hold for the whole pipeline."""
@@ -103,7 +107,7 @@ class _Asked:
             plan = replace(plan, stages=[by_name.get(stage.name, stage) for stage in chosen])
         if self.max_drop is not None:
             plan = replace(plan, gate=replace(plan.gate, max_drop=self.max_drop))
-        return replace(plan, **settings)
+        return replace(plan.quick() if self.quick else plan, **settings)
 
 
 def optimize(

@@ -138,6 +138,16 @@ class _Settings:
             "--rows", metavar="N", help="Of --weights mixed: rows of a product where it is timed, 1 to decode."
         ),
     ] = None
+    smooth: Annotated[
+        bool,
+        typer.Option("--smooth", help="Of dynamic: move the size of channels to weights, as the data have it."),
+    ] = False
+    in_blocks: Annotated[
+        list[str],
+        typer.Option(
+            "--in-blocks", metavar="NODE", help="Of dynamic: give these weights in blocks: closer, slower.  Repeatable."
+        ),
+    ] = field(default_factory=list)
     operator: Annotated[
         list[str], typer.Option("--operator", metavar="TYPE", help="Quantize these only, as in MatMul.  Repeatable.")
     ] = field(default_factory=list)
@@ -172,6 +182,8 @@ class _Settings:
             max_divergence=self.max_divergence,
             min_agreement=self.min_agreement,
             rows=self.rows,
+            smooth=self.smooth,
+            in_blocks=tuple(self.in_blocks),
         )
 
 
@@ -210,7 +222,7 @@ class _Choice:
             metavar="C",
             min=0.0,
             max=1.0,
-            help="Leave the most sensitive nodes in float, as few as it takes to a cosine similarity of C.",
+            help="Give the most sensitive nodes a closer form, as few as it takes to a cosine similarity of C.",
         ),
     ] = None
     no_gate: Annotated[bool, typer.Option("--no-gate", help="Write the result, however far off it is.")] = False

@@ -122,3 +122,11 @@ def test_a_model_that_does_not_run_is_told(tmp_path: Path, capsys: pytest.Captur
     broken.opset_import.append(onnx.helper.make_opsetid("nobody", 1))
     assert main(["optimize", str(saved(tmp_path, broken)), *QUICK]) == 2
     assert "does not open in ONNX Runtime" in capsys.readouterr().err
+
+
+def test_a_first_look(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["optimize", str(model), "--quick", "-o", str(tmp_path / "out"), "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [s["stage"] for s in found["steps"]] == ["rewrite", "quantize"]
+    assert [t["how"].split()[0] for t in found["steps"][1]["trials"]] == ["dynamic"]
+    assert found["final"]["metrics"]["memory"] is None

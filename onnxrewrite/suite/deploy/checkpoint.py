@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,21 @@ def state_of(artifact: Artifact) -> list[object]:
     ]
 
 
+@dataclass(frozen=True)
+class Remembered:
+    """The outcome of a stage.
+
+    Attributes:
+        trials: Its proposals, measured.
+        reason: The reason why there are none.
+        notes: Remarks of the stage.
+    """
+
+    trials: Sequence[Trial] = ()
+    reason: str = ""
+    notes: Sequence[str] = ()
+
+
 class Record:
     """Trials by key, in a file.
 
@@ -54,22 +69,22 @@ class Record:
             read = json.loads(files.read_text(path))
             self._known = read if isinstance(read, dict) else {}
 
-    def trials(self, name: str) -> tuple[list[Trial], str] | None:
-        """The trials of a stage and why there are none; None where they are not known, or a file of theirs is not what
-        it was."""
+    def stage(self, name: str) -> Remembered | None:
+        """The outcome of a stage; None where it is not known, or a file of its trials is not what it was."""
         known = self._known.get(name)
         try:
             if known is None or not _unchanged(known["files"]):
                 return None
-            return _TRIALS.validate_python(known["trials"]), known["reason"]
+            return Remembered(_TRIALS.validate_python(known["trials"]), known["reason"], known["notes"])
         except (ValidationError, KeyError, TypeError):
             return None
 
-    def remember(self, name: str, trials: Sequence[Trial], reason: str) -> None:
-        """Trials of a stage."""
-        paths = {p for t in trials for p in (t.artifact.path, t.artifact.plain)}
+    def remember(self, name: str, found: Remembered) -> None:
+        """The outcome of a stage, or of a part of it."""
+        paths = {p for t in found.trials for p in (t.artifact.path, t.artifact.plain)}
         now = {str(path): digest(path) for path in paths}
-        self._put(name, {"trials": _TRIALS.dump_python(list(trials), mode="json"), "files": now, "reason": reason})
+        trials = _TRIALS.dump_python(list(found.trials), mode="json")
+        self._put(name, {"trials": trials, "files": now, "reason": found.reason, "notes": list(found.notes)})
 
     def metrics(self, name: str) -> Metrics | None:
         """Those of the baseline."""

@@ -6,6 +6,7 @@ while models run by turns, for they would take the processor from the next; a mo
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 
@@ -60,6 +61,7 @@ def _describe(outcome: Outcome, out: Path, judge: Judge) -> None:
     final = outcome.final.artifact
     sample = judge.data.timed.inputs
     given = {} if outcome.generated else sample
+    gc.collect()  # graphs and sessions refer to themselves in circles, and hold all weights of a model each
     outcome.operators = by_operator(outcome.baseline, outcome.final, outcome.binding, given)
     outcome.program = program(final, sample)
     outcome.versions = versions()

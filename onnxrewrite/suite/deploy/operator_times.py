@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onnxrewrite import io
 from onnxrewrite.errors import one_line
 from onnxrewrite.inputs.workload import workload
 from onnxrewrite.measure.kernel_times import Run, run_profiled
@@ -73,7 +72,7 @@ def by_operator(before: Trial, after: Trial, dims: Mapping[str, int], inputs: Fe
         sides["after"] = after.artifact
     try:
         feeds = workload(before.artifact.path, dims=dims, inputs=inputs).feeds
-        models = {name: io.load(side.path) for name, side in sides.items()}
+        models = {name: side.path for name, side in sides.items()}
         runs = run_profiled(models, feeds, {name: side.setting for name, side in sides.items()}, seconds=SECONDS)
         return Operators(_parts(runs["before"]), _parts(runs["after" if "after" in runs else "before"]))
     except Exception as error:  # a profile that cannot be written or read is no reason to lose the result

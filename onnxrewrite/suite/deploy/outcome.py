@@ -23,6 +23,7 @@ class Step:
         skipped: True if it was not run at all.
         resumed: True if its trials come from an interrupted run.
         seconds: The time it took.
+        notes: Remarks of the stage.
     """
 
     stage: str
@@ -32,6 +33,7 @@ class Step:
     skipped: bool = False
     resumed: bool = False
     seconds: float = 0.0
+    notes: Sequence[str] = ()
 
     def with_kept(self, trial: Trial) -> Step:
         """The same with another trial in place of the one that was kept."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import shutil
@@ -18,7 +19,7 @@ from onnxrewrite.runtime.session import one_line
 from onnxrewrite.runtime.settings import Setting
 from onnxrewrite.suite.deploy.acceptance import AS_IT_WAS, Objective, Trial, settled, weigh
 from onnxrewrite.suite.deploy.artifact import Artifact, Metrics
-from onnxrewrite.suite.deploy.checkpoint import Record, key, state_of
+from onnxrewrite.suite.deploy.checkpoint import Record, Remembered, key, state_of
 from onnxrewrite.suite.deploy.emit import MODEL, emit
 from onnxrewrite.suite.deploy.measurement import Meter
 from onnxrewrite.suite.deploy.outcome import Outcome, Step
@@ -27,6 +28,9 @@ from onnxrewrite.suite.quality.data import Given, batched, load_data
 from onnxrewrite.suite.quality.functions import function
 from onnxrewrite.suite.quality.gate import Gate, Judge, Metric
 from onnxrewrite.system.versions import versions
+
+QUICK = 0.3
+"""Seconds to time a proposal at a first look."""
 
 WORK = ".work"
 """The folder of intermediate models and of what is known, below the output folder."""
@@ -71,6 +75,12 @@ class Pipeline:
     memory: bool = True
     seed: int = 0
 
+    def quick(self) -> Pipeline:
+        """The same pipeline for a first look: proposals are timed for ``QUICK`` seconds, memory is not measured, and
+        stages leave out what seldom wins."""
+        stages = [each for stage in self.stages or _defaults() if (each := stage.quick()) is not None]
+        return replace(self, stages=stages, seconds=min(self.seconds, QUICK), memory=False)
+
     def run(
         self,
         model: io.Source,
@@ -112,7 +122,7 @@ class _Run:
         self.out = out
         self.progress = progress
         self.start = time.perf_counter()
-        self.stages = list(plan.stages) or [known()[name]() for name in defaults()]
+        self.stages = list(plan.stages) or _defaults()
         if isinstance(model, (str, os.PathLike)) and Path(model).resolve() == (out / MODEL).resolve():
             raise UsageError(f"{out}: the model itself lies there; give another folder")
         self.work = _folder(out / WORK)
@@ -160,10 +170,12 @@ class _Run:
             self.progress(stage.name, number, len(self.stages) - number)
             step = self._step(stage, outcome)
             outcome.steps.append(step)
+            outcome.notes += step.notes
             if stage.required and step.kept is None:
                 raise CheckError(
                     f"stage {stage.name} is required and was taken back: {step.reason}; nothing was written"
                 )
+        gc.collect()  # graphs and sessions refer to themselves in circles, and hold all weights of a model each
         self._compare(outcome)
         outcome.seconds = time.perf_counter() - self.start
         emit(outcome, self.out, self.meter.judge)
@@ -201,37 +213,47 @@ class _Run:
             return Step(stage.name, skipped=True, reason=reason)
         start = time.perf_counter()
         name = key(self.premises, stage.name, stage.to_json(), state_of(before.artifact))
-        remembered = self.record.trials(name)
-        if remembered is None:
-            trials, reason = self._trials(stage, before)
-            self.record.remember(name, trials, reason)
-        else:
-            trials, reason = remembered
-        trials, kept = settled(trials, self.plan.objective)
+        remembered = self.record.stage(name)
+        found = remembered or self._run(stage, before, name)
+        trials, kept = settled(found.trials, self.plan.objective)
+        reason = found.reason
         if trials:
             shown = kept or min(trials, key=lambda t: t.metrics.latency.median)
             reason = shown.verdict.reason
-        return Step(
-            stage.name, trials, kept, reason, resumed=remembered is not None, seconds=time.perf_counter() - start
-        )
+        seconds = time.perf_counter() - start
+        return Step(stage.name, trials, kept, reason, False, remembered is not None, seconds, found.notes)
 
-    def _trials(self, stage: Stage, before: Trial) -> tuple[list[Trial], str]:
-        """All proposals of a stage, measured; or why there are none."""
-        trials = []
-        reason = ""
+    def _run(self, stage: Stage, before: Trial, name: str) -> Remembered:
+        """All proposals of a stage, measured; or why there are none.  Each is remembered as soon as it is measured."""
+        begun = self.record.stage(f"{name} begun") or Remembered()
+        known = {(t.artifact.path, t.artifact.setting): t for t in begun.trials}
+        by_path = {path: t.artifact for (path, _), t in known.items()}
+        trials, reason, notes = list[Trial](), "", list(begun.notes)
+
+        def note(line: str) -> None:
+            notes.extend([line] if line not in notes else [])
+
+        context = replace(self.context, note=note, made=by_path.get)
         try:
             with foreign():
-                for made in _in_time(stage.run(before.artifact, self.context), self._left):
-                    metrics = stage.metrics(made, before.artifact, self.context)
-                    verdict = weigh(metrics, before.metrics, self.plan.gate, self.plan.objective)
-                    trials.append(Trial(made, metrics, verdict))
+                for made in _in_time(stage.run(before.artifact, context), self._left):
+                    trial = known.get((made.path, made.setting)) or self._measured(stage, made, before, context)
+                    trials.append(trial)
+                    self.record.remember(f"{name} begun", Remembered(trials, "", notes))
         except (NothingToDo, ModelError, CheckError) as error:
             reason = str(error)
         except UsageError:
             raise
         except Exception as error:  # whatever somebody else's stage raises
             reason = f"it failed: {type(error).__name__}: {one_line(error)}"
-        return trials, reason
+        found = Remembered(trials, reason, notes)
+        self.record.remember(name, found)
+        return found
+
+    def _measured(self, stage: Stage, made: Artifact, before: Trial, context: Context) -> Trial:
+        gc.collect()  # graphs and sessions refer to themselves in circles, and hold all weights of a model each
+        metrics = stage.metrics(made, before.artifact, context)
+        return Trial(made, metrics, weigh(metrics, before.metrics, self.plan.gate, self.plan.objective))
 
     def _reason_to_skip(self, stage: Stage, outcome: Outcome) -> str:
         if self._left() <= 0:
@@ -252,6 +274,10 @@ class _Run:
         path = self.work / "original.onnx"
         io.save(loaded, path)
         return os.fspath(model) if isinstance(model, (str, os.PathLike)) else loaded.graph.name or "model", path
+
+
+def _defaults() -> list[Stage]:
+    return [known()[name]() for name in defaults()]
 
 
 def _in_time(proposals: Iterable[Artifact], left: Callable[[], float]) -> Iterator[Artifact]:

@@ -47,6 +47,8 @@ class Context:
         seed: Of whatever is random.
         left: Seconds until the budget is spent.
         progress: To be told what is done.
+        note: To be told a remark for the report, in one line.
+        made: The artifact that an interrupted run of the same stage has made and measured, by its file; else None.
     """
 
     folder: Path
@@ -58,6 +60,8 @@ class Context:
     seed: int = 0
     left: Callable[[], float] = lambda: float("inf")
     progress: Progress = lambda phase, done, left: None
+    note: Callable[[str], None] = lambda line: None
+    made: Callable[[Path], Artifact | None] = lambda path: None
 
     def file(self, name: str) -> Path:
         """The path for a model that a stage writes."""
@@ -87,6 +91,10 @@ class Stage:
             NothingToDo: There is nothing, with the reason.
         """
         raise NotImplementedError
+
+    def quick(self) -> Stage | None:
+        """The stage for a first look, without what seldom wins; None leaves it out."""
+        return self
 
     def metrics(self, made: Artifact, before: Artifact, context: Context) -> Metrics:
         """The measurements of a proposal."""

@@ -33,6 +33,7 @@ from onnxrewrite.reference.tolerance import (
     measure,
 )
 from onnxrewrite.runtime.session import Session, open_session, skeleton
+from onnxrewrite.suite.frameworks.declared_sizes import DeclaredSizes
 from onnxrewrite.system.arrays import Feeds, Held, is_tensor
 
 BINDINGS = 2
@@ -76,7 +77,7 @@ def compare_export(
     samples: int = 3,
     dims: Mapping[str, int] | None = None,
 ) -> ModelCheck:
-    """Compare an exported model with its module.
+    """Compare an exported model with its module; sizes of outputs that it declares and does not keep are mended.
 
     Args:
         subject: The module.
@@ -126,10 +127,12 @@ def _fill(
     tries = [Try("the example", {}, example, first)]
     tries += _made(subject, sampler, samples, example, check.notes)
     check.bindings = [dict(b) for b in {tuple(t.binding.items()): t.binding for t in tries[1:]}.values()]
+    sizes = DeclaredSizes(path)
     for each in tries:
         check.runs += 1
-        if not _compared(check, subject, session, each):
+        if not _compared(check, subject, session, each, sizes):
             return
+    check.notes += sizes.mend()
 
 
 def _wanted(subject: Subject, feeds: Feeds) -> Sequence[Held] | str:
@@ -185,7 +188,7 @@ def _care(subject: Subject, sampler: Sampler, binding: Mapping[str, int], exampl
     return reason
 
 
-def _compared(check: ModelCheck, subject: Subject, session: Session, each: Try) -> bool:
+def _compared(check: ModelCheck, subject: Subject, session: Session, each: Try, sizes: DeclaredSizes) -> bool:
     """True if all outputs are right; the findings are added to the check."""
     made = session.run(each.feeds)
     if isinstance(made, str):
@@ -194,6 +197,7 @@ def _compared(check: ModelCheck, subject: Subject, session: Session, each: Try) 
     if len(made) != len(each.wanted):
         check.failures.append(f"it has {len(made)} outputs, the module {len(each.wanted)}")
         return False
+    sizes.see(made, each.name)
     precise = subject.precise(each.feeds)
     if precise is None and check.reference != "float32":
         check.reference = "float32"

@@ -1,13 +1,23 @@
-"""The way on from a model that is refused: the nodes that are furthest off, and the fewest to leave in float."""
+"""The way on from a model that is refused: the nodes that are furthest off, and the fewest to give another form.
+
+Products are first given weights in blocks, where the mode has them beside others, which is closer and hardly slower;
+where that is not enough, nodes stay in float.
+"""
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
 from onnxrewrite.errors import CheckError
 from onnxrewrite.suite.precision.candidates import Candidates
-from onnxrewrite.suite.precision.node_sensitivity import Method, sensitivity
-from onnxrewrite.suite.quality.gate import Gate, Quality
+from onnxrewrite.suite.precision.node_sensitivity import sensitivity
+from onnxrewrite.suite.precision.teacher_forcing import node_errors
+from onnxrewrite.suite.quality.gate import Gate
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings, excluding
-from onnxrewrite.suite.quantization.workbench import Work
+from onnxrewrite.suite.quantization.weight_format import closer_form
+from onnxrewrite.suite.quantization.workbench import Made, Work
 
 WORST = 3
 """So many nodes are named."""
@@ -19,7 +29,15 @@ MANY = 60
 def variants(work: Work, settings: QuantizeSettings) -> Candidates:
     """The quantized variants of the model of a work, on its data."""
     ready, chosen = work.chosen(settings)
-    return Candidates(ready, settings, work.calibration_data, work.judged_data, chosen, work.metric)
+    plan = replace(settings, smooth=False)  # the prepared model is smooth already
+    return Candidates(ready, plan, work.calibration_data, work.judged_data, chosen, work.metric)
+
+
+def _by_own_error(made: Candidates) -> list[str]:
+    """The nodes in the order of the errors of their own results, the furthest off first."""
+    gc.collect()  # graphs and sessions refer to themselves in circles, and hold all weights of a model each
+    found = node_errors(made)
+    return sorted(made.nodes, key=lambda name: found[name].snr if name in found else float("inf"))
 
 
 def worst_nodes(work: Work, settings: QuantizeSettings) -> str:
@@ -28,39 +46,74 @@ def worst_nodes(work: Work, settings: QuantizeSettings) -> str:
     return ", ".join(f"{each.operator} {each.name} ({each.snr:.1f} dB)" for each in ranked[:WORST])
 
 
-def settings_until(work: Work, settings: QuantizeSettings, gate: Gate) -> QuantizeSettings:
-    """The settings with the fewest of the most sensitive nodes excluded with which the model passes a gate.
+def settings_until(
+    work: Work, settings: QuantizeSettings, gate: Gate, *, fused: bool = True, many: int = MANY
+) -> QuantizeSettings:
+    """The settings with the fewest of the most sensitive nodes given another form with which the model passes a gate.
 
-    Found by bisection.  Quality need not grow with every node, so that fewer may suffice.
+    Found by doubling and bisection.  Quality need not grow with every node, so that fewer may suffice.
+
+    Args:
+        work: The model and the data.
+        settings: What it is quantized by.
+        gate: The required quality.
+        fused: Judge with operators fused, as the model is written; else as the quantizer leaves it, in a fraction of
+            the time.
+        many: From so many nodes on they are ranked in one run, not one by one.
 
     Raises:
-        CheckError: It does not pass whatever is excluded; the nearest result is told.
+        CheckError: It does not pass whatever is done; the nearest result is told.
         UsageError, ModelError: As of ``Work.make``.
     """
-    nearest: tuple[float, int] | None = None
-
-    def quality(floats: list[str]) -> Quality:
-        nonlocal nearest
-        found = work.quality(work.make(excluding(settings, floats)))
-        nearest = min(nearest or (found.drop, len(floats)), (found.drop, len(floats)))
-        return found
-
-    if not gate.refuses(quality([])):
+    search = _Search(work, gate, work.make if fused else work.unfused)
+    if search.passes(settings):
         return settings
     made = variants(work, settings)
-    method: Method = "alone" if len(made.nodes) < MANY else "local"
-    names = sensitivity(made, method=method, progress=work.progress).names
-    low, high = 0, len(names)  # it fails with the first ``low`` in float; with all it would not be quantized
-    while high - low > 1:
-        middle = (low + high) // 2
-        if work.chosen(excluding(settings, names[:middle]))[1] and gate.refuses(quality(names[:middle])):
-            low = middle
-        else:
-            high = middle
-    if not work.chosen(excluding(settings, names[:high]))[1]:
-        drop, count = nearest or (float("nan"), 0)
+    ranked = sensitivity(made, progress=work.progress).names if len(made.nodes) < many else _by_own_error(made)
+    if settings.mode == "dynamic":
+        products = {node.name or "": node for node in made.float_model.graph}
+        fitting = [name for name in ranked if closer_form(products[name]) is not None]
+        found = search.fewest(fitting, lambda names: replace(settings, in_blocks=(*settings.in_blocks, *names)))
+        if found is not None:
+            return found
+    found = search.fewest(ranked, lambda names: excluding(settings, names))
+    if found is None or not work.chosen(found)[1]:
         raise CheckError(
             "no choice of nodes in float is good enough, and nothing was written; "
-            f"the nearest comes to {1 - drop:.6g}, with {count} of {len(names)} nodes in float"
+            f"the nearest comes to {1 - search.drop:.6g}, with {search.count} of {len(ranked)} nodes in float"
         )
-    return excluding(settings, names[:high])
+    return found
+
+
+@dataclass
+class _Search:
+    """The search for the fewest nodes; ``drop`` and ``count`` are those of the nearest result."""
+
+    work: Work
+    gate: Gate
+    make: Callable[[QuantizeSettings], Made]
+    drop: float = float("inf")
+    count: int = 0
+
+    def passes(self, settings: QuantizeSettings) -> bool:
+        """True if a model by these settings is good enough; where nothing is quantized it is."""
+        if not self.work.chosen(settings)[1]:
+            return True
+        quality = self.work.quality(self.make(settings))
+        given = len(settings.exclude) + len(settings.in_blocks)
+        self.drop, self.count = min((self.drop, self.count), (quality.drop, given))
+        return not self.gate.refuses(quality)
+
+    def fewest(
+        self, names: Sequence[str], settings_of: Callable[[Sequence[str]], QuantizeSettings]
+    ) -> QuantizeSettings | None:
+        """The settings of the fewest names, from the first one on, with which it passes; None where it never does."""
+        low, high = 0, 1  # it fails with the first ``low``
+        while not self.passes(settings_of(names[:high])):
+            if high >= len(names):
+                return None
+            low, high = high, min(2 * high, len(names))
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.passes(settings_of(names[:middle])) else (middle, high)
+        return settings_of(names[:high])

@@ -54,6 +54,10 @@ class QuantizeSettings:
             scores, or the power of the error to that of the output.
         min_agreement: Of ``mixed``: the share of rows of scores whose first class, or token, must stay the same.
         rows: Of ``mixed``: rows of a product where its time is measured; None: as many as the data have.
+        smooth: Of ``dynamic``: move a part of the size of channels from what products read to their weights, see
+            ``smoothing``.
+        in_blocks: Of ``dynamic``: products whose weights alone are stored, in blocks of 8 bits, named as ``exclude``
+            names them: closer than the others, and slower.
         plain: The defaults of ``onnxruntime.quantization`` on the model as it is; nothing but the mode can be chosen.
     """
 
@@ -75,6 +79,8 @@ class QuantizeSettings:
     max_divergence: float = 0.01
     min_agreement: float = 0.98
     rows: int | None = None
+    smooth: bool = False
+    in_blocks: tuple[str, ...] = ()
     plain: bool = False
 
     def __post_init__(self) -> None:
@@ -82,7 +88,7 @@ class QuantizeSettings:
             allowed = get_args(hint)
             if name in _CHOICES and getattr(self, name) not in allowed:
                 raise UsageError(f"{name} must be {', '.join(allowed)}, not {getattr(self, name)!r}")
-        for name in ("operators", "include", "exclude"):
+        for name in ("operators", "include", "exclude", "in_blocks"):
             given = getattr(self, name)
             if isinstance(given, str):
                 raise UsageError(f"{name} must be a list of names, not the text {given!r}")
@@ -121,6 +127,8 @@ class QuantizeSettings:
             return f"qoperator has 8 bits only, not {self.weights if four else self.activations}; take qdq"
         if self.mode == "static" and self.format == "qoperator" and self.activations != self.weights == "uint8":
             return f"activations {self.activations} with weights uint8: qoperator has no such kernels"
+        if (self.smooth or self.in_blocks) and self.mode != "dynamic":
+            return f"{'smooth' if self.smooth else 'in_blocks'} is for dynamic quantization"
         if self.moving_average is not None and (self.mode, self.calibration) != ("static", "minmax"):
             return "moving_average is for static quantization calibrated by minmax"
         return ""
@@ -133,7 +141,7 @@ class QuantizeSettings:
     @property
     def is_calibrated(self) -> bool:
         """True if data decide what the model is, which therefore is to be judged on others."""
-        return self.mode == "static" or self.is_mixed
+        return self.mode == "static" or self.is_mixed or self.smooth
 
     @property
     def name(self) -> str:
@@ -154,6 +162,8 @@ class QuantizeSettings:
             words.append("per channel" if self.per_channel else "per tensor")
             words += ["symmetric activations"] if self.symmetric_activations else []
             words += ["reduced range"] if self.reduce_range else []
+            words += ["smooth"] if self.smooth else []
+            words += [f"{len(self.in_blocks)} in blocks"] if self.in_blocks else []
         words += [] if self.symmetric_weights else ["asymmetric weights"]
         return " ".join(words)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
@@ -147,3 +148,31 @@ def _reason_in_blocks(node: ir.Node, weight: ir.Value, settings: QuantizeSetting
             return "tables in blocks have 4 bits"
         return "" if len(shape) > 1 else "its table has one dimension"
     return "" if len(shape) > 1 and all(size == 1 for size in shape[:-2]) else "its weights are no matrix"
+
+
+def reason_for_nothing(left: list[Left], settings: QuantizeSettings) -> str:
+    """The reason why nothing of a model is quantized, of which these nodes were left."""
+    if not left:
+        hint = "; convolutions take static" if settings.mode != "static" and settings.operators is None else ""
+        return f"the model has no {', '.join(settings.operators or OPERATORS[settings.mode])}{hint}"
+    first = left[0]
+    more = f", and {len(left) - 1} more" if len(left) > 1 else ""
+    return f"{first.operator} {first.name}: {first.reason}{more}"
+
+
+def in_few_bits(selection: Selection, forms: Container[str]) -> Selection:
+    """The selection without the nodes for which no form was chosen."""
+    why = "few bits lose more there than they save"
+    left = [Left(name, operator, why) for name, operator in selection.chosen.items() if name not in forms]
+    return Selection({n: o for n, o in selection.chosen.items() if n in forms}, [*selection.left, *left])
+
+
+def floats_left(model: ir.Model, selection: Selection) -> dict[str, int]:
+    """Operators on floats that were no candidates, most frequent first."""
+    known = {*selection.chosen, *(left.name for left in selection.left)}
+    found = Counter(
+        node.op_type
+        for node in model.graph
+        if node.name not in known and node.op_type != "Constant" and node.outputs[0].dtype == ir.DataType.FLOAT
+    )
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))

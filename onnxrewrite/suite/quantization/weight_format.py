@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from onnxrewrite.suite.quantization.quantize_settings import BLOCKS, QuantizeSettings
+import onnx_ir as ir
+
+from onnxrewrite.errors import UsageError
+from onnxrewrite.suite.quantization.quantize_settings import BLOCKS, QuantizeSettings, names
 
 Algorithm: TypeAlias = Literal["nearest", "k-quant"]
 
@@ -63,6 +67,32 @@ class WeightFormat:
 def of_settings(settings: QuantizeSettings) -> WeightFormat:
     """The one form that settings name."""
     return WeightFormat(BITS[settings.weights], settings.block_size, symmetric=settings.symmetric_weights)
+
+
+def closer_form(node: ir.Node) -> WeightFormat | None:
+    """The form of a product that is closer than integers with one scale for all that it reads, and not much slower: 8
+    bits in the largest blocks up to 128; None where its weights are no matrix, or too small."""
+    weight = node.inputs[1].const_value if node.op_type == "MatMul" and node.inputs[1] is not None else None
+    sizes = tuple(weight.shape.numpy()) if weight is not None else ()
+    fitting = [WeightFormat(8, block) for block in BLOCKS if len(sizes) == 2 and block <= min(128, sizes[0])]
+    return fitting[-1] if fitting else None
+
+
+def forms_in_blocks(model: ir.Model, nodes: Container[str], settings: QuantizeSettings) -> dict[str, WeightFormat]:
+    """The forms of those products that settings want in blocks.
+
+    Raises:
+        UsageError: The weights of one have no such form.
+    """
+    found: dict[str, WeightFormat] = {}
+    for node in model.graph:
+        name = node.name or ""
+        if name in nodes and names(settings.in_blocks, name, node.op_type):
+            form = closer_form(node)
+            if form is None:
+                raise UsageError(f"in_blocks: {node.op_type} {name}: its weights have no form in blocks")
+            found[name] = form
+    return found
 
 
 def candidates() -> tuple[WeightFormat, ...]:

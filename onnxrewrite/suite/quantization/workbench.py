@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
@@ -36,10 +36,11 @@ from onnxrewrite.suite.quantization.plain_form import quantized_nodes
 from onnxrewrite.suite.quantization.prepare import in_opset, named, refuse_quantized, rewritten, typed
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
-from onnxrewrite.suite.quantization.select import OPERATORS, Left, Selection, select
+from onnxrewrite.suite.quantization.select import Selection, floats_left, in_few_bits, reason_for_nothing, select
+from onnxrewrite.suite.quantization.smoothing import smooth
 from onnxrewrite.suite.quantization.split import split_gemms
 from onnxrewrite.suite.quantization.stored import store
-from onnxrewrite.suite.quantization.weight_format import of_settings
+from onnxrewrite.suite.quantization.weight_format import forms_in_blocks, of_settings
 from onnxrewrite.system import temporary
 
 Augment: TypeAlias = Callable[[Sample], Iterable[Sample]]
@@ -52,6 +53,7 @@ class Made:
 
     Attributes:
         model: It; weights of 2 GB and more lie in the folder of the work.
+        settings: What it was made by.
         selection: The nodes that were quantized, and those that were not.
         floats: Operators that have no quantized form, and how many.
         notes: Further remarks.
@@ -62,6 +64,7 @@ class Made:
     """
 
     model: ir.Model
+    settings: QuantizeSettings
     selection: Selection
     floats: dict[str, int]
     notes: list[str]
@@ -115,6 +118,7 @@ class Work:
     _count: int = 0
     _calibrates: bool = False
     _ready: dict[int, ir.Model] = field(default_factory=dict)
+    _smooth: dict[QuantizeSettings, ir.Model] = field(default_factory=dict)
     _kept: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Work:
@@ -181,36 +185,51 @@ class Work:
         return Judge(self.opened, self.judged_data, self.metric)
 
     def make(self, settings: QuantizeSettings) -> Made:
-        """The model, quantized.
+        """The model, quantized, with its operators fused.
 
         Raises:
             UsageError: There is nothing to quantize, or data that do not fit.
             ModelError: onnxruntime.quantization fails.
             CheckError: A rewrite goes wrong.
         """
+        return self.fused(self.unfused(settings))
+
+    def fused(self, made: Made) -> Made:
+        """A quantized model with its operators fused, as they are measured to be fastest; the plain form as it is."""
+        if not self.prepare or made.settings.plain:
+            return made
+        gc.collect()  # likewise
+        return replace(made, model=self._rewritten_again(made.model))
+
+    def unfused(self, settings: QuantizeSettings) -> Made:
+        """The model as the quantizer leaves it: made in a fraction of the time, and as good but for rounding.
+
+        Raises:
+            UsageError, ModelError, CheckError: As of ``make``.
+        """
+        gc.collect()  # graphs and sessions refer to themselves in circles, and hold all weights of a model each
         if settings.plain:
             return self._made_plainly(settings)
         ready, notes = self._prepared(settings)
         selection = select(ready, settings)
         if not selection.chosen:
-            raise UsageError(f"nothing to quantize: {_nothing(selection.left, settings)}")
-        floats = _floats(ready, selection)
+            raise UsageError(f"nothing to quantize: {reason_for_nothing(selection.left, settings)}")
+        floats = floats_left(ready, selection)
         nodes = selection.chosen if settings.mode == "static" else split_gemms(ready, selection.chosen)
         self._tell("quantize")
+        forms: Formats = {}
         if settings.mode == "dynamic":
             nodes = store(ready, nodes, by_row=settings.per_channel)
-        forms: Formats = {}
+            forms = forms_in_blocks(ready, nodes, settings)
+            nodes = {name: operator for name, operator in nodes.items() if name not in forms}
         if settings.is_mixed:
             found = allocated(self._trials(ready, settings, nodes), self.close, settings, self._counted)
             notes.append(str(found))
-            selection, forms = _in_few_bits(selection, found.forms), found.forms
-            model = self._in_forms(ready, forms) if forms else ready
-        else:
-            model = self._quantized(ready, settings, nodes) if nodes else ready
+            selection, forms, nodes = in_few_bits(selection, found.forms), found.forms, {}
+        model = self._in_forms(ready, forms) if forms else ready
+        model = self._quantized(model, settings, nodes) if nodes else model
         ranges = spans(model) if settings.mode == "static" else {}
-        if self.prepare:
-            model = self._rewritten_again(model)
-        return Made(model, selection, floats, notes, forms, ready, ranges)
+        return Made(model, settings, selection, floats, notes, forms, ready, ranges)
 
     def _made_plainly(self, settings: QuantizeSettings) -> Made:
         """The form that ``onnxruntime.quantization`` gives the original by itself."""
@@ -221,7 +240,7 @@ class Work:
         nodes = quantized_nodes(ready, model)
         if not nodes:
             raise UsageError("nothing to quantize: onnxruntime.quantization takes nothing of the model by itself")
-        return Made(model, Selection(nodes), {}, [], {}, ready, spans(model))
+        return Made(model, settings, Selection(nodes), {}, [], {}, ready, spans(model))
 
     def _rewritten_again(self, model: ir.Model) -> ir.Model:
         """The quantized model with its operators fused, as chosen at the sizes of the user's data."""
@@ -241,6 +260,7 @@ class Work:
         """The closeness of a quantized model to the original; values that often leave their ranges are noted, of models
         that fit into one message."""
         self._tell("judge")
+        gc.collect()  # likewise
         with openable(made.model) as opened:
             found = self._judge.quality(opened)
         if made.ranges and made.ready is not None and not io.needs_external_data(made.ready):
@@ -272,7 +292,17 @@ class Work:
         if version not in self._ready:
             model = rewritten(raised, seed=self.seed, progress=self.progress) if self.prepare else raised
             self._ready[version] = named(model)
-        return io.load(self._ready[version]), notes
+        ready = self._ready[version]
+        if settings.smooth:
+            chosen = replace(settings, in_blocks=())
+            if chosen not in self._smooth:
+                self._smooth[chosen] = self._smoothed(io.load(ready), chosen)
+            ready = self._smooth[chosen]
+        return io.load(ready), notes
+
+    def _smoothed(self, ready: ir.Model, settings: QuantizeSettings) -> ir.Model:
+        smooth(ready, split_gemms(ready, select(ready, settings).chosen), self.calibration_data)
+        return ready
 
     def _quantized(self, model: ir.Model, settings: QuantizeSettings, nodes: dict[str, str]) -> ir.Model:
         if settings.mode == "weights":
@@ -358,33 +388,6 @@ def check(made: Made, quality: Quality, gate: Gate) -> None:
 def augmentation(spec: str | None) -> Augment | None:
     """The function that ``--augment`` names; None where it is not given."""
     return None if spec is None else function(spec, "--augment")
-
-
-def _nothing(left: list[Left], settings: QuantizeSettings) -> str:
-    if not left:
-        hint = "; convolutions take static" if settings.mode != "static" and settings.operators is None else ""
-        return f"the model has no {', '.join(settings.operators or OPERATORS[settings.mode])}{hint}"
-    first = left[0]
-    more = f", and {len(left) - 1} more" if len(left) > 1 else ""
-    return f"{first.operator} {first.name}: {first.reason}{more}"
-
-
-def _in_few_bits(selection: Selection, forms: Formats) -> Selection:
-    """The selection without the nodes for which no form was chosen."""
-    why = "few bits lose more there than they save"
-    left = [Left(name, operator, why) for name, operator in selection.chosen.items() if name not in forms]
-    return Selection({n: o for n, o in selection.chosen.items() if n in forms}, [*selection.left, *left])
-
-
-def _floats(model: ir.Model, selection: Selection) -> dict[str, int]:
-    """Operators on floats that were no candidates, most frequent first."""
-    known = {*selection.chosen, *(left.name for left in selection.left)}
-    found = Counter(
-        node.op_type
-        for node in model.graph
-        if node.name not in known and node.op_type != "Constant" and node.outputs[0].dtype == ir.DataType.FLOAT
-    )
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _written(model: ir.Model, out: str | os.PathLike[str] | None) -> Path | onnx.ModelProto:

@@ -16,8 +16,10 @@ from suite.deploy.models import Gives, Lossy, Raises, chain, saved, slow
 
 from onnxrewrite.errors import CheckError, ModelError, UsageError
 from onnxrewrite.suite.deploy import stage as stages
+from onnxrewrite.suite.deploy.artifact import Artifact, Metrics
 from onnxrewrite.suite.deploy.outcome import Outcome
 from onnxrewrite.suite.deploy.pipeline import Pipeline
+from onnxrewrite.suite.deploy.stage import Context
 from onnxrewrite.suite.deploy.stages.rewrite_stage import Rewrite
 from onnxrewrite.suite.deploy.stages.session_stage import Session
 from onnxrewrite.suite.quality.gate import Gate
@@ -145,6 +147,29 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: py
     assert [s.resumed for s in outcome.steps] == [True, False]
     assert outcome.steps[0].state == "kept"
     assert not (tmp_path / "out" / ".work").exists()
+
+
+def test_a_stage_that_was_interrupted_keeps_what_it_has_measured(tmp_path: Path) -> None:
+    model = saved(tmp_path, slow(chain()))
+    files = tuple(str(saved(tmp_path, chain(length), f"{length}.onnx")) for length in (12, 11))
+
+    measured: list[str] = []
+    stops = True
+
+    class Stopping(Gives):
+        def metrics(self, made: Artifact, before: Artifact, context: Context) -> Metrics:
+            if stops and measured:
+                raise KeyboardInterrupt
+            measured.append(made.path.stem)
+            return super().metrics(made, before, context)
+
+    stage = Stopping(files=files)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "out", model, stage)
+    stops = False
+    outcome = run(tmp_path / "out", model, stage)
+    assert measured == ["12", "11"]
+    assert [t.artifact.how for t in outcome.steps[0].trials] == ["12", "11"]
 
 
 def test_a_changed_model_is_not_taken_for_the_old_one(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
-from suite.deploy.models import chain, saved
+from suite.deploy.models import WIDTH, chain, saved
 
 from onnxrewrite.errors import UsageError
 from onnxrewrite.runtime.installed import saturates
@@ -19,6 +20,7 @@ from onnxrewrite.suite.deploy.stages.mixed_stage import Mixed
 from onnxrewrite.suite.deploy.stages.quantize_stage import Quantize
 from onnxrewrite.suite.deploy.stages.rewrite_stage import Rewrite
 from onnxrewrite.suite.deploy.stages.session_stage import Session
+from onnxrewrite.suite.quality.gate import Gate
 
 NARROW: dict[str, Any] = {"reduce-range": saturates()}
 """What this processor needs to be exact in 8 bits."""
@@ -96,3 +98,44 @@ def test_session_tries_each_combination(tmp_path: Path) -> None:
 
 def test_session_has_nothing_to_try(tmp_path: Path) -> None:
     assert run(tmp_path, Session(levels=("all",))).steps[0].reason == "there are no other options to try"
+
+
+def uneven() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    """A chain of products that reads a channel a hundred times as large as the others, and samples of it."""
+    samples = [{"x": np.random.default_rng(n).standard_normal((4, WIDTH)).astype(np.float32)} for n in range(12)]
+    for sample in samples:
+        sample["x"][:, 3] *= 100
+    model = chain(2)
+    first = onnx.numpy_helper.to_array(model.graph.initializer[0]).copy()
+    first[3] /= 100
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(first, "w0"))
+    return model, samples
+
+
+def test_on_data_of_the_user_quantize_smooths_where_that_is_closer(tmp_path: Path) -> None:
+    model, samples = uneven()
+    plan = Pipeline(
+        stages=[Quantize(modes=("dynamic",), plain=False)],
+        objective="size",
+        data=samples,
+        gate=Gate(max_drop=0.005),
+        **{**QUICK, "samples": None},
+    )
+    (trial,) = plan.run(saved(tmp_path, model), tmp_path / "out").steps[0].trials
+    assert trial.artifact.how == "dynamic per channel smooth"
+    assert trial.metrics.quality.drop <= 0.005
+
+
+def test_what_is_hopeless_is_told_and_not_timed(tmp_path: Path) -> None:
+    path = saved(tmp_path, chain(2))
+    stage = Quantize(modes=("dynamic", "static"), settings=NARROW)
+    outcome = Pipeline(stages=[stage], gate=Gate(max_drop=1e-9), **QUICK).run(path, tmp_path / "out")
+    assert outcome.steps[0].trials == []
+    assert outcome.steps[0].reason.startswith("dynamic: the cosine similarity of y is 0.9")
+
+
+def test_a_first_look_leaves_out_what_seldom_wins() -> None:
+    plan = Pipeline(seconds=5.0).quick()
+    assert [stage.name for stage in plan.stages] == ["rewrite", "quantize"]
+    assert plan.stages[1] == Quantize(modes=("dynamic",), plain=False)
+    assert (plan.seconds, plan.memory) == (0.3, False)

@@ -337,3 +337,24 @@ def test_a_tensor_given_twice_is_two_inputs() -> None:
     assert ends(made.path)[0] == ["a", "b"]
     assert made.comparison is not None
     assert made.comparison.runs == 9
+
+
+def test_a_size_of_the_example_that_is_declared_and_not_kept_is_left_open(tmp_path: Path) -> None:
+    class Recurrent(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = torch.nn.LSTM(8, 16, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            return self.lstm(x)[0]
+
+    axes = {"x": {0: "batch", 1: "time"}}
+    path = tmp_path / "lstm.onnx"
+    found = rw.deploy.export(
+        Recurrent(), torch.randn(3, 7, 8), path, dynamic_axes=axes, exporter="dynamo", optimize=False
+    )
+    assert found.comparison is not None
+    assert found.comparison.ok
+    assert any("declares 7 for axis 1, which is" in note for note in found.notes), found.notes
+    (output,) = onnx.load(path).graph.output
+    assert [d.dim_value for d in output.type.tensor_type.shape.dim] == [0, 0, 16]

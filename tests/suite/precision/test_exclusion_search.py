@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,3 +58,19 @@ def test_where_nothing_passes_the_nearest_is_told() -> None:
         work.read_data([TENSOR])
         with pytest.raises(CheckError, match=r"the nearest comes to 0\.99\d+, with \d of \d nodes in float"):
             settings_until(work, TENSOR, Gate(max_drop=1e-12))
+
+
+def test_products_of_dynamic_are_given_blocks_before_floats() -> None:
+    settings = QuantizeSettings(smooth=True)
+    with Work(mlp(outlier=2), samples()) as work:
+        work.read_data([settings])
+        names = list(work.chosen(settings)[1])
+        none, every = (
+            work.quality(work.unfused(replace(settings, in_blocks=tuple(named)))).drop for named in ([], names)
+        )
+        assert every < none
+        gate = Gate(max_drop=(none + every) / 2)
+        found = settings_until(work, settings, gate, fused=False, many=0)
+        assert 1 <= len(found.in_blocks) <= len(names)
+        assert not found.exclude
+        assert work.quality(work.unfused(found)).drop <= gate.max_drop

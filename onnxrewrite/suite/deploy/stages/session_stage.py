@@ -25,6 +25,9 @@ class Session(Stage):
     levels: tuple[Level, ...] = ("all", "extended", "basic")
     threads: tuple[int, ...] = ()
 
+    def quick(self) -> None:
+        """Other options seldom bring much."""
+
     def run(self, given: Artifact, context: Context) -> Iterator[Artifact]:
         """All combinations but the one that is there."""
         threads = (context.threads,) if context.threads else dict.fromkeys((given.setting.threads, *self.threads))
