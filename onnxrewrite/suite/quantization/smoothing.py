@@ -81,8 +81,8 @@ def _scales(largest: Array, readers: Iterable[ir.Node], strength: float) -> Arra
     return np.where(usable, scales, 1.0).astype(np.float32)
 
 
-def _smooth(value: ir.Value, readers: Iterable[ir.Node], scales: Array, names: Names) -> None:
-    graph = next(iter(readers)).graph
+def _smooth(value: ir.Value, readers: Sequence[ir.Node], scales: Array, names: Names) -> None:
+    graph, members = readers[0].graph, set(readers)
     assert graph is not None
     reciprocal = _initializer(graph, names.fresh(f"{value.name}/smoothing"), 1 / scales)
     divide = ir.node("Mul", [value, reciprocal], name=names.fresh(f"{value.name}/smooth"))
@@ -92,7 +92,7 @@ def _smooth(value: ir.Value, readers: Iterable[ir.Node], scales: Array, names: N
         value.type,
         value.shape,
     )
-    first = next(node for node in graph if node in set(readers))
+    first = next(node for node in graph if node in members)
     graph.insert_before(first, divide)
     for node in readers:
         weight = node.inputs[1]
