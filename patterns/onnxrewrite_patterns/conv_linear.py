@@ -61,6 +61,11 @@ _X = "float[n,s,2] x; t = Transpose<perm=[0,2,1]>(x)"
         Rejects(f"{_X} y = Conv<strides=[2]>(t, float[1,2,1] {{1.0, 2.0}})", because="strides"),
         Rejects(f"{_X} y = Conv<pads=[1,0]>(t, float[1,2,1] {{1.0, 2.0}})", because="pads"),
         Rejects(f"{_X} y = Conv<group=2>(t, float[2,1,1] {{1.0, 2.0}})", because="group"),
+        Rejects(
+            f"{_X} c = Conv<group=2>(t, float[2,1,1] {{1.0, 2.0}})  d = Conv(t, float[2,2,1] {{1.0, 2.0, 3.0, 4.0}})"
+            "  y = Mul(c, d)",
+            because="needed by Conv in this layout",
+        ),
     ),
 )
 def conv_of_sequence(m: Match, build: Builder) -> Value:
@@ -75,9 +80,7 @@ def conv_of_sequence(m: Match, build: Builder) -> Value:
     needing = "the caller" if inner.is_graph_output() else needing
     m.require(needing is None, f"it is needed by {needing} in this layout", at=inner)
     m.require(len(shape) == 3 and shape[2] == 1, "the convolution is one of several positions", at=w)
-    m.require(m.attr(conv, "group") == 1, "it is one by group", at=w)
-    usual = {"strides": ((), None, (1,)), "pads": ((), None, (0, 0)), "auto_pad": ("NOTSET", "VALID")}
-    for name, values in usual.items():
+    for name, values in _USUAL.items():
         m.require(m.attr(conv, name) in values, f"it has {name}")
     m.attr(conv, "dilations"), m.attr(conv, "kernel_shape")  # of one position
     source = m[x] if conv is after else build.Transpose(m[x], perm=TURN)
@@ -87,9 +90,20 @@ def conv_of_sequence(m: Match, build: Builder) -> Value:
     return build.Transpose(made, perm=TURN) if conv is after else made
 
 
+_USUAL: dict[str, tuple[object, ...]] = {
+    "group": (None, 1),
+    "strides": (None, (), (1,)),
+    "pads": (None, (), (0, 0)),
+    "auto_pad": (None, "NOTSET", "VALID"),
+}
+"""The attributes of a convolution of width one that is a linear layer."""
+
+
 def _is_of_any_layout(m: Match, node: ir.Node) -> bool:
-    """True for a sum or the like, and for a convolution of width one."""
+    """True for a sum or the like, and for a convolution that becomes a linear layer itself."""
     if node.op_type != "Conv":
         return not node.domain and node.op_type in BROADCAST
-    kernel = m.shape(m.operand(node, 1))
-    return kernel is not None and kernel[2:] == (1,)
+    kernel = m.facts.constant(m.operand(node, 1))
+    given = {name: node.attributes[name].value for name in _USUAL if name in node.attributes}
+    usual = all((v if isinstance(v, int | str) else tuple(v)) in _USUAL[name] for name, v in given.items())
+    return usual and kernel is not None and kernel.shape[2:] == (1,)

@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxrewrite.io import preserved
+from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import constant_tensor
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.pattern.paths import is_read_once
@@ -28,8 +29,6 @@ from onnxrewrite.system.arrays import Array
 CAUSAL = "causal_mask"
 """The name of the input that stands for a mask; the size of a window is appended."""
 
-LOWEST = float(np.finfo(np.float32).min)
-"""What is added to scores that are masked."""
 _HIDDEN = -58000.0
 """Scores to which this or less is added are masked: the lowest number of float16 is -65504."""
 _FARTHEST = 8192
@@ -139,6 +138,7 @@ def _spell_causal(graph: ir.Graph, interface: Interface) -> None:
     nodes = [node for node in graph if _is_attention(node) and _is_causal(node)]
     if interface.caches or not nodes:
         return
+    Facts(graph, dict(graph.opset_imports))  # which infers dtypes
     spelling = Spelling(graph, interface)
     seen = spelling.seen(None)
     for node in nodes:
@@ -148,9 +148,10 @@ def _spell_causal(graph: ir.Graph, interface: Interface) -> None:
         if given is None:
             node.replace_input_with(3, seen)
             continue
-        both = ir.node("And", [given, seen])
-        if given.dtype != ir.DataType.BOOL:
-            lowest = ir.node("Constant", [], {"value_float": LOWEST})
+        if given.dtype == ir.DataType.BOOL:
+            both = ir.node("And", [given, seen])
+        else:
+            lowest = _constant(None, like=given)
             both = ir.node("Where", [seen, given, lowest.outputs[0]])
             graph.insert_before(node, [lowest])
             lowest.outputs[0].name = f"{node.outputs[0].name}/lowest"
@@ -169,8 +170,7 @@ def _maskings(node: ir.Node, hot: frozenset[ir.Value]) -> Iterator[_Masking]:
     """The nodes between the product of queries and keys and a Softmax that mask scores, the last first; or an attention
     with a mask.  Of a router's logits there is none."""
     if _is_attention(node) and len(node.inputs) > 3 and node.inputs[3] is not None and not _is_causal(node):
-        mask = node.inputs[3]
-        yield _Masking(node, None, mask, (lambda a: a) if mask.dtype == ir.DataType.BOOL else (lambda a: a == 0))
+        yield _Masking(node, None, node.inputs[3], lambda a: a if a.dtype == np.bool_ else a == 0)
     if node.op_type == "Softmax" and node.inputs[0] in hot:
         yield from _before(node, hot)
 
@@ -282,7 +282,7 @@ def _rewire(node: ir.Node, layer: list[_Masking], mask: ir.Value) -> None:
     """Take the masking nodes of a layer out, and mask what goes into its Softmax or Attention by an input."""
     graph, prefix = node.graph, f"{node.name or node.outputs[0].name}/{mask.name}"
     assert graph is not None
-    zero, lowest = (ir.node("Constant", [], {"value_float": number}) for number in (0.0, LOWEST))
+    zero, lowest = (_constant(number, like=node.inputs[0]) for number in (0.0, None))
     where = ir.node("Where", [mask, zero.outputs[0], lowest.outputs[0]])
     made, place, masking = [zero, lowest, where], 3, where.outputs[0]
     for each in layer:
@@ -295,6 +295,13 @@ def _rewire(node: ir.Node, layer: list[_Masking], mask: ir.Value) -> None:
         new.name = new.outputs[0].name = f"{prefix}/{part}"
     node.replace_input_with(place, masking)
     graph.insert_before(node, made)
+
+
+def _constant(number: float | None, like: ir.Value | None) -> ir.Node:
+    """A number of the dtype of a value, float if that is not known; without one, the lowest that there is."""
+    dtype = like.dtype if like is not None and like.dtype is not None else ir.DataType.FLOAT
+    tensor = ir.tensor(np.asarray(dtype.min if number is None else number, dtype.numpy()), dtype=dtype)
+    return ir.node("Constant", [], {"value": tensor})
 
 
 def _input(graph: ir.Graph, name: str, interface: Interface) -> ir.Value:

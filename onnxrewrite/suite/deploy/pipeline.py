@@ -77,8 +77,14 @@ class Pipeline:
 
     def quick(self) -> Pipeline:
         """The same pipeline for a first look: proposals are timed for ``QUICK`` seconds, memory is not measured, and
-        stages leave out what seldom wins."""
+        stages leave out what seldom wins.
+
+        Raises:
+            UsageError: No stage is left.
+        """
         stages = [each for stage in self.stages or _defaults() if (each := stage.quick()) is not None]
+        if not stages:
+            raise UsageError("a first look takes none of the stages asked for; leave --quick out, or name others")
         return replace(self, stages=stages, seconds=min(self.seconds, QUICK), memory=False)
 
     def run(

@@ -47,8 +47,9 @@ def smooth(model: ir.Model, nodes: Iterable[str], data: Data, strength: float = 
     largest = _largest(model, [value.name or "" for value in products], data)
     names = Names(model)
     for value, readers in products.items():
-        _smooth(value, readers, _scales(largest[value.name or ""], readers, strength), names)
-    return [node.name or "" for readers in products.values() for node in readers]
+        if (sizes := largest.get(value.name or "")) is not None:  # else no sample was run
+            _smooth(value, readers, _scales(sizes, readers, strength), names)
+    return [n.name or "" for value, readers in products.items() if value.name in largest for n in readers]
 
 
 def _is_product(node: ir.Node) -> bool:

@@ -115,3 +115,48 @@ def without_mask(model: onnx.ModelProto) -> onnx.ModelProto:
     for node in reversed(nodes):
         model.graph.node.insert(0, node)
     return model
+
+
+def of_attentions(mask: str, *, is_causal: bool) -> onnx.ModelProto:
+    """A decoder of two layers without past, whose attentions are the standard's operator.
+
+    Args:
+        mask: What they read as their mask: ``kept``, the tokens that count, ``visible``, those of them that are no
+            later ones, ``bias``, the same as the former in numbers, or nothing, so that all tokens count.
+        is_causal: True if they hide later tokens by themselves.
+    """
+    layer = """
+      q{0} = MatMul(x{0}, wq{0})  k{0} = MatMul(x{0}, wk{0})  v{0} = MatMul(x{0}, wv{0})
+      a{0} = Attention<q_num_heads=4, kv_num_heads=4, is_causal=CAUSAL>(q{0}, k{0}, v{0}MASK)
+      o{0} = MatMul(a{0}, wo{0})  x{1} = Add(x{0}, o{0})
+    """
+    layer = layer.replace("CAUSAL", str(int(is_causal))).replace("MASK", f", {mask}" if mask else "")
+    model = onnx.parser.parse_model(f"""
+    <ir_version: 10, opset_import: ["": 23]>
+    decoder (int64[batch,sequence] tokens, int64[batch,sequence] keep) => (float[batch,sequence,96] scores)
+    <int64 zero = {{0}}, int64 one = {{1}}, float no = {{0}}, float lowest = {{-3.4e38}}, int64[1] axis0 = {{0}},
+     int64[1] axis1 = {{1}}, int64[2] axes = {{1, 2}}>
+    {{
+      words0 = Gather(words, tokens)
+      length1 = Shape<start=1, end=2>(tokens)  length = Squeeze(length1, axis0)  keys = Range(zero, length, one)
+      rows = Gather(places, keys)  row = Unsqueeze(rows, axis0)  x0 = Add(words0, row)
+      queries = Unsqueeze(keys, axis1)  seen = LessOrEqual(keys, queries)  later = Not(seen)
+      any = Or(seen, later)  counts = Cast<to=9>(keep)  counted = Unsqueeze(counts, axes)  kept = And(counted, any)
+      visible = And(kept, seen)  bias = Where(kept, no, lowest)
+      {layer.format(0, 1)} {layer.format(1, 2)}
+      scores = MatMul(x2, head)
+    }}
+    """)
+    if not mask:
+        del model.graph.input[1]
+        unread = {"counts", "counted", "kept", "visible", "bias"}
+        nodes = [node for node in model.graph.node if unread.isdisjoint(node.output)]
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+    rng = np.random.default_rng(0)
+    shapes = {"words": (96, 64), "places": (64, 64), "head": (64, 96)}
+    shapes |= {f"w{part}{layer}": (64, 64) for part in "qkvo" for layer in range(2)}
+    for name, shape in shapes.items():
+        weight = (rng.standard_normal(shape) / 4).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    return model

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from suite.decoders.decoder_models import without_past
+from suite.decoders.decoder_models import of_attentions, without_past
 
 from onnxrewrite import io
 from onnxrewrite.deploy import GenaiSettings, Padding, Special, genai
@@ -39,6 +39,12 @@ def test_past_is_added(padding: Padding, tmp_path: Path) -> None:
     assert [value.name for value in written.graph.output] == ["logits", *presents], "what is spare is left out"
     config = json.loads((tmp_path / "out" / "genai_config.json").read_text(encoding="utf-8"))["model"]["decoder"]
     assert (config["num_hidden_layers"], config["num_key_value_heads"], config["head_size"]) == (2, 4, 16)
+
+
+@pytest.mark.parametrize(("mask", "is_causal"), [("", True), ("kept", True), ("bias", True), ("visible", False)])
+def test_an_attention_may_hide_later_tokens_by_itself(mask: str, is_causal: bool, tmp_path: Path) -> None:
+    """The dtypes of masks are not in the file: inference tells truth values from numbers."""
+    made(of_attentions(mask, is_causal=is_causal), tmp_path)
 
 
 def test_a_step_reads_one_row_of_positions(tmp_path: Path) -> None:
