@@ -139,3 +139,8 @@ def test_a_first_look_leaves_out_what_seldom_wins() -> None:
     assert [stage.name for stage in plan.stages] == ["rewrite", "quantize"]
     assert plan.stages[1] == Quantize(modes=("dynamic",), plain=False)
     assert (plan.seconds, plan.memory) == (0.3, False)
+
+
+def test_a_first_look_at_no_stage_is_refused() -> None:
+    with pytest.raises(UsageError, match="takes none of the stages"):
+        Pipeline(stages=[Session()]).quick()

@@ -77,6 +77,12 @@ def test_what_is_no_product_is_left() -> None:
     assert [node.op_type for node in model.graph] == before
 
 
+def test_without_samples_nothing_is_smoothed() -> None:
+    model = named(io.load(chain(2)))
+    assert products(model)
+    assert smooth(model, products(model), Data([], "none")) == []
+
+
 def test_a_large_channel_costs_less() -> None:
     rough, even = (
         quantize(chain(2), QuantizeSettings(smooth=even), data=samples(), gate=Gate(max_drop=1)).quality
