@@ -54,10 +54,15 @@ def _holds(group: Group, dim: Dim) -> bool:
 
 
 def _asks_on_its_own(node: ir.Node, facts: Facts) -> bool:
-    """True if a node asks of its operands what is not told here: it has several that are not constants."""
+    """True if a node asks of its operands what is not told here: it has several that are neither constants nor sizes,
+    indices or the like."""
     if not node.domain and (node.op_type in _BROADCAST or node.op_type == "MatMul"):
         return False
-    return sum(v is not None and facts.tensor(v) is None for v in node.inputs) > 1
+    return sum(v is not None and facts.tensor(v) is None and not _is_list(v, facts) for v in node.inputs) > 1
+
+
+def _is_list(value: ir.Value, facts: Facts) -> bool:
+    return facts.dtype(value) == ir.DataType.INT64 and facts.rank(value) in (0, 1)
 
 
 @dataclass

@@ -23,6 +23,7 @@ SHOWN = [
 
 NOT_SHOWN = [
     ("p = Relu(a)", "y = Add(a, b)", "Add takes sizes that are not shown to fit: n and m"),
+    ("i = Shape(t)  p = Reshape(a, i)", "y = Add(a, b)", "Add takes sizes that are not shown to fit: n and m"),
     ("p = Relu(a)", "y = MatMul(a, c)", "MatMul takes sizes that are not shown to fit: 4 and k"),
     ("p = Add(a, b)  q = Add(b, c)", "y = Add(a, c)", "Add takes sizes that are not shown to fit: n and k"),
     ("p = Relu(a)", "r = Relu(b)  s = Add(r, v)  y = Mul(a, s)", "Mul takes sizes that are not shown to fit: n and m"),
