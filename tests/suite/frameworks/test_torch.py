@@ -94,7 +94,7 @@ def test_a_module_becomes_a_checked_model(exported: Any) -> None:
         wanted = module(X).numpy()
     np.testing.assert_allclose(rw.session(path).run(None, {"x": X.numpy()})[0], wanted, rtol=1e-4, atol=1e-5)
     module.train()
-    assert set(made.to_json()) == {"path", "exporter", "comparison", "result", "outcome", "notes"}
+    assert set(made.to_json()) == {"path", "exporter", "comparison", "result", "outcome", "folder", "notes"}
 
 
 def test_a_module_in_training_mode_is_put_back_part_by_part(exported: Any) -> None:
