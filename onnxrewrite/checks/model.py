@@ -105,7 +105,7 @@ class Baseline:
         except MemoryError as error:
             self._short = f"the original cannot be run: {reason(error)}"
             return []
-        if not trials and any(map(is_short_of_memory, failed)):
+        if not trials and failed and all(map(is_short_of_memory, failed)):
             self._short = f"the original cannot be run: {reason(MemoryError())}"
         if not trials or (len(trials) < 2 and self.sampler.symbols()):
             self.notes += [f"did not run at {line}" for line in failed[:3]]

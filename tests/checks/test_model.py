@@ -30,6 +30,23 @@ BASE = (
 WEIGHT = ",".join(str(v) for v in np.random.default_rng(0).standard_normal(64).round(3))
 
 
+@pytest.mark.parametrize(
+    ("failed", "told"),
+    [
+        (["b=1: bad_alloc", "b=2: bad_alloc"], "the original cannot be run: memory does not suffice"),
+        (["b=1: GRU operator does not support double yet", "b=2: bad_alloc"], ""),
+    ],
+)
+def test_memory_is_the_reason_where_nothing_else_is(
+    failed: list[str], told: str, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many sizes that are tried some are large: that those fail is not why the others do."""
+    monkeypatch.setattr("onnxrewrite.checks.model.usable", lambda *_: ([], failed))
+    baseline = Baseline(model(BASE % (WEIGHT, "0.5")))
+    assert baseline.trials == []
+    assert baseline.hindrance == told
+
+
 def test_equal_models(model: Any) -> None:
     a = model(BASE % (WEIGHT, "0.5"))
     found = compare_models(a, a)
