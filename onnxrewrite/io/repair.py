@@ -104,6 +104,17 @@ def _check_opsets(proto: onnx.ModelProto | onnx.FunctionProto, where: str) -> No
                 f"{where}: uses {node.op_type} of {domain or 'ai.onnx'}, but imports no opset of it; export it again"
             )
         fields.check_attributes(node, versions.get(domain), f"{where}: {_called(node)}")
+        if "" in node.input and domain == "":
+            _check_operands(node, versions.get(domain), where)
+
+
+def _check_operands(node: onnx.NodeProto, version: int | None, where: str) -> None:
+    """Refuse a node that leaves out one of any number of operands: none of these is optional, and ONNX Runtime reads
+    it all the same, which stops the process."""
+    found = schema("", node.op_type, version)
+    many = found is not None and found.inputs and found.inputs[-1].variadic
+    if found is not None and many and "" in node.input[len(found.inputs) - 1 :]:
+        raise ModelError(f"{where}: {_called(node)} leaves out an operand, none of which is optional")
 
 
 def check_versions(imports: Iterable[tuple[str, int]], where: str) -> dict[str, int]:
@@ -188,8 +199,6 @@ class _Checker:
         for name in node.input:
             if name and not any(name in names for names in visible):
                 raise ModelError(f"{self.where}: input '{name}' of {_called(node)} is not produced by anything")
-        if "" in node.input and normal_domain(node.domain) == "":
-            self.operands(node)
         for attr in node.attribute:
             what = f"{self.where}: attribute '{attr.name}' of {_called(node)}"
             for tensor in (*([attr.t] if attr.HasField("t") else ()), *attr.tensors):
@@ -200,14 +209,6 @@ class _Checker:
                 fields.check_sparse(sparse, self.folder, what)
         for graph in protos.subgraphs(node):
             self.body(graph, visible)
-
-    def operands(self, node: onnx.NodeProto) -> None:
-        """Refuse a node that leaves out one of any number of operands: none of these is optional, and ONNX Runtime
-        reads it all the same, which stops the process."""
-        found = schema("", node.op_type, None)
-        many = found is not None and found.inputs and found.inputs[-1].variadic
-        if found is not None and many and "" in node.input[len(found.inputs) - 1 :]:
-            raise ModelError(f"{self.where}: {_called(node)} leaves out an operand, none of which is optional")
 
 
 def repair_header(proto: onnx.ModelProto) -> list[str]:

@@ -171,6 +171,24 @@ def test_inner_values_are_not_seen_outside():
     refused(model, "'t'", "not produced")
 
 
+def test_one_of_many_operands_is_left_out():
+    concat = helper.make_node("Concat", ["x", "", "x"], ["y"], name="c", axis=0)
+    refused(proto([concat]), "node 'c' (Concat) leaves out an operand")
+
+
+def test_what_is_optional_depends_on_the_opset():
+    body = helper.make_graph(
+        [node("Add", "total next", "sum"), node("Identity", "sum", "each")],
+        "body",
+        [info("total", (2,)), info("next", (2,))],
+        [info("sum", (2,)), info("each", (2,))],
+    )
+    scan = helper.make_node("Scan", ["", "x", "xs"], ["y", "ys"], num_scan_inputs=1, body=body)
+    graph = [info("x", (1, 2)), info("xs", (1, 3, 2))], [info("y", (1, 2)), info("ys", (1, 3, 2))]
+    assert io.load(proto([scan], *graph, opset=8, ir_version=3))
+    refused(proto([scan], *graph, opset=9, ir_version=4), "leaves out an operand")
+
+
 def test_undefined_output():
     refused(proto([node("Relu", "x", "z")]), "graph output 'y'")
 
