@@ -11,9 +11,14 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from typing import Any, Generic, TypeVar
 
+import psutil
+
 Task = TypeVar("Task")
 
 _CONTEXT = multiprocessing.get_context("fork")
+
+_WAITING = 10
+"""A task that does not use the processor may take so many times its limit on the clock."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +34,25 @@ class Outcome(Generic[Task]):
 class _Running(Generic[Task]):
     task: Task
     process: ForkProcess
-    end: float
+    since: float
+
+    def is_late(self, limit: float) -> bool:
+        """True if it has used ``limit`` seconds of the processor, or hangs."""
+        if time.monotonic() > self.since + _WAITING * limit:
+            return True
+        try:
+            used = psutil.Process(self.process.pid).cpu_times()
+        except psutil.NoSuchProcess:
+            return False
+        return used.user + used.system > limit
 
 
 def forked(
     tasks: Iterable[Task], work: Callable[[Task], Any], *, workers: int = 2, limit: float = 120
 ) -> Iterator[Outcome[Task]]:
-    """Do ``work`` on every task, and yield what came of it as it comes; after ``limit`` seconds a task is given up.
+    """Do ``work`` on every task, and yield what came of it as it comes.
 
+    A task is given up after ``limit`` seconds of the processor, which others may be using, too.
     The caller must not have started threads (an ONNX Runtime session has some): they do not survive a fork.
     """
     waiting, running = iter(tasks), dict[Connection, _Running[Task]]()
@@ -46,11 +62,11 @@ def forked(
             process = _CONTEXT.Process(target=_run, args=(work, task, sender))
             process.start()
             sender.close()
-            running[receiver] = _Running(task, process, time.monotonic() + limit)
+            running[receiver] = _Running(task, process, time.monotonic())
         if not running:
             return
         ready = wait(list(running), timeout=0.2)
-        late = [c for c, r in running.items() if c not in ready and time.monotonic() > r.end]
+        late = [c for c, r in running.items() if c not in ready and r.is_late(limit)]
         for connection in [c for c in running if c in ready or c in late]:
             yield _finished(running.pop(connection), connection, is_late=connection in late)
 

@@ -130,13 +130,19 @@ def test_what_a_fork_does_is_told_also_where_it_fails_dies_or_takes_too_long():
                 os._exit(3)
             case "sleeps":
                 time.sleep(60)
+            case "works":
+                time.sleep(0.5)  # which takes nothing of the processor
+            case "spins":
+                while True:
+                    pass
         return task.upper()
 
-    outcomes = {o.task: o for o in forked(["works", "fails", "dies", "sleeps"], work, limit=1)}
+    outcomes = {o.task: o for o in forked(["works", "fails", "dies", "sleeps", "spins"], work, limit=0.2)}
     assert outcomes["works"].result == "WORKS"
     assert "ValueError: no" in outcomes["fails"].failure
     assert outcomes["dies"].failure == "the process died"
     assert outcomes["sleeps"].failure == "it took too long"
+    assert outcomes["spins"].failure == "it took too long"
 
 
 @pytest.mark.slow
