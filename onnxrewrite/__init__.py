@@ -1,8 +1,8 @@
 """onnxrewrite: a rewriting compiler for ONNX graphs whose every rewrite is checked.
 
-The public face: ``apply`` a set of rules to a model, ``check`` it against another one, ``explain`` a rule, open a
-``session``; and name spaces: ``rules`` has what rules are written with, ``deploy`` what makes a model ready to ship,
-``sessions`` what runs it.
+The public face: ``apply`` a set of rules to a model, ``check`` it against another one, ``explain`` a rule, ``trace`` a
+function into a pattern, open a ``session``; and name spaces: ``rules`` has what rules are written with, ``deploy`` what
+makes a model ready to ship, ``sessions`` what runs it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _FACE: Final = {
     "explain": "onnxrewrite.api.explanations",
     "capture": "onnxrewrite.authoring.captured_rule",
     "mine": "onnxrewrite.authoring.mining",
+    "trace": "onnxrewrite.suite.frameworks.tracing",
     "session": "onnxrewrite.runtime.opening",
     "Result": "onnxrewrite.api.application",
     "Target": "onnxrewrite.ir.target",
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from onnxrewrite.errors import OnnxRewriteError as OnnxRewriteError
     from onnxrewrite.ir.target import Target as Target
     from onnxrewrite.runtime.opening import session as session
+    from onnxrewrite.suite.frameworks.tracing import trace as trace
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -93,11 +93,22 @@ class Form:
 
 @dataclass(frozen=True)
 class Step:
-    """A node of the pattern: the operators that may stand there, all of which read the same."""
+    """A node of the pattern.
+
+    Attributes:
+        node: The node of the region.
+        forms: The operators that may stand there, all of which read the same.
+        operands: What they read, but for parameters.
+        places: The input of the node that each operand is.
+        named: Its other inputs, to the names of the parameters that they are.
+        divides: True if it computes floating-point numbers, for which a quotient is a product.
+    """
 
     node: ir.Node
     forms: tuple[Form, ...]
     operands: tuple[Operand, ...]
+    places: tuple[int, ...]
+    named: Mapping[int, str]
     divides: bool
 
 
@@ -163,7 +174,8 @@ class _Generalization:
     def _step(self, node: ir.Node) -> Step:
         named = self._named_inputs(node) if not any(p.odd is node for p in self.places) else {}
         width = max((i + 1 for n, i in self.places[0].leaves if n is node), default=0)
-        operands = [self._operand((node, i)) for i in range(max(len(node.inputs), width)) if i not in named]
+        places = [i for i in range(max(len(node.inputs), width)) if i not in named]
+        operands = [self._operand((node, i)) for i in places]
         while operands and operands[-1] is None:
             operands.pop()
         given = {name: self._given((node, i), name) for i, name in named.items()}
@@ -172,6 +184,8 @@ class _Generalization:
             node=node,
             forms=tuple(self._forms(node, {k: v for k, v in given.items() if v is not None})),
             operands=tuple(operands),
+            places=tuple(places[: len(operands)]),
+            named=named,
             divides=dtype is not None and dtype.is_floating_point(),
         )
 

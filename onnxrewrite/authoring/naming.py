@@ -7,7 +7,7 @@ import functools
 import keyword
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
 
@@ -72,20 +72,23 @@ class Names:
         return name
 
 
-def of_slots(draft: Draft, facts: Facts, names: Names) -> dict[Slot, str]:
-    """A name for each capture; those that would share one are told apart by what stands before it, or by a number."""
+def of_slots(draft: Draft, facts: Facts, names: Names, given: Mapping[ir.Value, str]) -> dict[Slot, str]:
+    """A name for each capture: the one ``given`` to its value; those that would share one are told apart by what stands
+    before it, or by a number."""
     roles = of_attention(draft)
     wanted = {slot: (roles[slot], "") if slot in roles else _wanted(slot, facts) for slot in draft.slots}
     inputs = [s for s in draft.slots if _is_input(s, facts)]
     if len(inputs) == 1:
         wanted[inputs[0]] = ("", "")
+    wanted |= {slot: (given[slot.values[0]], "") for slot in draft.slots if slot.values[0] in given}
     often = Counter(short for short, _ in wanted.values())
     letters = iter(_LETTERS)
     found: dict[Slot, str] = {}
-    for slot, (short, long) in wanted.items():
+    for slot in sorted(wanted, key=lambda s: s.values[0] not in given):
+        short, long = wanted[slot]
         better = long if often[short] > 1 and long else short
         found[slot] = names.fresh(better or next(letters, "x"))
-    return found
+    return {slot: found[slot] for slot in wanted}
 
 
 def of_attention(draft: Draft) -> dict[Slot, str]:

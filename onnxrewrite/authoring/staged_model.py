@@ -24,7 +24,7 @@ _MATCHES = 64
 """So many ways to match at one value are tried, as the driver does."""
 
 
-def found_by(source: io.Source, stage: Stage, rules: Iterable[Rule], target: str) -> Driver:
+def found_by(source: io.Source, stage: Stage, rules: Iterable[Rule], target: str, opset: int | None = None) -> Driver:
     """A copy of a model after all stages before ``stage``: as it is in the file where that is the first one.
 
     Args:
@@ -32,10 +32,11 @@ def found_by(source: io.Source, stage: Stage, rules: Iterable[Rule], target: str
         stage: The stage of the rule that is to find it so.
         rules: All rules.
         target: The target that the result must run on.
+        opset: Convert the model to this ai.onnx opset first.
     """
     known = list(rules)
     runs_on = target_by_name(target)
-    driver = Driver(prepared(io.load(source), known, runs_on).model, known, runs_on)
+    driver = Driver(prepared(io.load(source), known, runs_on, opset).model, known, runs_on)
     if stage > min(Stage):
         driver.run(Stage(stage - 1))
     return driver

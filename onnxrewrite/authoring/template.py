@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
 import onnx_ir as ir
 
@@ -21,6 +21,7 @@ from onnxrewrite.ir.graph import scopes
 from onnxrewrite.ir.value_numbering import same_tensor
 from onnxrewrite.pattern.finder import Matcher
 from onnxrewrite.pattern.match import Match
+from onnxrewrite.pattern.terms import Term
 from onnxrewrite.rewrite.driver import Driver
 from onnxrewrite.rewrite.index import index
 from onnxrewrite.rewrite.rule import Rule, Stage
@@ -97,7 +98,18 @@ class Captured:
 
 
 class Writing:
-    """Writes one rule and makes sure that it matches."""
+    """Writes one rule and makes sure that it matches.
+
+    Args:
+        driver: Of the model, as the rule finds it.
+        region: The nodes that it is to match.
+        name: The rule's.
+        stage: The stage in which it runs.
+        starts: Where the region begins, as said to its author.
+        ends: Where it ends.
+        model: The name of the model.
+        given: Names for what is captured.
+    """
 
     def __init__(
         self,
@@ -108,6 +120,7 @@ class Writing:
         starts: tuple[str, ...],
         ends: tuple[str, ...],
         model: str,
+        given: Mapping[ir.Value, str] = MappingProxyType({}),
     ):
         self.driver = driver
         self.region = region
@@ -115,8 +128,12 @@ class Writing:
         graphs = [(g, driver.facts(g)) for g in scopes(driver.model)]
         self.found = places(region, graphs)
         self.draft = generalize(region, self.found.places, driver.facts)
-        self.names = naming.of_slots(self.draft, self.facts, naming.Names(_own_names(name)))
+        self.names = naming.of_slots(self.draft, self.facts, naming.Names(_own_names(name)), given)
         self.source = write.Source(name, model, starts, ends, (), stage)
+
+    def pattern(self) -> tuple[Term, ...]:
+        """The pattern alone."""
+        return self._written(replace(self.source, places=_anchors(self.found.places)))[1].outputs
 
     def captured(self, rivals: Sequence[Rule]) -> Captured:
         """The rule as text, and what is to be said about it, given the other rules of its stage."""

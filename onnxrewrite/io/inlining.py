@@ -6,7 +6,7 @@ every call has the types and shapes of its own operands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 import onnx
@@ -18,7 +18,7 @@ from onnxrewrite.ir import custom
 from onnxrewrite.ir.bodies.conversion import CannotConvert, in_opset
 from onnxrewrite.ir.names import Names
 from onnxrewrite.ir.protos import nested
-from onnxrewrite.ir.schema import normal_domain, schema
+from onnxrewrite.ir.schema import normal_domain, schema, state_defaults
 
 Name: TypeAlias = tuple[str, str, str]
 """The domain, the name and the overload of a function."""
@@ -57,6 +57,7 @@ def inlined(model: ir.Model, is_kept: Callable[[str, str], bool] = lambda domain
         return Inlined(model, ())
     del proto.functions[:]
     proto.functions.extend(bodies)
+    _state_defaults(proto, functions)
     try:
         made = onnx.inliner.inline_local_functions(proto)
     except Exception:  # the inliner raises whatever its C++ code does: of a call that does not fit, for instance
@@ -71,17 +72,21 @@ def spelled_out(model: ir.Model, operators: Collection[str]) -> ir.Model:
     proto, weights = io.to_weightless(model)
     opset = io.opset(model)
     for node in nested(proto.graph.node):
-        found = (
-            schema("", node.op_type, opset) if node.op_type in operators and not normal_domain(node.domain) else None
-        )
-        if found is not None:  # a body that refers to an attribute does not know its default
-            absent = found.attributes.keys() - {a.name for a in node.attribute}
-            defaults = {n: found.attributes[n].default for n in sorted(absent)}
-            node.attribute.extend(onnx.helper.make_attribute(n, v) for n, v in defaults.items() if v is not None)
+        if node.op_type in operators and not normal_domain(node.domain):
+            state_defaults(node, opset)
     names = [("", name) for name in sorted(operators)]
     return io.load_weightless(
         onnx.inliner.inline_selected_functions(proto, names, inline_schema_functions=True), weights
     )
+
+
+def _state_defaults(proto: onnx.ModelProto, functions: Mapping[Name, onnx.FunctionProto]) -> None:
+    """Give calls of functions the attributes that they leave at their defaults, which the inliner forgets."""
+    for node in (n for nodes in (proto.graph.node, *(f.node for f in proto.functions)) for n in nested(nodes)):
+        called = functions.get((normal_domain(node.domain), node.op_type, node.overload))
+        if called is not None:
+            given = {a.name for a in node.attribute}
+            node.attribute.extend(a for a in called.attribute_proto if a.name not in given)
 
 
 def _fitted(function: onnx.FunctionProto, opset: int) -> onnx.FunctionProto | None:

@@ -93,11 +93,16 @@ class CustomOp:
     def proto(self) -> onnx.FunctionProto:
         """The function, under this domain and name."""
         made = onnx.FunctionProto()
-        made.CopyFrom(_function(self.function, self.called))
+        made.CopyFrom(function_proto(self.function, f"custom operator {self.called}"))
         made.domain, made.name, made.overload = self.domain, self.name, ""
         if not made.output or not made.node:
             raise RuleError(f"custom operator {self.called}: the function computes nothing")
         return made
+
+    @property
+    def opset(self) -> int:
+        """The ai.onnx opset that its function is written in."""
+        return next((int(each.version) for each in self.proto.opset_import if not normal_domain(each.domain)), 1)
 
     def refuses(self, imports: Mapping[str, int], dtypes: Sequence[ir.DataType | None] = ()) -> str | None:
         """The reason why its body cannot be used in a model with these opset imports and operand dtypes, or None."""
@@ -189,7 +194,8 @@ def _dtypes(model: onnx.ModelProto) -> dict[str, ir.DataType]:
 # -- from what was given ---------------------------------------------------------------------------------------------
 
 
-def _function(given: object, called: str) -> onnx.FunctionProto:
+def function_proto(given: object, called: str) -> onnx.FunctionProto:
+    """A function in ONNX's text syntax, of onnxscript or in a message, as a message; RuleError for anything else."""
     if isinstance(given, onnx.FunctionProto):
         return given
     try:
@@ -199,8 +205,8 @@ def _function(given: object, called: str) -> onnx.FunctionProto:
             found: onnx.FunctionProto = given.to_function_proto()
             return found
     except Exception as error:  # the parser and onnxscript raise several types
-        raise RuleError(f"custom operator {called}: {' '.join(str(error).split())[:300]}") from error
-    raise RuleError(f"custom operator {called}: the function is a {type(given).__name__}; give ONNX text or @script()")
+        raise RuleError(f"{called}: {' '.join(str(error).split())[:300]}") from error
+    raise RuleError(f"{called}: the function is a {type(given).__name__}; give ONNX text or @script()")
 
 
 def _formal(name: str) -> schema.Formal:

@@ -328,6 +328,15 @@ def attribute(node: ir.Node, name: str, version: int | None) -> Any:
     return formal.default if formal is not None else None
 
 
+def state_defaults(node: onnx.NodeProto, version: int) -> None:
+    """Give a node of the standard the attributes that it leaves at their defaults: a body that refers to one does not
+    know its default."""
+    found = schema(node.domain, node.op_type, version)
+    given = {a.name for a in node.attribute}
+    defaults = {} if found is None else {n: a.default for n, a in sorted(found.attributes.items()) if n not in given}
+    node.attribute.extend(onnx.helper.make_attribute(n, v) for n, v in defaults.items() if v is not None)
+
+
 @functools.cache
 def latest_version(domain: str = "") -> int:
     """Newest opset version of a standard domain that the installed ``onnx`` knows and has released."""

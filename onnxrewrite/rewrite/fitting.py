@@ -89,7 +89,7 @@ class _Meetings:
                 self._met[node.outputs[0]] = self._met[operands[0]]
             elif node.op_type in _BROADCAST:
                 yield from self._broadcast(node, operands, last=0)
-            elif node.op_type == "MatMul":
+            elif node.op_type == "MatMul" and len(operands) == 2:  # no other is legal, and a rule may build it
                 yield from self._multiplied(node, operands)
 
     def _multiplied(self, node: ir.Node, operands: Sequence[ir.Value]) -> Iterator[tuple[ir.Node, Group]]:

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from onnxrewrite.errors import described, foreign
 from onnxrewrite.io import external
-from onnxrewrite.ir import calls
+from onnxrewrite.ir import calls, custom
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.graph import scopes, subgraphs, topological
 from onnxrewrite.ir.target import Target
@@ -182,6 +182,10 @@ class Workspace:
     def _runs_newer(self, node: ir.Node, facts: Facts) -> dict[str, int]:
         """The operator and the opset that it needs, if all that keeps the target from running it is an older one; else
         nothing."""
+        own = custom.declared(node.domain, node.op_type)
+        if own is not None and own.opset > facts.opset_imports.get("", 1):
+            illegal = self._illegal(node, facts, {**facts.opset_imports, "": own.opset})
+            return {node.op_type: own.opset} if illegal is None else {}
         if not facts.is_newer(node) or node.domain or node.version is None:
             return {}
         if not self.target.has_kernel(node.domain, node.op_type):  # nothing is won by a function body

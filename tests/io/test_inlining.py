@@ -21,6 +21,10 @@ def loaded(graph: str, *functions: str, opset: int = 18) -> ir.Model:
 
 
 SCALED = "S <alpha> (a) => (b) { c = Constant<value_float: float = @alpha>()  m = Mul(a, c)  b = f.R(m) }"
+BY_DEFAULT = (
+    "D <k: int = 1, alpha: float = 2.0> (a) => (b) { c = f.E<beta: float = @alpha>(a)  b = Softmax<axis: int = @k>(c) }"
+)
+INNER = "E <beta: float = 3.0, gamma: float = 4.0> (a) => (b) { b = LeakyRelu<alpha: float = @gamma>(a) }"
 ROOT = "R (a) => (b) { s = ReduceSum<keepdims=1>(a)  b = Add(s, a) }"
 
 
@@ -36,8 +40,9 @@ ROOT = "R (a) => (b) { s = ReduceSum<keepdims=1>(a)  b = Add(s, a) }"
         ),
         ("(float[2] x) => (float[2] y) { y = f.R(x) }", (f'<domain: "f", opset_import: ["": 11]> {ROOT}',)),
         ("(float[2] x) => (float[2] y) { y = f.T(x, x) }", ("T (a, b, c) => (d) { d = Add(a, b) }",)),
+        ("(float[2,3] x) => (float[2,3] y) { y = f.D<alpha=-1.0>(x) }", (BY_DEFAULT, INNER)),
     ],
-    ids=["nested-and-of-two-ranks", "an-operand-is-a-result", "in-branches", "older-opset", "without-an-operand"],
+    ids=["nested-and-of-two-ranks", "an-operand-is-a-result", "in-branches", "older-opset", "without-an-operand", "attributes-by-default"],
 )  # fmt: skip
 def test_nothing_is_left_of_functions_but_what_they_compute(graph: str, functions: tuple[str, ...]) -> None:
     model = loaded(graph, *functions)

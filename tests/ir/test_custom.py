@@ -497,3 +497,42 @@ def test_a_function_of_the_models_own_of_that_name(body: str, refused: str | Non
     assert len(done.to_proto().functions) == 1
     assert done.checks.model is not None
     assert done.checks.model.ok
+
+
+def test_a_body_with_operators_that_an_opset_does_not_know_is_written_by_the_bodies_of_the_standard() -> None:
+    function = """<opset_import: ["": 24], domain: "d"> FusedSwish (x) => (y) {
+        s = Swish (x)
+        y = Softmax (s)
+    }"""
+    rw.rules.CustomOp("newer.domain", "FusedSwish", function=function)
+    x, call = rw.rules.Var("x", dtype=rw.rules.FLOATS), rw.rules.Operators("newer.domain").FusedSwish
+    rule = rw.rules.rule("emitting", rw.rules.RAISE, rw.rules.op.Softmax(rw.rules.op.Swish(x)), call(x))
+    model = text.parse("float[n,8] x; s = Sigmoid(x)  m = Mul(x, s)  t = Softmax(m)  y = Relu(t)", opset=17)
+    done = rw.apply(model, rules=[rule], lower="fused", opset=17)
+    assert done.trace.counts()["emitting"] == 1, done.trace.refused
+    assert done.checks.model is not None
+    assert done.checks.model.ok
+    (body,) = done.to_proto().functions
+    assert "Swish" not in {n.op_type for n in body.node}
+    assert [o.version for o in body.opset_import] == [17]
+
+
+def test_a_body_that_only_a_newer_opset_can_say_raises_that_of_the_model() -> None:
+    function = """<opset_import: ["": 23], domain: "d"> Newest <scale: float = 0.5> (q, k, v) => (y) {
+        y = Attention <scale: float = @scale> (q, k, v)
+    }"""
+    rw.rules.CustomOp("raising.domain", "Newest", function=function)
+    q, k, v = map(rw.rules.Var, "qkv")
+    newest = rw.rules.Operators("raising.domain").Newest(q, k, v, scale=0.25)
+    rule = rw.rules.rule("newest", rw.rules.RAISE, rw.rules.op.Attention(q, k, v, scale=0.25), newest)
+    model = text.parse(
+        "float[1,2,4,16] q; float[1,2,4,16] k; float[1,2,4,16] v; t = Transpose<perm=[0,1,3,2]>(k)  s = MatMul(q, t)"
+        "  d = Mul(s, 0.25)  p = Softmax(d)  y = MatMul(p, v)",
+        opset=17,
+    )
+    done = rw.apply(model, rules=[rule], lower="fused")
+    assert done.trace.counts()["newest"] == 1, done.trace.refused
+    assert io.opset(done.model) == 23
+    assert any("raised from opset 17 to 23 for Newest" in note for note in done.trace.warnings)
+    kept = rw.apply(model, rules=[rule], lower="fused", opset=17)
+    assert "has Attention of opset 23, model has 17" in kept.trace.refused["newest"]["y"]

@@ -18,6 +18,7 @@ SHOWN = [
     ("p = MatMul(a, t)", "y = MatMul(a, t)"),
     ("p = Relu(a)", "y = MatMul(t, a)"),  # both are n
     ("p = Relu(a)", "y = Where(is_on, a, v)"),
+    ("p = MatMul(a, t, t)", "y = MatMul(a, t, t)"),  # which legality refuses, and tells
     ("p = Gemm(a, t, b)", "s = MatMul(a, t)  y = Add(s, b)"),  # what Gemm asks is not known here
 ]
 

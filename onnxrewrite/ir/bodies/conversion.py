@@ -11,6 +11,7 @@ import functools
 from collections.abc import Iterator
 
 import onnx
+import onnx.inliner
 import onnx.version_converter
 import onnx_ir as ir
 
@@ -21,6 +22,8 @@ from onnxrewrite.ir.schema import normal_domain
 
 _LIKE = 15
 """The opset that has CastLike."""
+
+_FLOAT = onnx.TensorProto.FLOAT
 
 _SENTINELS = {onnx.AttributeProto.FLOAT: ("f", 0.8125), onnx.AttributeProto.INT: ("i", 715)}
 """Placeholders for attributes of a function while its body is converted: values that no converter would make."""
@@ -90,6 +93,7 @@ def _in_opset(serialized: bytes, opset: int, dtypes: tuple[int, ...]) -> bytes:
     own = _opset(made)
     if opset < _LIKE <= own:
         _without_cast_like(made, dtypes)
+    made = _spelled_out(made, own, opset, dtypes)
     others = sorted({n.op_type for n in _standard(made) if not _says_the_same(n, own, opset)})
     if others:
         made = _converted(made, own, opset, f"has {', '.join(others)} of opset {own}, model has {opset}")
@@ -101,6 +105,36 @@ def _in_opset(serialized: bytes, opset: int, dtypes: tuple[int, ...]) -> bytes:
             each.version = opset
     content: bytes = made.SerializeToString()
     return content
+
+
+def _spelled_out(function: onnx.FunctionProto, own: int, opset: int, dtypes: tuple[int, ...]) -> onnx.FunctionProto:
+    """A function whose operators that an opset does not know are written by the bodies that the standard gives them."""
+    unknown = {n.op_type for n in _standard(function) if schema.schema("", n.op_type, opset) is None}
+    referring = any(a.ref_attr_name for n in _standard(function) if n.op_type in unknown for a in n.attribute)
+    if not unknown or referring:
+        return function
+    made = onnx.FunctionProto()
+    made.CopyFrom(function)
+    for node in (n for n in _standard(made) if n.op_type in unknown):
+        schema.state_defaults(node, own)
+    model = _as_model(made, own, dtypes)
+    names = [("", name) for name in sorted(unknown)]
+    try:
+        inlined = onnx.inliner.inline_selected_functions(model, names, inline_schema_functions=True)
+    except Exception:  # the inliner raises whatever its C++ code does; what is unknown is told by the caller
+        return function
+    del made.node[:]
+    made.node.extend(inlined.graph.node)
+    return made
+
+
+def _as_model(function: onnx.FunctionProto, own: int, dtypes: tuple[int, ...] = ()) -> onnx.ModelProto:
+    """A model of a function's nodes; operands of dtypes that are not known are of float32."""
+    known = dict(zip(function.input, dtypes, strict=False))
+    infos = [onnx.helper.make_tensor_value_info(n, known.get(n) or _FLOAT, None) for n in function.input]
+    results = [onnx.helper.make_tensor_value_info(n, _FLOAT, None) for n in function.output]
+    graph = onnx.helper.make_graph(list(function.node), "body", infos, results)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", own)], ir_version=8)
 
 
 def _standard(function: onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
@@ -150,12 +184,8 @@ def _converted(function: onnx.FunctionProto, own: int, opset: int, reason: str) 
     made = onnx.FunctionProto()
     made.CopyFrom(function)
     stand_ins = dict(_hide_references(made))
-    infos = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, None) for n in made.input]
-    results = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, None) for n in made.output]
-    graph = onnx.helper.make_graph(list(made.node), "body", infos, results)
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", own)], ir_version=8)
     try:
-        converted = onnx.version_converter.convert_version(model, opset)
+        converted = onnx.version_converter.convert_version(_as_model(made, own), opset)
     except Exception:  # the converter raises whatever its C++ code does
         raise CannotConvert(reason) from None
     proto = ir.to_proto(ir.from_proto(converted))
