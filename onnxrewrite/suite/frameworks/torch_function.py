@@ -12,7 +12,7 @@ from typing import Any, get_args
 import torch
 from torch.utils import _pytree as tree
 
-from onnxrewrite.authoring.traced import Spelling
+from onnxrewrite.authoring.function_pattern import Spelling
 from onnxrewrite.errors import CheckError, ModelError, UsageError
 from onnxrewrite.suite.frameworks.torch import Exporter, export
 from onnxrewrite.suite.frameworks.torch_calls import to_array

@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from onnxrewrite.authoring.traced import Spelling, Traced, traced
+from onnxrewrite.authoring.function_pattern import Spelling, Traced, traced
 from onnxrewrite.errors import UsageError
 from onnxrewrite.ir.custom import function_proto
 from onnxrewrite.ir.schema import latest_version

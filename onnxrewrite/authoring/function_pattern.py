@@ -46,7 +46,7 @@ class Spelling:
 
 @dataclass(frozen=True, repr=False)
 class Form:
-    """What the rules of the library make of one spelling of a function.
+    """One spelling of a function, as the rules of the library make it.
 
     Attributes:
         pattern: A term for each value that the function returns.
