@@ -1,4 +1,4 @@
-"""Shape inference of operators whose result has a shape of its own: Reshape, Expand, MatMul, Loop, If.
+"""Shape inference of operators whose result has a shape of its own: Reshape, Expand, MatMul, Split, Loop, If.
 
 Like ``symbolic_elements.py``, it replaces what the library gets wrong: a size that is only likely is unknown here.
 """
@@ -250,6 +250,45 @@ def _global_pool(context: Context, node: ir.Node) -> None:
     set_shape(context, node.outputs[0], shape, None if node.inputs[0] is None else node.inputs[0].dtype)
 
 
+def _split(context: Context, node: ir.Node) -> None:
+    """Pieces whose sizes are an input: no more is known of these than of its elements."""
+    source, sizes = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
+    if sizes is None or source is None or not source.shape:
+        return
+    whole, axis = source.shape.dims, node.attributes.get_int("axis", 0) % len(source.shape)
+    pieces = known(context, sizes) or [UNKNOWN] * len(node.outputs)
+    for output, piece in zip(node.outputs, pieces, strict=False):
+        set_shape(context, output, [*whole[:axis], piece, *whole[axis + 1 :]], source.dtype)
+
+
+def _pool(context: Context, node: ir.Node) -> None:
+    """A pool that rounds up leaves out a last window that would begin in the padding, which the library's formula of a
+    named size does not say."""
+    for output in node.outputs if node.attributes.get_int("ceil_mode", 0) else ():
+        if output.shape is not None:
+            sizes = [d if place < 2 or isinstance(d, int) else UNKNOWN for place, d in enumerate(output.shape.dims)]
+            set_shape(context, output, sizes, output.dtype)
+
+
+def _unique(context: Context, node: ir.Node) -> None:
+    """The different slices along an axis, where there is one."""
+    source, axis = node.inputs[0], node.attributes.get("axis")
+    if axis is not None and source is not None and source.shape:
+        sizes = list(source.shape.dims)
+        sizes[axis.as_int()] = UNKNOWN
+        set_shape(context, node.outputs[0], sizes, source.dtype)
+
+
+def _array_features(context: Context, node: ir.Node) -> None:
+    """The elements along the last axis at indices of any shape; of one row where there is no other axis."""
+    source, indices = node.inputs[0], node.inputs[1]
+    if source is None or source.shape is None or indices is None:
+        return
+    count = UNKNOWN if indices.shape is None else dims.product(indices.shape.dims)
+    rows: list[Dim] = list(source.shape.dims[:-1]) if len(source.shape) > 1 else [1]
+    set_shape(context, node.outputs[0], [*rows, count], source.dtype)
+
+
 def _as_standard(op_type: str, operands: slice, dtype_of: int) -> Infer:
     """The shape that the standard's operator of this name makes of some operands, and the dtype of an input."""
 
@@ -262,6 +301,7 @@ def _as_standard(op_type: str, operands: slice, dtype_of: int) -> Infer:
         standard = inference.registry.get("", op_type, version=_STANDARD)
         if standard is not None and not node.attributes.get_int("channels_last", 0):
             standard(context, twin)
+            _pool(context, twin)
         shape, zero = twin.outputs[0].shape, node.inputs[dtype_of]
         set_shape(context, node.outputs[0], None if shape is None else shape.dims, None if zero is None else zero.dtype)
 
@@ -304,6 +344,10 @@ RULES: dict[tuple[str, str], Infer] = {
     ("", "Einsum"): _einsum,
     ("", "Loop"): _loop,
     ("", "If"): _if,
+    ("", "Split"): _split,
+    ("", "Unique"): _unique,
+    **{("", op_type): _pool for op_type in ("AveragePool", "LpPool", "MaxPool")},
+    ("ai.onnx.ml", "ArrayFeatureExtractor"): _array_features,
     ("com.microsoft", "FusedMatMul"): _matmul,
     ("com.microsoft", "MatMulIntegerToFloat"): _matmul,
     ("com.microsoft", "DynamicQuantizeMatMul"): _matmul,
@@ -333,6 +377,11 @@ NOT_BELIEVED = frozenset(RULES) - {
     ("", "Einsum"),
     ("", "Loop"),
     ("", "If"),
+    ("", "Split"),
+    ("", "Unique"),
+    ("", "AveragePool"),
+    ("", "LpPool"),
+    ("", "MaxPool"),
     ("com.microsoft", "QLinearAdd"),
     ("com.microsoft", "QLinearMul"),
     ("com.microsoft", "QLinearWhere"),
