@@ -16,6 +16,7 @@ import onnx_ir as ir
 import sympy  # type: ignore[import-untyped]
 
 from onnxrewrite.inputs.bindings import InputSpec, role_of
+from onnxrewrite.io import preserved
 from onnxrewrite.ir import dims
 from onnxrewrite.ir.dims import Dim
 from onnxrewrite.ir.facts import Facts
@@ -38,7 +39,7 @@ def traced_sizes(model: onnx.ModelProto, specs: Sequence[InputSpec]) -> dict[str
         model: The model; its weights are not looked at.
         specs: Its inputs, whose dimensions have names.
     """
-    graph = _named(ir.from_proto(model), specs)
+    graph = _named(preserved.deserialized(model), specs)
     names = {d for spec in specs for d in spec.dims or () if isinstance(d, str)}
     facts = Facts(graph, graph.opset_imports)
     batches = [n for n in sorted(names) if role_of(n, specs) == "batch"]

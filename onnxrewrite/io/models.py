@@ -171,7 +171,9 @@ def _from_proto(
         said += repair.repair_header(proto)
         inputs = {each.name for each in proto.graph.input}
         sparse = tuple(t for t in proto.graph.sparse_initializer if t.values.name in inputs)
+        interface = _copies(proto.graph.input), _copies(proto.graph.output)
         preserved.hide_sparse(proto)
+        preserved.hide_maps(proto)
         preserved.hide_functions(proto)
         with preserved.quiet():
             model = ir.from_proto(proto)
@@ -197,8 +199,8 @@ def _from_proto(
             path=path,
             data_files=tuple(dict.fromkeys(os.fspath(t.location) for t in outside)),
             repairs=tuple(said),
-            inputs=_copies(proto.graph.input),
-            outputs=_copies(proto.graph.output),
+            inputs=interface[0],
+            outputs=interface[1],
             described=frozenset(info.name for info in proto.graph.value_info),
             training=_copies(proto.training_info),
             sparse_defaults=sparse,

@@ -1,8 +1,8 @@
 """Parts of a model file that the working model must not, or cannot, have: set aside at load, put back at save.
 
 Overridable initializers, because no library may take their defaults for constants.  The interface, because
-inference refines types while we work.  Sparse tensors and training information, because onnx_ir has no place
-for them.  All of it hangs on ``meta`` of the graph and its values, so that clones of a model keep it.
+inference refines types while we work.  Sparse tensors, types of maps and training information, because onnx_ir has
+no place for them.  All of it hangs on ``meta`` of the graph and its values, so that clones of a model keep it.
 """
 
 from __future__ import annotations
@@ -182,6 +182,35 @@ def show_sparse(proto: onnx.ModelProto) -> None:
         kept = [node for node, is_marked in zip(graph.node, marked, strict=True) if not is_marked]
         del graph.node[:]
         graph.node.extend(kept)
+
+
+def hide_maps(proto: onnx.ModelProto) -> None:
+    """Leave the types of values that have maps in them unsaid; those of inputs and outputs are a part of the origin."""
+    for value in _with_maps(proto):
+        value.ClearField("type")
+
+
+def deserialized(proto: onnx.ModelProto) -> ir.Model:
+    """The model of a message as it is, but for the types of maps; ``io.load`` makes one that can be worked on."""
+    if next(_with_maps(proto), None) is not None:
+        original, proto = proto, onnx.ModelProto()
+        proto.CopyFrom(original)
+        hide_maps(proto)
+    return ir.from_proto(proto)
+
+
+def _with_maps(proto: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
+    """The values whose types have maps in them."""
+    bodies = [proto.graph.node, *(function.node for function in proto.functions)]
+    for graph in (proto.graph, *(g for body in bodies for node in nested(body) for g in subgraphs(node))):
+        yield from (v for v in (*graph.input, *graph.output, *graph.value_info) if _has_map(v.type))
+
+
+def _has_map(kind: onnx.TypeProto) -> bool:
+    """True for a map, and for sequences and optionals of some."""
+    inner = {"sequence_type": kind.sequence_type.elem_type, "optional_type": kind.optional_type.elem_type}
+    which = kind.WhichOneof("value")
+    return which == "map_type" or (which in inner and _has_map(inner[which]))
 
 
 def hide_functions(proto: onnx.ModelProto) -> None:

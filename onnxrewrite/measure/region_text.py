@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from onnxrewrite.io import preserved
 from onnxrewrite.ir.text.printer import Printer, model_header
 from onnxrewrite.measure.site_benchmark import Subject
 
@@ -36,7 +37,7 @@ def near(size: int) -> int:
 
 
 def _printed(side: onnx.ModelProto) -> str:
-    model = ir.from_proto(side)
+    model = preserved.deserialized(side)
     for value in model.graph.outputs:
         if not value.is_graph_input():
             value.type, value.shape = None, None  # it follows from the rest

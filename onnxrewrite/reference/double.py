@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 from onnx import defs, helper, inliner, numpy_helper, version_converter
 
+from onnxrewrite.io import preserved
 from onnxrewrite.ir import custom
 from onnxrewrite.ir.bodies import BODIES
 from onnxrewrite.ir.bodies.emitter import Body, Constant, Emit, Unsupported
@@ -170,7 +170,7 @@ def _ops(nodes: Iterable[onnx.NodeProto]) -> set[str]:
 def known(model: onnx.ModelProto) -> tuple[dict[str, Shape], dict[str, int]]:
     """Shapes and dtypes by value name, as far as they are known; None for a dimension that is no number."""
     try:
-        graph = ir.from_proto(model).graph
+        graph = preserved.deserialized(model).graph
         Facts(graph, dict(graph.opset_imports))
     except Exception:  # inference is a help here, nothing depends on it
         return {}, {}

@@ -18,6 +18,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
+from onnxrewrite.io import preserved
 from onnxrewrite.ir.facts import Facts
 from onnxrewrite.ir.operators import operators
 from onnxrewrite.reference.double import double_model
@@ -92,7 +93,7 @@ def _copied(node: onnx.NodeProto) -> onnx.NodeProto:
 
 def _units(model: onnx.ModelProto) -> Mapping[str | None, tuple[float, float]]:
     """Inner result to the unit roundoff and the least number of its dtype, of operators that round."""
-    graph = ir.from_proto(model).graph
+    graph = preserved.deserialized(model).graph
     Facts(graph, dict(graph.opset_imports))
     found: dict[str | None, tuple[float, float]] = {}
     for node in graph:
@@ -108,7 +109,7 @@ def _of_inner(
     doubled: onnx.ModelProto, units: Mapping[str | None, tuple[float, float]]
 ) -> dict[str, tuple[float, float]]:
     """The same for what an operator was expanded into, or written as: it is computed in the dtype of its result."""
-    graph = ir.from_proto(doubled).graph
+    graph = preserved.deserialized(doubled).graph
     Facts(graph, dict(graph.opset_imports))
     found = {}
     for node in graph:

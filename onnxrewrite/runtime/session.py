@@ -12,7 +12,7 @@ import contextlib
 import ctypes
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -159,7 +159,7 @@ class Session:
             return self.overrun
         except Exception as error:  # ORT raises a dozen classes, one a status code
             return one_line(error)
-        return dict(zip(names, values, strict=True))
+        return self._named(names, values)
 
     def run_each(self, feeds: Sequence[Feeds]) -> list[Outputs | str]:
         """The same of several runs."""
@@ -171,10 +171,11 @@ class Session:
         except MemoryError as error:
             return [one_line(error)] * len(given)
         self.overrun = next((str(each) for each in found if isinstance(each, Overrun)), "")
-        return [
-            one_line(each) if isinstance(each, Exception) else dict(zip(self.outputs, each, strict=True))
-            for each in found
-        ]
+        return [one_line(each) if isinstance(each, Exception) else self._named(self.outputs, each) for each in found]
+
+    @staticmethod
+    def _named(names: Sequence[str], values: Sequence[Held]) -> Outputs:
+        return dict(zip(names, map(without_maps, values), strict=True))
 
     def _needs_ortvalues(self, feeds: Feeds) -> bool:
         narrow = any(getattr(v, "dtype", None) in _NARROW.values() for v in feeds.values())
@@ -184,6 +185,16 @@ class Session:
         wrapped = {name: to_ortvalue(value) for name, value in feeds.items()}
         made = native.run_values(self.handle, list(names), wrapped, seconds=self.seconds)
         return [from_ortvalue(v) for v in made]
+
+
+def without_maps(value: Held) -> Held:
+    """A value with each map as the sequence of its keys and its values, in the order of the keys; ONNX Runtime computes
+    fractions in float32."""
+    if isinstance(value, Mapping):
+        items = sorted(value.items())
+        held = np.array([each for _, each in items])
+        return [np.array([key for key, _ in items]), held.astype(np.float32) if held.dtype.kind == "f" else held]
+    return [*map(without_maps, value)] if isinstance(value, list) else value
 
 
 def to_ortvalue(value: Held) -> ort.OrtValue:

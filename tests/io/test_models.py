@@ -14,6 +14,7 @@ import pytest
 from corpus import SHARED_MODELS
 from onnx import TensorProto, helper, numpy_helper
 
+import onnxrewrite as rw
 from onnxrewrite import io
 from onnxrewrite.errors import ModelError
 from onnxrewrite.io import external
@@ -187,6 +188,38 @@ def test_what_is_optional_depends_on_the_opset():
     graph = [info("x", (1, 2)), info("xs", (1, 3, 2))], [info("y", (1, 2)), info("ys", (1, 3, 2))]
     assert io.load(proto([scan], *graph, opset=8, ir_version=3))
     refused(proto([scan], *graph, opset=9, ir_version=4), "leaves out an operand")
+
+
+def test_maps_stay_what_they_are():
+    kind = helper.make_sequence_type_proto(
+        helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(FLOAT, []))
+    )
+    nodes = [
+        node("Softmax", "x", "p"),
+        helper.make_node("ZipMap", ["p"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[4, 2, 7]),
+    ]
+    model = proto(nodes, outputs=[onnx.ValueInfoProto(name="y", type=kind)])
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    assert io.to_proto(io.load(model)).graph.output[0].type == kind
+    assert io.load(io.load(model)).graph.outputs[0].type is None
+    result = rw.apply(model, lower="fused")
+    assert result.checks.model.ok
+    assert result.checks.model.skipped is None
+    assert result.to_proto().graph.output[0].type == kind
+
+
+@pytest.mark.parametrize("labels", [[4, 2, 7], [4, 2, 8]])
+def test_maps_are_compared(labels):
+    def model(given):
+        zipped = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=given)
+        kind = helper.make_sequence_type_proto(
+            helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(FLOAT, []))
+        )
+        made = proto([zipped], outputs=[onnx.ValueInfoProto(name="y", type=kind)])
+        made.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+        return made
+
+    assert rw.check(model([4, 2, 7]), model(labels)).ok == (labels == [4, 2, 7])
 
 
 def test_undefined_output():

@@ -16,6 +16,7 @@ from onnxrewrite.checks.site import Trials, check_site
 from onnxrewrite.errors import OnnxRewriteError
 from onnxrewrite.inputs.bindings import Binding, input_specs, symbols
 from onnxrewrite.inputs.sample import Sampler, attempt
+from onnxrewrite.io import preserved
 from onnxrewrite.ir import schema
 from onnxrewrite.reference.tolerance import compare
 from onnxrewrite.ruletest.modular import check_ring
@@ -160,7 +161,7 @@ def bare(proto: onnx.ModelProto) -> ir.Model:
     kept = [t for t in proto.graph.initializer if t.name not in defaults]
     del proto.graph.initializer[:]
     proto.graph.initializer.extend(kept)
-    return ir.from_proto(proto)
+    return preserved.deserialized(proto)
 
 
 def is_same(old: Outputs | str, new: Outputs | str) -> bool:
