@@ -181,13 +181,21 @@ class ModelRow(TypedDict):
     output: str
     status: str
     error: str
+    reason: str
+    attempts: int
     nodes: dict[str, int] | None
     size: dict[str, int] | None
     ratio: float | None
     seconds: float
+    cpu: float
+    finished: float
+    machine: str
     resumed: bool
     key: str
+    source: str
     files: dict[str, str]
+    origin: dict[str, str]
+    stored: dict[str, str]
     notes: list[str]
 
 
@@ -203,6 +211,7 @@ class SweepReport(TypedDict):
 
     out: str
     models: list[ModelRow]
+    others: list[ModelRow]
     left_out: list[LeftOutRow]
     notes: list[str]
     seconds: float

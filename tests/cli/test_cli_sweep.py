@@ -42,6 +42,7 @@ def test_a_zoo(cli, zoo, tmp_path):
         "gelu.onnx.certificate.json",
         "deep/relu.onnx",
         "deep/relu.onnx.certificate.json",
+        "sweep.html",
         "sweep.jsonl",
     }
     report = json.loads((tmp_path / "all.json").read_text())
@@ -104,6 +105,11 @@ def test_a_rule_that_crashes_or_is_wrong(cli, zoo):
         (["zoo", "--executor", "ray://here"], "write dask://HOST:PORT or dask://local"),
         (["zoo", "--executor", "dask://here:1", "--jobs", 2], "for the cluster dask://here:1 to say"),
         (["zoo", "--jobs", 0], "greater than or equal to 1"),
+        (["zoo", "--shard", "0/3"], "--shard 0/3: write K/N, such as 3/50"),
+        (["zoo", "--shard", "4/3"], "--shard 4/3: write K/N, such as 3/50"),
+        (["zoo", "--retry", "check=2"], "--retry check=2: write REASON=N, REASON being one of memory, crash"),
+        (["zoo", "--retry", "crash"], "--retry crash: write REASON=N"),
+        (["nothing-known://bucket/zoo", "-o", "out"], "nothing-known://bucket/zoo: Protocol not known"),
         (["zoo", "--only", "no-such-rule"], "no rule"),
         (["zoo", "--json", "zoo/gelu.onnx", "-o", "out"], "would overwrite a model"),
         (["zoo", "-o", "zoo"], "lies there and is to be read"),
