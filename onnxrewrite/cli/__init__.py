@@ -20,6 +20,7 @@ import typer
 from onnxrewrite.cli import limits
 from onnxrewrite.cli.apply import apply
 from onnxrewrite.cli.bench import bench
+from onnxrewrite.cli.canary import canary
 from onnxrewrite.cli.capture import capture
 from onnxrewrite.cli.check import check
 from onnxrewrite.cli.console import all_printed, complain, open_standard_streams, say, show_traceback
@@ -67,6 +68,7 @@ _COMMANDS = (
     sensitivity,
     sweep,
     bench,
+    canary,
     profile,
     check,
     replay,

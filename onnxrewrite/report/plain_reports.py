@@ -217,6 +217,37 @@ class SweepReport(TypedDict):
     seconds: float
 
 
+VersionRow = TypedDict(
+    "VersionRow",
+    {
+        "name": str,
+        "failure": str,
+        "difference": str,
+        "error": float | None,
+        "unoptimized": str,
+        "creation": Span | None,
+        "latency": Span | None,
+        "ratio": Span | None,
+        "memory": int | None,
+        "operators": dict[str, int],
+        "culprit": list[str] | None,
+        "with": list[str],
+    },
+)
+"""A version of ONNX Runtime, see ``suite.canary.version_comparison.Version``: seconds, bytes."""
+
+
+class CanaryReport(TypedDict):
+    """A model in several versions, see ``suite.canary.version_comparison.Canary``."""
+
+    model: str
+    binding: dict[str, int]
+    threads: int
+    versions: list[VersionRow]
+    regressions: list[str]
+    notes: list[str]
+
+
 class DecoderRow(TypedDict):
     """Figures of a decoder, see ``suite.decoders.generation_times.DecoderTimes``."""
 

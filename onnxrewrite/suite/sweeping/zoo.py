@@ -198,7 +198,7 @@ def conducted(models: Models, work: Work, conduct: Conduct, done: Sweep, progres
 
 
 def looked_up(found: Sequence[Found], shard: Shard | None, done: Sweep) -> None:
-    """What is on record of the models, into ``done``, and the page; nothing is done, and nothing is compared.
+    """Put the rows on record into ``done``, and write the page; nothing is done, and nothing is compared.
 
     Raises:
         ModelError: The page cannot be written.
