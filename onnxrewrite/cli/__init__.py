@@ -35,6 +35,7 @@ from onnxrewrite.cli.optimize import optimize
 from onnxrewrite.cli.option_groups import ungrouped
 from onnxrewrite.cli.profile import profile
 from onnxrewrite.cli.quantize import quantize
+from onnxrewrite.cli.recheck import recheck
 from onnxrewrite.cli.replay import replay
 from onnxrewrite.cli.rules import rules
 from onnxrewrite.cli.sensitivity import sensitivity
@@ -62,6 +63,7 @@ app = typer.Typer(
 _COMMANDS = (
     apply,
     optimize,
+    recheck,
     quantize,
     half,
     genai,

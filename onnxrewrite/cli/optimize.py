@@ -137,8 +137,9 @@ def optimize(
 
     from onnxrewrite import io
     from onnxrewrite.suite.deploy.emit import MODEL, PAGE, RUN
+    from onnxrewrite.suite.deploy.shipped import REFERENCE
 
-    written = options.json_path(told.json, model, *(path / name for name in (MODEL, PAGE, RUN)))
+    written = options.json_path(told.json, model, *(path / name for name in (MODEL, PAGE, RUN, REFERENCE)))
     loaded = io.load(model)
     options.keep_weights(loaded, written, "--json")
     plan = asked.plan(given)

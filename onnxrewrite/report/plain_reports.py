@@ -248,6 +248,35 @@ class CanaryReport(TypedDict):
     notes: list[str]
 
 
+class FigureRow(TypedDict):
+    """A figure of a deployed model, see ``suite.deploy.recheck.Figure``."""
+
+    name: str
+    recorded: float
+    now: float | None
+    unit: str
+    regression: str
+    note: str
+
+
+class DriftRow(TypedDict):
+    """A version that has changed."""
+
+    name: str
+    recorded: str
+    now: str
+
+
+class RecheckReport(TypedDict):
+    """A deployed model against its recorded figures, see ``suite.deploy.recheck.Recheck``."""
+
+    folder: str
+    figures: list[FigureRow]
+    drift: list[DriftRow]
+    regressions: list[str]
+    notes: list[str]
+
+
 class DecoderRow(TypedDict):
     """Figures of a decoder, see ``suite.decoders.generation_times.DecoderTimes``."""
 

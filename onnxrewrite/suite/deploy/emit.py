@@ -19,13 +19,15 @@ from onnxrewrite.errors import CheckError, Rest
 from onnxrewrite.ir import custom
 from onnxrewrite.report.html.deploy_page import deployment_page
 from onnxrewrite.runtime.deployment import SESSION_KEY, Deployment
-from onnxrewrite.runtime.settings import LEVELS, SHRINKING
+from onnxrewrite.runtime.settings import LEVELS, SHRINKING, open_runner
 from onnxrewrite.suite.deploy.artifact import Artifact, saved_files
 from onnxrewrite.suite.deploy.operator_times import by_operator
 from onnxrewrite.suite.deploy.outcome import Outcome
-from onnxrewrite.suite.quality.gate import Judge
+from onnxrewrite.suite.deploy.shipped import REFERENCE, figures, kept, save_pairs
+from onnxrewrite.suite.quality.gate import Judge, closeness_of
 from onnxrewrite.system.arrays import Feeds
 from onnxrewrite.system.atomic import write_whole
+from onnxrewrite.system.digests import sha256_of
 from onnxrewrite.system.versions import versions
 
 _SPINNING = """
@@ -33,6 +35,9 @@ Threads that wait spin here, which is ONNX Runtime's default and fastest for a m
 it was measured, by turns with others; where it shares the processor, let them sleep:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
 """
+
+_SECONDS = 0.5
+"""To time the result alone, in units of a yardstick."""
 
 MODEL, REPORT, PAGE, RUN = "model.onnx", "report.json", "report.html", "run.py"
 
@@ -74,14 +79,37 @@ def _describe(outcome: Outcome, out: Path, judge: Judge) -> None:
         for number, path in enumerate(saved_files(final.opened_as)):
             shutil.copy(path, out / path.name)
             outcome.files["startup data" if number else "startup"] = str(out / path.name)
+    write_whole(out / RUN, outcome.program, str(out / RUN))
+    outcome.shipped = _shipped(outcome, out, judge, sample)
     data = outcome.to_json()
     texts = {
-        "run": outcome.program,
         "report": json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n",
         "page": deployment_page(data),
     }
     for name, text in texts.items():
         write_whole(paths[name], text, outcome.files[name])
+
+
+def _shipped(outcome: Outcome, out: Path, judge: Judge, sample: Feeds) -> dict[str, object]:
+    """The record for ``recheck``, and its file of samples."""
+    final = outcome.final
+    pairs = kept(judge.references())
+    if pairs:
+        save_pairs(out / REFERENCE, pairs)
+        outcome.files["reference"] = str(out / REFERENCE)
+    path, setting = final.artifact.session
+    memory = final.metrics.memory is not None
+    names = [Path(each).name for name, each in outcome.files.items() if name not in ("report", "page")]
+    wanted = [outputs for _, outputs in pairs]
+    timed = pairs[0][0] if pairs else sample  # which is what there is later
+    runner = open_runner(path, timed, setting)
+    order = [o.name for o in runner.handle.get_outputs()]
+    found = [dict(zip(order, runner.on(inputs)(), strict=True)) for inputs, _ in pairs]
+    return {
+        "files": {name: sha256_of([out / name])[0] for name in sorted(names)},
+        "outputs": {name: each.score for name, each in closeness_of(wanted, found).items()} if pairs else {},
+        "figures": figures(path, setting, timed, seconds=_SECONDS, memory=memory).to_json(),
+    }
 
 
 def deployment(final: Artifact) -> Deployment:

@@ -136,6 +136,7 @@ def test_a_file_that_opens_faster_is_shipped(tmp_path: Path, form: Any) -> None:
         "report.json",
         "report.html",
         "run.py",
+        "reference.npz",
     } == names
     assert outcome.to_json()["final"]["opened_as"] in names  # type: ignore[index]
     program = Path(outcome.files["run"]).read_text()

@@ -213,6 +213,7 @@ def test_optimize_writes_a_folder_each_and_goes_on(zoo: Callable[..., Path]) -> 
     assert row.notes[0] == "--dim none: the inputs have no such dimension"
     assert sorted(p.name for p in Path("out/deep/a").iterdir()) == [
         "model.onnx",
+        "reference.npz",
         "report.html",
         "report.json",
         "run.py",
