@@ -40,7 +40,8 @@ class _Asked:
         float | None, typer.Option("--target-speedup", min=0.0, metavar="X", help="Leave out lossy stages beyond this.")
     ] = None
     budget: Annotated[
-        float | None, typer.Option("--budget", min=0.0, metavar="SECONDS", help="Begin no stage after so long.")
+        float | None,
+        typer.Option("--budget", min=0.0, metavar="SECONDS", help="Begin no stage, and end searches, after so long."),
     ] = None
     objective: Annotated[
         Objective | None,

@@ -44,7 +44,8 @@ class Pipeline:
         stages: In their order; without any, all default ones, with the settings that they have by themselves.
         gate: The required quality.
         target_speedup: So many times as fast as the original; once it is met, lossy stages are left out.
-        budget: Seconds; once they have passed no stage is begun.
+        budget: Seconds; once they have passed no stage is begun, no further proposal is measured, and a search for a
+            precision ends.
         objective: The objective of the stages.
         data: The data for calibration and judging, see ``suite.quality.data.load_data``.  Where a stage is lossy, every
             fourth of 8 samples or more is kept from the stages, and all is judged on these.
