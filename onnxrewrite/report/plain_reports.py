@@ -277,6 +277,37 @@ class RecheckReport(TypedDict):
     notes: list[str]
 
 
+class StructureRow(TypedDict):
+    """The structure of a weight, see ``suite.weights.weight_structure.Structure``: summed over, outputs."""
+
+    name: str
+    operator: str
+    shape: list[int]
+    zeros: float
+    pattern: str
+    empty_outputs: int
+    empty_inputs: int
+    rank: int | None
+    shares: list[str]
+
+
+class GainRow(TypedDict):
+    """The gain of a structure, see ``suite.weights.weight_gains.Gain``."""
+
+    of: str
+    what: str
+    ratio: Span
+
+
+class WeightsReport(TypedDict):
+    """The structure of a model's weights, and what it brings."""
+
+    model: str
+    weights: int
+    structures: list[StructureRow]
+    gains: list[GainRow]
+
+
 class DecoderRow(TypedDict):
     """Figures of a decoder, see ``suite.decoders.generation_times.DecoderTimes``."""
 
