@@ -35,7 +35,7 @@ def recheck(
     report = options.json_path(told.json, *(folder / name for name in ("model.onnx", "report.json", "reference.npz")))
 
     from onnxrewrite.report.recheck_report import recheck_line, recheck_report
-    from onnxrewrite.suite.deploy.recheck import recheck as rechecked
+    from onnxrewrite.suite.deploy.regression_check import recheck as rechecked
 
     data = rechecked(folder, seconds=seconds, memory=memory).to_json()
     write_json(data, told.json, report)

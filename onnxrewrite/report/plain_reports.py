@@ -249,7 +249,7 @@ class CanaryReport(TypedDict):
 
 
 class FigureRow(TypedDict):
-    """A figure of a deployed model, see ``suite.deploy.recheck.Figure``."""
+    """A figure of a deployed model, see ``suite.deploy.regression_check.Figure``."""
 
     name: str
     recorded: float
@@ -268,7 +268,7 @@ class DriftRow(TypedDict):
 
 
 class RecheckReport(TypedDict):
-    """A deployed model against its recorded figures, see ``suite.deploy.recheck.Recheck``."""
+    """A deployed model against its recorded figures, see ``suite.deploy.regression_check.Recheck``."""
 
     folder: str
     figures: list[FigureRow]

@@ -1,5 +1,5 @@
-"""What a deployed model is compared with later: digests, a few inputs with the original's outputs, and figures in units
-of a yardstick, which another moment of the same machine has, too."""
+"""The record that a deployed model is compared with later: digests, a few inputs with the original's outputs, and
+figures in units of a yardstick, which another moment of the same machine has, too."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from suite.deploy.models import WIDTH, chain, saved
 from onnxrewrite.cli import main
 from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.measure.timing import Interval
-from onnxrewrite.suite.deploy import recheck as recheck_module
+from onnxrewrite.suite.deploy import regression_check as recheck_module
 from onnxrewrite.suite.deploy.pipeline import Pipeline
-from onnxrewrite.suite.deploy.recheck import recheck
+from onnxrewrite.suite.deploy.regression_check import recheck
 from onnxrewrite.suite.deploy.shipped import Figures, kept, load_pairs, save_pairs
 from onnxrewrite.suite.deploy.stages.rewrite_stage import Rewrite
 
