@@ -194,7 +194,7 @@ def _swept(models: list[str], found: list[Found], work: Work, how: _How, done: S
         return
     with contextlib.ExitStack() as stack:
         if how.executor is not None:
-            cluster = stack.enter_context(connected(how.executor, how.jobs, measures=work.measures))
+            cluster = stack.enter_context(connected(how.executor, how.jobs))
             conduct = replace(conduct, executor=cluster.executor, lost=cluster.lost)
             if work.measures:
                 machines = plural(len(cluster.machines), "machine")

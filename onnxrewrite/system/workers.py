@@ -86,6 +86,9 @@ def in_workers(
 _KEPT_FOR = 200
 """Tasks of a process that is kept: what native code does not give back is bounded by it."""
 
+_PATIENCE = 60.0
+"""Seconds that a kept process waits for another task before it ends by itself."""
+
 _idle = defaultdict[str, "list[_Worker[Any, Any]]"](list)
 _lock = threading.Lock()
 
@@ -102,14 +105,12 @@ def in_kept_worker(
         owner: A name for what the task is part of; kept processes of other owners are ended.
         limit: Seconds after which the task is given up, and its process with it; None for never.
     """
-    worker = _kept(owner) or _Worker(work)
-    try:
-        worker.send(task)
-        in_time = wait([worker.connection], limit)
-        answer: Answer | Died = worker.answer() if in_time else Died(f"took longer than {limit:g} s")
-    except BaseException:
+    worker: _Worker[Task, Answer] = _kept(owner) or _Worker(work, idle=_PATIENCE)
+    answer = _asked(worker, task, limit)
+    if worker.tasks and isinstance(answer, Died) and answer.how == _ENDED:  # it had just lost its patience
         worker.stop()
-        raise
+        worker = _Worker(work, idle=_PATIENCE)
+        answer = _asked(worker, task, limit)
     worker.tasks += 1
     if isinstance(answer, Died) or worker.tasks >= _KEPT_FOR:
         worker.stop()
@@ -117,6 +118,19 @@ def in_kept_worker(
         with _lock:
             _idle[owner].append(worker)
     return answer
+
+
+def _asked(worker: _Worker[Task, Answer], task: Task, limit: float | None) -> Answer | Died:
+    """The answer of one process to one task."""
+    try:
+        worker.send(task)
+        in_time = wait([worker.connection], limit)
+        return worker.answer() if in_time else Died(f"took longer than {limit:g} s")
+    except BrokenPipeError:
+        return Died(_ENDED)
+    except BaseException:
+        worker.stop()
+        raise
 
 
 def _kept(owner: str) -> _Worker[Any, Any] | None:
@@ -148,9 +162,9 @@ def _left(workers: Iterable[_Worker[Task, Answer]], limit: float) -> float:
 class _Worker(Generic[Task, Answer]):
     """A process, and the end of a pipe to it."""
 
-    def __init__(self, work: Callable[[Task], Answer]):
+    def __init__(self, work: Callable[[Task], Answer], idle: float | None = None):
         self.connection, other = _CONTEXT.Pipe()
-        self._process = _CONTEXT.Process(target=_serve, args=(work, other), daemon=True)
+        self._process = _CONTEXT.Process(target=_serve, args=(work, other, idle), daemon=True)
         with interrupts_blocked():
             self._process.start()
         other.close()
@@ -187,6 +201,10 @@ class _Worker(Generic[Task, Answer]):
         self.connection.close()
 
 
+_ENDED = "ended with status 0"
+"""The way in which a process ends that is not needed any more."""
+
+
 def _how(exitcode: int) -> str:
     return f"died of {signal.Signals(-exitcode).name}" if exitcode < 0 else f"ended with status {exitcode}"
 
@@ -204,11 +222,13 @@ def interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(work: Callable[[Any], object], connection: Connection) -> None:
-    """The main loop of a worker process: answer tasks until the owner is gone."""
+def _serve(work: Callable[[Any], object], connection: Connection, idle: float | None) -> None:
+    """The main loop of a worker process: answer tasks until the owner is gone, or until there is none for so long."""
     threading.Thread(target=_end_with_owner, daemon=True).start()
     while True:
         try:
+            if not connection.poll(idle):
+                return
             task = connection.recv()
         except EOFError:
             return

@@ -169,7 +169,8 @@ def test_an_interrupt_of_a_cluster_leaves_a_table_and_no_other_word(zoo, tmp_pat
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes of the group
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == "onnxrewrite: interrupted; nothing was left half done\n"
+    told = [line for line in err.splitlines() if not re.search(r"\(\d+ s\)$", line)]  # of progress, on a busy machine
+    assert told == ["onnxrewrite: interrupted; nothing was left half done"]
     last = out.splitlines()[-1]
     assert re.fullmatch(r"32 models: \d+ done, \d+ waiting, in zoo.swept; the same command goes on", last), out
     assert "not done yet: the same command goes on" in (tmp_path / "zoo.swept" / "sweep.html").read_text()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +99,6 @@ def _shipped(outcome: Outcome, out: Path, judge: Judge, sample: Feeds) -> dict[s
         save_pairs(out / REFERENCE, pairs)
         outcome.files["reference"] = str(out / REFERENCE)
     path, setting = final.artifact.session
-    memory = final.metrics.memory is not None
     names = [Path(each).name for name, each in outcome.files.items() if name not in ("report", "page")]
     wanted = [outputs for _, outputs in pairs]
     timed = pairs[0][0] if pairs else sample  # which is what there is later
@@ -108,7 +108,9 @@ def _shipped(outcome: Outcome, out: Path, judge: Judge, sample: Feeds) -> dict[s
     return {
         "files": {name: sha256_of([out / name])[0] for name in sorted(names)},
         "outputs": {name: each.score for name, each in closeness_of(wanted, found).items()} if pairs else {},
-        "figures": figures(path, setting, timed, seconds=_SECONDS, memory=memory).to_json(),
+        "figures": replace(
+            figures(path, setting, timed, seconds=_SECONDS, memory=False), memory=final.metrics.memory
+        ).to_json(),
     }
 
 

@@ -47,14 +47,13 @@ class Cluster:
 
 
 @contextmanager
-def connected(spec: str, jobs: int, *, measures: bool = False) -> Iterator[Cluster]:
+def connected(spec: str, jobs: int) -> Iterator[Cluster]:
     """A cluster that ``spec`` names, until this is left.
 
     Args:
         spec: ``dask://HOST:PORT``, a scheduler; models and output folder must have the same paths on its workers.
             ``dask://local``: a cluster of this machine that lasts as long as the sweep.
         jobs: Processes of a local cluster.
-        measures: True to give work to one worker of each machine only.
 
     Raises:
         UsageError: It is no such name, dask.distributed is not installed, or there is no such cluster.
@@ -74,11 +73,8 @@ def connected(spec: str, jobs: int, *, measures: bool = False) -> Iterator[Clust
             client = stack.enter_context(distributed.Client(where, timeout=_SECONDS, set_as_default=False))
         except (OSError, ValueError, RuntimeError) as error:
             raise UsageError(f"--executor {spec}: cannot be reached: {one_line(error)}") from None
-        first: dict[str, str] = {}
-        for address in sorted(client.nthreads()):
-            first.setdefault(address.rpartition("://")[2].rpartition(":")[0], address)
-        chosen = {"workers": list(first.values())} if measures and first else {}
-        yield Cluster(client.get_executor(pure=False, **chosen), _watch(client), tuple(first))
+        hosts = {address.rpartition("://")[2].rpartition(":")[0] for address in client.nthreads()}
+        yield Cluster(client.get_executor(pure=False), _watch(client), tuple(sorted(hosts)))
 
 
 def _watch(client: Any) -> Callable[[], str]:

@@ -66,3 +66,17 @@ class Measuring(Copy):
     @property
     def measures(self) -> bool:
         return True
+
+
+class Exclusive(Measuring):
+    """Notes when it begins and ends."""
+
+    def run(self, model: Path, target: Path, *, fresh: bool = False) -> Made:
+        times = self.log.with_name("log.times")
+        with times.open("a") as file:
+            file.write("begin\n")
+        time.sleep(0.3)
+        made = super().run(model, target, fresh=fresh)
+        with times.open("a") as file:
+            file.write("end\n")
+        return made

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePath
 from threading import Thread
@@ -16,7 +17,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from sweep_works import RELU, Copy, write
+from sweep_works import RELU, Copy, Exclusive, write
 
 import onnxrewrite as rw
 from onnxrewrite.cli.rate import Rate
@@ -28,6 +29,7 @@ from onnxrewrite.suite.sweeping.retries import Retries, pause
 from onnxrewrite.suite.sweeping.shards import Shard
 from onnxrewrite.suite.sweeping.tasks import Apply
 from onnxrewrite.suite.sweeping.zoo import Conduct, Sweep, conducted
+from onnxrewrite.system import workers
 from onnxrewrite.system.workers import in_kept_worker
 
 
@@ -166,6 +168,31 @@ def test_a_process_is_kept_for_an_owner() -> None:
     late = in_kept_worker(eval, "__import__('time').sleep(60)", "two", limit=0.1)
     assert getattr(late, "how", "") == "took longer than 0.1 s"
     assert in_kept_worker(eval, task, "two") not in (first, other)
+
+
+def test_a_kept_process_ends_when_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also at the moment at which something comes after all."""
+    monkeypatch.setattr("onnxrewrite.system.workers._PATIENCE", 0.2)
+    task = "__import__('os').getpid()"
+    first = in_kept_worker(eval, task, "patience")
+    (worker,) = workers._idle["patience"]
+    worker._process.join(20)
+    assert not worker.is_alive()
+    monkeypatch.setattr(worker, "is_alive", lambda: True)  # it was a moment ago
+    assert in_kept_worker(eval, task, "patience") not in (first, None)
+    fresh = in_kept_worker(eval, "exit(0)", "another")
+    assert getattr(fresh, "how", "") == "ended with status 0"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no such locks")
+def test_what_measures_has_a_machine_to_itself(zoo: Callable[..., Path]) -> None:
+    zoo("a", "b", "c")
+    with ThreadPoolExecutor(3) as pool:
+        swept = rw.deploy.sweep("zoo", Exclusive(log=Path("log").absolute()), "out", executor=pool)
+    assert [row.status for row in swept.rows] == ["done"] * 3
+    assert {row.machine for row in swept.rows} == {platform.node()}
+    events = [line.split()[0] for line in Path("log.times").read_text().splitlines()]
+    assert events == ["begin", "end"] * 3
 
 
 # Storages elsewhere
