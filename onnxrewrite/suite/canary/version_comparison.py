@@ -15,7 +15,7 @@ from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.inputs.bindings import Binding
 from onnxrewrite.inputs.sample import Sampler, usable
 from onnxrewrite.inputs.workload import workload
-from onnxrewrite.measure.timing import LEAST, SAMPLE, Interval, Timing, interval, ratio
+from onnxrewrite.measure.timing import Interval, interval, ratio
 from onnxrewrite.reference.evaluation import build_reference
 from onnxrewrite.reference.tolerance import compare, finite
 from onnxrewrite.report.plain_reports import CanaryReport, VersionRow
@@ -23,6 +23,7 @@ from onnxrewrite.runtime.session import open_session, skeleton
 from onnxrewrite.suite.canary.model_reduction import reduced, with_all_values
 from onnxrewrite.suite.canary.optimizer_culprit import Culprit, contains_others, culprit
 from onnxrewrite.suite.canary.ort_environments import Environment, Opened, environments, load_arrays, save_arrays
+from onnxrewrite.suite.canary.ort_times import by_turns
 from onnxrewrite.system.arrays import Array, Feeds, Outputs
 
 Progress = Callable[[str, int, int], None]
@@ -294,7 +295,7 @@ class _Run:
                     opened[n].close()
                 opened[n] = self.found[n].opened(self.model, self.file, threads=self.threads)
                 opening[n].append(opened[n].creation)
-        times = _by_turns({n: opened[n] for n in runs}, seconds)
+        times = by_turns({n: opened[n] for n in runs}, seconds)
         serial = self.threads == 1
         for n in runs:
             first = times.get(0)
@@ -382,24 +383,6 @@ class _Run:
             return False
         differs = optimized is None or any(not compare(None, plain[n], optimized[n]).accept for n in plain)
         return differs and all(compare(None, plain[n], mended[n]).accept for n in plain)
-
-
-def _by_turns(opened: Mapping[int, Opened], seconds: float) -> dict[int, Timing]:
-    """Runs of open sessions in several processes by turns."""
-    counts = {}
-    for n, session in opened.items():
-        session.run(1)
-        counts[n] = max(1, round(2 * SAMPLE / max(session.run(1)[0], 1e-6)))
-    wall: dict[int, list[float]] = {n: [] for n in opened}
-    cpu: dict[int, list[float]] = {n: [] for n in opened}
-    end, rounds = time.monotonic() + seconds, 0
-    while opened and (rounds < LEAST or time.monotonic() < end):
-        for n in list(opened) if rounds % 2 else reversed(list(opened)):
-            on_wall, of_cpu = opened[n].run(counts[n])
-            wall[n].append(on_wall)
-            cpu[n].append(of_cpu)
-        rounds += 1
-    return {n: Timing(tuple(wall[n]), tuple(cpu[n])) for n in opened}
 
 
 def _operators(path: Path) -> dict[str, int]:

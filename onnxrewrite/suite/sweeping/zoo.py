@@ -203,9 +203,9 @@ def looked_up(found: Sequence[Found], shard: Shard | None, done: Sweep) -> None:
     Raises:
         ModelError: The page cannot be written.
     """
-    record = begun(found, shard, done, writes=False)
+    begun(found, shard, done, writes=False)
     for output, row in done.by_output.items():
-        done.by_output[output] = record[output] or row
+        done.by_output[output] = replace(row, resumed=False)
     Page(done).write()
 
 
@@ -219,7 +219,10 @@ def begun(found: Sequence[Found], shard: Shard | None, done: Sweep, *, writes: b
     waiting = [Row(each.name, each.place.as_posix()) for each in found if _is_own(each, shard)]
     if writes:
         record.begin(waiting)
-    done.by_output.update({row.output: row for row in waiting})
+    for row in waiting:  # who is interrupted before all are looked at is told what is on record
+        known = record[row.output]
+        is_known = known is not None and known.status != "waiting"
+        done.by_output[row.output] = replace(known, model=row.model, resumed=True) if known and is_known else row
     done.others = other_rows(record, done)
     return record
 

@@ -360,6 +360,14 @@ def test_a_sweep_that_is_stopped_leaves_what_it_has(zoo: Callable[..., Path]) ->
     assert [row.status for row in done.rows] == ["done", "done", "waiting"]
     assert done.exit_code == 1
     assert "1 model of 3 not done yet: the same command goes on." in Path("out/sweep.html").read_text()
+
+    def stop_at_once(name: str, done: int, waiting: int) -> None:
+        raise StoppedError("interrupted")
+
+    again = Sweep("out")
+    with pytest.raises(StoppedError):
+        conducted("zoo", work(), Conduct(), again, stop_at_once)
+    assert [(row.status, row.resumed) for row in again.rows] == [("done", True), ("done", True), ("waiting", False)]
     assert [row.resumed for row in rw.deploy.sweep("zoo", work(), "out").rows] == [True, True, False]
     assert "All models are done." in Path("out/sweep.html").read_text()
 
