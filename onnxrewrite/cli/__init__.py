@@ -20,6 +20,7 @@ import typer
 from onnxrewrite.cli import limits
 from onnxrewrite.cli.apply import apply
 from onnxrewrite.cli.bench import bench
+from onnxrewrite.cli.canary import canary
 from onnxrewrite.cli.capture import capture
 from onnxrewrite.cli.check import check
 from onnxrewrite.cli.console import all_printed, complain, open_standard_streams, say, show_traceback
@@ -34,6 +35,7 @@ from onnxrewrite.cli.optimize import optimize
 from onnxrewrite.cli.option_groups import ungrouped
 from onnxrewrite.cli.profile import profile
 from onnxrewrite.cli.quantize import quantize
+from onnxrewrite.cli.recheck import recheck
 from onnxrewrite.cli.replay import replay
 from onnxrewrite.cli.rules import rules
 from onnxrewrite.cli.sensitivity import sensitivity
@@ -61,12 +63,14 @@ app = typer.Typer(
 _COMMANDS = (
     apply,
     optimize,
+    recheck,
     quantize,
     half,
     genai,
     sensitivity,
     sweep,
     bench,
+    canary,
     profile,
     check,
     replay,

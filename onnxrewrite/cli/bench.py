@@ -114,7 +114,7 @@ def bench(
     if variants.with_ and len(models) > 1:
         raise UsageError("--with is for one MODEL; give the others a run of their own")
     if plot is not None:
-        from onnxrewrite.report.bench_report import plottable
+        from onnxrewrite.report.plots import plottable
 
         plottable(options.writable(plot, "--plot"))
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from onnxrewrite.cli import phase
+from onnxrewrite.cli.rate import Rate
 from onnxrewrite.errors import printable, printable_data, reason
 
 if TYPE_CHECKING:
@@ -166,52 +167,61 @@ def all_printed(code: int) -> int:
 
 
 @contextmanager
-def progress_bar(*, wanted: bool) -> Iterator[Progress]:
+def progress_bar(*, wanted: bool, unit: str | None = None) -> Iterator[Progress]:
     """A bar on stderr that is gone when the work is done, if it is wanted; where stderr is no terminal, a line every
-    ``_PAUSE`` seconds.  The phase is noted in any case."""
+    ``_PAUSE`` seconds.  The phase is noted in any case.
+
+    ``unit``: the noun for one of many pieces of work that are alike, of which the rate and the time left are told.
+    """
     phase.note("load")
     if not wanted:
         yield lambda name, done, waiting: phase.note(name)
         return
     if not sys.stderr.isatty():
-        with _progress_lines() as progress:
+        with _progress_lines(unit) as progress:
             yield progress
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description:<16}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    rate = [TextColumn("{task.fields[rate]}")] if unit is not None else []
+    columns = (TextColumn("{task.description:<16}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), *rate)
+    pace = Rate()
     with Progress(*columns, console=_console(sys.stderr, sys.stderr), transient=True) as bar:
-        task = bar.add_task("load", total=None)
+        task = bar.add_task("load", total=None, rate="")
         shown = "load"
 
         def update(name: str, done: int, waiting: int) -> None:
             nonlocal task, shown
             if name != shown:  # a task that has a total cannot lose it
                 bar.remove_task(task)
-                task, shown = bar.add_task(printable(name), total=None), name
+                task, shown = bar.add_task(printable(name), total=None, rate=""), name
                 phase.note(name)
-            bar.update(task, completed=done, total=done + waiting or None)
+            pace.note(done)
+            told = pace.text(unit, waiting) if unit is not None else ""
+            bar.update(task, completed=done, total=done + waiting or None, rate=told)
 
         yield update
 
 
 @contextmanager
-def _progress_lines() -> Iterator[Progress]:
+def _progress_lines(unit: str | None) -> Iterator[Progress]:
     """Lines that tell the phase, how much of it is done where that is known, and the seconds so far: by a thread of its
     own, for much of the work tells nothing while it lasts."""
-    start, over = time.monotonic(), threading.Event()
+    start, over, pace = time.monotonic(), threading.Event(), Rate()
     shown = ("load", 0, 0)
 
     def update(name: str, done: int, waiting: int) -> None:
         nonlocal shown
         phase.note(name)
         shown = name, done, waiting
+        pace.note(done)
 
     def tell() -> None:
         while not over.wait(_PAUSE):
             name, done, waiting = shown
             part = f", {done} of {done + waiting}" if waiting else ""
-            complain(f"{name}{part} ({time.monotonic() - start:.0f} s)")
+            rate = pace.text(unit, waiting) if unit is not None else ""
+            complain(f"{name}{part}{f', {rate}' if rate else ''} ({time.monotonic() - start:.0f} s)")
 
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()

@@ -40,7 +40,8 @@ class _Asked:
         float | None, typer.Option("--target-speedup", min=0.0, metavar="X", help="Leave out lossy stages beyond this.")
     ] = None
     budget: Annotated[
-        float | None, typer.Option("--budget", min=0.0, metavar="SECONDS", help="Begin no stage after so long.")
+        float | None,
+        typer.Option("--budget", min=0.0, metavar="SECONDS", help="Begin no stage, and end searches, after so long."),
     ] = None
     objective: Annotated[
         Objective | None,
@@ -137,8 +138,9 @@ def optimize(
 
     from onnxrewrite import io
     from onnxrewrite.suite.deploy.emit import MODEL, PAGE, RUN
+    from onnxrewrite.suite.deploy.shipped import REFERENCE
 
-    written = options.json_path(told.json, model, *(path / name for name in (MODEL, PAGE, RUN)))
+    written = options.json_path(told.json, model, *(path / name for name in (MODEL, PAGE, RUN, REFERENCE)))
     loaded = io.load(model)
     options.keep_weights(loaded, written, "--json")
     plan = asked.plan(given)

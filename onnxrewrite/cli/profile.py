@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +17,7 @@ from onnxrewrite.errors import CheckError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from onnxrewrite.measure.profiling import Rewritten
+    from onnxrewrite.measure.profiling import ProfileReport, Rewritten
 
 
 class OrtLevel(enum.StrEnum):
@@ -48,6 +49,9 @@ def profile(
     top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Lines of each table.")] = 6,
     seed: options.Seed = 0,
     json: options.Json = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw operators and roofs: .png, .svg or .pdf.")
+    ] = None,
 ) -> None:
     """Show where a model's time goes, and what there is to gain.
 
@@ -55,8 +59,12 @@ def profile(
     what the machine was measured to be capable of.  Times are of this machine, at the sizes given; results of rewrites
     are not checked here: apply does that.
     """
-    report = options.json_path(json, model)
+    report = options.json_path(json, model, plot)
     inputs.check()
+    if plot is not None:
+        from onnxrewrite.report.plots import plottable
+
+        plottable(options.writable(plot, "--plot"))
 
     from onnxrewrite import io
     from onnxrewrite.measure.profiling import profile as measured
@@ -67,13 +75,18 @@ def profile(
     with progress_bar(wanted=True) as progress:
         loaded = io.load(model)
         options.keep_weights(loaded, report, "--json")
+        options.keep_weights(loaded, plot, "--plot")
         feeds = inputs.feeds(loaded)
         rewritten, notes = _rewritten(loaded, target, rules, progress)
         if progress is not None:
             progress("measure", 0, 0)
         found = measured(loaded, rewritten=rewritten, setting=setting, dims=inputs.dims, inputs=feeds, seed=seed)
-    data = {"model": model, **found.to_json(), "notes": [*notes, *found.notes]}
+    data: ProfileReport = {**found.to_json(), "model": model, "notes": [*notes, *found.notes]}
     write_json(data, json, report)
+    if plot is not None:
+        from onnxrewrite.report.profile_plot import plot_profile
+
+        plot_profile(data, plot)
     if json != "-":
         from onnxrewrite.report.profile_report import profile_report
 

@@ -89,7 +89,7 @@ def sensitivity(
     if (asked.exclude_top or asked.min_snr is not None) and path is None:
         raise UsageError("--exclude-top and --min-snr choose what -o leaves in float; give -o OUT")
     if plot is not None:
-        from onnxrewrite.report.bench_report import plottable
+        from onnxrewrite.report.plots import plottable
 
         plottable(options.writable(plot, "--plot"))
     dims = sizes(asked.dim)

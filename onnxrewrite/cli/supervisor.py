@@ -21,9 +21,6 @@ from onnxrewrite.cli import phase
 from onnxrewrite.cli.console import complain
 from onnxrewrite.errors import StoppedError, printable
 
-PATIENCE: Final = 1.0
-"""Seconds that the child has to stop by itself."""
-
 CRASHED: Final = 2
 """The exit status where native code died of what it was given."""
 
@@ -123,7 +120,7 @@ class _Supervisor:
         self.heard = number
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.child, number)
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+        signal.setitimer(signal.ITIMER_REAL, phase.patience())
 
     def _kill(self, number: int, frame: FrameType | None) -> None:
         """End the child, and whom it has started."""

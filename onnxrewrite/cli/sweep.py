@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onnxrewrite.cli import options
-from onnxrewrite.cli.console import complain, progress_bar, say, show
+from onnxrewrite.cli.console import progress_bar, say, show
 from onnxrewrite.cli.input_arrays import sizes
 from onnxrewrite.cli.output import write_json
 from onnxrewrite.cli.rewriting import Level
-from onnxrewrite.errors import UsageError
+from onnxrewrite.errors import StoppedError, UsageError
+from onnxrewrite.report.human import plural
 
 if TYPE_CHECKING:
     from onnxrewrite.suite.deploy.pipeline import Pipeline
     from onnxrewrite.suite.sweeping.find import Found
     from onnxrewrite.suite.sweeping.tasks import Work
+    from onnxrewrite.suite.sweeping.zoo import Sweep
 
 
 class Command(enum.StrEnum):
@@ -47,6 +49,16 @@ class _How:
         float | None, typer.Option("--limit", min=0.0, metavar="SECONDS", help="Give a model up after so long.")
     ] = None
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what earlier sweeps have done.")] = False
+    shard: Annotated[
+        str | None, typer.Option("--shard", metavar="K/N", help="Do the K-th of N parts only, as 3/50.")
+    ] = None
+    retry: Annotated[
+        list[str],
+        typer.Option("--retry", metavar="REASON=N", help="Further attempts; else memory=1, storage=2."),
+    ] = field(default_factory=list)
+    status: Annotated[
+        bool, typer.Option("--status", help="Do nothing; show what is on record, and renew the page.")
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +130,7 @@ def sweep(
         typer.Argument(metavar="DIR|GLOB|FILE...", help="Folders with all below, patterns, files.", show_default=False),
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="OUT_DIR", help="Where to write; else DIR.swept.")
+        str | None, typer.Option("--output", "-o", metavar="OUT_DIR", help="Where to write; else DIR.swept.")
     ] = None,
     *,
     how: _How,
@@ -127,34 +139,36 @@ def sweep(
 ) -> None:
     """Apply, or optimize, all models of a folder.
 
-    OUT_DIR mirrors the folder: a model and its certificate for each, or what optimize writes.  Models are worked
-    on in processes apart, so one that crashes costs no other.  OUT_DIR/sweep.jsonl is the record: the same command
-    again does what is not done yet, and what has changed.  What measures, --lower fastest and optimize, is refused
-    with --jobs above 1; with --measurements, --lower fastest measures nothing.
+    OUT_DIR mirrors the folder: a model and its certificate for each, or what optimize writes, and the page sweep.html.
+    Models are worked on in processes apart, so one that crashes costs no other.  OUT_DIR/sweep.jsonl is the record: the
+    same command again does what is not done yet, and what has changed.  What measures, --lower fastest and optimize, is
+    refused with --jobs above 1; with --measurements, --lower fastest measures nothing.  Folders may be URLs of fsspec.
 
-    Exit status: 0 every model is done; 1 a check failed, or a process died or took too long; else 2 bad arguments, or
-    a model that cannot be read or used; 3 an internal error, which comes before 1.
+    Exit status: 0 every model is done; 1 a check failed, a process died or took too long, or a model waits; else 2 bad
+    arguments, or a model that cannot be read or used; 3 an internal error, which comes before 1.
     """
     options.one_voice(told.quiet, told.verbose)
     out = output if output is not None else _beside(models)
     work = asked.work(how)
     from onnxrewrite.report.sweep_report import sweep_line, sweep_report
-    from onnxrewrite.suite.sweeping.cluster import connected
     from onnxrewrite.suite.sweeping.find import find
-    from onnxrewrite.suite.sweeping.zoo import check_company
-    from onnxrewrite.suite.sweeping.zoo import sweep as swept
+    from onnxrewrite.suite.sweeping.storage import is_url
+    from onnxrewrite.suite.sweeping.zoo import Sweep, check_company
 
     check_company(work, how.jobs)
-    if how.executor is not None and work.measures:
-        complain("warning: this work measures: it tells something only where each worker has a machine to itself")
-    report = _report_path(told.json, find(models, out, work.place)[0], out)
-    options.folder(out, "-o")
-    with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(connected(how.executor, how.jobs)) if how.executor is not None else None
-        progress = stack.enter_context(progress_bar(wanted=not told.quiet))
-        done = swept(
-            models, work, out, executor=pool, jobs=how.jobs, limit=how.limit, fresh=how.fresh, progress=progress
-        )
+    found, left_out = find(models, out, work.place)
+    report = _report_path(told.json, found, out)
+    if not is_url(out):
+        options.folder(Path(out), "-o")
+    done = Sweep(out, left_out=left_out)
+    try:
+        _swept(models, found, work, how, done, quiet=told.quiet)
+    except StoppedError:
+        if told.table and done.by_output:
+            show(sweep_report, done.to_json(), verbose=told.verbose)
+            say("")
+            say(f"{sweep_line(done.to_json())}, in {out}; the same command goes on")
+        raise
     data = done.to_json()
     write_json(data, told.json, report)
     if told.table:
@@ -166,23 +180,49 @@ def sweep(
         raise typer.Exit(done.exit_code)
 
 
-def _beside(models: list[str]) -> Path:
+def _swept(models: list[str], found: list[Found], work: Work, how: _How, done: Sweep, *, quiet: bool) -> None:
+    """Do the sweep, or only look at what is on record."""
+    from onnxrewrite.suite.sweeping.cluster import connected
+    from onnxrewrite.suite.sweeping.retries import Retries
+    from onnxrewrite.suite.sweeping.shards import Shard
+    from onnxrewrite.suite.sweeping.zoo import Conduct, conducted, looked_up
+
+    shard = Shard.parse(how.shard) if how.shard is not None else None
+    conduct = Conduct(jobs=how.jobs, limit=how.limit, fresh=how.fresh, shard=shard, retries=Retries.parse(how.retry))
+    if how.status:
+        looked_up(found, shard, done)
+        return
+    with contextlib.ExitStack() as stack:
+        if how.executor is not None:
+            cluster = stack.enter_context(connected(how.executor, how.jobs))
+            conduct = replace(conduct, executor=cluster.executor, lost=cluster.lost)
+            if work.measures:
+                machines = plural(len(cluster.machines), "machine")
+                done.notes.append(f"measured on {machines} of the cluster, one model a machine at a time")
+        progress = stack.enter_context(progress_bar(wanted=not quiet, unit="model"))
+        conducted(models, work, conduct, done, progress)
+
+
+def _beside(models: list[str]) -> str:
     """``DIR.swept``, if there is one DIR."""
     path = Path(models[0])
-    if len(models) == 1 and not os.path.exists(path) and not has_magic(models[0]):
+    if len(models) == 1 and "://" not in models[0] and not os.path.exists(path) and not has_magic(models[0]):
         raise UsageError(f"MODELS: {path}: no such file or folder")
     if len(models) > 1 or not os.path.isdir(path) or not path.resolve().name:
         raise UsageError("-o: give a folder to write to")
-    return path.resolve().with_name(f"{path.resolve().name}.swept") if not path.name else Path(f"{path}.swept")
+    return str(path.resolve().with_name(f"{path.resolve().name}.swept") if not path.name else Path(f"{path}.swept"))
 
 
-def _report_path(option: str | None, found: list[Found], out: Path) -> Path | None:
+def _report_path(option: str | None, found: list[Found], folder: str) -> Path | None:
     """The path of ``--json``; UsageError if that is a model, the weights of one, or what the sweep writes."""
     from onnxrewrite import io
     from onnxrewrite.errors import ModelError
     from onnxrewrite.suite.sweeping.journal import FILE
+    from onnxrewrite.suite.sweeping.zoo import PAGE
 
-    path = options.json_path(option, out / FILE, *(each.path for each in found), *(out / f.place for f in found))
+    out = Path(folder)
+    own = (out / FILE, out / PAGE, *(out / f.place for f in found))
+    path = options.json_path(option, *own, *(each.path for each in found if not each.url))
     if path is None or not os.path.exists(path):
         return path
     real = path.resolve()
@@ -190,7 +230,7 @@ def _report_path(option: str | None, found: list[Found], out: Path) -> Path | No
         written = (out / each.place).resolve()
         if real.parent == written.parent and real.name.startswith(written.name):
             raise UsageError(f"--json {path}: would overwrite what belongs to the output {each.place}")
-        if each.path.resolve().parent in real.parents:
+        if not each.url and each.path.resolve().parent in real.parents:
             with contextlib.suppress(ModelError):
                 options.keep_weights(io.load(each.path), path, "--json")
     return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -11,15 +10,11 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.measure.timing import TimingRow
 from onnxrewrite.report import human
 from onnxrewrite.report.plain_reports import BenchReport, ErrorRow, VariantRow
+from onnxrewrite.report.plots import plottable, save_plot
 from onnxrewrite.report.table import facts_grid, plain_table
-
-FORMATS = (".png", ".svg", ".pdf")
-"""Formats that a plot can be written in."""
-
 
 _Timed: TypeAlias = Sequence[tuple[VariantRow, TimingRow]]
 
@@ -110,14 +105,6 @@ def _facts(data: BenchReport) -> list[tuple[str, str]]:
     return facts + [("Note", note) for note in data["notes"]]
 
 
-def plottable(path: Path) -> None:
-    """UsageError if no plot can be written there: matplotlib is missing, or the name says no format."""
-    if path.suffix.lower() not in FORMATS:
-        raise UsageError(f"--plot {path}: the name must end in {', '.join(FORMATS)}")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise UsageError("--plot needs matplotlib; install it with pip install 'onnxrewrite[plot]'")
-
-
 def bars(data: BenchReport) -> list[tuple[str, float, float, float]]:
     """A bar for each timed variant: name, latency in milliseconds, extent of its interval below and above."""
     found = []
@@ -133,7 +120,7 @@ def plot(benches: Iterable[BenchReport], path: Path) -> None:
     """Horizontal bars with intervals, a panel for each model, written to ``path``.
 
     Raises:
-        UsageError: see ``plottable``.
+        UsageError: see ``plots.plottable``.
         ModelError: The file cannot be written.
     """
     plottable(path)
@@ -150,7 +137,4 @@ def plot(benches: Iterable[BenchReport], path: Path) -> None:
         panel.invert_yaxis()
         panel.set_xlabel("latency in ms, median and 95 % confidence interval")
         panel.set_title(model)
-    try:
-        figure.savefig(path)
-    except OSError as error:
-        raise ModelError(f"--plot {path}: cannot be written: {error.strerror or error}") from None
+    save_plot(figure, path)

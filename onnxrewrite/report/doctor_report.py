@@ -21,6 +21,8 @@ def doctor_report(data: Plain, *, verbose: bool = False) -> RenderableType:
     parts += [facts_grid(_facts(data, verbose=verbose)), "", Text("  What follows", "bold"), _advice(data)]
     if "measured" in data:
         parts += ["", Text("  Matrix products, times the speed of float32, measured here", "bold"), _measured(data)]
+    if "weights" in data:
+        parts += ["", Text(f"  Weights of {data['weights']['model']}", "bold"), *_weights(data["weights"])]
     if verbose:
         for name in data["runtime"]["providers"]:
             parts += _options(name)
@@ -30,6 +32,34 @@ def doctor_report(data: Plain, *, verbose: bool = False) -> RenderableType:
         ]
         parts.append(_named(ENTRIES.items()))
     return Group(*parts)
+
+
+_WEIGHTS = 12
+"""Weights that have a line."""
+
+
+def _weights(data: Plain) -> list[RenderableType]:
+    """The weights with structure, and the gains."""
+    found = data["structures"]
+    if not found:
+        return [Padding(Text(f"{human.plural(data['weights'], 'weight')}: dense, of full rank"), (0, 0, 0, 2))]
+    table = plain_table("node", "operator", "shape>", "zeros>", "pattern", "empty>", "rank>")
+    for row in found[:_WEIGHTS]:
+        empty = row["empty_outputs"], row["empty_inputs"]
+        table.add_row(
+            human.shortened(row["name"], 32),
+            row["operator"],
+            " × ".join(map(str, row["shape"])),
+            human.share(row["zeros"]),
+            row["pattern"],
+            f"{empty[0]} outputs, {empty[1]} inputs" if any(empty) else "",
+            "" if row["rank"] is None else f"{row['rank']} of {min(row['shape'])}",
+        )
+    rest = len(found) - _WEIGHTS
+    facts = [("Gain", f"{g['what']}: {human.ratio(g['ratio'])} the time ({g['of']})") for g in data["gains"]]
+    facts += [("Shared", f"{row['name']}: {human.listed(row['shares'], 3)}") for row in found if row["shares"]]
+    more = [Padding(Text(f"{rest} more, see --json", "dim"), (0, 0, 0, 2))] if rest > 0 else []
+    return [Padding(table, (0, 0, 0, 2)), *more, facts_grid(facts)]
 
 
 def _facts(data: Plain, *, verbose: bool) -> Iterable[tuple[str, str]]:

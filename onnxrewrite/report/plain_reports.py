@@ -181,13 +181,21 @@ class ModelRow(TypedDict):
     output: str
     status: str
     error: str
+    reason: str
+    attempts: int
     nodes: dict[str, int] | None
     size: dict[str, int] | None
     ratio: float | None
     seconds: float
+    cpu: float
+    finished: float
+    machine: str
     resumed: bool
     key: str
+    source: str
     files: dict[str, str]
+    origin: dict[str, str]
+    stored: dict[str, str]
     notes: list[str]
 
 
@@ -203,9 +211,101 @@ class SweepReport(TypedDict):
 
     out: str
     models: list[ModelRow]
+    others: list[ModelRow]
     left_out: list[LeftOutRow]
     notes: list[str]
     seconds: float
+
+
+VersionRow = TypedDict(
+    "VersionRow",
+    {
+        "name": str,
+        "failure": str,
+        "difference": str,
+        "error": float | None,
+        "unoptimized": str,
+        "creation": Span | None,
+        "latency": Span | None,
+        "ratio": Span | None,
+        "memory": int | None,
+        "operators": dict[str, int],
+        "culprit": list[str] | None,
+        "with": list[str],
+    },
+)
+"""A version of ONNX Runtime, see ``suite.canary.version_comparison.Version``: seconds, bytes."""
+
+
+class CanaryReport(TypedDict):
+    """A model in several versions, see ``suite.canary.version_comparison.Canary``."""
+
+    model: str
+    binding: dict[str, int]
+    threads: int
+    versions: list[VersionRow]
+    regressions: list[str]
+    notes: list[str]
+
+
+class FigureRow(TypedDict):
+    """A figure of a deployed model, see ``suite.deploy.regression_check.Figure``."""
+
+    name: str
+    recorded: float
+    now: float | None
+    unit: str
+    regression: str
+    note: str
+
+
+class DriftRow(TypedDict):
+    """A version that has changed."""
+
+    name: str
+    recorded: str
+    now: str
+
+
+class RecheckReport(TypedDict):
+    """A deployed model against its recorded figures, see ``suite.deploy.regression_check.Recheck``."""
+
+    folder: str
+    figures: list[FigureRow]
+    drift: list[DriftRow]
+    regressions: list[str]
+    notes: list[str]
+
+
+class StructureRow(TypedDict):
+    """The structure of a weight, see ``suite.weights.weight_structure.Structure``: summed over, outputs."""
+
+    name: str
+    operator: str
+    shape: list[int]
+    zeros: float
+    pattern: str
+    empty_outputs: int
+    empty_inputs: int
+    rank: int | None
+    shares: list[str]
+
+
+class GainRow(TypedDict):
+    """The gain of a structure, see ``suite.weights.weight_gains.Gain``."""
+
+    of: str
+    what: str
+    ratio: Span
+
+
+class WeightsReport(TypedDict):
+    """The structure of a model's weights, and what it brings."""
+
+    model: str
+    weights: int
+    structures: list[StructureRow]
+    gains: list[GainRow]
 
 
 class DecoderRow(TypedDict):

@@ -10,10 +10,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from onnxrewrite.errors import ModelError
 from onnxrewrite.report import human
-from onnxrewrite.report.bench_report import plottable
 from onnxrewrite.report.plain_reports import HalfReport, QualityReport, SensitivityReport
+from onnxrewrite.report.plots import plottable, save_plot
 from onnxrewrite.report.summary import grouped
 from onnxrewrite.report.table import facts_grid, plain_table
 
@@ -132,7 +131,4 @@ def plot_sensitivity(data: SensitivityReport, path: Path) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("signal-to-noise ratio in dB; lower is more sensitive")
     axes.set_title(f"{data['model']}: {data['name']}", fontsize=9)
-    try:
-        figure.savefig(path)
-    except OSError as error:
-        raise ModelError(f"--plot {path}: cannot be written: {error.strerror or error}") from None
+    save_plot(figure, path)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from onnxrewrite.report import human
-from onnxrewrite.report.plain_reports import SweepReport
+from onnxrewrite.report.plain_reports import ModelRow, SweepReport
 from onnxrewrite.report.table import facts_grid, plain_table
 
 _STYLES = {
@@ -19,31 +19,51 @@ _STYLES = {
     "died": "bold red",
     "bug": "bold red",
     "unusable": "bold yellow",
+    "waiting": "",
 }
 
 
+_MANY = 100
+"""Models of which a table shows those that are not done only; the page has all."""
+
+
 def sweep_report(data: SweepReport, *, verbose: bool = False) -> RenderableType:
-    """The result of ``sweep``, ``Sweep.to_json()``; ``verbose`` shows all notes."""
+    """The result of ``sweep``, ``Sweep.to_json()``; ``verbose`` shows all models and all notes."""
     rows = data["models"]
-    measured = any(row["ratio"] is not None for row in rows)
+    shown = rows if verbose or len(rows) <= _MANY else [row for row in rows if row["status"] not in ("done", "waiting")]
+    measured = any(row["ratio"] is not None for row in shown)
     table = plain_table("model", "", "nodes>", "size>", *(["ratio>"] if measured else []), "seconds>")
-    for row in rows:
+    for row in shown:
         cells = [_change(row["nodes"], str), _change(row["size"], human.size)]
         if measured:
             cells.append("" if row["ratio"] is None else f"{row['ratio']:.2f}")
-        status = f"{row['status']}, known" if row["resumed"] else row["status"]
+        status = status_text(row)
         table.add_row(row["model"], Text(status, _STYLES.get(row["status"], "")), *cells, f"{row['seconds']:.1f}")
     facts = _facts(data, verbose=verbose)
-    return Group(Padding(table, (0, 0, 0, 2)), *(["", facts_grid(facts)] if facts else []))
+    parts = [Padding(table, (0, 0, 0, 2))] if shown else []
+    return Group(*parts, *([*([""] if parts else []), facts_grid(facts)] if facts else []))
+
+
+def status_text(row: ModelRow) -> str:
+    """``done``, ``done, known``, ``died, 2 attempts``."""
+    known = ", known" if row["resumed"] else ""
+    attempts = f", {row['attempts']} attempts" if row["attempts"] > 1 else ""
+    return f"{row['status']}{known}{attempts}"
 
 
 def sweep_line(data: SweepReport) -> str:
     """``38 models: 36 done, 1 failed, 1 unusable``."""
     rows = data["models"]
-    counts = Counter(row["status"] for row in rows)
+    counts = counted(rows)
     known = sum(row["resumed"] for row in rows)
-    told = human.listed(f"{counts[status]} {status}" for status in _STYLES if counts[status])
+    told = human.listed(f"{count} {status}" for status, count in counts.items())
     return f"{human.plural(len(rows), 'model')}: {told}{f' ({known} of them earlier)' if known else ''}"
+
+
+def counted(rows: Sequence[ModelRow]) -> dict[str, int]:
+    """The number of models of each status that occurs, what is done first and what waits last."""
+    counts = Counter(row["status"] for row in rows)
+    return {status: counts[status] for status in _STYLES if counts[status]}
 
 
 def _change(values: Mapping[str, int] | None, shown: Callable[[int], str]) -> str:

@@ -43,6 +43,8 @@ class Deployment:
         providers: Execution providers in order of preference, each with its options; those that this machine lacks are
             passed over.
         spinning: True if threads that wait spin; None is ONNX Runtime's choice, which is to spin.
+        arena: True if memory that was freed is kept for the next runs; None is ONNX Runtime's choice, which is to.
+        memory_pattern: True if the places of values in memory are planned in the first run; None likewise.
         entries: Further entries of the session's configuration: ``session.dynamic_block_base``, ...
         dims: Sizes of named dimensions that are known to be always the same, which lets ONNX Runtime fold more.
     """
@@ -53,6 +55,8 @@ class Deployment:
     mode: Mode | None = None
     providers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     spinning: bool | None = None
+    arena: bool | None = None
+    memory_pattern: bool | None = None
     entries: Mapping[str, str] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
 
@@ -199,6 +203,8 @@ _PROBLEMS: Mapping[str, Callable[[object], str]] = {
     "mode": _one_of(get_args(Mode)),
     "providers": _choices,
     "spinning": _switch,
+    "arena": _switch,
+    "memory_pattern": _switch,
     "entries": _texts,
     "dims": _sizes,
 }

@@ -86,6 +86,10 @@ def session_options(wanted: Deployment) -> ort.SessionOptions:
         made.inter_op_num_threads = wanted.inter_threads
     if wanted.mode is not None:
         made.execution_mode = _MODES[wanted.mode]
+    if wanted.arena is not None:
+        made.enable_cpu_mem_arena = wanted.arena
+    if wanted.memory_pattern is not None:
+        made.enable_mem_pattern = wanted.memory_pattern
     spinning = {name: str(int(wanted.spinning)) for name in _SPINNING} if wanted.spinning is not None else {}
     for name, value in {**spinning, **wanted.entries}.items():
         try:

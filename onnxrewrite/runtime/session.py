@@ -45,6 +45,9 @@ _MOST_THREADS = ContextVar("most threads", default=0)
 _NO_MEMORY = re.compile(r"bad_alloc|bad allocation|allocate memory|requested bytes|MemoryError|memory exhausted", re.I)
 """Messages of ONNX Runtime and numpy when memory is exhausted."""
 
+ORT_SUFFIX = ".ort"
+"""Of files in ONNX Runtime's own format, which nothing else reads."""
+
 COPIED = 2**22
 """Bytes of weights up to which a part of a model is a message of its own."""
 
@@ -87,6 +90,8 @@ def weight_bytes(model: ModelLike) -> int:
     if isinstance(model, ir.Model):
         with preserved.completed(model):
             return external.total_bytes(model)
+    if isinstance(model, (str, Path)) and Path(model).suffix == ORT_SUFFIX:
+        return os.path.getsize(model)
     total = 0
     for tensor in skeleton(model).graph.initializer:
         entries = {entry.key: entry.value for entry in tensor.external_data}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import platform
 from pathlib import Path
@@ -29,6 +30,7 @@ def versions() -> dict[str, str]:
     return found
 
 
+@functools.cache
 def _own_source() -> str:
     """The version stays the same while one works on the engine; its source does not."""
     root = Path(__file__).resolve().parents[1]

@@ -6,12 +6,14 @@ Processes are started anew, not forked: a fork inherits the threads of ONNX Runt
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import signal
 import sys
+import threading
 import time
 import traceback
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -81,6 +83,69 @@ def in_workers(
             worker.stop()
 
 
+_KEPT_FOR = 200
+"""Tasks of a process that is kept: what native code does not give back is bounded by it."""
+
+_PATIENCE = 60.0
+"""Seconds that a kept process waits for another task before it ends by itself."""
+
+_idle = defaultdict[str, "list[_Worker[Any, Any]]"](list)
+_lock = threading.Lock()
+
+
+def in_kept_worker(
+    work: Callable[[Task], Answer], task: Task, owner: str, *, limit: float | None = None
+) -> Answer | Died:
+    """Do ``work`` on one task, in a process that is kept for the next one: to import all anew takes longer than most
+    tasks do.  Calls from several threads have a process each.  What ``work`` raises is raised here.
+
+    Args:
+        work: A function that can be pickled, the same for all tasks of an owner.
+        task: The task.
+        owner: A name for what the task is part of; kept processes of other owners are ended.
+        limit: Seconds after which the task is given up, and its process with it; None for never.
+    """
+    worker: _Worker[Task, Answer] = _kept(owner) or _Worker(work, idle=_PATIENCE)
+    answer = _asked(worker, task, limit)
+    if worker.tasks and isinstance(answer, Died) and answer.how == _ENDED:  # it had just lost its patience
+        worker.stop()
+        worker = _Worker(work, idle=_PATIENCE)
+        answer = _asked(worker, task, limit)
+    worker.tasks += 1
+    if isinstance(answer, Died) or worker.tasks >= _KEPT_FOR:
+        worker.stop()
+    else:
+        with _lock:
+            _idle[owner].append(worker)
+    return answer
+
+
+def _asked(worker: _Worker[Task, Answer], task: Task, limit: float | None) -> Answer | Died:
+    """The answer of one process to one task."""
+    try:
+        worker.send(task)
+        in_time = wait([worker.connection], limit)
+        return worker.answer() if in_time else Died(f"took longer than {limit:g} s")
+    except BrokenPipeError:
+        return Died(_ENDED)
+    except BaseException:
+        worker.stop()
+        raise
+
+
+def _kept(owner: str) -> _Worker[Any, Any] | None:
+    """A process that waits for a task of this owner; those of others are ended, and what has died while it waited."""
+    with _lock:
+        others = [worker for name in list(_idle) if name != owner for worker in _idle.pop(name)]
+        own = _idle[owner].pop() if _idle[owner] else None
+    if own is not None and not own.is_alive():
+        others.append(own)
+        own = None
+    for worker in others:
+        worker.stop()
+    return own
+
+
 def _give(
     worker: _Worker[Task, Answer], waiting: deque[Task], busy: dict[Connection, tuple[_Worker[Task, Answer], Task]]
 ) -> None:
@@ -97,12 +162,17 @@ def _left(workers: Iterable[_Worker[Task, Answer]], limit: float) -> float:
 class _Worker(Generic[Task, Answer]):
     """A process, and the end of a pipe to it."""
 
-    def __init__(self, work: Callable[[Task], Answer]):
+    def __init__(self, work: Callable[[Task], Answer], idle: float | None = None):
         self.connection, other = _CONTEXT.Pipe()
-        self._process = _CONTEXT.Process(target=_serve, args=(work, other), daemon=True)
-        with _interrupts_blocked():
+        self._process = _CONTEXT.Process(target=_serve, args=(work, other, idle), daemon=True)
+        with interrupts_blocked():
             self._process.start()
         other.close()
+        self.tasks = 0
+
+    def is_alive(self) -> bool:
+        """True while its process is there."""
+        return self._process.is_alive()
 
     def send(self, task: Task) -> None:
         """Let it do something; its time begins to run."""
@@ -131,13 +201,17 @@ class _Worker(Generic[Task, Answer]):
         self.connection.close()
 
 
+_ENDED = "ended with status 0"
+"""The way in which a process ends that is not needed any more."""
+
+
 def _how(exitcode: int) -> str:
     return f"died of {signal.Signals(-exitcode).name}" if exitcode < 0 else f"ended with status {exitcode}"
 
 
 @contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Ctrl-C waits; a process that is started meanwhile never hears of it, for its owner stops it."""
+def interrupts_blocked() -> Iterator[None]:
+    """Ctrl-C waits; processes and threads that are started meanwhile never hear of it, for their owner ends them."""
     if not hasattr(signal, "pthread_sigmask"):  # there is none on Windows
         yield
         return
@@ -148,10 +222,13 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(work: Callable[[Any], object], connection: Connection) -> None:
-    """The main loop of a worker process: answer tasks until the owner is gone."""
+def _serve(work: Callable[[Any], object], connection: Connection, idle: float | None) -> None:
+    """The main loop of a worker process: answer tasks until the owner is gone, or until there is none for so long."""
+    threading.Thread(target=_end_with_owner, daemon=True).start()
     while True:
         try:
+            if not connection.poll(idle):
+                return
             task = connection.recv()
         except EOFError:
             return
@@ -160,6 +237,14 @@ def _serve(work: Callable[[Any], object], connection: Connection) -> None:
         except Exception as error:
             answer = _Raised(_sendable(error))
         connection.send(answer)
+
+
+def _end_with_owner() -> None:
+    """End this process when its owner was killed: nobody would hear the answer, and somebody may do it again."""
+    owner = multiprocessing.parent_process()
+    if owner is not None:
+        owner.join()
+        os._exit(1)
 
 
 def _sendable(error: Exception) -> Exception:

@@ -20,6 +20,7 @@ from onnxrewrite_patterns.qdq import (
     quantize,
     require_alone,
     require_exact_products,
+    require_unsigned,
     result,
     sliced,
     whole,
@@ -72,6 +73,11 @@ _CONV = "uint8[n,2,5,5] q; int8[2,2,3,3] k; "
             because="several zeros",
         ),
         Rejects(
+            "int8[n,2,5,5] q; int8[2,2,3,3] k; x = DequantizeLinear(q, 0.5, int8 3)  w = DequantizeLinear(k, 0.5)"
+            "p = Conv(x, w)  y = QuantizeLinear(p, 4.0, int8 7)",
+            because="a product of int8 activations is slow",
+        ),
+        Rejects(
             f"{_CONV} int32[2] c; {_IMAGE} {_KERNEL} b = DequantizeLinear(c, 0.25)"
             "p = Conv(x, w, b)  y = QuantizeLinear(p, 4.0, uint8 7)",
             because="not the product of the other scales",
@@ -85,6 +91,7 @@ def quantized_conv(m: Match, build: Builder) -> Value:
     """QuantizeLinear(Conv(DequantizeLinear(a), DequantizeLinear(b), ...)) ⟶ QLinearConv(a, b, ...)."""
     call = m.call(conv)
     require_alone(m, call)
+    require_unsigned(m, a)
     operands = [*whole(m, build, a), *sliced(m, build, b, 0), *result(m, build, of_conv)]
     steps = [bias_in_steps(m, bias, a.scale, b.scale)] if bias.whole in m else []
     return build.node("QLinearConv", [*operands, *steps], m.attrs(call))[0]
@@ -136,6 +143,7 @@ _FACTORS = "uint8[m,4] q; int8[4,3] k; x = DequantizeLinear(q, 0.5, uint8 3)  "
 def quantized_matmul(m: Match, build: Builder) -> Value:
     """QuantizeLinear(MatMul(DequantizeLinear(a), DequantizeLinear(b))) ⟶ QLinearMatMul(a, b)."""
     require_alone(m, matmul)
+    require_unsigned(m, a)
     second = sliced(m, build, b, 1) if m.rank(b.integers) == 2 else whole(m, build, b)
     return build.QLinearMatMul(*whole(m, build, a), *second, *result(m, build, of_matmul))
 
@@ -173,6 +181,11 @@ def _gemm(m: Match, build: Builder) -> tuple[list[Value | None], dict[str, Any]]
             "p = Gemm(x, w, b)  y = QuantizeLinear(p, 2.0, uint8 7)",
             because="the bias has a zero",
         ),
+        Rejects(
+            "int8[m,4] q; int8[4,3] k; x = DequantizeLinear(q, 0.5)  w = DequantizeLinear(k, 0.5)  p = Gemm(x, w)"
+            "y = QuantizeLinear(p, 2.0, int8 7)",
+            because="a product of int8 activations is slow",
+        ),
     ),
     benefit=30,
     allow_shared=True,
@@ -181,6 +194,7 @@ def _gemm(m: Match, build: Builder) -> tuple[list[Value | None], dict[str, Any]]
 def quantized_gemm(m: Match, build: Builder) -> Value:
     """QuantizeLinear(Gemm(DequantizeLinear(a), DequantizeLinear(b), ...)) ⟶ com.microsoft.QGemm(a, b, ...)."""
     require_alone(m, m.call(gemm))
+    require_unsigned(m, a)
     operands, attributes = _gemm(m, build)
     return build.microsoft.node("QGemm", [*operands, *result(m, build, of_gemm)], attributes)[0]
 
@@ -349,6 +363,15 @@ _ONE = "int8[n,2,4,4] q; a = DequantizeLinear(q, 0.5, int8 3)  "
             because="not known to fit",
         ),
         Rejects(f"{_ONE} s = Sigmoid(a)  y = QuantizeLinear(s, 0.5, uint8 3)", because="mixes int8 and uint8"),
+        Rejects(
+            "float[n,2,4,4] x; q = QuantizeLinear(x, 0.5, int8 3)  a = DequantizeLinear(q, 0.5, int8 3)"
+            "s = Sigmoid(a)  y = QuantizeLinear(s, 0.5, int8 3)",
+            because="ONNX Runtime makes int8 uint8",
+        ),
+        Rejects(
+            f"{_ONE} s = Sigmoid(a)  r = QuantizeLinear(s, 0.5, int8 3)  y = DequantizeLinear(r, 0.5, int8 3)",
+            because="ONNX Runtime makes int8 uint8",
+        ),
     ),
     benefit=30,
     allow_shared=True,

@@ -2,7 +2,8 @@
 
 import json
 
-import pytest
+import numpy as np
+import onnx
 
 from onnxrewrite.measure import number_formats
 from onnxrewrite.runtime.machine import machine
@@ -52,6 +53,26 @@ def test_measured_speeds_are_shown(cli, monkeypatch):
     assert "  uint8 x int8   5.00   4.00 to 6.00\n" in cli("doctor", "--measure").out
 
 
-@pytest.mark.parametrize("option", ["--top", "model.onnx"])
-def test_it_takes_no_model(refused, option):
-    refused("doctor", option)
+def test_what_it_does_not_take(refused, gelu):
+    refused("doctor", "--top")
+    assert "missing.onnx: no such file" in refused("doctor", "missing.onnx")
+    assert "would overwrite" in refused("doctor", gelu, "--json", gelu)
+
+
+def test_the_weights_of_a_model(cli, tmp_path):
+    weight = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
+    weight[:, ::2] = 0
+    graph = '<ir_version: 8, opset_import: ["": 17]> g (float[n, 64] x) => (float[n, 128] y) <float[64, 128] w> '
+    model = onnx.parser.parse_model(graph + "{ [product] y = MatMul(x, w) }")
+    del model.graph.initializer[:]
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    done = cli("doctor", tmp_path / "m.onnx", "--json", tmp_path / "m.json")
+    assert done.code == 0, done
+    lines = [" ".join(line.split()) for line in done.out.splitlines()]
+    assert any(line.startswith("product MatMul 64 × 128 50.0%") and "64 outputs, 0 inputs" in line for line in lines), (
+        lines
+    )
+    assert any("Gain zeros as they are:" in line for line in lines)
+    (row,) = json.loads((tmp_path / "m.json").read_text())["weights"]["structures"]
+    assert (row["zeros"], row["empty_outputs"], row["rank"]) == (0.5, 64, None)

@@ -1,11 +1,13 @@
 """``onnxrewrite profile``."""
 
+import importlib.util
 import json
 
 import pytest
 
 from onnxrewrite.cli.profile import OrtLevel
 from onnxrewrite.measure import peaks, profiling
+from onnxrewrite.report import profile_plot
 from onnxrewrite.runtime.settings import LEVELS
 
 
@@ -79,3 +81,46 @@ def test_what_cannot_be_profiled_is_said_in_one_line(refused, gelu, tmp_path):
     assert "unknown provider 'gpu'" in refused("profile", gelu, "--provider", "gpu")
     assert "no such dimension" in refused("profile", gelu, "--dim", "sequence=3")
     assert "would overwrite a model" in refused("profile", gelu, "--json", gelu)
+
+
+def test_without_matplotlib_it_says_how_to_get_it(refused, gelu, tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    line = refused("profile", gelu, "--plot", tmp_path / "p.svg")
+    assert "--plot needs matplotlib; install it with pip install 'onnxrewrite[plot]'" in line
+    assert "the name must end in .png, .svg, .pdf" in refused("profile", gelu, "--plot", tmp_path / "p.txt")
+    assert "would overwrite" in refused(
+        "profile", gelu, "--plot", gelu.with_suffix(".svg"), "--json", gelu.with_suffix(".svg")
+    )
+
+
+def test_plot(cli, gelu, tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "p.svg"
+    assert cli("profile", gelu, "--threads", 1, "--plot", path).code == 0
+    text = path.read_text()
+    assert "<svg" in text
+    assert path.stat().st_size > 5000
+
+
+def entry(name, seconds, attainable, flops=None, size=100.0):
+    return {
+        "op_type": name,
+        "seconds": seconds,
+        "attainable": attainable,
+        "share": seconds,
+        "flops": flops,
+        "bytes": size,
+    }
+
+
+def test_what_is_drawn():
+    rows = [entry(f"Op{n}", 1.0 - n / 100, 0.25) for n in range(14)]
+    data = {"operators": rows, "outside": 0.5, "kernels": [entry("Gemm", 0.5, 0.1, 1000.0), entry("Relu", 0.5, 0.1)]}
+    bars = profile_plot.bars(data)
+    assert [bar[0] for bar in bars] == [*(f"Op{n}" for n in range(12)), "2 other", "in no kernel"]
+    assert bars[0] == ("Op0", 250.0, 750.0)
+    assert bars[12][1:] == (500.0, pytest.approx(1250.0))
+    assert bars[13][1:] == (0.0, 500.0)
+    assert profile_plot.bars({"operators": [entry("Fast", 0.1, 0.2)], "outside": 0.0}) == [("Fast", 100.0, 0.0)]
+    assert profile_plot.points(data) == [(10.0, 2000.0, 0.5, "Gemm")]
+    assert profile_plot.roof({"flops": 100.0, "bandwidth": 10.0}, [1.0, 10.0, 50.0]) == [10.0, 100.0, 100.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -42,6 +43,7 @@ def test_a_zoo(cli, zoo, tmp_path):
         "gelu.onnx.certificate.json",
         "deep/relu.onnx",
         "deep/relu.onnx.certificate.json",
+        "sweep.html",
         "sweep.jsonl",
     }
     report = json.loads((tmp_path / "all.json").read_text())
@@ -104,6 +106,11 @@ def test_a_rule_that_crashes_or_is_wrong(cli, zoo):
         (["zoo", "--executor", "ray://here"], "write dask://HOST:PORT or dask://local"),
         (["zoo", "--executor", "dask://here:1", "--jobs", 2], "for the cluster dask://here:1 to say"),
         (["zoo", "--jobs", 0], "greater than or equal to 1"),
+        (["zoo", "--shard", "0/3"], "--shard 0/3: write K/N, such as 3/50"),
+        (["zoo", "--shard", "4/3"], "--shard 4/3: write K/N, such as 3/50"),
+        (["zoo", "--retry", "check=2"], "--retry check=2: write REASON=N, REASON being one of memory, crash"),
+        (["zoo", "--retry", "crash"], "--retry crash: write REASON=N"),
+        (["nothing-known://bucket/zoo", "-o", "out"], "nothing-known://bucket/zoo: Protocol not known"),
         (["zoo", "--only", "no-such-rule"], "no rule"),
         (["zoo", "--json", "zoo/gelu.onnx", "-o", "out"], "would overwrite a model"),
         (["zoo", "-o", "zoo"], "lies there and is to be read"),
@@ -145,6 +152,28 @@ def test_dask(cli, refused, zoo):
     assert done.code == 1
     assert done.out.startswith("2 models: 1 done, 1 died, in zoo.swept")
     assert "cannot be reached" in refused("sweep", "zoo", "--executor", "dask://127.0.0.1:1")
+
+
+@pytest.mark.slow
+def test_an_interrupt_of_a_cluster_leaves_a_table_and_no_other_word(zoo, tmp_path):
+    pytest.importorskip("distributed", reason="dask.distributed is not installed: pip install onnxrewrite[dask]")
+    for number in range(30):
+        shutil.copy(zoo / "gelu.onnx", zoo / f"gelu{number}.onnx")
+    words = [sys.executable, "-m", "onnxrewrite", "sweep", "zoo", "--executor", "dask://local", "--jobs", "2"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(words, cwd=tmp_path, text=True, start_new_session=True, **pipes)
+    record = tmp_path / "zoo.swept" / "sweep.jsonl"
+    end = time.monotonic() + 120
+    while not (record.exists() and '"done"' in record.read_text()) and time.monotonic() < end:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes of the group
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    told = [line for line in err.splitlines() if not re.search(r"\(\d+ s\)$", line)]  # of progress, on a busy machine
+    assert told == ["onnxrewrite: interrupted; nothing was left half done"]
+    last = out.splitlines()[-1]
+    assert re.fullmatch(r"32 models: \d+ done, \d+ waiting, in zoo.swept; the same command goes on", last), out
+    assert "not done yet: the same command goes on" in (tmp_path / "zoo.swept" / "sweep.html").read_text()
 
 
 @pytest.mark.slow

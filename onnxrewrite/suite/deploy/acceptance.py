@@ -11,7 +11,7 @@ from onnxrewrite.suite.deploy.artifact import Artifact, Metrics
 from onnxrewrite.suite.quality.gate import Gate
 
 Objective: TypeAlias = Literal["latency", "size"]
-"""The objective of a stage: ``latency``: faster, or no slower and smaller or quicker to open;
+"""The objective of a stage: ``latency``: faster, or no slower and smaller, quicker to open or less in memory;
 ``size``: the same, and smaller even if slower."""
 
 SMALLER = 0.95
@@ -19,6 +19,9 @@ SMALLER = 0.95
 
 OPENS = 0.8
 """Of the time to create a session: what counts as opening faster."""
+
+LESS = 0.8
+"""Of the peak of memory: what counts as taking less."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ def weigh(made: Metrics, before: Metrics, gate: Gate, objective: Objective = "la
         return Verdict(
             True, f"opens in {made.creation.median / before.creation.median:.2f} of the time, no slower", close
         )
+    if made.memory is not None and before.memory and made.memory <= LESS * before.memory:
+        return Verdict(True, f"{made.memory / before.memory:.2f} of the memory, no slower", close)
     return Verdict(
         False, f"brings nothing: {step.median:.2f} of the time, {made.size / before.size:.2f} of the size", close
     )
@@ -86,7 +91,8 @@ def _beaten(trial: Trial, by: Trial | None) -> Trial:
 
 
 def best(trials: Sequence[Trial], objective: Objective = "latency") -> Trial | None:
-    """The best of those that may be kept: of the fastest, or smallest, the closest one; None where none may."""
+    """The best of those that may be kept: of the fastest, or smallest, the closest one, and of files that open faster
+    the fastest of these; None where none may."""
     by: dict[Objective, Callable[[Trial], float]] = {
         "latency": lambda t: t.metrics.step.median if t.metrics.step is not None else 1.0,
         "size": lambda t: t.metrics.size,
@@ -94,4 +100,9 @@ def best(trials: Sequence[Trial], objective: Objective = "latency") -> Trial | N
     kept = [t for t in trials if t.verdict.kept]
     least = min(map(by[objective], kept), default=0.0)
     near = [t for t in kept if by[objective](t) <= least * (1 + MARGIN)]
-    return min(near, key=lambda t: t.metrics.quality.drop, default=None)
+    return min(near, key=lambda t: (t.metrics.quality.drop, _opening(t)), default=None)
+
+
+def _opening(trial: Trial) -> float:
+    """Seconds to open a file that is there to open fast; 0 for others, of which the first counts."""
+    return trial.metrics.creation.median if trial.artifact.opened_as is not None else 0.0

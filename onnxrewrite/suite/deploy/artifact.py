@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -18,6 +18,9 @@ from onnxrewrite.suite.quality.gate import Quality
 from onnxrewrite.system import files
 from onnxrewrite.system.plain import Json, Plain
 
+STARTUP, STARTUP_DATA = "startup", "startup.data"
+"""The names of a file that ONNX Runtime saved as it has optimized a model, without its suffix, and of its weights."""
+
 
 @dataclass(frozen=True)
 class Artifact:
@@ -30,6 +33,7 @@ class Artifact:
         source: The same model before it was rewritten for speed: what is rewritten again after another change, as
             quantization is, begins there.
         facts: Details that a stage gives of its work: plain data, for the report.
+        opened_as: A file that a session opens in its place: the same, as ONNX Runtime has optimized it.
     """
 
     path: Path
@@ -37,6 +41,14 @@ class Artifact:
     how: str = ""
     source: Path | None = None
     facts: Plain = field(default_factory=dict)
+    opened_as: Path | None = None
+
+    @property
+    def session(self) -> tuple[Path, Setting]:
+        """The file that a session opens, and its setting."""
+        if self.opened_as is None:
+            return self.path, self.setting
+        return self.opened_as, replace(self.setting, level="disabled")
 
     @property
     def plain(self) -> Path:
@@ -49,7 +61,13 @@ class Artifact:
 
     def to_json(self) -> dict[str, Json]:
         """Plain data; without the setting's parts that are as ever."""
-        return {"file": self.path.name, "how": self.how, "setting": asdict(self.setting), "facts": dict(self.facts)}
+        plain: dict[str, Json] = {
+            "file": self.path.name,
+            "how": self.how,
+            "setting": self.setting.to_json(),
+            "facts": dict(self.facts),
+        }
+        return plain if self.opened_as is None else {**plain, "opened_as": self.opened_as.name}
 
 
 @dataclass(frozen=True)
@@ -105,10 +123,16 @@ def size_of(path: Path) -> int:
 def digest(path: Path) -> str:
     """SHA-256 of a model file and of the weights outside of it."""
     made = hashlib.sha256()
-    for each in (path, *_data_files(path)):
+    for each in saved_files(path) if path.stem == STARTUP else (path, *_data_files(path)):
         with files.open_regular(each) as file:
             made.update(hashlib.file_digest(file, "sha256").digest())
     return made.hexdigest()
+
+
+def saved_files(path: Path) -> list[Path]:
+    """The files of a model that ONNX Runtime saved: its own, and that of its weights, which nothing else can read."""
+    data = path.with_name(STARTUP_DATA)
+    return [path, *([data] if data.exists() else [])]
 
 
 def _data_files(path: Path) -> list[Path]:

@@ -37,6 +37,7 @@ def state_of(artifact: Artifact) -> list[object]:
         digest(artifact.path),
         plain,
         asdict(artifact.setting),
+        str(artifact.opened_as or ""),
     ]
 
 
@@ -81,7 +82,7 @@ class Record:
 
     def remember(self, name: str, found: Remembered) -> None:
         """The outcome of a stage, or of a part of it."""
-        paths = {p for t in found.trials for p in (t.artifact.path, t.artifact.plain)}
+        paths = {p for t in found.trials for p in (t.artifact.path, t.artifact.plain, t.artifact.session[0])}
         now = {str(path): digest(path) for path in paths}
         trials = _TRIALS.dump_python(list(found.trials), mode="json")
         self._put(name, {"trials": trials, "files": now, "reason": found.reason, "notes": list(found.notes)})

@@ -22,12 +22,12 @@ _Key: TypeAlias = tuple[Path, Setting]
 
 @dataclass(frozen=True)
 class Times:
-    """Times by artifact, whatever is said of it beside its file and its setting."""
+    """Times by artifact, whatever is said of it beside the file and the setting of its session."""
 
     found: Mapping[_Key, ModelTimes]
 
     def __getitem__(self, artifact: Artifact) -> ModelTimes:
-        return self.found[_key(artifact)]
+        return self.found[artifact.session]
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Meter:
             creation=found.creation,
             size=size_of(made.path),
             memory=self._peak(made) if self.memory else None,
-            quality=self.judge.quality(made.path, made.setting),
+            quality=self.judge.quality(*made.session),
         )
 
     def compared(self, measured: Sequence[tuple[Artifact, Metrics]]) -> list[Metrics]:
@@ -89,9 +89,9 @@ class Meter:
 
     def times(self, artifacts: Iterable[Artifact]) -> Times:
         """The times of artifacts that run by turns; one that is there twice runs once."""
-        by_key = {_key(artifact): artifact for artifact in artifacts}
-        openers = {key: partial(open_runner, a.path, self.feeds, a.setting) for key, a in by_key.items()}
-        return Times(model_times(openers, [a.setting for a in by_key.values()], seconds=self.seconds))
+        by_key = dict.fromkeys(artifact.session for artifact in artifacts)
+        openers = {key: partial(open_runner, key[0], self.feeds, key[1]) for key in by_key}
+        return Times(model_times(openers, [setting for _, setting in by_key], seconds=self.seconds))
 
     @cached_property
     def batch(self) -> int:
@@ -105,12 +105,7 @@ class Meter:
         return self.workload.feeds
 
     def _peak(self, artifact: Artifact) -> int | None:
-        (found,) = (u for _, u in used([Use("model", Path(artifact.path), self.feeds, artifact.setting)]))
+        (found,) = (u for _, u in used([Use("model", artifact.session[0], self.feeds, artifact.session[1])]))
         if found.failure:
             raise ModelError(f"{artifact.path.name} does not run in a process of its own: {found.failure}")
         return found.peak
-
-
-def _key(artifact: Artifact) -> _Key:
-    """The file and the setting that the session of an artifact depends on."""
-    return artifact.path, artifact.setting

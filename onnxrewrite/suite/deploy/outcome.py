@@ -86,6 +86,7 @@ class Outcome:
         program: Python that runs the result with its options.
         operators: Time by operator in the original and in the result.
         versions: Of what took part.
+        shipped: What the result is compared with later: digests, closeness and figures, see ``suite.deploy.shipped``.
         seconds: The time of the whole run.
         notes: Further remarks.
     """
@@ -103,6 +104,7 @@ class Outcome:
     program: str = ""
     operators: Operators = field(default_factory=Operators)
     versions: dict[str, str] = field(default_factory=dict)
+    shipped: Mapping[str, object] = field(default_factory=dict)
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
 
@@ -138,6 +140,7 @@ class Outcome:
             "program": self.program,
             "operators": asdict(self.operators),
             "versions": dict(self.versions),
+            "shipped": dict(self.shipped),
             "seconds": self.seconds,
             "notes": list(self.notes),
         }

@@ -44,7 +44,8 @@ class Pipeline:
         stages: In their order; without any, all default ones, with the settings that they have by themselves.
         gate: The required quality.
         target_speedup: So many times as fast as the original; once it is met, lossy stages are left out.
-        budget: Seconds; once they have passed no stage is begun.
+        budget: Seconds; once they have passed no stage is begun, no further proposal is measured, and a search for a
+            precision ends.
         objective: The objective of the stages.
         data: The data for calibration and judging, see ``suite.quality.data.load_data``.  Where a stage is lossy, every
             fourth of 8 samples or more is kept from the stages, and all is judged on these.
@@ -232,8 +233,8 @@ class _Run:
     def _run(self, stage: Stage, before: Trial, name: str) -> Remembered:
         """All proposals of a stage, measured; or why there are none.  Each is remembered as soon as it is measured."""
         begun = self.record.stage(f"{name} begun") or Remembered()
-        known = {(t.artifact.path, t.artifact.setting): t for t in begun.trials}
-        by_path = {path: t.artifact for (path, _), t in known.items()}
+        known = {t.artifact.session: t for t in begun.trials}
+        by_path = {t.artifact.path: t.artifact for t in known.values()}
         trials, reason, notes = list[Trial](), "", list(begun.notes)
 
         def note(line: str) -> None:
@@ -243,7 +244,7 @@ class _Run:
         try:
             with foreign():
                 for made in _in_time(stage.run(before.artifact, context), self._left):
-                    trial = known.get((made.path, made.setting)) or self._measured(stage, made, before, context)
+                    trial = known.get(made.session) or self._measured(stage, made, before, context)
                     trials.append(trial)
                     self.record.remember(f"{name} begun", Remembered(trials, "", notes))
         except (NothingToDo, ModelError, CheckError) as error:

@@ -7,6 +7,7 @@ where that is not enough, nodes stay in float.
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -47,7 +48,13 @@ def worst_nodes(work: Work, settings: QuantizeSettings) -> str:
 
 
 def settings_until(
-    work: Work, settings: QuantizeSettings, gate: Gate, *, fused: bool = True, many: int = MANY
+    work: Work,
+    settings: QuantizeSettings,
+    gate: Gate,
+    *,
+    fused: bool = True,
+    many: int = MANY,
+    left: Callable[[], float] = lambda: math.inf,
 ) -> QuantizeSettings:
     """The settings with the fewest of the most sensitive nodes given another form with which the model passes a gate.
 
@@ -60,12 +67,13 @@ def settings_until(
         fused: Judge with operators fused, as the model is written; else as the quantizer leaves it, in a fraction of
             the time.
         many: From so many nodes on they are ranked in one run, not one by one.
+        left: Seconds until a budget is spent; the fewest that are known to pass by then count.
 
     Raises:
-        CheckError: It does not pass whatever is done; the nearest result is told.
+        CheckError: It does not pass whatever is done, or not before the budget is spent; the nearest result is told.
         UsageError, ModelError: As of ``Work.make``.
     """
-    search = _Search(work, gate, work.make if fused else work.unfused)
+    search = _Search(work, gate, work.make if fused else work.unfused, left)
     if search.passes(settings):
         return settings
     made = variants(work, settings)
@@ -77,6 +85,11 @@ def settings_until(
         if found is not None:
             return found
     found = search.fewest(ranked, lambda names: excluding(settings, names))
+    if search.is_over and found is None:
+        raise CheckError(
+            "the budget was spent before a choice of nodes in float was good enough; "
+            f"the nearest comes to {1 - search.drop:.6g}, with {search.count} of {len(ranked)} nodes in float"
+        )
     if found is None or not work.chosen(found)[1]:
         raise CheckError(
             "no choice of nodes in float is good enough, and nothing was written; "
@@ -92,8 +105,14 @@ class _Search:
     work: Work
     gate: Gate
     make: Callable[[QuantizeSettings], Made]
+    left: Callable[[], float]
     drop: float = float("inf")
     count: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """True if the budget is spent."""
+        return self.left() <= 0
 
     def passes(self, settings: QuantizeSettings) -> bool:
         """True if a model by these settings is good enough; where nothing is quantized it is."""
@@ -107,13 +126,14 @@ class _Search:
     def fewest(
         self, names: Sequence[str], settings_of: Callable[[Sequence[str]], QuantizeSettings]
     ) -> QuantizeSettings | None:
-        """The settings of the fewest names, from the first one on, with which it passes; None where it never does."""
+        """The settings of the fewest names, from the first one on, with which it passes; None where it never does, or
+        not before the budget is spent."""
         low, high = 0, 1  # it fails with the first ``low``
         while not self.passes(settings_of(names[:high])):
-            if high >= len(names):
+            if high >= len(names) or self.is_over:
                 return None
             low, high = high, min(2 * high, len(names))
-        while high - low > 1:
+        while high - low > 1 and not self.is_over:
             middle = (low + high) // 2
             low, high = (low, middle) if self.passes(settings_of(names[:middle])) else (middle, high)
         return settings_of(names[:high])

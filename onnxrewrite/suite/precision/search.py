@@ -10,12 +10,14 @@
 
 Which nodes pass depends on data, seed and library versions only: with one thread, steps 1 and 2 and the first half of 3
 come out the same each time, if the time is enough.  What is decided by timing need not, and what the time budget cuts
-off is not the same on a slower machine.
+off is not the same on a slower machine.  A budget beyond that time ends the ranking and the bisection, too.
 """
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Unpack
@@ -109,6 +111,7 @@ def search_precision(
     method: Method = "alone",
     seconds: float = 120.0,
     threads: int = 1,
+    left: Callable[[], float] = lambda: math.inf,
     progress: Progress | None = None,
     **judging: Unpack[Judging],
 ) -> Found:
@@ -121,29 +124,43 @@ def search_precision(
         method: Of the ranking, see ``sensitivity``.
         seconds: For all of it, but for the ranking and the bisection, which are not cut short.
         threads: Within an operator, where it is timed.
+        left: Seconds until a budget is spent, which cuts short ranking and bisection, too: what passes by then counts.
         progress: Called with (phase, done, to do).
         judging: ``data``, ``dims``, ``metric`` and ``seed``; see ``Judging``.
 
     Raises:
         UsageError: Bad arguments, or nothing to quantize.
-        CheckError: No node can be quantized within the gate.
+        CheckError: No node can be quantized within the gate, or the budget was spent before anything passed it.
         ModelError: The model cannot be read, run or quantized.
     """
     if seconds < 0:
         raise UsageError(f"seconds must not be negative, it is {seconds:g}")
     end = time.monotonic() + seconds
     variants = candidates(source, settings, progress=progress, **judging)
-    return _Search(variants, gate, Setting(threads=threads), end, progress).run(method)
+    return _Search(variants, gate, Setting(threads=threads), end, left, progress).run(method)
+
+
+class _Spent(Exception):
+    """The budget is spent in the middle of a ranking."""
 
 
 class _Search:
     """One call of ``search_precision``."""
 
-    def __init__(self, variants: Candidates, gate: Gate, setting: Setting, end: float, progress: Progress | None):
+    def __init__(
+        self,
+        variants: Candidates,
+        gate: Gate,
+        setting: Setting,
+        end: float,
+        left: Callable[[], float],
+        progress: Progress | None,
+    ):
         self.variants = variants
         self.gate = gate
         self.setting = setting
         self.end = end
+        self.left = left
         self.progress = progress or (lambda phase, done, left: None)
         self.steps: list[Step] = []
         self.best: frozenset[str] = frozenset()
@@ -152,7 +169,7 @@ class _Search:
     def run(self, method: Method) -> Found:
         ranked = None
         if not self._try("all quantized", frozenset()):
-            ranked = sensitivity(self.variants, method=method, progress=self.progress)
+            ranked = self._ranked(method)
             self._bisect(ranked)
             self._quantize_again(ranked)
         self._try_in_float(ranked)
@@ -170,11 +187,29 @@ class _Search:
             sensitivity=ranked,
         )
 
+    def _ranked(self, method: Method) -> Sensitivity:
+        """The ranking; CheckError if the budget is spent before it is complete."""
+
+        def progress(phase: str, done: int, remain: int) -> None:
+            self.progress(phase, done, remain)
+            if remain and self.left() <= 0:
+                raise _Spent
+
+        try:
+            return sensitivity(self.variants, method=method, progress=progress)
+        except _Spent:
+            raise CheckError("the budget was spent while nodes were ranked: no choice of them was tried") from None
+
     def _bisect(self, ranked: Sensitivity) -> None:
         """The fewest of the most sensitive nodes in float with which it passes."""
         names = ranked.names
         low, high = 0, len(names)  # it does not pass with the first ``low``, and does with the first ``high``
         while high - low > 1:
+            if self.left() <= 0:
+                self.complete = False
+                if high == len(names):
+                    raise CheckError(f"the budget was spent before a model passed; {low} nodes in float were too few")
+                break
             middle = (low + high) // 2
             passes = self._try(f"the {middle} most sensitive in float", frozenset(names[:middle]))
             low, high = (low, middle) if passes else (middle, high)
@@ -207,7 +242,7 @@ class _Search:
             self._try(f"{name} in float", self.best | {name}, faster=True)
 
     def _is_over(self) -> bool:
-        over = time.monotonic() > self.end
+        over = time.monotonic() > self.end or self.left() <= 0
         self.complete = self.complete and not over
         return over
 

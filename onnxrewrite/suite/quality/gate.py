@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypedDict
 
@@ -16,7 +16,7 @@ from onnxrewrite.runtime.settings import DEFAULT, Setting, open_runner
 from onnxrewrite.suite.quality.closeness import Closeness, Gauge, worst
 from onnxrewrite.suite.quality.data import Data, Given, Sample, load_data
 from onnxrewrite.suite.quality.evidence import doubts
-from onnxrewrite.system.arrays import Outputs
+from onnxrewrite.system.arrays import Feeds, Outputs
 
 Metric: TypeAlias = Callable[[Sequence[Outputs], Sequence[Sample]], float]
 """A metric of the user's own: outputs by name of each sample, and the samples, to a number; larger is better."""
@@ -173,7 +173,7 @@ class Judge:
         names = [o.name for o in runner.handle.get_outputs()]
         found = [dict(zip(names, runner.on(s.inputs)(), strict=True)) for s in self.data]
         return Quality(
-            self._closeness(found),
+            closeness_of(self._wanted, found),
             self._measured(found),
             self._baseline,
             self.data.source,
@@ -196,12 +196,15 @@ class Judge:
         classes = [name for name in self._wanted[0] if _scores_classes(name, self._wanted[0])]
         self._doubts = doubts(self.data, self._wanted, input_specs(skeleton(self.reference)), classes)
 
-    def _closeness(self, found: Sequence[Outputs]) -> dict[str, Closeness]:
-        gauges = {name: Gauge(classes=_scores_classes(name, self._wanted[0])) for name in self._wanted[0]}
-        for wanted, outputs in zip(self._wanted, found, strict=True):
-            for name, gauge in gauges.items():
-                gauge.add(wanted[name], outputs.get(name))
-        return {name: gauge.closeness for name, gauge in gauges.items()}
+    def references(self) -> Iterator[tuple[Feeds, Outputs]]:
+        """The inputs of each sample, and the reference's outputs.
+
+        Raises:
+            ModelError: The reference does not open.
+            UsageError: It does not run on the data.
+        """
+        self._refer()
+        yield from ((sample.inputs, wanted) for sample, wanted in zip(self.data, self._wanted, strict=True))
 
     def _measured(self, outputs: Sequence[Outputs]) -> float | None:
         if self.metric is None:
@@ -211,6 +214,15 @@ class Judge:
                 return float(self.metric(outputs, self.data.samples))
         except Exception as error:  # whatever somebody else's metric raises
             raise UsageError(f"the metric fails: {one_line(error)}") from error
+
+
+def closeness_of(reference: Sequence[Outputs], found: Sequence[Outputs]) -> dict[str, Closeness]:
+    """The closeness of each output over all samples."""
+    gauges = {name: Gauge(classes=_scores_classes(name, reference[0])) for name in reference[0]}
+    for wanted, outputs in zip(reference, found, strict=True):
+        for name, gauge in gauges.items():
+            gauge.add(wanted[name], outputs.get(name))
+    return {name: gauge.closeness for name, gauge in gauges.items()}
 
 
 def _scores_classes(name: str, outputs: Outputs) -> bool:

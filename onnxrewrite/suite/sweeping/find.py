@@ -8,20 +8,27 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
 
 from onnxrewrite.errors import UsageError
 from onnxrewrite.suite.sweeping.journal import outputs
+from onnxrewrite.suite.sweeping.storage import canonical, is_url, models_below
 
 SUFFIX = ".onnx"
 
 
 @dataclass(frozen=True)
 class Found:
-    """A model: where it is, and where its output is, relative to the output folder."""
+    """A model: where it is, and where its output is, relative to the output folder; ``url``: if it is elsewhere."""
 
     path: Path
     place: PurePath
+    url: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its path, as it was given, or its URL."""
+        return self.url or str(self.path)
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,9 @@ class LeftOut:
 
 
 def find(
-    given: Sequence[str | os.PathLike[str]], out: Path, place: Callable[[PurePath], PurePath] = lambda path: path
+    given: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    place: Callable[[PurePath], PurePath] = lambda path: path,
 ) -> tuple[list[Found], list[LeftOut]]:
     """The models of folders, globs and files, each once, in the order in which they were given, a folder's sorted.
 
@@ -41,8 +50,9 @@ def find(
     begin with a dot are passed over.
 
     Args:
-        given: Folders, files, or patterns in the syntax of ``glob``; what exists is no pattern.
-        out: The output folder; nothing below it is read.
+        given: Folders, files, or patterns in the syntax of ``glob``; what exists is no pattern.  URLs of these: in a
+            storage elsewhere, what earlier sweeps wrote to other folders is not known.
+        out: The output folder, or its URL; nothing below it is read.
         place: From a model's path, relative to the folder that was given, to the output's in ``out``.
 
     Raises:
@@ -51,8 +61,11 @@ def find(
     left_out: list[LeftOut] = []
     first: dict[str, Path] = {}
     chosen: list[tuple[Path, PurePath]] = []
-    inside, known = Path(os.path.realpath(out)), functools.cache(outputs)
-    for path, relative in (pair for each in given for pair in _expanded(os.fspath(each), inside, left_out)):
+    urls = dict(pair for each in given if is_url(os.fspath(each)) for pair in _remote(os.fspath(each), str(out)))
+    local = [os.fspath(each) for each in given if not is_url(os.fspath(each))]
+    inside = Path(os.devnull if is_url(str(out)) else os.path.realpath(out))
+    known = functools.cache(outputs)
+    for path, relative in (pair for each in local for pair in _expanded(each, inside, left_out)):
         real = Path(os.path.realpath(path))
         if any(real in known(folder) for folder in real.parents):
             left_out.append(LeftOut(path, "an earlier sweep wrote it"))
@@ -63,16 +76,27 @@ def find(
         else:
             first[str(real)] = path
             chosen.append((path, relative))
-    if not chosen:
+    if not chosen and not urls:
         why = f": {left_out[0].path}: {left_out[0].reason}" if left_out else ""
         raise UsageError(f"MODELS: there is no model in {', '.join(os.fspath(g) for g in given) or 'nothing'}{why}")
-    places = _apart([relative for _, relative in chosen], [path for path, _ in chosen], place)
-    found = [Found(path, own) for (path, _), own in zip(chosen, places, strict=True)]
-    for each in found:  # a link in the output folder may lead back to the inputs
-        target = str(Path(os.path.realpath((out / each.place).parent), each.place.name))
+    fetched = {url: Path(PurePosixPath(url.partition("://")[2])) for url in urls}
+    origins = [*(path for path, _ in chosen), *fetched.values()]
+    places = _apart([*(relative for _, relative in chosen), *urls.values()], origins, place)
+    names = [*[""] * len(chosen), *urls]
+    found = [Found(path, own, url) for path, own, url in zip(origins, places, names, strict=True)]
+    for each in found if not is_url(str(out)) else ():  # a link in the output folder may lead back to the inputs
+        target = str(Path(os.path.realpath((Path(out) / each.place).parent), each.place.name))
         if target in first:
             raise UsageError(f"-o {out}: {each.place} there is the input {first[target]}; give another folder")
     return found, left_out
+
+
+def _remote(url: str, out: str) -> Iterator[tuple[str, PurePath]]:
+    """The models that a URL means, but for those below the output folder."""
+    inside = f"{canonical(out).rstrip('/')}/" if is_url(out) else "\0"
+    if f"{canonical(url).rstrip('/')}/".startswith(inside):
+        raise UsageError(f"-o {out}: {url} lies there and is to be read; give another folder")
+    yield from ((found, relative) for found, relative in models_below(url, SUFFIX) if not found.startswith(inside))
 
 
 def _expanded(given: str, out: Path, left_out: list[LeftOut]) -> Iterator[tuple[Path, PurePath]]:

@@ -48,6 +48,7 @@ def test_all_files_are_named_and_there(outcome: Outcome, folder: Path) -> None:
         "report": "report.json",
         "page": "report.html",
         "run": "run.py",
+        "reference": "reference.npz",
     }
     assert sorted(p.name for p in (folder / "out").iterdir()) == sorted(Path(p).name for p in outcome.files.values())
 

@@ -251,7 +251,7 @@ def test_a_negative_drop_refuses_everything_and_writes_nothing(tmp_path: Path) -
 
 def test_the_stages_that_there_are() -> None:
     assert list(stages.known())[:1] == ["rewrite"]
-    assert list(stages.known())[-1] == "session"
+    assert list(stages.known())[-3:] == ["session", "memory", "startup"]
 
 
 def test_a_plugin_adds_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from suite.deploy.models import WIDTH, chain, saved
 
-from onnxrewrite.errors import UsageError
+from onnxrewrite.errors import ModelError, UsageError
 from onnxrewrite.runtime.installed import saturates
+from onnxrewrite.runtime.opening import session_options
+from onnxrewrite.runtime.settings import Setting, open_runner
+from onnxrewrite.suite.deploy import acceptance
 from onnxrewrite.suite.deploy import stage as stages
+from onnxrewrite.suite.deploy.artifact import Artifact
+from onnxrewrite.suite.deploy.emit import deployment, program
 from onnxrewrite.suite.deploy.outcome import Outcome
 from onnxrewrite.suite.deploy.pipeline import Pipeline
+from onnxrewrite.suite.deploy.stages import startup_stage
 from onnxrewrite.suite.deploy.stages.half_stage import Half
 from onnxrewrite.suite.deploy.stages.mixed_stage import Mixed
 from onnxrewrite.suite.deploy.stages.quantize_stage import Quantize
 from onnxrewrite.suite.deploy.stages.rewrite_stage import Rewrite
 from onnxrewrite.suite.deploy.stages.session_stage import Session
+from onnxrewrite.suite.deploy.stages.startup_stage import Memory, Startup
 from onnxrewrite.suite.quality.gate import Gate
 
 NARROW: dict[str, Any] = {"reduce-range": saturates()}
@@ -98,6 +108,117 @@ def test_session_tries_each_combination(tmp_path: Path) -> None:
 
 def test_session_has_nothing_to_try(tmp_path: Path) -> None:
     assert run(tmp_path, Session(levels=("all",))).steps[0].reason == "there are no other options to try"
+
+
+@pytest.fixture
+def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever opens at all is kept, so that nothing depends on time."""
+    monkeypatch.setattr(acceptance, "OPENS", 1e9)
+    monkeypatch.setattr(acceptance, "is_slower", lambda step: False)
+
+
+def started(outcome: Outcome) -> str:
+    """What ``run.py`` prints."""
+    line = [sys.executable, outcome.files["run"]]
+    return subprocess.run(line, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("form", ["onnx", "ort", "prepacked"])
+@pytest.mark.usefixtures("lenient")
+def test_a_file_that_opens_faster_is_shipped(tmp_path: Path, form: Any) -> None:
+    outcome = run(tmp_path, Startup(forms=(form,)))
+    (trial,) = outcome.steps[0].trials
+    assert trial.artifact.session[1].level == "disabled"
+    assert trial.metrics.quality.drop < 1e-6
+    names = {"onnx": {"startup.onnx"}, "ort": {"startup.ort"}, "prepacked": {"startup.onnx", "startup.data"}}[form]
+    assert {p.name for p in (tmp_path / "out").iterdir()} - {
+        "model.onnx",
+        "report.json",
+        "report.html",
+        "run.py",
+        "reference.npz",
+    } == names
+    assert outcome.to_json()["final"]["opened_as"] in names  # type: ignore[index]
+    program = Path(outcome.files["run"]).read_text()
+    assert f"ort.__version__ == {ort.__version__!r}" in program
+    with_it = started(outcome)
+    Path(outcome.files["startup"]).write_bytes(b"damaged")
+    with pytest.raises(subprocess.CalledProcessError):
+        started(outcome)  # it is what was opened
+    Path(outcome.files["startup"]).unlink()
+    assert started(outcome) == with_it != ""
+
+
+@pytest.mark.usefixtures("lenient")
+def test_of_files_that_open_faster_the_fastest_is_kept(tmp_path: Path) -> None:
+    outcome = run(tmp_path, Startup())
+    trials = outcome.steps[0].trials
+    assert [t.artifact.opened_as.name for t in trials if t.artifact.opened_as] == [
+        "startup.onnx",
+        "startup.ort",
+        "startup.onnx",
+    ]
+    assert len({t.artifact.session for t in trials}) == 3
+    unoptimized = Pipeline(stages=[Session(levels=("disabled",)), Startup()], objective="size", **QUICK)
+    found = unoptimized.run(saved(tmp_path, chain()), tmp_path / "two")
+    if found.steps[0].kept is not None:
+        assert found.steps[1].reason == "no optimization is asked for, so there is none to save"
+
+
+def test_what_cannot_be_saved_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object) -> Path:
+        raise ModelError("ONNX Runtime cannot save it: disk full")
+
+    monkeypatch.setattr(startup_stage, "saved", refuse)
+    outcome = run(tmp_path, Startup(forms=("ort",)))
+    assert outcome.notes == ["startup: ort: ONNX Runtime cannot save it: disk full"]
+    assert outcome.final is outcome.baseline
+
+
+@pytest.mark.usefixtures("lenient")
+def test_options_of_memory(tmp_path: Path) -> None:
+    outcome = run(tmp_path, Memory())
+    trials = outcome.steps[0].trials
+    assert [sorted(t.artifact.setting.to_json())[:2] for t in trials] == [
+        ["arena", "level"],
+        ["level", "memory_pattern"],
+        ["level", "provider"],
+        ["bound", "level"],
+    ]
+    assert all(t.metrics.quality.drop == 0 for t in trials)
+    assert outcome.steps[0].kept is not None
+    assert started(outcome).startswith("y (")
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        (Setting(arena=False), "options.enable_cpu_mem_arena = False"),
+        (Setting(memory_pattern=False), "options.enable_mem_pattern = False"),
+        (Setting(shrinks=True), "run.add_run_config_entry('memory.enable_memory_arena_shrinkage', 'cpu:0')"),
+        (Setting(bound=True), "session.run_with_iobinding(binding)"),
+    ],
+)
+def test_the_program_runs_with_options_of_memory(tmp_path: Path, setting: Setting, line: str) -> None:
+    path = saved(tmp_path, chain(2))
+    artifact = Artifact(path, setting)
+    text = program(artifact, {"x": np.ones((4, WIDTH), np.float32)})
+    assert line in text
+    (tmp_path / "run.py").write_text(text)
+    done = subprocess.run([sys.executable, tmp_path / "run.py"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("y (")
+    plain, own = (open_runner(path, {"x": np.ones((4, WIDTH), np.float32)}, s) for s in (Setting(), setting))
+    for _ in range(3):
+        assert np.array_equal(np.asarray(plain()[0]), np.asarray(own()[0]))
+    other = {"x": np.full((2, WIDTH), 2, np.float32)}
+    assert np.array_equal(np.asarray(plain.on(other)()[0]), np.asarray(own.on(other)()[0]))
+    stored = deployment(artifact)
+    assert (stored.arena, stored.memory_pattern) == (
+        None if setting.arena else False,
+        None if setting.memory_pattern else False,
+    )
+    assert session_options(stored).enable_cpu_mem_arena == setting.arena
+    assert session_options(stored).enable_mem_pattern == setting.memory_pattern
 
 
 def uneven() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:

@@ -74,3 +74,22 @@ def test_products_of_dynamic_are_given_blocks_before_floats() -> None:
         assert 1 <= len(found.in_blocks) <= len(names)
         assert not found.exclude
         assert work.quality(work.unfused(found)).drop <= gate.max_drop
+
+
+def test_a_budget_ends_the_search_for_a_closer_form() -> None:
+    with Work(mlp(outlier=2), samples()) as work:
+        work.read_data([TENSOR])
+        whole = work.quality(work.make(TENSOR)).drop
+        gate = Gate(max_drop=whole / 4)
+        complete = settings_until(work, TENSOR, gate)
+        with pytest.raises(CheckError, match="the budget was spent before a choice of nodes in float was good enough"):
+            settings_until(work, TENSOR, Gate(max_drop=1e-12), left=lambda: 0.0)
+        asked: list[int] = []
+
+        def left() -> float:  # the doubling ends in time, the bisection is cut short
+            asked.append(1)
+            return 1.0 if len(asked) < 3 else 0.0
+
+        found = settings_until(work, TENSOR, gate, left=left)
+        assert work.quality(work.make(found)).drop <= gate.max_drop
+        assert len(found.exclude) >= len(complete.exclude)

@@ -200,3 +200,35 @@ def test_search_that_finds_nothing() -> None:
 
 def test_search_without_time(monkeypatch: Any) -> None:
     assert not search_precision(mlp(), data=samples(), seconds=0).complete
+
+
+def test_a_budget_ends_the_ranking() -> None:
+    with pytest.raises(CheckError, match="the budget was spent while nodes were ranked"):
+        search_precision(mlp(outlier=2), TENSOR, data=samples(), gate=Gate(max_drop=1e-4), left=lambda: 0.0)
+
+
+@pytest.mark.parametrize(("needed", "told"), [(1, ""), (3, "the budget was spent before a model passed; 2 nodes")])
+def test_a_budget_ends_the_bisection(variants: Candidates, ranked: Sensitivity, needed: int, told: str) -> None:
+    """What passes by then is taken; where nothing does, that is told."""
+    gate = Gate(min_snr=variants.quality(ranked.names[:needed]).worst.snr - 0.01)
+    tried: list[str] = []
+
+    def search() -> searching.Found:
+        return search_precision(
+            mlp(outlier=2),
+            TENSOR,
+            data=samples(),
+            gate=gate,
+            left=lambda: 1.0 if tried.count("search") < 2 else 0.0,  # all quantized, and two nodes in float
+            progress=lambda phase, done, left: tried.append(phase),
+        )
+
+    if told:
+        with pytest.raises(CheckError, match=told):
+            search()
+        return
+    found = search()
+    assert len(found.steps) == 2
+    assert len(found.floats) == 2  # one would do
+    assert not found.complete
+    assert not gate.refuses(found.quality)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,9 @@ def act(name: str, target: Path) -> None:
         os.abort()
     if name == "slow":
         time.sleep(600)
+    if name == "flaky" and not target.with_name("tried").exists():
+        target.with_name("tried").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
     if name == "wrong":
         raise CheckError("the result is not equal")
     if name == "odd":
@@ -62,3 +66,17 @@ class Measuring(Copy):
     @property
     def measures(self) -> bool:
         return True
+
+
+class Exclusive(Measuring):
+    """Notes when it begins and ends."""
+
+    def run(self, model: Path, target: Path, *, fresh: bool = False) -> Made:
+        times = self.log.with_name("log.times")
+        with times.open("a") as file:
+            file.write("begin\n")
+        time.sleep(0.3)
+        made = super().run(model, target, fresh=fresh)
+        with times.open("a") as file:
+            file.write("end\n")
+        return made

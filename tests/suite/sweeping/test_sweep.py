@@ -60,7 +60,12 @@ def test_a_model_that_fails_costs_itself_only(zoo: Callable[..., Path]) -> None:
         "wrong": ("failed", "the result is not equal"),
     }
     assert swept.exit_code == 3
-    assert sorted(p.name for p in Path("out").rglob("*") if p.is_file()) == ["good.onnx", "good.onnx", "sweep.jsonl"]
+    assert sorted(p.name for p in Path("out").rglob("*") if p.is_file()) == [
+        "good.onnx",
+        "good.onnx",
+        "sweep.html",
+        "sweep.jsonl",
+    ]
     assert set(Path("log").read_text().split()[1::2]) == {str(threads_for(2))}
 
 
@@ -76,9 +81,10 @@ def test_what_is_done_is_not_done_again(zoo: Callable[..., Path]) -> None:
         "zoo/a.onnx": False,
         "zoo/b.onnx": False,
         "zoo/c.onnx": True,
-        "zoo/wrong.onnx": False,
+        "zoo/wrong.onnx": True,
     }
-    assert runs() == ["a", "a", "b", "b", "c", "wrong", "wrong"]
+    assert second.rows[3].status == "failed"  # it would fail again, for the same reason
+    assert runs() == ["a", "a", "b", "b", "c", "wrong"]
     assert [row.files for row in second.rows][1:] == [row.files for row in first.rows][1:]
     third = rw.deploy.sweep("zoo/c.onnx", Copy(log=work.log, setting=1), "out")
     fourth = rw.deploy.sweep("zoo/c.onnx", Copy(log=work.log, setting=1), "out", fresh=True)
@@ -148,13 +154,14 @@ def test_a_model_that_takes_too_long_is_given_up(zoo: Callable[..., Path], on_ex
     [
         (["done"], 0),
         (["done", "unusable"], 2),
+        (["done", "waiting", "unusable"], 1),
         (["unusable", "failed"], 1),
         (["died", "unusable"], 1),
         (["failed", "bug", "unusable"], 3),
     ],
 )
 def test_exit_status(statuses: list[Any], code: int) -> None:
-    assert Sweep(Path(), [Row("a", "a", status) for status in statuses]).exit_code == code
+    assert Sweep("", {str(n): Row("a", str(n), status) for n, status in enumerate(statuses)}).exit_code == code
 
 
 def test_measuring_side_by_side_is_refused(zoo: Callable[..., Path]) -> None:
@@ -206,6 +213,7 @@ def test_optimize_writes_a_folder_each_and_goes_on(zoo: Callable[..., Path]) -> 
     assert row.notes[0] == "--dim none: the inputs have no such dimension"
     assert sorted(p.name for p in Path("out/deep/a").iterdir()) == [
         "model.onnx",
+        "reference.npz",
         "report.html",
         "report.json",
         "run.py",
@@ -241,7 +249,7 @@ def test_a_cluster_makes_the_same_bytes(one_by_one: Sweep, tmp_path: Path) -> No
     from onnxrewrite.suite.sweeping.cluster import connected
 
     with connected("dask://local", 2) as cluster:
-        swept = rw.deploy.sweep(_golden(), Apply(check="fast"), tmp_path, executor=cluster)
+        swept = rw.deploy.sweep(_golden(), Apply(check="fast"), tmp_path, executor=cluster.executor)
     assert swept.notes == []
     assert models(swept) == models(one_by_one)
 

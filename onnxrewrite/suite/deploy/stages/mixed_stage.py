@@ -62,8 +62,9 @@ class Mixed(Stage):
                 gate=context.gate,
                 metric=context.meter.judge.metric,
                 method=self.method,
-                seconds=min(self.seconds, context.left()),
+                seconds=max(0.0, min(self.seconds, context.left())),
                 threads=given.setting.threads,
+                left=context.left,
                 seed=context.seed,
                 progress=context.progress,
             )

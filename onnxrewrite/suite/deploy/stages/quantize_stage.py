@@ -101,7 +101,7 @@ class Quantize(Stage):
             raise CheckError(told)
         context.note(f"{self.name}: {made.settings.name}: {told}; a closer form was made")
         gate = replace(context.gate, max_drop=SAFE * context.gate.max_drop)
-        return work.unfused(settings_until(work, made.settings, gate, fused=False, many=0))
+        return work.unfused(settings_until(work, made.settings, gate, fused=False, many=0, left=context.left))
 
 
 def _opened(given: Artifact, context: Context) -> Work:

@@ -37,4 +37,6 @@ class Session(Stage):
             raise NothingToDo("there are no other options to try")
         for setting in others:
             threads_of = f", {setting.threads} threads" if setting.threads else ""
-            yield replace(given, setting=setting, how=f"optimized by ONNX Runtime: {setting.level}{threads_of}")
+            yield replace(
+                given, setting=setting, opened_as=None, how=f"optimized by ONNX Runtime: {setting.level}{threads_of}"
+            )
