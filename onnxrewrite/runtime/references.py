@@ -21,7 +21,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnx import numpy_helper
 
-from onnxrewrite.io import mapped
+from onnxrewrite.io import external, mapped
 from onnxrewrite.system import temporary
 from onnxrewrite.system.arrays import Array
 
@@ -51,7 +51,7 @@ _tokens = itertools.count()
 def by_reference(model: ir.Model) -> Iterator[onnx.ModelProto]:
     """The model as a message that refers to its weights, as long as the context lasts."""
     inputs = {value.name for value in model.graph.inputs}
-    proto, weights = mapped.weightless(model, lambda t: t.dtype in _DTYPES and t.nbytes >= LEAST)
+    proto, weights = mapped.weightless(model, _is_referred)
     held = []
     for tensor in filter(mapped.is_weightless, proto.graph.initializer):
         if tensor.name in inputs:  # not constant
@@ -69,6 +69,15 @@ def by_reference(model: ir.Model) -> Iterator[onnx.ModelProto]:
         for token in held:
             del _held[token]
             _places.pop(token, None)
+
+
+def _is_referred(tensor: ir.TensorProtocol) -> bool:
+    return tensor.dtype in _DTYPES and tensor.nbytes >= LEAST
+
+
+def inner_bytes(model: ir.Model) -> int:
+    """The bytes of tensors that a message of ``by_reference`` would hold itself."""
+    return sum(s.tensor.nbytes for s in external.slots(model) if not (s.is_weight and _is_referred(s.tensor)))
 
 
 def referred(tensor: onnx.TensorProto) -> Array | None:

@@ -292,12 +292,35 @@ def source_of(model: ModelLike, options: ort.SessionOptions, *, timed: bool = Fa
     None; ``timed`` as for ``references.source``."""
     if isinstance(model, (str, Path)):
         return os.fspath(model), None
+    if isinstance(model, ir.Model) and not timed and weight_bytes(model) > COPIED and _is_message(model):
+        with references.by_reference(model) as proto:
+            return references.source(proto, options, timed=timed)
     if isinstance(model, ir.Model) and weight_bytes(model) > PROTO_LIMIT:
         keep = contextlib.ExitStack()  # which leaves the folder when it is collected
         path = keep.enter_context(temporary.folder()) / "model.onnx"
         io.save(model, path, external_data=True)
         return os.fspath(path), keep
     return references.source(as_proto(model), options, timed=timed)
+
+
+def _is_message(model: ir.Model) -> bool:
+    """True if a message holds a model whose weights it refers to."""
+    with preserved.completed(model):
+        is_old = model.ir_version < preserved.OVERRIDABLE_SINCE  # which ``by_reference`` leaves whole
+        return not is_old and references.inner_bytes(model) <= PROTO_LIMIT
+
+
+@contextmanager
+def referred(model: ir.Model) -> Iterator[onnx.ModelProto | str]:
+    """A model in a form that ORT opens: a message that refers to its weights; or, if what it holds all the same is
+    beyond 2 GB, a file that is gone afterwards.  It is not for timing: weights may stay unpacked.
+    """
+    if _is_message(model):
+        with references.by_reference(model) as proto:
+            yield proto
+    else:
+        with openable(model) as opened:
+            yield opened
 
 
 @contextmanager

@@ -1,12 +1,13 @@
 """Trials of forms of weights on products: the error that each makes on what the product reads, and its time.
 
 All products of a model, and its tables, stand side by side in one model of their own, whose inputs are what they read
-in the whole.  It is quantized once a form.  Products of equal sizes are timed once, all forms by turns.
+in the whole.  It is quantized once for all forms that are stored alike.  Products of equal sizes are timed once, all
+forms by turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -19,14 +20,12 @@ from onnxrewrite.runtime.session import open_session
 from onnxrewrite.runtime.settings import Runner, Setting, open_runner
 from onnxrewrite.suite.precision.intermediate_values import Taps
 from onnxrewrite.suite.quality.data import Data
+from onnxrewrite.suite.quantization.block_weights import at_level, in_forms
 from onnxrewrite.suite.quantization.weight_format import WeightFormat
 from onnxrewrite.system.arrays import Array, Feeds, Held, Outputs
 
 Formats: TypeAlias = Mapping[str, WeightFormat]
 """Names of nodes to the forms of their weights; those of no other node are changed."""
-
-Quantizer: TypeAlias = Callable[[ir.Model, Formats], ir.Model]
-"""Makes a quantized copy of a model."""
 
 _SAMPLES = 4
 """Errors are measured on so many samples at most."""
@@ -93,7 +92,6 @@ class Trials:
         model: The prepared model; it is not changed.
         products: Those of its main graph that are tried.
         data: What the model is run on.
-        quantized: Quantizes.
         setting: The setting in which they are timed.
         rows: So many rows are timed; None: as many as the first sample has.
     """
@@ -101,7 +99,6 @@ class Trials:
     model: ir.Model
     products: Sequence[Product]
     data: Data
-    quantized: Quantizer
     setting: Setting
     rows: int | None = None
     _read: list[Outputs] = field(default_factory=list, init=False)
@@ -109,12 +106,16 @@ class Trials:
     def errors(self, forms: Iterable[WeightFormat]) -> dict[WeightFormat, dict[str, float]]:
         """Of each form, and each product that it fits, the sum of the squares of the errors of the product's result."""
         exact = _results(side_by_side(self.model, self.products), self._feeds())
-        found = {}
+        stored: dict[WeightFormat, list[WeightFormat]] = {}
         for form in forms:
-            fitting = {p.name: form for p in self.products if form.fits(p.node.op_type, p.sizes)}
-            made = self.quantized(side_by_side(self.model, self.products), fitting)
-            squares = self._squares(exact, _results(made, self._feeds()))
-            found[form] = {name: squares[name] for name in fitting}
+            stored.setdefault(form.stored, []).append(form)
+        found = {}
+        for first, alike in stored.items():
+            fitting = {p.name: first for p in self.products if first.fits(p.node.op_type, p.sizes)}
+            made = in_forms(side_by_side(self.model, self.products), fitting)
+            for form in alike:
+                squares = self._squares(exact, _results(at_level(made, form.level), self._feeds()))
+                found[form] = {p.name: squares[p.name] for p in self.products if form.fits(p.node.op_type, p.sizes)}
         return found
 
     def _squares(self, exact: Sequence[Outputs], found: Sequence[Outputs]) -> dict[str, float]:
@@ -148,7 +149,7 @@ class Trials:
         tasks: dict[WeightFormat | None, Runner] = {None: open_runner(alone, feeds, self.setting)}
         for kernel in kernels:
             try:
-                runner = open_runner(self.quantized(alone, {product.name: kernel}), feeds, self.setting)
+                runner = open_runner(in_forms(alone, {product.name: kernel}), feeds, self.setting)
                 runner()
                 tasks[kernel] = runner
             except ModelError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 import onnx_ir as ir
@@ -44,6 +44,11 @@ class WeightFormat:
     def kernel(self) -> WeightFormat:
         """Of those that run the same kernel on as many bytes the same one."""
         return WeightFormat(self.bits, self.block, self.level, "nearest", self.symmetric)
+
+    @property
+    def stored(self) -> WeightFormat:
+        """Of those whose weights are stored alike, and which differ in how they are computed with, the same one."""
+        return replace(self, level=FAST)
 
     @property
     def bits_per_weight(self) -> float:

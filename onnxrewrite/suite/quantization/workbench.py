@@ -22,7 +22,7 @@ from onnxrewrite.compiler.request import Lowering
 from onnxrewrite.errors import CheckError, UsageError, foreign
 from onnxrewrite.io.statistics import stored_bytes
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.runtime.session import one_line, openable
+from onnxrewrite.runtime.session import one_line, referred
 from onnxrewrite.runtime.settings import Setting
 from onnxrewrite.suite.quality.closeness import Closeness
 from onnxrewrite.suite.quality.data import Data, Given, Sample, batched, load_data
@@ -31,6 +31,7 @@ from onnxrewrite.suite.quality.gate import Gate, Judge, Metric, Quality
 from onnxrewrite.suite.quantization import engine
 from onnxrewrite.suite.quantization.bit_allocation import allocated
 from onnxrewrite.suite.quantization.bit_trials import Formats, Product, Trials
+from onnxrewrite.suite.quantization.block_weights import in_forms
 from onnxrewrite.suite.quantization.calibrated_ranges import Span, often_left, spans
 from onnxrewrite.suite.quantization.plain_form import quantized_nodes
 from onnxrewrite.suite.quantization.prepare import in_opset, named, refuse_quantized, rewritten, typed
@@ -125,7 +126,7 @@ class Work:
         self.original = io.load(self.source)
         refuse_quantized(self.original)
         with ExitStack() as kept:
-            self.opened = kept.enter_context(openable(self.original))
+            self.opened = kept.enter_context(referred(self.original))
             self.dims = batched(self.opened, self.dims, self.batch)
             self.folder = kept.enter_context(temporary.folder())
             self._kept = kept.pop_all()
@@ -226,7 +227,7 @@ class Work:
             found = allocated(self._trials(ready, settings, nodes), self.close, settings, self._counted)
             notes.append(str(found))
             selection, forms, nodes = in_few_bits(selection, found.forms), found.forms, {}
-        model = self._in_forms(ready, forms) if forms else ready
+        model = in_forms(ready, forms) if forms else ready
         model = self._quantized(model, settings, nodes) if nodes else model
         ranges = spans(model) if settings.mode == "static" else {}
         return Made(model, settings, selection, floats, notes, forms, ready, ranges)
@@ -261,7 +262,7 @@ class Work:
         that fit into one message."""
         self._tell("judge")
         gc.collect()  # likewise
-        with openable(made.model) as opened:
+        with referred(made.model) as opened:
             found = self._judge.quality(opened)
         if made.ranges and made.ready is not None and not io.needs_external_data(made.ready):
             made.left = often_left(made.ranges, made.ready, self.judged_data)
@@ -306,17 +307,11 @@ class Work:
 
     def _quantized(self, model: ir.Model, settings: QuantizeSettings, nodes: dict[str, str]) -> ir.Model:
         if settings.mode == "weights":
-            return self._in_forms(model, dict.fromkeys(nodes, of_settings(settings)))
+            return in_forms(model, dict.fromkeys(nodes, of_settings(settings)))
         if settings.mode == "dynamic":
             return self._through_files(model, partial(engine.dynamic, settings=settings, nodes=nodes))
         samples = self._augmented()
         return self._through_files(model, partial(engine.static, settings=settings, nodes=nodes, samples=samples))
-
-    def _in_forms(self, model: ir.Model, forms: Formats) -> ir.Model:
-        """The model with weights in these forms."""
-        operators = {node.name: node.op_type for node in model.graph}
-        told = {name: (operators[name], form) for name, form in forms.items()}
-        return self._through_files(model, partial(engine.weights, formats=told))
 
     def _through_files(self, model: ir.Model, engine: Callable[..., None]) -> ir.Model:
         """The model that an engine makes of one, from one file to another."""
@@ -343,11 +338,11 @@ class Work:
         Facts(ready.graph, ready.graph.opset_imports)  # rewritten nodes have no types yet
         products = [Product.of(node) for node in ready.graph if node.name in nodes]
         setting = Setting(threads=self.threads)
-        return Trials(ready, products, self.calibration_data, self._in_forms, setting, settings.rows)
+        return Trials(ready, products, self.calibration_data, setting, settings.rows)
 
     def close(self, model: ir.Model) -> Mapping[str, Closeness]:
         """The closeness of a model's outputs to the original's."""
-        with openable(model) as opened:
+        with referred(model) as opened:
             return self._judge.quality(opened).outputs
 
     def _counted(self, done: int, remain: int) -> None:
