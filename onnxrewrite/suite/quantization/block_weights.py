@@ -90,7 +90,7 @@ class _Writer:
         ir.convenience.replace_nodes_and_values(self.graph, node, [node], nodes, [old], [new])
 
     def _broadcast(self, product: ir.Node, read: ir.Value | None, rank: int) -> list[ir.Node]:
-        """What gives a product by weights [1, ..., inner, outer] as many dimensions as these have."""
+        """The nodes that give a product by weights [1, ..., inner, outer] as many dimensions as these have."""
         if rank == 2 or (read is not None and read.shape is not None and len(read.shape) >= rank):
             return []
         product.outputs[0].name = self.names.fresh(f"{product.name}/product")
