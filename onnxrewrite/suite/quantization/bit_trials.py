@@ -20,7 +20,7 @@ from onnxrewrite.runtime.session import open_session
 from onnxrewrite.runtime.settings import Runner, Setting, open_runner
 from onnxrewrite.suite.precision.intermediate_values import Taps
 from onnxrewrite.suite.quality.data import Data
-from onnxrewrite.suite.quantization.block_weights import at_level, in_forms
+from onnxrewrite.suite.quantization.block_weights import at_levels, in_forms
 from onnxrewrite.suite.quantization.weight_format import WeightFormat
 from onnxrewrite.system.arrays import Array, Feeds, Held, Outputs
 
@@ -114,7 +114,9 @@ class Trials:
             fitting = {p.name: first for p in self.products if first.fits(p.node.op_type, p.sizes)}
             made = in_forms(side_by_side(self.model, self.products), fitting)
             for form in alike:
-                squares = self._squares(exact, _results(at_level(made, form.level), self._feeds()))
+                squares = self._squares(
+                    exact, _results(at_levels(made, dict.fromkeys(fitting, form.level)), self._feeds())
+                )
                 found[form] = {p.name: squares[p.name] for p in self.products if form.fits(p.node.op_type, p.sizes)}
         return found
 

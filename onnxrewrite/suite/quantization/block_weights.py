@@ -38,13 +38,20 @@ def in_forms(model: ir.Model, forms: Mapping[str, WeightFormat]) -> ir.Model:
     return made
 
 
-def at_level(model: ir.Model, level: int) -> ir.Model:
-    """A copy of a model whose products in blocks are computed at an accuracy level."""
+def at_levels(model: ir.Model, levels: Mapping[str, int]) -> ir.Model:
+    """A copy of a model with products in blocks computed at accuracy levels, by the names of their nodes."""
     made = model.clone()
     for node in made.graph:
-        if node.op_type == "MatMulNBits":
-            _set_level(node, level)
+        name = node.name or ""
+        if node.op_type == "MatMulNBits" and name in levels:
+            _set_level(node, levels[name])
     return made
+
+
+def at_level(model: ir.Model, level: int) -> ir.Model:
+    """The same with all of them at one level; the model itself where there are none."""
+    names = [node.name or "" for node in model.graph if node.op_type == "MatMulNBits"]
+    return at_levels(model, dict.fromkeys(names, level)) if names else model
 
 
 def _set_level(node: ir.Node, level: int) -> None:

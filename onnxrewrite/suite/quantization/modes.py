@@ -17,9 +17,10 @@ from onnxrewrite.report.plain_reports import CandidateRow, QuantizedReport
 from onnxrewrite.runtime.settings import Setting, open_runner
 from onnxrewrite.suite.precision.exclusion_search import worst_nodes
 from onnxrewrite.suite.quality.gate import Gate, Quality
+from onnxrewrite.suite.quantization.made_model import Made, check
 from onnxrewrite.suite.quantization.quantize_settings import Calibration, Mode, QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
-from onnxrewrite.suite.quantization.workbench import Made, Work, check
+from onnxrewrite.suite.quantization.workbench import Work
 
 Axis: TypeAlias = Literal["channels", "symmetry", "range"]
 """The settings that may be varied beside mode, format and calibration."""

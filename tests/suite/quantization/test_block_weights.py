@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from onnxrewrite import io
 from onnxrewrite.runtime.session import Session, open_session
 from onnxrewrite.suite.quantization import engine
-from onnxrewrite.suite.quantization.block_weights import at_level, in_forms
+from onnxrewrite.suite.quantization.block_weights import at_levels, in_forms
 from onnxrewrite.suite.quantization.weight_format import EXACT, WeightFormat, candidates
 
 RNG = np.random.default_rng(0)
@@ -95,7 +95,7 @@ def test_one_weight_in_two_forms_and_twice_in_one() -> None:
     errors = {name: np.linalg.norm(exact[name] - found[name]) for name in ("y", "z", "u")}
     assert errors["z"] < errors["u"] / 4
     assert errors["y"] != errors["u"]
-    same = run(at_level(made, EXACT), **feeds)
+    same = run(at_levels(made, {"n0": EXACT}), **feeds)
     np.testing.assert_array_equal(same["y"], same["u"])
 
 
