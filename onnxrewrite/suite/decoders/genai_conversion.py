@@ -38,6 +38,7 @@ from onnxrewrite.suite.decoders.greedy_generation import Side
 from onnxrewrite.suite.decoders.grouped_query import Padding, rules
 from onnxrewrite.suite.decoders.last_token import keep_last
 from onnxrewrite.suite.decoders.past import add_past
+from onnxrewrite.suite.decoders.sinks import SinksStay, take_out
 from onnxrewrite.suite.decoders.stepwise import require_causal, require_stepwise
 from onnxrewrite.suite.decoders.token_check import TokenCheck, check_tokens, furthest, largest, prompts
 from onnxrewrite.suite.decoders.token_counts import spell_counts
@@ -180,7 +181,7 @@ def genai(
             require_causal(_opened(given, "the decoder"), face, settings.seed)
     few = None if settings.weights is None else in_few_bits(original, settings.weights, settings.seed, progress)
     exact = original if few is None else few.model
-    made = _Made(exact, face, settings, context, progress)
+    made = _made(exact, face, settings, context, progress)
     require_agreement(said, made.interface, made.heads)
     written = genai_config(made.interface, said, named, context=context, heads=made.heads, shared=made.shared)
     with genai_folder.made_whole(target) as folder:
@@ -201,6 +202,18 @@ def genai(
     )
 
 
+def _made(
+    original: ir.Model, face: Interface, settings: GenaiSettings, context: int, progress: Progress | None
+) -> _Made:
+    """The decoder under the contract, rewritten; where its sinks cannot be expressed, they stay."""
+    try:
+        return _Made(original, face, settings, context, progress)
+    except SinksStay as stay:
+        made = _Made(original, face, settings, context, progress, sinks=False)
+        made.notes.append(str(stay))
+        return made
+
+
 class _Made:
     """The decoder under the contract, rewritten.
 
@@ -210,14 +223,22 @@ class _Made:
     """
 
     def __init__(
-        self, original: ir.Model, face: Interface, settings: GenaiSettings, context: int, progress: Progress | None
+        self,
+        original: ir.Model,
+        face: Interface,
+        settings: GenaiSettings,
+        context: int,
+        progress: Progress | None,
+        *,
+        sinks: bool = True,
     ) -> None:
         self.settings, self.progress = settings, progress
         self.notes: list[str] = []
         counted = settings.padding is Padding.RIGHT
         self.model, self.interface = under_contract(_of_logits(original, face), face)
         spell_counts(self.model, self.interface, context)
-        self.masks = masks.take_out(self.model, self.interface, context, heeds=face.mask is not None)
+        out = take_out(self.model, self.interface) if sinks else {}
+        self.masks = masks.take_out(self.model, self.interface, context, heeds=face.mask is not None, sinks=out)
         layers, pasts = len(self.masks.windows) + len(self.masks.unknown), len(face.caches)
         if 0 < pasts < layers:
             raise ModelError(f"{layers} attentions are masked, and {pasts} have a past; export it with the past of all")
