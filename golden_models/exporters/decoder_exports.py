@@ -90,7 +90,7 @@ def decoder(name: str, **options: object) -> hf.PreTrainedModel:
         if hasattr(block, "gate_up_proj_bias"):
             block.forward = types.MethodType(all_experts_at_once, block)
         for parameter in ("sinks", *EMPTY):
-            if hasattr(block, parameter):
+            if isinstance(getattr(block, parameter, None), nn.Parameter):
                 nn.init.normal_(getattr(block, parameter), std=1.0 if parameter == "sinks" else 0.3)
     with torch.no_grad():
         model.get_output_embeddings().weight[-1] = 0
