@@ -270,6 +270,17 @@ def open_session(model: ModelLike, *, threads: int = 0, pooled: bool = True) -> 
     )
 
 
+@contextmanager
+def passing_session(model: onnx.ModelProto, *, threads: int = 0) -> Iterator[Session | str]:
+    """The same, closed at the end; of a model that refers to many weights it keeps no memory between runs."""
+    session = open_session(model, threads=threads, pooled=references.referred_bytes(model) <= references.POOLED)
+    try:
+        yield session
+    finally:
+        if isinstance(session, Session):
+            session.close()
+
+
 def _prototype(model: ModelLike, threads: int) -> ort.InferenceSession | None:
     """A session in which kernels in Python run; None where there are none, or they do not take these dtypes."""
     if not any(op.kernel for op in custom.every()) or isinstance(model, str | Path):
@@ -287,9 +298,11 @@ def _prototype(model: ModelLike, threads: int) -> ort.InferenceSession | None:
         return None
 
 
-def source_of(model: ModelLike, options: ort.SessionOptions, *, timed: bool = False) -> tuple[bytes | str, object]:
+def source_of(
+    model: ModelLike, options: ort.SessionOptions, *, timed: bool = False, packed: bool = False
+) -> tuple[bytes | str, object]:
     """The bytes or the path that ONNX Runtime opens with these options, and an object to keep with the session, or
-    None; ``timed`` as for ``references.source``."""
+    None; ``timed`` and ``packed`` as for ``references.source``."""
     if isinstance(model, (str, Path)):
         return os.fspath(model), None
     if isinstance(model, ir.Model) and not timed and weight_bytes(model) > COPIED and _is_message(model):
@@ -300,7 +313,7 @@ def source_of(model: ModelLike, options: ort.SessionOptions, *, timed: bool = Fa
         path = keep.enter_context(temporary.folder()) / "model.onnx"
         io.save(model, path, external_data=True)
         return os.fspath(path), keep
-    return references.source(as_proto(model), options, timed=timed)
+    return references.source(as_proto(model), options, timed=timed, packed=packed)
 
 
 def _is_message(model: ir.Model) -> bool:

@@ -101,7 +101,7 @@ def decoder_of(model: ir.Model, seed: int = 0) -> Decoder | None:
     try:
         whole = inlined(model).model
         interface = find_interface(whole)
-        if interface.words == interface.width:
+        if interface.words == interface.width or not _is_of_texts(whole, interface):
             return None
         if not interface.caches:
             with by_reference(whole) as given:
@@ -113,3 +113,12 @@ def decoder_of(model: ir.Model, seed: int = 0) -> Decoder | None:
         return None
     types = {v.name or "": type_string(v.dtype) for v in whole.graph.inputs if v.dtype is not None}
     return Decoder(interface, types)
+
+
+def _is_of_texts(model: ir.Model, interface: Interface) -> bool:
+    """True if ids, mask and positions are integers of shape [batch, tokens]."""
+    names = {interface.ids, interface.mask, interface.positions}
+    given = [v for v in model.graph.inputs if v.name in names]
+    return all(
+        v.dtype is not None and v.dtype.is_integer() and v.shape is not None and len(v.shape) == 2 for v in given
+    )

@@ -232,10 +232,9 @@ def _times(
     if work.progress is not None:
         work.progress("time", 0, 0)
     feeds = work.data.timed.inputs
-    original, path = "original", work.folder / "original.onnx"
-    io.save(work.original, path)  # opened as the others are: weights that are referred to may not be packed
-    models = {original: path, **{s.name: path for s, path in paths.items()}}
-    openers = {name: partial(open_runner, model, feeds, setting) for name, model in models.items()}
+    original = "original"
+    models = {original: work.opened, **{s.name: path for s, path in paths.items()}}
+    openers = {name: partial(open_runner, model, feeds, setting, packed=True) for name, model in models.items()}
     times = model_times(openers, [setting], seconds=seconds)
     return {s: times[s.name].ratio(times[original]) for s in paths}
 

@@ -89,7 +89,7 @@ class Work:
     progress: Progress | None = None
     _count: int = 0
     _calibrates: bool = False
-    _ready: dict[int, ir.Model] = field(default_factory=dict)
+    _ready: dict[tuple[int, bool], ir.Model] = field(default_factory=dict)
     _smooth: dict[QuantizeSettings, ir.Model] = field(default_factory=dict)
     _kept: ExitStack = field(default_factory=ExitStack)
 
@@ -204,7 +204,7 @@ class Work:
             found = allocated(self._trials(ready, settings, nodes), self.close, settings, self._counted)
             notes.append(str(found))
             selection, forms, nodes = in_few_bits(selection, found.forms), found.forms, {}
-        model = in_forms(ready, forms) if forms else ready
+        model = self._filed(in_forms(ready, forms)) if forms else ready
         if settings.mode == "weights" and not settings.is_mixed:
             model, forms = self._levelled(model, ready, forms, settings, notes)
             selection = in_few_bits(selection, forms) if forms else selection
@@ -269,11 +269,12 @@ class Work:
     def _prepared(self, settings: QuantizeSettings) -> tuple[ir.Model, list[str]]:
         """A copy of the model as it goes to the quantizer."""
         raised, notes = in_opset(self.original, settings)
-        version = io.opset(raised)
-        if version not in self._ready:
-            model = rewritten(raised, seed=self.seed, progress=self.progress) if self.prepare else raised
-            self._ready[version] = named(model)
-        ready = self._ready[version]
+        key = io.opset(raised), settings.mode == "weights"
+        if key not in self._ready:
+            if self.prepare:
+                raised = rewritten(raised, settings.mode, seed=self.seed, progress=self.progress)
+            self._ready[key] = named(raised)
+        ready = self._ready[key]
         if settings.smooth:
             chosen = replace(settings, in_blocks=())
             if chosen not in self._smooth:
@@ -301,7 +302,14 @@ class Work:
         judge = Judge(self.opened, self.calibration_data)
         found = chosen_levels(model, forms, judge, settings.min_agreement, self._counted)
         notes.append(str(found))
-        return (in_forms(ready, found.forms), found.forms) if found.back else (model, {})
+        return (self._filed(in_forms(ready, found.forms)), found.forms) if found.back else (model, {})
+
+    def _filed(self, model: ir.Model) -> ir.Model:
+        """A model whose weights lie in a file, from which sessions map them."""
+        self._count += 1
+        path = self.folder / f"blocks-{self._count}.onnx"
+        io.save(model, path)
+        return io.load(path)
 
     def _through_files(self, model: ir.Model, engine: Callable[..., None]) -> ir.Model:
         """The model that an engine makes of one, from one file to another."""
