@@ -33,7 +33,6 @@ from onnxrewrite.suite.quality.data import Data, Sample
 from onnxrewrite.suite.quality.gate import Judge
 from onnxrewrite.suite.quantization.bit_allocation import allocate, measured
 from onnxrewrite.suite.quantization.bit_trials import Formats, Trials
-from onnxrewrite.suite.quantization.block_weights import in_forms
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.weight_format import WeightFormat
 from onnxrewrite.suite.quantization.workbench import Work
@@ -67,7 +66,7 @@ def perplexity(outputs: Sequence[Outputs], told: Sequence[Sample]) -> float:
 
 def made(trials: Trials, forms: Formats) -> ir.Model:
     """The model in these forms, its operators fused."""
-    model = in_forms(trials.model, forms) if forms else trials.model
+    model = trials.in_forms(trials.model, forms) if forms else trials.model
     return rw.apply(io.to_proto(model), check="fast", lower="fused", threads=1).model
 
 

@@ -30,6 +30,9 @@ Formats: TypeAlias = Mapping[str, WeightFormat]
 _SAMPLES = 4
 """Errors are measured on so many samples at most."""
 
+_FITTED = 16
+"""Weights are fitted to what is read on so many others."""
+
 _ROWS = 256
 """Of each sample so many rows of a product at most, evenly spaced."""
 
@@ -102,6 +105,23 @@ class Trials:
     setting: Setting
     rows: int | None = None
     _read: list[Outputs] = field(default_factory=list, init=False)
+    _fitted: dict[str, list[Array]] = field(default_factory=dict, init=False)
+
+    def in_forms(self, model: ir.Model, forms: Formats) -> ir.Model:
+        """A copy of a model that has some of the products, with weights in these forms."""
+        return in_forms(model, forms, self._fitted_on)
+
+    def _fitted_on(self, name: str) -> list[Array]:
+        """Rows that a product reads, on samples that no error is measured on, if there are enough."""
+        if not self._fitted:
+            fitted = self.data[_SAMPLES : _SAMPLES + _FITTED] if len(self.data) > _SAMPLES else self.data
+            taps = Taps(self.model, [p.read.name or "" for p in self.products])
+            for sample in fitted:
+                read = taps(sample.inputs)
+                known = {p.read.name or "": p.rows(read[p.read.name or ""], _ROWS) for p in self.products}
+                for each, rows in known.items():
+                    self._fitted.setdefault(each, []).append(rows)
+        return next(self._fitted[p.read.name or ""] for p in self.products if p.name == name)
 
     def errors(self, forms: Iterable[WeightFormat]) -> dict[WeightFormat, dict[str, float]]:
         """Of each form, and each product that it fits, the sum of the squares of the errors of the product's result."""
@@ -112,7 +132,7 @@ class Trials:
         found = {}
         for first, alike in stored.items():
             fitting = {p.name: first for p in self.products if first.fits(p.node.op_type, p.sizes)}
-            made = in_forms(side_by_side(self.model, self.products), fitting)
+            made = self.in_forms(side_by_side(self.model, self.products), fitting)
             for form in alike:
                 squares = self._squares(
                     exact, _results(at_levels(made, dict.fromkeys(fitting, form.level)), self._feeds())
@@ -151,7 +171,7 @@ class Trials:
         tasks: dict[WeightFormat | None, Runner] = {None: open_runner(alone, feeds, self.setting)}
         for kernel in kernels:
             try:
-                runner = open_runner(in_forms(alone, {product.name: kernel}), feeds, self.setting)
+                runner = open_runner(self.in_forms(alone, {product.name: kernel}), feeds, self.setting)
                 runner()
                 tasks[kernel] = runner
             except ModelError:

@@ -7,7 +7,8 @@ Gather(t, i) ⟶ com.microsoft.GatherBlockQuantized(t₄, i, scales)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -21,18 +22,27 @@ from onnxrewrite.system.arrays import Array
 _MICROSOFT = "com.microsoft"
 
 
-def in_forms(model: ir.Model, forms: Mapping[str, WeightFormat]) -> ir.Model:
+Reads: TypeAlias = Callable[[str], Sequence[Array]]
+"""Gives arrays [rows, inner] that the product of a name reads."""
+
+
+def _nothing(name: str) -> Sequence[Array]:
+    return ()
+
+
+def in_forms(model: ir.Model, forms: Mapping[str, WeightFormat], reads: Reads = _nothing) -> ir.Model:
     """A copy of a model with the weights of some nodes in blocks.
 
     Args:
         model: Not changed; its nodes have names of their own.
         forms: Names of nodes of the main graph, MatMul or Gather with constant weights, to forms that fit.
+        reads: For forms of the algorithm ``gptq``.
 
     Raises:
         ModelError: onnxruntime.quantization fails on the weights of one.
     """
     made = model.clone()
-    writer = _Writer(made)
+    writer = _Writer(made, reads)
     for node in [node for node in made.graph if node.name in forms]:
         writer.rewrite(node, forms[node.name or ""])
     return made
@@ -63,11 +73,11 @@ def _set_level(node: ir.Node, level: int) -> None:
 class _Writer:
     """Puts weights in blocks into a model, which is changed; equal ones are there once."""
 
-    def __init__(self, model: ir.Model) -> None:
-        self.model, self.graph = model, model.graph
+    def __init__(self, model: ir.Model, reads: Reads) -> None:
+        self.model, self.graph, self.reads = model, model.graph, reads
         values = [*self.graph.inputs, *(value for node in self.graph.all_nodes() for value in node.outputs)]
         self.names = Names([*self.graph.initializers, *(value.name or "" for value in values)])
-        self.made: dict[tuple[ir.Value, str, WeightFormat], list[ir.Value]] = {}
+        self.made: dict[tuple[ir.Value, str, WeightFormat, str], list[ir.Value]] = {}
 
     def rewrite(self, node: ir.Node, form: WeightFormat) -> None:
         """Give a node its weights in a form."""
@@ -76,7 +86,7 @@ class _Writer:
         assert weight is not None
         assert weight.const_value is not None
         shape = tuple(weight.const_value.shape.numpy())
-        blocks = self._blocks(weight, node.op_type, form)
+        blocks = self._blocks(weight, node, form)
         if table:
             how = {"gather_axis": node.attributes.get_int("axis", 0), "quantize_axis": 1, "block_size": form.block}
             operands = [blocks[0], read, *blocks[1:]]
@@ -104,13 +114,15 @@ class _Writer:
         ones = self._initializer(f"{product.name}/ones", ir.tensor(np.ones(rank, np.int64)))
         return [ir.node("Expand", [product.outputs[0], ones], name=self.names.fresh(f"{product.name}/expand"))]
 
-    def _blocks(self, weight: ir.Value, operator: str, form: WeightFormat) -> list[ir.Value]:
+    def _blocks(self, weight: ir.Value, node: ir.Node, form: WeightFormat) -> list[ir.Value]:
         """The packed weights, their scales, and their zero points if there are any, as initializers."""
-        key = weight, operator, form.stored
+        operator, name = node.op_type, node.name or ""
+        key = weight, operator, form.stored, name if form.algorithm == "gptq" else ""
         if key not in self.made:
             assert weight.const_value is not None
             array = weight.const_value.numpy()
-            found = engine.in_blocks(operator, array if operator == "Gather" else array.reshape(array.shape[-2:]), form)
+            whole = array if operator == "Gather" else array.reshape(array.shape[-2:])
+            found = engine.in_blocks(operator, whole, form, self.reads(name) if form.algorithm == "gptq" else ())
             tensors = [ir.tensor(found.packed), ir.tensor(found.scales)]
             tensors += [] if found.zeros is None else [ir.tensor(found.zeros)]
             if operator == "Gather":
@@ -119,7 +131,7 @@ class _Writer:
                 self.model.ir_version = max(self.model.ir_version or 0, _FOUR_BITS_SINCE)
             parts = (f"{form.bits} bits", "scales", "zeros")
             named = [f"{weight.name}/{part}" for part in parts[: len(tensors)]]
-            self.made[key] = [self._initializer(name, each) for name, each in zip(named, tensors, strict=True)]
+            self.made[key] = [self._initializer(each, tensor) for each, tensor in zip(named, tensors, strict=True)]
         return self.made[key]
 
     def _initializer(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:

@@ -7,7 +7,7 @@ import io as text
 import logging
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ import onnx
 from onnxrewrite.errors import ModelError, OnnxRewriteError
 from onnxrewrite.runtime.session import one_line
 from onnxrewrite.suite.quality.data import Sample
+from onnxrewrite.suite.quantization import gptq
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.weight_format import WeightFormat
 from onnxrewrite.system.arrays import Array, Feeds
@@ -133,7 +134,7 @@ def plain(source: Path, target: Path, mode: str, samples: Iterable[Sample], *, l
             quantize_static(source, target, Reader(samples), use_external_data_format=large)
 
 
-def in_blocks(operator: str, weight: Array, form: WeightFormat) -> Blocks:
+def in_blocks(operator: str, weight: Array, form: WeightFormat, read: Sequence[Array] = ()) -> Blocks:
     """The weights of one node in blocks.
 
     onnxruntime.quantization is given some columns of a product's weights, or rows of a table, at a time: blocks do not
@@ -143,15 +144,29 @@ def in_blocks(operator: str, weight: Array, form: WeightFormat) -> Blocks:
         operator: MatMul, whose weights are [inner, outer]; or Gather, whose table is [rows, ..., width].
         weight: Float32 or float16.
         form: A form that fits.
+        read: Arrays [rows, inner] that the product reads; ``gptq`` needs some.
 
     Raises:
         ModelError: onnxruntime.quantization fails.
     """
+    if form.algorithm == "gptq":
+        return _packed(*gptq.rounded(weight, read, form.block), form.block, weight.dtype)
     with _quiet():
         found = [_in_blocks(operator, part, form) for part in _parts(operator, weight)]
     packed, scales = (np.concatenate(arrays) for arrays in zip(*((b.packed, b.scales) for b in found), strict=True))
     zeros = [b.zeros for b in found if b.zeros is not None]
     return Blocks(packed, scales, np.concatenate(zeros) if zeros else None)
+
+
+def _packed(numbers: Array, scales: Array, zeros: Array, block: int, dtype: np.dtype[Any]) -> Blocks:
+    """Numbers of 4 bits [inner, outer], scales and zero points [blocks, outer] as a product has them."""
+    blocks, outer = scales.shape
+    whole = np.zeros((blocks * block, outer), np.uint8)
+    whole[: len(numbers)] = numbers
+    pairs = np.ascontiguousarray(whole.T).reshape(outer, blocks, block // 2, 2)
+    even = np.pad(zeros.T, ((0, 0), (0, blocks % 2))).reshape(outer, -1, 2)
+    both = [each[..., 0] | each[..., 1] << 4 for each in (pairs, even)]
+    return Blocks(both[0], np.ascontiguousarray(scales.T).astype(dtype), both[1])
 
 
 def _parts(operator: str, weight: Array) -> Iterator[Array]:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from onnxrewrite import io
+from onnxrewrite.checks.model import LARGE
 from onnxrewrite.errors import CheckError, OnnxRewriteError, UsageError
+from onnxrewrite.io.statistics import stored_bytes
 from onnxrewrite.measure.model_times import model_times
 from onnxrewrite.measure.timing import Interval
 from onnxrewrite.report.plain_reports import CandidateRow, QuantizedReport
@@ -138,7 +140,7 @@ def single(
     setting: Setting = Setting(),  # noqa: B008
     seconds: float = SECONDS,
 ) -> Quantized:
-    """Quantize in one way, and time it beside the float original; see ``compare``.
+    """Quantize in one way, and time it beside the float original, unless that is large; see ``compare``.
 
     Raises:
         CheckError: It is not good enough; nothing was written.
@@ -149,6 +151,9 @@ def single(
     quality = work.quality(made)
     if gate is not None:
         _check(work, made, settings, quality, gate)
+    if stored_bytes(work.original) > LARGE:
+        made.notes.append("not timed, for packing the original's weights takes as much memory again; bench does")
+        return work.finish(made, settings, quality, out)
     path = work.folder / "candidate.onnx"
     io.save(made.model, path)
     times = _times(work, {settings: path}, setting, seconds)

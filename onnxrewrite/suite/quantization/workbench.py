@@ -194,6 +194,7 @@ class Work:
         nodes = selection.chosen if settings.mode == "static" else split_gemms(ready, selection.chosen)
         self._tell("quantize")
         forms: Formats = {}
+        trials: Trials | None = None
         if settings.mode == "dynamic":
             nodes = store(ready, nodes, by_row=settings.per_channel)
             forms = forms_in_blocks(ready, nodes, settings)
@@ -201,10 +202,12 @@ class Work:
         if settings.mode == "weights" and not settings.is_mixed:
             forms, nodes = dict.fromkeys(nodes, of_settings(settings)), {}
         if settings.is_mixed:
-            found = allocated(self._trials(ready, settings, nodes), self.close, settings, self._counted)
+            trials = self._trials(ready, settings, nodes)
+            found = allocated(trials, self.close, settings, self._counted)
             notes.append(str(found))
             selection, forms, nodes = in_few_bits(selection, found.forms), found.forms, {}
-        model = self._filed(in_forms(ready, forms)) if forms else ready
+        quantized = trials.in_forms if trials is not None else in_forms
+        model = self._filed(quantized(ready, forms)) if forms else ready
         if settings.mode == "weights" and not settings.is_mixed:
             model, forms = self._levelled(model, ready, forms, settings, notes)
             selection = in_few_bits(selection, forms) if forms else selection
