@@ -66,7 +66,7 @@ def perplexity(outputs: Sequence[Outputs], told: Sequence[Sample]) -> float:
 
 def made(trials: Trials, forms: Formats) -> ir.Model:
     """The model in these forms, its operators fused."""
-    model = trials.quantized(trials.model, forms) if forms else trials.model
+    model = trials.in_forms(trials.model, forms) if forms else trials.model
     return rw.apply(io.to_proto(model), check="fast", lower="fused", threads=1).model
 
 

@@ -197,14 +197,25 @@ def _flat(draw: _Writer, x: str, name: str, inputs: int, outputs: int) -> str:
     return draw("Reshape", product, shape)
 
 
-def decoder(path: Path, *, layers: int, size: int, inner: int, words: int = 32000, dtype: type = np.float32) -> None:
+def decoder(
+    path: Path,
+    *,
+    layers: int,
+    size: int,
+    inner: int,
+    words: int = 32000,
+    dtype: type = np.float32,
+    counted: bool = False,
+) -> None:
     """A decoder like Llama with past keys and values: RMS norms, rotary embeddings, SwiGLU, a causal mask.
 
-    ``dtype``: of the stored weights; it computes in float32.
+    ``dtype``: of the stored weights; it computes in float32.  ``counted``: it takes 1 for each token that counts, and
+    makes its mask of that.
     """
     long, real, heads = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT, size // _HEAD
     inputs = [_value("input_ids", long, "batch", "sequence"), _value("positions", long, "batch", "sequence")]
-    inputs.append(_value("mask", real, "batch", 1, "sequence", "past + sequence"))
+    mask = ("attention_mask", long, "batch") if counted else ("mask", real, "batch", 1, "sequence")
+    inputs.append(_value(*mask, "past + sequence"))
     for kind in ("key", "value"):
         inputs += [_value(f"past.{i}.{kind}", real, "batch", heads, "past", _HEAD) for i in range(layers)]
     with _model(path, dtype, inputs) as (draw, outputs):
@@ -214,6 +225,7 @@ def decoder(path: Path, *, layers: int, size: int, inner: int, words: int = 3200
         angles = draw("Mul", draw("Cast", draw("Unsqueeze", "positions", [2]), to=real), "frequencies")
         doubled = draw("Unsqueeze", draw("Concat", angles, angles, axis=-1), [1])
         cos, sin = draw("Cos", doubled), draw("Sin", doubled)
+        bias = _causal(draw) if counted else "mask"
         for number in range(layers):
             draw.scope = f"/layer.{number}"
             normed = _rms_norm(draw, x, "norm1", size)
@@ -227,7 +239,7 @@ def decoder(path: Path, *, layers: int, size: int, inner: int, words: int = 3200
                 draw.nodes.append(helper.make_node("Concat", [f"past.{number}.{kind}", each], [present], axis=2))
                 outputs.append(_value(present, real, "batch", heads, "past + sequence", _HEAD))
             turned = draw("Transpose", f"present.{number}.key", perm=[0, 1, 3, 2])
-            scores = draw("Add", draw("Mul", draw("MatMul", q, turned), 1 / math.sqrt(_HEAD)), "mask")
+            scores = draw("Add", draw("Mul", draw("MatMul", q, turned), 1 / math.sqrt(_HEAD)), bias)
             attended = draw("MatMul", draw("Softmax", scores, axis=-1), f"present.{number}.value")
             x = draw("Add", x, _dense(draw, _merged(draw, attended, size), "out", size, size))
             normed = _rms_norm(draw, x, "norm2", size)
@@ -238,6 +250,18 @@ def decoder(path: Path, *, layers: int, size: int, inner: int, words: int = 3200
         logits = _dense(draw, _rms_norm(draw, x, "norm", size), "head", size, words)
         draw.nodes.append(helper.make_node("Identity", [logits], ["logits"]))
         outputs.insert(0, _value("logits", real, "batch", "sequence", words))
+
+
+def _causal(draw: _Writer) -> str:
+    """What is added to scores: the lowest number for later tokens, and for those that do not count."""
+    total, new = (
+        draw("Squeeze", draw("Slice", draw("Shape", name), [1], [2]), [0]) for name in ("attention_mask", "input_ids")
+    )
+    zero, one = (draw("Squeeze", draw.constant([number]), [0]) for number in (0, 1))
+    keys, queries = draw("Range", zero, total, one), draw("Range", draw("Sub", total, new), total, one)
+    causal = draw("LessOrEqual", keys, draw("Unsqueeze", queries, [1]))
+    kept = draw("Cast", draw("Unsqueeze", "attention_mask", [1, 2]), to=onnx.TensorProto.BOOL)
+    return draw("Where", draw("And", causal, kept), 0.0, float(np.finfo(np.float32).min))
 
 
 def _rotated(draw: _Writer, x: str, cos: str, sin: str) -> str:

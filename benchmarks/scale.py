@@ -14,6 +14,10 @@ default mode, all checks, nothing remembered.  Anonymous memory (RssAnon of the 
 - ``fault``: the same as ``large`` and with a wrong rule, which takes the residual of an earlier layer in layer 23, and
   cannot be checked by itself.  Goals: it is found, named and undone, in 5 GB.
 - ``huge-fault``: the same rule for the model of ``huge``, in 6 GB.
+- ``int4``, ``mixed``: ``decoder`` given to ``onnxrewrite quantize --mode weights`` in place of ``apply``, with 4 bits
+  for all products, and with those that pay.  Goal: as ``decoder``.
+- ``genai``: ``decoder`` given to ``onnxrewrite genai``.  The same goal.
+- ``large-int4``, ``large-genai``: the same of ``large``.  Goal: 1.2 times the file.
 """
 
 from __future__ import annotations
@@ -45,6 +49,7 @@ class Case:
         seconds: On the wall; None for any.
         rule: A file with a wrong rule; empty for none.
         said: A pattern of what must be said of it.
+        command: The command, and its arguments beside the model and the output.
     """
 
     make: Callable[[Path], None]
@@ -52,10 +57,15 @@ class Case:
     seconds: float | None = None
     rule: str = ""
     said: str = "the whole model: .* segments"
+    command: tuple[str, ...] = ("apply", "--threads", "1", "-v")
 
 
 def _share(megabytes: float) -> float:
     return 1.5 * megabytes + 500
+
+
+def _file(megabytes: float) -> float:
+    return 1.2 * megabytes
 
 
 WRONG = '''
@@ -78,12 +88,24 @@ RULES = [Rule("stale-residual", Stage.RAISE, add, rewrite)]
 NAMED = "stale-residual .*segment "
 
 
+def _decoder(path: Path) -> None:
+    language_models.decoder(path, layers=10, size=896, inner=2432, words=32000, counted=True)
+
+
 def _large(path: Path) -> None:
     language_models.decoder(path, layers=27, size=2048, inner=5504)
 
 
+def _large_decoder(path: Path) -> None:
+    language_models.decoder(path, layers=27, size=2048, inner=5504, counted=True)
+
+
 def _huge(path: Path) -> None:
     language_models.decoder(path, layers=32, size=4096, inner=11008, dtype=np.float16)
+
+
+_BITS = ("quantize", "--threads", "1", "--no-gate", "--mode", "weights", "--weights")
+_GENAI = ("genai", "--context", "256", "--eos", "2")
 
 
 CASES: Mapping[str, Case] = {
@@ -98,6 +120,11 @@ CASES: Mapping[str, Case] = {
     "fault": Case(_large, lambda _: 5000, rule=WRONG, said=NAMED),
     "huge": Case(_huge, lambda _: 6000, 900),
     "huge-fault": Case(_huge, lambda _: 6000, rule=WRONG, said=NAMED),
+    "int4": Case(_decoder, _share, said="MatMul  *71", command=(*_BITS, "int4")),
+    "mixed": Case(_decoder, _share, said="of the products' time", command=(*_BITS, "mixed", "--samples", "8")),
+    "genai": Case(_decoder, _share, said="10 × GroupQueryAttention", command=_GENAI),
+    "large-int4": Case(_large_decoder, _file, said="MatMul  *190", command=(*_BITS, "int4")),
+    "large-genai": Case(_large_decoder, _file, said="27 × GroupQueryAttention", command=_GENAI),
 }
 
 
@@ -148,11 +175,12 @@ def measured(tell: report.Report, names: Sequence[str]) -> None:
             path = Path(folder, "model.onnx")
             CASES[name].make(path)
             size = sum(file.stat().st_size for file in Path(folder).iterdir()) / 1e6
-            command = [sys.executable, "-m", "onnxrewrite", "apply", str(path), "-o", str(Path(folder, "out.onnx"))]
+            first, *arguments = CASES[name].command
+            command = [sys.executable, "-m", "onnxrewrite", first, str(path), "-o", str(Path(folder, "out.onnx"))]
             Path(folder, "wrong.py").write_text(CASES[name].rule, encoding="utf-8")
             extra = ["--rules", str(Path(folder, "wrong.py"))] if CASES[name].rule else []
             environment = {"XDG_CACHE_HOME": str(Path(folder, "cache")), "COLUMNS": "500"}
-            usage = used([*command, *extra, "--threads", "1", "-v"], environment)
+            usage = used([*command, *arguments, *extra], environment)
             if usage.code:
                 print(usage.said)
             checked = next((line.strip() for line in usage.said.splitlines() if "whole model" in line), "")
@@ -169,7 +197,7 @@ def measured(tell: report.Report, names: Sequence[str]) -> None:
                 }
             )
             found[name] = size, usage
-    tell.table("onnxrewrite apply, cold, one thread for what is timed", rows)
+    tell.table("onnxrewrite, cold, one thread for what is timed", rows)
     for name, (size, usage) in found.items():
         tell.goal(f"{name}: anonymous memory", usage.anonymous, CASES[name].memory(size), unit="MB")
         tell.goal(f"{name}: exit code", usage.code, 0)

@@ -54,8 +54,19 @@ DECODERS = {
         "Qwen3MoeForCausalLM",
         GROUPED | dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48, norm_topk_prob=True),
     ),
+    "gpt_oss": (
+        "GptOssForCausalLM",
+        GROUPED
+        | dict(
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            sliding_window=16,
+            layer_types=["sliding_attention", "full_attention"],
+            rope_scaling=None,
+        ),
+    ),
 }
-"""Name to the class of Transformers and its configuration; the last has experts."""
+"""Name to the class of Transformers and its configuration; the last two have experts, the last attention sinks."""
 
 NAMES = tuple(DECODERS)
 UNPOSITIONED = {"bloom"}
@@ -76,9 +87,27 @@ def decoder(name: str, **options: object) -> hf.PreTrainedModel:
     for block in model.modules():
         if hasattr(block, "experts") and hasattr(block, "gate"):
             block.forward = types.MethodType(all_experts, block)
+        if hasattr(block, "gate_up_proj_bias"):
+            block.forward = types.MethodType(all_experts_at_once, block)
+        for parameter in ("sinks", *EMPTY):
+            if isinstance(getattr(block, parameter, None), nn.Parameter):
+                nn.init.normal_(getattr(block, parameter), std=1.0 if parameter == "sinks" else 0.3)
     with torch.no_grad():
         model.get_output_embeddings().weight[-1] = 0
     return model
+
+
+EMPTY = ("gate_up_proj", "gate_up_proj_bias", "down_proj", "down_proj_bias")
+"""Parameters of experts that Transformers allocates and does not draw."""
+
+
+def all_experts_at_once(block, hidden, router_indices=None, routing_weights=None):
+    """The same of experts whose weights are one tensor."""
+    x = hidden.reshape(1, -1, block.hidden_size)
+    both = x @ block.gate_up_proj + block.gate_up_proj_bias[:, None]
+    gate, up = both[..., ::2].clamp(max=block.limit), both[..., 1::2].clamp(min=-block.limit, max=block.limit)
+    made = (gate * torch.sigmoid(gate * block.alpha) * (up + 1)) @ block.down_proj + block.down_proj_bias[:, None]
+    return (made * routing_weights.T[..., None]).sum(0).reshape(hidden.shape)
 
 
 def all_experts(block, hidden):

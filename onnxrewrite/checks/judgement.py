@@ -12,6 +12,7 @@ Whole models and the parts at a site are judged alike; ``Depth`` says what is me
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -38,7 +39,7 @@ from onnxrewrite.reference.tolerance import (
     measure,
     near_enough,
 )
-from onnxrewrite.runtime.session import ModelLike, Session, as_proto, open_session
+from onnxrewrite.runtime.session import ModelLike, Session, as_proto, passing_session
 from onnxrewrite.system.arrays import Array, DType, Feeds, Floats, Held, Mask, Outputs
 
 BESIDE_OVERFLOW = 1e-2
@@ -290,9 +291,13 @@ class Judge:
             feeds = [perturbed_feeds(run.feeds, seed, 0.5) for run in runs]
             if stepped or not in_double:
                 model = perturbed_model(self.original, seed)
-                session = open_session(model, threads=self.depth.threads) if model else self.session
-                for run, fed in zip(runs, feeds, strict=True):
-                    yield from _moved(run, run.outputs, session, fed)
+                with (
+                    passing_session(model, threads=self.depth.threads)
+                    if model
+                    else nullcontext(self.session) as session
+                ):
+                    for run, fed in zip(runs, feeds, strict=True):
+                        yield from _moved(run, run.outputs, session, fed)
             for run, fed in zip(runs, feeds, strict=True) if in_double else ():
                 still, moved = self._in_double(run), self.reference.run(fed)
                 if still is not None and moved is not None:

@@ -14,6 +14,7 @@ from onnxrewrite.cli.output import refusal_told, write_json
 from onnxrewrite.errors import Rest
 
 if TYPE_CHECKING:
+    from onnxrewrite.suite.decoders.decoder_weights import WeightSettings
     from onnxrewrite.suite.decoders.genai_conversion import GenaiSettings
 
 
@@ -54,6 +55,44 @@ class _Text:
     pad: Annotated[int | None, typer.Option("--pad", min=0, metavar="ID", help="Token that fills up a text.")] = None
 
 
+class Bits(enum.StrEnum):
+    """Values of ``--weights``, of those that ``quantize`` has."""
+
+    INT8 = "int8"
+    INT4 = "int4"
+    MIXED = "mixed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Weights:
+    """Weights in few bits, as ``quantize --mode weights`` stores them."""
+
+    weights: Annotated[
+        Bits | None,
+        typer.Option("--weights", help="Dtype of weights; mixed: bits and blocks where they pay, a product each."),
+    ] = None
+    block_size: Annotated[
+        int, typer.Option("--block-size", metavar="N", help="Elements that share a scale, of int8 and int4.")
+    ] = 32
+    max_divergence: Annotated[
+        float, typer.Option("--max-divergence", metavar="D", help="Of mixed: nats that a token may be off, on average.")
+    ] = 0.01
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data", metavar="NPY|NPZ|DIR|MODULE:FUNCTION", help="Texts: ids, a text in each row; or all inputs."
+        ),
+    ] = None
+    min_tokens: Annotated[
+        float, typer.Option("--min-tokens", metavar="T", help="With --data: greedy tokens that stay the same, 0 to 1.")
+    ] = 0.98
+    max_perplexity: Annotated[
+        float, typer.Option("--max-perplexity", metavar="P", help="With --data: times the perplexity of MODEL.")
+    ] = 1.01
+    no_gate: Annotated[bool, typer.Option("--no-gate", help="Write the folder, whatever the weights lose.")] = False
+    threads: options.Threads = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Conversion:
     """The conversion and its check."""
@@ -83,6 +122,7 @@ def genai(
     *,
     parts: _Parts,
     text: _Text,
+    weights: _Weights,
     asked: _Conversion,
     told: options.Output,
 ) -> None:
@@ -93,8 +133,11 @@ def genai(
     reported.  The folder must write the same tokens as MODEL: in ONNX Runtime, and in onnxruntime-genai if it is
     installed.
 
-    Exit status: 0 done; 1 it writes other tokens, and nothing was written; 2 bad arguments, an unreadable model, or one
-    that is no decoder.
+    --weights stores weights in few bits.  With --data, the share of greedy tokens that stay the same and the perplexity
+    decide whether that is good enough.
+
+    Exit status: 0 done; 1 it writes other tokens, or its weights lose too much, and nothing was written; 2 bad
+    arguments, an unreadable model, or one that is no decoder.
     """
     from pathlib import Path
 
@@ -106,7 +149,7 @@ def genai(
 
     genai_folder.require_free(Path(output))
     options.keep_weights(io.load(model), report, "--json")
-    settings = _settings(parts, text, asked)
+    settings = _settings(parts, text, weights, asked)
     with progress_bar(wanted=not told.quiet) as progress, refusal_told(model, told.json, report):
         found = made(model, output, settings, tokenizer=text.tokenizer, config=text.config, progress=progress)
     data = {"model": model, **found.to_json()}
@@ -124,7 +167,29 @@ def genai(
     rest.end()
 
 
-def _settings(parts: _Parts, text: _Text, asked: _Conversion) -> GenaiSettings:
+def _of_weights(asked: _Weights) -> WeightSettings | None:
+    """The same as the library has it; None where they stay."""
+    if asked.weights is None:
+        return None
+    from onnxrewrite.suite.decoders.decoder_weights import WeightSettings
+    from onnxrewrite.suite.quality.gate import Gate
+    from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+
+    gate = Gate(min_tokens=asked.min_tokens, max_perplexity=asked.max_perplexity)
+    settings = QuantizeSettings(
+        mode="weights",
+        weights=asked.weights.value,
+        block_size=asked.block_size,
+        max_divergence=asked.max_divergence,
+        min_agreement=asked.min_tokens,
+        rows=1,
+    )
+    return WeightSettings(
+        quantize=settings, data=asked.data, gate=None if asked.no_gate else gate, threads=asked.threads
+    )
+
+
+def _settings(parts: _Parts, text: _Text, weights: _Weights, asked: _Conversion) -> GenaiSettings:
     """The same as the library has it."""
     from onnxrewrite.suite.decoders.genai_config import Special
     from onnxrewrite.suite.decoders.genai_conversion import GenaiSettings
@@ -138,4 +203,5 @@ def _settings(parts: _Parts, text: _Text, asked: _Conversion) -> GenaiSettings:
         lower=asked.lower.value,
         tokens=asked.tokens,
         seed=asked.seed,
+        weights=_of_weights(weights),
     )

@@ -215,6 +215,18 @@ class _Choice:
         float,
         typer.Option("--max-drop", metavar="D", help="Largest loss: of the metric, else of the cosine similarity, 1."),
     ] = 0.02
+    min_tokens: Annotated[
+        float,
+        typer.Option(
+            "--min-tokens", metavar="T", help="Of a decoder, with --data: greedy tokens that stay the same, 0 to 1."
+        ),
+    ] = 0.98
+    max_perplexity: Annotated[
+        float,
+        typer.Option(
+            "--max-perplexity", metavar="P", help="Of a decoder, with --data: times the perplexity of the original."
+        ),
+    ] = 1.01
     until: Annotated[
         float | None,
         typer.Option(
@@ -327,11 +339,12 @@ def _found(work: Work, settings: QuantizeSettings, choice: _Choice, path: Path) 
     from onnxrewrite.suite.quantization.modes import candidates, compare, single
 
     setting = Setting(threads=work.threads)
-    gate = None if choice.no_gate else Gate(max_drop=choice.max_drop)
+    limits = {"min_tokens": choice.min_tokens, "max_perplexity": choice.max_perplexity}
+    gate = None if choice.no_gate else Gate(max_drop=choice.max_drop, **limits)
     with work:
         if choice.until is not None:
             work.read_data([settings])
-            gate = Gate(max_drop=1 - choice.until)
+            gate = Gate(max_drop=1 - choice.until, **limits)
             settings = settings_until(work, settings, gate)
         if not choice.compare:
             made = single(work, settings, gate=gate, out=path, setting=setting)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from onnxrewrite.suite.bench.benchmark import bench
+from onnxrewrite.suite.decoders.decoder_weights import WeightSettings
 from onnxrewrite.suite.decoders.genai_config import Special
 from onnxrewrite.suite.decoders.genai_conversion import GenaiSettings, genai
 from onnxrewrite.suite.decoders.grouped_query import Padding
@@ -35,6 +36,7 @@ __all__ = [
     "Sample",
     "Special",
     "Stage",
+    "WeightSettings",
     "bench",
     "excluding",
     "exclusion",

@@ -30,7 +30,8 @@ _VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5
 _GRAPH: Final = onnx.ModelProto.GRAPH_FIELD_NUMBER
 _INITIALIZER: Final = onnx.GraphProto.INITIALIZER_FIELD_NUMBER
 _RAW: Final = onnx.TensorProto.RAW_DATA_FIELD_NUMBER
-_OUTSIDE: Final = (onnx.TensorProto.DATA_LOCATION_FIELD_NUMBER, onnx.TensorProto.EXTERNAL_DATA_FIELD_NUMBER)
+_LOCATION: Final = onnx.TensorProto.DATA_LOCATION_FIELD_NUMBER
+_EXTERNAL: Final = onnx.TensorProto.EXTERNAL_DATA_FIELD_NUMBER
 
 LOCATION: Final = "weights"
 """The location of the data of an initializer that only bears a name; the file of that name is none."""
@@ -279,7 +280,7 @@ def _taken_apart(
     """An initializer without its numbers; None where it is as it is."""
     fields = list(_fields(data, initializer.content, initializer.end))
     raw = [f for f in fields if f.number == _RAW]
-    if len(raw) != 1 or raw[0].wire != _LENGTH or any(f.number in _OUTSIDE for f in fields):
+    if len(raw) != 1 or raw[0].wire != _LENGTH or any(_is_outside(data, f) for f in fields):
         return None
     rest = b"".join(data[f.start : f.end] for f in fields if f.number != _RAW)
     try:
@@ -302,6 +303,13 @@ def _taken_apart(
     proto.external_data.add(key="location", value=LOCATION)
     stub: bytes = proto.SerializeToString()
     return stub
+
+
+def _is_outside(data: memoryview, field: _Field) -> bool:
+    """True for a field that says that the numbers of a tensor lie elsewhere; that they lie here may be said, too."""
+    if field.number == _LOCATION and field.wire == _VARINT:
+        return _number(data, field.content, field.end)[0] != onnx.TensorProto.DEFAULT
+    return field.number in (_LOCATION, _EXTERNAL)
 
 
 def _fields(data: memoryview, at: int, end: int) -> Iterator[_Field]:

@@ -62,12 +62,13 @@ def perturbed_model(model: ModelLike, seed: int) -> onnx.ModelProto | None:
     rng = np.random.default_rng([seed, 4712])
     changed, steps, added = False, list[onnx.NodeProto](), list[onnx.TensorProto]()
     for i, tensor in enumerate(copy.graph.initializer):
-        if tensor.name in grid or int(np.prod(tensor.dims)) < 2:
+        is_float = helper.tensor_dtype_to_np_dtype(tensor.data_type) in TOLERANCES
+        if tensor.name in grid or int(np.prod(tensor.dims)) < 2 or not is_float:
             continue
         value = array_of(tensor)
-        if value.dtype in TOLERANCES and referred(tensor) is not None:
+        if referred(tensor) is not None:
             steps += _moved_weight(tensor, value, rng, added)
-        elif value.dtype in TOLERANCES:
+        else:
             copy.graph.initializer[i].CopyFrom(numpy_helper.from_array(perturbed(value, rng), tensor.name))
             changed = True
     changed = _perturbed_steps(copy, exact, rng) or changed

@@ -23,6 +23,15 @@ class ClosenessRow(TypedDict):
     broken: int
 
 
+class TextRow(TypedDict):
+    """The quality of a decoder on texts, see ``suite.quality.texts.TextQuality``."""
+
+    agreement: float
+    perplexity: float | None
+    baseline: float | None
+    tokens: int
+
+
 class QualityReport(TypedDict):
     """The quality of a model, see ``suite.quality.gate.Quality``; ``worst`` names an output."""
 
@@ -31,6 +40,7 @@ class QualityReport(TypedDict):
     drop: float | None
     metric: float | None
     baseline: float | None
+    text: TextRow | None
     data: str
     generated: bool
     doubts: list[str]

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from onnxrewrite.measure.timing import Span
 from onnxrewrite.report import human
-from onnxrewrite.report.plain_reports import CandidateRow, ClosenessRow, QualityReport, QuantizedReport
+from onnxrewrite.report.plain_reports import CandidateRow, ClosenessRow, QualityReport, QuantizedReport, TextRow
 from onnxrewrite.report.table import facts_grid, plain_table
 
 _MAX_NAMES = 2
@@ -102,12 +102,23 @@ def _facts(data: QuantizedReport) -> list[tuple[str, str]]:
     if quality is not None:
         facts.append(("Data", quality["data"]))
         facts += [("Doubt", doubt) for doubt in quality["doubts"]]
+        if quality["text"] is not None:
+            facts.append(("Tokens", text_line(quality["text"])))
         if quality["metric"] is not None:
             facts.append(("Metric", f"{quality['metric']:.4g}; the original has {quality['baseline']:.4g}"))
     if data["floats"]:
         shown = [f"{name} {count}" for name, count in data["floats"].items()]
         facts.append(("In float", human.listed(shown, _MAX_OPERATORS)))
     return facts + [("Note", note) for note in data["notes"]]
+
+
+def text_line(found: TextRow) -> str:
+    """The tokens and the perplexity of a decoder, in one line."""
+    kept = f"{found['agreement']:.1%} of {found['tokens']} greedy tokens are the original's"
+    perplexity, baseline = found["perplexity"], found["baseline"]
+    if perplexity is None or baseline is None:
+        return f"{kept}; the perplexity is infinite"
+    return f"{kept}; perplexity {perplexity:.4g}, the original's {baseline:.4g} ({perplexity / baseline - 1:+.1%})"
 
 
 def _number(value: float) -> str:

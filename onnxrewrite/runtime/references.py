@@ -21,7 +21,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnx import numpy_helper
 
-from onnxrewrite.io import mapped
+from onnxrewrite.io import external, mapped
 from onnxrewrite.system import temporary
 from onnxrewrite.system.arrays import Array
 
@@ -39,7 +39,7 @@ _FOLDER: Final = "session.model_external_initializers_file_folder_path"
 _TOKEN: Final = "checksum"
 """The entry of a tensor's external data that names its array; ONNX Runtime does not look at it."""
 
-_DTYPES: Final = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
+_DTYPES: Final = frozenset(map(ir.DataType.__getitem__, ("FLOAT", "DOUBLE", "FLOAT16", "UINT8", "INT8")))
 _FEW_BITS: Final = frozenset(d.value for d in ir.DataType if d.is_integer() and d.bitwidth <= 8)
 _held: dict[str, Array] = {}
 _places: dict[str, tuple[str, int]] = {}
@@ -51,7 +51,7 @@ _tokens = itertools.count()
 def by_reference(model: ir.Model) -> Iterator[onnx.ModelProto]:
     """The model as a message that refers to its weights, as long as the context lasts."""
     inputs = {value.name for value in model.graph.inputs}
-    proto, weights = mapped.weightless(model, lambda t: t.dtype in _DTYPES and t.nbytes >= LEAST)
+    proto, weights = mapped.weightless(model, _is_referred)
     held = []
     for tensor in filter(mapped.is_weightless, proto.graph.initializer):
         if tensor.name in inputs:  # not constant
@@ -69,6 +69,15 @@ def by_reference(model: ir.Model) -> Iterator[onnx.ModelProto]:
         for token in held:
             del _held[token]
             _places.pop(token, None)
+
+
+def _is_referred(tensor: ir.TensorProtocol) -> bool:
+    return tensor.dtype in _DTYPES and tensor.nbytes >= LEAST
+
+
+def inner_bytes(model: ir.Model) -> int:
+    """The bytes of tensors that a message of ``by_reference`` would hold itself."""
+    return sum(s.tensor.nbytes for s in external.slots(model) if not (s.is_weight and _is_referred(s.tensor)))
 
 
 def referred(tensor: onnx.TensorProto) -> Array | None:
@@ -101,13 +110,15 @@ def digest(model: onnx.ModelProto) -> str:
     return hashlib.sha256(copy.SerializeToString(deterministic=True)).hexdigest()
 
 
-def source(model: onnx.ModelProto, options: ort.SessionOptions, *, timed: bool) -> tuple[bytes, object]:
+def source(
+    model: onnx.ModelProto, options: ort.SessionOptions, *, timed: bool, packed: bool = False
+) -> tuple[bytes, object]:
     """The bytes from which ONNX Runtime opens a session that gets the arrays that a model refers to; and an object to
     keep as long as the session.
 
     A session that is not timed takes them where they lie, and does not pack them for its kernels: these would be
     copies.  One that is timed gets copies, and packs them; of more than ``PACKED`` bytes it maps the file in which they
-    lie, and packs nothing.
+    lie, and packs nothing, unless they are to be ``packed``.
     """
     found = {t.name: array for t in model.graph.initializer if (array := referred(t)) is not None}
     if not found:
@@ -115,7 +126,7 @@ def source(model: onnx.ModelProto, options: ort.SessionOptions, *, timed: bool) 
     values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in found.items()}
     is_large = sum(array.nbytes for array in found.values()) > PACKED
     # Kernels for weights of few bits compute in other ways when these are not packed.
-    if (is_large or not timed) and not any(t.data_type in _FEW_BITS for t in model.graph.initializer):
+    if ((is_large and not packed) or not timed) and not any(t.data_type in _FEW_BITS for t in model.graph.initializer):
         options.add_session_config_entry("session.disable_prepacking", "1")
     if not timed:
         options.add_session_config_entry(_FOLDER, str(_folder()))

@@ -286,6 +286,17 @@ def open_session(model: ModelLike, *, threads: int = 0, pooled: bool = True) -> 
     )
 
 
+@contextmanager
+def passing_session(model: onnx.ModelProto, *, threads: int = 0) -> Iterator[Session | str]:
+    """The same, closed at the end; of a model that refers to many weights it keeps no memory between runs."""
+    session = open_session(model, threads=threads, pooled=references.referred_bytes(model) <= references.POOLED)
+    try:
+        yield session
+    finally:
+        if isinstance(session, Session):
+            session.close()
+
+
 def _prototype(model: ModelLike, threads: int) -> ort.InferenceSession | None:
     """A session in which kernels in Python run; None where there are none, or they do not take these dtypes."""
     if not any(op.kernel for op in custom.every()) or isinstance(model, str | Path):
@@ -303,17 +314,42 @@ def _prototype(model: ModelLike, threads: int) -> ort.InferenceSession | None:
         return None
 
 
-def source_of(model: ModelLike, options: ort.SessionOptions, *, timed: bool = False) -> tuple[bytes | str, object]:
+def source_of(
+    model: ModelLike, options: ort.SessionOptions, *, timed: bool = False, packed: bool = False
+) -> tuple[bytes | str, object]:
     """The bytes or the path that ONNX Runtime opens with these options, and an object to keep with the session, or
-    None; ``timed`` as for ``references.source``."""
+    None; ``timed`` and ``packed`` as for ``references.source``."""
     if isinstance(model, (str, Path)):
         return os.fspath(model), None
+    if isinstance(model, ir.Model) and not timed and weight_bytes(model) > COPIED and _is_message(model):
+        with references.by_reference(model) as proto:
+            return references.source(proto, options, timed=timed)
     if isinstance(model, ir.Model) and weight_bytes(model) > PROTO_LIMIT:
         keep = contextlib.ExitStack()  # which leaves the folder when it is collected
         path = keep.enter_context(temporary.folder()) / "model.onnx"
         io.save(model, path, external_data=True)
         return os.fspath(path), keep
-    return references.source(as_proto(model), options, timed=timed)
+    return references.source(as_proto(model), options, timed=timed, packed=packed)
+
+
+def _is_message(model: ir.Model) -> bool:
+    """True if a message holds a model whose weights it refers to."""
+    with preserved.completed(model):
+        is_old = model.ir_version < preserved.OVERRIDABLE_SINCE  # which ``by_reference`` leaves whole
+        return not is_old and references.inner_bytes(model) <= PROTO_LIMIT
+
+
+@contextmanager
+def referred(model: ir.Model) -> Iterator[onnx.ModelProto | str]:
+    """A model in a form that ORT opens: a message that refers to its weights; or, if what it holds all the same is
+    beyond 2 GB, a file that is gone afterwards.  It is not for timing: weights may stay unpacked.
+    """
+    if _is_message(model):
+        with references.by_reference(model) as proto:
+            yield proto
+    else:
+        with openable(model) as opened:
+            yield opened
 
 
 @contextmanager

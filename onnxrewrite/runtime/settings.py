@@ -171,17 +171,20 @@ def open_runner(
     feeds: Feeds,
     setting: Setting = DEFAULT,
     options: ort.SessionOptions | None = None,
+    *,
+    packed: bool = False,
 ) -> Runner:
     """A session of a model that runs as ``setting`` says, on those of ``feeds`` that the model has.
 
-    ``options`` are those of the setting, ``options_of``, with more said.
+    ``options`` are those of the setting, ``options_of``, with more said.  ``packed``: weights that a message refers to
+    are packed however many there are, see ``references.source``.
 
     Raises:
         ModelError: ONNX Runtime refuses the model, or the provider does not start here.
     """
     options = options_of(setting) if options is None else options
     try:
-        source, keep = source_of(model, options, timed=True)
+        source, keep = source_of(model, options, timed=True, packed=packed)
         seconds = seconds_for(weight_bytes(model))
         start = time.perf_counter()
         handle = native.opened(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
+import numpy as np
 import onnx
 import pytest
 from suite.decoders.decoder_models import decoder, without_output
 
-from onnxrewrite.cli.genai import Padding
+from onnxrewrite.cli.genai import Bits, Padding
 from onnxrewrite.suite.decoders import grouped_query
+from onnxrewrite.suite.quantization.quantize_settings import Weights
 
 
 @pytest.fixture
@@ -22,6 +26,19 @@ def net(tmp_path: Path) -> Path:
 
 def test_the_options_are_those_of_the_library() -> None:
     assert [each.value for each in Padding] == [each.value for each in grouped_query.Padding]
+    assert {each.value for each in Bits} < set(get_args(Weights))
+
+
+def test_weights_in_few_bits_are_judged_by_tokens(cli: Callable, net: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "texts.npy", np.random.default_rng(0).integers(3, 96, (8, 12)))
+    arguments = ("--context", 64, "--eos", 2, "--tokens", 4, "--weights", "int4", "--threads", 1)
+    arguments += ("--block-size", 16, "--data", tmp_path / "texts.npy")
+    done = cli("genai", net, "-o", tmp_path / "out", *arguments, "--min-tokens", 0, "--max-perplexity", 2)
+    assert done.code == 0, done.err
+    assert re.search(r"Quality +[\d.]+% of 22 greedy tokens are the original's; perplexity [\d.]+, the", done.out)
+    refused = cli("genai", net, "-o", tmp_path / "no", *arguments, "--min-tokens", 1, "--max-perplexity", 0.5)
+    assert refused.code == 1
+    assert not (tmp_path / "no").exists()
 
 
 def test_a_folder_and_its_report(cli: Callable, net: Path, tmp_path: Path) -> None:

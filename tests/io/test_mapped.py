@@ -47,6 +47,20 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_file_may_say_that_its_numbers_lie_in_it(file: Path) -> None:
+    """onnx.save after onnx.load of external data does."""
+    model = onnx.load(file)
+    for tensor in model.graph.initializer:
+        tensor.data_location = onnx.TensorProto.DEFAULT
+    onnx.save(model, file)
+    weights = io.load(file).graph.initializers
+    assert isinstance(weights["w"].const_value, mapped.MappedTensor)
+    model.graph.initializer[0].data_location = onnx.TensorProto.EXTERNAL  # and numbers, too
+    file.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError):
+        io.load(file)
+
+
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*/model.onnx")), ids=lambda p: p.parent.name)
 def test_the_model_is_the_same(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = io.load(path)

@@ -25,6 +25,7 @@ from onnxrewrite.suite.decoders.attention_operators import ATTENTIONS
 from onnxrewrite.suite.decoders.caches import Cache, is_shareable
 from onnxrewrite.suite.decoders.contract import under_contract, without_shapes_of_pasts
 from onnxrewrite.suite.decoders.decoder_interface import Interface, find_interface
+from onnxrewrite.suite.decoders.decoder_weights import FewBits, WeightSettings, in_few_bits
 from onnxrewrite.suite.decoders.genai_config import (
     Special,
     context_of,
@@ -37,9 +38,12 @@ from onnxrewrite.suite.decoders.greedy_generation import Side
 from onnxrewrite.suite.decoders.grouped_query import Padding, rules
 from onnxrewrite.suite.decoders.last_token import keep_last
 from onnxrewrite.suite.decoders.past import add_past
+from onnxrewrite.suite.decoders.sinks import SinksStay, take_out
 from onnxrewrite.suite.decoders.stepwise import require_causal, require_stepwise
-from onnxrewrite.suite.decoders.token_check import TokenCheck, check_tokens, largest, prompts
+from onnxrewrite.suite.decoders.token_check import TokenCheck, check_tokens, furthest, largest, prompts
 from onnxrewrite.suite.decoders.token_counts import spell_counts
+from onnxrewrite.suite.quantization.block_weights import at_level
+from onnxrewrite.suite.quantization.weight_format import EXACT
 
 _OPSET = 23
 """The first that has Attention, of which grouped-query attention is made."""
@@ -70,6 +74,7 @@ class GenaiSettings:
         all_logits: True for logits of all new tokens; else those of the last one, if texts are padded on the right.
         tokens: The number of tokens after each prompt that are compared.
         seed: Of the prompts, and of the inputs of checks.
+        weights: How weights are stored in few bits, and judged; None leaves them as they are.
     """
 
     parts: Mapping[str, str | None] = field(default_factory=dict)
@@ -80,6 +85,7 @@ class GenaiSettings:
     all_logits: bool = False
     tokens: int = 32
     seed: int = 0
+    weights: WeightSettings | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +99,8 @@ class GenaiFolder:
         attentions: The number of layers by the operator of their attention; ``Softmax`` for one that is spelled out.
         shared: True if past and present are one buffer.
         tokenizer: The names of the tokenizer's files.
-        check: The comparison with the given model.
+        check: The comparison with the given model; with the same weights in few bits, where they are.
+        weights: The form of the weights, and their quality; None if they are as they were.
         nodes: The number of nodes before and after.
         assumes: What is assumed of how it is used.
         notes: What stays as it was, and why.
@@ -106,6 +113,7 @@ class GenaiFolder:
     shared: bool
     tokenizer: tuple[str, ...]
     check: TokenCheck
+    weights: FewBits | None
     nodes: tuple[int, int]
     assumes: tuple[str, ...]
     notes: tuple[str, ...]
@@ -125,6 +133,7 @@ class GenaiFolder:
             "shared_buffer": self.shared,
             "tokenizer": list(self.tokenizer),
             "check": self.check.to_json(),
+            "weights": None if self.weights is None else self.weights.to_json(),
             "nodes": {"before": self.nodes[0], "after": self.nodes[1]},
             "assumes": list(self.assumes),
             "notes": list(self.notes),
@@ -170,12 +179,14 @@ def genai(
     if not face.caches:
         with by_reference(original) as given:
             require_causal(_opened(given, "the decoder"), face, settings.seed)
-    made = _Made(original, face, settings, context, progress)
+    few = None if settings.weights is None else in_few_bits(original, settings.weights, settings.seed, progress)
+    exact = original if few is None else few.model
+    made = _made(exact, face, settings, context, progress)
     require_agreement(said, made.interface, made.heads)
     written = genai_config(made.interface, said, named, context=context, heads=made.heads, shared=made.shared)
     with genai_folder.made_whole(target) as folder:
         files = genai_folder.fill(folder, made.model, written, folders[1])
-        check = _checked(original, face, made, folder, context)
+        check = _checked(exact, face, made, folder, context)
     return GenaiFolder(
         path=target,
         interface=face,
@@ -184,10 +195,23 @@ def genai(
         shared=made.shared,
         tokenizer=tuple(files),
         check=check,
+        weights=few,
         nodes=(len(original.graph), len(made.model.graph)),
         assumes=tuple(made.assumes),
         notes=tuple(made.notes),
     )
+
+
+def _made(
+    original: ir.Model, face: Interface, settings: GenaiSettings, context: int, progress: Progress | None
+) -> _Made:
+    """The decoder under the contract, rewritten; where its sinks cannot be expressed, they stay."""
+    try:
+        return _Made(original, face, settings, context, progress)
+    except SinksStay as stay:
+        made = _Made(original, face, settings, context, progress, sinks=False)
+        made.notes.append(str(stay))
+        return made
 
 
 class _Made:
@@ -199,14 +223,22 @@ class _Made:
     """
 
     def __init__(
-        self, original: ir.Model, face: Interface, settings: GenaiSettings, context: int, progress: Progress | None
+        self,
+        original: ir.Model,
+        face: Interface,
+        settings: GenaiSettings,
+        context: int,
+        progress: Progress | None,
+        *,
+        sinks: bool = True,
     ) -> None:
         self.settings, self.progress = settings, progress
         self.notes: list[str] = []
         counted = settings.padding is Padding.RIGHT
         self.model, self.interface = under_contract(_of_logits(original, face), face)
         spell_counts(self.model, self.interface, context)
-        self.masks = masks.take_out(self.model, self.interface, context, heeds=face.mask is not None)
+        out = take_out(self.model, self.interface) if sinks else {}
+        self.masks = masks.take_out(self.model, self.interface, context, heeds=face.mask is not None, sinks=out)
         layers, pasts = len(self.masks.windows) + len(self.masks.unknown), len(face.caches)
         if 0 < pasts < layers:
             raise ModelError(f"{layers} attentions are masked, and {pasts} have a past; export it with the past of all")
@@ -314,15 +346,21 @@ def _checked(original: ir.Model, face: Interface, made: _Made, folder: Path, con
     texts = prompts(face.words, context, steps, settings.seed)
     by_length = settings.padding is Padding.RIGHT and "GroupQueryAttention" in made.attentions
     sides: tuple[str, ...] = ("right",) if settings.padding is Padding.RIGHT else ("right", "left")
+    saved = io.load(folder / genai_folder.MODEL)
     with contextlib.ExitStack() as stack:
-        first = _opened(stack.enter_context(by_reference(original)), "the decoder")
-        second = _opened(folder / genai_folder.MODEL, "the rewritten decoder")
+        models = [stack.enter_context(by_reference(at_level(each, EXACT))) for each in (original, saved)]
+        first, second = _opened(models[0], "the decoder"), _opened(models[1], "the rewritten decoder")
         room = max(map(len, texts)) + steps if made.shared else 0
         side, other = Side(first, face), Side(second, made.interface, room)
         sides = sides if face.mask is not None else ()
         found, written = check_tokens(side, other, texts, steps, apart=by_length, sides=sides)
+        rounding = largest(side)
     if genai_run.is_installed():
-        genai_run.check_folder(folder, texts, written, largest(side), found)
+        if made.settings.weights is not None:  # computed on 8-bit integers, which the comparison above leaves out
+            with by_reference(saved) as given:
+                fast = Side(_opened(given, "the rewritten decoder"), made.interface, room)
+                rounding = max(rounding, furthest(fast, texts, written))
+        genai_run.check_folder(folder, texts, written, rounding, found)
     return found
 
 

@@ -27,7 +27,7 @@ from onnxrewrite.pattern.terms import FLOATS, Attr, Const, Scalar, Var, any_of, 
 from onnxrewrite.rewrite.build import Builder
 from onnxrewrite.rewrite.rule import LOWER, Assumption, Rejects, Rewrites, Rule, rule
 from onnxrewrite.suite.decoders.decoder_interface import CUSTOMARY
-from onnxrewrite.suite.decoders.masks import CAUSAL
+from onnxrewrite.suite.decoders.masks import CAUSAL, Seen
 
 
 class Padding(enum.StrEnum):
@@ -36,6 +36,9 @@ class Padding(enum.StrEnum):
     RIGHT = "right"
     ANY = "any"
 
+
+_SINK = 11
+"""The place of ``head_sink`` among the inputs of GroupQueryAttention."""
 
 HEADS = (0, 2, 1, 3)
 """The permutation between [B, S, H, D] and [B, H, S, D], either way."""
@@ -72,13 +75,13 @@ grouped = microsoft.GroupQueryAttention(
 )
 
 
-def rules(windows: Mapping[str, int | None], padding: Padding) -> tuple[Rule, ...]:
-    """The rules for a decoder whose masks are inputs of these names, each with the size of its window or None."""
+def rules(seen: Mapping[str, Seen], padding: Padding) -> tuple[Rule, ...]:
+    """The rules for a decoder whose masks are inputs of these names."""
     made = Rule(
         "grouped-query-attention",
         LOWER,
         attention,
-        partial(to_grouped, dict(windows), padding),
+        partial(to_grouped, dict(seen), padding),
         examples=EXAMPLES if padding is Padding.RIGHT else (),
         assumes=(Assumption.FINITE, Assumption.NOT_EMPTY),
         allow_shared=True,
@@ -87,17 +90,17 @@ def rules(windows: Mapping[str, int | None], padding: Padding) -> tuple[Rule, ..
     return (made, grouped_rotary) if padding is Padding.RIGHT else (made,)
 
 
-def to_grouped(windows: Mapping[str, int | None], padding: Padding, m: Match, build: Builder) -> tuple[ir.Value, ...]:
+def to_grouped(seen: Mapping[str, Seen], padding: Padding, m: Match, build: Builder) -> tuple[ir.Value, ...]:
     """Attention(q, k, v, causal, past k, past v) ⟶ GroupQueryAttention(q, k, v, past k, past v, lengths, length)."""
     node = m.node(attention)
-    name = m[visible].name
-    m.require(name in windows, f"the mask is not {CAUSAL}", at=visible)
+    name = m[visible].name or ""
+    m.require(name in seen, f"the mask is not {CAUSAL}", at=visible)
     m.require(fill in m and m[fill] <= -1e30, "what is masked is not far below all scores", at=visible)
     m.require(len(node.outputs) == 3, "there is no present", at=m.anchor)
     heads, shared, size = _heads(m)
     m.require(size % 8 == 0, f"heads must be of a multiple of 8 elements, not {size}", at=q)
     counts = _input(m, CUSTOMARY["mask"])
-    window = windows[name] if name is not None else None
+    window, sinks = seen[name].window, seen[name].sinks
     plain = padding is Padding.RIGHT and bias not in m
     lengths, length = _lengths(m, build, counts, plain)
     added = None if plain else m[mask]
@@ -110,7 +113,8 @@ def to_grouped(windows: Mapping[str, int | None], padding: Padding, m: Match, bu
     }
     parts = [_merged(m, build, m[each]) for each in (q, k, v)]
     m.widen(m.nodes, list(node.outputs))
-    more = () if added is None else (None, None, None, added)
+    sink = None if sinks is None else build.const(sinks, like=m[q])
+    more = (None, None, None, added, sink) if added is not None or sink is not None else ()
     result = build.microsoft.GroupQueryAttention(*parts, m[past_k], m[past_v], lengths, length, *more, **how, outputs=3)
     return (_split(build, result[0], heads, size) if m.rank(q) == 4 else result[0], *result[1:])
 
@@ -238,7 +242,9 @@ _GROUPED = "y, nk, nv = com.microsoft.GroupQueryAttention<num_heads=2, kv_num_he
 def grouped_rotary(m: Match, build: Builder) -> tuple[ir.Value, ...]:
     """GroupQueryAttention(RotaryEmbedding(q), RotaryEmbedding(k), …) ⟶ GroupQueryAttention(q, k, …, cos, sin)."""
     node = m.node(grouped)
-    m.require(len([each for each in node.inputs if each is not None]) == 7, "there are tables or a bias", at=m.anchor)
+    sink = input_of(node, _SINK)
+    known = 7 if sink is None else 8
+    m.require(len([v for v in node.inputs if v is not None]) == known, "there are tables or a bias", at=m.anchor)
     size, width = m.dim(past_k, 3), m[cos].shape[-1]
     m.require(isinstance(size, int) and size % 16 == 0, "heads must be of a multiple of 16 elements", at=q)
     m.require(width % 8 == 0, f"the kernel turns a multiple of 16 elements of a head, not {2 * width}", at=cos)
@@ -249,6 +255,7 @@ def grouped_rotary(m: Match, build: Builder) -> tuple[ir.Value, ...]:
         m[k],
         *node.inputs[2:7],
         *tables,
+        *([] if sink is None else [None, None, sink]),
         **m.attrs(grouped),
         do_rotary=1,
         rotary_interleaved=m[interleaved] or None,

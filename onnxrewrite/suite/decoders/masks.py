@@ -8,8 +8,9 @@ outside as long as the model is rewritten: ``CAUSAL`` by name.  ``spell_out`` pu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 import onnx_ir as ir
@@ -23,6 +24,7 @@ from onnxrewrite.suite.decoders import contract
 from onnxrewrite.suite.decoders.attention_operators import PRODUCTS
 from onnxrewrite.suite.decoders.decoder_interface import Interface
 from onnxrewrite.suite.decoders.probe import LEFT, STEPS, Probe, Step, dependent_on_tokens, last_of, possible
+from onnxrewrite.suite.decoders.sinks import SinksStay
 from onnxrewrite.suite.decoders.spelling import Spelling
 from onnxrewrite.system.arrays import Array
 
@@ -53,6 +55,19 @@ class _Masking:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """The tokens that a new one looks at, and what else takes a share of them.
+
+    Attributes:
+        window: The size of a window; None for none.
+        sinks: A number for each head, see ``sinks``; None for none.
+    """
+
+    window: int | None = None
+    sinks: Array | None = None
+
+
+@dataclass(frozen=True)
 class Masks:
     """The masks of the layers of a decoder.
 
@@ -61,21 +76,24 @@ class Masks:
             window, None for none.
         unknown: For each other layer, why it is not.
         left: True if all masks heed padding on the left too.
+        sinks: The sinks of each layer that has some.
     """
 
     windows: dict[int, int | None] = field(default_factory=dict)
     unknown: dict[int, str] = field(default_factory=dict)
     left: bool = True
+    sinks: dict[int, Array] = field(default_factory=dict)
 
     @property
-    def names(self) -> dict[str, int | None]:
-        """The names of the inputs that stand for masks, to windows."""
-        return {name_of(window): window for window in self.windows.values()}
+    def names(self) -> dict[str, Seen]:
+        """The names of the inputs that stand for masks, to what they stand for."""
+        return {self.name_of(layer): Seen(window, self.sinks.get(layer)) for layer, window in self.windows.items()}
 
-
-def name_of(window: int | None) -> str:
-    """The name of the input that stands for a mask."""
-    return CAUSAL if window is None else f"{CAUSAL}.{window}"
+    def name_of(self, layer: int) -> str:
+        """The name of the input that stands for the mask of a layer: one for all that see alike."""
+        window = self.windows[layer]
+        name = CAUSAL if window is None else f"{CAUSAL}.{window}"
+        return f"{name}.sinks.{layer}" if layer in self.sinks else name
 
 
 def shape_of(interface: Interface) -> tuple[str | int, ...]:
@@ -83,7 +101,14 @@ def shape_of(interface: Interface) -> tuple[str | int, ...]:
     return contract.BATCH, 1, contract.SEQUENCE, contract.total(interface)
 
 
-def take_out(model: ir.Model, interface: Interface, context: int, *, heeds: bool = True) -> Masks:
+def take_out(
+    model: ir.Model,
+    interface: Interface,
+    context: int,
+    *,
+    heeds: bool = True,
+    sinks: Mapping[ir.Node, Array] = MappingProxyType({}),
+) -> Masks:
     """Replace the masks of a decoder under the contract, which is changed, by inputs.
 
     Args:
@@ -91,15 +116,20 @@ def take_out(model: ir.Model, interface: Interface, context: int, *, heeds: bool
         interface: Of the model.
         context: The number of tokens that a text may have.
         heeds: False for a decoder that takes no mask, for which every token counts.
+        sinks: Those that were taken out, by the Softmax of their layer.
 
     Raises:
         ModelError: The masks cannot be computed.
+        SinksStay: The mask of a layer stays whose sinks were taken out.
     """
     found, graph = Masks(), model.graph
     _spell_causal(graph, interface)
     hot = dependent_on_tokens(graph, interface)
     masked = [(node, each) for node in graph if (each := list(_maskings(node, hot)))]
     layers = {number: each for number, (_, each) in enumerate(masked)}
+    bare = len(sinks.keys() - {node for node, _ in masked})
+    if bare:
+        raise SinksStay(f"the sinks stay: {bare} layers that have some mask no scores")
     values = list({each.mask: None for layer in layers.values() for each in layer})
     if not values:
         return found
@@ -107,23 +137,34 @@ def take_out(model: ir.Model, interface: Interface, context: int, *, heeds: bool
     heeds_left, steps = heeds, [step for step in possible(STEPS, interface) if heeds or step.counts.all()]
     for number, layer in layers.items():
         window, left, reason = _understood(layer, probe, farthest, steps)
+        node = masked[number][0]
+        if reason and node in sinks:
+            raise SinksStay(f"layer {number}: the sinks stay, for its mask does: {reason}")
         if reason:
             found.unknown[number] = reason
             continue
         heeds_left &= left
         found.windows[number] = window
-        _rewire(masked[number][0], layer, _input(graph, name_of(window), interface))
+        if node in sinks:
+            found.sinks[number] = sinks[node]
+        _rewire(node, layer, _input(graph, found.name_of(number), interface))
     preserved.renew_interface(model)
-    return Masks(found.windows, found.unknown, heeds_left)
+    return replace(found, left=heeds_left)
 
 
 def spell_out(model: ir.Model, interface: Interface, masks: Masks) -> None:
-    """Put masks in place of the inputs that stand for them, in a model, which is changed."""
+    """Put masks in place of the inputs that stand for them, in a model, which is changed.
+
+    Raises:
+        SinksStay: One stands for sinks, too.
+    """
     spelling = Spelling(model.graph, interface)
-    for name, window in masks.names.items():
+    for name, seen in masks.names.items():
         stand_in = _input(model.graph, name, interface)
         if any(True for _ in stand_in.uses()):
-            stand_in.replace_all_uses_with(spelling.causal_mask(window))
+            if seen.sinks is not None:
+                raise SinksStay("the sinks stay: an attention that has some is no GroupQueryAttention")
+            stand_in.replace_all_uses_with(spelling.causal_mask(seen.window))
         model.graph.inputs.remove(stand_in)
     spelling.finish()
     preserved.renew_interface(model)

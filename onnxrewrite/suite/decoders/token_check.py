@@ -118,6 +118,17 @@ def compare(found: TokenCheck, wanted: Text, tokens: Array, logits: Array | None
         found.runs.append(what)
 
 
+def furthest(side: Side, texts: Sequence[Sequence[int]], written: Sequence[Text]) -> float:
+    """The largest difference of a decoder's logits from those of texts that were written, as a part of their range."""
+    found = 0.0
+    for prompt, wanted in zip(texts, written, strict=True):
+        actual = forced(side, prompt, wanted.tokens, len(wanted.tokens))
+        spans = np.ptp(wanted.logits, axis=-1)
+        apart = np.abs(wanted.logits - actual.logits).max(axis=-1)
+        found = max(found, float(np.max(apart / np.where(spans > 0, spans, 1.0))))
+    return found
+
+
 def _together(
     side: Side, texts: Sequence[Sequence[int]], written: Sequence[Text], steps: int, padded: str
 ) -> list[Text]:

@@ -162,7 +162,7 @@ def float_model(
         CheckError: The rewrite is not equal to the model.
     """
     raised = in_opset(model, settings)[0]
-    return named(rewritten(raised, seed=seed, progress=progress) if prepare else raised)
+    return named(rewritten(raised, settings.mode, seed=seed, progress=progress) if prepare else raised)
 
 
 def _checked(model: ir.Model, settings: QuantizeSettings) -> QuantizeSettings:

@@ -16,9 +16,10 @@ from onnxrewrite.suite.precision.candidates import Candidates
 from onnxrewrite.suite.precision.node_sensitivity import sensitivity
 from onnxrewrite.suite.precision.teacher_forcing import node_errors
 from onnxrewrite.suite.quality.gate import Gate
+from onnxrewrite.suite.quantization.made_model import Made
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings, excluding
 from onnxrewrite.suite.quantization.weight_format import closer_form
-from onnxrewrite.suite.quantization.workbench import Made, Work
+from onnxrewrite.suite.quantization.workbench import Work
 
 WORST = 3
 """So many nodes are named."""

@@ -16,6 +16,7 @@ from onnxrewrite.runtime.settings import DEFAULT, Setting, open_runner
 from onnxrewrite.suite.quality.closeness import Closeness, Gauge, worst
 from onnxrewrite.suite.quality.data import Data, Given, Sample, load_data
 from onnxrewrite.suite.quality.evidence import doubts
+from onnxrewrite.suite.quality.texts import TextGauge, TextParts, TextQuality
 from onnxrewrite.system.arrays import Feeds, Outputs
 
 Metric: TypeAlias = Callable[[Sequence[Outputs], Sequence[Sample]], float]
@@ -62,6 +63,7 @@ class Quality:
         outputs: Output name to its closeness.
         metric: The value of the user's own metric; None without one.
         baseline: Its value for the reference.
+        text: The tokens and the perplexity of a decoder; None for other models, and where the texts were made up.
         data: The source of the data.
         generated: True if they were made up.
         doubts: Reasons to doubt all this, see ``evidence``.
@@ -70,6 +72,7 @@ class Quality:
     outputs: Mapping[str, Closeness]
     metric: float | None = None
     baseline: float | None = None
+    text: TextQuality | None = None
     data: str = ""
     generated: bool = False
     doubts: Sequence[str] = ()
@@ -95,6 +98,7 @@ class Quality:
             "drop": finite(self.drop),
             "metric": None if self.metric is None else finite(self.metric),
             "baseline": None if self.baseline is None else finite(self.baseline),
+            "text": None if self.text is None else self.text.to_json(),
             "data": self.data,
             "generated": self.generated,
             "doubts": list(self.doubts),
@@ -110,12 +114,16 @@ class Gate:
         min_snr: Decibels; None asks for none.
         min_top1: Fraction of rows with the same first class; None asks for none.
         max_error: Largest difference of any element; None asks for none.
+        min_tokens: Of a decoder on texts, in place of the cosine: the share of greedy tokens that stay the same.
+        max_perplexity: Likewise, the perplexity as a multiple of the reference's.
     """
 
     max_drop: float = 0.02
     min_snr: float | None = None
     min_top1: float | None = None
     max_error: float | None = None
+    min_tokens: float = 0.98
+    max_perplexity: float = 1.01
 
     def refuses(self, found: Quality) -> str:
         """The reason why the quality is not enough; empty if it is."""
@@ -123,7 +131,11 @@ class Gate:
         broken = next((n for n, c in found.outputs.items() if c.broken), None)
         if broken is not None:
             return f"{found.outputs[broken].broken} elements of {broken} are not finite, or of another shape"
-        if not found.drop <= self.max_drop:
+        if found.text is not None and found.metric is None:
+            reason = self._text(found.text)
+            if reason:
+                return reason
+        elif not found.drop <= self.max_drop:
             return self._drop(found, name)
         for output, close in found.outputs.items():
             if self.min_snr is not None and close.snr < self.min_snr:
@@ -132,6 +144,16 @@ class Gate:
                 return f"the first class of {output} is the same in {close.top1:.1%}, less than {self.min_top1:.1%}"
             if self.max_error is not None and close.largest > self.max_error:
                 return f"the largest error of {output} is {close.largest:.3g}, more than {self.max_error:g}"
+        return ""
+
+    def _text(self, found: TextQuality) -> str:
+        if not found.agreement >= self.min_tokens:
+            return f"{found.agreement:.1%} of greedy tokens are the original's, fewer than {self.min_tokens:.1%}"
+        if not found.growth <= self.max_perplexity:
+            return (
+                f"the perplexity is {found.perplexity:.4g}, more than {self.max_perplexity:g} times the original's "
+                f"{found.baseline:.4g}"
+            )
         return ""
 
     def _drop(self, found: Quality, name: str | None) -> str:
@@ -152,11 +174,13 @@ class Judge:
         reference: The model as it was; it runs without ONNX Runtime's optimizations.
         data: The data that both are run on.
         metric: The user's own.
+        text: The inputs and outputs of a decoder.
     """
 
     reference: ModelLike
     data: Data
     metric: Metric | None = None
+    text: TextParts | None = None
     _wanted: list[Outputs] = field(default_factory=list, repr=False)
     _doubts: list[str] = field(default_factory=list, repr=False)
     _baseline: float | None = None
@@ -171,11 +195,21 @@ class Judge:
         self._refer()
         runner = open_runner(model, self.data[0].inputs, setting)
         names = [o.name for o in runner.handle.get_outputs()]
-        found = [dict(zip(names, runner.on(s.inputs)(), strict=True)) for s in self.data]
+        gauges = _gauges(self._wanted[0])
+        text = TextGauge(self.text) if self.text is not None and not self.data.generated else None
+        kept: list[Outputs] = []
+        for sample, wanted in zip(self.data, self._wanted, strict=True):
+            outputs = dict(zip(names, runner.on(sample.inputs)(), strict=True))
+            for name, gauge in gauges.items():
+                gauge.add(wanted[name], outputs.get(name))
+            if text is not None:
+                text.add(sample.inputs, wanted, outputs)
+            kept += [outputs] if self.metric is not None else []
         return Quality(
-            closeness_of(self._wanted, found),
-            self._measured(found),
+            {name: gauge.closeness for name, gauge in gauges.items()},
+            self._measured(kept),
             self._baseline,
+            None if text is None else text.quality,
             self.data.source,
             self.data.generated,
             self._doubts,
@@ -218,11 +252,15 @@ class Judge:
 
 def closeness_of(reference: Sequence[Outputs], found: Sequence[Outputs]) -> dict[str, Closeness]:
     """The closeness of each output over all samples."""
-    gauges = {name: Gauge(classes=_scores_classes(name, reference[0])) for name in reference[0]}
+    gauges = _gauges(reference[0])
     for wanted, outputs in zip(reference, found, strict=True):
         for name, gauge in gauges.items():
             gauge.add(wanted[name], outputs.get(name))
     return {name: gauge.closeness for name, gauge in gauges.items()}
+
+
+def _gauges(outputs: Outputs) -> dict[str, Gauge]:
+    return {name: Gauge(classes=_scores_classes(name, outputs)) for name in outputs}
 
 
 def _scores_classes(name: str, outputs: Outputs) -> bool:

@@ -111,7 +111,7 @@ def _whole(trials: Trials, judge: Judge, options: Options, limit: float) -> Allo
     forms = {name: option.form for name, option in chosen.items() if option.form is not None}
     if not forms:
         return Allocation()
-    close = judge(trials.quantized(trials.model, forms))
+    close = judge(trials.in_forms(trials.model, forms))
     return Allocation(
         forms,
         distance(close),
@@ -134,7 +134,7 @@ def measured(trials: Trials, judge: Judge, progress: Progress) -> dict[str, list
         if not fitting:
             continue
         reference = _REFERENCE if _REFERENCE in fitting else fitting[0]
-        alone, error = distance(judge(trials.quantized(trials.model, {name: reference}))), errors[reference][name]
+        alone, error = distance(judge(trials.in_forms(trials.model, {name: reference}))), errors[reference][name]
         for form in fitting:
             loss = alone * errors[form][name] / error if error else errors[form][name]
             found[name].append(Option(form, loss, _counted(seconds[name][form], product, form)))

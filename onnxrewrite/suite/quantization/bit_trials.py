@@ -1,12 +1,13 @@
 """Trials of forms of weights on products: the error that each makes on what the product reads, and its time.
 
 All products of a model, and its tables, stand side by side in one model of their own, whose inputs are what they read
-in the whole.  It is quantized once a form.  Products of equal sizes are timed once, all forms by turns.
+in the whole.  It is quantized once for all forms that are stored alike.  Products of equal sizes are timed once, all
+forms by turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -19,17 +20,18 @@ from onnxrewrite.runtime.session import open_session
 from onnxrewrite.runtime.settings import Runner, Setting, open_runner
 from onnxrewrite.suite.precision.intermediate_values import Taps
 from onnxrewrite.suite.quality.data import Data
+from onnxrewrite.suite.quantization.block_weights import at_levels, in_forms
 from onnxrewrite.suite.quantization.weight_format import WeightFormat
 from onnxrewrite.system.arrays import Array, Feeds, Held, Outputs
 
 Formats: TypeAlias = Mapping[str, WeightFormat]
 """Names of nodes to the forms of their weights; those of no other node are changed."""
 
-Quantizer: TypeAlias = Callable[[ir.Model, Formats], ir.Model]
-"""Makes a quantized copy of a model."""
-
 _SAMPLES = 4
 """Errors are measured on so many samples at most."""
+
+_FITTED = 16
+"""Weights are fitted to what is read on so many others."""
 
 _ROWS = 256
 """Of each sample so many rows of a product at most, evenly spaced."""
@@ -93,7 +95,6 @@ class Trials:
         model: The prepared model; it is not changed.
         products: Those of its main graph that are tried.
         data: What the model is run on.
-        quantized: Quantizes.
         setting: The setting in which they are timed.
         rows: So many rows are timed; None: as many as the first sample has.
     """
@@ -101,20 +102,42 @@ class Trials:
     model: ir.Model
     products: Sequence[Product]
     data: Data
-    quantized: Quantizer
     setting: Setting
     rows: int | None = None
     _read: list[Outputs] = field(default_factory=list, init=False)
+    _fitted: dict[str, list[Array]] = field(default_factory=dict, init=False)
+
+    def in_forms(self, model: ir.Model, forms: Formats) -> ir.Model:
+        """A copy of a model that has some of the products, with weights in these forms."""
+        return in_forms(model, forms, self._fitted_on)
+
+    def _fitted_on(self, name: str) -> list[Array]:
+        """Rows that a product reads, on samples that no error is measured on, if there are enough."""
+        if not self._fitted:
+            fitted = self.data[_SAMPLES : _SAMPLES + _FITTED] if len(self.data) > _SAMPLES else self.data
+            taps = Taps(self.model, [p.read.name or "" for p in self.products])
+            for sample in fitted:
+                read = taps(sample.inputs)
+                known = {p.read.name or "": p.rows(read[p.read.name or ""], _ROWS) for p in self.products}
+                for each, rows in known.items():
+                    self._fitted.setdefault(each, []).append(rows)
+        return next(self._fitted[p.read.name or ""] for p in self.products if p.name == name)
 
     def errors(self, forms: Iterable[WeightFormat]) -> dict[WeightFormat, dict[str, float]]:
         """Of each form, and each product that it fits, the sum of the squares of the errors of the product's result."""
         exact = _results(side_by_side(self.model, self.products), self._feeds())
-        found = {}
+        stored: dict[WeightFormat, list[WeightFormat]] = {}
         for form in forms:
-            fitting = {p.name: form for p in self.products if form.fits(p.node.op_type, p.sizes)}
-            made = self.quantized(side_by_side(self.model, self.products), fitting)
-            squares = self._squares(exact, _results(made, self._feeds()))
-            found[form] = {name: squares[name] for name in fitting}
+            stored.setdefault(form.stored, []).append(form)
+        found = {}
+        for first, alike in stored.items():
+            fitting = {p.name: first for p in self.products if first.fits(p.node.op_type, p.sizes)}
+            made = self.in_forms(side_by_side(self.model, self.products), fitting)
+            for form in alike:
+                squares = self._squares(
+                    exact, _results(at_levels(made, dict.fromkeys(fitting, form.level)), self._feeds())
+                )
+                found[form] = {p.name: squares[p.name] for p in self.products if form.fits(p.node.op_type, p.sizes)}
         return found
 
     def _squares(self, exact: Sequence[Outputs], found: Sequence[Outputs]) -> dict[str, float]:
@@ -148,7 +171,7 @@ class Trials:
         tasks: dict[WeightFormat | None, Runner] = {None: open_runner(alone, feeds, self.setting)}
         for kernel in kernels:
             try:
-                runner = open_runner(self.quantized(alone, {product.name: kernel}), feeds, self.setting)
+                runner = open_runner(self.in_forms(alone, {product.name: kernel}), feeds, self.setting)
                 runner()
                 tasks[kernel] = runner
             except ModelError:

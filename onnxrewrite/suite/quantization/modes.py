@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from onnxrewrite import io
+from onnxrewrite.checks.model import LARGE
 from onnxrewrite.errors import CheckError, OnnxRewriteError, UsageError
+from onnxrewrite.io.statistics import stored_bytes
 from onnxrewrite.measure.model_times import model_times
 from onnxrewrite.measure.timing import Interval
 from onnxrewrite.report.plain_reports import CandidateRow, QuantizedReport
 from onnxrewrite.runtime.settings import Setting, open_runner
 from onnxrewrite.suite.precision.exclusion_search import worst_nodes
 from onnxrewrite.suite.quality.gate import Gate, Quality
+from onnxrewrite.suite.quantization.made_model import Made, check
 from onnxrewrite.suite.quantization.quantize_settings import Calibration, Mode, QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
-from onnxrewrite.suite.quantization.workbench import Made, Work, check
+from onnxrewrite.suite.quantization.workbench import Work
 
 Axis: TypeAlias = Literal["channels", "symmetry", "range"]
 """The settings that may be varied beside mode, format and calibration."""
@@ -137,7 +140,7 @@ def single(
     setting: Setting = Setting(),  # noqa: B008
     seconds: float = SECONDS,
 ) -> Quantized:
-    """Quantize in one way, and time it beside the float original; see ``compare``.
+    """Quantize in one way, and time it beside the float original, unless that is large; see ``compare``.
 
     Raises:
         CheckError: It is not good enough; nothing was written.
@@ -148,6 +151,9 @@ def single(
     quality = work.quality(made)
     if gate is not None:
         _check(work, made, settings, quality, gate)
+    if stored_bytes(work.original) > LARGE:
+        made.notes.append("not timed, for packing the original's weights takes as much memory again; bench does")
+        return work.finish(made, settings, quality, out)
     path = work.folder / "candidate.onnx"
     io.save(made.model, path)
     times = _times(work, {settings: path}, setting, seconds)
@@ -233,7 +239,7 @@ def _times(
     feeds = work.data.timed.inputs
     original = "original"
     models = {original: work.opened, **{s.name: path for s, path in paths.items()}}
-    openers = {name: partial(open_runner, model, feeds, setting) for name, model in models.items()}
+    openers = {name: partial(open_runner, model, feeds, setting, packed=True) for name, model in models.items()}
     times = model_times(openers, [setting], seconds=seconds)
     return {s: times[s.name].ratio(times[original]) for s in paths}
 

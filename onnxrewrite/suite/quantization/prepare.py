@@ -17,7 +17,7 @@ from onnxrewrite.api import application
 from onnxrewrite.compiler.loop import Progress
 from onnxrewrite.errors import UsageError
 from onnxrewrite.io.opset_conversion import to_opset
-from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.suite.quantization.quantize_settings import Mode, QuantizeSettings
 
 QUANTIZED = frozenset(
     """QuantizeLinear DequantizeLinear DynamicQuantizeLinear MatMulInteger ConvInteger QLinearMatMul QLinearConv
@@ -25,6 +25,9 @@ QUANTIZED = frozenset(
     QEmbedLayerNormalization DynamicQuantizeLSTM MatMulBnb4""".split()
 )
 """Operators by which a model is known to be quantized already."""
+
+_FOLDS = ("scale-before-layer",)
+"""Rules that fold scales into weights."""
 
 _OPSETS = {"dynamic": 11, "static": 13, "weights": 11}
 """The opset from which on a mode has its operators: DynamicQuantizeLinear, scales by channel."""
@@ -47,13 +50,17 @@ def refuse_quantized(model: ir.Model) -> None:
             )
 
 
-def rewritten(model: ir.Model, *, seed: int, progress: Progress | None) -> ir.Model:
+def rewritten(model: ir.Model, mode: Mode, *, seed: int, progress: Progress | None) -> ir.Model:
     """The model rewritten to operators of the standard, folded and simplified.
+
+    Scales of normalizations are not folded where only weights are quantized: they cost nothing where they are, and
+    folding them makes every weight anew.
 
     Raises:
         CheckError: The rewrite is not equal to the model.
     """
-    return application.apply(model, lower="portable", check="fast", seed=seed, progress=progress).model
+    without = _FOLDS if mode == "weights" else ()
+    return application.apply(model, lower="portable", check="fast", without=without, seed=seed, progress=progress).model
 
 
 def in_opset(model: ir.Model, settings: QuantizeSettings) -> tuple[ir.Model, list[str]]:

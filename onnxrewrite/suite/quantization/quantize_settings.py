@@ -52,7 +52,8 @@ class QuantizeSettings:
         block_size: Of ``weights``: elements along the inner dimension that share a scale.
         max_divergence: Of ``mixed``: the loss that the fastest model may have, by ``Closeness.distance``: nats a row of
             scores, or the power of the error to that of the output.
-        min_agreement: Of ``mixed``: the share of rows of scores whose first class, or token, must stay the same.
+        min_agreement: Of ``mixed``: the share of rows of scores whose first class, or token, must stay the same.  Of
+            other weights of a decoder: a quarter of what may change may come of the accuracy level.
         rows: Of ``mixed``: rows of a product where its time is measured; None: as many as the data have.
         smooth: Of ``dynamic``: move a part of the size of channels from what products read to their weights, see
             ``smoothing``.

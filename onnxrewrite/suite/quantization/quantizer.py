@@ -10,9 +10,10 @@ from onnxrewrite.compiler.loop import Progress
 from onnxrewrite.compiler.request import Lowering
 from onnxrewrite.suite.quality.data import Given
 from onnxrewrite.suite.quality.gate import Gate, Metric
+from onnxrewrite.suite.quantization.made_model import check
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
 from onnxrewrite.suite.quantization.quantized import Quantized
-from onnxrewrite.suite.quantization.workbench import Augment, Work, check
+from onnxrewrite.suite.quantization.workbench import Augment, Work
 
 
 def quantize(

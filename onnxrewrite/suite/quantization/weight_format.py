@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 import onnx_ir as ir
@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnxrewrite.errors import UsageError
 from onnxrewrite.suite.quantization.quantize_settings import BLOCKS, QuantizeSettings, names
 
-Algorithm: TypeAlias = Literal["nearest", "k-quant"]
+Algorithm: TypeAlias = Literal["nearest", "k-quant", "gptq"]
 
 EXACT, FAST = 0, 4
 """Accuracy levels of com.microsoft.MatMulNBits: products of floats, and of 8-bit integers, which is what a CPU is fast
@@ -31,6 +31,7 @@ class WeightFormat:
         level: The accuracy level, ``EXACT`` or ``FAST``.
         algorithm: ``nearest``: the nearest of the steps between the extremes of a block.  ``k-quant``: steps that
             leave the least weighted square error, with a zero point; 4 bits only.  Both are onnxruntime.quantization's.
+            ``gptq``: errors are made up for on what the product reads, see ``gptq``; 4 bits, with zero points.
         symmetric: True if zero is in the middle of the steps; else each block has a zero point.
     """
 
@@ -46,6 +47,11 @@ class WeightFormat:
         return WeightFormat(self.bits, self.block, self.level, "nearest", self.symmetric)
 
     @property
+    def stored(self) -> WeightFormat:
+        """Of those whose weights are stored alike, and which differ in how they are computed with, the same one."""
+        return replace(self, level=FAST)
+
+    @property
     def bits_per_weight(self) -> float:
         """Bits, a float32 scale and a zero point a block included."""
         return self.bits + (32 + (0 if self.symmetric else self.bits)) / self.block
@@ -53,11 +59,12 @@ class WeightFormat:
     def fits(self, operator: str, sizes: tuple[int, ...]) -> bool:
         """True if weights of these sizes can be had in it, MatMul's or Gather's: blocks lie along the last but one axis
         of the former, along the last of the latter, which has 4 bits and ``nearest`` only.  The zero points of
-        ``k-quant`` are packed in pairs, and it fails on one that is left over."""
+        ``k-quant`` are packed in pairs, and it fails on one that is left over; ``gptq`` takes matrices."""
         if operator == "Gather":
             return self.block <= sizes[-1] and (self.bits, self.algorithm, self.level) == (4, "nearest", FAST)
         blocks = -(-sizes[-2] // self.block)
-        return self.block <= sizes[-2] and (self.algorithm == "nearest" or blocks % 2 == 0)
+        alike = {"nearest": True, "k-quant": blocks % 2 == 0, "gptq": len(sizes) == 2}
+        return self.block <= sizes[-2] and alike[self.algorithm]
 
     def __str__(self) -> str:
         words = [f"{self.bits} bits", f"blocks of {self.block}", f"level {self.level}", self.algorithm]
@@ -100,5 +107,6 @@ def candidates() -> tuple[WeightFormat, ...]:
     levels = (FAST, EXACT)
     four = [WeightFormat(4, block, level) for block in BLOCKS for level in levels]
     better = [WeightFormat(4, block, level, "k-quant", symmetric=False) for block in BLOCKS for level in levels]
+    made_up = [WeightFormat(4, block, level, "gptq", symmetric=False) for block in (32, 128) for level in levels]
     eight = [WeightFormat(8, block, level) for block in (32, 128) for level in levels]
-    return (*four, *better, *eight)
+    return (*four, *better, *made_up, *eight)

@@ -19,19 +19,23 @@ from onnxrewrite import io
 from onnxrewrite.api import application
 from onnxrewrite.compiler.loop import Progress
 from onnxrewrite.compiler.request import Lowering
-from onnxrewrite.errors import CheckError, UsageError, foreign
+from onnxrewrite.errors import UsageError, foreign
 from onnxrewrite.io.statistics import stored_bytes
 from onnxrewrite.ir.facts import Facts
-from onnxrewrite.runtime.session import one_line, openable
+from onnxrewrite.runtime.session import one_line, referred
 from onnxrewrite.runtime.settings import Setting
+from onnxrewrite.suite.decoders.text_data import decoder_of
 from onnxrewrite.suite.quality.closeness import Closeness
 from onnxrewrite.suite.quality.data import Data, Given, Sample, batched, load_data
 from onnxrewrite.suite.quality.functions import function
-from onnxrewrite.suite.quality.gate import Gate, Judge, Metric, Quality
+from onnxrewrite.suite.quality.gate import Judge, Metric, Quality
 from onnxrewrite.suite.quantization import engine
+from onnxrewrite.suite.quantization.accuracy_levels import chosen_levels
 from onnxrewrite.suite.quantization.bit_allocation import allocated
 from onnxrewrite.suite.quantization.bit_trials import Formats, Product, Trials
-from onnxrewrite.suite.quantization.calibrated_ranges import Span, often_left, spans
+from onnxrewrite.suite.quantization.block_weights import in_forms
+from onnxrewrite.suite.quantization.calibrated_ranges import often_left, spans
+from onnxrewrite.suite.quantization.made_model import Made
 from onnxrewrite.suite.quantization.plain_form import quantized_nodes
 from onnxrewrite.suite.quantization.prepare import in_opset, named, refuse_quantized, rewritten, typed
 from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
@@ -45,38 +49,6 @@ from onnxrewrite.system import temporary
 
 Augment: TypeAlias = Callable[[Sample], Iterable[Sample]]
 """Makes samples of one, to calibrate on all of them."""
-
-
-@dataclass
-class Made:
-    """A quantized model that is neither judged nor written.
-
-    Attributes:
-        model: It; weights of 2 GB and more lie in the folder of the work.
-        settings: What it was made by.
-        selection: The nodes that were quantized, and those that were not.
-        floats: Operators that have no quantized form, and how many.
-        notes: Further remarks.
-        forms: The form of each product's weights, where it was chosen.
-        ready: The float model as it went to the quantizer.
-        ranges: Those that calibration has fixed, by the names of its values.
-        left: The value that leaves its range most often where it was judged, in one line; empty if none does often.
-    """
-
-    model: ir.Model
-    settings: QuantizeSettings
-    selection: Selection
-    floats: dict[str, int]
-    notes: list[str]
-    forms: Formats = field(default_factory=dict)
-    ready: ir.Model | None = None
-    ranges: Mapping[str, Span] = field(default_factory=dict)
-    left: str = ""
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return stored_bytes(self.model)
 
 
 @dataclass
@@ -117,15 +89,16 @@ class Work:
     progress: Progress | None = None
     _count: int = 0
     _calibrates: bool = False
-    _ready: dict[int, ir.Model] = field(default_factory=dict)
+    _ready: dict[tuple[int, bool], ir.Model] = field(default_factory=dict)
     _smooth: dict[QuantizeSettings, ir.Model] = field(default_factory=dict)
     _kept: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Work:
         self.original = io.load(self.source)
         refuse_quantized(self.original)
+        self.decoder = decoder_of(self.original, self.seed)
         with ExitStack() as kept:
-            self.opened = kept.enter_context(openable(self.original))
+            self.opened = kept.enter_context(referred(self.original))
             self.dims = batched(self.opened, self.dims, self.batch)
             self.folder = kept.enter_context(temporary.folder())
             self._kept = kept.pop_all()
@@ -169,20 +142,23 @@ class Work:
         Raises:
             UsageError: It cannot be read, or does not fit the model.
         """
-        self._calibrates = any(settings.is_calibrated for settings in tried)
+        chosen = ("weights",) if self.decoder is not None else ()
+        self._calibrates = any(settings.is_calibrated or settings.mode in chosen for settings in tried)
         if self.given is not None:
             _ = self.data
         if self.calibration is not None:
             _ = self.calibration_data
 
     def _loaded(self, given: Given, option: str) -> Data:
+        if self.decoder is not None:
+            given = self.decoder.completed(given)
         return load_data(
             given, self.opened, most=self.most, batch=self.batch, dims=self.dims, seed=self.seed, option=option
         )
 
     @cached_property
     def _judge(self) -> Judge:
-        return Judge(self.opened, self.judged_data, self.metric)
+        return Judge(self.opened, self.judged_data, self.metric, None if self.decoder is None else self.decoder.parts)
 
     def make(self, settings: QuantizeSettings) -> Made:
         """The model, quantized, with its operators fused.
@@ -218,15 +194,23 @@ class Work:
         nodes = selection.chosen if settings.mode == "static" else split_gemms(ready, selection.chosen)
         self._tell("quantize")
         forms: Formats = {}
+        trials: Trials | None = None
         if settings.mode == "dynamic":
             nodes = store(ready, nodes, by_row=settings.per_channel)
             forms = forms_in_blocks(ready, nodes, settings)
             nodes = {name: operator for name, operator in nodes.items() if name not in forms}
+        if settings.mode == "weights" and not settings.is_mixed:
+            forms, nodes = dict.fromkeys(nodes, of_settings(settings)), {}
         if settings.is_mixed:
-            found = allocated(self._trials(ready, settings, nodes), self.close, settings, self._counted)
+            trials = self._trials(ready, settings, nodes)
+            found = allocated(trials, self.close, settings, self._counted)
             notes.append(str(found))
             selection, forms, nodes = in_few_bits(selection, found.forms), found.forms, {}
-        model = self._in_forms(ready, forms) if forms else ready
+        quantized = trials.in_forms if trials is not None else in_forms
+        model = self._filed(quantized(ready, forms)) if forms else ready
+        if settings.mode == "weights" and not settings.is_mixed:
+            model, forms = self._levelled(model, ready, forms, settings, notes)
+            selection = in_few_bits(selection, forms) if forms else selection
         model = self._quantized(model, settings, nodes) if nodes else model
         ranges = spans(model) if settings.mode == "static" else {}
         return Made(model, settings, selection, floats, notes, forms, ready, ranges)
@@ -261,7 +245,7 @@ class Work:
         that fit into one message."""
         self._tell("judge")
         gc.collect()  # likewise
-        with openable(made.model) as opened:
+        with referred(made.model) as opened:
             found = self._judge.quality(opened)
         if made.ranges and made.ready is not None and not io.needs_external_data(made.ready):
             made.left = often_left(made.ranges, made.ready, self.judged_data)
@@ -278,7 +262,7 @@ class Work:
             nodes=made.selection.chosen,
             left=made.selection.left,
             floats=made.floats,
-            notes=[*io.repairs(self.original), *made.notes, *filter(None, [made.left]), *self._notes_of_data()],
+            notes=[*io.repairs(self.original), *made.notes, *filter(None, [made.left]), *self.notes_of_data()],
             forms={name: str(form) for name, form in made.forms.items()},
             quality=quality,
             before=stored_bytes(self.original),
@@ -288,11 +272,12 @@ class Work:
     def _prepared(self, settings: QuantizeSettings) -> tuple[ir.Model, list[str]]:
         """A copy of the model as it goes to the quantizer."""
         raised, notes = in_opset(self.original, settings)
-        version = io.opset(raised)
-        if version not in self._ready:
-            model = rewritten(raised, seed=self.seed, progress=self.progress) if self.prepare else raised
-            self._ready[version] = named(model)
-        ready = self._ready[version]
+        key = io.opset(raised), settings.mode == "weights"
+        if key not in self._ready:
+            if self.prepare:
+                raised = rewritten(raised, settings.mode, seed=self.seed, progress=self.progress)
+            self._ready[key] = named(raised)
+        ready = self._ready[key]
         if settings.smooth:
             chosen = replace(settings, in_blocks=())
             if chosen not in self._smooth:
@@ -305,18 +290,29 @@ class Work:
         return ready
 
     def _quantized(self, model: ir.Model, settings: QuantizeSettings, nodes: dict[str, str]) -> ir.Model:
-        if settings.mode == "weights":
-            return self._in_forms(model, dict.fromkeys(nodes, of_settings(settings)))
         if settings.mode == "dynamic":
             return self._through_files(model, partial(engine.dynamic, settings=settings, nodes=nodes))
         samples = self._augmented()
         return self._through_files(model, partial(engine.static, settings=settings, nodes=nodes, samples=samples))
 
-    def _in_forms(self, model: ir.Model, forms: Formats) -> ir.Model:
-        """The model with weights in these forms."""
-        operators = {node.name: node.op_type for node in model.graph}
-        told = {name: (operators[name], form) for name, form in forms.items()}
-        return self._through_files(model, partial(engine.weights, formats=told))
+    def _levelled(
+        self, model: ir.Model, ready: ir.Model, forms: Formats, settings: QuantizeSettings, notes: list[str]
+    ) -> tuple[ir.Model, Formats]:
+        """A decoder with weights in blocks, at the levels that keep its tokens; and its forms, where one was taken
+        back."""
+        if self.decoder is None or self.calibration_data.generated:
+            return model, {}
+        judge = Judge(self.opened, self.calibration_data)
+        found = chosen_levels(model, forms, judge, settings.min_agreement, self._counted)
+        notes.append(str(found))
+        return (self._filed(in_forms(ready, found.forms)), found.forms) if found.back else (model, {})
+
+    def _filed(self, model: ir.Model) -> ir.Model:
+        """A model whose weights lie in a file, from which sessions map them."""
+        self._count += 1
+        path = self.folder / f"blocks-{self._count}.onnx"
+        io.save(model, path)
+        return io.load(path)
 
     def _through_files(self, model: ir.Model, engine: Callable[..., None]) -> ir.Model:
         """The model that an engine makes of one, from one file to another."""
@@ -343,11 +339,11 @@ class Work:
         Facts(ready.graph, ready.graph.opset_imports)  # rewritten nodes have no types yet
         products = [Product.of(node) for node in ready.graph if node.name in nodes]
         setting = Setting(threads=self.threads)
-        return Trials(ready, products, self.calibration_data, self._in_forms, setting, settings.rows)
+        return Trials(ready, products, self.calibration_data, setting, settings.rows)
 
     def close(self, model: ir.Model) -> Mapping[str, Closeness]:
         """The closeness of a model's outputs to the original's."""
-        with openable(model) as opened:
+        with referred(model) as opened:
             return self._judge.quality(opened).outputs
 
     def _counted(self, done: int, remain: int) -> None:
@@ -366,7 +362,8 @@ class Work:
             except Exception as error:  # whatever somebody else's function raises
                 raise UsageError(f"the augmentation fails: {one_line(error)}") from error
 
-    def _notes_of_data(self) -> list[str]:
+    def notes_of_data(self) -> list[str]:
+        """Remarks about the data, a line each."""
         if "data" not in vars(self) or not self.data.generated:
             return []
         count = len(self.data)
@@ -375,14 +372,6 @@ class Work:
     def _tell(self, phase: str) -> None:
         if self.progress is not None:
             self.progress(phase, 0, 0)
-
-
-def check(made: Made, quality: Quality, gate: Gate) -> None:
-    """CheckError for a quantized model that is not good enough, with what is known of the cause."""
-    reason = gate.refuses(quality)
-    if reason:
-        told = "; ".join(filter(None, [reason, made.left]))
-        raise CheckError(f"the quantized model is not good enough, and nothing was written: {told}")
 
 
 def augmentation(spec: str | None) -> Augment | None:

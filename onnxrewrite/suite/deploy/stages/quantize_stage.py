@@ -10,9 +10,10 @@ from onnxrewrite.errors import CheckError, ModelError, UsageError
 from onnxrewrite.suite.deploy.artifact import Artifact
 from onnxrewrite.suite.deploy.stage import Context, NothingToDo, Stage
 from onnxrewrite.suite.precision.exclusion_search import settings_until
+from onnxrewrite.suite.quantization.made_model import Made
 from onnxrewrite.suite.quantization.modes import PLAIN
 from onnxrewrite.suite.quantization.quantize_settings import Mode, QuantizeSettings
-from onnxrewrite.suite.quantization.workbench import Made, Work
+from onnxrewrite.suite.quantization.workbench import Work
 from onnxrewrite.system.plain import Plain
 
 JUDGED = 16

@@ -1,0 +1,95 @@
+"""Texts as data of a decoder, and its weights in few bits, judged by tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from suite.decoders.decoder_models import GOLDEN, without_past
+
+from golden_models.speaking import run as speaking
+from onnxrewrite import io
+from onnxrewrite.errors import CheckError, UsageError
+from onnxrewrite.suite.decoders.decoder_weights import WeightSettings
+from onnxrewrite.suite.decoders.genai_config import Special
+from onnxrewrite.suite.decoders.genai_conversion import GenaiSettings, genai
+from onnxrewrite.suite.decoders.text_data import decoder_of
+from onnxrewrite.suite.quality.gate import Gate
+from onnxrewrite.suite.quantization.quantize_settings import QuantizeSettings
+from onnxrewrite.suite.quantization.quantizer import quantize
+
+
+def texts(path: Path, count: int = 8, length: int = 48) -> Path:
+    np.save(path, speaking.held_out()[: count * length].reshape(count, length))
+    return path
+
+
+def test_ids_alone_are_enough(tmp_path: Path) -> None:
+    decoder = decoder_of(io.load(speaking.MODEL))
+    assert decoder is not None
+    (_, second) = decoder.completed(texts(tmp_path / "t.npy", 2, 8))
+    wanted = speaking.feeds(speaking.held_out()[8:16])
+    assert second.keys() == wanted.keys()
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(second[name], array)
+        assert np.asarray(second[name]).dtype == array.dtype
+    padded = {"input_ids": np.array([[5, 6, 7, 0], [5, 6, 0, 0]]), "attention_mask": [[1, 1, 1, 0], [1, 1, 0, 0]]}
+    np.savez(tmp_path / "p.npz", **padded)
+    assert [each["input_ids"].shape[1] for each in decoder.completed(tmp_path / "p.npz")] == [3, 2]
+    whole = [wanted]
+    assert decoder.completed(whole) is whole
+    np.save(tmp_path / "wrong.npy", np.zeros(3))
+    with pytest.raises(UsageError, match=r"texts must be integers \[texts, tokens\], not float64 \[3\]"):
+        decoder.completed(tmp_path / "wrong.npy")
+
+
+def test_what_is_no_decoder() -> None:
+    assert decoder_of(io.load(GOLDEN / "bert" / "model.onnx")) is None  # states, and none of them logits
+    assert decoder_of(io.load(without_past())) is not None
+    assert decoder_of(io.load(without_past(seen="GreaterOrEqual(keys, zero)"))) is None  # it sees later tokens
+
+
+def test_tokens_decide(tmp_path: Path) -> None:
+    data, settings = texts(tmp_path / "t.npy"), QuantizeSettings(mode="weights", weights="int4", block_size=128)
+    given = {"data": data, "threads": 1, "lower": "fused"}
+    with pytest.raises(CheckError, match=r"of greedy tokens are the original's, fewer than 98\.0%"):
+        quantize(speaking.MODEL, settings, **given)
+    gate = Gate(max_drop=0.0, min_tokens=0.5, max_perplexity=1.5)
+    found = quantize(speaking.MODEL, settings, gate=gate, **given)
+    assert found.quality is not None
+    assert found.quality.text is not None
+    assert 0.5 < found.quality.text.agreement < 0.98
+    assert found.quality.text.tokens == 2 * 47  # every fourth text is judged on
+    assert any("accuracy level 4 flips" in note for note in found.notes)
+
+
+def test_a_folder_with_weights_in_few_bits(tmp_path: Path) -> None:
+    weights = WeightSettings(data=texts(tmp_path / "t.npy"), gate=Gate(min_tokens=0.5, max_perplexity=1.5), threads=1)
+    settings = GenaiSettings(special=Special(context=64, eos=(0,)), weights=weights, tokens=8)
+    found = genai(speaking.MODEL, tmp_path / "ready", settings)
+    assert found.weights is not None
+    assert found.weights.quality.text is not None
+    assert found.weights.size[1] < 0.4 * found.weights.size[0]
+    assert found.attentions == {"GroupQueryAttention": 6}
+    assert found.check.error < 1e-4
+    kinds = {node.op_type for node in io.load(tmp_path / "ready" / "model.onnx").graph}
+    assert {"MatMulNBits", "GatherBlockQuantized"} <= kinds
+    strict = WeightSettings(data=tmp_path / "t.npy", threads=1)
+    with pytest.raises(CheckError, match="of greedy tokens"):
+        genai(speaking.MODEL, tmp_path / "again", GenaiSettings(special=Special(context=64, eos=(0,)), weights=strict))
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_decoder_without_past_in_few_bits(tmp_path: Path) -> None:
+    weights = WeightSettings(gate=None, threads=1)
+    settings = GenaiSettings(special=Special(context=32, eos=(2,)), weights=weights, tokens=8)
+    found = genai(without_past(), tmp_path / "ready", settings)
+    assert found.weights is not None
+    assert found.weights.quality.text is None  # the texts are made up
+    assert found.attentions == {"GroupQueryAttention": 2}
+
+
+def test_only_weights_are_in_few_bits() -> None:
+    with pytest.raises(UsageError, match="by mode weights, not dynamic"):
+        WeightSettings(quantize=QuantizeSettings())
