@@ -1,0 +1,140 @@
+"""A-priori bounds on rounding, for two terms that are equal over the reals.
+
+A term that is computed in n roundings, one after the other, of a polynomial whose addends have the magnitudes |m|, has
+an error of at most γₙ·Σ|m| with γₙ = n·u/(1 - n·u), whatever the order (Higham, *Accuracy and Stability of Numerical
+Algorithms*, 2nd ed., §3.1 and eq. 3.7).  So the replacement's bound is at most k times the original's, or ``floor``
+units of roundoff, as ``reference.tolerance`` allows, if
+
+    n'·|m'|  ≤  max(k·n, floor)·|m|        for each addend m.
+
+No addend may appear on one side alone, also where it cancels or is multiplied by zero: then the two differ where it is
+infinite, or large.  What is counted for a sum over L elements is L, for a division, a root and a function one each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import z3
+
+from onnxrewrite.proof.polynomials import ONE, Normalizer, Polynomial, Rational, opened
+from onnxrewrite.reference.tolerance import Tolerance
+
+Counts: TypeAlias = dict[str, int]
+"""The number of roundings: "1" to those that are always there, the length of a sum to the number of such sums."""
+
+
+def roundings(term: Any) -> Counts:
+    """The largest number of roundings, one after the other, between the elements of inputs and a term."""
+    known: dict[int, Counts] = {}
+    held = []
+
+    def of(each: Any) -> Counts:
+        if each.get_id() not in known:
+            held.append(each)
+            known[each.get_id()] = _roundings(each, of)
+        return known[each.get_id()]
+
+    return of(term)
+
+
+_FREE = (z3.Z3_OP_UMINUS, z3.Z3_OP_ITE)
+"""What rounds nothing; a size becomes a float exactly."""
+
+
+def _roundings(term: Any, of: Any) -> Counts:
+    if not z3.is_app(term) or not z3.is_real(term) or not term.num_args():
+        return {}
+    if term.decl().name().endswith(" over"):
+        _, body = opened(term.arg(0), "b!0")
+        return _joined(of(body), {str(term.arg(1)): 1}, add=True)
+    result: Counts = {}
+    for each in term.children():
+        result = _joined(result, of(each))
+    if term.decl().kind() in _FREE or term.decl().name().startswith(("input ", "constant ")):
+        return result
+    if term.decl().kind() == z3.Z3_OP_TO_REAL or term.decl().name() in ("max", "min"):
+        return result
+    steps = term.num_args() - 1 if term.decl().kind() in (z3.Z3_OP_ADD, z3.Z3_OP_MUL, z3.Z3_OP_SUB) else 1
+    return _joined(result, {"1": steps}, add=True)
+
+
+def _joined(a: Counts, b: Counts, *, add: bool = False) -> Counts:
+    keys = {*a, *b}
+    return {k: a.get(k, 0) + b.get(k, 0) if add else max(a.get(k, 0), b.get(k, 0)) for k in keys}
+
+
+class _Magnitudes(Normalizer):
+    """Normal forms in which nothing cancels: all addends are positive, those that are zero stay."""
+
+    def __init__(self, forms: Normalizer):
+        super().__init__()
+        self._forms = forms
+        self.atoms, self.conditions, self.same = forms.atoms, forms.conditions, forms.same
+        self._numbers, self._guards = forms._numbers, forms._guards
+
+    def _of(self, term: Any) -> Rational:
+        if z3.is_rational_value(term):
+            return Rational({ONE: abs(Fraction(term.numerator_as_long(), term.denominator_as_long()))})
+        return super()._of(term)
+
+    def _function(self, term: Any) -> Rational:
+        return super()._function(term) if term.decl().name() == "sum over" else self._forms.of(term)
+
+    def scaled(self, a: Rational, factor: Fraction) -> Rational:
+        return super().scaled(a, abs(factor))
+
+    def plus(self, a: Rational, b: Rational) -> Rational:
+        if a.below == b.below:
+            return Rational(_added(a.above, b.above), a.below)
+        above = _added(self.product(a.above, b.below), self.product(b.above, a.below))
+        return Rational(above, self.product(a.below, b.below))
+
+    def product(self, a: Polynomial, b: Polynomial) -> Polynomial:
+        result = super().product({m: c or Fraction(1) for m, c in a.items()}, {m: c or Fraction(1) for m, c in b.items()})
+        if all(a.values()) and all(b.values()):
+            return result
+        exact = super().product(a, b)
+        return {m: exact.get(m, Fraction(0)) for m in result}
+
+
+def _added(a: Polynomial, b: Polynomial) -> Polynomial:
+    return {m: a.get(m, Fraction(0)) + b.get(m, Fraction(0)) for m in {*a, *b}}
+
+
+def excess(forms: Normalizer, before: Any, after: Any, row: Tolerance) -> str:
+    """The reason why the bound of ``after`` is not within what is allowed beside that of ``before``; empty if it is."""
+    own, new = roundings(before), roundings(after)
+    allowed = _ratio(own, new, row)
+    if allowed is None:
+        return f"{_told(new)} roundings, were {_told(own)}"
+    sizes = _Magnitudes(forms)
+    a, b = sizes.of(before), sizes.of(after)
+    first, second = sizes.product(a.above, b.below), sizes.product(b.above, a.below)
+    for monomial in sorted({*first, *second}):
+        x, y = first.get(monomial), second.get(monomial)
+        if monomial[0] == () and not x and not y:
+            continue
+        if x is None or y is None:
+            return "an addend that cancels, or is multiplied by zero, on one side alone"
+        if y > x * allowed:
+            return "an addend that is much larger than it was"
+    return ""
+
+
+def _ratio(own: Mapping[str, int], new: Mapping[str, int], row: Tolerance) -> Fraction | None:
+    """The factor by which magnitudes may grow beside the numbers of roundings; None where these are too many."""
+    k, floor = Fraction(row.k), Fraction(row.floor)
+    factor = None
+    for length, count in new.items():
+        most = max(k * own.get(length, 0), floor) if length == "1" else k * own.get(length, 0)
+        if count > most:
+            return None
+        factor = most / count if count and (factor is None or most / count < factor) else factor
+    return factor if factor is not None else k
+
+
+def _told(counts: Mapping[str, int]) -> str:
+    return " + ".join(str(n) if length == "1" else f"{n}·{length}" for length, n in sorted(counts.items())) or "0"
