@@ -23,6 +23,7 @@ from onnxrewrite.ir import text
 from onnxrewrite.proof.domains import Bitwise, Domain, Reals
 from onnxrewrite.proof.encoding import Reader
 from onnxrewrite.proof.integers import Unprovable, within
+from onnxrewrite.proof.polynomials import applied
 from onnxrewrite.proof.tensors import Encoding, Tensor
 from onnxrewrite.runtime.session import open_session
 
@@ -202,7 +203,7 @@ class _Evaluation:
         result: Values | None = None
         for k in range(int(np.max(self.of(length)))):
             variable = z3.Int(f"at!{len(self._names)}", term_context(function))
-            body = z3.substitute_vars(function.body(), variable)
+            body = applied(function, variable)
             made = _Evaluation(self._feeds, {**self._names, variable.decl().name(): np.asarray(k)}).of(body)
             result = made if result is None else join(result, made)
         return np.asarray(0.0) if result is None else result

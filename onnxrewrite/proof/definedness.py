@@ -6,12 +6,12 @@ not.  So the conditions of each must follow from those of the other: they are th
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import z3
 
-from onnxrewrite.proof.polynomials import subterms
+from onnxrewrite.proof.polynomials import applied, subterms
+from onnxrewrite.proof.signs import sign_of
 
 if TYPE_CHECKING:
     from onnxrewrite.proof.equality import Decider
@@ -53,12 +53,12 @@ def _conditions(decider: Decider, term: Any) -> list[Condition]:
 def _opened(decider: Decider, term: Any) -> Any:
     """A term with an unknown for the variable of each sum."""
     while True:
-        found = next((t for t in subterms(term) if z3.is_app(t) and any(map(z3.is_quantifier, t.children()))), None)
+        found = next((t for t in subterms(term) if z3.is_app(t) and any(map(z3.is_array, t.children()))), None)
         if found is None:
             return term
         variables = [z3.Int(f"any!{k}", term.ctx) for k in range(found.num_args())]
         bodies = [
-            z3.substitute_vars(c.body(), v) if z3.is_quantifier(c) else c
+            applied(c, v) if z3.is_array(c) else c
             for c, v in zip(found.children(), variables, strict=True)
         ]
         opened = z3.Function(f"{found.decl().name()} opened", *(b.sort() for b in bodies), found.sort())(*bodies)
@@ -79,52 +79,4 @@ def _always(decider: Decider, kind: str, term: Any) -> bool:
         return decider.valid(term.arg(0) != 0)
     if term.decl().name() == "sqrt":
         return _always(decider, "log", term.arg(0))
-    return _sign(term) == 2 or (kind == "root" and _sign(term) == 1)
-
-
-def _sign(term: Any) -> int:
-    """2: positive, 1: not negative, 0: unknown.  By the form that a term is written in."""
-    if z3.is_rational_value(term):
-        value = Fraction(term.numerator_as_long(), term.denominator_as_long())
-        return 2 if value > 0 else 1 if value == 0 else 0
-    if not z3.is_app(term):
-        return 0
-    kind, name, parts = term.decl().kind(), term.decl().name(), term.children()
-    if name == "exp":
-        return 2
-    if name == "sqrt":
-        return _sign(parts[0])
-    if kind == z3.Z3_OP_ADD:
-        signs = [_sign(p) for p in parts]
-        return 0 if 0 in signs else max(signs)
-    if kind in (z3.Z3_OP_MUL, z3.Z3_OP_DIV):
-        if kind == z3.Z3_OP_MUL and _is_square(parts):
-            return 1
-        signs = [_sign(p) for p in parts]
-        return 0 if 0 in signs or (kind == z3.Z3_OP_DIV and signs[1] != 2 and not _is_count(parts[1])) else min(signs)
-    if kind == z3.Z3_OP_TO_REAL:
-        return 1
-    if name.startswith("sum over"):
-        inner = parts[0].body() if z3.is_quantifier(parts[0]) else parts[0]
-        return min(_sign(inner), 1)
-    if name == "max":
-        return max(map(_sign, parts))
-    return 0
-
-
-def _is_count(term: Any) -> bool:
-    """True if a term is a size, which is positive where it divides at all."""
-    return bool(term.decl().kind() == z3.Z3_OP_TO_REAL)
-
-
-def _is_square(parts: list[Any]) -> bool:
-    left = list(parts)
-    while left:
-        first = left.pop()
-        if z3.is_rational_value(first) and _sign(first):
-            continue
-        other = next((k for k, p in enumerate(left) if p.eq(first)), None)
-        if other is None:
-            return False
-        del left[other]
-    return True
+    return sign_of(term) == 2 or (kind == "root" and sign_of(term) == 1)

@@ -363,6 +363,11 @@ class Bitwise(Domain):
             return z3.If(less(terms[0], zero), zero, terms[0])
         if op_type == "Abs":
             return z3.If(less(terms[0], zero), -terms[0], terms[0])
+        if op_type == "Div":
+            a, b = terms
+            overflows = z3.And(b == -1, a == 2 ** (dtype.bitwidth - 1)) if signed else z3.BoolVal(False, self.context)
+            rest = self.uninterpreted("Div", {}, [(a, dtype), (b, dtype)], dtype)
+            return z3.If(z3.Or(b == 0, overflows), rest, a / b if signed else z3.UDiv(a, b))
         simple = _OF_BITS.get(op_type)
         return simple(*terms) if simple is not None else None
 
@@ -386,7 +391,22 @@ class Bitwise(Domain):
             return z3.If(term, self._parameter(1.0, target), z3.fpPlusZero(sort))
         if source == D.BOOL and target.is_integer():
             return z3.If(term, *(z3.BitVecVal(k, target.bitwidth, self.context) for k in (1, 0)))
-        return None  # float to integer: out of range the result is whatever the hardware makes of it
+        if source in _FORMATS and target.is_integer():
+            return self._to_integer(term, source, target)
+        return None
+
+    def _to_integer(self, term: Any, source: ir.DataType, target: ir.DataType) -> Any:
+        """Rounded towards zero; out of range it is whatever the hardware makes of it, some function of the number."""
+        if term.decl().kind() == z3.Z3_OP_ITE:
+            return z3.If(term.arg(0), *(self._to_integer(term.arg(k), source, target) for k in (1, 2)))
+        own, sort = self.context, self.sort(source)
+        low = -(2.0 ** (target.bitwidth - 1)) if target.is_signed() else 0.0
+        high = 2.0 ** (target.bitwidth - target.is_signed())
+        bounds = [z3.fpFPToFP(z3.RNE(own), z3.FPVal(b, z3.FPSort(11, 53, own), None, own), sort, own) for b in (low, high)]
+        inside = z3.And(z3.fpGEQ(term, bounds[0], own), z3.fpLT(term, bounds[1], own))
+        convert = z3.fpToSBV if target.is_signed() else z3.fpToUBV
+        whole = convert(z3.RTZ(own), term, self.sort(target), own)
+        return z3.simplify(z3.If(inside, whole, self.uninterpreted("Cast", {}, [(term, source)], target)))
 
 
 def _resized(term: Any, source: ir.DataType, target: ir.DataType) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from onnx import helper, numpy_helper
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.bodies import BODIES
+from onnxrewrite.ir.dims import FAR, names_in
 from onnxrewrite.ir.bodies.emitter import Emit, Unsupported
 from onnxrewrite.proof import semantics_elements, semantics_sums, semantics_views  # noqa: F401  (register)
 from onnxrewrite.proof.domains import Reals
-from onnxrewrite.proof.integers import Integer, Unprovable, all_numbers
+from onnxrewrite.proof.integers import Integer, OutOfTime, Unprovable, all_numbers, plain, product
 from onnxrewrite.proof.tensors import SEMANTICS, Call, Encoding, Tensor
 
 ELEMENTS = "onnxrewrite.elements"
@@ -41,6 +43,7 @@ class Reader:
         self.sizes: dict[str, Any] = {}
         self.inputs: dict[str, Tensor] = {}
         self._least = 1 if not_empty else 0
+        self._reasons: dict[ir.Value, str] = {}
 
     def read(self, model: ir.Model) -> list[Tensor]:
         """The outputs of a model.
@@ -76,6 +79,7 @@ class Reader:
         if name not in self.sizes:
             self.sizes[name] = z3.Int(f"size {name}", self.encoding.domain.context)
             self.encoding.define(self.sizes[name] >= self._least)
+            self.encoding.define(self.sizes[name] < FAR)
         return self.sizes[name]
 
     def _with_elements(self, value: ir.Value, found: Tensor) -> Tensor:
@@ -96,12 +100,34 @@ class Reader:
         self, graph: ir.Graph | ir.Function, imports: Mapping[str, int], known: dict[ir.Value, Tensor | None]
     ) -> None:
         for node in graph:
-            if node.op_type == "If" and not node.domain:
-                outputs = self._branch(node, imports, known)
-            else:
-                outputs = self._evaluated(_call(node, imports, [self._operand(v, known) for v in node.inputs]))
+            try:
+                outputs = self._outputs(node, imports, known)
+            except OutOfTime:
+                raise
+            except Unprovable as error:  # which matters only to who reads it
+                self._reasons.update({value: str(error) for value in node.outputs})
+                continue
             for value, tensor in zip(node.outputs, outputs, strict=False):
                 known[value] = tensor
+
+    def _outputs(
+        self, node: ir.Node, imports: Mapping[str, int], known: dict[ir.Value, Tensor | None]
+    ) -> Sequence[Tensor | None]:
+        if node.op_type == "If" and not node.domain:
+            return self._branch(node, imports, known)
+        call = _call(node, imports, [self._operand(v, known) for v in node.inputs])
+        return self._evaluated(replace(call, known=tuple((o.dtype, self._inferred(o)) for o in node.outputs)))
+
+    def _inferred(self, value: ir.Value) -> tuple[Integer | None, ...] | None:
+        """The sizes that shape inference found, as far as they are made of the sizes of inputs."""
+        if value.shape is None:
+            return None
+        return tuple(d if isinstance(d, int) else self._polynomial(d) for d in value.shape.dims)
+
+    def _polynomial(self, dim: ir.SymbolicDim) -> Integer | None:
+        if dim.value is None or not names_in(dim) <= set(self.sizes):
+            return None
+        return _in_names(dim._expr, self.sizes)
 
     def _operand(self, value: ir.Value | None, known: dict[ir.Value, Tensor | None]) -> Tensor | None:
         return None if value is None else self._known(value, known)
@@ -111,7 +137,7 @@ class Reader:
             known[value] = self._constant(value.const_value)
         found = known.get(value)
         if found is None:
-            raise Unprovable(f"{value.name} is computed by what has no meaning here")
+            raise Unprovable(self._reasons.get(value) or f"{value.name} is computed by what has no meaning here")
         return found
 
     def _constant(self, tensor: ir.TensorProtocol) -> Tensor:
@@ -184,7 +210,7 @@ def _call(node: ir.Node, imports: Mapping[str, int], inputs: Sequence[Tensor | N
         raise Unprovable("a node that refers to an attribute of its function")
     version = node.version if node.version is not None else imports.get(node.domain, imports.get("", 1))
     attributes = {a.name: schema.plain(a.value) for a in node.attributes.values()}
-    known = tuple((v.dtype, None if v.shape is None else len(v.shape)) for v in node.outputs)
+    known = tuple((None, None) for _ in node.outputs)
     given = list(inputs)
     while given and given[-1] is None:
         given.pop()
@@ -211,6 +237,18 @@ def _of_proto(
 
 def _raw(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in attributes.items()}
+
+
+def _in_names(expression: Any, sizes: Mapping[str, Any]) -> Integer | None:
+    """A polynomial of sympy as a size; None for what is none."""
+    if expression.is_Integer:
+        return int(expression)
+    if expression.is_Symbol:
+        return sizes.get(expression.name)
+    parts = [_in_names(each, sizes) for each in expression.args]
+    if not (expression.is_Add or expression.is_Mul) or any(p is None for p in parts):
+        return None
+    return product(parts) if expression.is_Mul else plain(sum(parts[1:], parts[0]))
 
 
 _NUMBERS = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}

@@ -17,9 +17,10 @@ import onnx_ir as ir
 import z3
 
 from onnxrewrite.proof.domains import Bitwise, Reals
-from onnxrewrite.proof.integers import Unprovable, negated, plain
-from onnxrewrite.proof.polynomials import Normalizer, Polynomial, Rational
+from onnxrewrite.proof.integers import OutOfTime, negated, plain
+from onnxrewrite.proof.polynomials import Normalizer, Polynomial, Rational, applied
 from onnxrewrite.proof.rounding_bounds import excess
+from onnxrewrite.proof.signs import sign_of
 from onnxrewrite.proof.tensors import Encoding, is_exact
 from onnxrewrite.reference.tolerance import TOLERANCES, Tolerance
 
@@ -28,6 +29,9 @@ SECONDS = 10.0
 
 _STEP = 3.0
 """Seconds for one question."""
+
+_BRANCHES = 4
+"""So many conditions of terms that are no reals are taken as true and as false."""
 
 _GUESS = 0.3
 """Seconds for a model with small sizes."""
@@ -40,10 +44,6 @@ _DEEP = 6
 
 COEFFICIENT = 4
 """Units of roundoff by which two coefficients may differ that are the same number computed in two ways."""
-
-
-class OutOfTime(Unprovable):
-    """The time for a proof is up."""
 
 
 @dataclass
@@ -124,6 +124,13 @@ class Decider:
                 return solver.model()
         return model
 
+    def _kept(self, claim: Any, premises: Sequence[Any]) -> bool:
+        """Keep as a goal what is seen without the solver."""
+        solver = z3.Solver(ctx=self.encoding.domain.context)
+        solver.add(*premises, z3.Not(claim))
+        self.goals.append(solver.to_smt2())
+        return True
+
     def consistent(self) -> bool:
         """False if the premises contradict each other, so that anything would follow."""
         solver = z3.Solver(ctx=self.encoding.domain.context)
@@ -139,15 +146,28 @@ class Decider:
             return self.valid(a == b, premises)
         a, b = (self.encoding.domain.lifted(each, dtype) for each in (a, b))
         if a.eq(b):
-            return True
+            return self._kept(a == b, premises)
         if isinstance(self.encoding.domain, Reals) and z3.is_real(a):
             return self.equal_reals(a, b, premises)
-        if self.valid(a == b, premises, SECONDS):
+        if self._in_branches(a, b, premises) or self.valid(a == b, premises, SECONDS):
             return True
         if isinstance(self.encoding.domain, Bitwise) and z3.is_fp(a):
             self.zeros = self.valid(z3.Or(a == b, z3.And(z3.fpIsZero(a, a.ctx), z3.fpIsZero(b, b.ctx))), premises, SECONDS)
             return self.zeros
         return False
+
+    def _in_branches(self, a: Any, b: Any, premises: Sequence[Any], cases: int = 0) -> bool:
+        """True if two terms are the same to the letter in each branch of their conditions."""
+        a, b = z3.simplify(a), z3.simplify(b)
+        if a.eq(b):
+            return self._kept(a == b, premises)
+        condition = next((c for c in (_branch(a), _branch(b)) if c is not None), None)
+        if condition is None or cases >= _BRANCHES:
+            return False
+        return all(
+            self._in_branches(*(z3.substitute(t, (condition, self.encoding.term(v))) for t in (a, b)), premises, cases + 1)
+            for v in (True, False)
+        )
 
     # -- real numbers ----------------------------------------------------------------------------------------
 
@@ -155,10 +175,13 @@ class Decider:
         """True if two real terms are shown to be equal."""
         self.left()
         if a.eq(b):
-            return True
+            return bool(depth) or self._kept(a == b, premises)
         if depth > _DEEP:
             return False
-        return self._by_normal_form(a, b, premises, depth) or self._by_cases(a, b, premises, depth)
+        if self._by_normal_form(a, b, premises, depth) or self._by_cases(a, b, premises, depth):
+            return True
+        wider = [_without_tanh(each) for each in (a, b)]
+        return not (wider[0].eq(a) and wider[1].eq(b)) and self._by_normal_form(*wider, premises, depth)
 
     def _by_normal_form(self, a: Any, b: Any, premises: Sequence[Any], depth: int) -> bool:
         forms = Normalizer()
@@ -167,7 +190,7 @@ class Decider:
             difference = self._difference(forms, forms.of(a), forms.of(b))
             if not difference:
                 self.refusal = excess(forms, a, b, self.tolerance)
-                return not self.refusal
+                return not self.refusal and self._kept(forms.identity(forms.of(a), forms.of(b), a.ctx), ())
             if not self._unified(forms, difference, tried, premises, depth):
                 return False
 
@@ -200,7 +223,7 @@ class Decider:
     def _equal_atoms(self, a: Any, b: Any, premises: Sequence[Any], depth: int) -> bool:
         if not (z3.is_app(a) and z3.is_app(b)) or not a.decl().eq(b.decl()) or not a.num_args():
             return False
-        if any(z3.is_quantifier(x) for x in a.children()):
+        if any(z3.is_array(x) for x in a.children()):
             return self._equal_sums(a, b, premises, depth)
         return all(self._equal_terms(x, y, premises, depth) for x, y in zip(a.children(), b.children(), strict=True))
 
@@ -237,7 +260,7 @@ class Decider:
         while z3.is_app(term) and term.decl().name() == name and term.num_args() == 2:
             variable = self.encoding.symbol("s")
             bounds.append((variable, term.arg(1)))
-            term = z3.substitute_vars(term.arg(0).body(), variable)
+            term = applied(term.arg(0), variable)
         return bounds, term
 
     def _by_cases(self, a: Any, b: Any, premises: Sequence[Any], depth: int, cases: int = 0) -> bool:
@@ -246,7 +269,7 @@ class Decider:
         condition = next((c for c in map(_condition, (a, b)) if c is not None), None)
         if condition is None:
             return False
-        known = self.valid(condition, premises), self.valid(z3.Not(condition), premises)
+        known = self._decided(condition, premises)
         for value, ruled_out in ((True, known[1]), (False, known[0])):
             if ruled_out:
                 continue
@@ -256,6 +279,14 @@ class Decider:
                 return False
         return True
 
+    def _decided(self, condition: Any, premises: Sequence[Any]) -> tuple[bool, bool]:
+        """True for a condition that holds, and for one whose opposite does."""
+        if condition.decl().kind() == z3.Z3_OP_GE and z3.is_real(condition.arg(0)):
+            signs = [sign_of(each) for each in condition.children()]
+            if signs[0] and z3.is_rational_value(condition.arg(1)) and signs[1] == 1:
+                return True, False
+        return self.valid(condition, premises), self.valid(z3.Not(condition), premises)
+
     def _in_case(self, a: Any, b: Any, premises: Sequence[Any], depth: int, cases: int) -> bool:
         self.left()
         if a.eq(b):
@@ -263,6 +294,26 @@ class Decider:
         if _condition(a) is not None or _condition(b) is not None:
             return self._by_cases(a, b, premises, depth, cases + 1)
         return self._by_normal_form(a, b, premises, depth)
+
+
+def _branch(term: Any) -> Any:
+    """The condition of some If that has no If inside; None where there is none."""
+    for each in _outside(term):
+        if z3.is_app_of(each, z3.Z3_OP_ITE):
+            inner = _branch(each.arg(0))
+            return each.arg(0) if inner is None else inner
+    return None
+
+
+def _without_tanh(term: Any) -> Any:
+    """A term with the exponentials that tanh is made of: (1 - e⁻²ˣ)/(1 + e⁻²ˣ)."""
+    while True:
+        found = next((t for t in _outside(term) if z3.is_app(t) and t.decl().name() == "tanh"), None)
+        if found is None:
+            return term
+        real = z3.RealSort(term.ctx)
+        power = z3.Function("exp", real, real)(-2 * found.arg(0))
+        term = z3.substitute(term, (found, (1 - power) / (1 + power)))
 
 
 def _with_choices(term: Any) -> Any:
@@ -304,6 +355,3 @@ def _outside(term: Any) -> list[Any]:
             found.append(each)
             waiting += each.children()
     return found
-
-
-__all__ = ["COEFFICIENT", "SECONDS", "Decider", "OutOfTime"]

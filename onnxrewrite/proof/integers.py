@@ -24,6 +24,10 @@ class Unprovable(Exception):
     """Something that the prover has no semantics of, or no way to decide; the message says what."""
 
 
+class OutOfTime(Unprovable):
+    """The time for a proof is up."""
+
+
 def plain(term: Any) -> Any:
     """A term in simplified form, as a Python number or truth value where it is one."""
     if isinstance(term, bool | int):

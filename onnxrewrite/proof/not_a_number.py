@@ -11,6 +11,7 @@ from typing import Any
 import z3
 
 from onnxrewrite.proof.integers import chosen, conjunction, disjunction, negated
+from onnxrewrite.proof.polynomials import applied
 
 
 def is_nan(term: Any) -> Any:
@@ -38,7 +39,7 @@ def _is_nan(term: Any, of: Any) -> Any:
         return disjunction([of(p) for p in reals])
     if name.endswith(" over"):
         variable = z3.Int("nan!0", term.ctx)
-        inner = _terms(term.ctx, is_nan(z3.substitute_vars(parts[0].body(), variable)))[0]
+        inner = _terms(term.ctx, is_nan(applied(parts[0], variable)))[0]
         truth = z3.BoolSort(term.ctx)
         function = z3.Lambda([variable], inner)
         return z3.Function("any over", function.sort(), z3.IntSort(term.ctx), truth)(function, parts[1])

@@ -280,6 +280,24 @@ class Normalizer:
         above = self._sum_of(value.above, context)
         return above if value.below == number(1) else above / self._sum_of(value.below, context)
 
+    def identity(self, a: Rational, b: Rational, context: Any) -> Any:
+        """The equation of two quotients that are equal, multiplied out, with a variable for each atom and condition.
+
+        Coefficients that are equal but for their last digits are those of the first.
+        """
+        first, second = self.product(a.above, b.below), self.product(b.above, a.below)
+        sides = [self._in_variables(first, first, context), self._in_variables(second, first, context)]
+        return sides[0] == sides[1]
+
+    def _in_variables(self, polynomial: Polynomial, rounded: Polynomial, context: Any) -> Any:
+        parts = []
+        for (powers, guards), coefficient in sorted(polynomial.items()):
+            value = rounded.get((powers, guards), coefficient)
+            variables = [z3.Real(f"atom!{a}", context) for a, p in powers for _ in range(p)]
+            variables += [z3.Real(f"condition!{g}", context) for g in guards]
+            parts.append(z3.Product(z3.RealVal(str(value), context), *variables))
+        return z3.Sum(z3.RealVal(0, context), *parts)
+
     def _sum_of(self, polynomial: Polynomial, context: Any) -> Any:
         parts = [self._product_of(m, c, context) for m, c in sorted(polynomial.items())]
         if not parts:
@@ -306,7 +324,14 @@ _SYMMETRIC = frozenset(("max", "min"))
 def opened(function: Any, name: str) -> tuple[Any, Any]:
     """The variable and the body of a function of z3."""
     bound = z3.Int(name, function.ctx)
-    return bound, z3.substitute_vars(function.body(), bound)
+    return bound, applied(function, bound)
+
+
+def applied(function: Any, argument: Any) -> Any:
+    """The element of a function of z3; one that is constant is no abstraction any more."""
+    if z3.is_quantifier(function):
+        return z3.substitute_vars(function.body(), argument)
+    return z3.simplify(function[argument])
 
 
 def depth_of(term: Any) -> int:

@@ -141,15 +141,12 @@ def _clamped(p: _Pen, x: Any, low: Any, high: Any) -> Any:
 
 
 def _leaky(p: _Pen, x: Any) -> Any:
-    alpha = p.given("alpha", 0.01)
-    is_steep = p.option("alpha", 0.01) > 1
-    return (p.smaller if is_steep else p.larger)(x, alpha * x)
+    return z3.If(x > 0, x, p.given("alpha", 0.01) * x)
 
 
 def _bent(p: _Pen, x: Any, alpha: Any, gamma: Any) -> Any:
-    """γ·(max(x, 0) + α·(exp(min(x, 0)) - 1))."""
-    zero, one = p.number(0), p.number(1)
-    return gamma * (p.larger(x, zero) + alpha * (p.of("exp", p.smaller(x, zero)) - one))
+    """γ·x above zero, γ·α·(exp(x) - 1) below."""
+    return gamma * z3.If(x > 0, x, alpha * (p.of("exp", x) - p.number(1)))
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -188,7 +185,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Max": _nested(lambda p, a, b: p.larger(a, b)),
     "Min": _nested(lambda p, a, b: p.smaller(a, b)),
     "LeakyRelu": _leaky,
-    "PRelu": lambda p, x, s: p.larger(x, p.number(0)) + s * p.smaller(x, p.number(0)),
+    "PRelu": lambda p, x, s: z3.If(x > 0, x, s * x),
     "Elu": lambda p, x: _bent(p, x, p.given("alpha", 1.0), p.number(1)),
     "Selu": lambda p, x: _bent(
         p, x, p.given("alpha", 1.67326319217681884765625), p.given("gamma", 1.05070102214813232421875)

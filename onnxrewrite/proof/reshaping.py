@@ -43,14 +43,37 @@ def reshaped(e: Encoding, index: Index, dims: Sequence[Integer], source: Sequenc
         return _unravelled(_linear(index, dims), source)
     digits = [d for i, n in zip(index, dims, strict=True) if not _is_one(n) for d in _digits(e, i, n)]
     found: list[Integer] = []
-    try:
-        for size in reversed(source):
+    for number, size in enumerate(reversed(source)):
+        before = list(digits)
+        try:
             found.append(0 if _is_one(size) else _taken(e, digits, size))
-    except Unprovable:
-        if not all_numbers((*dims, *source)):
-            raise
-        return _unravelled(_linear(index, dims), source)
+        except Unprovable:  # no group ends here: all that is left is one
+            left = source[: len(source) - number]
+            return (*_ungrouped(e, before, left), *reversed(found))
     return tuple(reversed(found))
+
+
+def _ungrouped(e: Encoding, digits: Sequence[Digit], source: Sequence[Integer]) -> Index:
+    """The index into a group of axes by the place in it, whose sizes are only known to have the same product."""
+    key = tuple(_key(d) for d, _ in digits)
+    known = e.unravelled.get(key)
+    place = known[0] if known is not None else _linear(tuple(d for d, _ in digits), [r for _, r in digits])
+    if all_numbers(source):
+        return _unravelled(place, source)
+    context = e.domain.context
+    sort = z3.IntSort(context)
+    given = [z3.IntVal(t, context) if isinstance(t, int) else t for t in (place, *source)]
+    parts: list[Integer] = []
+    for axis, size in enumerate(source):
+        if _is_one(size):
+            parts.append(0)
+            continue
+        part = z3.Function(f"axis {axis} of {len(source)}", *[sort] * (len(given) + 1))(*given)
+        inside = conjunction([plain(place >= 0), plain(place < product(source))])
+        e.define(z3.Implies(e.term(inside), conjunction([part >= 0, plain(part < size)])))
+        parts.append(part)
+    e.unravelled[tuple(_key(p) for p in parts if not (isinstance(p, int) and p == 0))] = (place, tuple(parts))
+    return tuple(parts)
 
 
 def _is_one(size: Integer) -> bool:

@@ -87,6 +87,8 @@ class _Magnitudes(Normalizer):
         return super().scaled(a, abs(factor))
 
     def plus(self, a: Rational, b: Rational) -> Rational:
+        if _is_zero(b) or _is_zero(a):
+            return a if _is_zero(b) else b
         if a.below == b.below:
             return Rational(_added(a.above, b.above), a.below)
         above = _added(self.product(a.above, b.below), self.product(b.above, a.below))
@@ -115,13 +117,23 @@ def excess(forms: Normalizer, before: Any, after: Any, row: Tolerance) -> str:
     first, second = sizes.product(a.above, b.below), sizes.product(b.above, a.below)
     for monomial in sorted({*first, *second}):
         x, y = first.get(monomial), second.get(monomial)
-        if monomial[0] == () and not x and not y:
+        if not x and not y and all(_is_constant(forms.atoms[a]) for a, _ in monomial[0]):
             continue
         if x is None or y is None:
             return "an addend that cancels, or is multiplied by zero, on one side alone"
         if y > x * allowed:
             return "an addend that is much larger than it was"
     return ""
+
+
+def _is_zero(value: Rational) -> bool:
+    """True if a term is the number zero, and nothing that is multiplied by it."""
+    return not any(value.above.values()) and set(value.above) <= {ONE}
+
+
+def _is_constant(term: Any) -> bool:
+    """True if an atom is an element of a constant, which is finite."""
+    return z3.is_app(term) and term.decl().name().startswith("constant ")
 
 
 def _ratio(own: Mapping[str, int], new: Mapping[str, int], row: Tolerance) -> Fraction | None:

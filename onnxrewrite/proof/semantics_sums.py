@@ -14,9 +14,9 @@ import numpy as np
 import onnx_ir as ir
 import z3
 
-from onnxrewrite.proof.domains import Reals
-from onnxrewrite.proof.integers import Index, Integer, Unprovable, conjunction, floor_divided, plain, product
-from onnxrewrite.proof.tensors import Call, Encoding, Outputs, Tensor, from_front, means
+from onnxrewrite.proof.domains import Reals, wrapped
+from onnxrewrite.proof.integers import Index, Integer, Unprovable, conjunction, floor_divided, larger, plain, product, smaller
+from onnxrewrite.proof.tensors import Call, Encoding, Outputs, Tensor, from_front, is_exact, means
 
 D = ir.DataType
 
@@ -76,6 +76,20 @@ def _axes(e: Encoding, call: Call, x: Tensor) -> list[int]:
     return [from_front(a, x.rank) for a in axes]
 
 
+def _of_exact(e: Encoding, x: Tensor, axes: Sequence[int], fold: str, *, keepdims: bool) -> Tensor | None:
+    """The fold of a shape tensor of rank 1; None of any other."""
+    if x.rank != 1 or not isinstance(x.dims[0], int) or not 0 < x.dims[0] <= 16 or not x.dtype.is_integer():
+        return None
+    elements = [x.at((k,)) for k in range(x.dims[0])]
+    if not all(map(is_exact, elements)):
+        return None
+    join = {"sum": lambda a, b: plain(a + b), "product": lambda a, b: plain(a * b), "max": larger, "min": smaller}
+    result = elements[0]
+    for each in elements[1:]:
+        result = wrapped(join[fold](result, each), x.dtype)
+    return e.tensor(x.dtype, [1] * keepdims, lambda _: result)
+
+
 _FOLDS = {
     "ReduceSum": ("sum", ""),
     "ReduceMean": ("sum", ""),
@@ -84,6 +98,7 @@ _FOLDS = {
     "ReduceL1": ("sum", "Abs"),
     "ReduceLogSum": ("sum", ""),
     "ReduceLogSumExp": ("sum", "Exp"),
+    "ReduceProd": ("product", ""),
     "ReduceMax": ("max", ""),
     "ReduceMin": ("min", ""),
 }
@@ -94,15 +109,18 @@ _FOLDS = {
 def _reduce(e: Encoding, call: Call) -> Outputs:
     x, (fold, before) = call.tensor(), _FOLDS[call.op_type]
     axes, keepdims = _axes(e, call, x), bool(call.attribute("keepdims", 1))
-    if fold == "sum" and x.dtype.is_floating_point():
+    if fold in ("sum", "product") and x.dtype.is_floating_point():
         _reals(e, call)
     if not axes:
-        after = {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"}
+        after = {"ReduceProd", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"}
         if call.op_type not in after:
             raise Unprovable(f"{call.op_type} along no axis")
         return x
+    exact = _of_exact(e, x, axes, fold, keepdims=keepdims) if not before else None
+    if exact is not None and call.op_type != "ReduceMean":
+        return exact
     total = reduced(e, x, axes, fold, keepdims=keepdims, square=before)
-    if call.op_type in ("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceMax", "ReduceMin"):
+    if call.op_type in ("ReduceProd", "ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceMax", "ReduceMin"):
         return total
     domain = _reals(e, call)
     if call.op_type == "ReduceMean":
@@ -258,11 +276,11 @@ def _conv(e: Encoding, call: Call) -> Outputs:
     x, w, bias = call.tensor(0), call.tensor(1), call.optional(2)
     domain = _reals(e, call)
     spatial, group = x.rank - 2, call.attribute("group", 1)
-    if spatial < 1 or call.attribute("auto_pad", "NOTSET") != "NOTSET" or not isinstance(w.dims[0], int):
-        raise Unprovable("a Conv that pads by itself, or of unknown channels")
+    if spatial < 1 or not isinstance(w.dims[0], int):
+        raise Unprovable("a Conv of unknown channels")
     strides = call.attribute("strides") or (1,) * spatial
     dilations = call.attribute("dilations") or (1,) * spatial
-    pads = call.attribute("pads") or (0,) * (2 * spatial)
+    pads = _pads(call, x.dims[2:], w.dims[2:], strides, dilations)
     e.require(plain(x.dims[1] == product([w.dims[1], group])), "the channels of a Conv")
     kernel, each = w.dims[2:], w.dims[0] // group
     dims = [
@@ -285,7 +303,7 @@ def _conv(e: Encoding, call: Call) -> Outputs:
             inside = [
                 plain(c)
                 for o, n, b, f in zip(own, x.dims[2:], pads[:spatial], pads[spatial:], strict=True)
-                for c in ([o >= 0] if b > 0 else []) + ([o < n] if f > 0 else [])
+                for c in ([] if _is_none(b) else [o >= 0]) + ([] if _is_none(f) else [o < n])
             ]
             weight = w.at((out, channel, *offsets))
             read = (batch, plain(first + channel), *own)
@@ -297,6 +315,28 @@ def _conv(e: Encoding, call: Call) -> Outputs:
         return found if bias is None else found + bias.at((out,))
 
     return e.tensor(x.dtype, [x.dims[0], w.dims[0], *dims], at)
+
+
+def _is_none(pad: Integer) -> bool:
+    return isinstance(pad, int) and pad == 0
+
+
+def _pads(
+    call: Call, sizes: Sequence[Integer], kernel: Sequence[Integer], strides: Sequence[int], dilations: Sequence[int]
+) -> Sequence[Integer]:
+    """The padding at the beginning and at the end of each axis, also where a window pads by itself."""
+    how = call.attribute("auto_pad", "NOTSET")
+    if how in ("NOTSET", "VALID"):
+        given = call.attribute("pads") if how == "NOTSET" else None
+        return given or (0,) * (2 * len(sizes))
+    first, last = [], []
+    for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
+        places = floor_divided(plain(size + (s - 1)), s)
+        total = larger(plain((places - 1) * s + d * (k - 1) + 1 - size), 0)
+        half = floor_divided(total, 2)
+        first.append(half if how == "SAME_UPPER" else plain(total - half))
+        last.append(plain(total - half) if how == "SAME_UPPER" else half)
+    return [*first, *last]
 
 
 # -- along axes ------------------------------------------------------------------------------------------------------

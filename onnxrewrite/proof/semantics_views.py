@@ -320,15 +320,8 @@ def _gather(e: Encoding, call: Call) -> Outputs:
         return x.at((*index[:axis], _looked_at(e, place, x.dims[axis]), *index[axis + indices.rank :]))
 
     made = e.tensor(x.dtype, [*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :]], at)
-    _try_everywhere(e, made)
+    e.everywhere(made)
     return made
-
-
-def _try_everywhere(e: Encoding, made: Tensor) -> None:
-    """State what all elements of a result need, also of those that nothing reads."""
-    index = tuple(e.symbol("j") for _ in made.dims)
-    with e.where(within(index, made.dims)):
-        made.at(index)
 
 
 def _looked_at(e: Encoding, place: Integer, size: Integer) -> Integer:
@@ -350,7 +343,7 @@ def _gather_elements(e: Encoding, call: Call) -> Outputs:
         return x.at((*index[:axis], _looked_at(e, place, x.dims[axis]), *index[axis + 1 :]))
 
     made = e.tensor(x.dtype, indices.dims, at)
-    _try_everywhere(e, made)
+    e.everywhere(made)
     return made
 
 
@@ -368,7 +361,7 @@ def _gather_nd(e: Encoding, call: Call) -> Outputs:
         return x.at((*looked, *index[outer:]))
 
     made = e.tensor(x.dtype, [*indices.dims[:outer], *x.dims[width:]], at)
-    _try_everywhere(e, made)
+    e.everywhere(made)
     return made
 
 

@@ -74,7 +74,7 @@ class Call:
         version: The opset version of the operator's domain.
         attributes: Plain values by name, of those that the node has.
         inputs: None for one that is absent.
-        known: What is known of the results besides: dtype, and rank, or None.
+        known: What is known of the results besides: dtype, and sizes, or None; a size that is not known is None.
     """
 
     domain: str
@@ -82,7 +82,7 @@ class Call:
     version: int
     attributes: Mapping[str, Any]
     inputs: tuple[Tensor | None, ...]
-    known: tuple[tuple[ir.DataType | None, int | None], ...]
+    known: tuple[tuple[ir.DataType | None, tuple[Integer | None, ...] | None], ...]
 
     def tensor(self, place: int = 0) -> Tensor:
         """An input that must be there."""
@@ -183,7 +183,9 @@ class Encoding:
         self.holds: Callable[[Condition], bool] = lambda condition: condition is True
         self.digits: dict[int, tuple[Any, tuple[tuple[Integer, Integer], ...]]] = {}
         self.parts: dict[Any, tuple[Integer, Integer, Integer, Integer, Integer]] = {}
+        self.unravelled: dict[Any, tuple[Integer, Index]] = {}
         self._path: list[Any] = []
+        self._every: tuple[Any, ...] = ()
         self._opaque: list[_Opaque] = []
         self._count = 0
 
@@ -199,7 +201,7 @@ class Encoding:
         if not self.is_replacement:
             if condition is False:
                 raise Unprovable(f"the original never runs: {what}")
-            self.premises.append(condition)
+            self.premises.append(z3.ForAll(list(self._every), condition) if self._every else condition)
         else:
             self.obligations.append((self.term(condition), what))
 
@@ -221,6 +223,14 @@ class Encoding:
         yield
         if added:
             del self._path[-len(added) :]
+
+    def everywhere(self, made: Tensor) -> None:
+        """State what all elements of a result need, also of those that nothing reads."""
+        index = tuple(self.symbol("j") for _ in made.dims)
+        self._every = index
+        with self.where(within(index, made.dims)):
+            made.at(index)
+        self._every = ()
 
     def choose(
         self, condition: Condition, yes: Callable[[], Element], no: Callable[[], Element], dtype: ir.DataType
@@ -297,11 +307,11 @@ class Encoding:
         return all(x is y or self.agree(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None)
 
     def _unknown(self, call: Call, number: int, place: int) -> Tensor:
-        dtype, rank = call.known[place]
-        if dtype is None or rank is None:
-            raise Unprovable(f"dtype and rank of the result of {call.op_type} are not known")
+        dtype, sizes = call.known[place]
+        if dtype is None or sizes is None:
+            raise Unprovable(f"{call.op_type} has no meaning here, and dtype and rank of its result are not known")
         name = f"{call.op_type} {number}.{place}"
-        dims = [z3.Int(f"size {name}.{axis}", self.domain.context) for axis in range(rank)]
+        dims = [z3.Int(f"size {name}.{axis}", self.domain.context) if n is None else n for axis, n in enumerate(sizes)]
         for dim in dims:
             self.define(dim >= 0)
         return self.tensor(dtype, dims, lambda index: self.domain.application(name, dtype, index))
@@ -347,14 +357,18 @@ class Encoding:
 
     def total(self, lengths: Sequence[Integer], body: Callable[[Index], Element], fold: str, dtype: ir.DataType) -> Any:
         """Σ over all indices below ``lengths``, or another fold: ``max``, ``min``, ``product``."""
-        if self.unrolled and all_numbers(lengths) and math.prod(lengths) <= MAX_UNROLLED:
-            parts = [self.domain.lifted(body(tuple(map(int, k))), dtype) for k in np.ndindex(*lengths)]
-            return self.domain.folded(fold, parts, dtype)
-        bound = tuple(self.symbol("k") for _ in lengths)
-        with self.where(within(bound, lengths)):
-            inner = self.domain.lifted(body(bound), dtype)
-        for name, length in zip(reversed(bound), reversed(list(lengths)), strict=True):
-            inner = self.domain.fold(fold, name, length, inner, dtype)
+        known = {k: n for k, n in enumerate(lengths) if self.unrolled and isinstance(n, int)}
+        if math.prod(known.values()) > MAX_UNROLLED:
+            known = {}
+        bound: dict[int, Any] = {k: self.symbol("k") for k in range(len(lengths)) if k not in known}
+        parts = []
+        for place in np.ndindex(*known.values()):
+            at = {**bound, **dict(zip(known, map(int, place), strict=True))}
+            with self.where(within(list(bound.values()), [lengths[k] for k in bound])):
+                parts.append(self.domain.lifted(body(tuple(at[k] for k in range(len(lengths)))), dtype))
+        inner = self.domain.folded(fold, parts, dtype) if known else parts[0]
+        for k in reversed(list(bound)):
+            inner = self.domain.fold(fold, bound[k], lengths[k], inner, dtype)
         return inner
 
 

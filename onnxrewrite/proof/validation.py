@@ -14,12 +14,14 @@ import ml_dtypes  # noqa: F401  (dtypes of numpy)
 import numpy as np
 import onnx_ir as ir
 
+from onnxrewrite.ir import schema
+from onnxrewrite.ir.facts import Facts
 from onnxrewrite.proof import refutation
 from onnxrewrite.proof.definedness import undefined
 from onnxrewrite.proof.domains import Bitwise, Domain, Reals, Uninterpreted
 from onnxrewrite.proof.encoding import Reader
-from onnxrewrite.proof.equality import SECONDS, Decider, OutOfTime
-from onnxrewrite.proof.integers import Integer, Unprovable, all_numbers, equal, negated, plain, within
+from onnxrewrite.proof.equality import SECONDS, Decider
+from onnxrewrite.proof.integers import Integer, Unprovable, equal, negated, plain, within
 from onnxrewrite.proof.not_a_number import is_nan
 from onnxrewrite.proof.refutation import Refutation
 from onnxrewrite.proof.tensors import Encoding, Tensor
@@ -27,6 +29,9 @@ from onnxrewrite.reference.tolerance import TOLERANCES, Tolerance
 
 MAX_ENUMERATED = 256
 """So many elements at most are compared one by one, where all sizes are numbers."""
+
+_GENERAL = 4.0
+"""Seconds in one domain for all indices at once, before they are taken one by one."""
 
 BITWISE, IN_VALUE, WITHIN_BOUND = "to the bit", "but for signs of zeros", "over the reals, rounding bounded"
 """The strengths of a proof."""
@@ -91,6 +96,7 @@ def prove(
         refute: True to look for a counterexample, and to run it.
     """
     start = time.monotonic()
+    before, after = with_facts(before), with_facts(after)
     reasons: list[str] = []
     models: list[refutation.Guess] = []
     for make, unrolled in _attempts(before):
@@ -98,7 +104,8 @@ def prove(
         if left <= 0:
             reasons.append(f"no proof was found within {seconds:g} s")
             break
-        attempt = _Attempt(make(), before, after, not_empty=not_empty, unrolled=unrolled, seconds=left)
+        share = left if unrolled else min(left, _GENERAL)
+        attempt = _Attempt(make(), before, after, not_empty=not_empty, unrolled=unrolled, seconds=share)
         reason = attempt.run()
         if not reason:
             return attempt.proof(time.monotonic() - start)
@@ -112,16 +119,15 @@ def prove(
 
 
 def _attempts(before: ir.Model) -> Iterator[tuple[Callable[[], Domain], bool]]:
-    """The domains in their order, for all indices; where sizes are numbers, element by element after that."""
+    """The domains in their order, for all indices, then with the elements along axes of known size one by one."""
     made: list[Callable[[], Domain]] = [
         Uninterpreted,
         lambda: Bitwise(arithmetic=False),
         Reals,
         lambda: Bitwise(arithmetic=True),
     ]
-    known = all(isinstance(d, int) for v in before.graph.inputs if v.shape is not None for d in v.shape)
-    for unrolled in (False, True) if known else (False,):
-        yield from ((domain, unrolled) for domain in made)
+    yield from ((domain, False) for domain in made[:3])
+    yield from ((domain, True) for domain in made)
 
 
 class _Attempt:
@@ -150,7 +156,7 @@ class _Attempt:
             if len(old) != len(new):
                 return "another number of outputs"
             return next(filter(None, map(self._differs, old, new)), "") or self._fails()
-        except (Unprovable, OutOfTime) as error:
+        except Unprovable as error:
             return str(error)
 
     def proof(self, seconds: float) -> Proof:
@@ -178,12 +184,12 @@ class _Attempt:
         return next(filter(None, (self._differs_at(old, new, p) for p in places)), "")
 
     def _places(self, tensor: Tensor) -> Sequence[tuple[Integer, ...]]:
-        """Any index, or all of them."""
-        if not self.encoding.unrolled:
-            return [tuple(self.encoding.symbol("i") for _ in tensor.dims)]
-        if not all_numbers(tensor.dims) or math.prod(tensor.dims) > MAX_ENUMERATED:
-            raise Unprovable("too many elements to compare them one by one")
-        return list(itertools.product(*map(range, tensor.dims)))
+        """Any index; along axes whose sizes are numbers, each of them one by one if sums are written out."""
+        numbers = [d for d in tensor.dims if isinstance(d, int)]
+        one_by_one = self.encoding.unrolled and math.prod(numbers) <= MAX_ENUMERATED
+        symbols = [self.encoding.symbol("i") for _ in tensor.dims]
+        each = [range(d) if one_by_one and isinstance(d, int) else (s,) for d, s in zip(tensor.dims, symbols, strict=True)]
+        return list(itertools.product(*each))
 
     def _differs_at(self, old: Tensor, new: Tensor, place: tuple[Integer, ...]) -> str:
         inside = plain(within(place, old.dims))
@@ -247,6 +253,17 @@ class _Attempt:
             self.decider.zeros = False
             return False
         return same
+
+
+def with_facts(model: ir.Model) -> ir.Model:
+    """A copy of which dtypes and ranks are known."""
+    copy = model.clone()
+    schema.date(copy)
+    for node in copy.graph.all_nodes():
+        for output in node.outputs:
+            output.shape = None
+    Facts(copy.graph, copy.opset_imports)
+    return copy
 
 
 def _tolerance(model: ir.Model) -> Tolerance:

@@ -18,6 +18,7 @@ from onnxrewrite.ruletest.fuzz.instances import Instance, fitted, instances
 from onnxrewrite.ruletest.fuzz.starts import starts
 from onnxrewrite.ruletest.fuzz.variations import unveiled
 from onnxrewrite.ruletest.metamorphic.firing import Trial
+from onnxrewrite.ruletest.metamorphic.running import is_consistent, runnable
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ def forms(rule: Rule, library: Sequence[Rule], *, seed: int, count: int) -> Iter
         bare = unveiled(instance.before)
         if any(v.shape is None or not isinstance(v.type, ir.TensorType) for v in bare.graph.inputs):
             continue  # a proof is of a rank; other forms have one
+        if not is_consistent(runnable(bare)):
+            continue
         found = most_general(instance.trial, bare)
         if found is None or found.raised is None:
             continue
@@ -101,8 +104,11 @@ def most_general(trial: Trial, model: ir.Model) -> Instance | None:
         if found is not None and _made(found) == made:
             return found
     best, kept = plain, dict[Place, str]()
-    for size in sorted(set(sizes.values())):
-        more = {**kept, **{p: f"n{size}" for p, s in sizes.items() if s == size}}
+    groups = [[p for p, s in sizes.items() if s == size] for size in sorted(set(sizes.values()))]
+    for places in (*groups, *([p] for g in groups if len(g) > 1 for p in g)):
+        more = {**kept, **{p: f"n{sizes[p]}" for p in places}}
+        if len(more) == len(kept):
+            continue
         found = _with(trial, model, more)
         if found is not None and _made(found) == made:
             best, kept = found, more

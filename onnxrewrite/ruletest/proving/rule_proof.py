@@ -27,17 +27,13 @@ class FormProof:
 
     @property
     def is_proved(self) -> bool:
-        """True if there is a proof of it, for all sizes where there are any."""
-        return isinstance(self.outcome, Proof) and (self.form.named > 0 or self.form.numbers == 0)
+        """True if there is a proof of it, in the most general form in which the rule takes it."""
+        return isinstance(self.outcome, Proof)
 
     @property
     def reason(self) -> str:
         """The reason why it is not proved; empty if it is."""
-        if self.is_proved:
-            return ""
-        if isinstance(self.outcome, Proof):
-            return "proved at certain sizes alone, for the rule does not fire on named ones"
-        return self.outcome.reason
+        return "" if isinstance(self.outcome, Proof) else self.outcome.reason
 
 
 @dataclass(frozen=True)
@@ -56,8 +52,13 @@ class RuleProof:
 
     @property
     def is_proved(self) -> bool:
-        """True if there are forms, and all are proved."""
-        return bool(self.forms) and all(f.is_proved for f in self.forms)
+        """True if there are forms, and all are proved, some of them for sizes that have names."""
+        return bool(self.forms) and all(f.is_proved for f in self.forms) and self.is_general
+
+    @property
+    def is_general(self) -> bool:
+        """True if some form has names for sizes, or there are none."""
+        return any(f.form.named for f in self.forms) or not any(f.form.numbers for f in self.forms)
 
     @property
     def refutation(self) -> tuple[Form, Refutation] | None:
@@ -67,6 +68,8 @@ class RuleProof:
     @property
     def reason(self) -> str:
         """The reason why the rule is not proved; empty if it is."""
+        if self.forms and not self.is_general:
+            return "it fires at certain sizes alone, on none that has a name"
         return next((f.reason for f in self.forms if f.reason), "" if self.forms else "it fires on no form")
 
     @property
