@@ -453,12 +453,19 @@ _FLOATS = frozenset(_FORMATS)
 class Reals(Domain):
     """Floats are real numbers, integers are uninterpreted; no infinities, nothing is rounded.
 
+    Args:
+        unit: The unit roundoff of the results.
+
     Attributes:
         compares: True once floats were compared, so that it matters which of them are NaN, see ``not_a_number``.
     """
 
     name = "reals"
     compares = False
+
+    def __init__(self, unit: float = 2.0**-24) -> None:
+        super().__init__()
+        self.unit = unit
 
     def sort(self, dtype: ir.DataType) -> Any:
         """Real for floats."""
@@ -494,15 +501,22 @@ class Reals(Domain):
 
     def _cast(self, term: Any, source: ir.DataType, target: ir.DataType) -> Any:
         if source in _FLOATS and target in _FLOATS:
-            if _FORMATS[target] < _FORMATS[source] or target == D.BFLOAT16 != source:
-                raise Unprovable("a cast to fewer digits, which rounds more than anything else")
-            return term
+            return self._narrowed(term, source, target)
         if source == D.BOOL and target in _FLOATS:
             return z3.If(term, self.real(1), self.real(0))
         made = f"{source.name.lower()} of integer"
         if target in _FLOATS and z3.is_app(term) and term.decl().name() == made:
             return z3.ToReal(term.arg(0))
         return None
+
+    def _narrowed(self, term: Any, source: ir.DataType, target: ir.DataType) -> Any:
+        """A number in a dtype of fewer digits: one more rounding, where the result has no more digits than that."""
+        if _FORMATS[target][1] >= _FORMATS[source][1]:
+            return term
+        if 2.0 ** -_FORMATS[target][1] > self.unit:
+            raise Unprovable("a cast to fewer digits than the result has")
+        real = z3.RealSort(self.context)
+        return z3.Function("rounded", real, real)(term)
 
     def count(self, size: Any) -> Any:
         """A size as a real number."""

@@ -19,7 +19,7 @@ import z3
 from onnxrewrite.proof.domains import Bitwise, Reals
 from onnxrewrite.proof.integers import OutOfTime, negated, plain
 from onnxrewrite.proof.polynomials import Normalizer, Polynomial, Rational, applied
-from onnxrewrite.proof.rounding_bounds import excess
+from onnxrewrite.proof.rounding_bounds import excess, same_atoms
 from onnxrewrite.proof.signs import sign_of
 from onnxrewrite.proof.tensors import Encoding, is_exact
 from onnxrewrite.reference.tolerance import TOLERANCES, Tolerance
@@ -29,6 +29,9 @@ SECONDS = 10.0
 
 _STEP = 3.0
 """Seconds for one question."""
+
+_SHORT = 400
+"""Characters of a term that the solver is asked about without a normal form."""
 
 _BRANCHES = 4
 """So many conditions of terms that are no reals are taken as true and as false."""
@@ -76,7 +79,7 @@ class Decider:
     _held: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._end = time.monotonic() + self.seconds
+        self._end = time.process_time() + self.seconds
 
     def left(self) -> float:
         """The seconds that are left.
@@ -84,7 +87,7 @@ class Decider:
         Raises:
             OutOfTime: There are none.
         """
-        left = self._end - time.monotonic()
+        left = self._end - time.process_time()
         if left <= 0:
             raise OutOfTime(f"no proof was found within {self.seconds:g} s")
         return left
@@ -242,8 +245,12 @@ class Decider:
             return False
         inside = [plain(c) for v, n in bounds for c in (v >= 0, v < n)]
         within = [*premises, *(c for c in inside if not isinstance(c, bool))]
-        for order in itertools.permutations(range(len(others))):
-            pairs = [(bounds[k], others[p]) for k, p in enumerate(order)]
+        orders = [[(bounds[k], others[p]) for k, p in enumerate(o)] for o in itertools.permutations(range(len(others)))]
+        for pairs in orders:  # what is the same to the letter is seen at once
+            renamed = z3.substitute(other, *((w, v) for (v, _), (w, _) in pairs))
+            if all(n.eq(m) for (_, n), (_, m) in pairs) and z3.simplify(renamed).eq(z3.simplify(body)):
+                return True
+        for pairs in orders:
             if all(self.valid(n == m, premises) for (_, n), (_, m) in pairs):
                 renamed = z3.substitute(other, *((w, v) for (v, _), (w, _) in pairs))
                 if self._equal_bodies(body, renamed, within, depth):
@@ -274,16 +281,16 @@ class Decider:
             if ruled_out:
                 continue
             given = condition if value else plain(negated(condition))
-            decided = [z3.simplify(z3.substitute(t, (condition, self.encoding.term(value)))) for t in (a, b)]
+            decided = [z3.substitute(t, (condition, self.encoding.term(value))) for t in (a, b)]
             if cases >= _CASES or not self._in_case(*decided, [*premises, given], depth, cases):
                 return False
         return True
 
     def _decided(self, condition: Any, premises: Sequence[Any]) -> tuple[bool, bool]:
         """True for a condition that holds, and for one whose opposite does."""
-        if condition.decl().kind() == z3.Z3_OP_GE and z3.is_real(condition.arg(0)):
-            signs = [sign_of(each) for each in condition.children()]
-            if signs[0] and z3.is_rational_value(condition.arg(1)) and signs[1] == 1:
+        if z3.is_ge(condition) and z3.is_real(condition.arg(0)):
+            value, bound = condition.children()
+            if z3.is_rational_value(bound) and bound.numerator_as_long() == 0 and sign_of(value):
                 return True, False
         return self.valid(condition, premises), self.valid(z3.Not(condition), premises)
 
@@ -293,7 +300,11 @@ class Decider:
             return True
         if _condition(a) is not None or _condition(b) is not None:
             return self._by_cases(a, b, premises, depth, cases + 1)
-        return self._by_normal_form(a, b, premises, depth)
+        return self._by_normal_form(a, b, premises, depth) or self._at_border(a, b, premises)
+
+    def _at_border(self, a: Any, b: Any, premises: Sequence[Any]) -> bool:
+        """True if premises leave so little that two terms are equal there: both cases of a maximum hold at a tie."""
+        return len(a.sexpr()) < _SHORT and same_atoms(a, b) and self.valid(a == b, premises, _GUESS)
 
 
 def _branch(term: Any) -> Any:
@@ -322,7 +333,7 @@ def _with_choices(term: Any) -> Any:
         found = next((t for t in _outside(term) if _is_extremum(t) and not _has_choice(t)), None)
         if found is None:
             return term
-        x, y = found.children()
+        x, y = sorted(found.children(), key=z3.is_rational_value)
         is_larger = found.decl().name() == "max"
         term = z3.substitute(term, (found, z3.If(x >= y, x if is_larger else y, y if is_larger else x)))
 
@@ -337,9 +348,12 @@ def _has_choice(term: Any) -> bool:
 
 
 def _condition(term: Any) -> Any:
-    """The condition of some If outside of sums that has no If inside; None where there is none."""
+    """The condition of some undecided If outside of sums that has no If inside; None where there is none.
+
+    Terms are not simplified on the way: what is multiplied by zero must not get lost, for it may be infinite.
+    """
     for each in _outside(term):
-        if z3.is_app_of(each, z3.Z3_OP_ITE) and z3.is_real(each):
+        if z3.is_app_of(each, z3.Z3_OP_ITE) and z3.is_real(each) and not isinstance(plain(each.arg(0)), bool):
             inner = _condition(each.arg(0))
             return each.arg(0) if inner is None else inner
     return None

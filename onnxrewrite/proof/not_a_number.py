@@ -11,7 +11,7 @@ from typing import Any
 import z3
 
 from onnxrewrite.proof.integers import chosen, conjunction, disjunction, negated
-from onnxrewrite.proof.polynomials import applied
+from onnxrewrite.proof.polynomials import applied, subterms
 
 
 def is_nan(term: Any) -> Any:
@@ -47,6 +47,32 @@ def _is_nan(term: Any, of: Any) -> Any:
     if not parts:
         return z3.Const(f"NaN of {name}", truth)
     return z3.Function(f"NaN of {name}", *(p.sort() for p in parts), truth)(*parts)
+
+
+def chooses(term: Any) -> bool:
+    """True if a term has a maximum or a minimum, in which a number can vanish that is NaN all the same."""
+    return any(z3.is_app(t) and z3.is_real(t) and t.decl().name() in ("max", "min") for t in subterms(term))
+
+
+def elements(term: Any) -> tuple[frozenset[str], frozenset[str], bool]:
+    """The elements of inputs in a term outside of sums, the inputs that are read inside of them, and whether there are
+    sums."""
+    outside, inside, has_sums = set(), set(), False
+    waiting = [(term, False)]
+    seen = set()
+    while waiting:
+        each, is_inside = waiting.pop()
+        if (each.get_id(), is_inside) in seen:
+            continue
+        seen.add((each.get_id(), is_inside))
+        if z3.is_quantifier(each):
+            waiting.append((each.body(), True))
+            has_sums = True
+            continue
+        if z3.is_app(each) and each.decl().name().startswith("input "):
+            (inside if is_inside else outside).add(each.decl().name() if is_inside else each.sexpr())
+        waiting += [(c, is_inside) for c in each.children()]
+    return frozenset(outside), frozenset(inside), has_sums
 
 
 def _terms(context: Any, *conditions: Any) -> list[Any]:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import z3
 
-from onnxrewrite.proof.integers import Unprovable, conjunction
+from onnxrewrite.proof.integers import Unprovable, conjunction, plain
 
 Powers: TypeAlias = tuple[tuple[int, int], ...]
 Guards: TypeAlias = tuple[int, ...]
@@ -121,6 +121,9 @@ class Normalizer:
         return self.of(found)
 
     def _either(self, condition: Any, yes: Any, no: Any) -> Rational:
+        decided = plain(condition)
+        if isinstance(decided, bool):
+            return self.of(yes if decided else no)
         guard, opposite = self._guard(condition), self._guard(z3.simplify(z3.Not(condition)))
         return self.plus(self._guarded(self.of(yes), guard), self._guarded(self.of(no), opposite))
 
@@ -141,8 +144,15 @@ class Normalizer:
         name = term.decl().name()
         if name == "sum over":
             return self._sum(term)
+        if name == "rounded":
+            return self.of(term.arg(0))
         if name == "exp":
             return self._exponential(self.of(term.arg(0)), term)
+        if name in _ODD:
+            argument = self.of(term.arg(0))
+            if argument.above and min(argument.above.items())[1] < 0:
+                turned = term.decl()(self.term(self.scaled(argument, Fraction(-1)), term.ctx))
+                return self.scaled(self._atom(turned), Fraction(-1))
         if name in _LAWFUL:
             arguments = [self.term(self.of(a), term.ctx) for a in term.children()]
             return self._atom(term.decl()(*sorted(arguments, key=lambda t: t.sexpr()) if name in _SYMMETRIC else arguments))  # fmt: skip
@@ -317,6 +327,9 @@ class Normalizer:
 
 _LAWFUL = frozenset(("sqrt", "log", "tanh", "erf", "sin", "cos", "pow", "max", "min"))
 """Functions whose arguments are normalized."""
+
+_ODD = frozenset(("tanh", "erf", "sin"))
+"""Functions of which f(-x) = -f(x)."""
 
 _SYMMETRIC = frozenset(("max", "min"))
 

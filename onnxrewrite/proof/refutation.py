@@ -163,9 +163,9 @@ def _feeds(model: onnx.ModelProto, guesses: Sequence[Guess]) -> Iterator[Outputs
     bindings = [b for b in (*hinted, *usual) if all(s <= MAX_SIZE for s in b.values())]
     unique = [dict(t) for t in dict.fromkeys(tuple(b.items()) for b in bindings)]
     for binding in unique:
-        for number, plain in enumerate(_samples(sampler, binding, _ROUNDS)):
+        for plain in _samples(sampler, binding, _ROUNDS):
             yield plain
-            yield {n: _special(v, number) for n, v in plain.items()}
+            yield from ({n: _special(v, number) for n, v in plain.items()} for number in range(_ROUNDS))
 
 
 def _samples(sampler: Sampler, binding: Mapping[str, int], count: int) -> Iterable[Outputs]:

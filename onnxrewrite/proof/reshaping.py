@@ -60,24 +60,32 @@ def _ungrouped(e: Encoding, digits: Sequence[Digit], source: Sequence[Integer]) 
     place = known[0] if known is not None else _linear(tuple(d for d, _ in digits), [r for _, r in digits])
     if all_numbers(source):
         return _unravelled(place, source)
+    sizes = [size for size in source if not _is_one(size)]
+    if len(sizes) == 1:
+        return tuple(0 if _is_one(size) else place for size in source)
     context = e.domain.context
     sort = z3.IntSort(context)
-    given = [z3.IntVal(t, context) if isinstance(t, int) else t for t in (place, *source)]
+    given = [z3.IntVal(t, context) if isinstance(t, int) else t for t in (place, *sizes)]
     parts: list[Integer] = []
-    for axis, size in enumerate(source):
+    for size in source:
         if _is_one(size):
             parts.append(0)
             continue
-        part = z3.Function(f"axis {axis} of {len(source)}", *[sort] * (len(given) + 1))(*given)
+        axis = sum(not _is_number_zero(p) for p in parts)
+        part = z3.Function(f"axis {axis} of {len(sizes)}", *[sort] * (len(given) + 1))(*given)
         inside = conjunction([plain(place >= 0), plain(place < product(source))])
         e.define(z3.Implies(e.term(inside), conjunction([part >= 0, plain(part < size)])))
         parts.append(part)
-    e.unravelled[tuple(_key(p) for p in parts if not (isinstance(p, int) and p == 0))] = (place, tuple(parts))
+    e.unravelled[tuple(_key(p) for p in parts if not _is_number_zero(p))] = (place, tuple(parts))
     return tuple(parts)
 
 
 def _is_one(size: Integer) -> bool:
     return isinstance(size, int) and size == 1
+
+
+def _is_number_zero(place: Integer) -> bool:
+    return isinstance(place, int) and place == 0
 
 
 def _linear(index: Index, dims: Sequence[Integer]) -> Integer:

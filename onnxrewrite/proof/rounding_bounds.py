@@ -81,7 +81,10 @@ class _Magnitudes(Normalizer):
         return super()._of(term)
 
     def _function(self, term: Any) -> Rational:
-        return super()._function(term) if term.decl().name() == "sum over" else self._forms.of(term)
+        if term.decl().name() in ("sum over", "rounded"):
+            return super()._function(term)
+        found = self._forms.of(term)
+        return Rational({m: abs(c) for m, c in found.above.items()}, found.below)
 
     def scaled(self, a: Rational, factor: Fraction) -> Rational:
         return super().scaled(a, abs(factor))
@@ -124,6 +127,17 @@ def excess(forms: Normalizer, before: Any, after: Any, row: Tolerance) -> str:
         if y > x * allowed:
             return "an addend that is much larger than it was"
     return ""
+
+
+def same_atoms(before: Any, after: Any) -> bool:
+    """True if two terms are made of the same atoms, those that are multiplied by zero among them."""
+    forms = Normalizer()
+    sizes = _Magnitudes(forms)
+    found = []
+    for term in (before, after):
+        value = sizes.of(term)
+        found.append({a for part in (value.above, value.below) for powers, _ in part for a, _ in powers})
+    return found[0] == found[1]
 
 
 def _is_zero(value: Rational) -> bool:

@@ -123,6 +123,8 @@ def _reduce(e: Encoding, call: Call) -> Outputs:
     if call.op_type in ("ReduceProd", "ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceMax", "ReduceMin"):
         return total
     domain = _reals(e, call)
+    if not x.dtype.is_floating_point():
+        raise Unprovable(f"{call.op_type} of integers")
     if call.op_type == "ReduceMean":
         count = domain.count(product(x.dims[k] for k in axes))
         return e.tensor(x.dtype, total.dims, lambda i: total.at(i) / count)
@@ -276,13 +278,13 @@ def _conv(e: Encoding, call: Call) -> Outputs:
     x, w, bias = call.tensor(0), call.tensor(1), call.optional(2)
     domain = _reals(e, call)
     spatial, group = x.rank - 2, call.attribute("group", 1)
-    if spatial < 1 or not isinstance(w.dims[0], int):
-        raise Unprovable("a Conv of unknown channels")
+    if spatial < 1 or (group > 1 and not isinstance(w.dims[0], int)):
+        raise Unprovable("a Conv of unknown channels in groups")
     strides = call.attribute("strides") or (1,) * spatial
     dilations = call.attribute("dilations") or (1,) * spatial
     pads = _pads(call, x.dims[2:], w.dims[2:], strides, dilations)
     e.require(plain(x.dims[1] == product([w.dims[1], group])), "the channels of a Conv")
-    kernel, each = w.dims[2:], w.dims[0] // group
+    kernel, each = w.dims[2:], floor_divided(w.dims[0], group)
     dims = [
         plain(floor_divided(plain(n + b + f - d * (k - 1) - 1), s) + 1)
         for n, b, f, d, k, s in zip(

@@ -98,7 +98,16 @@ def _reshape(e: Encoding, call: Call) -> Outputs:
         dims[free[0]] = _rest(e, x.dims, [d for k, d in enumerate(dims) if k != free[0]])
     else:
         _same_number(e, x.dims, dims)
+        dims = [_uncopied(e, size) for size in dims]
     return view(e, x, dims)
+
+
+def _uncopied(e: Encoding, size: Integer) -> Integer:
+    """A size that would be copied if it were zero, where that makes no difference."""
+    if not isinstance(size, z3.ExprRef) or not z3.is_app_of(size, z3.Z3_OP_ITE):
+        return size
+    own = size.arg(2)
+    return own if e.holds(equal(own, size)) else size
 
 
 def _rest(e: Encoding, whole: Sequence[Integer], others: Sequence[Integer]) -> Integer:

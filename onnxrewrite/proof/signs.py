@@ -20,7 +20,7 @@ def sign_of(term: Any) -> int:
     kind, name, parts = term.decl().kind(), term.decl().name(), term.children()
     if name == "exp":
         return 2
-    if name == "sqrt":
+    if name in ("sqrt", "rounded"):
         return sign_of(parts[0])
     if kind == z3.Z3_OP_ADD:
         signs = [sign_of(p) for p in parts]
@@ -35,7 +35,7 @@ def sign_of(term: Any) -> int:
     if name.startswith("sum over"):
         return min(sign_of(applied(parts[0], z3.Int("sign!0", term.ctx))), 1)
     if name == "max":
-        return max(map(_sign, parts))
+        return max(map(sign_of, parts))
     return 0
 
 

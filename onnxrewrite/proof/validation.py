@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import ml_dtypes  # noqa: F401  (dtypes of numpy)
 import numpy as np
 import onnx_ir as ir
+import z3
 
 from onnxrewrite.ir import schema
 from onnxrewrite.ir.facts import Facts
@@ -22,7 +23,7 @@ from onnxrewrite.proof.domains import Bitwise, Domain, Reals, Uninterpreted
 from onnxrewrite.proof.encoding import Reader
 from onnxrewrite.proof.equality import SECONDS, Decider
 from onnxrewrite.proof.integers import Integer, Unprovable, equal, negated, plain, within
-from onnxrewrite.proof.not_a_number import is_nan
+from onnxrewrite.proof.not_a_number import chooses, elements, is_nan
 from onnxrewrite.proof.refutation import Refutation
 from onnxrewrite.proof.tensors import Encoding, Tensor
 from onnxrewrite.reference.tolerance import TOLERANCES, Tolerance
@@ -95,12 +96,12 @@ def prove(
         seconds: The time for the proof; running a counterexample comes on top.
         refute: True to look for a counterexample, and to run it.
     """
-    start = time.monotonic()
+    start = time.process_time()
     before, after = with_facts(before), with_facts(after)
     reasons: list[str] = []
     models: list[refutation.Guess] = []
     for make, unrolled in _attempts(before):
-        left = seconds - (time.monotonic() - start)
+        left = seconds - (time.process_time() - start)
         if left <= 0:
             reasons.append(f"no proof was found within {seconds:g} s")
             break
@@ -108,22 +109,23 @@ def prove(
         attempt = _Attempt(make(), before, after, not_empty=not_empty, unrolled=unrolled, seconds=share)
         reason = attempt.run()
         if not reason:
-            return attempt.proof(time.monotonic() - start)
+            return attempt.proof(time.process_time() - start)
         reasons.append(f"{attempt.name}: {reason}")
         models += attempt.guess()
     if refute:
         found = refutation.search(before, after, models)
         if found is not None:
             return found
-    return Unknown("; ".join(dict.fromkeys(reasons)), time.monotonic() - start)
+    return Unknown("; ".join(dict.fromkeys(reasons)), time.process_time() - start)
 
 
 def _attempts(before: ir.Model) -> Iterator[tuple[Callable[[], Domain], bool]]:
     """The domains in their order, for all indices, then with the elements along axes of known size one by one."""
+    unit = _tolerance(before).unit
     made: list[Callable[[], Domain]] = [
         Uninterpreted,
         lambda: Bitwise(arithmetic=False),
-        Reals,
+        lambda: Reals(unit),
         lambda: Bitwise(arithmetic=True),
     ]
     yield from ((domain, False) for domain in made[:3])
@@ -158,6 +160,8 @@ class _Attempt:
             return next(filter(None, map(self._differs, old, new)), "") or self._fails()
         except Unprovable as error:
             return str(error)
+        except z3.Z3Exception as error:  # terms of sorts that do not go together: a dtype that a meaning does not cover
+            return f"z3 refuses a term: {error}"
 
     def proof(self, seconds: float) -> Proof:
         """The proof that was found."""
@@ -211,13 +215,15 @@ class _Attempt:
         domain = self.encoding.domain
         assert isinstance(domain, Reals)
         within_numbers = list(premises)
-        if domain.compares and not a.eq(b):
+        if (domain.compares or chooses(a) or chooses(b)) and not a.eq(b):
             old, new = is_nan(a), is_nan(b)
-            if not self.decider.valid(equal(old, new), premises):
+            is_alike = self.decider.valid(equal(old, new), premises)
+            has_sums = elements(a)[2] and not domain.compares
+            if not is_alike and not (has_sums and elements(a) == elements(b)):
                 return "one is NaN where the other is not"
             if old is True:
                 return ""
-            within_numbers.append(self.encoding.term(plain(negated(old))))
+            within_numbers += [self.encoding.term(plain(negated(old)))] if is_alike else []
         if not self.decider.equal_reals(a, b, within_numbers):
             return self.decider.refusal or "an element is not shown to be equal"
         return undefined(self.decider, a, b)

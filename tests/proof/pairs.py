@@ -127,3 +127,12 @@ FALSE = {
         "float[n,m] x; y = Gather<axis=1>(x, {0})",
     ),
 }  # fmt: skip
+FALSE["a mask by a product"] = (
+    "bool[n] c; float[n] x; y = Where(c, x, 0.0)",
+    "bool[n] c; float[n] x; f = Cast<to=1>(c)  y = Mul(x, f)",
+)
+TRUE["an odd function"] = ("float[n] x; m = Neg(x)  e = Erf(m)  y = Neg(e)", "float[n] x; y = Erf(x)")
+FALSE["absorbed, but for NaN"] = (
+    "float[n] x; float[n] z; l = Min(x, z)  y = Max(l, x)",
+    "float[n] x; float[n] z; y = Identity(x)",
+)

@@ -123,7 +123,7 @@ def prove_rule(
     found: list[FormProof] = []
     took = 0.0
     for form in forms(rule, library, seed=seed, count=count):
-        start = time.perf_counter()
+        start = time.process_time()
         outcome = prove(
             form.before,
             form.after,
@@ -131,7 +131,7 @@ def prove_rule(
             seconds=max(seconds - took, 0.0),
             refute=refute,
         )
-        took += time.perf_counter() - start
+        took += time.process_time() - start
         found.append(FormProof(form, outcome))
         if not found[-1].is_proved:
             break
